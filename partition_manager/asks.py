@@ -10,6 +10,7 @@ from partition_manager.retry import RetryPolicy
 
 OnAnswer = Callable[[Answer, int], None]
 OnFailure = Callable[[object, Request, Failed, int], None]
+OnSuccess = Callable[[object, Request], None]
 
 
 class Ask(NamedTuple):
@@ -32,14 +33,17 @@ class Asks:
     An owner has at most one request for each purpose, so the number of owners bounds the number of requests.
     """
 
-    def __init__(self, policy: RetryPolicy, on_failure: OnFailure) -> None:
+    def __init__(
+        self, policy: RetryPolicy, on_failure: OnFailure, on_success: OnSuccess = lambda owner, request: None
+    ) -> None:
         """Create an empty set of requests.
 
         `on_failure(owner, request, answer, failures)` is called for each Failed answer; the request is retried
-        automatically.
+        automatically. `on_success(owner, request)` is called before the answer to a request that had failed is used.
         """
         self._policy = policy
         self._on_failure = on_failure
+        self._on_success = on_success
         self._numbers = count(1)
         self._due: list[tuple[int, int, _Pending]] = []  # a heap of (due_ms, number, ...)
         self._out: dict[int, _Pending] = {}
@@ -73,8 +77,10 @@ class Asks:
             failures = pending.failures + 1
             self._push(now_ms + self._policy.delay_ms(failures), pending._replace(failures=failures))
             self._on_failure(pending.owner, pending.request, answer, failures)
-        else:
-            pending.on_answer(answer, now_ms)
+            return
+        if pending.failures:
+            self._on_success(pending.owner, pending.request)
+        pending.on_answer(answer, now_ms)
 
     def expects(self, number: int) -> bool:
         """Return True if the request was sent, not answered, and its owner not forgotten."""

@@ -12,6 +12,7 @@ from typing import NamedTuple
 from partition_manager.asks import Ask, Asks
 from partition_manager.assignment import partitions_of
 from partition_manager.entry import Counts, Message
+from partition_manager.failing_requests import FailingRequests
 from partition_manager.manager import PartitionManager
 from partition_manager.notes import Note, Notes
 from partition_manager.offset_document import OffsetDocument
@@ -51,12 +52,13 @@ class PartitionCoordinator:
         partitions_of(task, tasks, ())  # raise ValueError here rather than at the first answer
         self._source = source
         self._task, self._tasks, self._owner = task, tasks, owner
-        self._asks = Asks(source.config.error_policy(), self._on_failure)
+        self._asks = Asks(source.config.error_policy(), self._on_failure, self._on_success)
         self._partitions: dict[str, dict[int, TaskPartition]] = {}  # by topic and number
         self._all: list[TaskPartition] = []  # all partitions
         self._share: TaskShare[TaskPartition] = TaskShare(source.config.spout_max_pending_bytes)
         self._gone = Counts()  # counts of released partitions
         self._notes = Notes()
+        self._failing = FailingRequests(self._notes)
         after, probe_max_ms = source.config.spout_outage_after_messages, source.config.spout_outage_probe_max_ms
         self._outages = Outages(after, probe_max_ms, self._notes.warn)
         self._has_left = False  # some partitions are gone, and the next sweep drops them
@@ -362,13 +364,18 @@ class PartitionCoordinator:
         self._has_left = False
         for partition in [p for p in self._all if p.gone]:
             self._gone += partition.counts
+            self._failing.forget(partition.name)
             self._all.remove(partition)
             del self._partitions[partition.topic][partition.number]
 
     def _on_failure(self, owner: object, request: Request, answer: Failed, failures: int) -> None:
-        where = getattr(request, "topic", self._source.described)
         if isinstance(owner, TaskPartition):
             owner.error = answer.error
-            where = owner.name
-        if failures == 1:  # note only the first failure of an outage; each partition's status shows that it lasts
-            self._notes.warn(f"{where} {type(request).__name__} failed: {answer.error}; it is asked again")
+        self._failing.failed(self._key_of(owner, request), answer.error)
+
+    def _on_success(self, owner: object, request: Request) -> None:
+        self._failing.succeeded(self._key_of(owner, request))
+
+    def _key_of(self, owner: object, request: Request) -> tuple[str, str]:
+        topic = getattr(request, "topic", self._source.described)
+        return owner.name if isinstance(owner, TaskPartition) else topic, type(request).__name__

@@ -311,3 +311,32 @@ def test_a_letter_that_is_refused_for_good_is_logged_and_counted_and_not_sent_ag
     world.carry(coordinator, 60_000)
     assert errors_of(coordinator) == ["flights-0 offset 0 has no dead letter: RECORD_TOO_LARGE"]
     assert coordinator.counts.refused == 1 and coordinator.status()[0].watermark == 2
+
+
+def test_an_outage_of_the_broker_is_one_line_when_it_begins_and_one_when_it_ends():
+    world = world_of(1, 1, 1)
+    coordinator = coordinator_of(world)
+    coordinator.take_notes()
+    held, world.log._held = world.log._held, []
+    for _, answer in held:
+        answer(Failed("connection refused"))
+    (began,) = coordinator.take_notes()
+    assert began == ("warn", "flights-0 Fetch failed: connection refused; it is asked again")
+    world.carry(coordinator, 1_000)
+    assert coordinator.take_notes() == [], "a fetch is answered when there is a message"
+    for partition in range(3):
+        world.log.append(partition=partition)
+    (ended,) = coordinator.take_notes()
+    assert ended == ("info", "flights-2 Fetch works again, after: connection refused")
+
+
+def test_a_released_partition_is_no_part_of_an_outage_any_longer():
+    world = world_of(1, 1)
+    coordinator = coordinator_of(world)
+    for _, answer in world.log._held:
+        answer(Failed("connection refused"))
+    world.log._held.clear()
+    assert len(coordinator._failing) == 2
+    coordinator.stop(0)
+    world.carry(coordinator, 0)
+    assert coordinator.idle and len(coordinator._failing) == 0
