@@ -46,6 +46,12 @@ class TopologyConfig:
         check=at_least(0),
         unit="ms",
     )
+    topology_publish: bool = setting(
+        "flakelog.topology.publish",
+        True,
+        "publish the topology's graph and figures every two seconds to the topic __flakelog_topologies of the clusters "
+        "that its spouts read, so that a console elsewhere can show them",
+    )
     topology_max_tasks: int = setting(
         "topology.max.task.parallelism", 1_000, "tasks of one component; they share one thread", check=at_least(1)
     )

@@ -29,6 +29,8 @@ from spout.background import TwistedBackground
 from spout.config import TopologyConfig
 from spout.executor import Executor
 from spout.figures import Snapshot, snapshot
+from spout.figures_publisher import FiguresPublisher
+from spout.log_spout import LogSpout
 from spout.run_log import Line, RunLog
 from spout.topology import Topology
 from spout.world import TwistedWorld
@@ -64,6 +66,8 @@ class Runner:
         self._reactor = reactor if reactor is not None else installed_reactor()
         self._config = config
         self._log = RunLog()
+        self._publishers: list[FiguresPublisher] = []
+        self._publishing = 0  # publishers that still stop
         self._started_ms = 0
         self.state = State.NEW
         self.executor = Executor(
@@ -98,6 +102,7 @@ class Runner:
             self.state = State.STOPPED
             raise
         self._schedule(0)
+        self._publish()
         return self._done
 
     def stop(self) -> "Deferred[None]":
@@ -161,9 +166,10 @@ class Runner:
             self.state = State.FINISHING
             self._until_ms = now_ms + FINISH_MS
             self.executor.finish(now_ms)
+            self._unpublish()
             self._schedule(0)
-        elif self.state is State.FINISHING and (overdue or self.executor.idle):
-            if overdue:
+        elif self.state is State.FINISHING and (overdue or (self.executor.idle and not self._publishing)):
+            if overdue and not self.executor.idle:
                 self.log.warn("progress could not be stored: the messages it covers come again at the next start")
             self._end(None)
 
@@ -172,6 +178,8 @@ class Runner:
         if self._call is not None:
             self._call.cancel()
             self._call = None
+        for publisher in self._publishers:
+            publisher.abandon()
         try:
             self.executor.close(_now_ms())
         except Exception:
@@ -184,6 +192,26 @@ class Runner:
             self._done.errback(failure)
         for waiting in stopped:
             waiting.callback(None)
+
+    def _publish(self) -> None:
+        """Publish figures at each cluster that a spout reads, unless the world has no network."""
+        if not self._config.topology_publish or type(self.executor.world) is not TwistedWorld:
+            return
+        spouts = [each for node in self.executor.plan.spouts for each in self.executor.instances_of(node.name)]
+        for servers in sorted({each.servers for each in spouts if isinstance(each, LogSpout)}):
+            publisher = FiguresPublisher(servers, self.snapshot, self._reactor)
+            publisher.start()
+            self._publishers.append(publisher)
+
+    def _unpublish(self) -> None:
+        publishers, self._publishers = self._publishers, []
+        self._publishing = len(publishers)
+        for publisher in publishers:
+            publisher.stop().addBoth(self._unpublished)
+
+    def _unpublished(self, _: object) -> None:
+        self._publishing -= 1
+        self._wake()
 
     def _guarded(self, work: Callable[[], None]) -> None:
         try:

@@ -65,6 +65,7 @@ SHELLS = {
     "partition_manager/fetcher.py",
     "spout/background.py",
     "spout/once.py",
+    "spout/figures_publisher.py",
     "spout/reactor_thread.py",
     "spout/run.py",
     "spout/runner.py",

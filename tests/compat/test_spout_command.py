@@ -11,8 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from broker.client.admin import TOPIC, Resource, describe_configs
 from broker.client.blocking import BlockingClient
 from broker.record.records import Record, encode_batch
+from spout.publisher import running
 from tests.patience import SECONDS, until
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -116,3 +118,31 @@ def test_a_port_that_is_taken_is_named(broker, topic, tmp_path):
     run = Run(tmp_path, broker.address, topic, "--http-port", taken, stderr=subprocess.PIPE)
     _, err = run.process.communicate(timeout=SECONDS)
     assert run.process.returncode == 1 and f"Error: --http-port {taken}:" in err
+
+
+def documents(broker):
+    with BlockingClient(broker.address) as client:
+        records, _ = client.fetch("__flakelog_topologies", 0, 0, max_bytes=1 << 24)
+    return [(record.key, record.value) for record in records]
+
+
+def test_a_process_publishes_its_figures_and_takes_them_back_at_a_clean_stop(broker, topic, tmp_path):
+    """Kept in a compacted topic, so that a console that starts later finds each process."""
+    say(broker, topic, b"a", b"b")
+    run = Run(tmp_path, broker.address, topic, stderr=subprocess.DEVNULL)
+
+    def published():
+        with BlockingClient(broker.address) as client:
+            if "__flakelog_topologies" not in [each.name for each in client.topics()]:
+                return []
+        found = [each for each in running(documents(broker), now_ms=0) if each["topology"] == topic]
+        return [each for each in found if each["lag"]["lag"] == 0]
+
+    (found,) = until(published, "the document")
+    assert (found["pid"], found["dead_letter_topics"]) == (run.process.pid, [f"{topic}.dead-letters"])
+    assert [each["name"] for each in found["components"]] == ["lines", "count"]
+    assert run.stop() == 0
+    assert documents(broker)[-1] == (f"{topic}/{found['run_id']}".encode(), None)
+    with BlockingClient(broker.address) as client:
+        values = client.run(describe_configs(client.core, Resource(TOPIC, "__flakelog_topologies")))
+    assert ("cleanup.policy", "compact") in [(each.name, each.value) for each in values]

@@ -1,0 +1,79 @@
+"""What a topology's process publishes for consoles elsewhere: a JSON document every two seconds, in a compacted topic.
+
+    topic   __flakelog_topologies, compacted, on the cluster that the spouts read
+    key     <topology id>/<run id>: one for each process
+    value   {"v": 1, "topology", "topology_id", "run_id", "host", "pid", "state", "started_ms", "at_ms",
+             "expires_ms", "in_flight", "components": [...], "partitions": [...], "dead_letter_topics": [...],
+             "rates": {...}, "latency_ms": {...}, "lag": {...}}
+            as spout.figures has them; null (a tombstone) after a clean stop
+
+A document without a successor is out of date after `expires_ms` (Unix ms), because its process was killed or is cut off.
+"""
+
+import json
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any
+
+from spout.figures import PartitionFigures, Rates, Snapshot, as_document
+
+TOPIC = "__flakelog_topologies"
+TOPIC_CONFIGS = {
+    "cleanup.policy": "compact",
+    "segment.bytes": str(16 << 20),  # only closed segments are compacted, and each process writes some kB a second
+    "min.cleanable.dirty.ratio": "0.1",
+}
+VERSION = 1
+INTERVAL_MS = 2_000
+EXPIRES_MS = 10_000  # five intervals: a busy process misses one or two
+PARTITIONS_MAX = 1_000  # in one document, those with errors and the most lag first: about 250 kB, below 1 MiB
+RATES = ("emitted", "executed", "acked", "failed")
+
+
+def key_of(taken: Snapshot) -> bytes:
+    """Return the key of a process's documents."""
+    return f"{taken.topology_id}/{taken.run_id}".encode()
+
+
+def document_of(before: Snapshot | None, after: Snapshot, *, host: str, pid: int) -> bytes:
+    """Return the document of a snapshot; rates are those since `before`, or since the start."""
+    rates = Rates(before, after)
+    most = tuple(sorted(after.partitions, key=_by_need)[:PARTITIONS_MAX])
+    document = as_document(replace(after, partitions=most)) | {
+        "v": VERSION,
+        "host": host,
+        "pid": pid,
+        "expires_ms": after.at_ms + EXPIRES_MS,
+        "partitions_left_out": len(after.partitions) - len(most),
+        "lag": {name: after.lag(name) for name in ("lag", "lag_bytes", "lag_ms")},
+        "rates": {
+            each.name: {name: round(rates.rate(each.name, name), 1) for name in RATES} for each in after.components
+        },
+        "latency_ms": {
+            each.name: {"p50": rates.latency_ms(each.name, 0.5), "p99": rates.latency_ms(each.name, 0.99)}
+            for each in after.spouts
+        },
+    }
+    return json.dumps(document, separators=(",", ":")).encode()
+
+
+def running(records: Iterable[tuple[bytes | None, bytes | None]], now_ms: int) -> list[dict[str, Any]]:
+    """Return the documents of the processes that run, from (key, value) pairs in the order of the log.
+
+    Skip documents that are expired, were replaced, or are not of VERSION.
+    """
+    latest = {key: value for key, value in records}
+    documents = [_decode(value) for value in latest.values() if value is not None]
+    return [each for each in documents if each.get("v") == VERSION and each.get("expires_ms", 0) > now_ms]
+
+
+def _decode(value: bytes) -> dict[str, Any]:
+    try:
+        document = json.loads(value)
+    except ValueError:
+        return {}
+    return document if isinstance(document, dict) else {}
+
+
+def _by_need(one: PartitionFigures) -> tuple[bool, int, str, int]:
+    return not one.error, -(one.lag or 0), one.topic, one.partition
