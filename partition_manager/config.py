@@ -187,6 +187,14 @@ class SpoutConfig:
         check=at_least(1),
         unit="ms",
     )
+    spout_handover_ms: int = setting(
+        "flakelog.spout.handover.ms",
+        5_000,
+        "how long a partition that its group gives to another process waits for messages in flight, before its "
+        "progress is committed; those still in flight come again at the next owner. Below max.poll.interval.ms",
+        check=at_least(0),
+        unit="ms",
+    )
     spout_refresh_interval_ms: int = setting(
         "flakelog.spout.refresh.interval.ms",
         60_000,

@@ -13,6 +13,7 @@ from partition_manager.asks import Ask, Asks
 from partition_manager.assignment import partitions_of
 from partition_manager.entry import Counts, Message
 from partition_manager.failing_requests import FailingRequests
+from partition_manager.group_assignment import GroupAssignment
 from partition_manager.manager import PartitionManager
 from partition_manager.notes import Note, Notes
 from partition_manager.offset_document import OffsetDocument
@@ -55,6 +56,7 @@ class PartitionCoordinator:
         self._asks = Asks(source.config.error_policy(), self._on_failure, self._on_success)
         self._partitions: dict[str, dict[int, TaskPartition]] = {}  # by topic and number
         self._all: list[TaskPartition] = []  # all partitions
+        self._handing_over: list[TaskPartition] = []
         self._share: TaskShare[TaskPartition] = TaskShare(source.config.spout_max_pending_bytes)
         self._gone = Counts()  # counts of released partitions
         self._notes = Notes()
@@ -65,6 +67,8 @@ class PartitionCoordinator:
         self._subscription = Subscription(source, self._asks, self._notes, self)
         self._deleted: deque[str] = deque(maxlen=DELETED_MAX)  # ids of topics that others have replaced
         self._former_runs: set[str] = set()  # whose progress is continued, as told to the log
+        self._group = GroupAssignment(self._asks, self._notes, self) if source.in_group else None
+        self._looked_at: dict[str, Partitions] = {}  # in a group: the last look at each topic
         self._started = False
         self._commit_at_ms = 0
 
@@ -83,6 +87,8 @@ class PartitionCoordinator:
         """
         self._started = False
         self._subscription.stop()
+        if self._group is not None:
+            self._group.stop()
         for partition in list(self._all):
             self._release(partition, now_ms)
 
@@ -97,6 +103,8 @@ class PartitionCoordinator:
         """Return the requests to carry to the fetcher, the offset store and the dead letters."""
         if self._started:
             self._tick(now_ms)
+        if self._handing_over:
+            self._check_handovers(now_ms)
         for partition in self._share.take_fetches():
             partition.fetch(now_ms)
         return self._asks.take(now_ms)
@@ -104,7 +112,7 @@ class PartitionCoordinator:
     def answered(self, number: int, answer: Answer, now_ms: int) -> None:
         """Process the answer to the request handed out as `number`."""
         self._asks.answered(number, answer, now_ms)
-        self._sweep()
+        self._sweep(now_ms)
 
     def expects(self, number: int) -> bool:
         """Return True if the answer to a request is still wanted, because its partition was not given up meanwhile."""
@@ -118,6 +126,7 @@ class PartitionCoordinator:
         times = [self._asks.next_deadline_ms(), self._next_emission_ms()]
         if self._started:
             times += [self._commit_at_ms, self._subscription.refresh_at_ms]
+        times += [partition.release_at_ms for partition in self._handing_over]
         return min((t for t in times if t is not None), default=None)
 
     # --- calls of the spout
@@ -251,11 +260,16 @@ class PartitionCoordinator:
 
     def found(self, topic: str, partitions: Partitions, now_ms: int) -> None:
         """Open and release partitions of `topic`, so that the task has its share of them."""
-        name = topic if self._source.by_topic else ""
-        mine = partitions_of(self._task, self._tasks, partitions.numbers, name)
         ours = self._partitions.setdefault(topic, {})
-        for number in set(ours) - set(mine):
-            self._release(ours[number], now_ms)
+        if self._group is not None:  # only the group takes partitions away
+            self._looked_at[topic] = partitions
+            self._group.subscribe(self._source.names or tuple(sorted(self._looked_at)), now_ms)
+            mine: Iterable[int] = self._group.mine(topic)
+        else:
+            name = topic if self._source.by_topic else ""
+            mine = partitions_of(self._task, self._tasks, partitions.numbers, name)
+            for number in set(ours) - set(mine):
+                self._release(ours[number], now_ms)
         for number in mine:
             if number not in ours:
                 self._open(topic, number, partitions, now_ms)
@@ -264,8 +278,32 @@ class PartitionCoordinator:
 
     def gone(self, topic: str, now_ms: int) -> None:
         """Release all partitions of `topic`."""
+        self._looked_at.pop(topic, None)
         for partition in list(self._partitions.get(topic, {}).values()):
             self._release(partition, now_ms)
+
+    # --- what the group tells
+
+    def shared(self, now_ms: int) -> None:
+        """Follow a new share: drop what was lost, hand over what is revoked, open what is new."""
+        group = self._group
+        assert group is not None
+        for partition in list(self._all):
+            place = partition.topic, partition.number
+            if group.is_lost(place):
+                partition.lose()
+            elif place in group.share.revoked and partition not in self._handing_over:
+                self._handing_over.append(partition)
+                partition.hand_over(now_ms)
+        self._sweep(now_ms)
+        self._check_handovers(now_ms)
+        for topic, partitions in list(self._looked_at.items()):
+            self.found(topic, partitions, now_ms)
+
+    def _check_handovers(self, now_ms: int) -> None:
+        for partition in self._handing_over:
+            partition.check_handover(now_ms)
+        self._sweep(now_ms)
 
     # --- what the partitions tell
 
@@ -296,7 +334,7 @@ class PartitionCoordinator:
         self._notes.warn(f"{partition.name}: the topic was recreated, its messages in flight are forgotten")
         self._deleted.append(partition.topic_id)
         partition.drop()
-        self._sweep()
+        self._remove(partition)
         host, port = partition.broker
         self._open(partition.topic, partition.number, Partitions((), host, port, topic_id), now_ms)
 
@@ -350,23 +388,31 @@ class PartitionCoordinator:
             address.topic_id,
         )
         partition = TaskPartition(source, document, self._share, self._asks, self._notes, self)
+        if self._group is not None:
+            self._group.opened((topic, number))
         self._partitions.setdefault(topic, {})[number] = partition
         self._all.append(partition)
         partition.open(now_ms)
 
     def _release(self, partition: TaskPartition, now_ms: int) -> None:
         partition.release(now_ms)
-        self._sweep()
+        self._sweep(now_ms)
 
-    def _sweep(self) -> None:
+    def _sweep(self, now_ms: int) -> None:
         if not self._has_left:
             return
         self._has_left = False
         for partition in [p for p in self._all if p.gone]:
-            self._gone += partition.counts
-            self._failing.forget(partition.name)
-            self._all.remove(partition)
-            del self._partitions[partition.topic][partition.number]
+            self._remove(partition)
+            if self._group is not None:
+                self._group.closed((partition.topic, partition.number), now_ms)
+
+    def _remove(self, partition: TaskPartition) -> None:
+        self._gone += partition.counts
+        self._failing.forget(partition.name)
+        self._all.remove(partition)
+        self._handing_over = [each for each in self._handing_over if each is not partition]
+        del self._partitions[partition.topic][partition.number]
 
     def _on_failure(self, owner: object, request: Request, answer: Failed, failures: int) -> None:
         if isinstance(owner, TaskPartition):

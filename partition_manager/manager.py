@@ -438,3 +438,9 @@ def oldest_of(manager: PartitionManager) -> Oldest | None:
         return None
     size = sum(len(record.key or b"") + len(record.value or b"") for record in records)
     return Oldest(records[0].timestamp_ms, size / len(records))
+
+
+def has_in_flight(manager: PartitionManager) -> bool:
+    """Return True if an emitted message is neither acked nor failed; O(emitted)."""
+    live = manager._live
+    return any(entry.state is _IN_FLIGHT for entry in islice(live.values(), len(live) - manager.waiting))

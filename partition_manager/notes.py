@@ -25,6 +25,10 @@ class Notes:
         self._notes: deque[Note] = deque(maxlen=NOTES_MAX)
         self._similar = 0
 
+    def add(self, note: Note) -> None:
+        """Add a line that came from a port."""
+        self._notes.append(note)
+
     def info(self, text: str) -> None:
         """Add an expected event, such as the start of reading."""
         self._notes.append(Note(INFO, text))

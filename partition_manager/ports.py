@@ -149,7 +149,7 @@ class Bury(NamedTuple):
     letter: DeadLetter
 
 
-Request = FetcherRequest | StoreRequest | Bury
+Request = FetcherRequest | StoreRequest | GroupRequest | Bury
 
 # --- answers
 

@@ -6,12 +6,15 @@ the log.
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from broker.client.address import parse_addresses
+from broker.client.group_config import GroupMemberConfig
 from coordination.port import check_path
+from idgen.settings import InvalidSetting
 from partition_manager.config import SpoutConfig
+from partition_manager.progress_metadata import RANGES_MAX
 from partition_manager.start_offset import StartAt
 
 TopicChoice: TypeAlias = str | tuple[str, ...] | re.Pattern[str]
@@ -40,6 +43,7 @@ class Source:
     start: StartAt
     config: SpoutConfig
     stored_at: str = "the store"
+    in_group: bool = False  # a consumer group assigns the partitions and keeps the progress
 
     @property
     def by_pattern(self) -> bool:
@@ -146,6 +150,21 @@ def store_of(store: object) -> str:
     except ValueError as error:
         raise InvalidSource(f"store={store!r}: {error}") from None
     return store
+
+
+def config_in_group(config: SpoutConfig, group: GroupMemberConfig) -> SpoutConfig:
+    """Return the settings of a spout in a consumer group, whose progress has at most RANGES_MAX ranges.
+
+    Raise InvalidSetting if the settings of spout and group do not fit together.
+    """
+    if config.spout_handover_ms >= group.max_poll_interval_ms:
+        wanted = f"must be below max.poll.interval.ms ({group.max_poll_interval_ms}), the group's rebalance timeout"
+        raise InvalidSetting("flakelog.spout.handover.ms", config.spout_handover_ms, wanted)
+    if config.spout_ignore_stored:
+        wanted = f"must be false with store={KAFKA!r}: each process would begin anew at each hand-over"
+        raise InvalidSetting("flakelog.spout.ignore.stored", True, wanted)
+    ranges = min(config.spout_max_settled_ranges, RANGES_MAX)
+    return replace(config, spout_max_settled_ranges=ranges, spout_done_ranges_max=RANGES_MAX)
 
 
 def id_of(id: object) -> str | None:

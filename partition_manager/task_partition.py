@@ -1,6 +1,8 @@
 """A partition of a task, from the claim to the last commit.
 
     OPENING -- claimed --> RUNNING -- released --> CLOSING -- last commit stored --> gone
+       |                      |                       ^
+       |                      +-- revoked --> HANDING_OVER, until no message is in flight or its time is over
        |                      |
        +-- unusable document  +-- another owner wrote
            --> BROKEN             --> FENCED
@@ -16,7 +18,7 @@ from broker.client.records import PoisonBatch
 from partition_manager.asks import Asks
 from partition_manager.config import AT_LEAST_ONCE, AT_MOST_ONCE
 from partition_manager.entry import Counts, Message, Oldest
-from partition_manager.manager import PartitionManager, oldest_of
+from partition_manager.manager import PartitionManager, has_in_flight, oldest_of
 from partition_manager.notes import Notes
 from partition_manager.offset_document import BadOffsetDocument, OffsetDocument
 from partition_manager.opening import Opened, open_partition
@@ -45,6 +47,7 @@ class Phase(Enum):
 
     OPENING = "opening"
     RUNNING = "running"
+    HANDING_OVER = "handing over"
     CLOSING = "closing"
     FENCED = "fenced"
     BROKEN = "broken"
@@ -109,6 +112,7 @@ class TaskPartition:
         self._opening = open_partition(source, document)
         self._saving = False
         self._counts = Counts()
+        self.release_at_ms: int | None = None  # when it is released at the latest, while it is handed over
 
     @property
     def counts(self) -> Counts:
@@ -352,12 +356,27 @@ class TaskPartition:
 
     # --- release
 
+    def hand_over(self, now_ms: int) -> None:
+        """Stop emitting, and release the partition when no message is in flight, at the latest after `handover.ms`."""
+        if self.phase is Phase.RUNNING:
+            self.phase = Phase.HANDING_OVER
+            self.release_at_ms = now_ms + self._source.config.spout_handover_ms
+        elif self.phase is not Phase.HANDING_OVER and not self.gone:
+            self.release(now_ms)
+
+    def check_handover(self, now_ms: int) -> None:
+        """Release a partition that is handed over, if nothing keeps it any longer."""
+        if self.release_at_ms is None or self.phase is not Phase.HANDING_OVER or self.manager is None:
+            return
+        if now_ms >= self.release_at_ms or not has_in_flight(self.manager):
+            self.release(now_ms)
+
     def release(self, now_ms: int) -> None:
         """Stop emitting and store the progress; `gone` becomes True after the last write.
 
         Messages in flight are emitted again by the next owner.
         """
-        running = self.phase is Phase.RUNNING
+        running = self.phase in (Phase.RUNNING, Phase.HANDING_OVER)
         self.phase = Phase.CLOSING
         if running or self._saving:
             self._close(now_ms)
@@ -377,6 +396,10 @@ class TaskPartition:
         if self.manager is not None:
             self.manager.counts.truncated += self.manager.pending
         self._leave()
+        self._go()
+
+    def lose(self) -> None:
+        """Forget the partition without storing progress, because another process may read it; `gone` becomes True."""
         self._go()
 
     def _go(self) -> None:

@@ -16,9 +16,10 @@ from dataclasses import dataclass
 from traceback import format_exception
 from typing import Any, ClassVar, NamedTuple, Protocol, cast
 
+from broker.client.group_config import GroupMemberConfig
 from coordination.access import Access
 from partition_manager.config import SpoutConfig
-from partition_manager.ports import DeadLetterSink, OffsetStore, RecordFetcher
+from partition_manager.ports import DeadLetterSink, GroupStore, OffsetStore, RecordFetcher
 from spout.acker import Anchors
 from spout.config import TopologyConfig
 from spout.origin import Link, MessagePlace, Origin, Source
@@ -192,6 +193,10 @@ class World(Protocol):
     def fetcher(self, servers: str, config: SpoutConfig) -> RecordFetcher: ...
 
     def offset_store(self, store: str, path: str, access: Access) -> OffsetStore: ...
+
+    def group_member(
+        self, servers: str, group_id: str, component: str, tasks: int, config: GroupMemberConfig
+    ) -> Callable[[int], GroupStore]: ...
 
     def dead_letters(self, servers: str, topic: str) -> DeadLetterSink: ...
 

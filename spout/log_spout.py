@@ -11,13 +11,24 @@ from functools import partial
 from itertools import islice
 from typing import Any, cast
 
+from broker.client.group_config import GroupMemberConfig
 from coordination.access import Access
 from partition_manager.asks import Ask
 from partition_manager.config import AT_LEAST_ONCE, NO_GUARANTEE
 from partition_manager.coordinator import MessageId, PartitionCoordinator
 from partition_manager.entry import Counts
-from partition_manager.ports import Answer, Bury, DeadLetterSink, LoadOffset, SaveOffset
-from partition_manager.source import Source, id_of, servers_of, store_of, topics_of
+from partition_manager.ports import (
+    Answer,
+    AwaitShare,
+    Bury,
+    DeadLetterSink,
+    GroupStore,
+    LoadOffset,
+    OffsetStore,
+    ReleasePartition,
+    SaveOffset,
+)
+from partition_manager.source import KAFKA, Source, config_in_group, id_of, servers_of, store_of, topics_of
 from partition_manager.start_offset import Earliest, StartAt, start_of
 from partition_manager.task_partition import PartitionStatus
 from spout.api import OutputDeclarer, Spout, SpoutOutput
@@ -38,10 +49,12 @@ class LogSpout(Spout):
 
     `topic` is one name, a list of names, or a pattern made by `re.compile`, which reads all topics whose whole name
     matches, also those that are created later. `servers` is host:port, or several separated by commas. `store` holds
-    the progress: a directory or zookeeper://host:port,host:port/chroot. `access` gives that ZooKeeper's credentials,
-    ACLs and TLS settings. `id` is the name the progress is stored under, by default <topology id>.<component>; two
-    spouts with one id fence each other. `start` applies to partitions without stored progress. Raise InvalidSource,
-    InvalidStart or InvalidScheme, all of them ValueErrors, if an argument cannot work.
+    the progress: a directory, zookeeper://host:port,host:port/chroot, or "kafka". `access` gives that ZooKeeper's
+    credentials, ACLs and TLS settings. `id` is the name the progress is stored under, by default <topology
+    id>.<component>; two spouts with one id fence each other. With store="kafka" `id` names a consumer group instead:
+    all processes with this id share the partitions, and the group's offsets hold the progress. `group` has the settings
+    of a member. `start` applies to partitions without stored progress. Raise InvalidSource, InvalidStart, InvalidScheme
+    or InvalidSetting, all of them ValueErrors, if an argument cannot work.
     """
 
     def __init__(
@@ -55,6 +68,7 @@ class LogSpout(Spout):
         scheme: Scheme | None = None,
         start: StartAt = Earliest(),
         config: SpoutConfig = SpoutConfig(),
+        group: GroupMemberConfig = GroupMemberConfig(),
     ) -> None:
         self.topics = topics_of(topic, config)
         self.servers = servers_of(servers)
@@ -63,7 +77,8 @@ class LogSpout(Spout):
         self.id = id_of(id)
         self.scheme: Scheme = scheme_of(scheme)
         self.start = start_of(start)
-        self.config = config
+        self.config = config_in_group(config, group) if self.store == KAFKA else config
+        self.group = group
 
     settlement: Settlement | None = None
     """The transactions of a sink that this spout feeds and that is exactly once; the engine sets it."""
@@ -98,15 +113,23 @@ class LogSpout(Spout):
     def open(self) -> None:
         """Create the ports and the coordinator, without sending a request."""
         context = self.context
-        path = f"{STORE_ROOT}/{self.id or f'{context.topology_id}.{context.component}'}"
-        source = self._source(context.topology_id, context.topology, f"{self.store}, {path}")
+        id = self.id or f"{context.topology_id}.{context.component}"
+        path = f"{STORE_ROOT}/{id}"
+        in_group = self.store == KAFKA
+        stored_at = f"the offsets of group {id}" if in_group else f"{self.store}, {path}"
+        source = self._source(context.topology_id, context.topology, stored_at)
         owner = f"{context.run_id}.{context.task}"
         self._coordinator = PartitionCoordinator(source, context.index, context.parallelism, owner)
         self._output = cast(SpoutOutput, self.collector)
         self._answers: deque[tuple[int, Answer]] = deque()  # bounded by the number of outstanding requests
         self._started = self._is_finishing = False
         self._with_ids = self.config.spout_guarantee != NO_GUARANTEE
-        self._store = context.world.offset_store(self.store, path, self.access)
+        self._store: OffsetStore | GroupStore
+        if in_group:
+            member = context.world.group_member(self.servers, id, context.component, context.parallelism, self.group)
+            self._store = member(context.index)
+        else:
+            self._store = context.world.offset_store(self.store, path, self.access)
         self._fetcher = context.world.fetcher(self.servers, self.config)
         self._dead: dict[str, DeadLetterSink] = {}  # by the name of the dead-letter topic
 
@@ -300,6 +323,8 @@ class LogSpout(Spout):
             self._sink(request.letter.topic).ask(request, answer)
         elif isinstance(request, (LoadOffset, SaveOffset)):
             self._store.ask(request, answer)
+        elif isinstance(request, (AwaitShare, ReleasePartition)):
+            cast(GroupStore, self._store).ask(request, answer)
         else:
             self._fetcher.ask(request, answer)
 
@@ -335,7 +360,8 @@ class LogSpout(Spout):
         return self._dead[name]
 
     def _source(self, topology_id: str = "", topology: str = "", stored_at: str = "") -> Source:
-        return Source(self.topics, topology_id, topology, self.start, self.config, stored_at)
+        in_group = self.store == KAFKA
+        return Source(self.topics, topology_id, topology, self.start, self.config, stored_at, in_group)
 
 
 def _reason(error: Exception) -> str:

@@ -5,6 +5,7 @@ that is not up yet delays the spouts that need it, but not the reactor.
 """
 
 from collections.abc import Callable, Generator, Sequence
+from functools import partial
 from typing import Any, cast
 
 from twisted.internet.base import ReactorBase
@@ -13,6 +14,7 @@ from twisted.internet.interfaces import IReactorFromThreads
 from twisted.internet.threads import deferToThreadPool
 from twisted.python.failure import Failure
 
+from broker.client.group_config import GroupMemberConfig
 from coordination.access import Access
 from coordination.deferred import carry_out, executor
 from coordination.port import Coordinator
@@ -21,7 +23,8 @@ from partition_manager.config import SpoutConfig
 from partition_manager.dead_letter_sink import TwistedDeadLetters
 from partition_manager.fetcher import TwistedFetcher
 from partition_manager.offset_store import CoordinatedOffsetStore, Procedure
-from partition_manager.ports import Answer, DeadLetterSink, Failed, OffsetStore, RecordFetcher
+from partition_manager.ports import Answer, DeadLetterSink, Failed, GroupStore, OffsetStore, RecordFetcher
+from spout.group_store import GroupMembership, GroupOffsetStore
 from spout.record_producer import TwistedRecordProducer
 from spout.sink_config import SinkConfig
 from spout.sink_ports import RecordProducer
@@ -36,6 +39,7 @@ class TwistedWorld:
 
     def __init__(self, reactor: ReactorBase) -> None:
         self._reactor = reactor
+        self._members: dict[tuple[str, str, str], GroupMembership] = {}
 
     def fetcher(self, servers: str, config: SpoutConfig) -> RecordFetcher:
         """Return a reader of Kafka-protocol brokers; `servers` is host:port, or several separated by commas."""
@@ -48,6 +52,16 @@ class TwistedWorld:
         """
         session = _Session(store, access, self._reactor)
         return CoordinatedOffsetStore(path, session.carry_out, session.close)
+
+    def group_member(
+        self, servers: str, group_id: str, component: str, tasks: int, config: GroupMemberConfig
+    ) -> Callable[[int], GroupStore]:
+        """Return a function from a task's index to its part of this process's member of a consumer group."""
+        key = servers, group_id, component
+        member = self._members.get(key)
+        if member is None or member.is_closed:
+            member = self._members[key] = GroupMembership(servers, group_id, tasks, config, self._reactor)
+        return partial(GroupOffsetStore, member)
 
     def dead_letters(self, servers: str, topic: str) -> DeadLetterSink:
         """Return a sink that produces to `topic`, acknowledged by all in-sync replicas."""

@@ -73,6 +73,7 @@ SHELLS = {
     "spout/transactor.py",
     "spout/stderr_log.py",
     "spout/world.py",
+    "spout/group_store.py",
     "spark_bridge/range_reader.py",
     "spark_bridge/datasource.py",
     "spark_bridge/parquet_file.py",

@@ -16,6 +16,8 @@ RETRIABLE = frozenset(
         ErrorCode.NETWORK_EXCEPTION,
         ErrorCode.KAFKA_STORAGE_ERROR,
         ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.NOT_COORDINATOR,
         ErrorCode.THROTTLING_QUOTA_EXCEEDED,
     }
 )

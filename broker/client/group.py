@@ -46,7 +46,6 @@ from broker.client.group_requests import (
 from broker.wire.errors import ErrorCode
 
 _COORDINATOR_MOVED = frozenset({ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE})
-_TEMPORARY = _COORDINATOR_MOVED | {ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.REQUEST_TIMED_OUT}
 
 _ADVICE = {
     ErrorCode.FENCED_INSTANCE_ID: "another process has joined with the same group.instance.id; "
@@ -366,7 +365,7 @@ class GroupMember:
             self._is_unsure = True
             self.coordinator = None
             self._back_off(error, now_ms)
-        elif code in _TEMPORARY or (isinstance(error, BrokerError) and error.retriable):
+        elif isinstance(error, BrokerError) and error.retriable:
             if code in _COORDINATOR_MOVED:
                 self.coordinator = None
             self._back_off(error, now_ms)
@@ -379,7 +378,7 @@ class GroupMember:
         """Look up the coordinator and try again if it moved or did not answer, twice at most."""
         self.coordinator = None
         self._back_off(error, now_ms)
-        is_temporary = isinstance(error, Unreachable) or (isinstance(error, BrokerError) and error.code in _TEMPORARY)
+        is_temporary = isinstance(error, Unreachable) or (isinstance(error, BrokerError) and error.retriable)
         if self._failures > 2 or not is_temporary:
             self.phase = Phase.LEFT
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 @click.argument("words", nargs=-1, metavar="[WORD]...")
 @json_option
 def settings(words: tuple[str, ...], as_json: bool) -> None:
-    """Explain the settings of `flakelog server`, of topics, of topologies and of their spouts.
+    """Explain the settings of `flakelog server`, of topics, topologies, their spouts, and members of a group.
 
     With WORDs, explain only those whose names contain one of them, and also how Kafka's settings that are not used here
     are treated.
@@ -41,6 +41,7 @@ def settings(words: tuple[str, ...], as_json: bool) -> None:
 
 
 def _all() -> "list[tuple[str, Setting]]":
+    from broker.client.group_config import GroupMemberConfig
     from broker.settings.config import TopicConfig
     from flakelog.settings import CONFIGS
     from idgen.settings import settings_of
@@ -50,7 +51,7 @@ def _all() -> "list[tuple[str, Setting]]":
     of_server = [("server", each) for config in CONFIGS for each in settings_of(config)]
     found = sorted(of_server, key=lambda one: one[1].name)
     found += sorted((("topic", each) for each in settings_of(TopicConfig)), key=lambda one: one[1].name)
-    for scope, config in (("spout", SpoutConfig), ("topology", TopologyConfig)):
+    for scope, config in (("spout", SpoutConfig), ("group member", GroupMemberConfig), ("topology", TopologyConfig)):
         found += [(scope, each) for each in settings_of(config)]  # in the order of their subjects
     return found
 

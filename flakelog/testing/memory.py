@@ -11,13 +11,16 @@ A test can also remove, truncate and recreate, and make each part fail, as a clu
 
 from collections import defaultdict
 from collections.abc import Callable, Sequence
+from functools import partial
 from uuid import NAMESPACE_URL, uuid5
 
+from broker.client.group_config import GroupMemberConfig
 from broker.client.records import LogRecord, PoisonBatch
 from broker.record.batch import read_header
 from broker.record.records import Headers
 from coordination.access import Access
 from coordination.memory import Ensemble, MemoryCoordinator
+from flakelog.testing.memory_group import MemoryGroup, MemoryGroupStore
 from partition_manager.dead_letter import dead_letter_headers
 from partition_manager.offset_document import BadOffsetDocument, OffsetDocument
 from partition_manager.offset_store import CoordinatedOffsetStore, blocking
@@ -38,6 +41,7 @@ from partition_manager.ports import (
     FindId,
     FindTime,
     Found,
+    GroupStore,
     ListPartitions,
     ListTopics,
     Loaded,
@@ -52,6 +56,7 @@ from partition_manager.ports import (
     Topics,
 )
 from partition_manager.progress import Progress
+from partition_manager.source import KAFKA
 from spout.config import SpoutConfig
 from spout.sink_config import SinkConfig
 from spout.sink_ports import Counted, CountPartitions, Produced, RecordProducer, SinkAnswer, SinkRequest, partition_of
@@ -287,6 +292,7 @@ class MemoryWorld:
     def __init__(self) -> None:
         self.topics: dict[str, MemoryLog] = {}
         self.sinks: dict[str, MemoryDeadLetters] = {}
+        self.groups: dict[str, MemoryGroup] = {}
         self.ensemble = Ensemble()
         self.session = MemoryCoordinator(self.ensemble)
 
@@ -329,6 +335,15 @@ class MemoryWorld:
     def offset_store(self, store: str, path: str, access: Access) -> OffsetStore:
         """Return the store at `path`."""
         return CoordinatedOffsetStore(path, blocking(self.session))
+
+    def group_member(
+        self, servers: str, group_id: str, component: str, tasks: int, config: GroupMemberConfig
+    ) -> Callable[[int], GroupStore]:
+        """Return a function from a task's index to its part of a group in which this process is alone."""
+        if group_id not in self.groups:
+            store = self.offset_store(KAFKA, f"/{group_id}", Access())
+            self.groups[group_id] = MemoryGroup(self.topics, store, tasks)
+        return partial(MemoryGroupStore, self.groups[group_id])
 
     def dead_letters(self, servers: str, topic: str) -> DeadLetterSink:
         """Return the dead-letter topic `topic`."""

@@ -94,13 +94,15 @@ def stock(request):
     return request.param
 
 
-@pytest.fixture
-def place(broker):
-    """Return the arguments of a member: address, a new group and a new topic."""
+@pytest.fixture(params=["flakelog", pytest.param("kafka", marks=pytest.mark.soak)])
+def place(request):
+    """Return the arguments of a member: the address of Flakelog or Apache Kafka, a new group and a new topic."""
+    is_ours = request.param == "flakelog"
+    address = request.getfixturevalue("broker").address if is_ours else request.getfixturevalue("kafka")
     name = f"mixed-{next(GROUPS)}"
-    with BlockingClient(broker.address) as client:
+    with BlockingClient(address) as client:
         client.create_topic(name, PARTITIONS)
-    return broker.address, name, name
+    return address, name, name
 
 
 @contextmanager

@@ -1,0 +1,96 @@
+"""A consumer group in memory, with one member: the process of the test."""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Protocol
+
+from partition_manager.ports import (
+    Answer,
+    AwaitShare,
+    GroupRequest,
+    OffsetStore,
+    Place,
+    Released,
+    ReleasePartition,
+    StoreRequest,
+)
+from partition_manager.shares import Shares
+
+
+class Log(Protocol):
+    """A topic: `kept` has an entry for each partition."""
+
+    @property
+    def kept(self) -> Mapping[int, object]: ...
+
+
+class MemoryGroup:
+    """A member that gets all partitions; `revoke`, `lose` and `assign` are what a real group does as others come.
+
+    `released` are the partitions given back after a revocation, in order.
+    """
+
+    def __init__(self, topics: Mapping[str, Log], store: OffsetStore, tasks: int) -> None:
+        self.released: list[Place] = []
+        self._topics = topics
+        self._store = store
+        self._shares = Shares(tasks)
+        self._assigned: set[Place] = set()
+        self._waiting: dict[int, tuple[int, Callable[[Answer], None]]] = {}
+
+    # --- calls of a test
+
+    def assign(self, *places: Place) -> None:
+        """Assign partitions."""
+        self._assigned.update(places)
+        self._shares.assigned(places)
+        self._tell()
+
+    def revoke(self, *places: Place) -> None:
+        """Ask the spout to hand partitions over."""
+        self.released += self._shares.revoke(places)
+        self._tell()
+
+    def lose(self, *places: Place) -> None:
+        """Take partitions away at once, as when the session has expired."""
+        self._shares.note("error", f"lost {places}")
+        self._shares.lost(places)
+        self._tell()
+
+    # --- the port
+
+    def ask(self, task: int, request: StoreRequest | GroupRequest, answer: Callable[[Answer], None]) -> None:
+        if isinstance(request, AwaitShare):
+            self._waiting[task] = request.known, answer
+            new = self._places(request.topics) - self._assigned
+            self.assign(*new)
+        elif isinstance(request, ReleasePartition):
+            place = request.topic, request.partition
+            if self._shares.released(task, place, request.grant):
+                self.released.append(place)
+            answer(Released())
+        else:
+            self._store.ask(request, answer)
+
+    def _places(self, topics: Iterable[str]) -> set[Place]:
+        return {(topic, number) for topic in topics if topic in self._topics for number in self._topics[topic].kept}
+
+    def _tell(self) -> None:
+        for task, (known, answer) in list(self._waiting.items()):
+            share = self._shares.share(task, known)
+            if share is not None:
+                del self._waiting[task]
+                answer(share)
+
+
+class MemoryGroupStore:
+    """The part of one task in the group."""
+
+    def __init__(self, group: MemoryGroup, task: int) -> None:
+        self._group = group
+        self._task = task
+
+    def ask(self, request: StoreRequest | GroupRequest, answer: Callable[[Answer], None]) -> None:
+        self._group.ask(self._task, request, answer)
+
+    def close(self) -> None:
+        pass

@@ -1,0 +1,284 @@
+"""SHELL (Twisted, a separate thread): progress and partitions of a spout in a Kafka consumer group.
+
+All tasks of a spout in one process are one member. The member's requests run in a separate thread (GroupThread), so
+that heartbeats go on while a bolt blocks the reactor. Commits run on the reactor: the commits of one reactor turn are
+one request.
+"""
+
+from collections.abc import Callable, Generator
+from typing import Any, NamedTuple
+
+from twisted.internet.base import DelayedCall, ReactorBase
+from twisted.internet.defer import Deferred, inlineCallbacks
+
+from broker.client.errors import BrokerError, ClientError
+from broker.client.group import Assigned, Event, Lost, Refused, Revoke, Trouble
+from broker.client.group_config import GroupMemberConfig
+from broker.client.group_requests import CommittedOffset, commit_offsets, fetch_offsets
+from broker.client.group_thread import GroupThread
+from broker.client.twisted import TwistedClient
+from broker.wire.errors import ErrorCode
+from partition_manager.group_offsets import TooManyRanges, committed_offset, kept_in
+from partition_manager.offset_document import OffsetDocument
+from partition_manager.ports import (
+    Answer,
+    AwaitShare,
+    Failed,
+    GroupRequest,
+    Loaded,
+    LoadOffset,
+    Place,
+    Released,
+    ReleasePartition,
+    Saved,
+    SaveOffset,
+    StoreRequest,
+)
+from partition_manager.progress_metadata import BadMetadata
+from partition_manager.shares import Shares
+
+POLL_SECONDS = 1.0  # how often the reactor shows the member that it works; far below max.poll.interval.ms
+RETRY_SECONDS = 0.2
+RETRIES_MAX = 25  # five seconds: a rebalance, a former owner's transaction, or a coordinator that moves
+
+_PASSING = frozenset(
+    {
+        ErrorCode.REBALANCE_IN_PROGRESS,
+        ErrorCode.ILLEGAL_GENERATION,
+        ErrorCode.NOT_COORDINATOR,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.UNSTABLE_OFFSET_COMMIT,
+    }
+)
+
+OnAnswer = Callable[[Answer], None]
+
+
+class _Waiting(NamedTuple):
+    """A load or a commit that waits for the next request; `offset` is None for a load."""
+
+    place: Place
+    offset: CommittedOffset | None
+    answer: OnAnswer
+    version: int = 0
+    tries: int = 0
+
+
+class GroupMembership:
+    """The member of a process. `tasks` stores share it; the last one that closes leaves the group."""
+
+    def __init__(
+        self, servers: str, group_id: str, tasks: int, config: GroupMemberConfig, reactor: ReactorBase
+    ) -> None:
+        self._servers = servers
+        self._group_id = group_id
+        self._config = config
+        self._reactor = reactor
+        self._client = TwistedClient(servers, reactor)
+        self._shares = Shares(tasks)
+        self._open = set(range(tasks))
+        self._awaiting: dict[int, tuple[int, OnAnswer]] = {}
+        self._waiting: list[_Waiting] = []
+        self._topics: tuple[str, ...] = ()
+        self._thread: GroupThread | None = None
+        self._timer: DelayedCall | None = None
+        self._flushing: DelayedCall | None = None
+        self.is_closed = False
+
+    # --- requests of the tasks
+
+    def ask(self, task: int, request: StoreRequest | GroupRequest, answer: OnAnswer) -> None:
+        """Carry out a request of a task; the answer may come at once."""
+        if self.is_closed:
+            answer(Failed("the group's store is closed"))
+        elif isinstance(request, AwaitShare):
+            self._await(task, request, answer)
+        elif isinstance(request, ReleasePartition):
+            place = request.topic, request.partition
+            if self._shares.released(task, place, request.grant) and self._thread is not None:
+                self._thread.released([place])
+            answer(Released())
+        elif isinstance(request, LoadOffset):
+            self._queue(_Waiting((request.topic, request.partition), None, answer))
+        else:
+            self._save(request, answer)
+
+    def _await(self, task: int, request: AwaitShare, answer: OnAnswer) -> None:
+        former = self._awaiting.pop(task, None)
+        if former is not None:  # the task asks again, because its topics changed
+            former[1](Failed("asked again"))
+        self._awaiting[task] = request.known, answer
+        topics = tuple(sorted({*self._topics, *request.topics})) if len(self._open) > 1 else request.topics
+        if self._thread is None:
+            self._topics = topics
+            self._thread = GroupThread(self._servers, self._group_id, topics, self._config, self._wake)
+            self._thread.start()
+        elif topics != self._topics:
+            self._topics = topics
+            self._thread.subscribe(topics)
+        self._poll()
+
+    def _save(self, request: SaveOffset, answer: OnAnswer) -> None:
+        try:
+            offset = committed_offset(OffsetDocument.decode(request.document))
+        except TooManyRanges as error:
+            answer(Failed(str(error)))
+        else:
+            self._queue(_Waiting((request.topic, request.partition), offset, answer, request.version + 1))
+
+    def close(self, task: int) -> None:
+        """Close a task's store; its outstanding requests get no answer. The last one leaves the group; blocks for it.
+        """
+        self._open.discard(task)
+        self._awaiting.pop(task, None)
+        if self._open or self.is_closed:
+            return
+        self.is_closed = True
+        for call in (self._timer, self._flushing):
+            if call is not None and call.active():
+                call.cancel()
+        if self._thread is not None:
+            self._thread.close()
+        self._client.close()
+
+    # --- events of the member
+
+    def _wake(self) -> None:
+        """Process events soon; called in the member's thread."""
+        self._reactor.callFromThread(self._poll)
+
+    def _poll(self) -> None:
+        if self.is_closed or self._thread is None:
+            return
+        if self._timer is not None and self._timer.active():
+            self._timer.cancel()
+        self._timer = self._reactor.callLater(POLL_SECONDS, self._poll)
+        for event in self._thread.poll():
+            self._happened(event)
+        for task, (known, answer) in list(self._awaiting.items()):
+            share = self._shares.share(task, known)
+            if share is not None:
+                del self._awaiting[task]
+                answer(share)
+
+    def _happened(self, event: Event) -> None:
+        where = f"group {self._group_id}"
+        if isinstance(event, Assigned):
+            self._shares.assigned(event.partitions)
+            self._shares.note("info", f"{where}: this process gets {_named(event.partitions)}")
+        elif isinstance(event, Revoke):
+            free = self._shares.revoke(event.partitions)
+            self._shares.note("info", f"{where}: this process hands over {_named(event.partitions)}")
+            if free and self._thread is not None:
+                self._thread.released(free)
+        elif isinstance(event, Lost):
+            self._shares.lost(event.partitions)
+            said = f"{where}: this process lost {_named(event.partitions)}, without a commit: {event.why}"
+            self._shares.note("error", f"{said}; their unsettled messages come again")
+        elif isinstance(event, Refused):
+            self._shares.note("error", f"{where} does not take this process, which reads nothing: {event.error}")
+        elif isinstance(event, Trouble):
+            self._shares.note("warn", f"{where}: {event.error}; it is asked again")
+
+    # --- offsets
+
+    def _queue(self, waiting: _Waiting) -> None:
+        self._waiting.append(waiting)
+        if self._flushing is None:
+            self._flushing = self._reactor.callLater(0 if waiting.tries == 0 else RETRY_SECONDS, self._flush)
+
+    def _flush(self) -> None:
+        self._flushing = None
+        waiting, self._waiting = self._waiting, []
+        self._carry_out([each for each in waiting if each.offset is None], self._load)
+        self._carry_out([each for each in waiting if each.offset is not None], self._commit)
+
+    def _carry_out(
+        self, waiting: list[_Waiting], how: Callable[[list[_Waiting]], "Deferred[dict[Place, Any]]"]
+    ) -> None:
+        """Send one request for all; answer each, or try again what passes."""
+        if not waiting:
+            return
+
+        def answered(results: dict[Place, Any]) -> None:
+            for each in waiting:
+                self._answer(each, results.get(each.place, ErrorCode.UNKNOWN_SERVER_ERROR))
+
+        def failed(failure: Any) -> None:
+            error = failure.value
+            if not isinstance(error, ClientError):
+                failure.raiseException()
+            for each in waiting:
+                self._answer(each, error.code if isinstance(error, BrokerError) else str(error))
+
+        how(waiting).addCallbacks(answered, failed)
+
+    @inlineCallbacks
+    def _load(self, waiting: list[_Waiting]) -> Generator["Deferred[Any]", Any, dict[Place, Any]]:
+        at = self._thread.coordinator if self._thread is not None else None
+        if at is None:
+            raise BrokerError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"group {self._group_id}")
+        places = [each.place for each in waiting]
+        found = yield self._client.run(fetch_offsets(self._client.core, at, self._group_id, places))
+        return dict(found)
+
+    @inlineCallbacks
+    def _commit(self, waiting: list[_Waiting]) -> Generator["Deferred[Any]", Any, dict[Place, Any]]:
+        thread = self._thread
+        at = thread.coordinator if thread is not None else None
+        if at is None or thread is None:
+            raise BrokerError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"group {self._group_id}")
+        offsets = {each.place: each.offset for each in waiting if each.offset is not None and thread.owns(each.place)}
+        results: dict[Place, Any] = {each.place: "another member owns it now" for each in waiting}
+        if offsets:
+            codes = yield self._client.run(commit_offsets(self._client.core, at, thread.identity, offsets))
+            results |= codes
+        return results
+
+    def _answer(self, waiting: _Waiting, result: CommittedOffset | ErrorCode | str) -> None:
+        if self.is_closed:
+            return
+        if isinstance(result, CommittedOffset):
+            waiting.answer(self._loaded(waiting.place, result))
+        elif isinstance(result, str):
+            waiting.answer(Failed(result))
+        elif result is ErrorCode.NONE:
+            waiting.answer(Saved(waiting.version))
+        elif result in _PASSING and waiting.tries < RETRIES_MAX:
+            self._queue(waiting._replace(tries=waiting.tries + 1))
+        else:
+            waiting.answer(Failed(f"group {self._group_id}: {result.name}"))
+
+    def _loaded(self, place: Place, committed: CommittedOffset) -> Answer:
+        topic, number = place
+        if committed.offset < 0:
+            return Loaded(None, -1)
+        try:
+            kept, note = kept_in(committed)
+        except BadMetadata as error:
+            return Failed(f"{error}; commit the offset again, without metadata, to go on from it")
+        if note:
+            self._shares.note("warn", f"{topic}-{number}: {note}")
+        document = OffsetDocument(
+            "", "", topic, number, kept.progress, topic_id=kept.topic_id, leader_epoch=committed.leader_epoch
+        )
+        return Loaded(document.encode(), 0)
+
+
+class GroupOffsetStore:
+    """The part of one task in a membership: a partition_manager.ports.GroupStore."""
+
+    def __init__(self, membership: GroupMembership, task: int) -> None:
+        self._membership = membership
+        self._task = task
+
+    def ask(self, request: StoreRequest | GroupRequest, answer: OnAnswer) -> None:
+        self._membership.ask(self._task, request, answer)
+
+    def close(self) -> None:
+        self._membership.close(self._task)
+
+
+def _named(partitions: frozenset[Place]) -> str:
+    return ", ".join(f"{topic}-{number}" for topic, number in sorted(partitions))

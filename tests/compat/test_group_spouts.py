@@ -1,0 +1,87 @@
+"""Real processes that share a topic through a consumer group, and one that is killed."""
+
+import signal
+
+import pytest
+
+from broker.client import admin
+from tests.compat.group_spouts import PARTITIONS, QUICK, Shared
+from tests.compat.server_process import ServerProcess
+from tests.patience import until
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    with ServerProcess(tmp_path_factory.mktemp("group-spouts") / "data", QUICK) as server:
+        yield server
+
+
+@pytest.fixture(params=["flakelog", pytest.param("kafka", marks=pytest.mark.soak)])
+def shared(request, tmp_path):
+    """Yield a topic of Flakelog, or of Apache Kafka, whose sessions last 6 s at least."""
+    if request.param == "flakelog":
+        shared = Shared(request.getfixturevalue("server").address, tmp_path)
+    else:
+        shared = Shared(request.getfixturevalue("kafka"), tmp_path, session_ms=6_000)
+    yield shared
+    shared.close()
+
+
+def test_three_processes_share_a_topic_and_a_kill_of_one_loses_no_message(shared):
+    shared.send(2_000)
+    first, second = shared.start(), shared.start()
+    shared.await_members(2)
+    shared.send(2_000)
+    until(lambda: len(second.lines) > 0, what="messages of the second process")
+    third = shared.start()
+    shared.await_members(3)
+    shared.send(2_000)
+    until(lambda: len(third.lines) > 0, what="messages of the third process")
+    first.end(signal.SIGKILL)
+    shared.send(2_000)
+    until(lambda: len(shared.processed) == 8_000, what="all messages")
+    shared.await_members(2)
+    assert [process.end(signal.SIGTERM) for process in (second, third)] == [0, 0]
+    assert "stopped" in second.printed and "stopped" in third.printed
+    assert shared.committed == [2_000] * PARTITIONS
+
+
+def test_a_clean_hand_over_delivers_no_message_twice(shared):
+    shared.send(1_000)
+    first = shared.start()
+    until(lambda: len(first.lines) == 1_000, what="the first messages")
+    second = shared.start()
+    shared.await_members(2)
+    shared.send(1_000)
+    until(lambda: len(shared.processed) == 2_000, what="all messages")
+    assert first.end(signal.SIGTERM) == 0
+    shared.await_members(1)
+    shared.send(1_000)
+    until(lambda: len(shared.processed) == 3_000, what="all messages")
+    assert second.end(signal.SIGTERM) == 0
+    assert set(shared.processed.values()) == {1}
+    assert any("hands over" in line for line in first.printed)
+
+
+def test_a_bolt_that_blocks_for_longer_than_the_session_costs_its_process_no_partition(shared):
+    first = shared.start(str(shared.session_ms / 1000 + 2))
+    second = shared.start()
+    shared.await_members(2)
+    before = {member.member_id: member.partitions for member in shared.group().members}
+    shared.send(1_000)
+    first.await_line("blocked")
+    assert {member.member_id: member.partitions for member in shared.group().members} == before
+    until(lambda: len(shared.processed) == 1_000, what="all messages")
+    assert [process.end(signal.SIGTERM) for process in (first, second)] == [0, 0]
+    assert set(shared.processed.values()) == {1}
+    assert not any("lost" in line for line in first.printed + second.printed)
+
+
+def test_a_commit_of_another_client_is_where_the_processes_go_on(shared):
+    shared.send(400)
+    offsets = {(shared.name, number): 90 for number in range(PARTITIONS)}
+    shared.client.run(admin.commit(shared.client.core, shared.name, offsets))
+    process = shared.start()
+    until(lambda: len(shared.processed) == 40, what="the messages above the committed offsets")
+    assert process.end(signal.SIGTERM) == 0
+    assert set(shared.processed) == set(range(360, 400))
