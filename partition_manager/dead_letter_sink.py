@@ -51,8 +51,6 @@ class TwistedDeadLetters:
         self._complaints: set[int] = set()  # errors to mend that the log has, until a letter is written
         self.without_value = 0
         """Letters written without the value of their message."""
-        self.refused = 0
-        """Letters that the topic does not take in any form."""
 
     def ask(self, request: Bury, answer: Callable[[Answer], None]) -> None:
         """Produce the letter; answer Refused if the topic will never take it, Failed on any other error."""
@@ -82,18 +80,12 @@ class TwistedDeadLetters:
                 if not form.has_value:
                     self._written_without_value(letter, reason)
                 return Buried()
-        return self._refuse(letter, reason)
+        return Refused(f"{self._topic} takes it in no form: {reason}")
 
     def _written_without_value(self, letter: DeadLetter, reason: str) -> None:
         self.without_value += 1
         said = "the dead letter of {place} is in {topic} without its value: {reason}"
         self.log.warn(said, place=_place(letter), topic=self._topic, reason=reason)
-
-    def _refuse(self, letter: DeadLetter, reason: str) -> Refused:
-        self.refused += 1
-        said = "{topic} refuses the dead letter of {place} in every form: {reason}"
-        self.log.error(said, place=_place(letter), topic=self._topic, reason=reason)
-        return Refused(reason)
 
     def _failed(self, failure: Failure) -> Failed:
         self._partitions = 0

@@ -1,4 +1,4 @@
-"""A program that writes one dead letter through TwistedDeadLetters, and prints the answer and the sink's figures.
+"""A program that writes one dead letter through TwistedDeadLetters, and prints the answer, and how many letters lack their value.
 
     python bury_program.py SERVERS TOPIC VALUE-BYTES CODEC TIMESTAMP-MS
 """
@@ -19,7 +19,7 @@ def main(servers, topic, size, codec, timestamp_ms):
     record = FetchedRecord(7, 1007, int(timestamp_ms), b"key", value, (), int(codec))
 
     def answer(value):
-        print(json.dumps([type(value).__name__, getattr(value, "error", ""), sink.without_value, sink.refused]))
+        print(json.dumps([type(value).__name__, getattr(value, "error", ""), sink.without_value]))
         sink.close()
         reactor.callLater(0, reactor.stop)
 
