@@ -141,9 +141,18 @@ class LogSpout(Spout):
 
     def next_tuple(self) -> None:
         """Emit the tuples of one message. Skip messages without tuples; reject those that cannot be decoded."""
+        self._emit_next(self.context.now_ms)
+
+    def next_tuples(self, limit: int) -> None:
+        """Emit the tuples of messages until about `limit` are emitted or no message is ready."""
         now_ms = self.context.now_ms
+        while limit > 0 and (emitted := self._emit_next(now_ms)):
+            limit -= emitted
+
+    def _emit_next(self, now_ms: int) -> int:
+        """Emit the tuples of one message. Return their number, 0 if no message is ready."""
         if self.settlement is not None and self.settlement.is_full:
-            return
+            return 0
         while (found := self._coordinator.next(now_ms)) is not None:
             id, message = found
             try:
@@ -152,11 +161,13 @@ class LogSpout(Spout):
             except Exception as error:  # of the user's scheme: any of them would come again at each attempt
                 self._coordinator.reject(id, now_ms, _reason(error))
                 continue
-            self._fan_out(id, len(rows))  # no ack comes before this call returns
+            if len(rows) != 1 or self.settlement is not None:  # a message is one tuple unless the manager is told
+                self._fan_out(id, len(rows))  # no ack comes before this call returns
             if rows:
                 if not self._with_ids:
                     self._coordinator.settle(id)
-                return
+                return len(rows)
+        return 0
 
     def ack(self, id: MessageId) -> None:
         """Ack one tuple of the message."""
@@ -298,6 +309,8 @@ class LogSpout(Spout):
 
     def _rows(self, tuples: object) -> Sequence[Sequence[Any]]:
         """Return the tuples of one message, made by now. Raise SchemeError if they are no rows of values."""
+        if type(tuples) is tuple and len(tuples) == 1 and type(tuples[0]) is tuple:
+            return tuples  # the usual case, in short
         limit = self.config.spout_max_tuples
         if not isinstance(tuples, (tuple, list)):
             if not isinstance(tuples, Iterable):
