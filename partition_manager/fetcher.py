@@ -13,7 +13,7 @@ from twisted.internet.defer import Deferred, inlineCallbacks
 from twisted.python.failure import Failure
 
 from broker.client.core import EARLIEST, LATEST
-from broker.client.errors import BrokerError, TopicRecreated
+from broker.client.errors import BrokerError, TopicRecreated, Unsupported
 from broker.client.fetch_connections import FetchConnections
 from broker.client.fetch_session import PartitionAsk, end_of
 from broker.client.records import NO_EPOCH, read_records
@@ -106,7 +106,10 @@ class TwistedFetcher:
 
     @inlineCallbacks
     def _epoch_end(self, request: FindEpochEnd) -> Asking:
-        found = yield self._client.run(self._client.core.find_epoch_end(*request))
+        try:
+            found = yield self._client.run(self._client.core.find_epoch_end(*request))
+        except Unsupported:  # a broker before Apache Kafka 2.0: then only offsets are compared
+            return EpochEnd(-1, -1)
         return EpochEnd(*found)
 
     @inlineCallbacks

@@ -204,7 +204,7 @@ class TaskPartition:
 
     def _fetched(self, answer: Answer, now_ms: int) -> None:
         manager = self.manager
-        if manager is None:
+        if manager is None or self.phase is not Phase.RUNNING:  # it is released: the next owner reads this again
             return
         self.error = ""
         if isinstance(answer, Fetched):
@@ -221,7 +221,7 @@ class TaskPartition:
     def _epoch_ended(self, fetched: Fetched, answer: Answer, now_ms: int) -> None:
         """Read what a new leader sent, unless the log was truncated below it (KIP-320)."""
         manager = self.manager
-        if manager is None or not isinstance(answer, EpochEnd):
+        if manager is None or self.phase is not Phase.RUNNING or not isinstance(answer, EpochEnd):
             return
         if 0 <= answer.end_offset < manager.emitted:
             self._epoch = -1

@@ -340,3 +340,19 @@ def test_a_released_partition_is_no_part_of_an_outage_any_longer():
     coordinator.stop(0)
     world.carry(coordinator, 0)
     assert coordinator.idle and len(coordinator._failing) == 0
+
+
+def test_at_most_once_a_fetch_answered_while_the_last_progress_is_stored_is_left_to_the_next_owner():
+    world = world_of(2)
+    config = SpoutConfig(spout_guarantee="at-most-once", spout_fetch_max_records=2)
+    coordinator = coordinator_of(world, config=config)
+    id, _ = coordinator.next(0)
+    coordinator.stop(0)
+    (save,) = [ask for ask in coordinator.take_asks(0) if isinstance(ask.request, SaveOffset)]
+    for _ in range(5):
+        world.log.append()  # answers the fetch that is held
+    assert coordinator.take_asks(0) == [], "nothing more is stored than what was emitted"
+    world.store().ask(save.request, lambda answer: coordinator.answered(save.number, answer, 0))
+    assert coordinator.idle
+    again = coordinator_of(world, owner="next", config=config)
+    assert [each.offset for each in emit_all(again)][0] == id.offset + 1
