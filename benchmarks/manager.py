@@ -4,6 +4,7 @@ import random
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import TypeVar
 
 from benchmarks.measure import OURS, Contenders, Figures, Row, Scale
 from broker.client.records import LogRecord
@@ -21,6 +22,8 @@ COMMIT_EVERY = 200  # windows: 2 s
 VALUE = bytes(100)
 SEED = 1
 
+T = TypeVar("T")
+
 
 def _windows() -> Callable[[], tuple[list[int], list[bool]]]:
     """Return a function that returns the order of a window's acks, and which of them are failures instead."""
@@ -36,23 +39,59 @@ def _windows() -> Callable[[], tuple[list[int], list[bool]]]:
     return window
 
 
-def _ours(records: list[LogRecord]) -> Figures:
+class _Log:
+    """Makes the records of a fetch, and keeps the time that takes out of the figures."""
+
+    def __init__(self, messages: int) -> None:
+        self.messages = messages
+        self._left_out = 0.0, 0.0
+        self._began = time.perf_counter(), time.process_time()
+
+    def read(self, offset: int, records: int) -> list[LogRecord]:
+        """Return the records from `offset` on."""
+        return self._untimed(lambda: [record for _, record in self._made(offset, records)])
+
+    def fetch(self, offset: int) -> list[tuple[int, LogRecord]]:
+        """Return the records from `offset` on as the port wants them, with their offsets."""
+        return self._untimed(lambda: self._made(offset, FETCH))
+
+    def offset_before(self, time: int) -> int:
+        return 0
+
+    def _made(self, offset: int, records: int) -> list[tuple[int, LogRecord]]:
+        upto = min(self.messages, offset + records)
+        return [(each, LogRecord(each, each, each, None, VALUE)) for each in range(offset, upto)]
+
+    def _untimed(self, make: Callable[[], list[T]]) -> list[T]:
+        began = time.perf_counter(), time.process_time()
+        made = make()
+        wall, cpu = self._left_out
+        self._left_out = wall + time.perf_counter() - began[0], cpu + time.process_time() - began[1]
+        return made
+
+    def figures(self) -> Figures:
+        took = time.perf_counter() - self._began[0] - self._left_out[0]
+        used = time.process_time() - self._began[1] - self._left_out[1]
+        return {"msg/s": self.messages / took, "CPU us/msg": 1e6 * used / self.messages}
+
+
+def _ours(messages: int) -> Figures:
     config = SpoutConfig(spout_max_attempts=0, spout_fetch_max_records=FETCH)
     manager = PartitionManager("bench", 0, Progress(0), config)
-    window, now_ms, end = _windows(), 0, len(records)
-    began = time.perf_counter(), time.process_time()
-    while manager.pending or manager.emitted < end:
+    window, now_ms = _windows(), 0
+    log = _Log(messages)
+    while manager.pending or manager.emitted < messages:
         emitted = []
         while len(emitted) < WINDOW:
             message = manager.next(now_ms)
-            if message is None:
-                wanted = manager.wanted()
-                if wanted is None or wanted.offset == end:
-                    break
-                upto = min(end, wanted.offset + wanted.max_records)
-                manager.fetched(records[wanted.offset : upto], upto, end)
-            else:
-                emitted.append((message.record.offset, message.ticket))
+            if message is not None:
+                emitted.append((message.offset, message.ticket))
+                continue
+            wanted = manager.wanted()
+            if wanted is None or wanted.offset == messages:
+                break
+            records = log.read(wanted.offset, wanted.max_records)
+            manager.fetched(records, wanted.offset + len(records), messages)
         order, failures = window()
         acks = []
         for index in order:
@@ -66,15 +105,14 @@ def _ours(records: list[LogRecord]) -> Figures:
         now_ms += WINDOW_MS
         if now_ms % (WINDOW_MS * COMMIT_EVERY) == 0 and (progress := manager.commit()) is not None:
             manager.stored(progress)
-    return _figures(end, began)
+    return log.figures()
 
 
-def _storm(messages: list[tuple[int, LogRecord]]) -> Figures:
-    config = storm.SpoutConfig(force_from_start=True)
-    manager = storm.PartitionManager(_StormLog(messages), "bench", {}, config)
-    window, windows, end = _windows(), 0, len(messages)
-    began = time.perf_counter(), time.process_time()
-    while manager.last_completed_offset() < end or manager.failed:
+def _storm(messages: int) -> Figures:
+    log = _Log(messages)
+    manager = storm.PartitionManager(log, "bench", {}, storm.SpoutConfig(force_from_start=True))
+    window, windows = _windows(), 0
+    while manager.last_completed_offset() < messages or manager.failed:
         emitted: list[storm.KafkaMessageId] = []
         while len(emitted) < WINDOW:
             if manager.next(lambda values, id: emitted.append(id)) is storm.EmitState.NO_EMITTED:
@@ -86,30 +124,13 @@ def _storm(messages: list[tuple[int, LogRecord]]) -> Figures:
         windows += 1
         if windows % COMMIT_EVERY == 0:
             manager.commit()
-    return _figures(end, began)
-
-
-def _figures(messages: int, began: tuple[float, float]) -> Figures:
-    took, used = time.perf_counter() - began[0], time.process_time() - began[1]
-    return {"msg/s": messages / took, "CPU us/msg": 1e6 * used / messages}
-
-
-class _StormLog(storm.Log):
-    """A log whose fetch costs a slice, as ours does in this row."""
-
-    def __init__(self, messages: list[tuple[int, LogRecord]]) -> None:
-        super().__init__(())
-        self.messages = messages
-
-    def fetch(self, offset: int) -> list[tuple[int, LogRecord]]:
-        return self.messages[offset : offset + FETCH]
+    return log.figures()
 
 
 @contextmanager
 def _open(scale: Scale) -> Iterator[Contenders]:
-    records = [LogRecord(offset, offset, offset, None, VALUE) for offset in range(scale.of(MESSAGES, WINDOW))]
-    messages = [(record.offset, record) for record in records]
-    yield {OURS: lambda: _ours(records), "storm-kafka 0.9.3, ported": lambda: _storm(messages)}
+    messages = scale.of(MESSAGES, WINDOW)
+    yield {OURS: lambda: _ours(messages), "storm-kafka 0.9.3, ported": lambda: _storm(messages)}
 
 
 ROWS = [

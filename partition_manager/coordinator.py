@@ -148,8 +148,8 @@ class PartitionCoordinator:
                 ready.append(partition)
                 if self._outages.is_troubled:
                     self._outages.emitted(message.ticket)
-                id = (partition.topic, partition.number, message.record.offset, message.ticket, partition.topic_id)
-                return MessageId(*id), message
+                where = partition.topic, partition.number
+                return MessageId(*where, message.offset, message.ticket, partition.topic_id), message
         return None
 
     def message(self, id: MessageId) -> Message | None:
@@ -158,7 +158,7 @@ class PartitionCoordinator:
         return manager.message(id.offset, id.ticket) if manager is not None else None
 
     def fan_out(self, id: MessageId, tuples: int) -> bool:
-        """Set the number of tuples the message became, before the first of them can be acked.
+        """Set the number of tuples the message became, 1 by default, before the first of them can be acked.
 
         Return False if the id is stale.
         """

@@ -7,33 +7,22 @@ from typing import NamedTuple
 from broker.client.records import PoisonBatch
 from partition_manager.ports import FetchedRecord
 
-# Estimated memory of an entry and its record without their contents: about 150 B of bookkeeping, the rest for the
+# Estimated memory of a message and its record without their contents: about 150 B of bookkeeping, the rest for the
 # record's own objects.
 _OVERHEAD_BYTES = 250
 
 
 class State(IntEnum):
-    """State of an unsettled message; settled messages are forgotten."""
+    """State of a message in one of its attempts."""
 
     WAITING = 0  # fetched, not yet emitted
     IN_FLIGHT = 1  # emitted, neither acked nor failed
     RETRYING = 2  # failed, with its next attempt scheduled
     BURYING = 3  # given up, with its dead letter not yet confirmed
+    SETTLED = 4  # about to be forgotten
 
 
 _WAITING = State.WAITING
-
-
-class Message(NamedTuple):
-    """An emission of a record; `attempt` starts at 1.
-
-    If `poison` is set, the message stands for that batch: its value is the whole batch, and it can only be rejected.
-    """
-
-    record: FetchedRecord
-    ticket: int
-    attempt: int
-    poison: PoisonBatch | None = None
 
 
 class Oldest(NamedTuple):
@@ -43,24 +32,43 @@ class Oldest(NamedTuple):
     mean_bytes: float
 
 
-class Entry:
-    """An unsettled message.
+class Message:
+    """An unsettled message in one of its attempts.
 
-    `end` is the offset after the message and after the empty offsets behind it. `left` counts the tuples of its latest
-    emission that are not acked. `attempts` counts the emissions towards the limit of attempts, `failures` all failures.
-    `reason` is set while it is BURYING.
+    Callers read `record`, `ticket`, `attempt` (from 1) and `poison`. These stay the same after the emission, because
+    each retry is an object of its own. If `poison` is set, the message stands for that batch: its value is the whole
+    batch, and it can only be rejected.
+
+    The manager keeps the rest. `end` is the offset after the message and after the empty offsets behind it. `left`
+    counts its tuples that are not acked. `failures` counts all failures, `attempt` only those that count. `reason` is
+    set while it is BURYING.
     """
 
-    __slots__ = ("record", "offset", "end", "size", "state", "ticket", "attempts", "failures", "left", "reason")
+    __slots__ = (
+        "record",
+        "ticket",
+        "attempt",
+        "poison",
+        "offset",
+        "end",
+        "size",
+        "state",
+        "left",
+        "failures",
+        "reason",
+    )
 
     reason: str
 
-    def __init__(self, record: FetchedRecord, offset: int) -> None:
+    def __init__(self, record: FetchedRecord, offset: int, poison: PoisonBatch | None = None) -> None:
         self.record = record
+        self.ticket = 0
+        self.attempt = self.left = 1
+        self.poison = poison
         self.offset = offset
         self.end = offset + 1
         self.state = _WAITING
-        self.ticket = self.attempts = self.failures = self.left = 0
+        self.failures = 0
         size = _OVERHEAD_BYTES
         if record.key is not None:
             size += len(record.key)
@@ -69,6 +77,16 @@ class Entry:
         if record.headers:
             size += sum(len(name) + len(value or b"") for name, value in record.headers)
         self.size = size
+
+    def retry(self, *, counts: bool) -> "Message":
+        """Return the next attempt of this message, RETRYING; this attempt has failed, and `counts` or does not."""
+        again = Message(self.record, self.offset, self.poison)
+        again.ticket = self.ticket  # until the emission, which gives it a new one
+        again.attempt = self.attempt + counts
+        again.end = self.end
+        again.state = State.RETRYING
+        again.failures = self.failures + 1
+        return again
 
 
 @dataclass

@@ -4,14 +4,14 @@ from collections.abc import Collection, Mapping
 from itertools import pairwise
 from typing import Any
 
-from partition_manager.entry import Counts, Entry, State
+from partition_manager.entry import Counts, Message, State
 from partition_manager.progress import Progress
 from partition_manager.share import Listing
 
 
 def check_entries(
-    live: Mapping[int, Entry],
-    waiting: Collection[Entry],
+    live: Mapping[int, Message],
+    waiting: Collection[Message],
     scheduled: Collection[int],
     pending_bytes: int,
 ) -> None:
@@ -24,7 +24,7 @@ def check_entries(
     assert pending_bytes == sum(entry.size for entry in live.values()), "bytes pending are not the sum of the live"
 
 
-def check_progress(progress: Progress, live: Mapping[int, Entry], position: int, counts: Counts) -> None:
+def check_progress(progress: Progress, live: Mapping[int, Message], position: int, counts: Counts) -> None:
     """Check that each offset below the position is settled or belongs to one live message, and none to both.
 
     Check that every fetched message is settled or live.

@@ -10,7 +10,7 @@ from typing import Any
 
 from broker.client.records import PoisonBatch
 from partition_manager.config import SpoutConfig
-from partition_manager.entry import Entry
+from partition_manager.entry import Message
 from partition_manager.ports import FetchedRecord
 from partition_manager.progress import Progress, SettledRanges
 from partition_manager.share import Memory
@@ -25,13 +25,12 @@ class Ledger:
     def __init__(self, start: Progress, config: SpoutConfig, memory: Memory[Any]) -> None:
         self.position = start.offset
         self.settled = SettledRanges(start)
-        self.live: dict[int, Entry] = {}  # ascending, because a dict keeps insertion order
-        self.poison: dict[int, PoisonBatch] = {}  # of live messages that stand for poison batches
+        self.live: dict[int, Message] = {}  # ascending, because a dict keeps insertion order
         self.bytes = 0
         self._config = config
         self._memory = memory
         memory.members += 1
-        self._last: Entry | None = None  # admitted last
+        self._last: Message | None = None  # admitted last
         self._ahead = self.settled.end  # where the ranges of an earlier run end
 
     @property
@@ -55,7 +54,7 @@ class Ledger:
         return 2 * self._config.spout_max_settled_ranges - len(self.settled) - ahead - emitted
 
     def admit(
-        self, records: Iterable[FetchedRecord], batches: Mapping[int, PoisonBatch], admitted: deque[Entry]
+        self, records: Iterable[FetchedRecord], batches: Mapping[int, PoisonBatch], admitted: deque[Message]
     ) -> tuple[int | None, int]:
         """Add the records from the position on to the unsettled messages and to `admitted`.
 
@@ -78,13 +77,12 @@ class Ledger:
                 over = offset
                 break
             else:
-                self._last = live[offset] = entry = Entry(record, offset)
+                self._last = live[offset] = entry = Message(record, offset, batches.get(offset) if batches else None)
                 admitted.append(entry)
                 room -= 1
                 space -= entry.size
             self.position = offset + 1
         self._add_bytes(space_before - space)
-        self.poison.update({offset: batch for offset, batch in batches.items() if offset in live})
         return over, done
 
     def skip(self, offset: int) -> None:
@@ -97,16 +95,23 @@ class Ledger:
         if self.position < self._ahead:
             self.position = self.settled.end_of(self.position) or self.position
 
-    def settle(self, entries: Sequence[Entry]) -> None:
+    def settle(self, entries: Sequence[Message]) -> None:
         """Remove messages from the unsettled ones."""
-        live = self.live
+        live, collected = self.live, self.settled.collected
+        size = 0
         for entry in entries:
-            del live[entry.offset]
-        if self.poison:
-            for entry in entries:
-                self.poison.pop(entry.offset, None)
-        self.settled.collect([(entry.offset, entry.end) for entry in entries])
-        self._add_bytes(-sum([entry.size for entry in entries]))
+            offset = entry.offset
+            del live[offset]
+            collected[offset] = entry.end
+            size += entry.size
+        self.settled.collect()
+        self._add_bytes(-size)
+
+    def replace(self, message: Message, again: Message) -> None:
+        """Put the next attempt of a message in its place."""
+        self.live[message.offset] = again
+        if self._last is message:
+            self._last = again
 
     def forget_settled(self, log_end: int) -> None:
         """Forget what an earlier run settled from `log_end` on, because those offsets will hold other messages."""
@@ -119,7 +124,6 @@ class Ledger:
         gone = [entry for offset, entry in self.live.items() if offset >= log_end]
         for entry in gone:
             del self.live[entry.offset]
-            self.poison.pop(entry.offset, None)
         for entry in self.live.values():
             entry.end = min(entry.end, log_end)
         self._add_bytes(-sum(entry.size for entry in gone))

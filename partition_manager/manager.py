@@ -28,7 +28,7 @@ from typing import Any
 from broker.client.records import PoisonBatch
 from partition_manager.config import LATEST, SpoutConfig
 from partition_manager.dead_letter import ATTEMPTS, EXPIRED, POISON, UNDECODABLE
-from partition_manager.entry import Counts, Entry, Message, Oldest, State
+from partition_manager.entry import Counts, Message, Oldest, State
 from partition_manager.invariants import check_entries, check_listing, check_progress
 from partition_manager.ledger import Ledger
 from partition_manager.poison import with_poison
@@ -38,7 +38,8 @@ from partition_manager.retry import RetrySchedule
 from partition_manager.share import Listing, TaskShare
 
 SAMPLE_MAX = 20  # messages whose mean size stands for all: to weigh each one would cost more than all other counts
-_IN_FLIGHT = State.IN_FLIGHT  # to look a member of an enum up takes longer than to look up a name
+# To look up a member of an enum takes longer than to look up a name.
+_IN_FLIGHT, _SETTLED = State.IN_FLIGHT, State.SETTLED
 
 
 class PartitionManager:
@@ -73,7 +74,7 @@ class PartitionManager:
         self._ledger = Ledger(start.check(), config, share.memory)
         self._live = self._ledger.live
         self._stored = stored
-        self._waiting: deque[Entry] = deque()
+        self._waiting: deque[Message] = deque()
         self._retries = RetrySchedule(self._is_retrying)
         self._policy = config.retry_policy()
         self._retries_in_row = 0
@@ -160,12 +161,12 @@ class PartitionManager:
         ledger, waiting = self._ledger, len(self._waiting)
         ledger.forget_settled(high_watermark)  # the log was truncated, if it ends below what an earlier run settled
         records, batches = with_poison(records, poison, ledger.position)
-        poison_before = len(ledger.poison)
         over, done = ledger.admit(records, batches, self._waiting)
         ledger.skip(next_offset if over is None else over)
         self.counts.already_done += done
         self.counts.fetched += len(self._waiting) - waiting
-        self.counts.poison_batches += len(ledger.poison) - poison_before
+        if batches:
+            self.counts.poison_batches += sum(offset in self._live for offset in batches)
         if self._waiting:
             self._listing.ready()
         self._listing.fetch()
@@ -219,19 +220,16 @@ class PartitionManager:
                     self._listing.rest(retries.next_due_ms())
                     return None
         entry.state = _IN_FLIGHT
-        entry.ticket = ticket = next(self._tickets)
-        entry.attempts += 1
-        entry.left = 1
+        entry.ticket = next(self._tickets)
         self.counts.emitted += 1
-        poison = self._ledger.poison
-        return Message(entry.record, ticket, entry.attempts, poison.get(entry.offset) if poison else None)
+        return entry
 
     def message(self, offset: int, ticket: int) -> Message | None:
         """Return the message in flight, or None if the ticket is stale."""
         entry = self._live.get(offset)
         if entry is None or entry.ticket != ticket or entry.state is not _IN_FLIGHT:
             return None
-        return Message(entry.record, ticket, entry.attempts, self._ledger.poison.get(offset))
+        return entry
 
     def fan_out(self, offset: int, ticket: int, tuples: int) -> bool:
         """Set the number of tuples the message became, before the first can be acked; 0 settles it at once.
@@ -274,7 +272,7 @@ class PartitionManager:
             elif entry.left > 1:
                 entry.left -= 1
             else:
-                entry.ticket = 0  # so that a second ack is stale
+                entry.state = _SETTLED  # so that a second ack is stale
                 settled.append(entry)
         self.counts.stale += stale
         self.counts.acked += len(settled)
@@ -291,14 +289,12 @@ class PartitionManager:
         if entry is None:
             return False
         self.counts.failed += 1
-        entry.failures += 1
         behind, attempts = self.config.spout_max_offset_behind, self.config.spout_max_attempts
         if unavailable:
-            entry.attempts -= 1
-            self._retry(entry, now_ms)
+            self._retry(entry, now_ms, counts=False)
         elif behind is not None and offset < self._ledger.position - behind:
             self._give_up(entry, EXPIRED, error, now_ms)
-        elif attempts and entry.attempts >= attempts:
+        elif attempts and entry.attempt >= attempts:
             self._give_up(entry, ATTEMPTS, error, now_ms)
         else:
             self._retry(entry, now_ms)
@@ -313,8 +309,7 @@ class PartitionManager:
         if entry is None:
             return False
         self.counts.failed += 1
-        entry.failures += 1
-        self._give_up(entry, POISON if offset in self._ledger.poison else UNDECODABLE, error, now_ms)
+        self._give_up(entry, UNDECODABLE if entry.poison is None else POISON, error, now_ms)
         return True
 
     def drop(self, offset: int, ticket: int) -> bool:
@@ -383,7 +378,7 @@ class PartitionManager:
         self._held = self._may_open <= 0 and self._ledger.settled.end_of(offset - 1) is None
         return not self._held
 
-    def _pop_retry(self, now_ms: int) -> Entry | None:
+    def _pop_retry(self, now_ms: int) -> Message | None:
         offset = self._retries.pop_due(now_ms)
         if offset is None:
             return None
@@ -391,37 +386,38 @@ class PartitionManager:
         self.counts.retried += 1
         return self._live[offset]
 
-    def _current(self, offset: int, ticket: int, state: State) -> Entry | None:
+    def _current(self, offset: int, ticket: int, state: State) -> Message | None:
         entry = self._live.get(offset)
         if entry is None or entry.state is not state or entry.ticket != ticket:
             self.counts.stale += 1
             return None
         return entry
 
-    def _in_flight(self, offset: int, ticket: int) -> Entry | None:
+    def _in_flight(self, offset: int, ticket: int) -> Message | None:
         return self._current(offset, ticket, _IN_FLIGHT)
 
     def _is_retrying(self, offset: int, ticket: int) -> bool:
         entry = self._live.get(offset)
         return entry is not None and entry.state is State.RETRYING and entry.ticket == ticket
 
-    def _retry(self, entry: Entry, now_ms: int, delay_min_ms: int = 0) -> None:
-        entry.state = State.RETRYING
-        due_ms = now_ms + max(delay_min_ms, self._policy.delay_ms(entry.failures, entry.offset))
+    def _retry(self, entry: Message, now_ms: int, *, counts: bool = True, delay_min_ms: int = 0) -> None:
+        again = entry.retry(counts=counts)
+        self._ledger.replace(entry, again)
+        due_ms = now_ms + max(delay_min_ms, self._policy.delay_ms(again.failures, entry.offset))
         self._retries.add(due_ms, entry.offset, entry.ticket)
         self._listing.wake_by(due_ms)
 
-    def _give_up(self, entry: Entry, reason: str, error: str, now_ms: int) -> None:
+    def _give_up(self, entry: Message, reason: str, error: str, now_ms: int) -> None:
         if not self.config.spout_dead_letter_topic:
             self._retry(entry, now_ms, delay_min_ms=1)  # with 0, a caller that rejects it at once would never return
             return
         entry.state = State.BURYING
         entry.reason = reason
         self._letters.append(
-            DeadLetter(self.topic, self.partition, entry.record, entry.ticket, reason, entry.attempts, error)
+            DeadLetter(self.topic, self.partition, entry.record, entry.ticket, reason, entry.attempt, error)
         )
 
-    def _settle(self, *entries: Entry) -> None:
+    def _settle(self, *entries: Message) -> None:
         self._ledger.settle(entries)
         if self._share.memory.starved:
             self._listing.feed()

@@ -1,6 +1,5 @@
 """Progress of a partition: a watermark, and the ranges settled above it."""
 
-from collections.abc import Iterable
 from itertools import islice, pairwise
 from typing import Any, NamedTuple
 
@@ -43,7 +42,7 @@ class SettledRanges:
     COLLECTED_MAX = 4_000
 
     def __init__(self, progress: Progress) -> None:
-        self._collected: dict[int, int] = {}  # start to end
+        self.collected: dict[int, int] = {}  # start to end, for `collect`; no offset in it is settled already
         self._watermark = progress.offset
         self._ends: Any = SortedDict(progress.done)
 
@@ -79,10 +78,9 @@ class SettledRanges:
         self._merge()
         self._add(start, end)
 
-    def collect(self, offsets: Iterable[tuple[int, int]]) -> None:
-        """Settle each [start, end), which is not empty and has no offset that is settled already."""
-        self._collected.update(offsets)
-        if len(self._collected) >= self.COLLECTED_MAX:
+    def collect(self) -> None:
+        """Merge `collected` into the ranges once it holds COLLECTED_MAX."""
+        if len(self.collected) >= self.COLLECTED_MAX:
             self._merge()
 
     def end_of(self, offset: int) -> int | None:
@@ -122,9 +120,9 @@ class SettledRanges:
                 ends[start] = end
 
     def _merge(self) -> None:
-        if not self._collected:
+        if not self.collected:
             return
-        collected = self._collected
+        collected = self.collected
         start = end = -1
         for next_start in sorted(collected):
             if next_start != end:

@@ -349,7 +349,8 @@ class LogSpout(Spout):
 
     def _fan_out(self, id: MessageId, tuples: int) -> None:
         if self.settlement is None or not tuples:
-            self._coordinator.fan_out(id, tuples)
+            if tuples != 1:  # as it is from the start
+                self._coordinator.fan_out(id, tuples)
         else:  # `settle` acks the message once, for all its tuples
             self.settlement.begin(self, id, tuples)
 
