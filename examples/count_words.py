@@ -2,12 +2,14 @@
 
     flakelog server --data-dir data
     flakelog produce lines < some.txt
-    python examples/count_words.py [HOST:PORT [TOPIC [DIRECTORY]]]     # until Ctrl-C; a second start resumes
+    flakelog spout run examples/count_words.py:count_words             # until Ctrl-C; a second start resumes
+    python examples/count_words.py [HOST:PORT [TOPIC [DIRECTORY]]]     # the same without the live view
 
 A message can be delivered more than once (at least once). So `CountWords` is a OncePerMessage: it stores the origins of
 the lines it has counted in the same SQLite transaction as the counts, and its tuples are acked after the commit.
 """
 
+import os
 import sys
 from pathlib import Path
 
@@ -28,15 +30,16 @@ class CountWords(OncePerMessage):
         print(f"{words} words", flush=True)
 
 
-def main(servers: str = "127.0.0.1:9092", topic: str = "lines", directory: str = "count-words") -> None:
+def count_words(servers: str | None = None, topic: str = "lines", directory: str = "count-words") -> Topology:
     state = Path(directory)
     state.mkdir(parents=True, exist_ok=True)
+    servers = servers or os.environ.get("FLAKELOG_SERVERS", "127.0.0.1:9092")
     topology = Topology("count-words")
     spout = LogSpout(topic, servers=servers, store=str(state / "progress"), scheme=StringScheme())
     topology.spout("lines", spout)
     topology.bolt("count", CountWords(state / "words.db")).global_("lines")
-    run(topology)
+    return topology
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    run(count_words(*sys.argv[1:]))

@@ -1,5 +1,6 @@
 """Each fenced block of the README and of the pages in docs/ runs, and each program in examples/, as for a reader."""
 
+import os
 import signal
 import subprocess
 import sys
@@ -75,9 +76,8 @@ def test_example_replay_with_spark(broker, tmp_path):
 class CountWords:
     """The count_words example as a process. `until` reads its output up to a line and then sends it a signal."""
 
-    def __init__(self, broker, directory):
-        command = example("count_words.py", broker.address, "example-lines", directory)
-        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    def __init__(self, command, **options):
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, **options)
 
     def until(self, line, how):
         seen = next((each for each in self.process.stdout if each.strip() == line), None)
@@ -87,14 +87,18 @@ class CountWords:
         return self.process.returncode
 
 
-def test_example_count_words_goes_on_where_it_was_killed(broker, tmp_path):
+def test_example_count_words_goes_on_where_it_was_killed_also_as_a_command(broker, tmp_path):
     def say(*lines):
         records = [Record(n, 0, None, line) for n, line in enumerate(lines)]
-        client.produce("example-lines", 0, encode_batch(records, base_timestamp_ms=0))
+        client.produce("lines", 0, encode_batch(records, base_timestamp_ms=0))
 
     with BlockingClient(broker.address) as client:
-        client.create_topic("example-lines")
+        client.create_topic("lines")
         say(b"the quick fox", b"the dog")
-        CountWords(broker, tmp_path).until("5 words", signal.SIGKILL)
+        program = example("count_words.py", broker.address, "lines", tmp_path / "count-words")
+        CountWords(program).until("5 words", signal.SIGKILL)
         say(b"over")
-        assert CountWords(broker, tmp_path).until("6 words", signal.SIGINT) == 0
+        name = f"{ROOT / 'examples' / 'count_words.py'}:count_words"
+        command = [sys.executable, "-m", "flakelog", "spout", "run", name]
+        env = os.environ | {"FLAKELOG_SERVERS": broker.address}
+        assert CountWords(command, cwd=tmp_path, env=env).until("6 words", signal.SIGINT) == 0
