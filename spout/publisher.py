@@ -7,7 +7,7 @@
              "rates": {...}, "latency_ms": {...}, "lag": {...}}
             as spout.figures has them; null (a tombstone) after a clean stop
 
-A document without a successor is out of date after `expires_ms` (Unix ms), because its process was killed or is cut off.
+A document without a successor is stale after `expires_ms` (Unix ms), because its process was killed or is cut off.
 """
 
 import json

@@ -167,6 +167,7 @@ async def run_async(
     Twisted's AsyncioSelectorReactor and started it on this loop, the topology runs in this thread instead. Exceptions
     are those of `run`. A second cancellation stops at once.
     """
+    _install_asyncio(topology)
     reactor = installed_reactor()
     if runs_here(reactor):
         runner = Runner(topology, config=config, world=world, reactor=reactor)
