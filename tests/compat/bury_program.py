@@ -1,4 +1,4 @@
-"""A program that writes one dead letter through TwistedDeadLetters, and prints the answer, and how many letters lack their value.
+"""A program that writes one dead letter, and prints the answer and the number of letters written without their value.
 
     python bury_program.py SERVERS TOPIC VALUE-BYTES CODEC TIMESTAMP-MS
 """
