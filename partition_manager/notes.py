@@ -8,7 +8,11 @@ WARN = "warn"
 ERROR = "error"
 
 NOTES_MAX = 100  # lines kept until they are taken; the oldest are dropped first
-SIMILAR_MAX = 10  # lines about single messages between two summaries: a topic of bad messages must not fill a disk
+SIMILAR_MAX = 10  # lines of one kind between two summaries: a topic of bad messages must not fill a disk
+
+# Kinds of lines, each with its summary of the lines left out.
+GIVEN_UP = "{n} more messages were given up; the dead-letter topic names each"
+BEGUN = "{n} more partitions begin to be read"
 
 
 class Note(NamedTuple):
@@ -23,7 +27,7 @@ class Notes:
 
     def __init__(self) -> None:
         self._notes: deque[Note] = deque(maxlen=NOTES_MAX)
-        self._similar = 0
+        self._similar: dict[str, int] = {}  # lines of each kind since the last summary
 
     def add(self, note: Note) -> None:
         """Add a line that came from a port."""
@@ -41,18 +45,18 @@ class Notes:
         """Add a problem that a person must solve."""
         self._notes.append(Note(ERROR, text))
 
-    def message(self, text: str) -> None:
-        """Add a line about one message given up, unless SIMILAR_MAX of them came since the last summary."""
-        self._similar += 1
-        if self._similar <= SIMILAR_MAX:
-            self.warn(text)
+    def similar(self, kind: str, note: Note) -> None:
+        """Add a line of `kind`, unless SIMILAR_MAX of them came since the last summary."""
+        count = self._similar[kind] = self._similar.get(kind, 0) + 1
+        if count <= SIMILAR_MAX:
+            self._notes.append(note)
 
     def summarize(self) -> None:
-        """Add the number of messages that were left out since the last summary, if there are any."""
-        left_out = self._similar - SIMILAR_MAX
-        self._similar = 0
-        if left_out > 0:
-            self.warn(f"{left_out} more messages were given up; the dead-letter topic names each")
+        """Add the number of lines of each kind that were left out since the last summary, if there are any."""
+        for kind, count in self._similar.items():
+            if count > SIMILAR_MAX:
+                self._notes.append(Note(WARN if kind == GIVEN_UP else INFO, kind.format(n=count - SIMILAR_MAX)))
+        self._similar.clear()
 
     def take(self) -> list[Note]:
         """Return and clear the lines."""

@@ -19,7 +19,7 @@ from partition_manager.asks import Asks
 from partition_manager.config import AT_LEAST_ONCE, AT_MOST_ONCE
 from partition_manager.entry import Counts, Message, Oldest
 from partition_manager.manager import PartitionManager, has_in_flight, oldest_of
-from partition_manager.notes import Notes
+from partition_manager.notes import BEGUN, GIVEN_UP, INFO, WARN, Note, Notes
 from partition_manager.offset_document import BadOffsetDocument, OffsetDocument
 from partition_manager.opening import Opened, open_partition
 from partition_manager.ports import (
@@ -183,8 +183,11 @@ class TaskPartition:
         counts = self.manager.counts
         counts.lost, counts.recreated, counts.truncations = start.lost, int(opened.recreated), int(start.truncated)
         lost = f", {start.lost} messages lost" if start.lost else ""
-        note = self._notes.warn if lost or opened.recreated or start.truncated else self._notes.info
-        note(f"{self.name} begins at offset {start.progress.offset}: {start.why}{lost}")
+        said = f"{self.name} begins at offset {start.progress.offset}: {start.why}{lost}"
+        if lost or opened.recreated or start.truncated:
+            self._notes.warn(said)
+        else:
+            self._notes.similar(BEGUN, Note(INFO, said))
         self._keeper.opened(self, opened.former)
 
     def _way_on(self) -> str:
@@ -274,7 +277,8 @@ class TaskPartition:
             return False
         stays = f"it {'is dropped' if drops else 'stays'}, because there is no dead-letter topic"
         outcome = "it goes to the dead letters" if has_topic else stays
-        self._notes.message(f"{self.name} {what or f'offset {offset}'} cannot be decoded, {outcome}: {error}")
+        said = f"{self.name} {what or f'offset {offset}'} cannot be decoded, {outcome}: {error}"
+        self._notes.similar(GIVEN_UP, Note(WARN, said))
         self.bury(now_ms)
         return True
 
@@ -288,7 +292,7 @@ class TaskPartition:
         failed = manager.fail(offset, ticket, now_ms, error, unavailable=unavailable)
         for letter in manager.take_dead_letters():
             said = f"failed {letter.attempts} times and goes to the dead letters ({letter.reason}): {letter.error}"
-            self._notes.message(f"{self.name} offset {offset} {said}")
+            self._notes.similar(GIVEN_UP, Note(WARN, f"{self.name} offset {offset} {said}"))
             self._bury(letter, now_ms)
         return failed
 

@@ -356,3 +356,11 @@ def test_at_most_once_a_fetch_answered_while_the_last_progress_is_stored_is_left
     assert coordinator.idle
     again = coordinator_of(world, owner="next", config=config)
     assert [each.offset for each in emit_all(again)][0] == id.offset + 1
+
+
+def test_the_start_of_many_partitions_is_ten_lines_and_their_number():
+    coordinator = coordinator_of(world_of(*[1] * 40))
+    said = [note.text for note in coordinator.take_notes()]
+    assert said == [f"flights-{n} begins at offset 0: nothing stored" for n in range(10)]
+    coordinator.take_asks(2_000)
+    assert [note.text for note in coordinator.take_notes()] == ["30 more partitions begin to be read"]
