@@ -105,7 +105,7 @@ def _records(
     client: "BlockingClient", topic: str, spans: list[Span], follow: bool, committed: bool
 ) -> Iterator[Found]:
     """Yield the existing records, merged; with `follow`, poll for new ones forever after."""
-    yield from heapq.merge(*(_span_records(client, topic, span, committed) for span in spans), key=_age)
+    yield from heapq.merge(*(span_records(client, topic, span, committed) for span in spans), key=_age)
     positions = {span.partition: max(span.offset, span.end) for span in spans}
     while follow:
         found = []
@@ -117,7 +117,7 @@ def _records(
         yield from sorted(found, key=_age)
 
 
-def _span_records(client: "BlockingClient", topic: str, span: Span, committed: bool) -> Iterator[Found]:
+def span_records(client: "BlockingClient", topic: str, span: Span, committed: bool) -> Iterator[Found]:
     """Yield a partition's records up to the end it had at the start."""
     offset = span.offset
     while offset < span.end:

@@ -2,6 +2,7 @@
 
 import click
 
+from flakelog.commands.spout_dead import dead
 from flakelog.commands.spout_run import run
 
 
@@ -10,4 +11,5 @@ def spout() -> None:
     """Run a topology; show, export and move its progress; list, send back and drop its dead letters."""
 
 
-spout.add_command(run)
+for command in (run, dead):
+    spout.add_command(command)

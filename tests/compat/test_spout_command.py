@@ -146,3 +146,62 @@ def test_a_process_publishes_its_figures_and_takes_them_back_at_a_clean_stop(bro
     with BlockingClient(broker.address) as client:
         values = client.run(describe_configs(client.core, Resource(TOPIC, "__flakelog_topologies")))
     assert ("cleanup.policy", "compact") in [(each.name, each.value) for each in values]
+
+
+@pytest.fixture
+def letters(broker, topic):
+    """Give the topic three dead letters, of which one has lost its value."""
+    with BlockingClient(broker.address) as client:
+        client.create_topic(f"{topic}.dead-letters")
+        for offset, (reason, value) in enumerate([("attempts", b"v0"), ("undecodable", b"v1"), ("attempts", None)]):
+            facts = {"reason": reason, "error": "ValueError: no good", "attempts": 5, "topic": topic, "partition": 0}
+            facts |= {"offset": offset, "timestamp-ms": 1_000 + offset, "id": 70 + offset}
+            facts |= {"value": "left out"} if value is None else {}
+            headers = [("own", b"h"), *((f"flakelog-dead-{name}", str(fact).encode()) for name, fact in facts.items())]
+            record = Record(0, 0, b"k%d" % offset, value, tuple(headers))
+            client.produce(f"{topic}.dead-letters", 0, encode_batch([record], base_timestamp_ms=1_000))
+    return topic
+
+
+def test_dead_letters_are_counted_by_reason_shown_and_sent_back_as_they_were(broker, flakelog, letters):
+    topic = letters
+    code, out, _ = flakelog(f"spout dead list {topic}")
+    assert code == 0 and out.splitlines()[0] == "3 dead letters: 2 attempts, 1 undecodable"
+    assert out.splitlines()[2].split() == ["0:0", "attempts", "0:0", "70", "5", "ValueError:", "no", "good"]
+    code, out, _ = flakelog(f"spout dead list {topic} --json --reason undecodable")
+    assert [json.loads(line)["id"] for line in out.splitlines()] == [71]
+    code, out, _ = flakelog(f"spout dead show {topic} 0:1 --json")
+    assert (json.loads(out)["key"], json.loads(out)["value"]) == ("k1", "v1")
+    code, out, err = flakelog(f"spout dead send {topic} --all", stdin=b"y\n")
+    assert code == 0 and out == f"2 messages sent back to {topic}\n" and "letter 0:2 is not sent" in err
+    with BlockingClient(broker.address) as client:
+        records, _ = client.fetch(topic, 0, 0)
+    assert [tuple(record[2:6]) for record in records] == [
+        (1_000, b"k0", b"v0", (("own", b"h"),)),
+        (1_001, b"k1", b"v1", (("own", b"h"),)),
+    ]
+
+
+def test_dead_letters_are_sent_by_id_and_dropped_up_to_an_offset(flakelog, letters):
+    topic = letters
+    code, out, _ = flakelog(f"spout dead send {topic} --id 71 --yes --json")
+    assert [json.loads(line) for line in out.splitlines()] == [
+        {"letter": "0:1", "topic": topic, "partition": 0, "offset": 0}
+    ]
+    assert flakelog(f"spout dead drop {topic} 0:1", stdin=b"n\n")[0] == 1
+    assert flakelog(f"spout dead drop {topic} 0:1 --yes")[:2] == (0, "2 dead letters dropped\n")
+    assert flakelog(f"spout dead list {topic}")[1].startswith("1 dead letter: 1 attempts\n")
+    assert flakelog(f"spout dead drop {topic} --all --yes --json")[1].endswith('"dropped": 1}\n')
+
+
+def test_what_is_not_there_is_named_with_what_is(flakelog, letters):
+    for command, said in (
+        (f"send {letters}", "name what to send: --all, --reason, --id or --letter"),
+        (f"send {letters} --reason tired", "the reasons are: attempts, undecodable"),
+        (f"send {letters} --id 9", "no dead letter has id 9"),
+        (f"show {letters} 0:9", "there is no 0:9 in"),
+        (f"drop {letters} 0:9", "partition 0 has letters 0 to 2, not 9"),
+        ("list no-such-topic", "there is no topic no-such-topic.dead-letters"),
+    ):
+        code, _, err = flakelog(f"spout dead {command}")
+        assert code in (1, 2) and said in err, err

@@ -1,0 +1,244 @@
+"""`flakelog spout dead`: list, show, send back and drop the dead letters of a topic."""
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from flakelog.commands.terminal import (
+    client_of,
+    count_of,
+    fail,
+    iso,
+    json_option,
+    print_json,
+    print_table,
+    servers_option,
+)
+
+if TYPE_CHECKING:
+    from broker.client.blocking import BlockingClient
+    from flakelog.dead_letters import Letter
+
+ERROR_CHARACTERS = 80  # of an error in a table; `show` and --json have all
+A_LETTER = "letter PARTITION:OFFSET, as `flakelog spout dead list` shows them"
+
+
+@click.group()
+def dead() -> None:
+    """List, show, send back and drop the dead letters of a topic."""
+
+
+def _letters_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    option = click.option(
+        "--letters", default="{topic}.dead-letters", show_default=True, help="The topic where the letters are."
+    )
+    return option(command)
+
+
+@dead.command("list")
+@click.argument("topic")
+@_letters_option
+@click.option("--reason", help="Only those given up for this reason: attempts, undecodable, expired or poison.")
+@click.option("--count", type=click.IntRange(0), default=20, show_default=True, help="How many of them to show.")
+@servers_option
+@json_option
+def list_letters(topic: str, letters: str, reason: str | None, count: int, servers: str, as_json: bool) -> None:
+    """Count the dead letters of TOPIC by reason, and show the newest. With --json, print each as an object."""
+    from flakelog.dead_letters import described
+
+    with client_of(servers) as client:
+        found = [each for each in _read(client, _topic(topic, letters)) if reason in (None, each.reason)]
+    if as_json:
+        for each in found:
+            print_json(described(each))
+        return
+    if not found:
+        click.echo(f"{topic} has no dead letters", err=True)
+        return
+    reasons = Counter(each.reason for each in found)
+    click.echo(f"{count_of(len(found), 'dead letter')}: " + ", ".join(f"{n:,} {name}" for name, n in reasons.items()))
+    newest = found[-count:] if count else []
+    rows = [
+        (each.place, each.reason, f"{each.source_partition}:{each.source_offset}", each.id, each.attempts, _short(each))
+        for each in newest
+    ]
+    if rows:
+        print_table(("LETTER", "REASON", "MESSAGE", "ID", "ATTEMPTS", "ERROR"), rows)
+
+
+@dead.command()
+@click.argument("topic")
+@click.argument("letter", metavar="PARTITION:OFFSET")
+@_letters_option
+@servers_option
+@json_option
+def show(topic: str, letter: str, letters: str, servers: str, as_json: bool) -> None:
+    """Show one dead letter of TOPIC: its message, and why it was given up."""
+    from flakelog.commands.consume import _text
+    from flakelog.dead_letters import PREFIX, described
+
+    with client_of(servers) as client:
+        found = next((each for each in _read(client, _topic(topic, letters)) if each.place == letter), None)
+    if found is None:
+        fail(f"there is no {letter} in {_topic(topic, letters)}; give a {A_LETTER}")
+    told = described(found) | {"time": iso(found.timestamp_ms)}
+    told |= _text("key", found.record.key) | _text("value", found.record.value)
+    own = [(name, data) for name, data in found.record.headers if not name.startswith(PREFIX)]
+    told["headers"] = [{"name": name, **_text("value", data)} for name, data in own]
+    if as_json:
+        print_json(told)
+        return
+    for name, value in told.items():
+        click.echo(f"{name}: {'-' if value is None else value}")
+
+
+@dead.command()
+@click.argument("topic")
+@click.option("--all", "everything", is_flag=True, help="All letters that can be sent back.")
+@click.option("--reason", "reasons", multiple=True, help="Those given up for this reason; repeatable.")
+@click.option("--id", "ids", type=int, multiple=True, help="That of the message with this Snowflake id; repeatable.")
+@click.option("--letter", "places", multiple=True, metavar="PARTITION:OFFSET", help="This one; repeatable.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@_letters_option
+@servers_option
+@json_option
+def send(
+    topic: str,
+    everything: bool,
+    reasons: tuple[str, ...],
+    ids: tuple[int, ...],
+    places: tuple[str, ...],
+    yes: bool,
+    letters: str,
+    servers: str,
+    as_json: bool,
+) -> None:
+    """Send dead letters back to TOPIC, each to its message's partition, with its key, value, time and own headers.
+
+    The message is appended again, with a new offset and a new Snowflake id. The letters stay until `drop`; sent a
+    second time, the messages are there twice.
+    """
+    from flakelog.dead_letters import batches
+
+    if not (everything or reasons or ids or places):
+        raise click.UsageError("name what to send: --all, --reason, --id or --letter")
+    with client_of(servers) as client:
+        there = [each for each in _read(client, _topic(topic, letters)) if each.source == topic]
+        chosen = [
+            each
+            for each in there
+            if everything or each.reason in reasons or (each.id is not None and each.id in ids) or each.place in places
+        ]
+        _require_all(there, reasons, ids, places)
+        left = [each for each in chosen if each.unsendable]
+        chosen = [each for each in chosen if not each.unsendable]
+        if chosen and not yes:
+            click.confirm(f"send {count_of(len(chosen), 'message')} back to {topic}?", abort=True, err=True)
+        for partition, some, batch in batches(chosen):
+            offset = client.produce(topic, partition, batch).base_offset
+            for number, each in enumerate(some):
+                if as_json:
+                    sent = {"letter": each.place, "topic": topic, "partition": partition, "offset": offset + number}
+                    print_json(sent)
+    for each in left:
+        click.echo(f"letter {each.place} is not sent: {each.unsendable}", err=True)
+    if not as_json:
+        click.echo(f"{count_of(len(chosen), 'message')} sent back to {topic}")
+
+
+@dead.command()
+@click.argument("topic")
+@click.argument("letters_before", nargs=-1, metavar="[PARTITION:OFFSET]...")
+@click.option("--all", "everything", is_flag=True, help="All letters that are there now.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@_letters_option
+@servers_option
+@json_option
+def drop(
+    topic: str, letters_before: tuple[str, ...], everything: bool, yes: bool, letters: str, servers: str, as_json: bool
+) -> None:
+    """Delete dead letters of TOPIC: in each partition named, the letter at OFFSET and all before it; or --all.
+
+    A log is deleted from its beginning only, so a letter in the middle cannot be deleted alone.
+    """
+    from broker.client import admin
+    from flakelog.commands.start import bounds_of
+
+    if everything == bool(letters_before):
+        raise click.UsageError("name what to drop: --all, or the last letter of each partition as PARTITION:OFFSET")
+    name = _topic(topic, letters)
+    with client_of(servers) as client:
+        bounds = {number: bounds_of(client, name, number) for number in range(client.topic(name).partitions)}
+        ends = {number: end for number, (_, end) in bounds.items()} if everything else _ends(letters_before, bounds)
+        number = sum(max(end - bounds[partition][0], 0) for partition, end in ends.items())
+        if number and not yes:
+            click.confirm(f"delete {count_of(number, 'dead letter')} of {topic} for ever?", abort=True, err=True)
+        for partition, end in ends.items():
+            if end > bounds[partition][0]:
+                client.run(admin.delete_records(client.core, name, partition, end))
+    if as_json:
+        print_json({"topic": name, "dropped": number})
+    else:
+        click.echo(f"{count_of(number, 'dead letter')} dropped")
+
+
+def _ends(places: tuple[str, ...], bounds: dict[int, tuple[int, int]]) -> dict[int, int]:
+    """Return the first offset to keep, by partition."""
+    ends = {}
+    for place in places:
+        partition, _, offset = place.partition(":")
+        if not (partition.isdigit() and offset.isdigit() and int(partition) in bounds):
+            fail(f"{place!r} is no letter; give a {A_LETTER}")
+        begin, end = bounds[int(partition)]
+        if not begin <= int(offset) < end:
+            fail(f"partition {partition} has letters {begin} to {end - 1}, not {offset}")
+        ends[int(partition)] = int(offset) + 1
+    return ends
+
+
+def _topic(topic: str, letters: str) -> str:
+    return letters.replace("{topic}", topic)
+
+
+def _read(client: "BlockingClient", topic: str) -> "Iterator[Letter]":
+    """Yield the letters of all partitions, each partition in the order of its log; fail if there is no such topic."""
+    from broker.client.errors import BrokerError
+    from broker.wire.errors import ErrorCode
+    from flakelog.commands.consume import span_records
+    from flakelog.commands.start import Start, find_start
+    from flakelog.dead_letters import letter_of
+
+    try:
+        partitions = client.topic(topic).partitions
+    except BrokerError as error:
+        if error.code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            raise
+        fail(f"there is no topic {topic}: no message was given up, or its letters are elsewhere (--letters)")
+    for number in range(partitions):
+        span = find_start(client, topic, number, Start("earliest"))
+        for partition, record in span_records(client, topic, span, False):
+            letter = letter_of(partition, record)
+            if letter is not None:
+                yield letter
+
+
+def _require_all(
+    there: "list[Letter]", reasons: tuple[str, ...], ids: tuple[int, ...], places: tuple[str, ...]
+) -> None:
+    """Fail if something named is not there."""
+    for what, named, known in (
+        ("reason", reasons, {each.reason for each in there}),
+        ("id", ids, {each.id for each in there}),
+        ("letter", places, {each.place for each in there}),
+    ):
+        missing = [str(each) for each in named if each not in known]
+        if missing:
+            told = f"; the reasons are: {', '.join(sorted(map(str, known))) or 'none'}" if what == "reason" else ""
+            fail(f"no dead letter has {what} {', '.join(missing)}{told}")
+
+
+def _short(letter: "Letter") -> str:
+    first = letter.error.partition("\n")[0]
+    return first if len(first) <= ERROR_CHARACTERS else first[: ERROR_CHARACTERS - 1] + "…"
