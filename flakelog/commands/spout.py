@@ -3,6 +3,7 @@
 import click
 
 from flakelog.commands.spout_dead import dead
+from flakelog.commands.spout_progress import progress
 from flakelog.commands.spout_run import run
 
 
@@ -11,5 +12,5 @@ def spout() -> None:
     """Run a topology; show, export and move its progress; list, send back and drop its dead letters."""
 
 
-for command in (run, dead):
+for command in (run, progress, dead):
     spout.add_command(command)

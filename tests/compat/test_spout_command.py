@@ -205,3 +205,34 @@ def test_what_is_not_there_is_named_with_what_is(flakelog, letters):
     ):
         code, _, err = flakelog(f"spout dead {command}")
         assert code in (1, 2) and said in err, err
+
+
+def test_stored_progress_is_shown_exported_and_moved_while_the_topology_is_stopped(broker, flakelog, topic, tmp_path):
+    say(broker, topic, b"a", b"b", b"c")
+    store, id = f"--store {tmp_path / 'progress'}", f"{topic}.lines"
+    run = Run(tmp_path, broker.address, topic, stderr=subprocess.DEVNULL)
+    shown = f"spout progress show {id} {store} --json"
+    until(lambda: flakelog(shown)[0] == 0 and json.loads(flakelog(shown)[1])["lag"] == 0, "the stored progress")
+    until(lambda: any(each["topology"] == topic for each in running(documents(broker), now_ms=0)), "the document")
+    code, _, err = flakelog(f"spout progress move {id} --to earliest --execute {store}")
+    assert code == 1 and f"topology {topic} runs on" in err and f"process {run.process.pid}: stop it first" in err
+    assert run.stop() == 0
+
+    code, out, _ = flakelog(f"spout progress show {store}")
+    assert code == 0 and out.splitlines()[1].split() == [id, topic, "0", "3", "0", "3", "0", "-"]
+    (exported,) = [json.loads(line) for line in flakelog(f"spout progress export {id} {store}")[1].splitlines()]
+    assert (exported["id"], exported["document"]["offset"]) == (id, 3)
+    code, out, err = flakelog(f"spout progress move {id} --to 1 --json {store}")
+    assert json.loads(out) == {"topic": topic, "partition": 0, "before": 3, "after": 1} and "nothing is changed" in err
+    assert json.loads(flakelog(shown)[1])["watermark"] == 3
+    assert flakelog(f"spout progress move {id} --to 1 --execute {store}")[0] == 0
+    assert json.loads(flakelog(shown)[1])["watermark"] == 1
+
+
+def test_a_store_and_a_spout_that_are_not_there_are_named(flakelog, tmp_path):
+    assert "there is no directory /nowhere" in flakelog("spout progress show --store /nowhere")[2]
+    (tmp_path / "empty").mkdir()
+    assert "has no progress of 'x'; it has that of: no spout" in flakelog(
+        f"spout progress show x --store {tmp_path / 'empty'}"
+    )[2]
+    assert "flakelog group describe" in flakelog("spout progress show --store kafka")[2]

@@ -1,0 +1,218 @@
+"""`flakelog spout progress`: show, export and move the progress that spouts have stored."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from flakelog.commands.start import Start, StartType, bounds_of, find_start
+from flakelog.commands.terminal import client_of, fail, json_option, print_json, print_table, servers_option
+
+if TYPE_CHECKING:
+    from broker.client.blocking import BlockingClient
+    from coordination.port import Coordinator
+    from flakelog.stored_progress import Stored
+
+ZOOKEEPER = "zookeeper://"
+
+
+@click.group()
+def progress() -> None:
+    """Show, export and move the progress that spouts have stored in a directory or in ZooKeeper.
+
+    The progress of store="kafka" is a consumer group's: `flakelog group describe` and `flakelog group reset-offsets`.
+    """
+
+
+def _store_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    option = click.option(
+        "--store",
+        default="flakelog-progress",
+        show_default=True,
+        help="The LogSpout's store: a directory, or zookeeper://host:port/chroot.",
+    )
+    return option(command)
+
+
+@progress.command()
+@click.argument("id", required=False)
+@_store_option
+@servers_option
+@json_option
+def show(id: str | None, store: str, servers: str, as_json: bool) -> None:
+    """Show the progress of spout ID, or of all: the watermark of each partition, ranges above it, and its lag.
+
+    The id is <topology id>.<component>, unless the LogSpout has another.
+    """
+    with _session(store) as coordinator, client_of(servers) as client:
+        rows = [_row(client, each) for each in _found(coordinator, store, id)]
+    if as_json:
+        for row in rows:
+            print_json(row)
+        return
+    names = ("id", "topic", "partition", "watermark", "done_above", "end", "lag", "error")
+    print_table([name.upper().replace("_", " ") for name in names], [[row[name] for name in names] for row in rows])
+
+
+@progress.command()
+@click.argument("id", required=False)
+@_store_option
+def export(id: str | None, store: str) -> None:
+    """Print the stored documents of spout ID, or of all, as JSON: one object a line, with the path of its node."""
+    with _session(store) as coordinator:
+        for each in _found(coordinator, store, id):
+            print_json(each.to_json())
+
+
+@progress.command()
+@click.argument("id")
+@click.option(
+    "--to",
+    "start",
+    type=StartType(),
+    required=True,
+    metavar="PLACE",
+    help="earliest, latest, an offset, @TIME (@2013-01-01T12:00Z, @Unix-ms), or id:ID: the first id not below it.",
+)
+@click.option("--topic", "topics", multiple=True, metavar="TOPIC", help="Only this one; repeatable.")
+@click.option("--partition", "partitions", type=click.IntRange(0), multiple=True, help="Only this one; repeatable.")
+@click.option("--execute", is_flag=True, help="Do it; without this it is only shown.")
+@_store_option
+@servers_option
+@json_option
+def move(
+    id: str,
+    start: Start,
+    topics: tuple[str, ...],
+    partitions: tuple[int, ...],
+    execute: bool,
+    store: str,
+    servers: str,
+    as_json: bool,
+) -> None:
+    """Move the stored progress of spout ID to another PLACE, while its topology is stopped.
+
+    Messages from there on are processed, again if they were before; messages skipped are not. A topology that runs and
+    publishes its figures is refused by name. One that does not publish stops reading the moved partitions.
+    """
+    from coordination.port import BadVersion
+    from flakelog import stored_progress
+
+    with _session(store) as coordinator, client_of(servers) as client:
+        found = [each for each in _found(coordinator, store, id) if _is_wanted(each, topics, partitions)]
+        if not found:
+            fail(f"{id} has stored no progress of that topic and partition")
+        _refuse_running(client, found)
+        rows = []
+        for each in found:
+            assert each.document is not None, "wanted ones are readable"
+            document = each.document
+            offset = find_start(client, document.topic, document.partition, start).offset
+            rows.append((document.topic, document.partition, document.progress.offset, offset))
+            if execute:
+                try:
+                    stored_progress.move(coordinator, each, offset)
+                except BadVersion:
+                    fail(f"{each.path} was written meanwhile: stop the topology that uses it first")
+    names = ("topic", "partition", "before", "after")
+    if as_json:
+        for row in rows:
+            print_json(dict(zip(names, row, strict=True)))
+    else:
+        print_table([each.upper() for each in names], rows)
+    if not execute:
+        click.echo("nothing is changed yet; --execute does it", err=True)
+
+
+@contextmanager
+def _session(store: str) -> "Iterator[Coordinator]":
+    from coordination.port import CoordinationError
+    from coordination.sessions import open_session
+
+    if store == "kafka":
+        raise click.BadParameter("use `flakelog group describe` and `reset-offsets`", param_hint="--store")
+    if not store.startswith(ZOOKEEPER) and not Path(store).is_dir():
+        fail(f"there is no directory {store}; give the store of the LogSpout by --store")
+    try:
+        if store.startswith(ZOOKEEPER):
+            coordinator = open_session(zookeeper=store.removeprefix(ZOOKEEPER))
+        else:
+            coordinator = open_session(directory=store)
+    except CoordinationError as error:
+        fail(str(error))
+    try:
+        yield coordinator
+    except CoordinationError as error:
+        fail(f"{store}: {error}")
+    finally:
+        coordinator.close()
+
+
+def _found(coordinator: "Coordinator", store: str, id: str | None) -> "list[Stored]":
+    """Return the progress of one spout, or of all; fail if there is none."""
+    from flakelog.stored_progress import progress_of, spouts_in
+
+    there = spouts_in(coordinator)
+    if id is not None and id not in there:
+        fail(f"{store} has no progress of {id!r}; it has that of: {', '.join(there) or 'no spout'}")
+    return [each for one in (there if id is None else [id]) for each in progress_of(coordinator, one)]
+
+
+def _row(client: "BlockingClient", stored: "Stored") -> dict[str, Any]:
+    document = stored.document
+    row: dict[str, Any] = {"id": stored.id, "path": stored.path, "error": stored.error or None}
+    if document is None:
+        return row | dict.fromkeys(("topic", "partition", "watermark", "done_above", "end", "lag"))
+    end = _end(client, document.topic, document.partition)
+    progress = document.progress
+    return row | {
+        "topic": document.topic,
+        "partition": document.partition,
+        "watermark": progress.offset,
+        "done_above": sum(last - first for first, last in progress.done),
+        "ranges": [list(each) for each in progress.done],
+        "end": end,
+        "lag": None if end is None else max(end - progress.offset, 0),
+        "owner": document.owner,
+    }
+
+
+def _end(client: "BlockingClient", topic: str, partition: int) -> int | None:
+    """Return the partition's end, None if it is gone."""
+    from broker.client.errors import BrokerError
+
+    try:
+        return bounds_of(client, topic, partition)[1]
+    except BrokerError:
+        return None
+
+
+def _is_wanted(stored: "Stored", topics: tuple[str, ...], partitions: tuple[int, ...]) -> bool:
+    document = stored.document
+    if document is None:
+        return False
+    return (not topics or document.topic in topics) and (not partitions or document.partition in partitions)
+
+
+def _refuse_running(client: "BlockingClient", found: "list[Stored]") -> None:
+    """Fail if a process that publishes its figures runs the topology of this progress."""
+    ids = {each.document.topology_id for each in found if each.document is not None}
+    for each in running_topologies(client):
+        if each.get("topology_id") in ids:
+            fail(f"topology {each['topology_id']} runs on {each['host']}, process {each['pid']}: stop it first")
+
+
+def running_topologies(client: "BlockingClient") -> list[dict[str, Any]]:
+    """Return the documents of the topologies that run; see spout/publisher.py."""
+    import time
+
+    from flakelog.commands.consume import span_records
+    from spout.publisher import TOPIC, running
+
+    if TOPIC not in [each.name for each in client.topics()]:
+        return []
+    span = find_start(client, TOPIC, 0, Start("earliest"))
+    records = ((record.key, record.value) for _, record in span_records(client, TOPIC, span, False))
+    return running(records, time.time_ns() // 1_000_000)
