@@ -380,6 +380,7 @@ class TaskPartition:
 
         Messages in flight are emitted again by the next owner.
         """
+        self.release_at_ms = None
         running = self.phase in (Phase.RUNNING, Phase.HANDING_OVER)
         self.phase = Phase.CLOSING
         if running or self._saving:

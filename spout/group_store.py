@@ -12,7 +12,7 @@ from twisted.internet.base import DelayedCall, ReactorBase
 from twisted.internet.defer import Deferred, inlineCallbacks
 
 from broker.client.errors import BrokerError, ClientError
-from broker.client.group import Assigned, Event, Lost, Refused, Revoke, Trouble
+from broker.client.group import Assigned, Event, Lost, Refused, Revoke, Trouble, Unused
 from broker.client.group_config import GroupMemberConfig
 from broker.client.group_requests import CommittedOffset, commit_offsets, fetch_offsets
 from broker.client.group_thread import GroupThread
@@ -178,6 +178,8 @@ class GroupMembership:
             self._shares.note("error", f"{said}; their unsettled messages come again")
         elif isinstance(event, Refused):
             self._shares.note("error", f"{where} does not take this process, which reads nothing: {event.error}")
+        elif isinstance(event, Unused):
+            self._shares.note("info", f"{where} has no partition for this process now, which waits in reserve")
         elif isinstance(event, Trouble):
             self._shares.note("warn", f"{where}: {event.error}; it is asked again")
 

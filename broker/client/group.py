@@ -93,13 +93,17 @@ class Refused(NamedTuple):
     error: str
 
 
+class Unused(NamedTuple):
+    """The group has no partition for this member, because it has more members than partitions."""
+
+
 class Trouble(NamedTuple):
     """The first of several failures in a row. The member keeps trying."""
 
     error: str
 
 
-Event = Assigned | Revoke | Lost | Refused | Trouble
+Event = Assigned | Revoke | Lost | Refused | Unused | Trouble
 
 
 class GroupMember:
@@ -129,6 +133,7 @@ class GroupMember:
         self._sent_ms = self._contact_ms = self._heartbeat_ms = self._counts_ms = self._retry_ms = now_ms
         self._polled_ms = now_ms
         self._is_idle = False  # left because its program did not work on
+        self._is_unused = False
         self._failures = 0
         self._events: list[Event] = []
 
@@ -325,6 +330,9 @@ class GroupMember:
             self._events.append(Assigned(added))
         if revoked:
             self._events.append(Revoke(revoked))
+        if not self._assigned and not self._must_join_again and not self._is_unused:
+            self._events.append(Unused())
+        self._is_unused = not self._assigned
         self._join_again_if_released()
 
     def _beaten(self, error: int, now_ms: int) -> None:

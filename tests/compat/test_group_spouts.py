@@ -5,6 +5,7 @@ import signal
 import pytest
 
 from broker.client import admin
+from coordination.free_port import FreePort
 from tests.compat.group_spouts import PARTITIONS, QUICK, Shared
 from tests.compat.server_process import ServerProcess
 from tests.patience import until
@@ -44,6 +45,28 @@ def test_three_processes_share_a_topic_and_a_kill_of_one_loses_no_message(shared
     assert [process.end(signal.SIGTERM) for process in (second, third)] == [0, 0]
     assert "stopped" in second.printed and "stopped" in third.printed
     assert shared.committed == [2_000] * PARTITIONS
+
+
+@pytest.mark.soak
+def test_a_kill_of_the_broker_loses_no_message(tmp_path):
+    port = FreePort()
+    listener = {"listeners": f"PLAINTEXT://{port.address}"}
+    with ServerProcess(tmp_path / "data", QUICK | listener) as server:
+        shared = Shared(server.address, tmp_path)
+        try:
+            processes = shared.start(), shared.start()
+            shared.await_members(2)
+            shared.send(4_000)
+            until(lambda: len(shared.processed) > 1_000, what="the first messages")
+            server.kill()
+            server.start()
+            shared.send(4_000)
+            until(lambda: len(shared.processed) == 8_000, what="all messages")
+            shared.await_members(2)
+            until(lambda: shared.committed == [2_000] * PARTITIONS, what="the commits")
+            assert [process.end(signal.SIGTERM) for process in processes] == [0, 0]
+        finally:
+            shared.close()
 
 
 def test_a_clean_hand_over_delivers_no_message_twice(shared):

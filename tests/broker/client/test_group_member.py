@@ -6,7 +6,7 @@ import pytest
 
 from broker.client.core import FIND_COORDINATOR, HEARTBEAT, JOIN_GROUP, LEAVE_GROUP
 from broker.client.errors import BrokerError, Unsupported
-from broker.client.group import Assigned, Lost, Phase, Refused, Revoke, Trouble
+from broker.client.group import Assigned, Lost, Phase, Refused, Revoke, Trouble, Unused
 from broker.client.group_config import GroupMemberConfig
 from broker.client.group_protocol import Subscription, encode_subscription
 from broker.client.group_requests import (
@@ -82,6 +82,18 @@ def test_a_release_that_overtakes_a_rebalance_leaves_no_partition_without_an_own
     cluster.settle()
     assert sorted(cluster.owners()) == [("t", n) for n in ALL]
     assert b.all_of(Lost) == []
+
+
+def test_a_member_more_than_there_are_partitions_is_told_once_that_it_has_none():
+    """A newcomer that only has to wait for a release is told so too: it has none now."""
+    cluster = Cluster({"t": 1})
+    (a,) = started(cluster, "a")
+    b = cluster.add("b")
+    cluster.after(5_000)
+    cluster.add("c")
+    cluster.after(5_000)
+    assert [type(event) for event in b.events] == [Unused]
+    assert [type(event) for event in a.events] == [Assigned]
 
 
 def test_heartbeats_keep_the_membership_and_nothing_else_is_sent(cluster):
