@@ -10,7 +10,8 @@ class BatchBolt(Bolt):
     """A bolt that processes tuples in batches and acks them when `process_batch` returns.
 
     `process_batch` may be `async def`, or run in `threads`; then several batches are processed at once, up to
-    `max_concurrent` or `threads`. Emitted tuples are anchored to the whole batch.
+    `max_concurrent` or `threads`. Emitted tuples are anchored to the whole batch, which takes time for each tuple of
+    it: pass `anchors=[tup]` for a tuple that came from one.
 
     A batch may be one transaction, for example. A batch is processed when it holds `batch_size` tuples, and on each
     tick, every `tick_interval_ms`. If `process_batch` raises, the whole batch fails and is emitted again, so its

@@ -34,7 +34,8 @@ CREATE TABLE IF NOT EXISTS flakelog_origins (
 class OncePerMessage(BatchBolt):
     """A bolt that applies each tuple once to a state in the SQLite database at `database`.
 
-    A subclass defines `schema`, run at each start, and `apply`. All tasks of the component share the database.
+    A subclass defines `schema`, run at each start, and `apply`. All tasks of the component share the database. It
+    belongs to one process: a partition that moves to another process leaves its origins behind.
 
     The spouts and bolts upstream must be deterministic: for the same message, each emits the same tuples in the same
     order at every attempt. Put no bolt between that batches, samples, reads a clock, or emits in the order in which

@@ -70,6 +70,17 @@ class BackgroundRun:
         """Begin to stop: tuples in flight complete and progress is stored. Return at once; `wait` waits for the end."""
         self._reactor.callFromThread(self.runner.stop)
 
+    def pause(self, spout: str | None = None) -> None:
+        """Let the spouts emit nothing, all of them or one. Tuples in flight are still processed.
+
+        Raise RuntimeError if the topology does not run, TopologyError if there is no such spout.
+        """
+        call(self._reactor, partial(self.runner.pause, spout))
+
+    def resume(self, spout: str | None = None) -> None:
+        """Let paused spouts emit again, all of them or one; raise as `pause` does."""
+        call(self._reactor, partial(self.runner.resume, spout))
+
     def abort(self) -> None:
         """Stop at once: messages in flight are abandoned, and come again at the next start."""
         _running.discard(self)

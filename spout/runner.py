@@ -119,6 +119,21 @@ class Runner:
             self._wake()
         return stopped
 
+    def pause(self, spout: str | None = None) -> None:
+        """Let the spouts emit nothing, all of them or one. Tuples in flight are still processed.
+
+        Raise RuntimeError if the topology does not run, TopologyError if there is no such spout.
+        """
+        self._check_running("pause")
+        self.executor.deactivate(_now_ms(), spout)
+        self._wake()
+
+    def resume(self, spout: str | None = None) -> None:
+        """Let paused spouts emit again, all of them or one; raise as `pause` does."""
+        self._check_running("resume")
+        self.executor.activate(_now_ms(), spout)
+        self._wake()
+
     def abort(self) -> None:
         """Stop at once: close everything without a further commit. Messages in flight come again at the next start."""
         if self.state not in (State.NEW, State.STOPPED):
@@ -131,6 +146,10 @@ class Runner:
         return snapshot(self.executor, state=self.state.value, started_ms=started_ms, at_ms=at_ms)
 
     # --- internals
+
+    def _check_running(self, verb: str) -> None:
+        if self.state is not State.RUNNING:
+            raise RuntimeError(f"this runner is {self.state.value}: only a running topology can {verb}")
 
     def _turn(self) -> None:
         self._call = None

@@ -8,7 +8,7 @@ from spout.api import Spout
 from spout.config import TopologyConfig
 from spout.log_spout import LogSpout
 from spout.runner import Runner, State
-from spout.topology import Topology
+from spout.topology import Topology, TopologyError
 from tests.spout.worlds import Collect, SpoutWorld
 
 
@@ -111,3 +111,29 @@ def test_an_abort_closes_at_once_and_stores_nothing_more():
     runner.abort()
     assert ended(run) == [None] and runner.state is State.STOPPED and runner._reactor.getDelayedCalls() == []
     runner.abort()
+
+
+def test_a_paused_topology_reads_nothing_until_it_resumes():
+    world = SpoutWorld()
+    runner = runner_of(world)
+    runner.start()
+    turn(runner)
+    (collect,) = runner.executor.instances_of("collect")
+    runner.pause("log")
+    world.log.append(b"late")
+    turn(runner)
+    assert collect.seen == []
+    runner.resume()
+    turn(runner)
+    assert [values[-1] for values in collect.seen] == [b"late"]
+
+
+def test_only_a_running_topology_can_pause():
+    runner = runner_of(SpoutWorld())
+    with pytest.raises(RuntimeError, match="this runner is new: only a running topology can pause"):
+        runner.pause()
+    runner.start()
+    with pytest.raises(TopologyError, match="there is no spout 'collect' in 't'; there are: log"):
+        runner.pause("collect")
+    with pytest.raises(TopologyError, match="there is no spout 'x'"):
+        runner.resume("x")
