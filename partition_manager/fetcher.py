@@ -20,6 +20,7 @@ from broker.client.records import NO_EPOCH, read_records
 from broker.client.twisted import TwistedClient
 from broker.wire import fetch
 from broker.wire.errors import ErrorCode
+from broker.wire.fetch import FetchedPartition
 from partition_manager.config import READ_COMMITTED, SpoutConfig
 from partition_manager.ports import (
     Answer,
@@ -130,14 +131,26 @@ class TwistedFetcher:
             self._epochs.pop((topic, partition), None)
             bounds = yield self._bounds(topic, partition)
             return OutOfRange(*bounds)
-        if fetched.diverging is not None:  # the log lost what was read last, and has other records there now
+        answer = answer_of(fetched, offset, self._isolation_level)
+        if isinstance(answer, OutOfRange):
             self._epochs.pop((topic, partition), None)
-            return OutOfRange(fetched.log_start_offset, max(fetched.log_start_offset, fetched.diverging[1]))
-        read = read_records(fetched, offset)
-        if read.leader_epoch != NO_EPOCH:
-            self._epochs[topic, partition] = read.next_offset, read.leader_epoch
-        end = end_of(fetched, self._isolation_level)
-        return Fetched(read.records, read.next_offset, end, read.poison, read.leader_epoch)
+        elif answer.leader_epoch != NO_EPOCH:
+            self._epochs[topic, partition] = answer.next_offset, answer.leader_epoch
+        return answer
+
+
+def answer_of(fetched: FetchedPartition, offset: int, isolation_level: int) -> Fetched | OutOfRange:
+    """Return what a broker's result means for a reader at `offset`.
+
+    With a diverging epoch the log has lost what was read last, and has other records there now: it is OutOfRange with
+    the end of what is left (KIP-595). Raise CorruptBatch and MissingId.
+    """
+    if fetched.diverging is not None:
+        _, end_offset = fetched.diverging
+        return OutOfRange(fetched.log_start_offset, max(fetched.log_start_offset, end_offset))
+    read = read_records(fetched, offset)
+    end = end_of(fetched, isolation_level)
+    return Fetched(read.records, read.next_offset, end, read.poison, read.leader_epoch)
 
 
 @inlineCallbacks
