@@ -23,7 +23,7 @@ from coordination.port import (
     check_path,
     run,
 )
-from partition_manager.offset_document import BadOffsetDocument, OffsetDocument
+from partition_manager.offset_document import BadOffsetDocument, OffsetDocument, node_of
 from partition_manager.ports import Answer, Failed, Fenced, Loaded, LoadOffset, Saved, SaveOffset, StoreRequest
 
 Procedure = Generator[Operation, Any, Answer]
@@ -43,7 +43,7 @@ class CoordinatedOffsetStore:
         self._on_close = on_close
 
     def ask(self, request: StoreRequest, answer: Callable[[Answer], None]) -> None:
-        path = f"{self._path}/{node_of(request)}"
+        path = f"{self._path}/{node_of(request.topic, request.partition, request.by_topic)}"
         if isinstance(request, LoadOffset):
             self._carry_out(load(path), answer)
         else:
@@ -51,12 +51,6 @@ class CoordinatedOffsetStore:
 
     def close(self) -> None:
         self._on_close()
-
-
-def node_of(request: StoreRequest) -> str:
-    """Return the node of a request's document, below that of the spout."""
-    node = f"partition_{request.partition}"
-    return f"{request.topic}/{node}" if request.by_topic else node
 
 
 def blocking(coordinator: Coordinator) -> CarryOut:

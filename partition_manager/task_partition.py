@@ -20,7 +20,7 @@ from partition_manager.config import AT_LEAST_ONCE, AT_MOST_ONCE
 from partition_manager.entry import Counts, Message, Oldest
 from partition_manager.manager import PartitionManager, has_in_flight, oldest_of
 from partition_manager.notes import BEGUN, GIVEN_UP, INFO, WARN, Note, Notes
-from partition_manager.offset_document import BadOffsetDocument, OffsetDocument
+from partition_manager.offset_document import BadOffsetDocument, OffsetDocument, node_of
 from partition_manager.opening import Opened, open_partition
 from partition_manager.ports import (
     Answer,
@@ -191,10 +191,14 @@ class TaskPartition:
         self._keeper.opened(self, opened.former)
 
     def _way_on(self) -> str:
-        node = f"partition_{self.number}"
-        node = f"{self.topic}/{node}" if self._source.by_topic else node
-        begin = f"delete {self._source.stored_at}/{node} and begin as `start` says"
-        return f"Nothing is overwritten: repair it with `flakelog spout progress`, or {begin}"
+        where = self._source.stored_at
+        if self._source.in_group:
+            return f"It is not overwritten: stop the topology, then set {where} with `flakelog group reset-offsets`"
+        node = node_of(self.topic, self.number, self._source.by_topic)
+        return (
+            "It is not overwritten, and `flakelog spout progress show` shows it. To begin as `start` says, stop the "
+            f"topology and delete {where}/{node}"
+        )
 
     # --- reading
 

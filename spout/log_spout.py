@@ -28,7 +28,7 @@ from partition_manager.ports import (
     ReleasePartition,
     SaveOffset,
 )
-from partition_manager.source import KAFKA, Source, config_in_group, id_of, servers_of, store_of, topics_of
+from partition_manager.source import KAFKA, ZOOKEEPER, Source, config_in_group, id_of, servers_of, store_of, topics_of
 from partition_manager.start_offset import Earliest, StartAt, start_of
 from partition_manager.task_partition import PartitionStatus
 from spout.api import OutputDeclarer, Spout, SpoutOutput
@@ -116,7 +116,8 @@ class LogSpout(Spout):
         id = self.id or f"{context.topology_id}.{context.component}"
         path = f"{STORE_ROOT}/{id}"
         in_group = self.store == KAFKA
-        stored_at = f"the offsets of group {id}" if in_group else f"{self.store}, {path}"
+        folder = path if self.store.startswith(ZOOKEEPER) else f"/nodes{path}"  # as coordination.directory has it
+        stored_at = f"the offsets of group {id}" if in_group else f"{self.store}{folder}"
         source = self._source(context.topology_id, context.topology, stored_at)
         owner = f"{context.run_id}.{context.task}"
         self._coordinator = PartitionCoordinator(source, context.index, context.parallelism, owner)

@@ -277,14 +277,14 @@ def test_a_takeover_is_one_line_in_both_runs_however_many_partitions_there_are()
 def test_unusable_progress_is_an_error_that_says_how_to_go_on_and_is_repeated():
     world = world_of(1, 1)
     world.store().ask(SaveOffset("flights", 1, b'{"torn', -1), lambda answer: None)
-    source = Source("flights", "t", "t", Earliest(), CONFIG, stored_at="progress, /flakelog-spouts/t.log")
+    source = Source("flights", "t", "t", Earliest(), CONFIG, stored_at="progress/nodes/flakelog-spouts/t.log")
     coordinator = PartitionCoordinator(source, 0, 1, "me")
     coordinator.start(0)
     world.carry(coordinator, 0)
     (said,) = errors_of(coordinator)
     assert said.startswith("flights-1 is not read: stored offset document: ")
-    assert "repair it with `flakelog spout progress`" in said
-    assert said.endswith("or delete progress, /flakelog-spouts/t.log/partition_1 and begin as `start` says")
+    assert "`flakelog spout progress show` shows it" in said
+    assert said.endswith("stop the topology and delete progress/nodes/flakelog-spouts/t.log/partition_1")
     assert [id.partition for id in emit_all(coordinator)] == [0], "the other partitions are read"
     world.carry(coordinator, 60_000)
     assert errors_of(coordinator) == ["still not read, unusable progress: flights-1"]
