@@ -1,5 +1,7 @@
 """A PartitionManager in a test: made with few settings, fed with records, emitted from."""
 
+import sys
+
 from partition_manager.config import SpoutConfig
 from partition_manager.manager import PartitionManager
 from partition_manager.progress import Progress
@@ -24,3 +26,14 @@ def emit_all(manager, now_ms=0):
     while (message := manager.next(now_ms)) is not None:
         emitted[message.record.offset] = message.ticket
     return emitted
+
+
+def calls_of(call):
+    """Return the number of Python functions that `call` enters."""
+    entered = []
+    sys.setprofile(lambda frame, event, arg: entered.append(frame.f_code) if event == "call" else None)
+    try:
+        call()
+    finally:
+        sys.setprofile(None)
+    return len(entered)

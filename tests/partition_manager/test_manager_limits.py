@@ -2,7 +2,7 @@
 
 from partition_manager.ports import FetchWanted
 from partition_manager.progress import Progress
-from tests.partition_manager.managers import emit_all, feed, manager_of
+from tests.partition_manager.managers import calls_of, emit_all, feed, manager_of
 from tests.partition_manager.world import record, records
 
 
@@ -49,6 +49,20 @@ def test_one_message_held_back_stops_no_others():
         assert len(tickets) == 9
     assert manager.ack(0, held)
     manager.check()
+
+
+def test_progress_costs_as_much_with_many_messages_pending_as_with_few():
+    calls = []
+    for pending in (100, 20_000):
+        manager = manager_of(fetch_max_records=pending)
+        feed(manager, 0, pending)
+        tickets = emit_all(manager)
+        manager.ack_many([(offset, tickets[offset]) for offset in range(10, 20)])
+        manager.progress()
+        manager.ack(30, tickets[30])
+        calls.append(calls_of(manager.progress))
+        assert manager.progress() == Progress(0, ((10, 20), (30, 31)))
+    assert calls[0] == calls[1]
 
 
 def test_at_the_limit_of_ranges_only_a_message_that_extends_one_is_emitted():

@@ -1,12 +1,10 @@
 """What the partitions of a task share: memory, and lists of those with work, so that idle ones cost nothing."""
 
-import sys
-
 from partition_manager.config import SpoutConfig
 from partition_manager.manager import PartitionManager
 from partition_manager.progress import Progress
 from partition_manager.share import TaskShare
-from tests.partition_manager.managers import emit_all
+from tests.partition_manager.managers import calls_of, emit_all
 from tests.partition_manager.test_coordinator import coordinator_of, world_of
 from tests.partition_manager.world import record
 
@@ -60,17 +58,6 @@ def test_a_partition_that_leaves_gives_its_memory_back():
     assert share.memory.used_bytes == 0
     fill(second)
     assert second.pending > 70, "the whole limit is its own"
-
-
-def calls_of(call):
-    """Return the number of Python functions that `call` enters."""
-    entered = []
-    sys.setprofile(lambda frame, event, arg: entered.append(frame.f_code) if event == "call" else None)
-    try:
-        call()
-    finally:
-        sys.setprofile(None)
-    return len(entered)
 
 
 def test_a_step_does_the_same_work_beside_a_thousand_idle_partitions_as_alone():
