@@ -137,7 +137,7 @@ class PartitionManager:
         if room <= 0:
             self._held = True
             return None
-        if space <= 0:
+        if self._share.memory.is_low(space, self.config.spout_fetch_max_bytes):
             self._listing.starve()
             return None
         self._fetching = True

@@ -32,6 +32,10 @@ class Memory(Generic[T]):
         part = self.limit_bytes // (2 * self.members)
         return max(part - own_bytes, self.limit_bytes - self.used_bytes - part * (self.members - 1))
 
+    def is_low(self, room_bytes: int, fetch_bytes: int) -> bool:
+        """Return True if a fetch is not worth it: less room than `fetch_bytes`, and than half of a partition's part."""
+        return room_bytes < max(1, min(fetch_bytes, self.limit_bytes // (4 * self.members)))
+
 
 class TaskShare(Generic[T]):
     """Shared by the managers of a task; `T` is what the coordinator knows a partition by."""

@@ -47,8 +47,21 @@ def test_a_partition_that_found_no_room_is_listed_again_when_another_settles():
     tickets = fill(second)
     share.take_fetches()
     assert first.wanted() is None and share.take_fetches() == []
-    second.ack(0, tickets[0])
+    for offset, ticket in tickets.items():
+        second.ack(offset, ticket)
     assert first in share.take_fetches()
+
+
+def test_a_partition_waits_until_a_fetch_is_worth_it():
+    """A fetch for each message that settles would read every batch many times."""
+    share, (manager,) = managers_of(100_000, 1)
+    tickets = fill(manager)
+    assert manager.wanted() is None
+    for settled, (offset, ticket) in enumerate(tickets.items(), 1):
+        manager.ack(offset, ticket)
+        if (wanted := manager.wanted()) is not None:
+            break
+    assert settled > 15 and wanted.max_bytes >= 25_000
 
 
 def test_a_partition_that_leaves_gives_its_memory_back():
