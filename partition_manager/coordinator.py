@@ -338,6 +338,22 @@ class PartitionCoordinator:
         host, port = partition.broker
         self._open(partition.topic, partition.number, Partitions((), host, port, topic_id), now_ms)
 
+    def discarded(self, partition: TaskPartition, error: str, now_ms: int) -> None:
+        """Read the partition again from its stored progress, because the transaction with the latest was discarded.
+
+        Give it back instead if it is being handed over or was lost: the group decides, so a fence is no reason to stop.
+        """
+        assert self._group is not None
+        self._notes.warn(f"{partition.name} is read again from its stored progress: {error}")
+        ends = partition.phase in (Phase.CLOSING, Phase.HANDING_OVER)
+        partition.lose()
+        if ends or self._group.is_lost((partition.topic, partition.number)):
+            self._sweep(now_ms)
+            return
+        self._remove(partition)
+        host, port = partition.broker
+        self._open(partition.topic, partition.number, Partitions((), host, port, partition.topic_id), now_ms)
+
     # --- internals
 
     def _partition(self, id: MessageId) -> TaskPartition | None:

@@ -79,6 +79,8 @@ class Keeper(Protocol):
 
     def recreated(self, partition: "TaskPartition", topic_id: str, now_ms: int) -> None: ...
 
+    def discarded(self, partition: "TaskPartition", error: str, now_ms: int) -> None: ...
+
 
 class TaskPartition:
     """An assigned partition. `document` names its owner; when `gone` is True the coordinator may drop it."""
@@ -342,6 +344,9 @@ class TaskPartition:
             if self._held is not None:
                 held, self._held = self._held, None
                 self._admit(held)
+        elif isinstance(answer, Fenced) and self._source.in_group:
+            self._keeper.discarded(self, answer.error, now_ms)
+            return
         elif isinstance(answer, Fenced):
             self._shut(Phase.FENCED, answer.error, closing=self.phase is Phase.CLOSING)
             self._keeper.fenced(self)

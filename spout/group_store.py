@@ -14,7 +14,7 @@ from twisted.internet.defer import Deferred, inlineCallbacks
 from broker.client.errors import BrokerError, ClientError
 from broker.client.group import Assigned, Event, Lost, Refused, Revoke, Trouble, Unused
 from broker.client.group_config import GroupMemberConfig
-from broker.client.group_requests import CommittedOffset, commit_offsets, fetch_offsets
+from broker.client.group_requests import CommittedOffset, GroupIdentity, commit_offsets, fetch_offsets
 from broker.client.group_thread import GroupThread
 from broker.client.twisted import TwistedClient
 from broker.wire.errors import ErrorCode
@@ -126,6 +126,16 @@ class GroupMembership:
             answer(Failed(str(error)))
         else:
             self._queue(_Waiting((request.topic, request.partition), offset, answer, request.version + 1))
+
+    def committed_offset(self, request: SaveOffset) -> tuple[GroupIdentity, CommittedOffset]:
+        """Return what a transaction commits for this progress, and the member. Raise ClientError if it may not."""
+        thread = self._thread
+        if thread is None or not thread.owns((request.topic, request.partition)):
+            raise ClientError(f"another member of group {self._group_id} owns {request.topic}-{request.partition} now")
+        try:
+            return thread.identity, committed_offset(OffsetDocument.decode(request.document))
+        except TooManyRanges as error:
+            raise ClientError(str(error)) from None
 
     def close(self, task: int) -> None:
         """Close a task's store; its outstanding requests get no answer. The last one leaves the group; blocks for it.
@@ -277,6 +287,10 @@ class GroupOffsetStore:
 
     def ask(self, request: StoreRequest | GroupRequest, answer: OnAnswer) -> None:
         self._membership.ask(self._task, request, answer)
+
+    def committed_offset(self, request: SaveOffset) -> tuple[GroupIdentity, CommittedOffset]:
+        """Return what a transaction commits for this progress; see spout.transaction_ports.TransactionalStore."""
+        return self._membership.committed_offset(request)
 
     def close(self) -> None:
         self._membership.close(self._task)

@@ -38,7 +38,6 @@ from spout.scheme import Scheme, SchemeError, scheme_of, tuples_of
 from spout.settlement import Settlement
 from spout.transaction_ports import Save, TransactionalStore
 
-KAFKA_STORE = "kafka"
 STORE_ROOT = "/flakelog-spouts"  # 0.9.3's zkRoot
 WAIT_MS = 10  # between two looks while the sinks hold too much
 POLL_ROUNDS = 10  # opening a partition takes five successive requests
@@ -277,7 +276,7 @@ class LogSpout(Spout):
         """Return None if the progress lies in a consumer group, because a transaction can write only there."""
         if self.config.spout_guarantee != AT_LEAST_ONCE:
             return f"its guarantee is {self.config.spout_guarantee}; flakelog.spout.guarantee must be {AT_LEAST_ONCE}"
-        return None if self.store == KAFKA_STORE else f'its progress lies in {self.store}; give it store="kafka"'
+        return None if self.store == KAFKA else f'its progress lies in {self.store}; give it store="kafka"'
 
     def is_current(self, id: MessageId) -> bool:
         """Return True if the message is in flight under this id."""
@@ -343,7 +342,9 @@ class LogSpout(Spout):
             self._fetcher.ask(request, answer)
 
     def _work(self, settlement: Settlement, now_ms: int) -> None:
-        while settlement.work(now_ms):
+        for _ in range(POLL_ROUNDS):
+            if not settlement.work(now_ms):
+                break
             self.flush(now_ms)
         for note in settlement.take_notes():
             self.context.log(note, "warn")

@@ -285,7 +285,8 @@ class Settlement:
         return False
 
     def _start(self, outputs: Sequence[Output], letters: Sequence[Letter], size: int) -> None:
-        saves, self._saves = self._saves, []
+        saves = [save for save in self._saves if save.is_wanted()]
+        self._saves = []
         if outputs or letters or saves:
             self._current, self._current_bytes = Transact(outputs, letters, saves), size
 

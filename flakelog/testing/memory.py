@@ -406,7 +406,7 @@ class MemoryTransactor:
             return
         for save in request.saves:  # look first, so that all of them are stored or none
             found: list[Answer] = []
-            save.store.ask(LoadOffset(save.request.topic, save.request.partition), found.append)
+            save.store.ask(LoadOffset(save.request.topic, save.request.partition, save.request.by_topic), found.append)
             if [each.version for each in found if isinstance(each, Loaded)] != [save.request.version]:
                 answer(FencedOut(f"{save.request.topic}-{save.request.partition} was written by another owner"))
                 return

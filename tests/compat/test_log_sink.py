@@ -1,0 +1,134 @@
+"""LogSink from topic to topic on real brokers: processes are killed, and a reader sees each output once."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+
+from broker.client import admin
+from broker.client.blocking import BlockingClient
+from broker.client.core import EARLIEST, LATEST
+from broker.record.records import Record, encode_batch
+from tests.patience import until
+
+ROOT = Path(__file__).resolve().parents[2]
+PARTITIONS = 3
+MESSAGES = 900
+
+
+@pytest.fixture(params=["flakelog", "kafka"])
+def address(request):
+    if request.param == "kafka":
+        return request.getfixturevalue("kafka")
+    return request.getfixturevalue("broker").address
+
+
+class Copying:
+    """The processes that copy `source` to `sink`."""
+
+    def __init__(self, address):
+        name = uuid4().hex[:8]
+        self.address, self.source, self.sink = address, f"in-{name}", f"out-{name}"
+        self.client = BlockingClient(address)
+        self.client.create_topic(self.source, PARTITIONS)
+        self.client.create_topic(self.sink, 2)
+        self.written = 0
+        self.processes = {}
+
+    def start(self, instance):
+        self.processes[instance] = subprocess.Popen(
+            [sys.executable, "-m", "tests.compat.sink_program", self.address, self.source, self.sink, instance],
+            cwd=ROOT,
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    def end(self, instance, how):
+        process = self.processes.pop(instance)
+        process.send_signal(how)
+        code = process.wait()
+        process.stdout.close()
+        return code
+
+    def write(self, count):
+        for partition in range(PARTITIONS):
+            numbers = range(self.written + partition, self.written + count, PARTITIONS)
+            records = [Record(at, 0, b"%d" % (n % 7), b"%d" % n) for at, n in enumerate(numbers)]
+            batch = encode_batch(records, base_timestamp_ms=time.time_ns() // 1_000_000)  # Kafka deletes old ones
+            self.client.produce(self.source, partition, batch)
+        self.written += count
+
+    def wait_until_read(self, instance, count):
+        """Wait until a process has read `count` messages. The test's time limit is the deadline."""
+        for line in self.processes[instance].stdout:
+            if line.startswith("read") and int(line.split()[1]) >= count:
+                return
+        pytest.fail(f"{instance} ended early, with exit code {self.processes[instance].wait()}")
+
+    def seen(self):
+        """Return the outputs that a read_committed reader sees, in order for each partition."""
+        found = []
+        for partition in (0, 1):
+            offset = self.client.find_offset(self.sink, partition, EARLIEST)
+            end = self.client.find_offset(self.sink, partition, LATEST, committed=True)
+            while offset < end:
+                records, offset = self.client.fetch(self.sink, partition, offset, max_wait_ms=100, committed=True)
+                found += [record.value.decode() for record in records]
+        return found
+
+    def wait_for_all(self):
+        until(lambda: len(self.seen()) >= 2 * self.written, "the last output")
+
+    def is_shared(self):
+        """Return True if two processes have partitions."""
+        group = self.client.run(admin.describe_group(self.client.core, f"copy-{self.source}.in"))
+        return [bool(member.partitions) for member in group.members] == [True, True]
+
+    def close(self):
+        for instance in list(self.processes):
+            self.end(instance, signal.SIGKILL)
+        self.client.close()
+
+
+@pytest.fixture
+def copying(address):
+    copying = Copying(address)
+    yield copying
+    copying.close()
+
+
+def test_killed_twice_each_output_is_seen_once(copying):
+    """A process of the same name ends the open transaction of the killed one at once."""
+    for life in range(3):
+        copying.write(MESSAGES // 3)
+        copying.start("a")
+        copying.wait_until_read("a", MESSAGES // 6)
+        if life < 2:
+            copying.end("a", signal.SIGKILL)
+    copying.wait_for_all()
+    assert copying.end("a", signal.SIGTERM) == 0
+    wanted = Counter(f"{n}.{half}" for n in range(MESSAGES) for half in (1, 2))
+    assert Counter(copying.seen()) == wanted
+
+
+def test_one_of_two_processes_is_killed_and_each_output_is_seen_once(copying):
+    """The group gives its partitions to the other, which waits until the open transaction is aborted (KIP-447)."""
+    copying.write(MESSAGES // 2)
+    copying.start("a")
+    copying.wait_until_read("a", 100)
+    copying.start("b")
+    until(copying.is_shared, "a share of the partitions for each process")
+    copying.write(MESSAGES // 2)
+    copying.wait_until_read("b", 10)
+    copying.end("a", signal.SIGKILL)
+    copying.wait_for_all()
+    assert copying.end("b", signal.SIGTERM) == 0
+    wanted = Counter(f"{n}.{half}" for n in range(MESSAGES) for half in (1, 2))
+    assert Counter(copying.seen()) == wanted
