@@ -42,6 +42,10 @@ class BackgroundCollector(BoltCollector):
             execution.ended = True
         self._executions.clear()
 
+    def ack(self, tup: Tuple) -> None:
+        """Ack a tuple. A second ack or fail of it is ignored."""
+        self.ack_all((tup,))
+
     def _give_up(self, execution: Execution, timeout_ms: int) -> None:
         raise NotImplementedError
 

@@ -230,7 +230,11 @@ class BoltCollector:
 
     def ack(self, tup: Tuple) -> None:
         """Ack a tuple. A second ack or fail of it is ignored."""
-        self.ack_all((tup,))
+        anchors = tup.anchors
+        if anchors is not None:
+            tup.anchors = None
+            self._task.counts.acked += 1
+            self._exchange.acker.ack_all((anchors,))
 
     def ack_all(self, tuples: Sequence[Tuple]) -> None:
         """Ack tuples, except those that are acked or failed already."""

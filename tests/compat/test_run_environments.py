@@ -288,3 +288,32 @@ class Wait(Bolt):
 run(topology(20, bolt=Wait()))
 """)
     assert code == 1 and "Enough: 20 are acked" in err
+
+
+def test_asynchronous_and_blocking_bolts_run_side_by_side():
+    """`run` runs Twisted on an asyncio loop for an async bolt."""
+    program = Program("""
+class Sleeps(Bolt):
+    output_fields = ("n", "together")
+    at_work = 0
+    async def execute(self, tup):
+        Sleeps.at_work += 1
+        await asyncio.sleep(0.001)
+        self.emit((tup["n"], Sleeps.at_work))
+        Sleeps.at_work -= 1
+
+class Blocks(Bolt):
+    threads = 3
+    seen, barrier = set(), threading.Barrier(3)
+    def execute(self, tup):
+        self.barrier.wait(60)
+        self.seen.add((threading.current_thread().name, tup["together"] > 1))
+
+made = topology(30, Sleeps())
+made.bolt("blocks", Blocks).shuffle("say")
+try:
+    run(made)
+except Enough as enough:
+    print(enough, sorted(name for name, together in Blocks.seen if together) == [f"blocks[0]-{n}" for n in (1, 2, 3)])
+""")
+    assert "30 are acked True" in program.end()[1]
