@@ -433,7 +433,7 @@ class PartitionCoordinator:
     def _on_failure(self, owner: object, request: Request, answer: Failed, failures: int) -> None:
         if isinstance(owner, TaskPartition):
             owner.error = answer.error
-        self._failing.failed(self._key_of(owner, request), answer.error)
+        self._failing.failed(self._key_of(owner, request), answer.error, failures)
 
     def _on_success(self, owner: object, request: Request) -> None:
         self._failing.succeeded(self._key_of(owner, request))
