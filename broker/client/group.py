@@ -16,10 +16,12 @@ A member keeps its partitions while the group rebalances. After a rebalance it m
 gives those partitions to others.
 
 The member never owns a partition longer than the coordinator believes it alive. Its session ends by its own clock
-`session.timeout.ms` after it sent the last request that the coordinator accepted, and the coordinator's clock starts
-later. No request waits longer than a third of the session. A JoinGroup that waits longer for other members is cut off.
-Then a heartbeat shows whether the coordinator is there, and the member joins again. The coordinator takes both
-JoinGroups as one.
+`session.timeout.ms` after it sent the last heartbeat or join that restarted it, and the coordinator's clock starts
+later. A SyncGroup restarts no session. Neither does a JoinGroup whose answer the coordinator only repeats, because the
+first answer was lost: then the member sends a heartbeat before it takes its partitions.
+
+No request waits longer than a third of the session. A JoinGroup that waits longer for other members is cut off. Then a
+heartbeat shows whether the coordinator is there, and the member joins again. The coordinator takes both as one.
 """
 
 from collections.abc import Callable, Iterable
@@ -128,7 +130,7 @@ class GroupMember:
         self._is_assigning = self._is_leading = False
         self._counts: dict[str, int] = {}
         self._must_join_again = False
-        self._is_unsure = False  # a request had no answer: a heartbeat shows whether the membership still holds
+        self._is_unsure = False  # until the answer to a heartbeat shows that the membership holds
         self._on_answer: Callable[[Any, int], None] | None = None
         self._sent_ms = self._contact_ms = self._heartbeat_ms = self._counts_ms = self._retry_ms = now_ms
         self._polled_ms = now_ms
@@ -299,7 +301,9 @@ class GroupMember:
         if answer.error:
             self._failed(self._error(answer.error), now_ms)
             return
-        self._succeeded()
+        self._failures = 0
+        if not self._is_unsure or not self.owned:  # if it is unsure and owns nothing, the heartbeat follows
+            self._contact_ms = self._sent_ms
         if self.phase is not Phase.JOINING:  # it leaves meanwhile
             self._member_id = answer.member_id
             return
@@ -315,9 +319,9 @@ class GroupMember:
             return
         if self.phase is not Phase.SYNCING:
             return
-        self._succeeded()
+        self._failures = 0
         self.phase = Phase.STABLE
-        self._heartbeat_ms = self._counts_ms = self._sent_ms
+        self._heartbeat_ms, self._counts_ms = self._contact_ms, now_ms
         self._counts = dict(answer.counts) if answer.counts is not None else {}
         self._assigned = frozenset(answer.partitions)
         if self._claimed - self.owned - self._assigned:  # given up meanwhile; the leader held them back for this member
@@ -336,10 +340,12 @@ class GroupMember:
         self._join_again_if_released()
 
     def _beaten(self, error: int, now_ms: int) -> None:
+        if error in (ErrorCode.NONE, ErrorCode.REBALANCE_IN_PROGRESS):
+            self._contact_ms = self._sent_ms
+            self._is_unsure = False
+            self._failures = 0
         if error:
             self._failed(self._error(error), now_ms)
-        else:
-            self._succeeded()
 
     def _counted(self, counts: dict[str, int], now_ms: int) -> None:
         self._failures = 0
@@ -362,7 +368,7 @@ class GroupMember:
         if self.phase is Phase.LEAVING:
             self._leaving_failed(error, now_ms)
         elif code is ErrorCode.REBALANCE_IN_PROGRESS:
-            self._succeeded()
+            self._failures = 0
             self.phase = Phase.JOINING
         elif code is ErrorCode.UNKNOWN_MEMBER_ID or code is ErrorCode.ILLEGAL_GENERATION:
             if code is ErrorCode.UNKNOWN_MEMBER_ID:
@@ -397,12 +403,6 @@ class GroupMember:
         self._failures += 1
         self._retry_ms = now_ms + pause_ms
 
-    def _succeeded(self) -> None:
-        """Restart the session from the time its last accepted request was sent."""
-        self._contact_ms = self._sent_ms
-        self._is_unsure = False
-        self._failures = 0
-
     # --- internals
 
     def _group_topics(self) -> set[str]:
@@ -416,8 +416,9 @@ class GroupMember:
         if self.owned:
             self._events.append(Lost(self.owned, why))
         self._give_up()
+        self._is_unsure = True
 
     def _give_up(self) -> None:
         self.owned = self.revoking = self._assigned = frozenset()
         self._generation = NO_GENERATION
-        self._is_unsure = self._must_join_again = self._is_leading = False
+        self._must_join_again = self._is_leading = False

@@ -113,7 +113,8 @@ class Model:
         assert max(shares) - min(shares) <= 1, (self.cluster.shares(), self.history)
 
 
-@pytest.mark.parametrize("seed", range(12))
+# Seeds 158 and 438: a stopped member gets a repeated join answer, which restarts no session at the coordinator.
+@pytest.mark.parametrize("seed", [*range(10), 158, 438])
 def test_each_partition_has_one_owner_whatever_happens_to_the_members(seed):
     Model(seed).run()
 
