@@ -65,7 +65,9 @@ def open_partition(source: Source, document: OffsetDocument) -> Generator[Reques
         else:
             progress = stored.progress if stored is not None else None
             start = _start(source, progress, cut, bounds, found)
-        claim = document.at(start.progress, -1 if start.truncated else epoch)
+        if start.truncated:  # the records left are of the epoch that ends there; it will show the next truncation
+            epoch = cut.leader_epoch if start.progress.offset <= cut.end_offset else -1
+        claim = document.at(start.progress, epoch)
         saved = yield SaveOffset(topic, partition, claim.encode(), loaded.version, source.by_topic)
         if not isinstance(saved, Fenced):  # fenced: the former owner wrote meanwhile, so load and claim again
             return Opened(claim, saved.version, start, stored.owner if stored else "", recreated)

@@ -223,6 +223,8 @@ class TaskPartition:
                 request = FindEpochEnd(self.topic, self.number, self._epoch)
                 self._asks.ask(self, request, lambda end, at_ms: self._epoch_ended(answer, end, at_ms), now_ms)
         elif isinstance(answer, OutOfRange):
+            if manager.emitted < answer.log_start:
+                self._epoch = -1  # retention removed the records that the epoch is about
             self._out_of_range(manager, answer)
         elif isinstance(answer, Recreated):
             self._keeper.recreated(self, answer.topic_id, now_ms)
@@ -233,7 +235,7 @@ class TaskPartition:
         if manager is None or self.phase is not Phase.RUNNING or not isinstance(answer, EpochEnd):
             return
         if 0 <= answer.end_offset < manager.emitted:
-            self._epoch = -1
+            self._epoch = answer.leader_epoch
             self._out_of_range(manager, OutOfRange(0, answer.end_offset))
         else:
             self._read(fetched, now_ms)

@@ -175,6 +175,18 @@ def test_a_truncation_between_two_runs_is_found_after_the_log_has_grown_again():
     assert "begins at offset 4: the log was truncated at 4, stored offset 10 is of records that are gone" in note
 
 
+def test_a_second_truncation_is_found_too_though_the_run_between_them_read_nothing():
+    """Found by the simulation: the run between them stored that it knew no epoch."""
+    world = world_of(5)
+    settle(world, coordinator_of(world), 2_000)
+    world.log.truncate(0, 4)
+    append(world, 1)
+    coordinator_of(world, "run.2")  # it claims the partition, and is killed
+    world.log.truncate(0, 1)
+    append(world, 6)
+    assert settle(world, coordinator_of(world, "run.3"), 2_000) == [1, 2, 3, 4, 5, 6]
+
+
 def test_ranges_settled_above_a_truncation_are_forgotten():
     world = world_of(10)
     first = coordinator_of(world)
