@@ -25,6 +25,7 @@ from idgen.config import IdgenConfig
 from idgen.settings import InvalidSetting, Setting, from_properties, parse_setting, settings_of
 from partition_manager.config import SpoutConfig
 from spout.config import TopologyConfig
+from spout.sink_config import SinkConfig
 
 CONFIGS = (ServerConfig, BrokerConfig, GroupConfig, TransactionConfig, IdgenConfig)
 ENVIRONMENT_PREFIX = "FLAKELOG_"
@@ -261,8 +262,8 @@ def gather(
 
 @lru_cache
 def topology_settings() -> dict[str, Setting]:
-    """Return all settings of topologies and of their spouts, by name."""
-    return {each.name: each for config in (TopologyConfig, SpoutConfig) for each in settings_of(config)}
+    """Return all settings of topologies, their spouts and their sinks, by name."""
+    return {each.name: each for config in (TopologyConfig, SpoutConfig, SinkConfig) for each in settings_of(config)}
 
 
 def collect_topology(

@@ -9,11 +9,15 @@ from importlib import import_module
 from importlib.util import find_spec, module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
+from typing import Any, TypeVar
 
 from idgen.settings import parse_setting, settings_of
-from spout.api import Spout
+from spout.api import Component
 from spout.config import SpoutConfig
+from spout.sink_config import SinkConfig
 from spout.topology import Plan, Topology
+
+C = TypeVar("C", bound=Component)
 
 
 class NoTopology(ValueError):
@@ -78,26 +82,30 @@ def _hint(module: ModuleType, name: str) -> str:
 
 
 class ConfiguredTopology(Topology):
-    """A topology whose LogSpouts take the given settings over those in the code."""
+    """A topology whose LogSpouts and LogSinks take the given settings over those in the code."""
 
     def __init__(self, inner: Topology, texts: Mapping[str, str]) -> None:
-        """Take settings as texts by name, of which other names than a spout's are ignored."""
+        """Take settings as texts by name, of which other names than a spout's and a sink's are ignored."""
         super().__init__(inner.name, id=inner.id)
         self._inner = inner
-        self._given = {
-            each.field: parse_setting(each, texts[each.name]) for each in settings_of(SpoutConfig) if each.name in texts
+        self._given: dict[type, dict[str, Any]] = {
+            kind: {of.field: parse_setting(of, texts[of.name]) for of in settings_of(kind) if of.name in texts}
+            for kind in (SpoutConfig, SinkConfig)
         }
 
     def plan(self) -> Plan:
         """Return the plan of the topology. Raise TopologyError, or InvalidSetting if settings do not fit together."""
         plan = self._inner.plan()
-        if not self._given:
+        if not any(self._given.values()):
             return plan
-        return plan._replace(spouts=tuple(replace(node, make=partial(self._make, node.make)) for node in plan.spouts))
+        spouts = tuple(replace(node, make=partial(self._make, node.make)) for node in plan.spouts)
+        bolts = tuple(replace(node, make=partial(self._make, node.make)) for node in plan.bolts)
+        return plan._replace(spouts=spouts, bolts=bolts)
 
-    def _make(self, make: Callable[[], Spout]) -> Spout:
+    def _make(self, make: Callable[[], C]) -> C:
         made = make()
         config = getattr(made, "config", None)
-        if isinstance(config, SpoutConfig):
-            vars(made)["config"] = replace(config, **self._given)
+        given = self._given.get(type(config))
+        if given and isinstance(config, (SpoutConfig, SinkConfig)):
+            vars(made)["config"] = replace(config, **given)
         return made

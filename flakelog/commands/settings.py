@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 @click.argument("words", nargs=-1, metavar="[WORD]...")
 @json_option
 def settings(words: tuple[str, ...], as_json: bool) -> None:
-    """Explain the settings of `flakelog server`, of topics, topologies, their spouts, and members of a group.
+    """Explain the settings of `flakelog server`, of topics, topologies, their spouts and sinks, and group members.
 
     With WORDs, explain only those whose names contain one of them, and also how Kafka's settings that are not used here
     are treated.
@@ -47,11 +47,18 @@ def _all() -> "list[tuple[str, Setting]]":
     from idgen.settings import settings_of
     from partition_manager.config import SpoutConfig
     from spout.config import TopologyConfig
+    from spout.sink_config import SinkConfig
 
     of_server = [("server", each) for config in CONFIGS for each in settings_of(config)]
     found = sorted(of_server, key=lambda one: one[1].name)
     found += sorted((("topic", each) for each in settings_of(TopicConfig)), key=lambda one: one[1].name)
-    for scope, config in (("spout", SpoutConfig), ("group member", GroupMemberConfig), ("topology", TopologyConfig)):
+    of_topologies = (
+        ("spout", SpoutConfig),
+        ("group member", GroupMemberConfig),
+        ("sink", SinkConfig),
+        ("topology", TopologyConfig),
+    )
+    for scope, config in of_topologies:
         found += [(scope, each) for each in settings_of(config)]  # in the order of their subjects
     return found
 

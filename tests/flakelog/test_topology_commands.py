@@ -11,7 +11,9 @@ from flakelog.topology_source import ConfiguredTopology, NoTopology, find_topolo
 from flakelog.topology_view import facts_of, line_of, screen_of
 from spout.config import SpoutConfig
 from spout.figures import ComponentFigures, PartitionFigures, Snapshot
+from spout.log_sink import LogSink
 from spout.log_spout import LogSpout
+from spout.sink_config import SinkConfig
 from spout.task import TaskCounts
 from spout.topology import Topology
 
@@ -81,6 +83,14 @@ def test_settings_of_the_command_line_go_over_those_in_the_code():
     (node,) = ConfiguredTopology(topology, {"flakelog.spout.max.attempts": "9"}).plan().spouts
     assert node.make().config == replace(config, spout_max_attempts=9)
     assert topology.plan().spouts[0].make().config == config
+
+
+def test_settings_of_the_command_line_reach_the_sinks():
+    topology = Topology("t")
+    topology.spout("log", LogSpout("t"))
+    topology.bolt("out", LogSink("out", config=SinkConfig(sink_batch_bytes=1_000))).shuffle("log")
+    (node,) = ConfiguredTopology(topology, {"flakelog.sink.instance": "pod-1"}).plan().bolts
+    assert node.make().config == SinkConfig(sink_batch_bytes=1_000, sink_instance="pod-1")
 
 
 def test_the_figures_are_one_line():
