@@ -48,6 +48,7 @@ class Round:
     def send(self, number, data):
         client = self.clients[number]
         before, alone = self.logs(), is_alone(client, data)
+        client.received.clear()  # of requests whose answers had to wait
         client.feed(data)
         self.counts["frames"] += 1
         self.check_reports()
