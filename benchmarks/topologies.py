@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
+from uuid import uuid4
 
 from confluent_kafka import Producer
 
@@ -18,6 +19,7 @@ from benchmarks import stream_program
 from benchmarks.brokers import Topics, checkouts, flakelog
 from benchmarks.measure import OURS, Contenders, Figures, Row, Scale
 from benchmarks.plan import SEED
+from tests.compat.server_process import ROOT
 
 PROGRAM = Path(__file__).with_name("topology_program.py")
 MESSAGES, MESSAGES_MIN = 500_000, 2_000
@@ -52,9 +54,45 @@ def _run(root: Path, plan: dict[str, Any]) -> Figures:
         )
     if done.returncode:
         raise RuntimeError(done.stderr.strip())
-    measured = json.loads(done.stdout.splitlines()[-1])
-    messages = plan["messages"]
-    return {"msg/s": messages / measured["seconds"], "CPU us/msg": measured["cpu"] / messages * 1e6}
+    return _figures(plan["messages"], [done.stdout])
+
+
+def _figures(messages: int, outputs: list[str]) -> Figures:
+    measured = [json.loads(output.splitlines()[-1]) for output in outputs]
+    seconds = max(each["ended"] for each in measured) - min(each["began"] for each in measured)
+    return {"msg/s": messages / seconds, "CPU us/msg": sum(each["cpu"] for each in measured) / messages * 1e6}
+
+
+def _run_group(address: str, topic: str, messages: int, processes: int) -> Figures:
+    """Run processes of one consumer group. All join, and then all begin at once."""
+    plan = {
+        "servers": address,
+        "topic": topic,
+        "messages": messages // processes,
+        "partitions": PARTITIONS // processes,
+        "group": f"bench-{uuid4().hex}",
+    }
+    with TemporaryDirectory() as directory, ExitStack() as stack:
+        running = [
+            stack.enter_context(
+                subprocess.Popen(
+                    [sys.executable, str(PROGRAM), json.dumps(plan)],
+                    cwd=directory,
+                    env=os.environ | {"PYTHONPATH": str(ROOT)},
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    text=True,
+                )
+            )
+            for _ in range(processes)
+        ]
+        for each in running:
+            assert each.stdout is not None and each.stdout.readline() == "joined\n", "a process did not join"
+        for each in running:
+            assert each.stdin is not None
+            each.stdin.write("\n")
+            each.stdin.flush()
+        return _figures(messages, [each.communicate(timeout=PROGRAM_SECONDS)[0] for each in running])
 
 
 @contextmanager
@@ -101,6 +139,17 @@ def count_of(partitions: int) -> str:
 
 
 @contextmanager
+def _processes_row(scale: Scale) -> Iterator[Contenders]:
+    with _topics(scale, PARTITIONS) as (address, messages, (topic,)):
+        yield {
+            f"{OURS}, {number} process{'es' if number > 1 else ''}": partial(
+                _run_group, address, topic, messages, number
+            )
+            for number in (1, 2)
+        }
+
+
+@contextmanager
 def _held_row(scale: Scale) -> Iterator[Contenders]:
     with _topics(scale, 1) as (address, messages, (topic,)):
         plan = {"servers": address, "topic": topic, "messages": messages}
@@ -132,6 +181,7 @@ def _words_row(scale: Scale) -> Iterator[Contenders]:
 ROWS = [
     Row("topology", "a log of 4 partitions to a spout to a bolt, 100 B, each message acked", _topology_row),
     Row("topology-partitions", "the same with 1 partition, and with 1,000", _partitions_row),
+    Row("topology-processes", "the same in one and in two processes of a consumer group", _processes_row),
     Row("topology-held", "the same while the first message stays unacked to the end", _held_row),
     Row("word-count", "words of sentences counted in memory, one process, one partition", _words_row),
 ]
