@@ -3,8 +3,8 @@
     python topology_program.py JSON
 
 JSON has `servers`, `topic`, `messages`, and perhaps `held` (the first message is acked after the last one), `words`
-(the bolt counts the words of each message) and `partitions`. With `partitions` the process joins a consumer group. When it
-has that many partitions it prints a line, waits for a line on its standard input, and emits the first message then.
+(the bolt counts the words of each message) and `partitions`. With `partitions` the process joins a consumer group. Once
+it has that many partitions it prints a line, waits for a line on its standard input, and emits the first message then.
 
 The process ends when it has processed all messages. It prints as JSON the monotonic times of the first message and the
 last one, and the CPU seconds in between. It uses the public interface only, so that it runs on any checkout.
