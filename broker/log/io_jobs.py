@@ -161,7 +161,11 @@ class SyncJournal:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class CutJournal:
-    """A removal of journal files that no log needs."""
+    """A removal of journal files that no log needs.
+
+    The removal is on the disk at the end. The next process numbers its files from 1 again, so a file that a power cut
+    brought back could be taken for the newer one.
+    """
 
     storage: Storage
     names: tuple[str, ...]
@@ -169,6 +173,7 @@ class CutJournal:
     def run(self) -> None:
         for name in self.names:
             self.storage.remove(name)
+        self.storage.sync_directory("")
 
 
 @dataclass(eq=False, slots=True)

@@ -5,7 +5,7 @@ import tracemalloc
 import pytest
 
 from broker.log import log_appender, log_reader
-from broker.log.io_jobs import NotJournaled, SyncJournal, SyncLog
+from broker.log.io_jobs import CutJournal, NotJournaled, SyncJournal, SyncLog
 from broker.log.journal import JOURNAL_HEADER_BYTES, SUFFIX, FoundJournal, JournalUnreadable, header_of
 from broker.log.log_manager import LogManager
 from broker.log.storage.memory_storage import MemoryStorage
@@ -421,3 +421,19 @@ def test_a_length_that_a_torn_write_left_takes_no_room(tmp_path):
         assert tracemalloc.get_traced_memory()[1] < 1 << 20
     finally:
         tracemalloc.stop()
+
+
+def test_a_file_that_was_removed_does_not_come_back_after_a_power_cut():
+    """The next process may number its files from 1 again, and the older file would be taken for the newer one."""
+    storage, name = MemoryStorage(), f"{3:020d}{SUFFIX}"
+    storage.replace(name, header_of(1))
+    CutJournal(storage, (name,)).run()
+    assert not storage.power_cut(lambda number: number - 1).exists(name)
+
+
+def test_a_file_that_was_removed_does_not_come_back_after_a_power_cut():
+    """The next process may number its files from 1 again, and the older file would be taken for the newer one."""
+    storage, name = MemoryStorage(), f"{3:020d}{SUFFIX}"
+    storage.replace(name, header_of(1))
+    CutJournal(storage, (name,)).run()
+    assert not storage.power_cut(lambda number: number - 1).exists(name)
