@@ -429,11 +429,3 @@ def test_a_file_that_was_removed_does_not_come_back_after_a_power_cut():
     storage.replace(name, header_of(1))
     CutJournal(storage, (name,)).run()
     assert not storage.power_cut(lambda number: number - 1).exists(name)
-
-
-def test_a_file_that_was_removed_does_not_come_back_after_a_power_cut():
-    """The next process may number its files from 1 again, and the older file would be taken for the newer one."""
-    storage, name = MemoryStorage(), f"{3:020d}{SUFFIX}"
-    storage.replace(name, header_of(1))
-    CutJournal(storage, (name,)).run()
-    assert not storage.power_cut(lambda number: number - 1).exists(name)
