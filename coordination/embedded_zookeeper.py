@@ -85,6 +85,8 @@ class EmbeddedZooKeeper:
         """Stop the server with SIGSTOP for the block: its sockets stay open and it does not answer."""
         assert self._process is not None
         self._process.send_signal(signal.SIGSTOP)
+        if hasattr(os, "waitid"):  # the last threads may answer a request before the signal takes effect
+            os.waitid(os.P_PID, self._process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
         try:
             yield
         finally:
