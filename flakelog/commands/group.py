@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from flakelog.commands.progress import progress
-from flakelog.commands.start import Start, StartType, find_start
+from flakelog.commands.start import Start, end_of, find_start, move_options
 from flakelog.commands.terminal import client_of, count_of, fail, json_option, print_json, print_table, servers_option
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ def describe(name: str, servers: str, as_json: bool) -> None:
         wanted = sorted(offsets.keys() | owners.keys())
         with progress("partitions", len(wanted)) as step:
             for topic, partition in wanted:
-                end = _end(client, topic, partition)
+                end = end_of(client, topic, partition)
                 places.append(
                     _Place(topic, partition, offsets.get((topic, partition)), end, owners.get((topic, partition)))
                 )
@@ -115,30 +115,9 @@ def _known(client: "BlockingClient", name: str) -> "tuple[Group, dict[Partition,
     return described, offsets
 
 
-def _end(client: "BlockingClient", topic: str, partition: int) -> int | None:
-    """Return the partition's end offset, None if the partition no longer exists."""
-    from broker.client.core import LATEST
-    from broker.client.errors import BrokerError
-
-    try:
-        return client.find_offset(topic, partition, LATEST)
-    except BrokerError:
-        return None
-
-
 @group.command("reset-offsets")
 @click.argument("name")
-@click.option("--topic", "topics", multiple=True, metavar="TOPIC", help="Only this one; repeatable.")
-@click.option("--partition", "partitions", type=click.IntRange(0), multiple=True, help="Only this one; repeatable.")
-@click.option(
-    "--to",
-    "start",
-    type=StartType(),
-    required=True,
-    metavar="PLACE",
-    help="earliest, latest, an offset, @TIME (@2013-01-01T12:00Z, @Unix-ms), or id:ID: the first id not below it.",
-)
-@click.option("--execute", is_flag=True, help="Do it; without this it is only shown.")
+@move_options
 @servers_option
 @json_option
 def reset_offsets(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from flakelog.commands.start import Start, StartType, bounds_of, find_start
+from flakelog.commands.start import Start, end_of, find_start, move_options
 from flakelog.commands.terminal import client_of, fail, json_option, print_json, print_table, servers_option
 
 if TYPE_CHECKING:
@@ -68,17 +68,7 @@ def export(id: str | None, store: str) -> None:
 
 @progress.command()
 @click.argument("id")
-@click.option(
-    "--to",
-    "start",
-    type=StartType(),
-    required=True,
-    metavar="PLACE",
-    help="earliest, latest, an offset, @TIME (@2013-01-01T12:00Z, @Unix-ms), or id:ID: the first id not below it.",
-)
-@click.option("--topic", "topics", multiple=True, metavar="TOPIC", help="Only this one; repeatable.")
-@click.option("--partition", "partitions", type=click.IntRange(0), multiple=True, help="Only this one; repeatable.")
-@click.option("--execute", is_flag=True, help="Do it; without this it is only shown.")
+@move_options
 @_store_option
 @servers_option
 @json_option
@@ -165,7 +155,7 @@ def _row(client: "BlockingClient", stored: "Stored") -> dict[str, Any]:
     row: dict[str, Any] = {"id": stored.id, "path": stored.path, "error": stored.error or None}
     if document is None:
         return row | dict.fromkeys(("topic", "partition", "watermark", "done_above", "end", "lag"))
-    end = _end(client, document.topic, document.partition)
+    end = end_of(client, document.topic, document.partition)
     progress = document.progress
     return row | {
         "topic": document.topic,
@@ -177,16 +167,6 @@ def _row(client: "BlockingClient", stored: "Stored") -> dict[str, Any]:
         "lag": None if end is None else max(end - progress.offset, 0),
         "owner": document.owner,
     }
-
-
-def _end(client: "BlockingClient", topic: str, partition: int) -> int | None:
-    """Return the partition's end, None if it is gone."""
-    from broker.client.errors import BrokerError
-
-    try:
-        return bounds_of(client, topic, partition)[1]
-    except BrokerError:
-        return None
 
 
 def _is_wanted(stored: "Stored", topics: tuple[str, ...], partitions: tuple[int, ...]) -> bool:

@@ -1,5 +1,6 @@
 """The place where `flakelog consume` begins: `--from earliest | latest | OFFSET | @TIME | id:ID`."""
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
@@ -8,6 +9,9 @@ from flakelog.commands.terminal import fail, parse_time
 
 if TYPE_CHECKING:
     from broker.client.blocking import BlockingClient
+
+ONLY = "Only this one; repeatable."
+PLACES = "earliest, latest, an offset, @TIME (@2013-01-01T12:00Z, @Unix-ms), or id:ID: the first id not below it."
 
 
 class Start(NamedTuple):
@@ -59,6 +63,30 @@ def bounds_of(client: "BlockingClient", topic: str, partition: int, committed: b
     from broker.client.core import EARLIEST, LATEST
 
     return client.find_offset(topic, partition, EARLIEST), client.find_offset(topic, partition, LATEST, committed)
+
+
+def end_of(client: "BlockingClient", topic: str, partition: int) -> int | None:
+    """Return the offset of a partition's next message, None if the partition no longer exists."""
+    from broker.client.core import LATEST
+    from broker.client.errors import BrokerError
+
+    try:
+        return client.find_offset(topic, partition, LATEST)
+    except BrokerError:
+        return None
+
+
+def move_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options of a command that moves stored progress: `topics`, `partitions`, `start` and `execute`."""
+    options = (
+        click.option("--topic", "topics", multiple=True, metavar="TOPIC", help=ONLY),
+        click.option("--partition", "partitions", type=click.IntRange(0), multiple=True, help=ONLY),
+        click.option("--to", "start", type=StartType(), required=True, metavar="PLACE", help=PLACES),
+        click.option("--execute", is_flag=True, help="Do it; without this it is only shown."),
+    )
+    for option in reversed(options):
+        command = option(command)
+    return command
 
 
 def find_start(
