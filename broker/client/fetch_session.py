@@ -100,7 +100,7 @@ class FetchSession:
         return not self._without_id
 
     def want(self, ask: PartitionAsk, now_ms: int) -> PartitionAsk | None:
-        """Add a partition. Return the ask it replaces, which gets no answer any more."""
+        """Add a partition. Return the ask that it replaces; that ask is never answered."""
         key = ask.key
         replaced = self._remove(key)
         self._asks[key] = ask
@@ -112,7 +112,7 @@ class FetchSession:
         return replaced
 
     def request(self, by_id: bool, now_ms: int) -> FetchRequest:
-        """Return the next request. `accept` takes its answer; `fail` says that there is none."""
+        """Return the next request. Pass its answer to `accept`, or call `fail` if no answer comes."""
         if by_id != self._by_id:
             self._by_id = by_id
             self._epoch = INITIAL_EPOCH

@@ -148,7 +148,7 @@ class GroupMember:
 
     @property
     def is_over(self) -> bool:
-        """Return True if the member sends nothing any more: it has left, or was refused."""
+        """Return True if the member sends no more requests, because it has left or was refused."""
         return self.phase is Phase.REFUSED or (self.phase is Phase.LEFT and not self._is_idle)
 
     @property

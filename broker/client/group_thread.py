@@ -23,8 +23,8 @@ CLOSE_SECONDS = 5.0  # longest wait for the answer to LeaveGroup; then the sessi
 class GroupThread:
     """A member of `group_id`, subscribed to `topics`. Thread-safe.
 
-    `notify` is called in the member's thread when there may be events; it must only wake the program, which calls
-    `poll` then.
+    `notify` is called in the member's thread when there may be events. It must only wake the program. The program then
+    calls `poll`.
     """
 
     def __init__(

@@ -52,7 +52,7 @@ from broker.wire.produce import PartitionRecords, PartitionResult
 TIMEOUT_MS = 60_000  # transaction.timeout.ms of Kafka's producer
 PAUSE_MS, PAUSE_MAX_MS = 20, 1_000  # pauses before TryAgain's repetition: the first, and the limit of its doubling
 REQUEST_BYTES_MAX = 4 << 20  # records in one Produce, except for a single larger batch; brokers allow 100 MiB
-SEQUENCES = 1 << 31  # sequence numbers begin again after so many
+SEQUENCES = 1 << 31  # sequence numbers wrap around to 0 here
 
 GROUP, TRANSACTION = 0, 1  # coordinators, as FindCoordinator numbers them
 NO_ID = NO_EPOCH = -1
@@ -198,12 +198,12 @@ class TransactionalProducer:
         self.state = State.OPEN
 
     def flush(self) -> Steps[None]:
-        """Send what was added so far; `commit` sends the rest. Raise ValueError if no transaction is open."""
+        """Send the added records and offsets now. Raise ValueError if no transaction is open."""
         self._require(State.OPEN)
         yield from self._guarded(self._send())
 
     def commit(self) -> Steps[None]:
-        """Send what was added, and commit. Raise ValueError if no transaction is open."""
+        """Send the records and offsets that are left, and commit. Raise ValueError if no transaction is open."""
         self._require(State.OPEN, State.COMMITTING)
         if self.state is State.OPEN:
             yield from self._guarded(self._send())
