@@ -16,7 +16,7 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from coordination.java import Java, find_java
-from spark_bridge.datasource import register
+from spark_bridge.source.datasource import register
 
 MASTER = "local[2]"
 _VECTOR = "jdk.incubator.vector"

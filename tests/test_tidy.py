@@ -74,10 +74,10 @@ SHELLS = {
     "spout/stderr_log.py",
     "spout/world.py",
     "spout/group_store.py",
-    "spark_bridge/range_reader.py",
-    "spark_bridge/datasource.py",
-    "spark_bridge/parquet_file.py",
-    "spark_bridge/replay.py",
+    "spark_bridge/reading/range_reader.py",
+    "spark_bridge/source/datasource.py",
+    "spark_bridge/output/parquet_file.py",
+    "spark_bridge/replay/job.py",
     "spark_bridge/session.py",
 }
 WORLD = {

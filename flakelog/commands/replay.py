@@ -80,15 +80,15 @@ def _run(servers: str, out: Path, manifest: Path | None, options: dict[str, str]
     from rich.console import Console
 
     from coordination.java import JavaNotFound
-    from spark_bridge.cluster import Unreachable
-    from spark_bridge.manifest import ManifestError, load
-    from spark_bridge.network import ClusterError
-    from spark_bridge.options import OptionError
-    from spark_bridge.receipt import ReplayError
-    from spark_bridge.replay import check_out, make_manifest
-    from spark_bridge.replay import replay as run
-    from spark_bridge.replay import save_manifest
-    from spark_bridge.selector import SelectionError
+    from spark_bridge.reading.cluster import Unreachable
+    from spark_bridge.reading.network import ClusterError
+    from spark_bridge.replay.job import check_out, make_manifest
+    from spark_bridge.replay.job import replay as run
+    from spark_bridge.replay.job import save_manifest
+    from spark_bridge.replay.receipt import ReplayError
+    from spark_bridge.selection.manifest import ManifestError, load
+    from spark_bridge.selection.options import OptionError
+    from spark_bridge.selection.selector import SelectionError
     from spark_bridge.session import spark_session
 
     console = Console(stderr=True)

@@ -26,8 +26,8 @@ def figures(rows: Any) -> Figures:
 
 def save_manifest(options: dict[str, str], path: Path) -> Any:
     """Fix what a replay reads, and save it as a manifest before any task reads."""
-    from spark_bridge.replay import make_manifest
-    from spark_bridge.replay import save_manifest as save
+    from spark_bridge.replay.job import make_manifest
+    from spark_bridge.replay.job import save_manifest as save
 
     manifest = make_manifest(options)
     save(manifest, path)

@@ -166,7 +166,7 @@ class Demo:
     # --- 4 -------------------------------------------------------------------------------------------------------
 
     def _replay(self, stack: ExitStack, flights: Any, state: Path) -> list[str]:
-        from spark_bridge.replay import read_manifest
+        from spark_bridge.replay.job import read_manifest
         from spark_bridge.session import spark_session
 
         span = self._middle()

@@ -24,10 +24,10 @@ from broker.client.blocking import BlockingClient
 from broker.record.compression import Codec
 from broker.record.records import Record, encode_batch
 from coordination.java import ask
-from spark_bridge.manifest import ManifestError
-from spark_bridge.offset_range import OffsetRange
-from spark_bridge.receipt import ReplayError, prove
-from spark_bridge.replay import make_manifest, replay, save_manifest, verify
+from spark_bridge.reading.offset_range import OffsetRange
+from spark_bridge.replay.job import make_manifest, replay, save_manifest, verify
+from spark_bridge.replay.receipt import ReplayError, prove
+from spark_bridge.selection.manifest import ManifestError
 from spark_bridge.session import java_home, spark_session
 from tests.patience import PROGRAM_SECONDS, SECONDS
 from tests.poison import PASSES_LENGTHS, RECORDS
@@ -244,7 +244,7 @@ def test_a_file_that_is_lost_before_the_end_is_no_success(spark, servers, topic,
         next(tmp_path.glob(".out.*/*.parquet")).unlink()
         return prove(*arguments)
 
-    monkeypatch.setattr("spark_bridge.replay.prove", prove_and_lose)
+    monkeypatch.setattr("spark_bridge.replay.job.prove", prove_and_lose)
     with pytest.raises(ReplayError, match="is gone"):
         replay(spark, servers, tmp_path / "m.json", tmp_path / "out")
     assert sorted(os.listdir(tmp_path)) == ["m.json"]

@@ -10,7 +10,7 @@ from broker.wire.fetch import FetchedPartition, FetchResponse, IdRegion
 from broker.wire.frame import read_request_header
 from broker.wire.id_entries import pack_entry, seed_of
 from broker.wire.primitives import I32, skip_tags
-from spark_bridge.network import Address
+from spark_bridge.reading.network import Address
 from tests.poison import at_offset
 
 BOOTSTRAP = Address("bootstrap", 9092)

@@ -9,9 +9,9 @@ from broker.record.batch import HEADER, CorruptBatch, read_header
 from broker.record.compression import Codec, TooLarge
 from broker.record.records import Record, decode_records, encode_batch
 from broker.wire.id_entries import IdEntry
-from spark_bridge.arrow_decode import MissingId, PlacedBatch, decode
-from spark_bridge.offset_range import OffsetRange
-from spark_bridge.row import ARROW, DEFAULT, arrow_schema
+from spark_bridge.reading.arrow_decode import MissingId, PlacedBatch, decode
+from spark_bridge.reading.offset_range import OffsetRange
+from spark_bridge.reading.row import ARROW, DEFAULT, arrow_schema
 
 T0 = 1_700_000_000_000
 ALL = OffsetRange("flights", 3, 0, 1 << 40)

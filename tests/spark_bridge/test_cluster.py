@@ -3,9 +3,9 @@
 import pytest
 
 from broker.wire.errors import ErrorCode
-from spark_bridge import cluster as asking
-from spark_bridge.cluster import Description, NoSuchTopic, Patience, Topic, Unreachable
-from spark_bridge.network import Refused
+from spark_bridge.reading import cluster as asking
+from spark_bridge.reading.cluster import Description, NoSuchTopic, Patience, Topic, Unreachable
+from spark_bridge.reading.network import Refused
 from tests.spark_bridge.memory_cluster import BOOTSTRAP, LEADER, TOPIC_ID, Cluster
 
 

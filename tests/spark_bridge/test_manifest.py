@@ -5,8 +5,8 @@ import json
 
 import pytest
 
-from spark_bridge.manifest import Manifest, ManifestError, load
-from spark_bridge.offset_range import OffsetRange
+from spark_bridge.reading.offset_range import OffsetRange
+from spark_bridge.selection.manifest import Manifest, ManifestError, load
 
 RANGES = (OffsetRange("flights", 0, 17, 42), OffsetRange("flights", 1, 0, 9))
 MANIFEST = Manifest("cluster-1", {"flights": "topic-1"}, {"by": "id", "start": 5, "end": None}, RANGES, "0.1.0")

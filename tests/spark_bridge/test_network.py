@@ -5,7 +5,7 @@ import pytest
 from broker.wire.errors import ErrorCode, WireError
 from broker.wire.frame import read_request_header
 from broker.wire.primitives import I32
-from spark_bridge.network import Address, Conversation, Refused, TryAgain, addresses, check
+from spark_bridge.reading.network import Address, Conversation, Refused, TryAgain, addresses, check
 
 
 @pytest.mark.parametrize(

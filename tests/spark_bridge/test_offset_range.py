@@ -2,7 +2,7 @@
 
 import pytest
 
-from spark_bridge.offset_range import OffsetRange
+from spark_bridge.reading.offset_range import OffsetRange
 
 
 def test_a_range_is_half_open():

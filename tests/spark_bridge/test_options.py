@@ -2,10 +2,10 @@
 
 import pytest
 
-from spark_bridge.network import Address
-from spark_bridge.options import NAMES, OptionError, Topics, parse
-from spark_bridge.row import ARROW, DEFAULT
-from spark_bridge.selector import EARLIEST, LATEST, IdSelector, OffsetSelector, TimeSelector
+from spark_bridge.reading.network import Address
+from spark_bridge.reading.row import ARROW, DEFAULT
+from spark_bridge.selection.options import NAMES, OptionError, Topics, parse
+from spark_bridge.selection.selector import EARLIEST, LATEST, IdSelector, OffsetSelector, TimeSelector
 
 SERVERS = {"kafka.bootstrap.servers": "127.0.0.1:9092"}
 FLIGHTS = SERVERS | {"subscribe": "flights"}
@@ -101,7 +101,7 @@ def test_what_cannot_be_meant_is_refused_and_named(options, says):
 
 def test_every_option_is_documented():
     """Every option is named in the module's docstring (style.md (b) 20: every setting documented, tested)."""
-    import spark_bridge.options as module
+    import spark_bridge.selection.options as module
 
     assert [name for name in NAMES if name not in (module.__doc__ or "")] == []
 

@@ -4,7 +4,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from spark_bridge.parquet_file import BYTES_PER_GROUP, ROWS_PER_GROUP, sha256, write_parquet
+from spark_bridge.output.parquet_file import BYTES_PER_GROUP, ROWS_PER_GROUP, sha256, write_parquet
 
 SCHEMA = pa.schema([("offset", pa.int64()), ("value", pa.binary())])
 

@@ -2,12 +2,12 @@
 
 import pytest
 
-from spark_bridge import cluster as asking
-from spark_bridge.manifest import ManifestError
-from spark_bridge.network import addresses
-from spark_bridge.offset_range import OffsetRange
-from spark_bridge.options import OptionError, parse
-from spark_bridge.pinned import pin, select
+from spark_bridge.reading import cluster as asking
+from spark_bridge.reading.network import addresses
+from spark_bridge.reading.offset_range import OffsetRange
+from spark_bridge.selection.manifest import ManifestError
+from spark_bridge.selection.options import OptionError, parse
+from spark_bridge.selection.pinned import pin, select
 from tests.spark_bridge.memory_cluster import BOOTSTRAP, TOPIC_ID, Cluster
 
 SERVERS = {"kafka.bootstrap.servers": "bootstrap:9092"}

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_bridge.offset_range import OffsetRange
-from spark_bridge.plan import TASKS_MAX, plan
+from spark_bridge.reading.offset_range import OffsetRange
+from spark_bridge.selection.plan import TASKS_MAX, plan
 
 
 def test_without_options_each_range_is_a_task():

@@ -5,15 +5,15 @@ import pytest
 from broker.record.batch import CorruptBatch, read_header
 from broker.record.compression import Codec
 from broker.record.records import Record, encode_batch
-from spark_bridge import range_fetch
-from spark_bridge.arrow_decode import PlacedBatch, decode
-from spark_bridge.manifest import Manifest
-from spark_bridge.offset_range import OffsetRange
-from spark_bridge.options import OptionError, parse
-from spark_bridge.range_fetch import ReadSettings
-from spark_bridge.receipt import ReplayError, Totals, WrittenFile, differences, load, prove
-from spark_bridge.row import ARROW
-from spark_bridge.skipped import SkippedBatch, from_json, to_json
+from spark_bridge.reading import range_fetch
+from spark_bridge.reading.arrow_decode import PlacedBatch, decode
+from spark_bridge.reading.offset_range import OffsetRange
+from spark_bridge.reading.range_fetch import ReadSettings
+from spark_bridge.reading.row import ARROW
+from spark_bridge.reading.skipped import SkippedBatch, from_json, to_json
+from spark_bridge.replay.receipt import ReplayError, Totals, WrittenFile, differences, load, prove
+from spark_bridge.selection.manifest import Manifest
+from spark_bridge.selection.options import OptionError, parse
 from tests.poison import POISON, UNPACKED_BYTES_MAX, batch_of
 from tests.spark_bridge.memory_cluster import BATCH, Cluster
 from tests.spark_bridge.test_range_fetch import read, rows

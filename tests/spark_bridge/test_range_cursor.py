@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 
 from broker.record.batch import CorruptBatch
 from broker.record.records import Record, encode_batch
-from spark_bridge.offset_range import OffsetRange
-from spark_bridge.range_cursor import DataLoss, RangeCursor
+from spark_bridge.reading.offset_range import OffsetRange
+from spark_bridge.reading.range_cursor import DataLoss, RangeCursor
 
 
 def batch(base, count, *, control=False, deltas=None):

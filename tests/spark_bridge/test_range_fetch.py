@@ -7,11 +7,11 @@ import pytest
 
 from broker.record.batch import CorruptBatch
 from broker.wire.errors import ErrorCode
-from spark_bridge.arrow_decode import MissingId
-from spark_bridge.cluster import Patience
-from spark_bridge.offset_range import OffsetRange
-from spark_bridge.range_cursor import DataLoss
-from spark_bridge.range_fetch import RangeFetch, ReadFailed, ReadSettings
+from spark_bridge.reading.arrow_decode import MissingId
+from spark_bridge.reading.cluster import Patience
+from spark_bridge.reading.offset_range import OffsetRange
+from spark_bridge.reading.range_cursor import DataLoss
+from spark_bridge.reading.range_fetch import RangeFetch, ReadFailed, ReadSettings
 from tests.spark_bridge.memory_cluster import BOOTSTRAP, LEADER, TOPIC_ID, Cluster, Throttle
 
 SETTINGS = ReadSettings(patience=Patience(attempts=3))

@@ -4,9 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from spark_bridge.manifest import Manifest
-from spark_bridge.offset_range import OffsetRange
-from spark_bridge.receipt import Receipt, ReplayError, Totals, WrittenFile, differences, file_name, load, prove
+from spark_bridge.output.file_name import file_name
+from spark_bridge.reading.offset_range import OffsetRange
+from spark_bridge.replay.receipt import Receipt, ReplayError, Totals, WrittenFile, differences, load, prove
+from spark_bridge.selection.manifest import Manifest
 
 RANGES = (OffsetRange("flights", 0, 2, 5), OffsetRange("flights", 1, 0, 4))
 MANIFEST = Manifest("c", {"flights": "t"}, {"by": "id"}, RANGES, "0.1.0")

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from spark_bridge.offset_range import OffsetRange
-from spark_bridge.selector import (
+from spark_bridge.reading.offset_range import OffsetRange
+from spark_bridge.selection.selector import (
     EARLIEST,
     LATEST,
     IdSelector,

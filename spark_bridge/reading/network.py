@@ -1,7 +1,7 @@
 """The network as a port, and requests and answers on one connection.
 
 `Network.connect(address)` returns a `Connection` that sends and receives frames (both without their length);
-`Network.pause(ms)` waits. The sockets are in spark_bridge.range_reader.
+`Network.pause(ms)` waits. The sockets are in spark_bridge.reading.range_reader.
 """
 
 from typing import NamedTuple, Protocol

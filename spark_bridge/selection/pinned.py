@@ -5,19 +5,19 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from spark_bridge.cluster import Description
-from spark_bridge.manifest import Manifest
-from spark_bridge.network import Address
-from spark_bridge.offset_range import OffsetRange
-from spark_bridge.options import OptionError, ReadOptions, Topics
-from spark_bridge.plan import plan
-from spark_bridge.range_fetch import ReadSettings
-from spark_bridge.row import DEFAULT
-from spark_bridge.selector import IdSelector, LogOffsets, OffsetSelector, resolve, to_dict
+from spark_bridge.reading.cluster import Description
+from spark_bridge.reading.network import Address
+from spark_bridge.reading.offset_range import OffsetRange
+from spark_bridge.reading.range_fetch import ReadSettings
+from spark_bridge.reading.row import DEFAULT
+from spark_bridge.selection.manifest import Manifest
+from spark_bridge.selection.options import OptionError, ReadOptions, Topics
+from spark_bridge.selection.plan import plan
+from spark_bridge.selection.selector import IdSelector, LogOffsets, OffsetSelector, resolve, to_dict
 
 
 class Log(LogOffsets, Protocol):
-    """The requests that pinning makes to a cluster; spark_bridge.cluster.Cluster implements it."""
+    """The requests that pinning makes to a cluster; spark_bridge.reading.cluster.Cluster implements it."""
 
     def describe(self, topics: Iterable[str] | None = None) -> Description: ...
 

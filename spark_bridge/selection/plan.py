@@ -6,7 +6,7 @@ tasks and the same files.
 
 from collections.abc import Iterable, Sequence
 
-from spark_bridge.offset_range import OffsetRange
+from spark_bridge.reading.offset_range import OffsetRange
 
 TASKS_MAX = 100_000
 """Spark's driver keeps state for each task; a plan with more tasks than this is a mistake."""

@@ -8,8 +8,8 @@ of its offsets. Anything else is data loss, an error that names the offsets.
 
 from broker.record.batch import CorruptBatch, verify, walk
 from broker.wire.primitives import Buffer
-from spark_bridge.arrow_decode import PlacedBatch
-from spark_bridge.offset_range import OffsetRange
+from spark_bridge.reading.arrow_decode import PlacedBatch
+from spark_bridge.reading.offset_range import OffsetRange
 
 
 class DataLoss(Exception):

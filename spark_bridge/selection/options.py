@@ -5,7 +5,7 @@
     startingOffsets, endingOffsets                        earliest, latest, or {"topic": {"0": 17, "1": -2}}
     startingTimestamp, endingTimestamp                    ms since 1970; not together with offsets
     startingOffsetsByTimestampStrategy                    error (default) | latest
-    minPartitions, maxRecordsPerPartition                 spark_bridge.plan
+    minPartitions, maxRecordsPerPartition                 spark_bridge.selection.plan
     includeHeaders, failOnDataLoss                        true | false; data loss is always an error here
     kafka.max.partition.fetch.bytes                       bytes of one fetch
 
@@ -26,11 +26,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from spark_bridge.network import Address, addresses
-from spark_bridge.range_fetch import ReadSettings
-from spark_bridge.row import choose
-from spark_bridge.selector import EARLIEST, LATEST, IdSelector, OffsetSelector, SelectionError, Selector, TimeSelector
-from spark_bridge.skipped import FAIL, SKIP
+from spark_bridge.reading.network import Address, addresses
+from spark_bridge.reading.range_fetch import ReadSettings
+from spark_bridge.reading.row import choose
+from spark_bridge.reading.skipped import FAIL, SKIP
+from spark_bridge.selection.selector import (
+    EARLIEST,
+    LATEST,
+    IdSelector,
+    OffsetSelector,
+    SelectionError,
+    Selector,
+    TimeSelector,
+)
 
 NAMES = (
     "kafka.bootstrap.servers", "subscribe", "assign", "subscribePattern", "startingOffsets", "endingOffsets",

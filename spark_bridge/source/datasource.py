@@ -3,9 +3,9 @@
     register(spark)
     spark.read.format("flakelog").option("kafka.bootstrap.servers", "127.0.0.1:9092").option("subscribe", "flights")...
 
-Options: spark_bridge.options. Columns: spark_bridge.row. A DataFrame is pinned when Spark asks for its schema, which it
-does as soon as `load()` is called: "latest" then stays fixed, however often the DataFrame is used. Spark pickles this
-object from one Python worker to the next, and the tasks' partitions to the executors.
+Options: spark_bridge.selection.options. Columns: spark_bridge.reading.row. A DataFrame is pinned when Spark asks for
+its schema, which it does as soon as `load()` is called: "latest" then stays fixed, however often the DataFrame is used.
+Spark pickles this object from one Python worker to the next, and the tasks' partitions to the executors.
 """
 
 import os
@@ -19,15 +19,15 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from broker.version import VERSION
-from spark_bridge import manifest
-from spark_bridge.cluster import Cluster
-from spark_bridge.offset_range import OffsetRange
-from spark_bridge.options import parse
-from spark_bridge.pinned import PinnedRead, pin
-from spark_bridge.range_reader import SocketNetwork, read_range
-from spark_bridge.receipt import file_name
-from spark_bridge.row import sql_schema
-from spark_bridge.skipped import SkippedBatch, to_json
+from spark_bridge.output.file_name import file_name
+from spark_bridge.reading.cluster import Cluster
+from spark_bridge.reading.offset_range import OffsetRange
+from spark_bridge.reading.range_reader import SocketNetwork, read_range
+from spark_bridge.reading.row import sql_schema
+from spark_bridge.reading.skipped import SkippedBatch, to_json
+from spark_bridge.selection import manifest
+from spark_bridge.selection.options import parse
+from spark_bridge.selection.pinned import PinnedRead, pin
 
 NAME = "flakelog"
 REPORT_ENDING = ".poison"

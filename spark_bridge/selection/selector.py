@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any, Protocol, TypeAlias
 
-from spark_bridge.offset_range import OffsetRange
+from spark_bridge.reading.offset_range import OffsetRange
 
 EARLIEST = "earliest"
 LATEST = "latest"

@@ -20,8 +20,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from spark_bridge.offset_range import OffsetRange
-from spark_bridge.row import choose
+from spark_bridge.reading.offset_range import OffsetRange
+from spark_bridge.reading.row import choose
 
 FORMAT = 2
 FORMAT_WITHOUT_COLUMNS = 1
@@ -43,7 +43,7 @@ class Manifest:
     ranges: tuple[OffsetRange, ...]
     code_version: str
     columns: tuple[str, ...] | None = None
-    """The columns to read, in the order of `spark_bridge.row`; None in a manifest of format 1."""
+    """The columns to read, in the order of `spark_bridge.reading.row`; None in a manifest of format 1."""
 
     def __post_init__(self) -> None:
         if list(self.ranges) != sorted(self.ranges):

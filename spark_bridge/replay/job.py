@@ -27,17 +27,18 @@ from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 
 from broker.version import VERSION
-from spark_bridge import manifest as manifests
-from spark_bridge import receipt as receipts
-from spark_bridge.cluster import Cluster
-from spark_bridge.datasource import NAME, REPORT_ENDING
-from spark_bridge.manifest import Manifest
-from spark_bridge.options import parse
-from spark_bridge.parquet_file import sha256, write_parquet
-from spark_bridge.pinned import select
-from spark_bridge.range_reader import SocketNetwork
-from spark_bridge.receipt import Receipt, ReplayError, Totals, WrittenFile, file_name, prove
-from spark_bridge.skipped import FAIL, SKIP, SkippedBatch, from_json
+from spark_bridge.output.file_name import file_name
+from spark_bridge.output.parquet_file import sha256, write_parquet
+from spark_bridge.reading.cluster import Cluster
+from spark_bridge.reading.range_reader import SocketNetwork
+from spark_bridge.reading.skipped import FAIL, SKIP, SkippedBatch, from_json
+from spark_bridge.replay import receipt as receipts
+from spark_bridge.replay.receipt import Receipt, ReplayError, Totals, WrittenFile, prove
+from spark_bridge.selection import manifest as manifests
+from spark_bridge.selection.manifest import Manifest
+from spark_bridge.selection.options import parse
+from spark_bridge.selection.pinned import select
+from spark_bridge.source.datasource import NAME, REPORT_ENDING
 
 MANIFEST_FILE = "_manifest.json"  # Spark skips names with _ when it reads the directory
 RECEIPT_FILE = "_receipt.json"

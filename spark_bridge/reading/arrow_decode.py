@@ -23,8 +23,8 @@ from broker.record.records import RECORD_BYTES_MIN, read_headers, records_data
 from broker.record.varint import read_varint
 from broker.wire.id_entries import IdEntry
 from broker.wire.primitives import Buffer
-from spark_bridge.offset_range import OffsetRange
-from spark_bridge.row import ARROW, arrow_schema
+from spark_bridge.reading.offset_range import OffsetRange
+from spark_bridge.reading.row import ARROW, arrow_schema
 
 Ints: TypeAlias = npt.NDArray[np.int64]
 Bytes: TypeAlias = npt.NDArray[np.uint8]
@@ -93,7 +93,7 @@ def decode(
     group_bytes: int = GROUP_BYTES,
     on_poison: OnPoison = fail_on_poison,
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the records whose offsets are in `within`, as Arrow batches with `columns` of spark_bridge.row.
+    """Yield the records whose offsets are in `within`, as Arrow batches with `columns` of spark_bridge.reading.row.
 
     `batches` must not include control batches. If `ids` is None, the broker keeps no ids and the column is null. An
     Arrow batch holds at most about `group_bytes` of records, and a record batch at most `max_bytes`. A batch that

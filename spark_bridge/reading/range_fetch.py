@@ -15,12 +15,12 @@ from broker.wire.errors import ErrorCode, WireError
 from broker.wire.fetch import FetchedPartition, FetchPartition, FetchRequest, FetchResponse
 from broker.wire.id_entries import IdEntry, read_entries
 from broker.wire.primitives import Buffer
-from spark_bridge.arrow_decode import MissingId, PlacedBatch, decode
-from spark_bridge.cluster import FETCH_VERSION, Patience, describe
-from spark_bridge.network import Address, Conversation, Network, Refused, TryAgain, check
-from spark_bridge.offset_range import OffsetRange
-from spark_bridge.range_cursor import DataLoss, RangeCursor
-from spark_bridge.skipped import SKIPPED_MAX, SkippedBatch
+from spark_bridge.reading.arrow_decode import MissingId, PlacedBatch, decode
+from spark_bridge.reading.cluster import FETCH_VERSION, Patience, describe
+from spark_bridge.reading.network import Address, Conversation, Network, Refused, TryAgain, check
+from spark_bridge.reading.offset_range import OffsetRange
+from spark_bridge.reading.range_cursor import DataLoss, RangeCursor
+from spark_bridge.reading.skipped import SKIPPED_MAX, SkippedBatch
 
 
 @dataclass(frozen=True, slots=True)

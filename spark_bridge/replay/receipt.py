@@ -14,9 +14,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
-from spark_bridge.manifest import Manifest
-from spark_bridge.offset_range import OffsetRange
-from spark_bridge.skipped import SkippedBatch, from_dicts, to_dicts
+from spark_bridge.output.file_name import file_name
+from spark_bridge.reading.skipped import SkippedBatch, from_dicts, to_dicts
+from spark_bridge.selection.manifest import Manifest
 
 FORMAT = 1
 
@@ -66,11 +66,6 @@ def load(text: str | bytes) -> Receipt:
         return Receipt(**fields, files=files, poison=poison)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise ReplayError(f"this is no receipt of a replay: {error!r}") from None
-
-
-def file_name(one: OffsetRange) -> str:
-    """Return a file name that depends only on the range; names sort in the order of the ranges."""
-    return f"{one.topic}-{one.partition:05d}-{one.start:020d}-{one.end:020d}.parquet"
 
 
 def prove(

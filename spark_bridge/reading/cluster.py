@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from broker.wire import fetch, tags
 from broker.wire.errors import ErrorCode, WireError
 from broker.wire.fetch import FetchPartition, FetchRequest
-from spark_bridge.network import Address, ClusterError, Conversation, Network, TryAgain, check
+from spark_bridge.reading.network import Address, ClusterError, Conversation, Network, TryAgain, check
 
 METADATA, METADATA_VERSION = 3, 10
 LIST_OFFSETS, LIST_OFFSETS_VERSION = 2, 6

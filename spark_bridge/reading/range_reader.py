@@ -13,10 +13,10 @@ from contextlib import suppress
 
 import pyarrow as pa
 
-from spark_bridge.network import Address, Connection
-from spark_bridge.offset_range import OffsetRange
-from spark_bridge.range_fetch import RangeFetch, ReadSettings
-from spark_bridge.skipped import SkippedBatch
+from spark_bridge.reading.network import Address, Connection
+from spark_bridge.reading.offset_range import OffsetRange
+from spark_bridge.reading.range_fetch import RangeFetch, ReadSettings
+from spark_bridge.reading.skipped import SkippedBatch
 
 CONNECT_SECONDS_MAX = 10.0  # Kafka's socket.connection.setup.timeout.ms
 ANSWER_SECONDS_MAX = 30.0  # Kafka's request.timeout.ms

@@ -1,0 +1,1 @@
+"""Files that a replay or a load writes: their bytes, and how they are published."""

@@ -1,0 +1,1 @@
+"""The Python Data Source: reads and writes by Spark."""
