@@ -13,8 +13,10 @@ from typing import Any, TypeVar
 
 from broker.wire import fetch, tags
 from broker.wire.errors import ErrorCode, WireError
-from broker.wire.fetch import FetchPartition, FetchRequest
+from broker.wire.fetch import READ_COMMITTED, READ_UNCOMMITTED, FetchPartition, FetchRequest
 from spark_bridge.reading.network import Address, ClusterError, Conversation, Network, TryAgain, check
+from spark_bridge.reading.settings import Patience as Patience
+from spark_bridge.reading.settings import ReadSettings
 
 METADATA, METADATA_VERSION = 3, 10
 LIST_OFFSETS, LIST_OFFSETS_VERSION = 2, 6
@@ -56,19 +58,6 @@ class Unreachable(ClusterError):
     """No answer within the allowed attempts; the message names the request and the last error."""
 
 
-@dataclass(frozen=True, slots=True)
-class Patience:
-    """The retries of a request to a cluster: about 12 s in total, enough to elect a new leader."""
-
-    attempts: int = 8
-    pause_ms: int = 100  # Kafka's retry.backoff.ms; doubled after each attempt
-    pause_ms_max: int = 5_000
-
-    def pause_after(self, failures: int) -> int:
-        """Return the milliseconds to wait after the given number of failures in a row, the first being 1."""
-        return min(self.pause_ms << (failures - 1), self.pause_ms_max)
-
-
 class Cluster:
     """Requests to the brokers behind `servers`.
 
@@ -81,6 +70,22 @@ class Cluster:
         self._network = network
         self._patience = patience
 
+    @classmethod
+    def connect(cls, servers: Sequence[Address], settings: ReadSettings = ReadSettings()) -> "Cluster":
+        """Return the cluster behind `servers`: `with Cluster.connect(servers, settings) as cluster: ...`"""
+        from spark_bridge.reading.sockets import SocketNetwork
+
+        return cls(servers, SocketNetwork(), settings.patience)
+
+    def __enter__(self) -> "Cluster":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connections. A later request opens them again."""
+
     def describe(self, topics: Iterable[str] | None = None) -> Description:
         """Describe these topics, or all."""
         names = None if topics is None else sorted(set(topics))
@@ -89,8 +94,9 @@ class Cluster:
     def earliest(self, topic: str) -> dict[int, int]:
         return self._certain(topic, EARLIEST_TIME)
 
-    def latest(self, topic: str) -> dict[int, int]:
-        return self._certain(topic, LATEST_TIME)
+    def latest(self, topic: str, *, committed: bool = False) -> dict[int, int]:
+        """Return the high watermarks; with `committed` the last stable offsets, before which no transaction is open."""
+        return self._certain(topic, LATEST_TIME, READ_COMMITTED if committed else READ_UNCOMMITTED)
 
     def first_at_time(self, topic: str, time_ms: int) -> dict[int, int | None]:
         return self._patiently(lambda: self._list_offsets(topic, time_ms, as_id=False))
@@ -109,17 +115,19 @@ class Cluster:
 
     # --- single attempts --------------------------------------------------------------------------------------------
 
-    def _certain(self, topic: str, time: int) -> dict[int, int]:
-        found = self._patiently(lambda: self._list_offsets(topic, time, as_id=False))
+    def _certain(self, topic: str, time: int, isolation: int = READ_UNCOMMITTED) -> dict[int, int]:
+        found = self._patiently(lambda: self._list_offsets(topic, time, as_id=False, isolation=isolation))
         missing = sorted(partition for partition, offset in found.items() if offset is None)
         if missing:
             raise Unreachable(f"{topic}: the broker gave no offset for partitions {missing}")
         return {partition: offset for partition, offset in found.items() if offset is not None}
 
-    def _list_offsets(self, topic: str, time: int, *, as_id: bool) -> dict[int, int | None]:
+    def _list_offsets(
+        self, topic: str, time: int, *, as_id: bool, isolation: int = READ_UNCOMMITTED
+    ) -> dict[int, int | None]:
         found: dict[int, int | None] = {}
         for leader, partitions in self._by_leader(topic).items():
-            found |= self._list_at(leader, topic, partitions, time, as_id)
+            found |= self._list_at(leader, topic, partitions, time, as_id, isolation)
         return dict(sorted(found.items()))
 
     def _by_leader(self, topic: str) -> dict[Address, list[int]]:
@@ -131,12 +139,12 @@ class Cluster:
         return grouped
 
     def _list_at(
-        self, leader: Address, topic: str, partitions: list[int], time: int, as_id: bool
+        self, leader: Address, topic: str, partitions: list[int], time: int, as_id: bool, isolation: int
     ) -> dict[int, int | None]:
         from broker.wire import cold
 
         asked = [{"partition_index": each, "current_leader_epoch": -1, "timestamp": time} for each in partitions]
-        fields = {"replica_id": -1, "isolation_level": 0, "topics": [{"name": topic, "partitions": asked}]}
+        fields = {"replica_id": -1, "isolation_level": isolation, "topics": [{"name": topic, "partitions": asked}]}
         private = {tags.IDS: tags.REQUEST} if as_id else None
         body = cold.encode(LIST_OFFSETS, LIST_OFFSETS_VERSION, "request", fields, private)
         frame, position = _ask(self._network, leader, LIST_OFFSETS, LIST_OFFSETS_VERSION, body)

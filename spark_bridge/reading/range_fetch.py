@@ -5,7 +5,6 @@ It uses Fetch v12, which Kafka serves from 2.7 on and which is the first version
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 
 import pyarrow as pa
 
@@ -16,23 +15,12 @@ from broker.wire.fetch import FetchedPartition, FetchPartition, FetchRequest, Fe
 from broker.wire.id_entries import IdEntry, read_entries
 from broker.wire.primitives import Buffer
 from spark_bridge.reading.arrow_decode import MissingId, PlacedBatch, decode
-from spark_bridge.reading.cluster import FETCH_VERSION, Patience, describe
+from spark_bridge.reading.cluster import FETCH_VERSION, describe
 from spark_bridge.reading.network import Address, Conversation, Network, Refused, TryAgain, check
 from spark_bridge.reading.offset_range import OffsetRange
 from spark_bridge.reading.range_cursor import DataLoss, RangeCursor
+from spark_bridge.reading.settings import ReadSettings as ReadSettings
 from spark_bridge.reading.skipped import SKIPPED_MAX, SkippedBatch
-
-
-@dataclass(frozen=True, slots=True)
-class ReadSettings:
-    """Settings of a task's read."""
-
-    fetch_bytes: int = 4 << 20  # bounds a task's memory; beyond about ten thousand rows a fetch, Spark gains nothing
-    fetch_wait_ms: int = 500  # Kafka's fetch.max.wait.ms
-    patience: Patience = Patience()  # limits attempts without progress
-    compacted: bool = False
-    require_ids: bool = False  # if False, the column is null for a broker that keeps no ids
-    skip_poison: bool = False  # leave out batches that cannot be decoded; if False, fail
 
 
 class ReadFailed(Exception):
@@ -59,6 +47,7 @@ class RangeFetch:
         settings: ReadSettings = ReadSettings(),
         topic_id: str | None = None,
         on_skipped: Callable[[SkippedBatch], object] | None = None,
+        on_lost: Callable[[OffsetRange, str], object] | None = None,
     ) -> None:
         self._within = within
         self._columns = columns
@@ -67,6 +56,7 @@ class RangeFetch:
         self._settings = settings
         self._topic_id = topic_id
         self._on_skipped = on_skipped
+        self._on_lost = on_lost
         self._skipped = 0
         self._cursor = RangeCursor(within, compacted=settings.compacted)
 

@@ -27,8 +27,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from spark_bridge.reading.network import Address, addresses
-from spark_bridge.reading.range_fetch import ReadSettings
 from spark_bridge.reading.row import choose
+from spark_bridge.reading.settings import ReadSettings
 from spark_bridge.reading.skipped import FAIL, SKIP
 from spark_bridge.selection.selector import (
     EARLIEST,

@@ -8,8 +8,8 @@ from typing import Protocol
 from spark_bridge.reading.cluster import Description
 from spark_bridge.reading.network import Address
 from spark_bridge.reading.offset_range import OffsetRange
-from spark_bridge.reading.range_fetch import ReadSettings
 from spark_bridge.reading.row import DEFAULT
+from spark_bridge.reading.settings import ReadSettings
 from spark_bridge.selection.manifest import Manifest
 from spark_bridge.selection.options import OptionError, ReadOptions, Topics
 from spark_bridge.selection.plan import plan
@@ -114,8 +114,9 @@ class _Assigned:
     def earliest(self, topic: str) -> dict[int, int]:
         return {p: offset for p, offset in self._log.earliest(topic).items() if self._sees(topic, p)}
 
-    def latest(self, topic: str) -> dict[int, int]:
-        return {p: offset for p, offset in self._log.latest(topic).items() if self._sees(topic, p)}
+    def latest(self, topic: str, *, committed: bool = False) -> dict[int, int]:
+        latest = self._log.latest(topic, committed=committed)
+        return {p: offset for p, offset in latest.items() if self._sees(topic, p)}
 
     def first_at_time(self, topic: str, time_ms: int) -> dict[int, int | None]:
         return {p: offset for p, offset in self._log.first_at_time(topic, time_ms).items() if self._sees(topic, p)}

@@ -30,8 +30,8 @@ class LogOffsets(Protocol):
         """Return the log start offsets."""
         ...
 
-    def latest(self, topic: str) -> Offsets:
-        """Return the high watermarks."""
+    def latest(self, topic: str, *, committed: bool = False) -> Offsets:
+        """Return the high watermarks; with `committed` the last stable offsets."""
         ...
 
     def first_at_time(self, topic: str, time_ms: int) -> Mapping[int, int | None]:

@@ -9,7 +9,7 @@ import pytest
 from coordination.free_port import FreePort
 from spark_bridge.reading import range_reader
 from spark_bridge.reading.network import Address
-from spark_bridge.reading.range_reader import FRAME_BYTES_MAX, SocketConnection, SocketNetwork
+from spark_bridge.reading.sockets import FRAME_BYTES_MAX, SocketConnection, SocketNetwork
 
 BROKER = Address("broker", 9092)
 

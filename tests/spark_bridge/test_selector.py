@@ -30,7 +30,7 @@ class Log:
     def earliest(self, topic):
         return {p: start for p, (start, _) in self.partitions.items()}
 
-    def latest(self, topic):
+    def latest(self, topic, *, committed=False):
         return {p: start + len(records) - self.hidden for p, (start, records) in self.partitions.items()}
 
     def first_at_time(self, topic, time_ms):

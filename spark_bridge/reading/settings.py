@@ -1,0 +1,34 @@
+"""Settings of a read. The driver makes them from the options; Spark pickles them to the tasks."""
+
+from dataclasses import dataclass
+
+CLIENT_ID = "flakelog-spark"
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """The retries of a request to a cluster: about 12 s in total, enough to elect a new leader."""
+
+    attempts: int = 8
+    pause_ms: int = 100  # Kafka's retry.backoff.ms; doubled after each attempt
+    pause_ms_max: int = 5_000
+
+    def pause_after(self, failures: int) -> int:
+        """Return the milliseconds to wait after the given number of failures in a row, the first being 1."""
+        return min(self.pause_ms << (failures - 1), self.pause_ms_max)
+
+
+@dataclass(frozen=True, slots=True)
+class ReadSettings:
+    """Settings of a read, on the driver and in the tasks."""
+
+    fetch_bytes: int = 4 << 20  # bounds a task's memory; beyond about ten thousand rows a fetch, Spark gains nothing
+    fetch_wait_ms: int = 500  # Kafka's fetch.max.wait.ms
+    patience: Patience = Patience()  # limits attempts without progress
+    compacted: bool = False
+    require_ids: bool = False  # if False, the column is null for a broker that keeps no ids
+    skip_poison: bool = False  # leave out batches that cannot be decoded; if False, fail
+    read_committed: bool = False  # leave out the records of aborted transactions
+    fail_on_data_loss: bool = True  # if False, missing offsets are reported and the read goes on
+    client_id: str = CLIENT_ID  # Kafka's client.id, by which a broker's quotas and logs name the client
+    request_timeout_ms: int = 30_000  # Kafka's request.timeout.ms
