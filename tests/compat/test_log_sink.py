@@ -38,6 +38,8 @@ class Copying:
         self.client = BlockingClient(address)
         self.client.create_topic(self.source, PARTITIONS)
         self.client.create_topic(self.sink, 2)
+        for partition in range(PARTITIONS):  # a new topic has its leaders a moment later
+            self.client.retry(lambda: self.client.core.find_offset(self.source, partition, LATEST))  # noqa: B023
         self.written = 0
         self.processes = {}
 
