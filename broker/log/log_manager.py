@@ -78,6 +78,11 @@ class LogManager:
         self._remove([name for name in self.storage.list("") if name.endswith(DELETED)])
         self._opener.load()
 
+    @property
+    def stopped_cleanly(self) -> bool:
+        """Return True if the last process synced everything, from `load_checkpoint` until `opened`."""
+        return self._opener.stopped_cleanly
+
     def open(self, topic: str, partition: int, config: TopicConfig, topic_id: UUID = NO_TOPIC_ID) -> None:
         """Open or create a log. If it is damaged, report it and keep it offline; other logs are not affected.
 

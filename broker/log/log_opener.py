@@ -46,7 +46,7 @@ class LogOpener:
         self._opened_late: list[PartitionLog] = []
         self._found: FoundJournal | None = None
         """The journal of the previous process, until all logs are open."""
-        self._stopped_cleanly = True
+        self.stopped_cleanly = True
         self._noted: dict[tuple[str, str], clean_stop.Noted] = {}
         """Closed segments as noted by a clean stop, for logs that are not open yet."""
 
@@ -55,8 +55,8 @@ class LogOpener:
     def load(self) -> None:
         """Read what the last process left. Raise CheckpointDamaged, JournalUnreadable or StorageError."""
         self._syncs.load_checkpoint()
-        self._stopped_cleanly = self._storage.exists(clean_stop.FILE)
-        if self._stopped_cleanly:
+        self.stopped_cleanly = self._storage.exists(clean_stop.FILE)
+        if self.stopped_cleanly:
             file = self._storage.open(clean_stop.FILE)
             self._noted = clean_stop.decode(file.read(0, file.size))
         self._found = FoundJournal(self._storage)
@@ -96,11 +96,11 @@ class LogOpener:
                     found.keep(log.topic_id, log.partition)
         if found is not None:
             found.remove()
-        if self._stopped_cleanly:
+        if self.stopped_cleanly:
             self._storage.remove(clean_stop.FILE)
             self._storage.sync_directory("")
         self._noted.clear()
-        self._stopped_cleanly = True  # logs that are created from now on are new
+        self.stopped_cleanly = True  # logs that are created from now on are new
 
     # --- one log -------------------------------------------------------------------------------------------------
 
@@ -115,7 +115,7 @@ class LogOpener:
         topic, partition = key
         found = self._found.entries(topic_id, partition) if self._found else ()
         noted = self._noted.pop((f"{topic}-{partition}", topic_id.hex), None)
-        return ToOpen(config, topic_id, found, self._stopped_cleanly, noted)
+        return ToOpen(config, topic_id, found, self.stopped_cleanly, noted)
 
     def _open(self, key: Key, to_open: ToOpen, storage: Storage) -> None:
         topic, partition = key

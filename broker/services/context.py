@@ -148,6 +148,8 @@ class BrokerServices:
         Raise CheckpointDamaged, JournalUnreadable or StorageError.
         """
         self.logs.load_checkpoint()
+        if not self.logs.stopped_cleanly:
+            self.metadata.start_uncleanly()
         self.metadata.put_away(self.logs.finish_deletions(self.metadata.deleting))
         for topic in self.metadata.topics():
             for partition in range(len(topic.partitions)):

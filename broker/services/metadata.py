@@ -130,6 +130,8 @@ class Metadata:
         self._encoder = DocumentEncoder()
         self._next_producer_id = 0
         self._producer_ids_end = 0
+        self.doubtful_producer_ids_end = 0
+        """Transactional ids get a new producer id in place of one below it (broker.txn.coordinator)."""
         self.reserve_ids: Callable[[], None] = lambda: None
         """Called when few producer ids are left; it has the next block reserved."""
 
@@ -155,13 +157,26 @@ class Metadata:
         if data is None:
             self.cluster_id = _base64(self.new_uuid())
             self.commits = 1
+            self.save(self.document())
         else:
             self._read(decode(data))
+            self._save_if_space()
+
+    def _save_if_space(self) -> None:
         try:
             self.save(self.document())
         except StorageError as error:
-            if data is None or not error.full:
+            if not error.full:
                 raise
+
+    def start_uncleanly(self) -> None:
+        """Doubt all producer ids given away so far, because the last process did not stop cleanly. Raise StorageError.
+
+        On a full disk this is stored with the next commit.
+        """
+        if self.doubtful_producer_ids_end != self._producer_ids_end:
+            self.doubtful_producer_ids_end = self._producer_ids_end
+            self._save_if_space()
 
     def _read(self, document: Document) -> None:
         self.cluster_id = document.cluster_id
@@ -171,6 +186,7 @@ class Metadata:
         self.quotas = document.quotas
         self.credentials = document.credentials
         self._deleting = dict.fromkeys(document.deleting)
+        self.doubtful_producer_ids_end = document.doubtful_producer_ids_end
         self._apply_topics(document.topics)
 
     def document(self) -> Document:
@@ -184,6 +200,7 @@ class Metadata:
             self.credentials,
             dict(self._topics),
             tuple(self._deleting),
+            self.doubtful_producer_ids_end,
         )
 
     def save(self, document: Document) -> None:

@@ -114,6 +114,8 @@ class Document(NamedTuple):
     topics: Mapping[str, Topic]
     deleting: tuple[str, ...]
     """Directories of deleted topics that may still have their name. No log is opened in one of them."""
+    doubtful_producer_ids_end: int = 0
+    """Producer ids below it were given away before an unclean start, which may have lost their last epochs."""
 
     def changed(self, changes: Iterable[Change], commits: int) -> "Document":
         """Return the document with these changes, as commit number `commits`."""
@@ -130,8 +132,14 @@ class Document(NamedTuple):
             quotas = quotas if change.quotas is None else change.quotas
             credentials = credentials if change.credentials is None else change.credentials
             producer_ids_end += change.producer_ids
-        return Document(
-            self.cluster_id, commits, producer_ids_end, brokers, quotas, credentials, topics, tuple(deleting)
+        return self._replace(
+            commits=commits,
+            producer_ids_end=producer_ids_end,
+            brokers=brokers,
+            quotas=quotas,
+            credentials=credentials,
+            topics=topics,
+            deleting=tuple(deleting),
         )
 
 
@@ -153,6 +161,7 @@ class DocumentEncoder:
             "cluster_id": _text(document.cluster_id),
             "commits": str(document.commits),
             "deleting": _text(document.deleting) if document.deleting else "",
+            "doubtful_producer_ids_end": str(document.doubtful_producer_ids_end or ""),
             "producer_ids_end": str(document.producer_ids_end),
             "quotas": self._quotas_of(document),
             "scram": self._credentials_of(document),
@@ -215,6 +224,7 @@ def decode(data: bytes) -> Document:
             },
             topics={name: Topic.from_json(name, each) for name, each in document["topics"].items()},
             deleting=tuple(document.get("deleting", ())),
+            doubtful_producer_ids_end=int(document.get("doubtful_producer_ids_end", 0)),
         )
     except (KeyError, IndexError, TypeError, ValueError) as error:
         if isinstance(error, MetadataDamaged):

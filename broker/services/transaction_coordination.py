@@ -100,7 +100,9 @@ class TransactionCoordination:
         self, ports: CoordinatorPorts, config: TransactionConfig, start_ms: int, offsets_ended: OffsetsEnded
     ) -> None:
         self.config = config
-        self.core = TransactionCoordinator(config, ports.metadata.next_producer_id, start_ms)
+        metadata = ports.metadata
+        doubtful_end = metadata.doubtful_producer_ids_end
+        self.core = TransactionCoordinator(config, metadata.next_producer_id, start_ms, doubtful_end)
         properties = {
             "cleanup.policy": "compact",
             "compression.type": "uncompressed",
@@ -433,7 +435,8 @@ class TransactionCoordination:
         for log in self._ports.logs.all():
             place = log.topic, log.partition
             for producer_id, first_offset in log.producers.open_transactions().items():
-                commit = past.outcome(producer_id, place, self._written_ms(log, first_offset))
+                epoch = log.producers.epoch_of(producer_id)
+                commit = past.outcome(producer_id, place, self._written_ms(log, first_offset), epoch)
                 if commit is not None and (producer_id, place, commit) not in going_on:
                     found.append(Stranded(log, producer_id, commit))
                     said = "commits, as decided" if commit else "aborts, as nobody else can"

@@ -7,6 +7,10 @@ that a restart would not find again, and no change has to be undone.
     decide -> append -> apply -> answer
                           `-> prepared? markers into each partition -> append completed -> apply
 
+A crash may take back the last records of the log, and with them epochs that partitions have seen. A producer must never
+get such an epoch a second time: its batches could be taken for duplicates of earlier ones. So after an unclean start a
+transactional id continues with a new producer id, at its next InitProducerId or the next end that takes an epoch.
+
 At start the caller replays each record of the partitions led by this broker through `load`, in order, then calls
 `loaded`.
 """
@@ -37,6 +41,7 @@ class Remembered(NamedTuple):
     """The last transaction of a producer id in the records. `commit` says how it ended, None while it is open."""
 
     partitions: frozenset[Partition]
+    epoch: int
     commit: bool | None
     started_ms: int
     decided_ms: int
@@ -48,16 +53,21 @@ class Past(dict[int, Remembered]):
     A power cut may lose a marker that was written, or all records of a transaction in the coordinator's log.
     """
 
-    def outcome(self, producer_id: int, partition: Partition, written_ms: int | None) -> bool | None:
+    def outcome(
+        self, producer_id: int, partition: Partition, written_ms: int | None, epoch: int | None = None
+    ) -> bool | None:
         """Return True if the producer's transaction committed, False if it must be aborted, None while it is open.
 
-        `written_ms` is when its first batch was written to the partition, None if not known. A transaction without a
-        record is aborted, because no client can commit it any longer. A batch written before the producer's last known
-        transaction started belongs to an earlier one, whose abort marker was lost. A batch written after the last known
-        one was decided belongs to a later one, whose records were lost.
+        `written_ms` is when its first batch was written to the partition, and `epoch` the producer's epoch there; None
+        if not known. A transaction without a record is aborted, because no client can commit it any longer. A batch
+        written before the producer's last known transaction started belongs to an earlier one, whose abort marker was
+        lost. A batch of a later epoch, or written after the last known transaction was decided, belongs to a later one,
+        whose records were lost.
         """
         known = self.get(producer_id)
         if known is None or partition not in known.partitions:
+            return False
+        if epoch is not None and epoch > known.epoch:
             return False
         if written_ms is not None and written_ms < known.started_ms:
             return False
@@ -69,12 +79,16 @@ class Past(dict[int, Remembered]):
 class TransactionCoordinator:
     """The transaction coordinator; see the module.
 
-    `new_producer_id` returns a producer id that was never used; operations pass on its exceptions.
+    `new_producer_id` returns a producer id that was never used; operations pass on its exceptions. Epochs of producer
+    ids below `doubtful_end` may be lost (an unclean start), so that no further epoch of them is given away.
     """
 
-    def __init__(self, config: TransactionConfig, new_producer_id: Callable[[], int], now_ms: int = 0) -> None:
+    def __init__(
+        self, config: TransactionConfig, new_producer_id: Callable[[], int], now_ms: int = 0, doubtful_end: int = 0
+    ) -> None:
         self._config = config
         self._new_producer_id = new_producer_id
+        self._doubtful_end = doubtful_end
         self._transactions: dict[str, Transaction] = {}
         self._ongoing: dict[str, None] = {}
         self._past = Past()
@@ -122,20 +136,26 @@ class TransactionCoordinator:
             return Decision(ErrorCode.CONCURRENT_TRANSACTIONS)
         if known.state is TransactionState.ONGOING:
             return Decision(ErrorCode.CONCURRENT_TRANSACTIONS, known.fenced(now.wall_ms))
-        return self._take_over(known, timeout_ms, None if expected is None else expected[1], now.wall_ms)
+        return self._take_over(known, timeout_ms, expected, now.wall_ms)
 
-    def _take_over(self, known: Transaction, timeout_ms: int, expected_epoch: int | None, now_ms: int) -> Decision:
+    def _take_over(
+        self, known: Transaction, timeout_ms: int, expected: tuple[int, int] | None, now_ms: int
+    ) -> Decision:
         """Give the producer the next epoch, or the present one again if it retries because the answer was lost."""
-        epoch = known.producer_epoch
-        if expected_epoch not in (None, epoch):
-            again = known if expected_epoch == known.last_epoch else None
-            return Decision(ErrorCode.PRODUCER_FENCED if again is None else ErrorCode.NONE, again)
-        keeps_last = expected_epoch is not None
-        if known.is_exhausted:
+        last_epoch = NO_EPOCH if expected is None else expected[1]
+        if expected not in (None, (known.producer_id, known.producer_epoch)):
+            if last_epoch != known.last_epoch:
+                return Decision(ErrorCode.PRODUCER_FENCED)
+            if not self._is_doubtful(known):
+                return Decision(ErrorCode.NONE, known)
+        if known.is_exhausted or self._is_doubtful(known):
             producer_id = self._new_producer_id()
-            return Decision(ErrorCode.NONE, known.rotated(producer_id, timeout_ms, now_ms, keeps_last))
-        last_epoch = epoch if keeps_last else NO_EPOCH
-        return Decision(ErrorCode.NONE, known.initialized(timeout_ms, now_ms, epoch + 1, last_epoch))
+            return Decision(ErrorCode.NONE, known.rotated(producer_id, timeout_ms, now_ms, last_epoch))
+        return Decision(ErrorCode.NONE, known.initialized(timeout_ms, now_ms, known.producer_epoch + 1, last_epoch))
+
+    def _is_doubtful(self, known: Transaction) -> bool:
+        """Return True if partitions may have seen epochs of the producer id that this coordinator forgot."""
+        return known.producer_id < self._doubtful_end
 
     def add_partitions(
         self, transactional_id: str, producer_id: int, epoch: int, partitions: Collection[Partition], now: Now
@@ -202,7 +222,8 @@ class TransactionCoordinator:
             return Decision(done if same and told else ErrorCode.INVALID_TXN_STATE)
         if not bumps_epoch:
             return Decision(ErrorCode.NONE, known.ended(commit, now.wall_ms))
-        following = (self._new_producer_id(),) if known.is_exhausted else ()
+        is_over = known.is_exhausted or self._is_doubtful(known)
+        following = (self._new_producer_id(),) if is_over else ()
         return Decision(ErrorCode.NONE, known.ended_with_next_epoch(commit, now.wall_ms, *following))
 
     def apply(self, change: Transaction) -> None:
@@ -268,7 +289,8 @@ class TransactionCoordinator:
         if prepared or transaction.state is TransactionState.ONGOING:
             commit = transaction.commits if prepared else None
             times_ms = transaction.started_ms, transaction.updated_ms
-            self._past[transaction.producer_id] = Remembered(transaction.partitions, commit, *times_ms)
+            epoch = transaction.producer_epoch
+            self._past[transaction.producer_id] = Remembered(transaction.partitions, epoch, commit, *times_ms)
 
     def loaded(self) -> Past:
         """End the replay; return the last known transaction of each producer id."""
@@ -279,20 +301,20 @@ class TransactionCoordinator:
 def _may_expect(known: Transaction, producer_id: int, epoch: int) -> bool:
     """Return True if a client with this producer id and epoch can be the owner of the transactional id.
 
-    The owner has the present producer id, or the previous one if the epochs of that were used up and the answer with
-    the new id got lost (KIP-360).
+    The owner has the present producer id, or the previous one if that was replaced and the answer with the new id got
+    lost (KIP-360): because its epochs were used up, or in doubt after an unclean start.
     """
     if producer_id == known.producer_id:
         return True
-    return producer_id == known.previous_producer_id and epoch >= EPOCH_LAST
+    return producer_id == known.previous_producer_id and (epoch >= EPOCH_LAST or epoch == known.last_epoch)
 
 
 def _repeats_end(known: Transaction, producer_id: int, epoch: int) -> bool:
     """Return True if a producer that takes a new epoch or producer id at each end repeats its last EndTxn."""
     if known.client_version < EPOCH_BUMPING or known.state is TransactionState.ONGOING:
         return False
-    if (producer_id, epoch) == (known.previous_producer_id, EPOCH_LAST) and known.producer_epoch == 0:
-        return True
+    if producer_id == known.previous_producer_id and known.producer_epoch == 0:
+        return epoch == EPOCH_LAST or epoch == known.last_epoch - 1
     return (producer_id, epoch) == (known.producer_id, known.producer_epoch - 1)
 
 

@@ -75,12 +75,11 @@ class Transaction:
             client_version=0,
         )
 
-    def rotated(self, producer_id: int, timeout_ms: int, now_ms: int, keeps_last: bool) -> "Transaction":
+    def rotated(self, producer_id: int, timeout_ms: int, now_ms: int, last_epoch: int) -> "Transaction":
         """Return the transaction after a producer took the transactional id with a new producer id, at epoch 0.
 
-        This replaces `initialized` when the epochs of the former producer id are used up.
+        This replaces `initialized` when the epochs of the former producer id are used up or in doubt.
         """
-        last_epoch = self.producer_epoch if keeps_last else NO_EPOCH
         return replace(self.initialized(timeout_ms, now_ms, 0, last_epoch), producer_id=producer_id)
 
     def with_partitions(self, added: frozenset[tuple[str, int]], now_ms: int) -> "Transaction":
