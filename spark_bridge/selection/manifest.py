@@ -1,17 +1,20 @@
 """The manifest of a replay: the exact ranges to read, fixed before any task starts (spark.md section 6).
 
-    {"flakelog_manifest": 2,
+    {"flakelog_manifest": 3,
      "cluster_id": "...", "topic_ids": {"flights": "..."},
      "selector": {"by": "id", "start": ..., "end": ...},
      "ranges": [{"topic": "flights", "partition": 0, "start": 17, "end": 42}, ...],
      "columns": ["key", "value", ...],
+     "read_committed": true,
      "code_version": "...", "sha256": "..."}
 
 Each range is one task and one file. `sha256` is the hash of the canonical JSON of all other fields (keys sorted, no
 white space, UTF-8), so an edited manifest does not load. The manifest holds no time of creation, so the same selection
 has the same hash. The cluster and topic ids prevent a run against another log of the same name. If a cluster gives no
-id (Kafka before 2.8 has no topic ids), the field is null and not checked. Manifests of format 1 have no columns; they
-mean all columns but the headers.
+id (Kafka before 2.8 has no topic ids), the field is null and not checked.
+
+A manifest has the lowest format that can hold it, so equal selections have equal text in all versions. Format 2 has no
+`read_committed`; it means a read of all records. Format 1 has no columns either; it means all columns but the headers.
 """
 
 import hashlib
@@ -23,10 +26,10 @@ from typing import Any
 from spark_bridge.reading.offset_range import OffsetRange
 from spark_bridge.reading.row import choose
 
-FORMAT = 2
-FORMAT_WITHOUT_COLUMNS = 1
-_COLUMNS = "columns"
+FORMAT = 3
+_COLUMNS, _READ_COMMITTED = "columns", "read_committed"
 _FIELDS = {"flakelog_manifest", "cluster_id", "topic_ids", "selector", "ranges", "code_version", "sha256"}
+_FIELDS_OF_FORMAT = {1: _FIELDS, 2: _FIELDS | {_COLUMNS}, 3: _FIELDS | {_COLUMNS, _READ_COMMITTED}}
 
 
 class ManifestError(ValueError):
@@ -44,6 +47,8 @@ class Manifest:
     code_version: str
     columns: tuple[str, ...] | None = None
     """The columns to read, in the order of `spark_bridge.reading.row`; None in a manifest of format 1."""
+    read_committed: bool = False
+    """Leave out records of transactions that were aborted; the ranges end at the last stable offsets."""
 
     def __post_init__(self) -> None:
         if list(self.ranges) != sorted(self.ranges):
@@ -72,9 +77,14 @@ class Manifest:
         return json.dumps(self._body() | {"sha256": self.sha256}, indent=1, sort_keys=True, ensure_ascii=False) + "\n"
 
     def _body(self) -> dict[str, Any]:
-        columns = {} if self.columns is None else {_COLUMNS: list(self.columns)}
-        return columns | {
-            "flakelog_manifest": FORMAT_WITHOUT_COLUMNS if self.columns is None else FORMAT,
+        columns = None if self.columns is None else list(self.columns)
+        format, newer = 1, dict[str, Any]()
+        if self.read_committed:
+            format, newer = 3, {_COLUMNS: columns, _READ_COMMITTED: True}
+        elif columns is not None:
+            format, newer = 2, {_COLUMNS: columns}
+        return newer | {
+            "flakelog_manifest": format,
             "cluster_id": self.cluster_id,
             "topic_ids": dict(self.topic_ids),
             "selector": dict(self.selector),
@@ -98,11 +108,9 @@ def load(text: str | bytes) -> Manifest:
     except ValueError as error:
         raise ManifestError(f"a manifest is JSON: {error}") from None
     found = fields.get("flakelog_manifest") if isinstance(fields, dict) else None
-    if found not in (FORMAT_WITHOUT_COLUMNS, FORMAT):
-        raise ManifestError(
-            f'a manifest is a JSON object with "flakelog_manifest": {FORMAT_WITHOUT_COLUMNS} or {FORMAT}; got {found!r}'
-        )
-    wanted = _FIELDS | ({_COLUMNS} if found == FORMAT else set())
+    if type(found) is not int or found not in _FIELDS_OF_FORMAT:
+        raise ManifestError(f'a manifest is a JSON object with "flakelog_manifest": 1 to {FORMAT}; got {found!r}')
+    wanted = _FIELDS_OF_FORMAT[found]
     if set(fields) != wanted:
         raise ManifestError(f"fields missing or unknown in the manifest: {sorted(set(fields) ^ wanted)}")
     try:
@@ -112,7 +120,8 @@ def load(text: str | bytes) -> Manifest:
             dict(fields["selector"]),
             tuple(OffsetRange.from_dict(one) for one in fields["ranges"]),
             str(fields["code_version"]),
-            tuple(choose(fields[_COLUMNS])) if found == FORMAT else None,
+            None if fields.get(_COLUMNS) is None else tuple(choose(fields[_COLUMNS])),
+            bool(fields.get(_READ_COMMITTED, False)),
         )
     except (TypeError, ValueError) as error:
         raise ManifestError(f"the manifest does not hold together: {error}") from None

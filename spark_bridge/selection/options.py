@@ -1,63 +1,42 @@
-"""The options of a read: the Kafka connector's, by its names and rules, and Flakelog's.
+"""The options of a read, parsed: what `spark.read.format("flakelog")` and `spark.readStream` have in common.
 
-    kafka.bootstrap.servers      host:port,...; required
-    subscribe | assign | subscribePattern                 exactly one (none with `manifest`)
-    startingOffsets, endingOffsets                        earliest, latest, or {"topic": {"0": 17, "1": -2}}
-    startingTimestamp, endingTimestamp                    ms since 1970; not together with offsets
-    startingOffsetsByTimestampStrategy                    error (default) | latest
-    minPartitions, maxRecordsPerPartition                 spark_bridge.selection.plan
-    includeHeaders, failOnDataLoss                        true | false; data loss is always an error here
-    kafka.max.partition.fetch.bytes                       bytes of one fetch
-
-    startingId, endingId         an exact range of ids, half-open
-    manifest                     path of a manifest: read exactly its ranges
-    columns                      the columns to read, separated by commas; without it, those of the manifest
-    compacted                    true: offsets may be missing, as after compaction
-    onPoison                     fail (default) | skip: batches with a valid CRC whose records cannot be decoded
-    poisonReport                 directory in which each task of a read with onPoison=skip names what it left out
-
-Spark passes all options as strings and ignores the case of their names. An unknown option is an error, because ignoring
-it would read other data than the user meant.
+`parse` is for batch reads. Names, meanings and refusals are in spark_bridge.selection.option_table.
 """
 
-import difflib
-import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
 
 from spark_bridge.reading.network import Address, addresses
 from spark_bridge.reading.row import choose
-from spark_bridge.reading.settings import ReadSettings
+from spark_bridge.reading.settings import CLIENT_ID, Patience, ReadSettings
 from spark_bridge.reading.skipped import FAIL, SKIP
+from spark_bridge.selection.option_table import SERVERS
+from spark_bridge.selection.option_table import OptionError as OptionError
+from spark_bridge.selection.option_table import Use, sort_out
+from spark_bridge.selection.option_values import INT_MAX, by_partition, flag, from_json, made, number, positive, word
 from spark_bridge.selection.selector import (
     EARLIEST,
     LATEST,
-    IdSelector,
-    OffsetSelector,
+    Bound,
+    IdBound,
+    OffsetBound,
     SelectionError,
     Selector,
-    TimeSelector,
+    TimeBound,
 )
 
-NAMES = (
-    "kafka.bootstrap.servers", "subscribe", "assign", "subscribePattern", "startingOffsets", "endingOffsets",
-    "startingTimestamp", "endingTimestamp", "startingOffsetsByTimestampStrategy", "minPartitions",
-    "maxRecordsPerPartition", "includeHeaders", "failOnDataLoss", "kafka.max.partition.fetch.bytes",
-    "startingId", "endingId", "manifest", "columns", "compacted", "onPoison", "poisonReport",
-)  # fmt: skip
 SELECTION = (
     "subscribe", "assign", "subscribePattern", "startingOffsets", "endingOffsets", "startingTimestamp",
-    "endingTimestamp", "startingOffsetsByTimestampStrategy", "minPartitions", "maxRecordsPerPartition",
-    "startingId", "endingId",
+    "endingTimestamp", "startingOffsetsByTimestamp", "endingOffsetsByTimestamp", "startingId", "endingId",
+    "minPartitions", "maxRecordsPerPartition", "kafka.isolation.level", "flakelog.binding",
 )  # fmt: skip
 """Options that cannot be combined with a manifest, because it already fixes the selection."""
 
 FETCH_BYTES_MAX = 64 << 20  # several fetches of a task are in memory at once
-
-
-class OptionError(ValueError):
-    """An option that is unknown, invalid, missing, or contradicts another; the message names it."""
+ATTEMPTS_MAX = 1_000
+PAUSE_MS_MAX = 60_000
+LATE, PINNED = "late", "pinned"
+COMMITTED, UNCOMMITTED = "read_committed", "read_uncommitted"
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,67 +56,143 @@ class ReadOptions:
     columns: tuple[str, ...]
     """The columns to read; none if the manifest names them."""
     settings: ReadSettings
+    """For tasks."""
+    driver_settings: ReadSettings = ReadSettings()
+    """For the driver's requests: topics, leaders and offsets."""
     manifest: str | None = None
     poison_report: str | None = None
     topics: Topics = Topics()
-    selector: Selector = OffsetSelector()
+    selector: Selector = Selector()
     min_partitions: int = 0
     max_records_per_partition: int = 0
+    late: bool = False
+    """Resolve `latest` anew at each action; otherwise it is fixed when the DataFrame is loaded."""
+    warnings: tuple[str, ...] = ()
+    """For the user: options that are ignored, and why."""
+
+    @property
+    def read_committed(self) -> bool:
+        return self.settings.read_committed
+
+    @property
+    def fail_on_data_loss(self) -> bool:
+        return self.settings.fail_on_data_loss
 
 
 def parse(options: Mapping[str, str]) -> ReadOptions:
     """Parse the options of `spark.read.format("flakelog")`. Raise OptionError."""
-    given = _known(options)
+    given, warnings = sort_out(options, Use.READ)
     try:
-        return _parse(given)
+        read = replace(parse_source(given), warnings=warnings)
+        if read.manifest is not None:
+            return read
+        start, end = parse_start(given, EARLIEST), _end(given)
+        return replace(read, selector=Selector(start, end), late=_is_late(given))
     except SelectionError as error:
         raise OptionError(str(error)) from None
 
 
-def _parse(given: Mapping[str, str]) -> ReadOptions:
-    if "kafka.bootstrap.servers" not in given:
-        raise OptionError("option kafka.bootstrap.servers is needed: host:port, several with commas between")
-    if not _flag(given, "failOnDataLoss", True):
-        raise OptionError("failOnDataLoss=false is not offered: a read is complete, or fails")
-    servers = _valid("kafka.bootstrap.servers", given["kafka.bootstrap.servers"], addresses)
-    headers = _flag(given, "includeHeaders", False)
+def parse_source(given: Mapping[str, str]) -> ReadOptions:
+    """Parse what batch and streaming reads have in common: all but start, end and binding. Raise OptionError."""
+    servers = parse_servers(given)
+    headers = flag(given, "includeHeaders", False)
     names = [each.strip() for each in given["columns"].split(",")] if "columns" in given else None
-    columns = _valid("columns", names, lambda value: choose(value, include_headers=headers))
-    fetch_bytes = _number(given, "kafka.max.partition.fetch.bytes", ReadSettings().fetch_bytes, 1, FETCH_BYTES_MAX)
-    settings = ReadSettings(
-        fetch_bytes=fetch_bytes, compacted=_flag(given, "compacted", False), skip_poison=_skips_poison(given)
+    columns = made("columns", names, lambda value: choose(value, include_headers=headers))
+    settings = _settings(given)
+    read = ReadOptions(
+        servers,
+        columns,
+        _task_settings(given, settings),
+        _driver_settings(given, settings),
+        poison_report=given.get("poisonReport"),
     )
-    report = given.get("poisonReport")
     if "manifest" in given:
         also = [name for name in SELECTION if name in given]
         if also:
             raise OptionError(f"a manifest says what is read; {', '.join(also)} cannot be given beside it")
-        if "columns" not in given and not headers:
-            columns = ()
-        return ReadOptions(servers, columns, settings, given["manifest"], report)
-    return ReadOptions(
-        servers,
-        columns,
-        settings,
-        poison_report=report,
+        unnamed = "columns" not in given and not headers
+        return replace(read, manifest=given["manifest"], columns=() if unnamed else columns)
+    return replace(
+        read,
         topics=_topics(given),
-        selector=_selector(given),
-        min_partitions=_positive(given, "minPartitions"),
-        max_records_per_partition=_positive(given, "maxRecordsPerPartition"),
+        min_partitions=positive(given, "minPartitions", INT_MAX),
+        max_records_per_partition=positive(given, "maxRecordsPerPartition"),
     )
 
 
-def _known(options: Mapping[str, str]) -> dict[str, str]:
-    """Return {name as documented: value}. Raise OptionError for an unknown name, suggesting the closest known one."""
-    names = {name.lower(): name for name in NAMES}
-    known = {}
-    for name, value in options.items():
-        if name.lower() not in names:
-            near = difflib.get_close_matches(name.lower(), names, 1)
-            hint = f"; is {names[near[0]]} meant?" if near else f"; there are {', '.join(NAMES)}"
-            raise OptionError(f"option {name} is not known{hint}")
-        known[names[name.lower()]] = value
-    return known
+def parse_servers(given: Mapping[str, str]) -> tuple[Address, ...]:
+    if SERVERS not in given:
+        raise OptionError(f"option {SERVERS} is needed: host:port, several with commas between")
+    return made(SERVERS, given[SERVERS], addresses)
+
+
+def parse_start(given: Mapping[str, str], default: str) -> Bound:
+    """Return where a read starts. A time for all partitions comes before times for each, and these before offsets."""
+    if "startingId" in given:
+        _refuse_beside_id(given, "startingId", "startingTimestamp", "startingOffsetsByTimestamp", "startingOffsets")
+        return IdBound(number(given, "startingId", 0))
+    strict = word(given, "startingOffsetsByTimestampStrategy", ("error", "latest"), "error") == "error"
+    if "startingTimestamp" in given:
+        return TimeBound(number(given, "startingTimestamp", 0), strict)
+    if "startingOffsetsByTimestamp" in given:
+        return TimeBound(_times(given, "startingOffsetsByTimestamp"), strict)
+    return _offsets(given, "startingOffsets", default)
+
+
+def _end(given: Mapping[str, str]) -> Bound:
+    if "endingId" in given:
+        _refuse_beside_id(given, "endingId", "endingTimestamp", "endingOffsetsByTimestamp", "endingOffsets")
+        return IdBound(number(given, "endingId", 0))
+    if "endingTimestamp" in given:
+        return TimeBound(number(given, "endingTimestamp", 0))
+    if "endingOffsetsByTimestamp" in given:
+        return TimeBound(_times(given, "endingOffsetsByTimestamp"))
+    return _offsets(given, "endingOffsets", LATEST)
+
+
+def _refuse_beside_id(given: Mapping[str, str], name: str, *others: str) -> None:
+    also = [each for each in others if each in given]
+    if also:
+        raise OptionError(f"{name} is exact; {', '.join(also)} cannot be given beside it")
+
+
+def _is_late(given: Mapping[str, str]) -> bool:
+    return word(given, "flakelog.binding", (PINNED, LATE), PINNED) == LATE
+
+
+def _settings(given: Mapping[str, str]) -> ReadSettings:
+    """Return the settings that the driver and the tasks have in common."""
+    default = ReadSettings()
+    return ReadSettings(
+        read_committed=word(given, "kafka.isolation.level", (COMMITTED, UNCOMMITTED), UNCOMMITTED) == COMMITTED,
+        fail_on_data_loss=flag(given, "failOnDataLoss", True),
+        client_id=given.get("kafka.client.id", CLIENT_ID),
+        request_timeout_ms=number(given, "kafka.request.timeout.ms", default.request_timeout_ms, 1, INT_MAX),
+    )
+
+
+def _task_settings(given: Mapping[str, str], common: ReadSettings) -> ReadSettings:
+    largest = FETCH_BYTES_MAX
+    by_partition_bytes = number(given, "kafka.max.partition.fetch.bytes", common.fetch_bytes, 1, largest)
+    return replace(
+        common,
+        # a fetch asks for one partition, so both limits are limits on it
+        fetch_bytes=min(by_partition_bytes, number(given, "kafka.fetch.max.bytes", largest, 1, INT_MAX)),
+        fetch_wait_ms=number(given, "kafka.fetch.max.wait.ms", common.fetch_wait_ms, 0, PAUSE_MS_MAX),
+        request_timeout_ms=number(given, "kafkaConsumer.pollTimeoutMs", common.request_timeout_ms, 1, INT_MAX),
+        compacted=flag(given, "compacted", False),
+        skip_poison=_skips_poison(given),
+    )
+
+
+def _driver_settings(given: Mapping[str, str], common: ReadSettings) -> ReadSettings:
+    patience = replace(
+        common.patience, attempts=number(given, "fetchOffset.numRetries", common.patience.attempts, 1, ATTEMPTS_MAX)
+    )
+    if "fetchOffset.retryIntervalMs" in given:
+        pause_ms = number(given, "fetchOffset.retryIntervalMs", 0, 0, PAUSE_MS_MAX)
+        patience = Patience(patience.attempts, pause_ms, pause_ms_max=pause_ms)
+    return replace(common, patience=patience)
 
 
 def _topics(given: Mapping[str, str]) -> Topics:
@@ -147,9 +202,10 @@ def _topics(given: Mapping[str, str]) -> Topics:
     if "assign" in given:
         return Topics(partitions=_assigned(given["assign"]))
     if "subscribePattern" in given:
-        if not given["subscribePattern"].strip():
+        pattern = given["subscribePattern"].strip()
+        if not pattern:
             raise OptionError("subscribePattern is empty, so it matches no topic; .* matches all")
-        return Topics(pattern=given["subscribePattern"])
+        return Topics(pattern=pattern)
     names = tuple(filter(None, (each.strip() for each in given["subscribe"].split(","))))
     if not names:
         raise OptionError("subscribe names no topic")
@@ -157,7 +213,7 @@ def _topics(given: Mapping[str, str]) -> Topics:
 
 
 def _assigned(text: str) -> dict[str, tuple[int, ...]]:
-    value = _json("assign", text)
+    value = from_json("assign", text)
     good = isinstance(value, dict) and value and all(
         isinstance(each, list) and each and all(type(one) is int for one in each) for each in value.values()
     )
@@ -166,90 +222,19 @@ def _assigned(text: str) -> dict[str, tuple[int, ...]]:
     return {topic: tuple(sorted(set(each))) for topic, each in value.items()}
 
 
-def _selector(given: Mapping[str, str]) -> Selector:
-    by_id = "startingId" in given or "endingId" in given
-    by_time = "startingTimestamp" in given or "endingTimestamp" in given
-    by_offset = "startingOffsets" in given or "endingOffsets" in given
-    if by_id and (by_time or by_offset):
-        raise OptionError("a range of ids is the whole selection; no offsets or timestamps can be given beside it")
-    if by_id:
-        return IdSelector(_maybe(given, "startingId"), _maybe(given, "endingId"))
-    if by_time and by_offset:
-        raise OptionError("select by offsets or by timestamps, not by both")
-    if by_time:
-        strategy = given.get("startingOffsetsByTimestampStrategy", "error")
-        if strategy not in ("error", "latest"):
-            raise OptionError(f"startingOffsetsByTimestampStrategy is error or latest; got {strategy}")
-        return TimeSelector(
-            _maybe(given, "startingTimestamp"), _maybe(given, "endingTimestamp"), strict=strategy == "error"
-        )
-    return OffsetSelector(
-        _offsets("startingOffsets", given.get("startingOffsets", EARLIEST)),
-        _offsets("endingOffsets", given.get("endingOffsets", LATEST)),
-    )
-
-
-def _offsets(name: str, text: str) -> str | dict[str, dict[int, int]]:
+def _offsets(given: Mapping[str, str], name: str, default: str) -> OffsetBound:
+    text = given.get(name, default).strip()
     if text.lower() in (EARLIEST, LATEST):
-        return text.lower()
-    value = _json(name, text)
-    try:
-        return {topic: {int(p): _offset(offset) for p, offset in each.items()} for topic, each in value.items()}
-    except (AttributeError, TypeError, ValueError):
-        raise OptionError(f'{name} is earliest, latest or JSON like {{"topic": {{"0": 17}}}}; got {text}') from None
+        return OffsetBound(text.lower())
+    return OffsetBound(by_partition(name, text, 'earliest, latest or JSON like {"topic": {"0": 17}}'))
 
 
-def _offset(value: Any) -> int:
-    """Return a whole number of JSON. Raise TypeError for 1.7, true and "17", which the connector refuses too."""
-    if type(value) is not int:
-        raise TypeError(f"{value!r} is no offset")
-    return value
+def _times(given: Mapping[str, str], name: str) -> dict[str, dict[int, int]]:
+    return by_partition(name, given[name].strip(), 'JSON like {"topic": {"0": 1700000000000}}')
 
 
 def _skips_poison(given: Mapping[str, str]) -> bool:
-    value = given.get("onPoison", FAIL).lower()
-    if value not in (FAIL, SKIP):
-        raise OptionError(f"onPoison is {FAIL} or {SKIP}; got {value!r}")
+    value = word(given, "onPoison", (FAIL, SKIP), FAIL)
     if "poisonReport" in given and value == FAIL:
         raise OptionError(f"poisonReport names what onPoison={SKIP} leaves out; with {FAIL} nothing is")
     return value == SKIP
-
-
-# --- values ------------------------------------------------------------------------------------------------------
-
-
-def _maybe(given: Mapping[str, str], name: str) -> int | None:
-    return _number(given, name, 0) if name in given else None
-
-
-def _number(given: Mapping[str, str], name: str, default: int, least: int = 0, most: int = (1 << 63) - 1) -> int:
-    text = given.get(name, str(default)).strip()
-    if not text.isascii() or not text.isdigit() or not least <= int(text) <= most:
-        raise OptionError(f"{name} is a whole number from {least} to {most}; got {text!r}")
-    return int(text)
-
-
-def _positive(given: Mapping[str, str], name: str) -> int:
-    """Return a number that is at least 1, or 0 if the option is not given."""
-    return _number(given, name, 1, 1) if name in given else 0
-
-
-def _flag(given: Mapping[str, str], name: str, default: bool) -> bool:
-    text = given.get(name, str(default)).lower()
-    if text not in ("true", "false"):
-        raise OptionError(f"{name} is true or false; got {text!r}")
-    return text == "true"
-
-
-def _json(name: str, text: str) -> Any:
-    try:
-        return json.loads(text)
-    except ValueError as error:
-        raise OptionError(f"{name} is no JSON: {error}") from None
-
-
-def _valid(name: str, value: Any, make: Any) -> Any:
-    try:
-        return make(value)
-    except ValueError as error:
-        raise OptionError(f"{name}: {error}") from None

@@ -1,7 +1,7 @@
 """Pinning of a read: options and a cluster in, a manifest out. The selection is fixed from then on."""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -11,9 +11,10 @@ from spark_bridge.reading.offset_range import OffsetRange
 from spark_bridge.reading.row import DEFAULT
 from spark_bridge.reading.settings import ReadSettings
 from spark_bridge.selection.manifest import Manifest
-from spark_bridge.selection.options import OptionError, ReadOptions, Topics
+from spark_bridge.selection.option_table import OptionError
+from spark_bridge.selection.options import ReadOptions, Topics
 from spark_bridge.selection.plan import plan
-from spark_bridge.selection.selector import IdSelector, LogOffsets, OffsetSelector, resolve, to_dict
+from spark_bridge.selection.selector import LogOffsets, Lost, Selector, resolve, to_dict
 
 
 class Log(LogOffsets, Protocol):
@@ -33,6 +34,8 @@ class PinnedRead:
     columns: tuple[str, ...]
     settings: ReadSettings
     poison_report: str | None = None
+    lost: tuple[Lost, ...] = ()
+    """Selected offsets that the log did not have; only with failOnDataLoss=false."""
 
     def topic_id(self, one: OffsetRange) -> str | None:
         return self.manifest.topic_ids[one.topic]
@@ -43,32 +46,53 @@ def pin(options: ReadOptions, log: Log, manifest: Manifest | None, code_version:
 
     Raise OptionError, SelectionError, ManifestError, or an error of the log.
     """
+    lost: list[Lost] = []
     if manifest is None:
-        manifest = select(options, log, code_version)
+        manifest = select(options, log, code_version, lost.append)
     else:
         described = log.describe(manifest.topic_ids)
         manifest.check_log(described.cluster_id, described.topic_ids)
     has_ids = all(log.keeps_ids(topic) for topic in sorted({one.topic for one in manifest.ranges}))
-    settings = replace(options.settings, require_ids=has_ids)
+    settings = replace(options.settings, require_ids=has_ids, read_committed=manifest.read_committed)
     columns = options.columns or manifest.columns or DEFAULT
-    return PinnedRead(manifest, options.servers, columns, settings, options.poison_report)
+    return PinnedRead(manifest, options.servers, columns, settings, options.poison_report, tuple(lost))
 
 
-def select(options: ReadOptions, log: Log, code_version: str) -> Manifest:
-    """Return a manifest of the ranges that `options` select now."""
+def select(
+    options: ReadOptions, log: Log, code_version: str, on_lost: Callable[[Lost], object] | None = None
+) -> Manifest:
+    """Return a manifest of the ranges that `options` select now.
+
+    Without `on_lost` the result is complete, so failOnDataLoss=false is refused.
+    """
+    if on_lost is None and not options.fail_on_data_loss:
+        raise OptionError("failOnDataLoss=false is for reads only; a replay or a load is complete, or fails")
     described = _described(options.topics, log)
-    if isinstance(options.selector, IdSelector):
+    if options.selector.needs_ids:
         _require_ids(described.topics, log)
-    if isinstance(options.selector, OffsetSelector):
-        _refuse_other_topics(options.selector, described)
-    ranges = resolve(options.selector, described.topics, _Assigned(log, options.topics.partitions))
+    _refuse_other_topics(options.selector, described)
+    ranges = resolve(
+        options.selector,
+        described.topics,
+        _Assigned(log, options.topics.partitions),
+        committed=options.read_committed,
+        on_lost=None if options.fail_on_data_loss else on_lost,
+    )
     tasks = plan(
         ranges,
         min_partitions=options.min_partitions,
         max_records_per_partition=options.max_records_per_partition,
     )
     chosen = to_dict(options.selector)
-    return Manifest(described.cluster_id, described.topic_ids, chosen, tasks, code_version, options.columns)
+    return Manifest(
+        described.cluster_id,
+        described.topic_ids,
+        chosen,
+        tasks,
+        code_version,
+        options.columns,
+        options.read_committed,
+    )
 
 
 def _described(topics: Topics, log: Log) -> Description:
@@ -91,11 +115,11 @@ def _described(topics: Topics, log: Log) -> Description:
     return described
 
 
-def _refuse_other_topics(selector: OffsetSelector, described: Description) -> None:
+def _refuse_other_topics(selector: Selector, described: Description) -> None:
     others = sorted(selector.topics - described.topics.keys())
     if others:
         read = ", ".join(sorted(described.topics)) or "none"
-        raise OptionError(f"offsets are given for {', '.join(others)}; the topics of this read are: {read}")
+        raise OptionError(f"offsets or times are given for {', '.join(others)}; the topics of this read are: {read}")
 
 
 def _require_ids(topics: Iterable[str], log: Log) -> None:

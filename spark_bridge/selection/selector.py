@@ -1,26 +1,31 @@
 """Selectors: a user's description of a read, resolved once to offset ranges (spark.md section 6, step 1).
 
-    By offset   earliest, latest, or an offset for each partition, as in the Kafka connector.
-    By time     by the records' timestamps, in ms since 1970, as in the connector: from the first record whose timestamp
-                is at least `start` up to the first record whose timestamp is at least `end`, exclusive. Producers set
-                timestamps, so a record in between may have a timestamp outside the span.
-    By id       exact: ids rise strictly with the offset in each partition, so a range of ids is a range of offsets.
-                `idgen.layout.Layout.id_range` converts a span of time to a range of ids.
+A selector has a start, which is inclusive, and an end, which is exclusive. Each is a bound of one of three kinds, and
+the kinds mix freely:
+
+    OffsetBound   earliest, latest, or an offset for each partition, as in the Kafka connector.
+    TimeBound     the first record whose timestamp (ms since 1970) is at least the given one, as in the connector; one
+                  time for all partitions, or one for each. Producers set timestamps, so a record in between may have a
+                  timestamp outside the span.
+    IdBound       the first record whose id is at least the given one. Ids rise strictly with the offset in each
+                  partition, so a range of ids is exact. `idgen.layout.Layout.id_range` converts times to ids.
 
 A selector is resolved once, before any task starts, because "now" and "latest" move.
 """
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields
-from typing import Any, Protocol, TypeAlias
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from spark_bridge.reading.offset_range import OffsetRange
 
 EARLIEST = "earliest"
 LATEST = "latest"
-_EARLIEST_OFFSET, _LATEST_OFFSET = -2, -1  # in JSON, as in the connector
+EARLIEST_OFFSET, LATEST_OFFSET = -2, -1  # in JSON, as in the connector
 Offsets: TypeAlias = Mapping[int, int]
 """{partition: offset}"""
+Found: TypeAlias = Mapping[int, int | None]
+"""{partition: offset, or None if no record is there yet}"""
 
 
 class LogOffsets(Protocol):
@@ -34,11 +39,11 @@ class LogOffsets(Protocol):
         """Return the high watermarks; with `committed` the last stable offsets."""
         ...
 
-    def first_at_time(self, topic: str, time_ms: int) -> Mapping[int, int | None]:
+    def first_at_time(self, topic: str, time_ms: int) -> Found:
         """Return the first offsets whose timestamp is at least `time_ms`; None for a partition without one yet."""
         ...
 
-    def first_at_id(self, topic: str, id: int) -> Mapping[int, int | None]:
+    def first_at_id(self, topic: str, id: int) -> Found:
         """Return the first offsets whose id is at least `id`; None for a partition without one yet."""
         ...
 
@@ -47,96 +52,237 @@ class SelectionError(ValueError):
     """The selection is not possible; the message names the topic, the partition and the available offsets."""
 
 
+class Place(NamedTuple):
+    """The topic to resolve in, with the offsets that it has now; see `place`."""
+
+    topic: str
+    first: Offsets
+    last: Offsets
+    log: LogOffsets
+    committed: bool
+
+    def found(self, offsets: Found) -> Found:
+        """Return the offsets; for read_committed None for those past the last stable offset, as in Kafka."""
+        if not self.committed:
+            return offsets
+        return {p: offset if offset is not None and offset < self.last[p] else None for p, offset in offsets.items()}
+
+
+def place(topic: str, log: LogOffsets, *, committed: bool = False) -> Place:
+    return Place(topic, log.earliest(topic), log.latest(topic, committed=committed), log, committed)
+
+
 @dataclass(frozen=True, slots=True)
-class OffsetSelector:
-    """A selection by offset: `start` and `end` are EARLIEST, LATEST or {topic: {partition: offset}}.
+class OffsetBound:
+    """EARLIEST, LATEST or {topic: {partition: offset}}. The offset -2 means earliest, -1 latest."""
 
-    An offset of -2 means earliest, -1 latest.
-    """
-
-    start: str | Mapping[str, Offsets] = EARLIEST
-    end: str | Mapping[str, Offsets] = LATEST
+    at: str | Mapping[str, Offsets]
 
     def __post_init__(self) -> None:
-        if self.start == LATEST:
-            raise SelectionError("a batch read cannot start at latest: nothing would ever be in it")
-        if self.end == EARLIEST:
-            raise SelectionError("a batch read cannot end at earliest: nothing would ever be in it")
-        for one in (self.start, self.end):
-            if isinstance(one, str) and one not in (EARLIEST, LATEST):
-                raise SelectionError(f"offsets are earliest, latest or an offset for each partition; got {one!r}")
-        _refuse(self.start, _LATEST_OFFSET, "the starting offset of {} is -1, latest: a batch read cannot start there")
-        _refuse(self.end, _EARLIEST_OFFSET, "the ending offset of {} is -2, earliest: a batch read cannot end there")
+        if isinstance(self.at, str):
+            if self.at not in (EARLIEST, LATEST):
+                raise SelectionError(f"offsets are earliest, latest or an offset for each partition; got {self.at!r}")
+            return
+        for topic, partition, offset in _each(self.at):
+            if offset < EARLIEST_OFFSET:
+                raise SelectionError(f"the offset of {topic}-{partition} is {offset}; the least is 0, or -1, -2")
 
-    @property
-    def topics(self) -> set[str]:
-        """Return the topics that offsets are given for."""
-        return {topic for one in (self.start, self.end) if not isinstance(one, str) for topic in one}
+    def resolve(self, place: Place) -> Found:
+        if isinstance(self.at, str):
+            return place.first if self.at == EARLIEST else place.last
+        given = _for_all(self.at, "offsets", place)
+        marks = {EARLIEST_OFFSET: place.first, LATEST_OFFSET: place.last}
+        return {p: marks[offset][p] if offset in marks else offset for p, offset in given.items()}
 
-    def resolve(self, topic: str, log: LogOffsets) -> list[OffsetRange]:
-        first, last = log.earliest(topic), log.latest(topic)
-        start = _given(self.start, topic, first, last)
-        end = _given(self.end, topic, first, last)
-        return [_within(topic, p, start[p], end[p], first[p], last[p]) for p in sorted(last)]
+    def to_json(self) -> Any:
+        return {"offsets": _plain(self.at)}
 
 
 @dataclass(frozen=True, slots=True)
-class TimeSelector:
-    """A selection by timestamp, `start_ms` <= time < `end_ms`; None leaves that side open.
+class TimeBound:
+    """A time in ms since 1970, or {topic: {partition: time}}.
 
     If `strict`, a start past the end of a partition is an error, as with the connector's
-    startingOffsetsByTimestampStrategy=error. Otherwise that partition starts at latest.
+    startingOffsetsByTimestampStrategy=error. Otherwise that partition starts at latest. An end is never strict.
     """
 
-    start_ms: int | None = None
-    end_ms: int | None = None
+    ms: int | Mapping[str, Offsets]
     strict: bool = True
 
     def __post_init__(self) -> None:
-        _refuse_backwards("times", self.start_ms, self.end_ms)
+        times = [self.ms] if isinstance(self.ms, int) else [time for _, _, time in _each(self.ms)]
+        _refuse_negative("times", times)
 
-    def resolve(self, topic: str, log: LogOffsets) -> list[OffsetRange]:
-        start = None if self.start_ms is None else log.first_at_time(topic, self.start_ms)
-        end = None if self.end_ms is None else log.first_at_time(topic, self.end_ms)
-        for partition, offset in (start or {}).items():
-            if self.strict and offset is None:
-                raise SelectionError(
-                    f"{topic}-{partition} has no record with a timestamp of {self.start_ms} ms or later; "
-                    "startingOffsetsByTimestampStrategy=latest reads nothing from it instead"
-                )
-        return _between(topic, start, end, log)
+    def resolve(self, place: Place) -> Found:
+        if isinstance(self.ms, int):
+            return place.found(place.log.first_at_time(place.topic, self.ms))
+        given = _for_all(self.ms, "times", place)
+        times = sorted(set(given.values()))
+        found = {ms: place.found(place.log.first_at_time(place.topic, ms)) for ms in times}
+        return {p: found[ms][p] for p, ms in given.items()}
+
+    def of(self, topic: str, partition: int) -> int:
+        """Return the time for a partition."""
+        return self.ms if isinstance(self.ms, int) else self.ms[topic][partition]
+
+    def to_json(self) -> Any:
+        return {"time_ms": _plain(self.ms)} | ({} if self.strict else {"strict": False})
 
 
 @dataclass(frozen=True, slots=True)
-class IdSelector:
-    """A selection by id, `start` <= id < `end`; None leaves that side open."""
+class IdBound:
+    """A Snowflake id."""
 
-    start: int | None = None
-    end: int | None = None
+    id: int
 
     def __post_init__(self) -> None:
-        _refuse_backwards("ids", self.start, self.end)
+        _refuse_negative("ids", [self.id])
 
-    def resolve(self, topic: str, log: LogOffsets) -> list[OffsetRange]:
-        start = None if self.start is None else log.first_at_id(topic, self.start)
-        end = None if self.end is None else log.first_at_id(topic, self.end)
-        return _between(topic, start, end, log)
+    def resolve(self, place: Place) -> Found:
+        return place.found(place.log.first_at_id(place.topic, self.id))
 
-
-Selector: TypeAlias = OffsetSelector | TimeSelector | IdSelector
-_KINDS: dict[str, type[Selector]] = {"offset": OffsetSelector, "time": TimeSelector, "id": IdSelector}
+    def to_json(self) -> Any:
+        return {"id": self.id}
 
 
-def resolve(selector: Selector, topics: Iterable[str], log: LogOffsets) -> tuple[OffsetRange, ...]:
-    """Return the ranges of all partitions of `topics`, including empty ones, sorted. Raise SelectionError."""
-    return tuple(sorted(one for topic in sorted(set(topics)) for one in selector.resolve(topic, log)))
+Bound: TypeAlias = OffsetBound | TimeBound | IdBound
+
+
+@dataclass(frozen=True, slots=True)
+class Selector:
+    """The range from `start` up to `end`, exclusive, of each partition. Raise SelectionError if it is always empty."""
+
+    start: Bound = OffsetBound(EARLIEST)
+    end: Bound = OffsetBound(LATEST)
+
+    def __post_init__(self) -> None:
+        _refuse_mark(self.start, LATEST, LATEST_OFFSET, "start")
+        _refuse_mark(self.end, EARLIEST, EARLIEST_OFFSET, "end")
+        _refuse_backwards(self.start, self.end)
+
+    @property
+    def topics(self) -> set[str]:
+        """Return the topics that offsets or times are given for, one by one."""
+        given = [_by_topic(bound) for bound in (self.start, self.end)]
+        return {topic for one in given if one is not None for topic in one}
+
+    @property
+    def needs_ids(self) -> bool:
+        return isinstance(self.start, IdBound) or isinstance(self.end, IdBound)
+
+
+def by_offset(start: str | Mapping[str, Offsets] = EARLIEST, end: str | Mapping[str, Offsets] = LATEST) -> Selector:
+    return Selector(OffsetBound(start), OffsetBound(end))
+
+
+def by_time(start_ms: int | None = None, end_ms: int | None = None, *, strict: bool = True) -> Selector:
+    """Select by timestamp, `start_ms` <= time < `end_ms`; None leaves that side open."""
+    return Selector(
+        OffsetBound(EARLIEST) if start_ms is None else TimeBound(start_ms, strict),
+        OffsetBound(LATEST) if end_ms is None else TimeBound(end_ms),
+    )
+
+
+def by_id(start: int | None = None, end: int | None = None) -> Selector:
+    """Select by id, `start` <= id < `end`; None leaves that side open."""
+    return Selector(
+        OffsetBound(EARLIEST) if start is None else IdBound(start),
+        OffsetBound(LATEST) if end is None else IdBound(end),
+    )
+
+
+# --- resolving ---------------------------------------------------------------------------------------------------
+
+
+class Lost(NamedTuple):
+    """Selected offsets that the log does not have, or no longer has."""
+
+    within: OffsetRange
+    reason: str
+
+
+def resolve(
+    selector: Selector,
+    topics: Iterable[str],
+    log: LogOffsets,
+    *,
+    committed: bool = False,
+    on_lost: Callable[[Lost], object] | None = None,
+) -> tuple[OffsetRange, ...]:
+    """Return the ranges of all partitions of `topics`, including empty ones, sorted. Raise SelectionError.
+
+    With `committed`, latest is the last stable offset. Offsets outside the log are an error. With `on_lost` they are
+    passed to it, and the range is cut to what there is.
+    """
+    ranges = []
+    for topic in sorted(set(topics)):
+        here = place(topic, log, committed=committed)
+        start, end = starts(selector.start, here), _ends(selector.end, here)
+        ranges += [_within(here, partition, start[partition], end[partition], on_lost) for partition in here.last]
+    return tuple(sorted(ranges))
+
+
+def starts(bound: Bound, place: Place) -> dict[int, int]:
+    """Return the first offset to read of each partition: latest for a time or an id after all its records.
+
+    Raise SelectionError for a strict time after all records, and for partitions that are missing in the bound.
+    """
+    return {partition: _start(bound, found, place, partition) for partition, found in bound.resolve(place).items()}
+
+
+def _ends(bound: Bound, place: Place) -> dict[int, int]:
+    ends = {}
+    for partition, found in bound.resolve(place).items():
+        if found is None:
+            found = place.last[partition]
+        elif not isinstance(bound, OffsetBound):
+            found = min(found, place.last[partition])
+        ends[partition] = found
+    return ends
+
+
+def _start(bound: Bound, found: int | None, place: Place, partition: int) -> int:
+    last = place.last[partition]
+    if isinstance(bound, OffsetBound):
+        return last if found is None else found
+    if found is not None:
+        return min(found, last)
+    if isinstance(bound, TimeBound) and bound.strict:
+        raise SelectionError(
+            f"{place.topic}-{partition} has no record with a timestamp of {bound.of(place.topic, partition)} ms or "
+            "later; startingOffsetsByTimestampStrategy=latest reads nothing from it instead"
+        )
+    return last
+
+
+def _within(
+    place: Place, partition: int, start: int, end: int, on_lost: Callable[[Lost], object] | None
+) -> OffsetRange:
+    topic, first, last = place.topic, place.first[partition], place.last[partition]
+    if end < start:
+        raise SelectionError(f"{topic}-{partition}: the end {end} lies before the start {start}")
+    begin, stop = min(max(start, first), last), min(max(end, first), last)
+    if (begin, stop) == (start, end):
+        return OffsetRange(topic, partition, start, end)
+    reason = f"{topic}-{partition} has offsets {first} to {last}; asked for {start} to {end}"
+    if on_lost is None:
+        raise SelectionError(reason)
+    for low, high in ((start, min(end, begin)), (max(start, stop), end)):
+        if low < high:
+            on_lost(Lost(OffsetRange(topic, partition, low, high), reason))
+    return OffsetRange(topic, partition, begin, stop)
 
 
 def to_dict(selector: Selector) -> dict[str, Any]:
-    """Return the selector's parameters for the manifest, which also holds the resolved ranges."""
-    (kind,) = (name for name, one in _KINDS.items() if isinstance(selector, one))
-    asked = {field.name: getattr(selector, field.name) for field in fields(selector)}
-    return {"by": kind} | {name: _plain(value) for name, value in asked.items()}
+    """Return the selector's bounds for the manifest, which also holds the resolved ranges."""
+    return {"start": selector.start.to_json(), "end": selector.end.to_json()}
+
+
+# --- checks ------------------------------------------------------------------------------------------------------
+
+
+def _each(given: Mapping[str, Offsets]) -> Iterable[tuple[str, int, int]]:
+    return ((topic, p, value) for topic, values in given.items() for p, value in values.items())
 
 
 def _plain(value: Any) -> Any:
@@ -145,56 +291,57 @@ def _plain(value: Any) -> Any:
     return value
 
 
-def _given(one: str | Mapping[str, Offsets], topic: str, first: Offsets, last: Offsets) -> Offsets:
-    if isinstance(one, str):
-        return first if one == EARLIEST else last
-    given = one.get(topic, {})
-    if set(given) != set(last):
-        raise SelectionError(f"{topic} has partitions {sorted(last)}, offsets are given for {sorted(given)}")
-    names = {_EARLIEST_OFFSET: first, _LATEST_OFFSET: last}
-    return {p: names[offset][p] if offset in names else offset for p, offset in given.items()}
+def _by_topic(bound: Bound) -> Mapping[str, Offsets] | None:
+    if isinstance(bound, IdBound):
+        return None
+    given = bound.at if isinstance(bound, OffsetBound) else bound.ms
+    return given if isinstance(given, Mapping) else None
 
 
-def _refuse(one: str | Mapping[str, Offsets], refused: int, why: str) -> None:
-    if isinstance(one, str):
+def _for_all(given: Mapping[str, Offsets], what: str, place: Place) -> Offsets:
+    found = given.get(place.topic, {})
+    if set(found) != set(place.last):
+        raise SelectionError(
+            f"{place.topic} has partitions {sorted(place.last)}, {what} are given for {sorted(found)}; give all of "
+            f"them" + (", -2 is earliest and -1 latest" if what == "offsets" else "")
+        )
+    return found
+
+
+def _refuse_negative(what: str, values: Iterable[int]) -> None:
+    for value in values:
+        if value < 0:
+            raise SelectionError(f"{what} are 0 or more; got {value}")
+
+
+def _refuse_mark(bound: Bound, word: str, mark: int, side: str) -> None:
+    if not isinstance(bound, OffsetBound):
         return
-    for topic, offsets in one.items():
-        for partition, offset in offsets.items():
-            if offset == refused:
-                raise SelectionError(why.format(f"{topic}-{partition}"))
+    if isinstance(bound.at, str):
+        if bound.at == word:
+            raise SelectionError(f"a batch read cannot {side} at {word}: nothing would ever be in it")
+        return
+    for topic, partition, offset in _each(bound.at):
+        if offset == mark:
+            raise SelectionError(
+                f"the {side}ing offset of {topic}-{partition} is {mark}, {word}: a batch read cannot {side} there"
+            )
 
 
-Found: TypeAlias = Mapping[int, int | None] | None
-"""{partition: offset, or None if not found}; None for an open side."""
+def _refuse_backwards(start: Bound, end: Bound) -> None:
+    """Refuse what lies backwards in every log; the rest shows when the bounds are resolved."""
+    if isinstance(start, IdBound) and isinstance(end, IdBound) and end.id < start.id:
+        raise SelectionError(f"ids {start.id} to {end.id}: the end lies before the start")
+    if not (isinstance(start, TimeBound) and isinstance(end, TimeBound)):
+        return
+    if isinstance(start.ms, int) and isinstance(end.ms, int):
+        _refuse_times(start.ms, end.ms, "")
+        return
+    named = [{(topic, p) for topic, p, _ in _each(one)} for one in map(_by_topic, (start, end)) if one is not None]
+    for topic, partition in sorted(set.intersection(*named)):
+        _refuse_times(start.of(topic, partition), end.of(topic, partition), f" of {topic}-{partition}")
 
 
-def _between(topic: str, start: Found, end: Found, log: LogOffsets) -> list[OffsetRange]:
-    first, last = log.earliest(topic), log.latest(topic)
-    ranges = []
-    for partition in sorted(last):
-        stop = _bound(end, partition, last[partition], last[partition])
-        begin = _bound(start, partition, first[partition], last[partition])
-        ranges.append(OffsetRange(topic, partition, min(begin, stop), stop))
-    return ranges
-
-
-def _bound(found: Found, partition: int, when_open: int, latest: int) -> int:
-    if found is None:
-        return when_open
-    offset = found[partition]
-    return latest if offset is None else min(offset, latest)
-
-
-def _within(topic: str, partition: int, start: int, end: int, first: int, last: int) -> OffsetRange:
-    if not first <= start <= last or not first <= end <= last:
-        raise SelectionError(f"{topic}-{partition} has offsets {first} to {last}; asked for {start} to {end}")
-    if end < start:
-        raise SelectionError(f"{topic}-{partition}: the end {end} lies before the start {start}")
-    return OffsetRange(topic, partition, start, end)
-
-
-def _refuse_backwards(what: str, start: int | None, end: int | None) -> None:
-    if start is not None and start < 0 or end is not None and end < 0:
-        raise SelectionError(f"{what} are 0 or more; got {start} to {end}")
-    if start is not None and end is not None and end < start:
-        raise SelectionError(f"{what} {start} to {end}: the end lies before the start")
+def _refuse_times(start_ms: int, end_ms: int, where: str) -> None:
+    if end_ms < start_ms:
+        raise SelectionError(f"times {start_ms} to {end_ms}{where}: the end lies before the start")

@@ -161,7 +161,6 @@ def test_few_columns_and_many_tasks(spark, servers, topic):
     [
         ({"subscribe": "no-such-topic"}, "there is no topic 'no-such-topic'"),
         ({"subscribe": "x", "startingOffset": "earliest"}, "is startingOffsets meant"),
-        ({"subscribe": "x", "failOnDataLoss": "false"}, "a read is complete, or fails"),
     ],
 )
 def test_what_cannot_be_read_is_said_at_load(spark, servers, options, says):

@@ -32,6 +32,7 @@ def test_every_field_is_part_of_the_hash(field):
         "ranges": RANGES[:1],
         "code_version": "0.2.0",
         "columns": ("offset", "value"),
+        "read_committed": True,
     }
     assert dataclasses.replace(MANIFEST, **{field: other[field]}).sha256 != MANIFEST.sha256
 
@@ -41,6 +42,12 @@ def test_columns_come_back_in_their_order_and_are_checked():
     assert load(manifest.to_json()) == manifest
     with pytest.raises(ManifestError, match="columns colour asked for"):
         load(dataclasses.replace(MANIFEST, columns=("colour",)).to_json())
+
+
+def test_the_isolation_comes_back():
+    manifest = dataclasses.replace(MANIFEST, columns=("value",), read_committed=True)
+    assert load(manifest.to_json()) == manifest
+    assert '"flakelog_manifest": 3' in manifest.to_json()
 
 
 def test_an_edited_manifest_does_not_load():
@@ -53,8 +60,10 @@ def test_an_edited_manifest_does_not_load():
     ("text", "says"),
     [
         ("{", "a manifest is JSON"),
-        ("[]", '"flakelog_manifest": 1 or 2; got None'),
-        ('{"flakelog_manifest": 3}', '"flakelog_manifest": 1 or 2; got 3'),
+        ("[]", '"flakelog_manifest": 1 to 3; got None'),
+        ('{"flakelog_manifest": 4}', '"flakelog_manifest": 1 to 3; got 4'),
+        ('{"flakelog_manifest": true}', '"flakelog_manifest": 1 to 3; got True'),
+        ('{"flakelog_manifest": 3}', "missing or unknown .*read_committed"),
         ('{"flakelog_manifest": 2}', "missing or unknown .*columns"),
         ('{"flakelog_manifest": 1}', "missing or unknown .*cluster_id"),
     ],

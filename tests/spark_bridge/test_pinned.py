@@ -24,7 +24,7 @@ def log(end=90, **more):
 def test_latest_is_the_one_there_is_when_it_is_pinned():
     pinned = pin(options(), log(90, start=10), None, "0.1.0")
     assert pinned.manifest.ranges == (OffsetRange("t", 0, 10, 90), OffsetRange("t", 1, 10, 90))
-    assert pinned.manifest.selector == {"by": "offset", "start": "earliest", "end": "latest"}
+    assert pinned.manifest.selector == {"start": {"offsets": "earliest"}, "end": {"offsets": "latest"}}
     assert (pinned.manifest.cluster_id, pinned.manifest.topic_ids) == ("c", {"t": str(TOPIC_ID)})
     assert pinned.servers == addresses("bootstrap:9092")
 
@@ -83,5 +83,5 @@ def test_a_manifest_of_another_log_is_refused():
 
 
 def test_offsets_for_a_topic_that_is_not_read_are_refused():
-    with pytest.raises(OptionError, match="offsets are given for other; the topics of this read are: t"):
+    with pytest.raises(OptionError, match="offsets or times are given for other; the topics of this read are: t"):
         select(options(startingOffsets='{"t": {"0": 5, "1": 5}, "other": {"0": 0}}'), log(), "0.1.0")

@@ -8,10 +8,13 @@ from spark_bridge.reading.offset_range import OffsetRange
 from spark_bridge.selection.selector import (
     EARLIEST,
     LATEST,
-    IdSelector,
-    OffsetSelector,
+    IdBound,
     SelectionError,
-    TimeSelector,
+    Selector,
+    TimeBound,
+    by_id,
+    by_offset,
+    by_time,
     resolve,
     to_dict,
 )
@@ -60,22 +63,22 @@ def ranges(selector):
 
 
 def test_everything_is_from_earliest_to_latest():
-    assert ranges(OffsetSelector(EARLIEST, LATEST)) == [(0, 10, 14), (1, 0, 2), (2, 7, 7)]
+    assert ranges(by_offset(EARLIEST, LATEST)) == [(0, 10, 14), (1, 0, 2), (2, 7, 7)]
 
 
 def test_offsets_are_given_for_each_partition_with_the_connectors_marks():
     """The connector's mark -2 means earliest, -1 latest (Structured Streaming + Kafka Integration Guide)."""
-    selector = OffsetSelector({"t": {0: 11, 1: -2, 2: -2}}, {"t": {0: 13, 1: 1, 2: -1}})
+    selector = by_offset({"t": {0: 11, 1: -2, 2: -2}}, {"t": {0: 13, 1: 1, 2: -1}})
     assert ranges(selector) == [(0, 11, 13), (1, 0, 1), (2, 7, 7)]
 
 
 @pytest.mark.parametrize(
     ("selector", "says"),
     [
-        (OffsetSelector({"t": {0: 11}}), r"t has partitions \[0, 1, 2\], offsets are given for \[0\]"),
-        (OffsetSelector({"t": {0: 9, 1: 0, 2: 7}}), "t-0 has offsets 10 to 14; asked for 9 to 14"),
-        (OffsetSelector(EARLIEST, {"t": {0: 15, 1: 0, 2: 7}}), "t-0 has offsets 10 to 14; asked for 10 to 15"),
-        (OffsetSelector({"t": {0: 12, 1: 0, 2: 7}}, {"t": {0: 11, 1: 0, 2: 7}}), "the end 11 lies before the start 12"),
+        (by_offset({"t": {0: 11}}), r"t has partitions \[0, 1, 2\], offsets are given for \[0\]"),
+        (by_offset({"t": {0: 9, 1: 0, 2: 7}}), "t-0 has offsets 10 to 14; asked for 9 to 14"),
+        (by_offset(EARLIEST, {"t": {0: 15, 1: 0, 2: 7}}), "t-0 has offsets 10 to 14; asked for 10 to 15"),
+        (by_offset({"t": {0: 12, 1: 0, 2: 7}}, {"t": {0: 11, 1: 0, 2: 7}}), "the end 11 lies before the start 12"),
     ],
 )
 def test_offsets_that_the_log_does_not_have_are_refused(selector, says):
@@ -86,49 +89,49 @@ def test_offsets_that_the_log_does_not_have_are_refused(selector, says):
 
 def test_a_time_begins_at_the_first_record_not_before_it():
     """A record in between may have another time, because producers set timestamps, as in the connector."""
-    assert ranges(TimeSelector(200, 400, strict=False)) == [(0, 11, 13), (1, 1, 2), (2, 7, 7)]
+    assert ranges(by_time(200, 400, strict=False)) == [(0, 11, 13), (1, 1, 2), (2, 7, 7)]
 
 
 def test_a_time_after_all_records_of_a_partition_is_an_error_or_nothing():
     """startingOffsetsByTimestampStrategy decides between error and latest."""
     with pytest.raises(SelectionError, match="t-1 has no record with a timestamp of 260 ms or later"):
-        ranges(TimeSelector(260))
-    assert ranges(TimeSelector(260, strict=False)) == [(0, 11, 14), (1, 2, 2), (2, 7, 7)]
+        ranges(by_time(260))
+    assert ranges(by_time(260, strict=False)) == [(0, 11, 14), (1, 2, 2), (2, 7, 7)]
 
 
 def test_ids_are_exact():
     """A range of ids is exactly a range of offsets in each partition (DESIGN section 4)."""
-    assert ranges(IdSelector(1005, 1025)) == [(0, 11, 13), (1, 0, 1), (2, 7, 7)]
+    assert ranges(by_id(1005, 1025)) == [(0, 11, 13), (1, 0, 1), (2, 7, 7)]
 
 
 def test_an_open_side_of_ids_is_the_logs_own():
-    assert ranges(IdSelector(1011, None)) == [(0, 12, 14), (1, 1, 2), (2, 7, 7)]
-    assert ranges(IdSelector(None, 1011)) == [(0, 10, 12), (1, 0, 1), (2, 7, 7)]
+    assert ranges(by_id(1011, None)) == [(0, 12, 14), (1, 1, 2), (2, 7, 7)]
+    assert ranges(by_id(None, 1011)) == [(0, 10, 12), (1, 0, 1), (2, 7, 7)]
 
 
 def test_adjacent_id_ranges_share_no_record_and_leave_none_out():
     for cut in range(990, 1040):
-        before, after = ranges(IdSelector(None, cut)), ranges(IdSelector(cut, None))
+        before, after = ranges(by_id(None, cut)), ranges(by_id(cut, None))
         together = [(p, start, end) for (p, start, _), (_, _, end) in zip(before, after, strict=True)]
-        assert together == ranges(IdSelector())
+        assert together == ranges(by_id())
         assert [end for _, _, end in before] == [start for _, start, _ in after]
 
 
 def test_the_end_does_not_run_past_what_is_visible():
     """The end stays at the high watermark taken earlier, although Kafka may find a time beyond it."""
     log = Log({0: (0, [(1, 1), (2, 2), (3, 3)])}, hidden=2)
-    assert resolve(TimeSelector(2, 3), ["t"], log) == (OffsetRange("t", 0, 1, 1),)
+    assert resolve(by_time(2, 3), ["t"], log) == (OffsetRange("t", 0, 1, 1),)
 
 
 @pytest.mark.parametrize(
     "make",
     [
-        lambda: IdSelector(5, 4),
-        lambda: TimeSelector(5, 4),
-        lambda: IdSelector(-1),
-        lambda: OffsetSelector(LATEST),
-        lambda: OffsetSelector(EARLIEST, EARLIEST),
-        lambda: OffsetSelector("newest"),
+        lambda: by_id(5, 4),
+        lambda: by_time(5, 4),
+        lambda: by_id(-1),
+        lambda: by_offset(LATEST),
+        lambda: by_offset(EARLIEST, EARLIEST),
+        lambda: by_offset("newest"),
     ],
 )
 def test_a_selection_that_can_never_hold_anything_is_refused_immediately(make):
@@ -139,9 +142,13 @@ def test_a_selection_that_can_never_hold_anything_is_refused_immediately(make):
 @pytest.mark.parametrize(
     ("selector", "fields"),
     [
-        (IdSelector(1, None), {"by": "id", "start": 1, "end": None}),
-        (TimeSelector(1, 2), {"by": "time", "start_ms": 1, "end_ms": 2, "strict": True}),
-        (OffsetSelector({"t": {0: 3}}), {"by": "offset", "start": {"t": {"0": 3}}, "end": "latest"}),
+        (by_id(1, None), {"start": {"id": 1}, "end": {"offsets": "latest"}}),
+        (by_time(1, 2, strict=False), {"start": {"time_ms": 1, "strict": False}, "end": {"time_ms": 2}}),
+        (by_offset({"t": {0: 3}}), {"start": {"offsets": {"t": {"0": 3}}}, "end": {"offsets": "latest"}}),
+        (
+            Selector(TimeBound({"t": {0: 3}}), IdBound(7)),
+            {"start": {"time_ms": {"t": {"0": 3}}}, "end": {"id": 7}},
+        ),
     ],
 )
 def test_what_was_asked_is_kept_as_json(selector, fields):

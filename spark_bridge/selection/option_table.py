@@ -1,0 +1,201 @@
+"""All options of format "flakelog" in one table: the Kafka connector's, by its names, and Flakelog's.
+
+Each option has a verdict for each use (a batch read, a streaming read, a write): it is taken, ignored with a warning,
+or refused with a reason. `sort_out` applies the table.
+
+Spark passes all options as strings and ignores the case of their names. An unknown option is an error, because ignoring
+it would read other data than the user meant. Unknown Kafka settings (kafka.*) are ignored with a warning, because they
+tune a client and select nothing.
+"""
+
+import difflib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import NamedTuple
+
+SERVERS = "kafka.bootstrap.servers"
+KAFKA = "kafka."
+
+
+class OptionError(ValueError):
+    """An option that is unknown, invalid, missing, or contradicts another; the message names it."""
+
+
+class Use(Enum):
+    READ = "a batch read"
+    STREAM = "a streaming read"
+    WRITE = "a write"
+
+
+class Verdict(Enum):
+    TAKEN = "taken"
+    IGNORED = "ignored"
+    REFUSED = "refused"
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """An option: what it means, and where it is taken.
+
+    `meaning` is Flakelog's; `connector` says what differs in the Kafka connector ("" if nothing does, None if it has no
+    such option). In a use that is not in `taken`, the option is refused because of `reason`, or ignored if `ignored` is
+    set.
+    """
+
+    name: str
+    meaning: str
+    taken: frozenset[Use] = frozenset()
+    default: str = ""
+    connector: str | None = ""
+    reason: str = ""
+    ignored: bool = False
+
+    def verdict(self, use: Use) -> Verdict:
+        if use in self.taken:
+            return Verdict.TAKEN
+        return Verdict.IGNORED if self.ignored else Verdict.REFUSED
+
+
+_ALL = frozenset(Use)
+_READS = frozenset((Use.READ, Use.STREAM))
+_BATCH = frozenset((Use.READ,))
+_STREAMS = frozenset((Use.STREAM,))
+_WRITES = frozenset((Use.WRITE,))
+_READS_ONLY = "it selects or splits what is read"
+_BATCH_ONLY = "a stream has no end, and its offsets are in Spark's checkpoint"
+_BYTES = "keys and values are bytes; convert them with DataFrame operations"
+_NO_GROUP = "reads join no consumer group and commit no offsets"
+_SECURITY = "the broker has no security protocols yet, only PLAINTEXT"
+
+
+def _selects(name: str, meaning: str, default: str = "", connector: str | None = "") -> Option:
+    return Option(name, meaning, _READS, default, connector, _READS_ONLY)
+
+
+def _ends(name: str, meaning: str, default: str = "", connector: str | None = "") -> Option:
+    return Option(name, meaning, _BATCH, default, connector, _BATCH_ONLY)
+
+
+def _triggers(name: str, meaning: str, default: str = "") -> Option:
+    return Option(name, meaning, _STREAMS, default, "", "only a stream has triggers", ignored=True)
+
+
+def _tunes(name: str, meaning: str, taken: frozenset[Use], default: str = "") -> Option:
+    return Option(KAFKA + name, meaning, taken, default, "", "it tunes another use", ignored=True)
+
+
+def _refused(name: str, reason: str) -> Option:
+    return Option(KAFKA + name, "refused: " + reason, frozenset(), "", "refused", reason)
+
+
+def _ignored(name: str, reason: str, connector: str = "passed to Kafka's client") -> Option:
+    return Option(name, "ignored with a warning: " + reason, frozenset(), "", connector, reason, ignored=True)
+
+
+TABLE: tuple[Option, ...] = (
+    Option(SERVERS, "host:port, several with commas between; required", _ALL),
+    # --- the selection
+    _selects("subscribe", "topics, with commas between"),
+    _selects("assign", 'partitions of topics: {"topic": [0, 1]}'),
+    _selects("subscribePattern", "a regular expression that matches whole names of topics", "", "Java's expressions"),
+    _selects("startingTimestamp", "ms since 1970, for all partitions; before the next two"),
+    _selects("startingOffsetsByTimestamp", 'ms since 1970: {"topic": {"0": 1700000000000}}; before the next'),
+    _selects(
+        "startingOffsets", 'earliest, latest (a stream), or {"topic": {"0": 17, "1": -2}}', "earliest; a stream: latest"
+    ),
+    _selects("startingOffsetsByTimestampStrategy", "error, or latest, for a partition without such a record", "error"),
+    _ends("endingTimestamp", "ms since 1970, for all partitions; before the next two"),
+    _ends("endingOffsetsByTimestamp", 'ms since 1970: {"topic": {"0": 1700000000000}}; before the next'),
+    _ends("endingOffsets", 'latest, or {"topic": {"0": 17, "1": -1}}', "latest"),
+    _selects("startingId", "the first id to read; before all other starts is refused", "", None),
+    _ends("endingId", "the id to end before", "", None),
+    _ends("manifest", "path of a manifest: read exactly its ranges", "", None),
+    _ends("flakelog.binding", "pinned: latest is fixed at load(); late: anew at each action", "pinned", None),
+    # --- the reading
+    _selects(
+        "failOnDataLoss", "false: offsets that the log no longer has are named in a warning and left out", "true"
+    ),
+    _selects("minPartitions", "split the read into about so many tasks; at least 1"),
+    _selects("maxRecordsPerPartition", "offsets of one task at most; at least 1"),
+    Option("includeHeaders", "true: the column headers", _ALL, "false"),
+    _selects("columns", "the columns to read, with commas between", "all but headers and id_time", None),
+    _selects("compacted", "true: offsets may be missing, as after compaction", "false", None),
+    _selects("onPoison", "skip: leave out batches that cannot be decoded, with a warning", "fail", None),
+    _selects("poisonReport", "a directory in which tasks name the batches that they left out", "", None),
+    _selects("idEpochMs", "the epoch of the ids (flakelog.ids.epoch.ms), for the column id_time", "Twitter's", None),
+    _selects("fetchOffset.numRetries", "attempts to ask for offsets", "8", "default 3"),
+    _selects("fetchOffset.retryIntervalMs", "ms between these attempts", "100, doubled each time", "default 10"),
+    _selects("kafkaConsumer.pollTimeoutMs", "ms that a task waits for an answer", "30000", "default 120000"),
+    _triggers("maxOffsetsPerTrigger", "offsets of one micro-batch at most"),
+    _triggers("minOffsetsPerTrigger", "offsets of one micro-batch at least"),
+    _triggers("maxTriggerDelay", "the longest wait for minOffsetsPerTrigger", "15m"),
+    _ignored("groupIdPrefix", _NO_GROUP, "names the consumer groups of a query"),
+    # --- writes
+    Option("topic", "the topic of all rows; without it the column topic", _WRITES, "", "", "a read has subscribe"),
+    Option("checkpointLocation", "Spark's own", _WRITES, "", "", "Spark's own", ignored=True),
+    # --- Kafka's settings
+    _tunes("isolation.level", "read_committed: up to the last stable offset, without aborted records", _READS),
+    _tunes("client.id", "the name of this client in the broker's metrics and quotas", _ALL, "flakelog-spark"),
+    _tunes("request.timeout.ms", "ms to wait for an answer", _ALL, "30000"),
+    _tunes("max.partition.fetch.bytes", "bytes of one fetch", _READS, "4194304"),
+    _tunes("fetch.max.bytes", "bytes of one fetch, if it is the lower", _READS),
+    _tunes("fetch.max.wait.ms", "ms that the broker waits for records", _READS, "500"),
+    _tunes("acks", "acknowledgements that a write waits for", _WRITES),
+    _tunes("compression.type", "compression of written batches", _WRITES),
+    _tunes("security.protocol", "PLAINTEXT; all others are refused: " + _SECURITY, _ALL, "PLAINTEXT"),
+    _ignored("kafka.group.id", _NO_GROUP, "the consumer group, with a warning"),
+    _ignored("kafka.max.poll.records", "a task reads whole fetches"),
+    _ignored("kafka.fetch.min.bytes", "a range ends before the end of the log, so a fetch need not wait for more"),
+    _refused("auto.offset.reset", "startingOffsets says where a read begins"),
+    _refused("enable.auto.commit", "Spark's checkpoint holds the offsets, and a batch read has its own"),
+    _refused("interceptor.classes", "an interceptor could change what is read"),
+    _refused("key.deserializer", _BYTES),
+    _refused("value.deserializer", _BYTES),
+    _refused("key.serializer", _BYTES),
+    _refused("value.serializer", _BYTES),
+)
+BY_NAME: Mapping[str, Option] = {option.name.lower(): option for option in TABLE}
+REFUSED_PREFIXES: Mapping[str, str] = {"kafka.sasl.": _SECURITY, "kafka.ssl.": _SECURITY}
+"""Beginnings of Kafka's settings that are refused, with the reason."""
+
+
+class Given(NamedTuple):
+    """The options of one use: {name as in the table: value} of those that are taken, and the warnings for the rest."""
+
+    options: Mapping[str, str]
+    warnings: tuple[str, ...]
+
+
+def sort_out(options: Mapping[str, str], use: Use) -> Given:
+    """Apply the table. Raise OptionError for an option that is refused, or unknown (it suggests the closest name)."""
+    taken, ignored = {}, {}
+    for name, value in options.items():
+        option = BY_NAME.get(name.lower()) or _unlisted(name)
+        verdict = option.verdict(use)
+        if verdict is Verdict.REFUSED:
+            raise OptionError(f"option {option.name} is refused for {use.value}: {option.reason}")
+        if verdict is Verdict.IGNORED:
+            ignored[option.name] = option.reason
+        else:
+            taken[option.name] = value
+    _require_plaintext(taken)
+    return Given(taken, tuple(f"option {name} is ignored: {why}" for name, why in sorted(ignored.items())))
+
+
+def _unlisted(name: str) -> Option:
+    low = name.lower()
+    for prefix, reason in REFUSED_PREFIXES.items():
+        if low.startswith(prefix):
+            return Option(name, "", reason=reason)
+    near = difflib.get_close_matches(low, BY_NAME, 1)
+    hint = f"is {BY_NAME[near[0]].name} meant?" if near else ""
+    if low.startswith(KAFKA):
+        return Option(name, "", reason=f"Flakelog's client has no such setting{hint and '; ' + hint}", ignored=True)
+    raise OptionError(f"option {name} is not known; {hint or 'there are ' + ', '.join(each.name for each in TABLE)}")
+
+
+def _require_plaintext(taken: Mapping[str, str]) -> None:
+    protocol = taken.get("kafka.security.protocol", "PLAINTEXT")
+    if protocol.strip().upper() != "PLAINTEXT":
+        raise OptionError(f"option kafka.security.protocol is refused with {protocol}: {_SECURITY}")
