@@ -78,6 +78,8 @@ SHELLS = {
     "spark_bridge/reading/sockets.py",
     "spark_bridge/source/datasource.py",
     "spark_bridge/output/parquet_file.py",
+    "spark_bridge/output/storage.py",
+    "spark_bridge/arrow_reader.py",
     "spark_bridge/replay/job.py",
     "spark_bridge/session.py",
 }

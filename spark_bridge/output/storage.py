@@ -1,0 +1,306 @@
+"""SHELL (files, object stores): the place that a replay or a load writes to.
+
+    place = Storage.at("s3://bucket/flights")         or a path, file:///..., gs://..., abfs://...
+    with place.write("a.parquet") as file: ...        the object appears whole at the end of the block, or not at all
+    place.create("_receipt.json", data)               exclusive: FileExistsError if it is there already
+
+A place is named by a path or by a URI of pyarrow.fs. Names in it are relative, with `/` between their parts. A local
+place has a rename and creates exclusively by a hard link. An object store has no rename, and pyarrow's streams replace
+an object that is there. So `create` uses a conditional write of the store (If-None-Match on S3), by the package
+obstore; without that package a place creates exclusively nowhere, and `can_create_exclusively` is False.
+"""
+
+import errno
+import os
+import tempfile
+import uuid
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, BinaryIO
+from urllib.parse import parse_qs, unquote, urlsplit
+
+from pyarrow import fs
+
+_PARTIAL_ENDING = ".partial"  # of a local file that is being written; its name begins with a dot
+_CREATED_BYTES_MAX = 64 << 20
+"""Most bytes of an object that `create` makes: it goes out in one request. Manifests and receipts are a few MB."""
+
+ExclusivePut = Callable[[str, bytes], None]
+"""Create an object at a path of the store, or raise FileExistsError."""
+
+
+class StorageError(Exception):
+    """A place that is not one, or that lacks what is asked of it; the message names the place and what to do."""
+
+
+class Storage(ABC):
+    """A place for files: `uri` names it in messages, and `Storage.at(uri)` finds it again in another process."""
+
+    can_rename = False
+    """True if `rename` is there: then a directory of finished files is published by one rename."""
+    can_create_exclusively = False
+
+    def __init__(self, uri: str) -> None:
+        self.uri = uri
+
+    @staticmethod
+    def at(place: "str | os.PathLike[str]") -> "Storage":
+        """Return the place that a path or a URI names; it need not exist. Raise StorageError if it names none."""
+        text = os.fspath(place)
+        scheme, separator, _ = text.partition("://")
+        if not separator:
+            return LocalStorage(Path(text))
+        if scheme == "file":
+            return LocalStorage(Path(urlsplit(text).path))
+        try:
+            system, root = fs.FileSystem.from_uri(text)
+        except (ValueError, OSError, ImportError) as error:
+            raise StorageError(f"{text} is no place to write to: {error}") from None
+        return ObjectStorage(text, system, root, _exclusive_put(text))
+
+    def __str__(self) -> str:
+        return self.uri
+
+    @abstractmethod
+    def under(self, name: str) -> "Storage":
+        """Return the place below this one."""
+
+    @abstractmethod
+    def create(self, name: str, data: bytes) -> None:
+        """Write a new object, whole or not at all. Raise FileExistsError if the name is taken, whoever took it.
+
+        Raise StorageError unless `can_create_exclusively`.
+        """
+
+    @abstractmethod
+    @contextmanager
+    def write(self, name: str) -> Iterator[BinaryIO]:
+        """Yield a file to write to. It gets its name after the block, in place of an older object of that name.
+
+        An exception in the block leaves no object.
+        """
+        yield  # type: ignore[misc]
+
+    @abstractmethod
+    def open(self, name: str) -> Any:
+        """Return a file to read, as pyarrow has them. Raise FileNotFoundError."""
+
+    def read(self, name: str) -> bytes:
+        """Return an object's bytes. Raise FileNotFoundError."""
+        with self.open(name) as file:
+            return bytes(file.read())
+
+    @abstractmethod
+    def size(self, name: str) -> int | None:
+        """Return an object's size in bytes; None if there is no such object."""
+
+    def exists(self, name: str) -> bool:
+        return self.size(name) is not None
+
+    @abstractmethod
+    def names(self, prefix: str = "") -> list[str]:
+        """Return the names of all objects that begin with `prefix`, sorted. Files being written are not among them."""
+
+    @abstractmethod
+    def delete(self, name: str) -> None:
+        """Remove an object; do nothing if it is not there."""
+
+    def rename(self, name: str, to: str) -> None:
+        """Rename an object or a directory in one step. Raise FileExistsError if `to` is taken.
+
+        Raise StorageError unless `can_rename`.
+        """
+        raise StorageError(f"{self} has no rename")
+
+
+class LocalStorage(Storage):
+    """A directory; it is made when the first file is written."""
+
+    can_rename = True
+    can_create_exclusively = True
+
+    def __init__(self, root: Path) -> None:
+        super().__init__(str(root))
+        self.root = root
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return LocalStorage, (self.root,)
+
+    def under(self, name: str) -> "LocalStorage":
+        return LocalStorage(self.path(name))
+
+    def path(self, name: str) -> Path:
+        return self.root / _checked(name)
+
+    def create(self, name: str, data: bytes) -> None:
+        with self._finished(name) as file:
+            file.write(data)
+            self._sync(file)
+            os.link(file.name, self.path(name))  # unlike open(path, "x"), never half a file after a power cut
+        sync_directory(self.path(name).parent)
+
+    @contextmanager
+    def write(self, name: str) -> Iterator[BinaryIO]:
+        with self._finished(name) as file:
+            yield file
+            self._sync(file)
+            os.replace(file.name, self.path(name))
+        sync_directory(self.path(name).parent)
+
+    @contextmanager
+    def _finished(self, name: str) -> Iterator[BinaryIO]:
+        """Yield a file beside `name`, and remove it at the end if it is still there."""
+        path = self.path(name)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        partial = path.with_name(f".{path.name}.{uuid.uuid4().hex}{_PARTIAL_ENDING}")
+        with partial.open("xb") as file:
+            try:
+                yield file
+            finally:
+                partial.unlink(missing_ok=True)
+
+    @staticmethod
+    def _sync(file: BinaryIO) -> None:
+        file.flush()
+        os.fsync(file.fileno())
+
+    def open(self, name: str) -> Any:
+        return fs.LocalFileSystem().open_input_file(str(self.path(name)))
+
+    def size(self, name: str) -> int | None:
+        path = self.path(name)
+        return path.stat().st_size if path.is_file() else None
+
+    def names(self, prefix: str = "") -> list[str]:
+        directory = self.root / prefix.rpartition("/")[0]
+        files = (path for path in directory.rglob("*") if path.is_file() and not path.name.endswith(_PARTIAL_ENDING))
+        found = (path.relative_to(self.root).as_posix() for path in files)
+        return sorted(name for name in found if name.startswith(prefix))
+
+    def delete(self, name: str) -> None:
+        self.path(name).unlink(missing_ok=True)
+
+    def rename(self, name: str, to: str) -> None:
+        try:
+            os.rename(self.path(name), self.path(to))
+        except OSError as error:
+            if error.errno not in (errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR):
+                raise
+            raise FileExistsError(f"{self.path(to)} is there already") from None
+        sync_directory(self.path(to).parent)
+
+
+class ObjectStorage(Storage):
+    """A place in a store of objects, behind a file system of pyarrow."""
+
+    def __init__(self, uri: str, system: fs.FileSystem, root: str, exclusive_put: ExclusivePut | None) -> None:
+        super().__init__(uri)
+        self._system = system
+        self._root = root.rstrip("/")
+        self._put = exclusive_put
+        self.can_create_exclusively = exclusive_put is not None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Storage.at, (self.uri,)
+
+    def under(self, name: str) -> "ObjectStorage":
+        parts = urlsplit(self.uri)
+        uri = parts._replace(path=f"{parts.path.rstrip('/')}/{_checked(name)}").geturl()
+        return ObjectStorage(uri, self._system, self._path(name), self._put)
+
+    def _path(self, name: str) -> str:
+        return f"{self._root}/{_checked(name)}"
+
+    def create(self, name: str, data: bytes) -> None:
+        if self._put is None:
+            raise StorageError(
+                f"{self} has no exclusive create here, so two writers could replace each other's files; "
+                "pip install 'flakelog[object-store]'"
+            )
+        if len(data) > _CREATED_BYTES_MAX:
+            raise StorageError(f"{name} of {self} has {len(data)} bytes; at most {_CREATED_BYTES_MAX} are created")
+        self._put(self._path(name), data)
+        if self.size(name) != len(data):  # the package reads the environment by its own rules
+            raise StorageError(f"{name} was created, and is not in {self}: obstore and pyarrow see different stores")
+
+    @contextmanager
+    def write(self, name: str) -> Iterator[BinaryIO]:
+        # A stream of pyarrow that is closed after an error publishes what it has, so the file is finished here first.
+        descriptor, path = tempfile.mkstemp(prefix="flakelog-", suffix=_PARTIAL_ENDING)
+        try:
+            with os.fdopen(descriptor, "wb") as file:
+                yield file
+            fs.copy_files(path, self._path(name), fs.LocalFileSystem(), self._system, use_threads=False)
+        finally:
+            os.unlink(path)
+
+    def open(self, name: str) -> Any:
+        return self._system.open_input_file(self._path(name))
+
+    def size(self, name: str) -> int | None:
+        info = self._system.get_file_info(self._path(name))
+        return int(info.size) if info.type == fs.FileType.File else None
+
+    def names(self, prefix: str = "") -> list[str]:
+        directory = f"{self._root}/{prefix}".rpartition("/")[0]
+        selector = fs.FileSelector(directory, recursive=True, allow_not_found=True)
+        files = (info for info in self._system.get_file_info(selector) if info.type == fs.FileType.File)
+        found = (info.path.removeprefix(f"{self._root}/") for info in files)
+        return sorted(name for name in found if name.startswith(prefix))
+
+    def delete(self, name: str) -> None:
+        with suppress(FileNotFoundError):
+            self._system.delete_file(self._path(name))
+
+
+def sync_directory(path: Path) -> None:
+    """Make the names of a local directory durable."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _exclusive_put(uri: str) -> ExclusivePut | None:
+    """Return the conditional write of a URI's store; None without the package obstore.
+
+    Credentials and region come from the environment (AWS_..., GOOGLE_..., AZURE_...), as for pyarrow. A URI of S3 may
+    name `region`, `scheme` and `endpoint_override`, as pyarrow reads them.
+    """
+    try:
+        import obstore
+        from obstore.exceptions import AlreadyExistsError
+        from obstore.store import from_url
+    except ImportError:
+        return None
+    parts = urlsplit(uri)
+    asked = {name: values[-1] for name, values in parse_qs(parts.query).items()}
+    scheme = asked.get("scheme", "https")
+    config: Any = {}
+    if "endpoint_override" in asked:
+        config["endpoint"] = f"{scheme}://{asked['endpoint_override']}"
+    if "region" in asked:
+        config["region"] = asked["region"]
+    if parts.username:
+        config |= {"access_key_id": unquote(parts.username), "secret_access_key": unquote(parts.password or "")}
+    bucket = f"{parts.scheme}://{parts.hostname}"
+    store = from_url(bucket, config=config, client_options={"allow_http": scheme == "http"})
+
+    def put(path: str, data: bytes) -> None:
+        try:
+            obstore.put(store, path.partition("/")[2], data, mode="create")
+        except AlreadyExistsError:
+            raise FileExistsError(f"{path} is there already") from None
+
+    return put
+
+
+def _checked(name: str) -> str:
+    """Return a name that stays in its place. Raise ValueError for others."""
+    parts = name.split("/")
+    if not all(parts) or {".", ".."} & set(parts):
+        raise ValueError(f"{name!r} is no name in a place: parts with / between them, none of them . or ..")
+    return name

@@ -1,0 +1,65 @@
+"""A place in a store that speaks S3: moto's server, reached by pyarrow and by obstore as Amazon's is."""
+
+import pickle
+import threading
+
+import boto3
+import pytest
+from moto.server import ThreadedMotoServer
+
+from spark_bridge.output.storage import Storage
+
+
+@pytest.fixture(scope="module")
+def address():
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    yield "{}:{}".format(*server.get_host_and_port())
+    server.stop()
+
+
+@pytest.fixture
+def place(address, monkeypatch, request):
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "key")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    bucket = request.node.name.replace("_", "-")[:60]
+    boto3.client("s3", endpoint_url=f"http://{address}", region_name="us-east-1").create_bucket(Bucket=bucket)
+    return Storage.at(f"s3://{bucket}/loads/flights?scheme=http&endpoint_override={address}&region=us-east-1")
+
+
+def test_of_many_writers_one_creates_an_object(place):
+    """S3 refuses a PUT with If-None-Match: * if the object is there."""
+    created, refused = [], []
+
+    def create(number):
+        try:
+            place.create("_receipt.json", b"%d" % number)
+            created.append(b"%d" % number)
+        except FileExistsError:
+            refused.append(number)
+
+    threads = [threading.Thread(target=create, args=[number]) for number in range(4)]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join()
+    assert (len(created), len(refused)) == (1, 3)
+    assert place.read("_receipt.json") == created[0]
+
+
+def test_a_file_of_several_parts_is_written_whole_or_not_at_all(place):
+    with place.write("data/a.parquet") as file:
+        file.write(bytes(12 << 20))
+    with pytest.raises(RuntimeError), place.write("data/b.parquet") as file:
+        file.write(bytes(12 << 20))
+        raise RuntimeError
+    assert (place.names(), place.size("data/a.parquet")) == (["data/a.parquet"], 12 << 20)
+
+
+def test_a_place_goes_to_other_processes_and_has_places_below(place):
+    below = pickle.loads(pickle.dumps(place.under("data")))
+    below.create("a", b"1")
+    assert place.read("data/a") == b"1" and below.names() == ["a"]
+    below.delete("a")
+    assert place.names() == []
