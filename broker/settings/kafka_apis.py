@@ -170,8 +170,8 @@ DIFFERENCES = (
     (
         "Transactions",
         "As in Kafka with transaction.version=1: a partition or group is added before it is written to. Produce v12 "
-        "and TxnOffsetCommit v5, which Kafka lets add it by themselves, are refused with TRANSACTION_ABORTABLE. After a "
-        "start that no clean stop preceded, a transactional id gets a new producer id at its next InitProducerId.",
+        "and TxnOffsetCommit v5, which Kafka lets add it by themselves, are refused with TRANSACTION_ABORTABLE. After "
+        "a crash a transactional id gets a new producer id at its next InitProducerId.",
     ),
     (
         "Topics made by asking",
