@@ -69,6 +69,13 @@ def _components(taken: Snapshot) -> Iterator[Metric]:
     took = HistogramMetricFamily(
         "flakelog_topology_latency_seconds", "From a spout's emit to the last ack of its tree", labels=["component"]
     )
+    outage = GaugeMetricFamily(
+        "flakelog_topology_outage_seconds",
+        "How long all messages of a spout fail for one reason, so that one at a time is tried; 0 if they do not",
+        labels=["component"],
+    )
+    for each in taken.spouts:
+        outage.add_metric([each.name], max((one.lasted_ms for one in each.outages), default=0) / 1000)
     for each in taken.components:
         busy.add_metric([each.name], each.total("busy_ns") / 1e9)
         for name, value in each.metrics.items():
@@ -77,7 +84,7 @@ def _components(taken: Snapshot) -> Iterator[Metric]:
             outcomes.add_metric([each.name, outcome], number)
         if each.kind == "spout":
             _add_latencies(took, each.name, each.latencies())
-    yield from (busy, own, outcomes, took)
+    yield from (busy, own, outcomes, took, outage)
 
 
 def _add_latencies(family: HistogramMetricFamily, spout: str, latencies: list[int]) -> None:

@@ -136,6 +136,14 @@ class SpoutConfig:
         check=at_least(1),
         unit="ms",
     )
+    spout_outage_max_ms: int | None = setting(
+        "flakelog.spout.outage.max.ms",
+        None,
+        "an outage that lasts longer is none: failures of its type count as attempts until a message succeeds, so that "
+        "a topic of bad messages goes to the dead letters; none: an outage may last for ever, and buries no message",
+        check=at_least(1),
+        unit="ms",
+    )
     spout_dead_letter_topic: str = setting(
         "flakelog.spout.dead.letter.topic",
         "{topic}.dead-letters",

@@ -18,7 +18,7 @@ from partition_manager.manager import PartitionManager
 from partition_manager.notes import Note, Notes
 from partition_manager.offset_document import OffsetDocument
 from partition_manager.opening import is_recreated
-from partition_manager.outage import Outages
+from partition_manager.outage import outages_of
 from partition_manager.ports import Answer, Failed, Partitions, Request
 from partition_manager.progress import Progress
 from partition_manager.share import TaskShare
@@ -61,8 +61,8 @@ class PartitionCoordinator:
         self._gone = Counts()  # counts of released partitions
         self._notes = Notes()
         self._failing = FailingRequests(self._notes)
-        after, probe_max_ms = source.config.spout_outage_after_messages, source.config.spout_outage_probe_max_ms
-        self._outages = Outages(after, probe_max_ms, self._notes.warn)
+        self._outages = outages_of(source.config, self._notes.warn)
+        self.outage = self._outages.current  # the outage of the bolts at a time
         self._has_left = False  # some partitions are gone, and the next sweep drops them
         self._subscription = Subscription(source, self._asks, self._notes, self)
         self._deleted: deque[str] = deque(maxlen=DELETED_MAX)  # ids of topics that others have replaced

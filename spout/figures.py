@@ -9,11 +9,12 @@ Lag of a partition, from the watermark, the first offset that is not settled:
 A figure is None while it is not known: before the partition is opened, or before its next message is fetched.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from partition_manager.entry import Counts
+from partition_manager.outage import Outage
 from partition_manager.task_partition import PartitionStatus
 from spout.api import Spout
 from spout.executor import Executor
@@ -45,7 +46,8 @@ class Input:
 class ComponentFigures:
     """A component: its place in the graph, and the counts of each of its tasks by index.
 
-    `messages` are a LogSpout's counts of message outcomes, `metrics` the component's own counters and gauges.
+    `messages` are a LogSpout's counts of message outcomes, `metrics` the component's own counters and gauges, `outages`
+    the tasks of a LogSpout that try one message at a time, because all fail.
     """
 
     name: str
@@ -56,6 +58,7 @@ class ComponentFigures:
     tasks: tuple[TaskCounts, ...]
     messages: Mapping[str, int]
     metrics: Mapping[str, float]
+    outages: tuple["OutageFigures", ...] = ()
 
     def total(self, name: str) -> int:
         """Return the sum of one count of `TaskCounts` over the tasks."""
@@ -64,6 +67,17 @@ class ComponentFigures:
     def latencies(self) -> list[int]:
         """Return how many trees completed within each bucket of `latency_ms`, over all tasks."""
         return [sum(column) for column in zip(*(task.latencies for task in self.tasks))]
+
+
+@dataclass(frozen=True, slots=True)
+class OutageFigures:
+    """The outage that a spout task sees. `text` says it to a person, with the way out."""
+
+    task: int
+    type: str
+    lasted_ms: int
+    probes_failed: int
+    text: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,8 +125,9 @@ class Snapshot:
 
     @property
     def problems(self) -> list[str]:
-        """Return what keeps partitions from being read, a line for each."""
-        return [
+        """Return what keeps messages from being read and processed, a line for each."""
+        outages = [f"{each.name}[{outage.task}]: {outage.text}" for each in self.components for outage in each.outages]
+        return outages + [
             f"{each.topic}-{each.partition} ({each.component}[{each.task}], {each.phase}): {each.error}"
             for each in self.partitions
             if each.error or each.phase in ("fenced", "broken")
@@ -145,6 +160,7 @@ def snapshot(executor: Executor, *, state: str, started_ms: int, at_ms: int) -> 
                 tasks=tuple(each.copy() for each in counts[node.name]),
                 messages=_messages(instances),
                 metrics=dict(executor.metrics().get(node.name, {})),
+                outages=tuple(_outages(instances)),
             )
         )
         letters += [topic for each in instances for topic in _dead_letter_topics(each)]
@@ -215,6 +231,14 @@ def _messages(instances: Sequence[Any]) -> dict[str, int]:
     counted = [each.counts for each in instances if isinstance(getattr(each, "counts", None), Counts)]
     total = sum(counted, Counts())
     return {field.name: getattr(total, field.name) for field in fields(Counts)} if counted else {}
+
+
+def _outages(instances: Sequence[Any]) -> Iterator[OutageFigures]:
+    for task, instance in enumerate(instances):
+        outage = getattr(instance, "outage", None)
+        found = outage() if callable(outage) else None
+        if isinstance(found, Outage):
+            yield OutageFigures(task, found.type, found.lasted_ms, found.probes_failed, str(found))
 
 
 def _dead_letter_topics(instance: Any) -> list[str]:

@@ -17,6 +17,7 @@ from partition_manager.asks import Ask
 from partition_manager.config import AT_LEAST_ONCE, NO_GUARANTEE
 from partition_manager.coordinator import MessageId, PartitionCoordinator
 from partition_manager.entry import Counts
+from partition_manager.outage import Outage
 from partition_manager.ports import (
     Answer,
     AwaitShare,
@@ -302,6 +303,10 @@ class LogSpout(Spout):
     def counts(self) -> Counts:
         """Return the counts of message outcomes in this task's partitions."""
         return self._coordinator.counts
+
+    def outage(self) -> Outage | None:
+        """Return the outage because of which the spout emits one message at a time, or None."""
+        return self._coordinator.outage(self.context.now_ms)
 
     def status(self) -> list[PartitionStatus]:
         """Return the status of this task's partitions."""

@@ -8,9 +8,9 @@ REFUSED = "ConnectionRefusedError: [Errno 111]"
 class Spout:
     """Outages with the messages 0, 1, 2, ...; each failure is of a new emission."""
 
-    def __init__(self, after=3, probe_max_ms=60_000):
+    def __init__(self, after=3, probe_max_ms=60_000, **limits):
         self.notes = []
-        self.outages = Outages(after, probe_max_ms, self.notes.append)
+        self.outages = Outages(after, probe_max_ms, self.notes.append, **limits)
         self.tickets = iter(range(1, 10**6))
 
     def fail(self, message, error=REFUSED, now_ms=0, attempt=1, **kind):
@@ -112,6 +112,56 @@ def test_any_success_ends_it_and_its_length_is_noted():
     assert spout.outages.may_emit(3_600) and not spout.outages.lasts
     assert spout.notes[1:] == ["the outage of ConnectionRefusedError is over after 2.6 s and 1 failed probes"]
     assert spout.fail_row() == [False, False, True], "the next one is found as the first was"
+
+
+def fail_probes(spout, number, error=REFUSED, **kind):
+    """Fail `number` probes, each at its time. Return the time of the last one."""
+    for _ in range(number):
+        now_ms = spout.outages.next_probe_ms()
+        assert spout.outages.may_emit(now_ms)
+        spout.fail("probe", error, now_ms, **kind)
+    return now_ms
+
+
+def test_each_longer_pause_is_noted_with_the_way_out_for_a_topic_of_bad_messages():
+    spout = Spout(probe_max_ms=8_000)
+    spout.fail_row()
+    fail_probes(spout, 8)
+    assert [note.rpartition("; ")[2] for note in spout.notes[1:]] == [
+        f"the next probe follows in {seconds} s" for seconds in ("6.4", "8.0", "8.0")
+    ]
+    assert all(f"{REFUSED}; " in note and "flakelog.spout.outage.max.ms" in note for note in spout.notes[1:])
+
+
+def test_the_outage_can_be_asked_for_its_length_and_its_failed_probes():
+    spout = Spout()
+    assert spout.outages.current(0) is None
+    spout.fail_row(now_ms=1_000)
+    fail_probes(spout, 2)
+    outage = spout.outages.current(5_000)
+    assert outage == ("ConnectionRefusedError", 4_000, 2, REFUSED)
+    assert "an outage for 4.0 s, 2 failed probes: ConnectionRefusedError: [Errno 111]" in str(outage)
+    spout.outages.succeeded()
+    assert spout.outages.current(5_000) is None
+
+
+def test_failures_of_an_outage_over_its_limit_count_until_a_message_succeeds():
+    spout = Spout(outage_max_ms=5_000)
+    spout.fail_row()
+    now_ms = fail_probes(spout, 6)
+    assert now_ms == 6_300 and not spout.outages.lasts
+    assert "flakelog.spout.outage.max.ms (5000)" in spout.notes[-1]
+    assert not any(spout.fail(message, attempt=attempt) for message in range(10) for attempt in (1, 2)), "all count"
+    assert spout.fail_row("KeyError: 'x'") == [False, False, True], "another failure is an outage of its own"
+    spout.outages.succeeded()
+    assert spout.fail_row() == [False, False, True]
+
+
+def test_a_bolt_that_says_unavailable_is_believed_without_a_limit():
+    spout = Spout(outage_max_ms=1_000)
+    spout.fail(0, "Unavailable: maintenance", unavailable=True)
+    fail_probes(spout, 10, "Unavailable: maintenance", unavailable=True)
+    assert spout.outages.lasts
 
 
 def test_unavailable_slows_the_spout_down_at_once_and_is_noted_when_a_probe_fails():
