@@ -20,6 +20,9 @@ LONGEST = (
 )  # fmt: skip
 
 
+SHORT_SESSIONS = {"group.min.session.timeout.ms": "1000", "group.initial.rebalance.delay.ms": "0"}
+
+
 def pytest_collection_modifyitems(items):
     order = {name: at for at, name in enumerate(LONGEST)}
     items.sort(key=lambda item: order.get(item.path.stem, len(order)))
@@ -32,9 +35,9 @@ def zookeeper(tmp_path_factory):
         yield server
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def kafka(tmp_path_factory):
-    """Run an Apache Kafka node and yield its address."""
+    """Run an Apache Kafka node and yield its address. Each test uses separate topics."""
     directory = tmp_path_factory.mktemp("kafka")
     try:
         _, process = start_kafka(directory)
@@ -53,6 +56,13 @@ def kafka(tmp_path_factory):
 def broker(tmp_path_factory):
     """Run a `flakelog server`. Each test uses separate topics and leaves the server running."""
     with ServerProcess(tmp_path_factory.mktemp("broker") / "data") as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def group_broker(tmp_path_factory):
+    """Run a `flakelog server` on which sessions of group members may be short, so that a killed one is found soon."""
+    with ServerProcess(tmp_path_factory.mktemp("group-broker") / "data", SHORT_SESSIONS) as server:
         yield server
 
 

@@ -7,15 +7,15 @@ import sys
 import threading
 from itertools import count
 
-from confluent_kafka import Producer
+from confluent_kafka import ConsumerGroupTopicPartitions, Producer
+from confluent_kafka.admin import AdminClient
 
 from broker.client import admin
 from broker.client.blocking import BlockingClient
-from tests.compat.server_process import ROOT
+from tests.compat.server_process import PYTHONPATH, ROOT
 from tests.patience import SECONDS, until
 
 PARTITIONS = 4
-QUICK = {"group.min.session.timeout.ms": "1000", "group.initial.rebalance.delay.ms": "0"}
 NAMES = count()
 
 
@@ -61,6 +61,16 @@ class Shared:
     def group(self):
         return self.client.retry(lambda: admin.describe_group(self.client.core, self.name))
 
+    def lag_of_members(self):
+        """Return what librdkafka's admin client shows: (members with partitions, messages that are not committed)."""
+        admin = AdminClient({"bootstrap.servers": self.address})
+        group = admin.describe_consumer_groups([self.name])[self.name].result(SECONDS)
+        asked = ConsumerGroupTopicPartitions(self.name)
+        offsets = admin.list_consumer_group_offsets([asked])[self.name].result(SECONDS).topic_partitions
+        return sum(bool(each.assignment.topic_partitions) for each in group.members), self.sent - sum(
+            each.offset for each in offsets
+        )
+
     def await_members(self, number):
         """Wait until `number` members share the partitions evenly."""
 
@@ -87,7 +97,7 @@ class Process:
                 sys.executable, "-m", "tests.compat.group_spout_program",
                 shared.address, shared.name, shared.name, path, str(shared.session_ms), *arguments,
             ],
-            cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)}, text=True,
+            cwd=ROOT, env={**os.environ, "PYTHONPATH": PYTHONPATH}, text=True,
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
         )  # fmt: skip
         self._reader = threading.Thread(target=self._read, daemon=True)

@@ -18,6 +18,8 @@ from coordination.free_port import FreePort
 from tests.patience import SECONDS
 
 ROOT = Path(__file__).resolve().parent.parent.parent
+PRODUCTION = Path(__file__).with_name("production")  # hides packages that only tests need
+PYTHONPATH = f"{ROOT}{os.pathsep}{PRODUCTION}"  # of programs that tests start
 FREE_PORTS = {
     "listeners": "PLAINTEXT://127.0.0.1:0",
     "flakelog.ids.listener": "127.0.0.1:0",
@@ -89,10 +91,11 @@ class ServerProcess:
         """Start the server without waiting for its `ready:` line."""
         assert not self.running, "it runs already"
         self._addresses = {}
+        path = f"{self._root}{os.pathsep}{PRODUCTION}"
         self._process = subprocess.Popen(
             self.argv,
             cwd=self._root,
-            env={**os.environ, "PYTHONUNBUFFERED": "1", "PYTHONPATH": str(self._root), **self._env},
+            env={**os.environ, "PYTHONUNBUFFERED": "1", "PYTHONPATH": path, **self._env},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

@@ -17,7 +17,7 @@ from broker.client.blocking import BlockingClient
 from broker.client.errors import BadAnswer, Unreachable
 from broker.wire import cold
 from coordination.free_port import FreePort
-from tests.compat.server_process import ROOT, ServerProcess
+from tests.compat.server_process import PYTHONPATH, ServerProcess
 from tests.patience import SECONDS
 
 API_VERSIONS, METADATA = 18, 3
@@ -143,7 +143,7 @@ print(json.dumps(outcomes))
 
 def on_a_reactor(asked, address):
     """Return the outcomes of a TwistedClient's calls in order of arrival, each as [kind, text]."""
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    environment = {**os.environ, "PYTHONPATH": PYTHONPATH}
     argv = [sys.executable, "-c", PROGRAM.replace("ASKED", asked), address]
     done = subprocess.run(argv, env=environment, capture_output=True, text=True, timeout=SECONDS)
     assert done.returncode == 0 and not done.stderr, done.stderr

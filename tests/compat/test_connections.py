@@ -18,7 +18,7 @@ from broker.record.records import Record, encode_batch
 from broker.wire import fetch
 from broker.wire.fetch import FetchPartition, FetchRequest
 from tests.compat.raw_connection import RawConnection, fetch_frame, frame
-from tests.compat.server_process import ROOT, ServerProcess
+from tests.compat.server_process import PYTHONPATH, ServerProcess
 from tests.patience import SECONDS
 
 TOPIC = "kept"
@@ -153,7 +153,7 @@ print("looks again" if looks > 2 else "sleeps at once", "and sleeps" if max(Poll
 )
 def test_the_reactor_looks_again_before_it_sleeps_once_something_came(processors, busy_poll_us, said):
     """The reactor polls for flakelog.busy.poll.us before it sleeps, but not on one processor, which peers may need."""
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    environment = {**os.environ, "PYTHONPATH": PYTHONPATH}
     argv = [sys.executable, "-c", LOOKS, str(processors), str(busy_poll_us)]
     done = subprocess.run(argv, env=environment, capture_output=True, text=True, timeout=SECONDS)
     assert done.stdout.strip() == said, done.stderr
@@ -163,7 +163,7 @@ def test_the_reactor_looks_again_before_it_sleeps_once_something_came(processors
 @pytest.mark.parametrize("program, said", [(TIMER, "next turn"), (FAULT, "ZeroDivisionError")], ids=["clock", "fault"])
 def test_the_reactors_timers_do_not_follow_the_wall_clock_and_its_faults_are_logged(program, said):
     """A wall clock that is set back does not delay timers, and a protocol's traceback is logged."""
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    environment = {**os.environ, "PYTHONPATH": PYTHONPATH}
     argv = [sys.executable, "-c", program]
     done = subprocess.run(argv, env=environment, capture_output=True, text=True, timeout=SECONDS)
     assert said in done.stdout and done.returncode == 0, done.stderr

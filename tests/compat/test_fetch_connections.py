@@ -12,7 +12,7 @@ import pytest
 from broker.client.admin import delete_records
 from broker.client.blocking import BlockingClient
 from broker.record.records import Record, encode_batch
-from tests.compat.server_process import ROOT, ServerProcess
+from tests.compat.server_process import PYTHONPATH, ROOT, ServerProcess
 from tests.patience import SECONDS
 
 PROGRAM = Path(__file__).with_name("fetch_program.py")
@@ -24,7 +24,7 @@ class Reader:
     """A process that reads all partitions of a topic. `values` has what it read so far: {partition: [value]}."""
 
     def __init__(self, address, topic, *settings):
-        environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+        environment = {**os.environ, "PYTHONPATH": PYTHONPATH}
         argv = [sys.executable, PROGRAM, address, topic, *settings]
         self._process = subprocess.Popen(
             argv, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT
@@ -92,12 +92,13 @@ def abort(address, topic, value):
     producer.abort_transaction(SECONDS)
 
 
-@pytest.fixture(params=["flakelog", "kafka"])
+@pytest.fixture(params=["flakelog", pytest.param("kafka", marks=pytest.mark.soak)])
 def address(request):
     found = request.getfixturevalue("broker" if request.param == "flakelog" else "kafka")
     return getattr(found, "address", found)
 
 
+@pytest.mark.parametrize("address", ["flakelog", "kafka"], indirect=True)
 def test_many_partitions_are_read_over_one_connection(address):
     with BlockingClient(address) as client:
         client.create_topic("many", PARTITIONS)

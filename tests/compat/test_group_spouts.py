@@ -6,44 +6,45 @@ import pytest
 
 from broker.client import admin
 from coordination.free_port import FreePort
-from tests.compat.group_spouts import PARTITIONS, QUICK, Shared
+from tests.compat.conftest import SHORT_SESSIONS
+from tests.compat.group_spouts import PARTITIONS, Shared
 from tests.compat.server_process import ServerProcess
 from tests.patience import until
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory):
-    with ServerProcess(tmp_path_factory.mktemp("group-spouts") / "data", QUICK) as server:
-        yield server
 
 
 @pytest.fixture(params=["flakelog", pytest.param("kafka", marks=pytest.mark.soak)])
 def shared(request, tmp_path):
     """Yield a topic of Flakelog, or of Apache Kafka, whose sessions last 6 s at least."""
     if request.param == "flakelog":
-        shared = Shared(request.getfixturevalue("server").address, tmp_path)
+        shared = Shared(request.getfixturevalue("group_broker").address, tmp_path)
     else:
         shared = Shared(request.getfixturevalue("kafka"), tmp_path, session_ms=6_000)
     yield shared
     shared.close()
 
 
-def test_three_processes_share_a_topic_and_a_kill_of_one_loses_no_message(shared):
-    shared.send(2_000)
-    first, second = shared.start(), shared.start()
-    shared.await_members(2)
-    shared.send(2_000)
-    until(lambda: len(second.lines) > 0, what="messages of the second process")
-    third = shared.start()
+def test_a_clean_hand_over_delivers_no_message_twice_and_a_kill_loses_none(shared):
+    shared.send(1_000)
+    first = shared.start()
+    until(lambda: len(first.lines) == 1_000, what="the first messages")
+    second, third = shared.start(), shared.start()
     shared.await_members(3)
     shared.send(2_000)
-    until(lambda: len(third.lines) > 0, what="messages of the third process")
-    first.end(signal.SIGKILL)
-    shared.send(2_000)
-    until(lambda: len(shared.processed) == 8_000, what="all messages")
+    until(lambda: len(shared.processed) == 3_000, what="all messages")
+    assert second.lines and third.lines
+    until(lambda: shared.lag_of_members() == (3, 0), what="what Kafka's admin clients see: three members without lag")
+    assert first.end(signal.SIGTERM) == 0
     shared.await_members(2)
-    assert [process.end(signal.SIGTERM) for process in (second, third)] == [0, 0]
-    assert "stopped" in second.printed and "stopped" in third.printed
+    shared.send(2_000)
+    until(lambda: len(shared.processed) == 5_000, what="all messages")
+    assert set(shared.processed.values()) == {1}
+    assert any("hands over" in line for line in first.printed)
+    shared.send(2_000)
+    second.end(signal.SIGKILL)
+    shared.send(1_000)
+    until(lambda: len(shared.processed) == 8_000, what="all messages")
+    shared.await_members(1)
+    assert third.end(signal.SIGTERM) == 0 and "stopped" in third.printed
     assert shared.committed == [2_000] * PARTITIONS
 
 
@@ -51,7 +52,7 @@ def test_three_processes_share_a_topic_and_a_kill_of_one_loses_no_message(shared
 def test_a_kill_of_the_broker_loses_no_message(tmp_path):
     port = FreePort()
     listener = {"listeners": f"PLAINTEXT://{port.address}"}
-    with ServerProcess(tmp_path / "data", QUICK | listener) as server:
+    with ServerProcess(tmp_path / "data", SHORT_SESSIONS | listener) as server:
         shared = Shared(server.address, tmp_path)
         try:
             processes = shared.start(), shared.start()
@@ -69,25 +70,8 @@ def test_a_kill_of_the_broker_loses_no_message(tmp_path):
             shared.close()
 
 
-def test_a_clean_hand_over_delivers_no_message_twice(shared):
-    shared.send(1_000)
-    first = shared.start()
-    until(lambda: len(first.lines) == 1_000, what="the first messages")
-    second = shared.start()
-    shared.await_members(2)
-    shared.send(1_000)
-    until(lambda: len(shared.processed) == 2_000, what="all messages")
-    assert first.end(signal.SIGTERM) == 0
-    shared.await_members(1)
-    shared.send(1_000)
-    until(lambda: len(shared.processed) == 3_000, what="all messages")
-    assert second.end(signal.SIGTERM) == 0
-    assert set(shared.processed.values()) == {1}
-    assert any("hands over" in line for line in first.printed)
-
-
 def test_a_bolt_that_blocks_for_longer_than_the_session_costs_its_process_no_partition(shared):
-    first = shared.start(str(shared.session_ms / 1000 + 2))
+    first = shared.start(str(shared.session_ms / 1000 + 0.5))
     second = shared.start()
     shared.await_members(2)
     before = {member.member_id: member.partitions for member in shared.group().members}

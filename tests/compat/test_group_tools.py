@@ -4,23 +4,17 @@ import signal
 
 import pytest
 
-from tests.compat.group_spouts import QUICK, Shared
-from tests.compat.server_process import ServerProcess
+from tests.compat.group_spouts import Shared
 from tests.compat.stock_java import StockJava, need_java
 from tests.patience import until
 
+pytestmark = pytest.mark.soak
 need_java()
 
 
 @pytest.fixture
-def server(tmp_path):
-    with ServerProcess(tmp_path / "data", QUICK) as server:
-        yield server
-
-
-@pytest.fixture
-def shared(server, tmp_path):
-    shared = Shared(server.address, tmp_path)
+def shared(group_broker, tmp_path):
+    shared = Shared(group_broker.address, tmp_path)
     yield shared
     shared.close()
 

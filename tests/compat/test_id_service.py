@@ -27,6 +27,7 @@ from idgen.config import IdgenConfig
 from idgen.errors import Fenced, LayoutMismatch
 from idgen.layout import Layout
 from idgen.snowflake import Snowflake
+from tests.compat.server_process import PYTHONPATH
 from tests.patience import MS, SECONDS
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -41,7 +42,7 @@ def service(kind, where):
         [sys.executable, str(program), kind, str(where)],
         stdout=subprocess.PIPE,
         text=True,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        env={**os.environ, "PYTHONPATH": PYTHONPATH},
     )
     try:
         line = process.stdout.readline()

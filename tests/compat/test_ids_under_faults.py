@@ -21,6 +21,7 @@ import pytest
 
 from coordination.embedded_zookeeper import EmbeddedZooKeeper
 from idgen.layout import Layout
+from tests.compat.server_process import PYTHONPATH
 from tests.compat.tcp_proxy import TcpProxy
 from tests.patience import MS, SECONDS, until
 
@@ -51,7 +52,7 @@ class Writer:
                 [sys.executable, str(PROGRAM), self._task],
                 stdout=subprocess.DEVNULL,
                 stderr=log,
-                env={**os.environ, "PYTHONPATH": str(ROOT)},
+                env={**os.environ, "PYTHONPATH": PYTHONPATH},
             )
         return self
 

@@ -15,6 +15,7 @@ from broker.client import admin
 from broker.client.blocking import BlockingClient
 from broker.client.core import EARLIEST, LATEST
 from broker.record.records import Record, encode_batch
+from tests.compat.server_process import PYTHONPATH
 from tests.patience import until
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -22,17 +23,19 @@ PARTITIONS = 3
 MESSAGES = 900
 
 
-@pytest.fixture(params=["flakelog", "kafka"])
-def address(request):
+@pytest.fixture(params=["flakelog", pytest.param("kafka", marks=pytest.mark.soak)])
+def place(request):
+    """Return an address, and the shortest session that a group member may have there, in ms."""
     if request.param == "kafka":
-        return request.getfixturevalue("kafka")
-    return request.getfixturevalue("broker").address
+        return request.getfixturevalue("kafka"), 6_000
+    return request.getfixturevalue("group_broker").address, 2_000
 
 
 class Copying:
     """The processes that copy `source` to `sink`."""
 
-    def __init__(self, address):
+    def __init__(self, address, session_ms):
+        self.session_ms = str(session_ms)
         name = uuid4().hex[:8]
         self.address, self.source, self.sink = address, f"in-{name}", f"out-{name}"
         self.client = BlockingClient(address)
@@ -45,12 +48,15 @@ class Copying:
 
     def start(self, instance):
         self.processes[instance] = subprocess.Popen(
-            [sys.executable, "-m", "tests.compat.sink_program", self.address, self.source, self.sink, instance],
+            [
+                sys.executable, "-m", "tests.compat.sink_program",
+                self.address, self.source, self.sink, instance, self.session_ms,
+            ],
             cwd=ROOT,
-            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            env={**os.environ, "PYTHONPATH": PYTHONPATH},
             stdout=subprocess.PIPE,
             text=True,
-        )
+        )  # fmt: skip
 
     def end(self, instance, how):
         process = self.processes.pop(instance)
@@ -100,8 +106,8 @@ class Copying:
 
 
 @pytest.fixture
-def copying(address):
-    copying = Copying(address)
+def copying(place):
+    copying = Copying(*place)
     yield copying
     copying.close()
 

@@ -89,11 +89,6 @@ class KafkaPython:
         self._consumer.close()
 
 
-@pytest.fixture(params=[Librdkafka, KafkaPython], ids=["librdkafka", "kafka-python"])
-def stock(request):
-    return request.param
-
-
 @pytest.fixture(params=["flakelog", pytest.param("kafka", marks=pytest.mark.soak)])
 def place(request):
     """Return the arguments of a member: the address of Flakelog or Apache Kafka, a new group and a new topic."""
@@ -127,7 +122,18 @@ def settle(members):
     until(is_shared, what=f"the partitions shared ({[sorted(m.partitions) for m in members]})")
 
 
-@pytest.mark.parametrize("leads", [True, False], ids=["ours-leads", "stock-leads"])
+LEADS = pytest.mark.parametrize(
+    ("stock", "leads"),
+    [
+        pytest.param(Librdkafka, True, id="librdkafka-ours-leads"),
+        pytest.param(KafkaPython, False, id="kafka-python-stock-leads"),
+        pytest.param(Librdkafka, False, id="librdkafka-stock-leads", marks=pytest.mark.soak),
+        pytest.param(KafkaPython, True, id="kafka-python-ours-leads", marks=pytest.mark.soak),
+    ],
+)
+
+
+@LEADS
 def test_a_group_of_ours_and_a_stock_clients_members_shares_the_partitions(stock, leads, place):
     first, second = (Ours, stock) if leads else (stock, Ours)
     with closing([first(*place)]) as members:

@@ -12,7 +12,7 @@ import pytest
 
 from broker.client.blocking import BlockingClient
 from broker.record.records import Record, encode_batch
-from tests.compat.server_process import ROOT
+from tests.compat.server_process import PYTHONPATH
 from tests.patience import SECONDS
 from tests.poison import PASSES_LENGTHS, RECORDS
 
@@ -72,7 +72,7 @@ reactor.run()
 
 def test_the_twisted_client_skips_it_too(broker, topic):
     argv = [sys.executable, "-c", PROGRAM, broker.address, topic]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    environment = {**os.environ, "PYTHONPATH": PYTHONPATH}
     done = subprocess.run(argv, env=environment, capture_output=True, text=True, timeout=SECONDS)
     values, following, skipped, (seen,) = json.loads(done.stdout)
     assert (values, following, skipped) == (["before", "after"], 2 + RECORDS, 1)

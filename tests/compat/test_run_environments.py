@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.compat.server_process import PYTHONPATH
 from tests.patience import SECONDS
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -57,7 +58,7 @@ class Program:
         self.process = subprocess.Popen(
             [sys.executable, "-c", HEAD + text],
             cwd=ROOT,
-            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            env={**os.environ, "PYTHONPATH": PYTHONPATH},
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,

@@ -12,7 +12,7 @@ from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from broker.client.blocking import BlockingClient
-from tests.compat.server_process import FREE_PORTS, ROOT, DidNotStart, ServerProcess
+from tests.compat.server_process import FREE_PORTS, PYTHONPATH, ROOT, DidNotStart, ServerProcess
 from tests.patience import SECONDS
 
 TWO_LISTENERS = {
@@ -26,7 +26,7 @@ def flakelog(*arguments, env=None):
     return subprocess.run(
         [sys.executable, "-m", "flakelog", *arguments],
         cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": str(ROOT), **(env or {})},
+        env={**os.environ, "PYTHONPATH": PYTHONPATH, **(env or {})},
         capture_output=True,
         text=True,
         timeout=SECONDS,

@@ -15,6 +15,7 @@ from broker.client.admin import TOPIC, Resource, describe_configs
 from broker.client.blocking import BlockingClient
 from broker.record.records import Record, encode_batch
 from spout.publisher import running
+from tests.compat.server_process import PYTHONPATH
 from tests.patience import SECONDS, until
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -44,7 +45,7 @@ class Run:
         self.process = subprocess.Popen(
             [sys.executable, "-m", "flakelog", "spout", "run", "words:topology", *options],
             cwd=directory,
-            env={**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "150", "LINES": "40"},
+            env={**os.environ, "PYTHONPATH": PYTHONPATH, "COLUMNS": "150", "LINES": "40"},
             stdout=subprocess.PIPE,
             stderr=stderr,
             text=True,

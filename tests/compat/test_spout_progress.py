@@ -12,7 +12,7 @@ import pytest
 
 from broker.client.blocking import BlockingClient
 from broker.record.records import Record, encode_batch
-from tests.compat.server_process import ROOT
+from tests.compat.server_process import PYTHONPATH, ROOT
 from tests.patience import SECONDS
 
 PROGRAM = Path(__file__).with_name("lines_program.py")
@@ -22,7 +22,7 @@ class Lines:
     """A process that prints messages of topics; with `errors`, its log is read in place of the messages."""
 
     def __init__(self, address, store, *topics, errors=False):
-        environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+        environment = {**os.environ, "PYTHONPATH": PYTHONPATH}
         output = {"stderr" if errors else "stdout": subprocess.PIPE}
         argv = [sys.executable, PROGRAM, address, store, *topics]
         self.process = subprocess.Popen(argv, env=environment, text=True, cwd=ROOT, **output)

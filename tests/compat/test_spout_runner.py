@@ -11,6 +11,7 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from broker.client.blocking import BlockingClient
+from tests.compat.server_process import PYTHONPATH
 from tests.compat.spout_program import PARTITIONS, message
 from tests.patience import SECONDS
 from tests.poison import LARGE
@@ -42,7 +43,7 @@ class Counting:
         self.process = subprocess.Popen(
             [sys.executable, "-m", "tests.compat.spout_program", self.store, self.database, *source],
             cwd=ROOT,
-            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            env={**os.environ, "PYTHONPATH": PYTHONPATH},
             stdout=subprocess.PIPE,
             text=True,
         )

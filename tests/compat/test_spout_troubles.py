@@ -10,7 +10,7 @@ READER = """
 from flakelog import LogSpout, SpoutConfig
 
 made = Topology("reader")
-config = SpoutConfig(spout_error_backoff_ms=20)
+config = SpoutConfig(spout_error_backoff_ms=5)
 made.spout("log", LogSpout("words", servers={servers!r}, store={store!r}, config=config))
 made.bolt("say", Bolt()).shuffle("log")
 run(made)

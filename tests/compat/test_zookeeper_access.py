@@ -19,7 +19,7 @@ from coordination.free_port import FreePort
 from coordination.port import Children, CoordinatorUnavailable, Create, Get, Set
 from coordination.zookeeper import ZooKeeperCoordinator
 from idgen.claim_state import State
-from tests.compat.server_process import ROOT
+from tests.compat.server_process import PYTHONPATH, ROOT
 from tests.idgen.driving import NOW, claim, settle
 from tests.patience import MS, SECONDS
 
@@ -209,7 +209,7 @@ def test_a_spouts_progress_is_kept_with_credentials_acls_and_tls(secure, session
     ours = replace(trusted, credentials_file=credentials("spouts:secret"), set_acl=True)
     hosts = f"{secure.tls_hosts.replace('127.0.0.1', 'localhost')}/team/spouts"
     program = [sys.executable, "-m", "tests.compat.spout_program", f"zookeeper://{hosts}", str(tmp_path / "db"), "300"]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "ACCESS": json.dumps(asdict(ours))}
+    environment = {**os.environ, "PYTHONPATH": PYTHONPATH, "ACCESS": json.dumps(asdict(ours))}
     with subprocess.Popen(program, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True) as spout:
         next(line for line in spout.stdout if line.startswith("applied") and int(line.split()[1]) >= 300)
         spout.terminate()
