@@ -10,7 +10,7 @@ On one node markers are written directly. The coordinator's epoch is always 0, b
 """
 
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from broker.engine.purgatory import Delayed
@@ -20,6 +20,7 @@ from broker.log.partition_log import PartitionLog
 from broker.now import Now
 from broker.record.batch import NO_PRODUCER_ID, BatchHeader, CorruptBatch
 from broker.record.control import Marker
+from broker.record.records import LONG_MAX
 from broker.services.coordinator_topic import Answer, CoordinatorPorts, CoordinatorTopic
 from broker.services.id_stamper import Backpressure
 from broker.services.metadata import GROUP_OFFSETS_TOPIC, TRANSACTIONS_TOPIC
@@ -57,6 +58,15 @@ class Keyed(NamedTuple):
 
     key: bytes
     value: bytes | None
+
+
+class Open(NamedTuple):
+    """A transaction that is open in a partition, with its producer's epoch there, and when it was begun there."""
+
+    log: PartitionLog
+    producer_id: int
+    epoch: int | None
+    written_ms: int | None
 
 
 class Stranded(NamedTuple):
@@ -381,10 +391,15 @@ class TransactionCoordination:
         its transactional ids; the others are served."""
         topic = self.topic.topic
         whole = True
+        open_in = self._open_in_partitions()
+        since_ms: dict[int, int] = {}
+        for each in open_in:
+            since_ms[each.producer_id] = min(each.written_ms or 0, since_ms.get(each.producer_id, LONG_MAX))
+        self.core.remember(since_ms)
         for partition in range(len(topic.partitions) if topic else 0):
             whole = self._load(partition) and whole
         past = self.core.loaded()
-        self._stranded = dict.fromkeys(self._find_stranded(past) if whole else [])
+        self._stranded = dict.fromkeys(self._find_stranded(open_in, past) if whole else [])
         self._held_up = Counter(each.producer_id for each in self._stranded)
         self._due.update(((self._end_stranded, each), None) for each in self._stranded)
         for transaction in self.core:
@@ -422,7 +437,14 @@ class TransactionCoordination:
             return False
         return True
 
-    def _find_stranded(self, past: Past) -> list[Stranded]:
+    def _open_in_partitions(self) -> list[Open]:
+        return [
+            Open(log, producer_id, log.producers.epoch_of(producer_id), self._written_ms(log, first_offset))
+            for log in self._ports.logs.all()
+            for producer_id, first_offset in log.producers.open_transactions().items()
+        ]
+
+    def _find_stranded(self, open_in: Iterable[Open], past: Past) -> list[Stranded]:
         """Return the transactions that are open in a partition although the coordinator would not end them there.
 
         After a power cut a partition may have lost a marker, or the coordinator its record of a transaction. No
@@ -432,15 +454,13 @@ class TransactionCoordination:
         found = []
         decided = [each for each in self.core if each.state.is_prepared]
         going_on = {(each.producer_id, at, each.commits) for each in decided for at in each.partitions}
-        for log in self._ports.logs.all():
+        for log, producer_id, epoch, written_ms in open_in:
             place = log.topic, log.partition
-            for producer_id, first_offset in log.producers.open_transactions().items():
-                epoch = log.producers.epoch_of(producer_id)
-                commit = past.outcome(producer_id, place, self._written_ms(log, first_offset), epoch)
-                if commit is not None and (producer_id, place, commit) not in going_on:
-                    found.append(Stranded(log, producer_id, commit))
-                    said = "commits, as decided" if commit else "aborts, as nobody else can"
-                    self._ports.report(f"partition {log.name}: the broker {said}, what producer {producer_id} began")
+            commit = past.outcome(producer_id, place, written_ms, epoch)
+            if commit is not None and (producer_id, place, commit) not in going_on:
+                found.append(Stranded(log, producer_id, commit))
+                said = "commits, as decided" if commit else "aborts, as nobody else can"
+                self._ports.report(f"partition {log.name}: the broker {said}, what producer {producer_id} began")
         return found
 
     def _written_ms(self, log: PartitionLog, offset: int) -> int | None:

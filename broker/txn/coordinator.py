@@ -11,11 +11,11 @@ A crash may take back the last records of the log, and with them epochs that par
 get such an epoch a second time: its batches could be taken for duplicates of earlier ones. So after an unclean start a
 transactional id continues with a new producer id, at its next InitProducerId or the next end that takes an epoch.
 
-At start the caller replays each record of the partitions led by this broker through `load`, in order, then calls
-`loaded`.
+At start the caller names the producers to `remember`, replays each record of the partitions led by this broker through
+`load`, in order, then calls `loaded`.
 """
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import NamedTuple
 
 from broker.now import Now
@@ -38,7 +38,7 @@ class Decision(NamedTuple):
 
 
 class Remembered(NamedTuple):
-    """The last transaction of a producer id in the records. `commit` says how it ended, None while it is open."""
+    """A transaction of a producer id in the records. `commit` says how it ended, None while it is open."""
 
     partitions: frozenset[Partition]
     epoch: int
@@ -47,11 +47,36 @@ class Remembered(NamedTuple):
     decided_ms: int
 
 
-class Past(dict[int, Remembered]):
-    """The last transaction of each producer id in the records, to decide how transactions open in a partition end.
+class Past:
+    """The transactions of some producer ids in the records, to decide how transactions open in a partition end.
 
-    A power cut may lose a marker that was written, or all records of a transaction in the coordinator's log.
+    A power cut may lose a marker that was written, or all records of a transaction in the coordinator's log. `since_ms`
+    has, for each producer with an open transaction, when its first open batch was written, by the time in its id.
+    Transactions that were decided earlier are not remembered.
     """
+
+    def __init__(self, since_ms: Mapping[int, int]) -> None:
+        self._since_ms = since_ms
+        self._known: dict[int, list[Remembered]] = {each: [] for each in since_ms}
+        """In the order of the records."""
+
+    def note(self, transaction: Transaction) -> None:
+        """Remember a record of a transaction that is open or decided."""
+        prepared = transaction.state.is_prepared
+        known = self._known.get(transaction.producer_id)
+        if known is None or not (prepared or transaction.state is TransactionState.ONGOING):
+            return
+        found = Remembered(
+            transaction.partitions,
+            transaction.producer_epoch,
+            transaction.commits if prepared else None,
+            transaction.started_ms,
+            transaction.updated_ms,
+        )
+        if known and known[-1].started_ms == found.started_ms and (prepared or known[-1].commit is None):
+            known.pop()  # an earlier record of the same transaction
+        if not prepared or found.decided_ms + AHEAD_MS >= self._since_ms[transaction.producer_id]:
+            known.append(found)
 
     def outcome(
         self, producer_id: int, partition: Partition, written_ms: int | None, epoch: int | None = None
@@ -59,21 +84,17 @@ class Past(dict[int, Remembered]):
         """Return True if the producer's transaction committed, False if it must be aborted, None while it is open.
 
         `written_ms` is when its first batch was written to the partition, and `epoch` the producer's epoch there; None
-        if not known. A transaction without a record is aborted, because no client can commit it any longer. A batch
-        written before the producer's last known transaction started belongs to an earlier one, whose abort marker was
-        lost. A batch of a later epoch, or written after the last known transaction was decided, belongs to a later one,
-        whose records were lost.
+        if not known. It belongs to the latest known transaction with this partition that had started by then. A batch
+        of a later epoch, or written after that transaction was decided, belongs to a later one, whose records were
+        lost. A transaction without a record is aborted, because no client can commit it any longer.
         """
-        known = self.get(producer_id)
-        if known is None or partition not in known.partitions:
-            return False
-        if epoch is not None and epoch > known.epoch:
-            return False
-        if written_ms is not None and written_ms < known.started_ms:
-            return False
-        if written_ms is not None and known.commit is not None and written_ms > known.decided_ms + AHEAD_MS:
-            return False
-        return known.commit
+        for known in reversed(self._known.get(producer_id, ())):
+            if epoch is not None and epoch > known.epoch:
+                return False
+            if partition in known.partitions and (written_ms is None or known.started_ms <= written_ms):
+                is_later = written_ms is not None and written_ms > known.decided_ms + AHEAD_MS
+                return False if is_later and known.commit is not None else known.commit
+        return False
 
 
 class TransactionCoordinator:
@@ -91,7 +112,7 @@ class TransactionCoordinator:
         self._doubtful_end = doubtful_end
         self._transactions: dict[str, Transaction] = {}
         self._ongoing: dict[str, None] = {}
-        self._past = Past()
+        self._past = Past({})
         self._abort_ms = now_ms + config.transaction_abort_timed_out_transaction_cleanup_interval_ms
         self._expire_ms = now_ms + config.transaction_remove_expired_transaction_cleanup_interval_ms
 
@@ -275,6 +296,10 @@ class TransactionCoordinator:
 
     # --- start ---------------------------------------------------------------------------------------------------
 
+    def remember(self, since_ms: Mapping[int, int]) -> None:
+        """Have the replay remember the transactions of these producers; see `Past`."""
+        self._past = Past(since_ms)
+
     def load(self, key: bytes, value: bytes | None) -> None:
         """Replay one record. Skip kinds that only a newer Kafka writes. Raise BadTransactionRecord if it is damaged."""
         transactional_id = read_key(key)
@@ -285,16 +310,11 @@ class TransactionCoordinator:
             return
         transaction = read_value(transactional_id, value)
         self.apply(transaction)
-        prepared = transaction.state.is_prepared
-        if prepared or transaction.state is TransactionState.ONGOING:
-            commit = transaction.commits if prepared else None
-            times_ms = transaction.started_ms, transaction.updated_ms
-            epoch = transaction.producer_epoch
-            self._past[transaction.producer_id] = Remembered(transaction.partitions, epoch, commit, *times_ms)
+        self._past.note(transaction)
 
     def loaded(self) -> Past:
-        """End the replay; return the last known transaction of each producer id."""
-        past, self._past = self._past, Past()
+        """End the replay; return the transactions to remember."""
+        past, self._past = self._past, Past({})
         return past
 
 

@@ -295,6 +295,7 @@ def test_one_seed():
 
 
 @pytest.mark.soak
-def test_transactions_are_whole_after_crashes_for_1000_seeds():
-    for seed in range(1_000, 2_000):
-        live(seed, generations=6, durable=bool(seed % 2))
+@pytest.mark.parametrize("durable", [False, True])
+def test_transactions_are_whole_after_crashes_for_2000_seeds(durable):
+    for seed in range(1_000, 3_000):
+        live(seed, generations=10, durable=durable)

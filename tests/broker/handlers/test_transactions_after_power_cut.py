@@ -163,6 +163,19 @@ def test_a_transaction_of_a_forgotten_epoch_is_aborted_though_an_earlier_one_is_
     assert committed(again.connect(), "flights") == []
 
 
+def test_a_commit_whose_marker_was_lost_is_a_commit_though_its_producer_has_begun_the_next(broker):
+    producer = TransactionalProducer(broker)
+    producer.init()
+    producer.write("flights", b"a")
+    sync(broker, "flights")
+    assert producer.end(True) == 0
+    broker.at(broker.now_ms + 1)
+    assert producer.add(("flights", 0)) == 0
+    sync(broker, STATE)
+    again = after_power_cut(broker)
+    assert committed(again.connect(), "flights") == [b"a"]
+
+
 def test_producer_ids_are_never_given_twice(broker):
     """A block of ids is on the disk before its first id is given away, whatever a power cut takes."""
     given = []

@@ -16,6 +16,7 @@ ONGOING = BEGUN.with_partitions(frozenset({AT}), 100)
 
 def past_of(*records):
     core = TransactionCoordinator(TransactionConfig(), lambda: 99)
+    core.remember({7: 0})
     for each in records:
         core.load(transaction_key("t"), transaction_value(each))
     return core.loaded()
@@ -51,6 +52,32 @@ def test_a_batch_written_after_the_last_decision_is_of_a_later_transaction_whose
     past = past_of(ONGOING, ONGOING.ended(True, 150))
     assert past.outcome(7, AT, 650) is True, "ids may be ahead of the clock"
     assert past.outcome(7, AT, 651) is False
+
+
+def test_a_marker_that_was_lost_is_that_of_its_own_transaction_though_a_later_one_is_known():
+    first = ONGOING.ended(True, 150)
+    for later in (first.completed(160).with_partitions(frozenset({at}), 200) for at in (AT, BESIDE)):
+        past = past_of(ONGOING, first, later)
+        assert past.outcome(7, AT, 120) is True
+        assert past.outcome(7, AT, 99) is False
+
+
+def test_a_batch_of_a_later_epoch_belongs_to_a_transaction_whose_records_were_lost():
+    past = past_of(ONGOING)
+    assert past.outcome(7, AT, 100, epoch=0) is None
+    assert past.outcome(7, AT, 100, epoch=1) is False
+
+
+def test_only_what_can_still_matter_is_remembered():
+    core = TransactionCoordinator(TransactionConfig(), lambda: 99)
+    core.remember({7: 10_000})
+    key, transaction = transaction_key("t"), BEGUN
+    for begun_ms in range(100, 11_000, 100):
+        transaction = transaction.with_partitions(frozenset({AT}), begun_ms).ended(True, begun_ms + 50)
+        core.load(key, transaction_value(transaction))
+        transaction = transaction.completed(begun_ms + 60)
+    past = core.loaded()
+    assert past.outcome(7, AT, 10_000) is True and len(past._known[7]) == 15
 
 
 def test_a_later_record_of_a_transaction_does_not_move_its_beginning():
