@@ -1,1 +1,1 @@
-"""Loads: what came since the last load goes into a destination, each message once."""
+"""Loads: the messages after the last load go into a destination, each message once."""

@@ -5,6 +5,7 @@ import os
 from collections.abc import Iterable, Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -34,11 +35,8 @@ def write_parquet(path: Path, batches: Iterable[pa.RecordBatch], schema: pa.Sche
     """
     rows = 0
     with path.open("wb") as sink:
-        writer = pq.ParquetWriter(
-            sink, schema, version="2.6", data_page_version="1.0", compression="zstd", compression_level=3
-        )
-        with closing(writer):
-            for group in _groups(batches, schema):
+        with closing(parquet_writer(sink, schema)) as writer:
+            for group in groups(batches, schema):
                 writer.write_table(group, row_group_size=ROWS_PER_GROUP)
                 rows += group.num_rows
         sink.flush()
@@ -46,14 +44,21 @@ def write_parquet(path: Path, batches: Iterable[pa.RecordBatch], schema: pa.Sche
     return rows
 
 
-def _groups(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.Table]:
+def parquet_writer(sink: Any, schema: pa.Schema) -> pq.ParquetWriter:
+    """Return a writer with the settings that affect a file's bytes. The caller writes groups of `groups`."""
+    return pq.ParquetWriter(
+        sink, schema, version="2.6", data_page_version="1.0", compression="zstd", compression_level=3
+    )
+
+
+def groups(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.Table]:
     """Regroup the rows. Where a group ends depends on the rows alone, and not on the batches."""
     waiting: list[pa.Table] = []
     rows = size = 0
     for batch in batches:
         table = pa.Table.from_batches([batch])
         table = table if table.schema.equals(schema) else table.cast(schema)
-        ends = np.cumsum(_row_bytes(table))
+        ends = np.cumsum(row_bytes(table))
         begin = before = 0
         while begin < table.num_rows:
             fit = int(np.searchsorted(ends, before + BYTES_PER_GROUP - size, side="right"))
@@ -71,7 +76,7 @@ def _groups(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa
         yield pa.concat_tables(waiting).combine_chunks()
 
 
-def _row_bytes(table: pa.Table) -> npt.NDArray[np.int64]:
+def row_bytes(table: pa.Table) -> npt.NDArray[np.int64]:
     """Return the size of each row: the lengths of its strings and binaries, and FIELD_BYTES for each other field."""
     total = np.zeros(table.num_rows, np.int64)
     for column in table.columns:

@@ -12,6 +12,7 @@ obstore; without that package a place creates exclusively nowhere, and `can_crea
 
 import errno
 import os
+import shutil
 import tempfile
 import uuid
 from abc import ABC, abstractmethod
@@ -114,6 +115,18 @@ class Storage(ABC):
         """
         raise StorageError(f"{self} has no rename")
 
+    @abstractmethod
+    def move(self, name: str, to: str) -> None:
+        """Give an object another name, in place of an older object of that name. Raise FileNotFoundError.
+
+        A store without a rename copies the object inside the store, and a kill may leave both.
+        """
+
+    def delete_under(self, name: str) -> None:
+        """Remove all objects below `name`, and files that killed processes left there half written."""
+        for each in self.names(f"{name}/"):
+            self.delete(each)
+
 
 class LocalStorage(Storage):
     """A directory; it is made when the first file is written."""
@@ -191,6 +204,14 @@ class LocalStorage(Storage):
             raise FileExistsError(f"{self.path(to)} is there already") from None
         sync_directory(self.path(to).parent)
 
+    def move(self, name: str, to: str) -> None:
+        self.path(to).parent.mkdir(parents=True, exist_ok=True)
+        os.replace(self.path(name), self.path(to))
+        sync_directory(self.path(to).parent)
+
+    def delete_under(self, name: str) -> None:
+        shutil.rmtree(self.path(name), ignore_errors=True)
+
 
 class ObjectStorage(Storage):
     """A place in a store of objects, behind a file system of pyarrow."""
@@ -253,6 +274,10 @@ class ObjectStorage(Storage):
     def delete(self, name: str) -> None:
         with suppress(FileNotFoundError):
             self._system.delete_file(self._path(name))
+
+    def move(self, name: str, to: str) -> None:
+        self._system.copy_file(self._path(name), self._path(to))
+        self.delete(name)
 
 
 def sync_directory(path: Path) -> None:

@@ -76,6 +76,26 @@ def test_a_deleted_file_is_gone_and_may_be_deleted_again(place):
         place.read("a")
 
 
+def test_a_file_moves_in_place_of_another(place):
+    place.create("_staging/a", b"new")
+    put(place, "a", b"old")
+    place.move("_staging/a", "a")
+    assert (place.names(), place.read("a")) == (["a"], b"new")
+    with pytest.raises(FileNotFoundError):
+        place.move("_staging/a", "a")
+
+
+def test_all_files_of_a_directory_are_removed_with_those_half_written(place):
+    for name in ("1/a", "1/b/c", "10/a"):
+        place.create(name, b"")
+    if isinstance(place, LocalStorage):
+        (place.root / "1" / ".a.partial").touch()
+    for _ in range(2):
+        place.delete_under("1")
+    assert place.names() == ["10/a"]
+    assert not isinstance(place, LocalStorage) or not (place.root / "1").exists()
+
+
 @pytest.mark.parametrize("name", ["", "/etc/passwd", "a/../b", "a//b", ".."])
 def test_a_name_stays_in_its_place(place, name):
     with pytest.raises(ValueError, match="is no name in a place"):

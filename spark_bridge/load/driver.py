@@ -1,0 +1,196 @@
+"""The driver of loads: finish the load of a killed run, then plan, write and publish the next one.
+
+All state is in the sink, so a run may be killed anywhere, and several may run at once:
+
+    newest load     this run
+    PLANNED         writes the parts that are not written yet, and publishes it
+    DECIDED         lets the sink finish the publication; reads nothing
+    finished        plans the next load and saves it; if another driver saved that number first, takes up its load
+
+Two drivers at work on one load write the same rows into the same parts, and the sink decides once. So double work is
+harmless, and no driver waits for another, which may have been killed.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Protocol
+
+from spark_bridge.load.ledger import (
+    LAST,
+    LoadOptions,
+    LostData,
+    Since,
+    check_log,
+    check_place,
+    check_since,
+    check_unread,
+    next_load,
+)
+from spark_bridge.load.load import Load, LoadError
+from spark_bridge.load.receipt import Receipt, WrittenPart
+from spark_bridge.load.sink import Found, LoadTaken, Sink, Source, State
+from spark_bridge.reading.offset_range import OffsetRange
+from spark_bridge.reading.range_cursor import DataLoss
+
+ROUNDS_MAX = 100
+"""Loads of one run. A run ends after the first load that it planned itself; before that it finishes those of others,
+and meets at most one of each driver that runs beside it."""
+
+RunAll = Callable[[Iterable[Callable[[], WrittenPart]]], Sequence[WrittenPart]]
+"""Runs jobs, side by side or one after another, and returns their results in order. If a job raises an exception, the
+function stops the others and raises it."""
+
+
+class Watcher(Protocol):
+    """Receives the progress of a run."""
+
+    def begins(self, load: Load, unread: Sequence[OffsetRange]) -> None: ...
+
+    def ends(self, receipt: Receipt) -> None: ...
+
+    def abandons(self, load: Load, reason: str) -> None: ...
+
+
+@dataclass(slots=True)
+class Outcome:
+    """The loads that a run published, in order, and those that it abandoned."""
+
+    loads: list[Load] = field(default_factory=list)
+    receipts: list[Receipt] = field(default_factory=list)
+    abandoned: list[Load] = field(default_factory=list)
+
+    @property
+    def rows(self) -> int:
+        return sum(receipt.rows for receipt in self.receipts)
+
+
+@dataclass(frozen=True, slots=True)
+class Driver:
+    """A run of `flakelog load` over its ports."""
+
+    options: LoadOptions
+    sink: Sink
+    source: Source
+    run_all: RunAll
+    watcher: Watcher
+    code_version: str
+
+    def run(self) -> Outcome:
+        """Load the messages after the last load. Raise LoadError, an error of the source, or OSError of the store."""
+        outcome, options = Outcome(), self.options
+        for _ in range(ROUNDS_MAX):
+            newest = self.sink.newest()
+            if newest is not None:
+                check_place(options, newest.load)
+                if options.since.by != LAST:
+                    _check_begun(options, newest)
+            if newest is not None and newest.unfinished:
+                self._take_up(newest, outcome)
+            else:
+                load = self.plan(newest, options)
+                if load is None:
+                    return outcome
+                if self._saved(load, options) and self._finish(load, load.parts, outcome):
+                    return outcome
+            options = replace(options, since=Since())  # the place has a beginning now
+        raise LoadError(f"other drivers planned {ROUNDS_MAX} loads in {self.sink.place} during this run; run it again")
+
+    def plan(self, newest: Found | None, options: LoadOptions) -> Load | None:
+        """Return the next load after a finished one, or None without new messages. Change nothing."""
+        return next_load(options, newest, self.source, self.code_version)
+
+    def _saved(self, load: Load, options: LoadOptions) -> bool:
+        """Save a load. Return False if another driver saved one of this number."""
+        try:
+            self.sink.save(load)
+        except LoadTaken:
+            found = self.sink.find(load.number)
+            if found is not None:
+                check_since(options, found.load)
+            return False
+        return True
+
+    def _take_up(self, newest: Found, outcome: Outcome) -> None:
+        """Finish a load that another run left, or is at work on."""
+        load = newest.load
+        if newest.state is State.DECIDED:
+            assert newest.receipt is not None, "a decided load has a receipt"
+            self._done(load, self.sink.publish(load, newest.receipt.parts), outcome)
+            return
+        try:
+            unread = [part for part in load.parts if self.sink.written(load, part) is None]
+            self._check_readable(load, unread)
+        except LoadError as error:
+            self._give_up(load, error, outcome)
+        else:
+            self._finish(load, unread, outcome)
+
+    def _check_readable(self, load: Load, unread: Sequence[OffsetRange]) -> None:
+        if unread:
+            check_log(load, self.source.describe([load.topic]))
+            check_unread(load, unread, self.source)
+
+    def _finish(self, load: Load, unread: Sequence[OffsetRange], outcome: Outcome) -> bool:
+        """Write the parts that are not written yet, and publish. Return False if the load was abandoned."""
+        self.watcher.begins(load, unread)
+        try:
+            parts = self.run_all(self._jobs(load, resumed=unread != load.parts))
+            receipt = self.sink.publish(load, parts)
+        except DataLoss as error:
+            return self._give_up(load, self._explained(load, unread, error), outcome)
+        except Exception as error:
+            return self._give_up(load, error, outcome)
+        self._done(load, receipt, outcome)
+        return True
+
+    def _jobs(self, load: Load, resumed: bool) -> Iterator[Callable[[], WrittenPart]]:
+        """Yield a job for each part; the last part first if another driver may be at work on the first ones."""
+        for part in reversed(load.parts) if resumed else load.parts:
+            yield partial(self._write, load, part)
+
+    def _write(self, load: Load, part: OffsetRange) -> WrittenPart:
+        written = self.sink.written(load, part)
+        return self.sink.write(load, part, self.source.rows(load, part)) if written is None else written
+
+    def _explained(self, load: Load, unread: Sequence[OffsetRange], error: DataLoss) -> Exception:
+        """Return the error with all ranges that are lost and the way out, if the log shows them."""
+        try:
+            self._check_readable(load, unread)
+        except LoadError as better:
+            return better
+        return error
+
+    def _give_up(self, load: Load, error: Exception, outcome: Outcome) -> bool:
+        """Raise the error, unless another driver decided on the load meanwhile, or its loss is accepted.
+
+        Return True if the load was published.
+        """
+        found = self.sink.find(load.number)
+        if found is not None and found.state is State.PLANNED and self.options.accept_loss:
+            if isinstance(error, LostData):
+                with suppress(LoadError):  # another driver may publish it just now
+                    self.sink.abandon(load, str(error))
+                found = self.sink.find(load.number)
+        if found is None or found.state is State.PLANNED:
+            raise error
+        if found.state is State.ABANDONED:
+            self.watcher.abandons(load, str(error))
+            outcome.abandoned.append(load)
+            return False
+        assert found.receipt is not None, "a decided load has a receipt"
+        self._done(load, self.sink.publish(load, found.receipt.parts), outcome)
+        return True
+
+    def _done(self, load: Load, receipt: Receipt, outcome: Outcome) -> None:
+        outcome.loads.append(load)
+        outcome.receipts.append(receipt)
+        self.watcher.ends(receipt)
+
+
+def _check_begun(options: LoadOptions, newest: Found) -> None:
+    """Allow `--since` of the killed first load, which this run finishes. Raise OtherLayout for any other."""
+    check_since(options, newest.load)
+    if not newest.unfinished:
+        check_since(options, replace(newest.load, number=newest.load.number + 1))

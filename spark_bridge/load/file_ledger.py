@@ -1,0 +1,162 @@
+"""A chain of loads as files of a storage: plans, written parts, decisions and receipts.
+
+    _flakelog/flights/00000000000000000003.plan.json        the load, saved before anything of it is written
+    _flakelog/flights/00000000000000000003.decision.json    its receipt, or the reason why it was abandoned
+    _flakelog/flights/00000000000000000003.receipt.json     its receipt again: every file it names is in place
+    _flakelog/flights/staging/00000000000000000003/         files of parts, and a record of each part that is written
+
+Each file is created exclusively and never changed. Spark and pyarrow skip names with an underscore, and no file in
+`staging` ends in .parquet, so that readers by pattern skip them too.
+
+Sinks of table formats keep plans and records of parts here, and decide by a commit of the table.
+"""
+
+import json
+from collections.abc import Iterator
+
+from spark_bridge.load import load as loads
+from spark_bridge.load import receipt as receipts
+from spark_bridge.load.load import Load, LoadError
+from spark_bridge.load.receipt import Receipt, WrittenPart
+from spark_bridge.load.sink import LoadTaken
+from spark_bridge.output.file_name import file_name
+from spark_bridge.output.storage import Storage
+from spark_bridge.reading.offset_range import OffsetRange
+
+FOLDER = "_flakelog"
+_PLAN, _DECISION, _RECEIPT = ".plan.json", ".decision.json", ".receipt.json"
+_ABANDONED = "flakelog_load_abandoned"
+
+
+class Abandoned(LoadError):
+    """The load was abandoned; its decision says why."""
+
+
+class FileLedger:
+    """The files of one topic's chain.
+
+    If the storage cannot create exclusively, this ledger is for one driver at a time.
+    """
+
+    def __init__(self, storage: Storage, topic: str) -> None:
+        self._storage = storage
+        self._topic = topic
+        self._home = f"{FOLDER}/{topic}/"
+
+    def newest(self) -> int | None:
+        """Return the highest number of a plan, None without a plan."""
+        names = (name.removeprefix(self._home) for name in self._storage.names(self._home))
+        return max((int(name.removesuffix(_PLAN)) for name in names if name.endswith(_PLAN)), default=None)
+
+    def save(self, load: Load) -> None:
+        """Save a plan. Raise LoadTaken if there is one of its number."""
+        if not self._create(self._name(load.number, _PLAN), load.to_json()):
+            raise LoadTaken(f"load {load.number} of {self._topic!r} in {self._storage} is planned already")
+
+    def plan(self, number: int) -> Load | None:
+        text = self._read(self._name(number, _PLAN))
+        if text is None:
+            return None
+        load = loads.from_json(text)
+        if load.topic != self._topic or load.number != number:
+            raise LoadError(f"{self._name(number, _PLAN)} holds load {load.number} of {load.topic!r}")
+        return load
+
+    # --- parts ------------------------------------------------------------------------------------------------------
+
+    def staging(self, load: Load) -> str:
+        """Return the directory of a load's unpublished files, with a slash at its end."""
+        return f"{self._home}staging/{load.number:020d}/"
+
+    def record(self, load: Load, written: WrittenPart) -> WrittenPart:
+        """Record that a part is written. Return the record there is: this one, or that of a driver that was first."""
+        name = self._part_name(load, written.range)
+        if self._create(name, written.to_json()):
+            return written
+        return self.recorded(load, written.range) or written
+
+    def recorded(self, load: Load, part: OffsetRange) -> WrittenPart | None:
+        text = self._read(self._part_name(load, part))
+        return None if text is None else receipts.part_from_json(text)
+
+    def clear_staging(self, load: Load) -> None:
+        """Remove the unpublished files of this load, and of loads before it, to which a slow driver still wrote."""
+        staging = f"{self._home}staging/"
+        older = {name.removeprefix(staging).partition("/")[0] for name in self._storage.names(staging)}
+        for number in sorted({f"{load.number:020d}"} | {each for each in older if int(each) < load.number}):
+            self._storage.delete_under(staging + number)
+
+    # --- decision and receipt ---------------------------------------------------------------------------------------
+
+    def decide(self, receipt: Receipt) -> Receipt:
+        """Decide that a load is published. Return the receipt of the first decision. Raise Abandoned."""
+        if self._create(self._name(receipt.number, _DECISION), receipt.to_json()):
+            return receipt
+        found = self.decision(receipt.number)
+        if found is None:
+            raise LoadError(f"{self._name(receipt.number, _DECISION)} was there and is gone")
+        return found
+
+    def abandon(self, load: Load, reason: str) -> None:
+        """Decide that a load is abandoned. Raise LoadError if it is decided that it is published."""
+        text = json.dumps({_ABANDONED: 1, "load_sha256": load.sha256, "reason": reason}, indent=1) + "\n"
+        if self._create(self._name(load.number, _DECISION), text):
+            return
+        try:
+            self.decision(load.number)
+        except Abandoned:
+            return
+        raise LoadError(f"load {load.number} of {self._topic!r} is published already")
+
+    def decision(self, number: int) -> Receipt | None:
+        """Return the receipt of a load that is to be published, None before the decision. Raise Abandoned."""
+        text = self._read(self._name(number, _DECISION))
+        if text is None:
+            return None
+        fields = json.loads(text)
+        if _ABANDONED in fields:
+            raise Abandoned(f"load {number} of {self._topic!r} was abandoned: {fields['reason']}")
+        return receipts.from_json(text)
+
+    def put_receipt(self, receipt: Receipt) -> None:
+        self._create(self._name(receipt.number, _RECEIPT), receipt.to_json())
+
+    def receipt(self, number: int) -> Receipt | None:
+        text = self._read(self._name(number, _RECEIPT))
+        return None if text is None else receipts.from_json(text)
+
+    # --- files ------------------------------------------------------------------------------------------------------
+
+    def _name(self, number: int, ending: str) -> str:
+        return f"{self._home}{number:020d}{ending}"
+
+    def _part_name(self, load: Load, part: OffsetRange) -> str:
+        return f"{self.staging(load)}{file_name(part)}.json"
+
+    def _create(self, name: str, text: str) -> bool:
+        """Create a file. Return False if it is there already."""
+        if not self._storage.can_create_exclusively:
+            if self._storage.exists(name):
+                return False
+            with self._storage.write(name) as file:
+                file.write(text.encode())
+            return True
+        try:
+            self._storage.create(name, text.encode())
+        except FileExistsError:
+            return False
+        return True
+
+    def _read(self, name: str) -> bytes | None:
+        try:
+            return self._storage.read(name)
+        except FileNotFoundError:
+            return None
+
+
+def data_files(storage: Storage, topic: str) -> Iterator[str]:
+    """Yield the names of a topic's data files that readers see."""
+    for name in storage.names():
+        folder, _, last = name.rpartition("/")
+        if not folder.startswith("_") and last.startswith(f"{topic}-") and last.endswith(".parquet"):
+            yield name

@@ -1,0 +1,226 @@
+"""Planning of a chain of loads: from the newest load and the log's offsets to the next load.
+
+A load takes each partition from the position where the load before it ended up to the log's end at the time of
+planning. A partition that is new starts at its earliest offset. A load is refused, and nothing is saved, if the log is
+another one, was truncated, or no longer has offsets that no load took yet.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from spark_bridge.load.load import Layout, Load, LoadError, describe
+from spark_bridge.load.sink import Found, Source, State
+from spark_bridge.reading.cluster import Description
+from spark_bridge.reading.offset_range import OffsetRange
+from spark_bridge.reading.row import DEFAULT
+from spark_bridge.selection.manifest import Manifest, ManifestError
+from spark_bridge.selection.plan import TASKS_MAX, cut
+
+FILE_ROWS = 1_000_000
+"""Offsets of one part by default: about a minute's work of one task, which a killed load repeats at most."""
+FILE_BYTES = 256 << 20
+"""Bytes of the log of one part by default, estimated. Readers of Parquet like files of 100 MB to 1 GB."""
+LAST, EARLIEST, TIME, ID = "last", "earliest", "time", "id"
+
+
+class LostData(LoadError):
+    """The log no longer has offsets that no load took; `ranges` names them."""
+
+    def __init__(self, message: str, ranges: tuple[OffsetRange, ...]) -> None:
+        super().__init__(message)
+        self.ranges = ranges
+
+
+class OtherLog(LoadError):
+    """The topic or the cluster is not the one of the earlier loads, or its log was truncated."""
+
+
+class OtherLayout(LoadError):
+    """The place holds loads of another kind than this one, or loads already, where a new place is needed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Since:
+    """Where the first load begins: LAST or EARLIEST, a TIME in ms since 1970, or an ID.
+
+    LAST continues after the last load; into a new place it takes everything. All others need a new place.
+    """
+
+    by: str = LAST
+    value: int | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"by": self.by} | ({} if self.value is None else {"value": self.value})
+
+
+@dataclass(frozen=True, slots=True)
+class LoadOptions:
+    """The options of a load."""
+
+    topic: str
+    since: Since = Since()
+    columns: tuple[str, ...] = DEFAULT
+    layout: Layout = Layout()
+    read_committed: bool = True
+    file_rows: int = FILE_ROWS
+    file_bytes: int = FILE_BYTES
+    accept_loss: bool = False
+
+    def __post_init__(self) -> None:
+        if self.file_rows < 1 or self.file_bytes < 1:
+            raise LoadError("a file has at least one row and one byte")
+
+
+def next_load(options: LoadOptions, newest: Found | None, source: Source, code_version: str) -> Load | None:
+    """Return the load after `newest`, which is finished; None without new messages.
+
+    Raise LostData, OtherLog, OtherLayout, LoadError, or an error of the source.
+    """
+    topic = options.topic
+    described = source.describe([topic])
+    first, last = source.earliest(topic), source.latest(topic, committed=options.read_committed)
+    if newest is None:
+        starts = _begin(options, source, first, last)
+    else:
+        check_place(options, newest.load)
+        check_log(newest.load, described)
+        starts = dict(first) | dict(_positions(newest))
+    _refuse_truncated(topic, starts, last)
+    lost = tuple(OffsetRange(topic, p, starts[p], first[p]) for p in sorted(starts) if starts[p] < first[p])
+    if lost and not options.accept_loss:
+        raise LostData(_lost_message(lost), lost)
+    fresh = [OffsetRange(topic, p, max(starts[p], first[p]), last[p]) for p in sorted(starts)]
+    if not lost and not any(one.offsets for one in fresh):
+        return None
+    parts = split(fresh, options.file_rows, options.file_bytes, source.bytes_per_offset(topic))
+    number = 0 if newest is None else newest.load.number + 1
+    manifest = Manifest(
+        described.cluster_id,
+        {topic: described.topics[topic].id},
+        {"by": "load", "load": number, "since": options.since.to_dict()},
+        parts,
+        code_version,
+        options.columns,
+        read_committed=options.read_committed,
+    )
+    return Load(topic, number, starts, {one.partition: one.end for one in fresh}, manifest, options.layout, lost)
+
+
+def check_since(options: LoadOptions, there: Load) -> None:
+    """Raise OtherLayout if the place has loads and `options` name another beginning than theirs."""
+    began = there.manifest.selector.get("since") if there.number == 0 else None
+    if options.since.by != LAST and options.since.to_dict() != began:
+        raise OtherLayout(
+            f"this place has loads of {there.topic!r} up to number {there.number}: --since {options.since.by} needs a "
+            "new place; --since last goes on after the last load"
+        )
+
+
+def check_place(options: LoadOptions, there: Load) -> None:
+    """Raise OtherLayout if the options do not fit the loads that are in the place."""
+    same = {
+        "the format": (there.layout.format, options.layout.format),
+        "--partition-by": (there.layout.partition_by, options.layout.partition_by),
+        "--decode": (there.layout.decode, options.layout.decode),
+        "the columns": (there.manifest.columns, options.columns),
+        "read_committed": (there.manifest.read_committed, options.read_committed),
+    }
+    for name, (before, now) in same.items():
+        if before != now:
+            raise OtherLayout(
+                f"this place was begun with another value of {name}: {_shown(before)}, now {_shown(now)}. All loads of "
+                "a place are alike; name another place"
+            )
+
+
+def check_log(there: Load, described: Description) -> None:
+    """Raise OtherLog if the cluster or the topic is not the one that `there` was planned from."""
+    try:
+        there.manifest.check_log(described.cluster_id, described.topic_ids)
+    except ManifestError as error:
+        raise OtherLog(f"{error}. Its records cannot follow those that are loaded; name a new place") from None
+    gone = sorted(set(there.starts) - set(described.topics[there.topic].leaders))
+    if gone:
+        raise OtherLog(
+            f"topic {there.topic!r} had partitions {gone} and no longer has them: it was deleted and made again. "
+            "Name a new place"
+        )
+
+
+def check_unread(load: Load, unread: Iterable[OffsetRange], source: Source) -> None:
+    """Raise LostData or OtherLog if the log no longer has the parts that a killed load still has to read."""
+    first = source.earliest(load.topic)
+    last = source.latest(load.topic, committed=load.manifest.read_committed)
+    parts = list(unread)
+    for one in parts:
+        if last.get(one.partition, -1) < one.end:
+            raise OtherLog(_truncated_message(one.name, one.end, last.get(one.partition, -1)))
+    lost = tuple(
+        OffsetRange(one.topic, one.partition, one.start, min(first[one.partition], one.end))
+        for one in parts
+        if one.start < first[one.partition]
+    )
+    if lost:
+        raise LostData(_lost_message(lost), lost)
+
+
+def split(
+    ranges: Iterable[OffsetRange], file_rows: int, file_bytes: int, bytes_per_offset: Mapping[int, float]
+) -> tuple[OffsetRange, ...]:
+    """Cut the non-empty ranges into even parts of at most `file_rows` offsets and about `file_bytes` bytes of the log.
+
+    The bytes are estimated by each partition's average. Raise LoadError for more than TASKS_MAX parts.
+    """
+    counts = {}
+    for one in sorted(each for each in ranges if each.offsets):
+        by_bytes = -(-one.offsets * bytes_per_offset.get(one.partition, 0) // file_bytes)
+        counts[one] = min(one.offsets, max(-(-one.offsets // file_rows), int(by_bytes), 1))
+    if sum(counts.values()) > TASKS_MAX:
+        raise LoadError(f"the load would have {sum(counts.values())} files, at most {TASKS_MAX}; ask for larger ones")
+    return tuple(part for one, count in counts.items() for part in cut(one, count))
+
+
+def _positions(newest: Found) -> Mapping[int, int]:
+    return newest.load.ends if newest.state is State.PUBLISHED else newest.load.starts
+
+
+def _begin(
+    options: LoadOptions, source: Source, first: Mapping[int, int], last: Mapping[int, int]
+) -> dict[int, int]:
+    topic, since = options.topic, options.since
+    if since.by in (LAST, EARLIEST):
+        return dict(first)
+    assert since.value is not None, "a time or an id has a value"
+    if since.by == ID and not source.keeps_ids(topic):
+        raise LoadError(f"the broker keeps no ids for topic {topic!r}; --since needs a time, or Flakelog's broker")
+    found = (source.first_at_time if since.by == TIME else source.first_at_id)(topic, since.value)
+    starts = {}
+    for partition, end in last.items():
+        offset = found.get(partition)
+        starts[partition] = end if offset is None else max(first[partition], min(offset, end))
+    return starts
+
+
+def _refuse_truncated(topic: str, starts: Mapping[int, int], last: Mapping[int, int]) -> None:
+    for partition, start in sorted(starts.items()):
+        if start > last.get(partition, -1):
+            raise OtherLog(_truncated_message(f"{topic}-{partition}", start, last.get(partition, -1)))
+
+
+def _truncated_message(name: str, position: int, end: int) -> str:
+    return (
+        f"the log of {name} ends at {end}, but loads took or planned it up to {position} ({position - end:,} offsets "
+        "more): it was truncated or made again. Its records cannot follow those that are loaded; name a new place"
+    )
+
+
+def _lost_message(lost: tuple[OffsetRange, ...]) -> str:
+    return (
+        f"the log no longer has {describe(lost)}, which no load took: retention or a deletion removed them. "
+        "Nothing was published. --accept-loss goes on after them, and writes down what is missing"
+    )
+
+
+def _shown(value: object) -> str:
+    return ", ".join(value) if isinstance(value, tuple) else str(value)

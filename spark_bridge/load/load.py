@@ -1,0 +1,132 @@
+"""A load of a chain, fixed and saved before it starts.
+
+    {"flakelog_load": 1, "topic": "flights", "number": 3,
+     "starts": {"0": 17, "1": 5}, "ends": {"0": 42, "1": 5}, "lost": [],
+     "layout": {"format": "parquet", "partition_by": "day", "decode": null},
+     "manifest": {"flakelog_manifest": ...}, "sha256": "..."}
+
+A destination has one chain of loads for each topic, numbered from 0. `starts` and `ends` are positions: the next offset
+of each partition before and after the load. The ranges of the manifest and of `lost` tile the offsets between them.
+`lost` are offsets that the log no longer had; loads have it only if the user accepted the loss. Each range of the
+manifest is one part, and a part's files are named after it. `sha256` is the hash of the canonical JSON of all other
+fields, so an edited load does not load.
+"""
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from spark_bridge.reading.offset_range import OffsetRange
+from spark_bridge.selection import manifest as manifests
+from spark_bridge.selection.manifest import Manifest, ManifestError
+
+FORMAT = 1
+_FIELDS = {"flakelog_load", "topic", "number", "starts", "ends", "lost", "layout", "manifest", "sha256"}
+
+
+class LoadError(Exception):
+    """A load that is not possible; the message says why, and the way out."""
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """The arrangement of rows in a destination. Load 0 of a chain fixes it, because a reader sees all loads together.
+
+    `partition_by` is "day", "hour", the name of a column, or None. `decode` describes how values became columns, as
+    JSON, or is None.
+    """
+
+    format: str = "parquet"
+    partition_by: str | None = None
+    decode: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """A load of `topic`. Raise LoadError if ranges, losses and positions do not fit together."""
+
+    topic: str
+    number: int
+    starts: Mapping[int, int]
+    ends: Mapping[int, int]
+    manifest: Manifest
+    layout: Layout = Layout()
+    lost: tuple[OffsetRange, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.number < 0 or set(self.starts) != set(self.ends):
+            raise LoadError(f"load {self.number} of {self.topic!r}: starts and ends name other partitions")
+        position = dict(self.starts)
+        for one in sorted([*self.manifest.ranges, *self.lost]):
+            if one.topic != self.topic or position.get(one.partition) != one.start:
+                raise LoadError(f"load {self.number} of {self.topic!r}: {one} leaves a gap or overlaps")
+            position[one.partition] = one.end
+        if position != dict(self.ends):
+            raise LoadError(f"load {self.number} of {self.topic!r}: the ranges do not reach its ends")
+
+    @property
+    def parts(self) -> tuple[OffsetRange, ...]:
+        return self.manifest.ranges
+
+    @property
+    def sha256(self) -> str:
+        return hashlib.sha256(_canonical(self._body())).hexdigest()
+
+    def to_json(self) -> str:
+        """Return readable JSON that ends with a newline; equal loads give equal text."""
+        return json.dumps(self._body() | {"sha256": self.sha256}, indent=1, sort_keys=True, ensure_ascii=False) + "\n"
+
+    def _body(self) -> dict[str, Any]:
+        return {
+            "flakelog_load": FORMAT,
+            "topic": self.topic,
+            "number": self.number,
+            "starts": _named(self.starts),
+            "ends": _named(self.ends),
+            "lost": [one.to_dict() for one in self.lost],
+            "layout": asdict(self.layout),
+            "manifest": json.loads(self.manifest.to_json()),
+        }
+
+
+def from_json(text: str | bytes) -> Load:
+    """Invert `Load.to_json` and verify the hash. Raise LoadError."""
+    try:
+        fields = json.loads(text)
+        if fields["flakelog_load"] != FORMAT or set(fields) != _FIELDS:
+            raise KeyError("flakelog_load")
+        found = Load(
+            str(fields["topic"]),
+            int(fields["number"]),
+            _numbered(fields["starts"]),
+            _numbered(fields["ends"]),
+            manifests.load(json.dumps(fields["manifest"])),
+            Layout(**fields["layout"]),
+            tuple(OffsetRange.from_dict(one) for one in fields["lost"]),
+        )
+    except ManifestError as error:
+        raise LoadError(str(error)) from None
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise LoadError(f"this is no load: {error!r}") from None
+    if found.sha256 != fields["sha256"]:
+        raise LoadError(f"load {found.number} of {found.topic!r} was changed after it was written")
+    return found
+
+
+def describe(ranges: Iterable[OffsetRange]) -> str:
+    """Return ranges and their sizes in words, as in "flights-0[17, 42) (25 offsets)"."""
+    return ", ".join(f"{one} ({one.offsets:,} offsets)" for one in ranges)
+
+
+def _named(positions: Mapping[int, int]) -> dict[str, int]:
+    return {str(partition): positions[partition] for partition in sorted(positions)}
+
+
+def _numbered(positions: Mapping[str, int]) -> dict[int, int]:
+    return {int(partition): int(offset) for partition, offset in positions.items()}
+
+
+def _canonical(body: Mapping[str, Any]) -> bytes:
+    return json.dumps(body, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()

@@ -1,0 +1,143 @@
+"""A directory of Parquet files as a destination.
+
+    flights-00000-00000000000000000017-00000000000000000042.parquet
+    day=2013-01-01/flights-00000-00000000000000000042-00000000000000000064.parquet
+
+A file is named after its partition and its range of offsets, half-open; with --partition-by it holds the range's rows
+of one value. Rows are in the order of their offsets.
+
+Each message is in once, although drivers are killed and run side by side, because:
+
+1. Ranges of loads never overlap: load n + 1 is planned only after load n is published or abandoned, from n's ends or
+   starts, and only one plan of a number is ever saved (exclusive creation).
+2. Each attempt to write a part has its own directory in `staging`. The record of a part, created exclusively, chooses
+   one attempt. The decision, created exclusively, holds all records and is the moment of publication. Until then a
+   plain reader sees no file of the load, and the load may still be abandoned.
+3. After the decision each chosen file is moved into place, by a rename or, in a store of objects, by a copy. A file has
+   one source and one place, so drivers that move side by side, or again after a kill, do no harm.
+4. The receipt is created after the last move. Readers that want a load whole read the files of receipts only.
+
+So a plain reader sees each message at most once at any time. After a kill between decision and receipt it misses files
+until the next run has moved them; then it sees each message exactly once. Files are moved and merged by others only
+while no load runs.
+"""
+
+import hashlib
+from collections.abc import Callable, Container, Iterator, Sequence
+
+from spark_bridge.load.file_ledger import Abandoned, FileLedger, data_files
+from spark_bridge.load.load import Load, LoadError
+from spark_bridge.load.part_files import write_files
+from spark_bridge.load.receipt import DataFile, Receipt, WrittenPart, receipt_of
+from spark_bridge.load.sink import Found, Rows, State
+from spark_bridge.output.storage import Storage
+from spark_bridge.reading.offset_range import OffsetRange
+
+READ_BYTES = 4 << 20
+_STAGED = ".staged"  # no reader takes such a file for Parquet
+
+
+class ParquetSink:
+    """A Sink of one topic. `new_attempt` returns a name that no other attempt has."""
+
+    def __init__(self, storage: Storage, topic: str, new_attempt: Callable[[], str]) -> None:
+        self._storage = storage
+        self._topic = topic
+        self._ledger = FileLedger(storage, topic)
+        self._new_attempt = new_attempt
+
+    @property
+    def place(self) -> str:
+        return self._storage.uri
+
+    @property
+    def exclusive(self) -> bool:
+        return self._storage.can_create_exclusively
+
+    def newest(self) -> Found | None:
+        number = self._ledger.newest()
+        if number is not None:
+            return self.find(number)
+        if strange := next(data_files(self._storage, self._topic), None):
+            raise LoadError(
+                f"{self._storage} has files of {self._topic!r}, such as {strange}, and no record of loads in "
+                "_flakelog: their rows would come twice. Name another place, or put _flakelog back"
+            )
+        return None
+
+    def find(self, number: int) -> Found | None:
+        load = self._ledger.plan(number)
+        if load is None:
+            return None
+        if (receipt := self._ledger.receipt(number)) is not None:
+            return Found(load, State.PUBLISHED, receipt)
+        try:
+            receipt = self._ledger.decision(number)
+        except Abandoned:
+            return Found(load, State.ABANDONED)
+        return Found(load, State.PLANNED) if receipt is None else Found(load, State.DECIDED, receipt)
+
+    def save(self, load: Load) -> None:
+        self._ledger.save(load)
+
+    def written(self, load: Load, part: OffsetRange) -> WrittenPart | None:
+        return self._ledger.recorded(load, part)
+
+    def write(self, load: Load, part: OffsetRange, rows: Rows) -> WrittenPart:
+        attempt = self._new_attempt()
+        staged = self._staged(load, attempt)
+        files = write_files(part, rows, load.layout.partition_by, lambda name: self._storage.write(staged(name)))
+        return self._ledger.record(load, WrittenPart(part, attempt, files, tuple(sorted(rows.skipped))))
+
+    def publish(self, load: Load, parts: Sequence[WrittenPart]) -> Receipt:
+        receipt = self._ledger.decide(receipt_of(load, parts))
+        for part in receipt.parts:
+            staged = self._staged(load, part.attempt)
+            for name, file in part.files.items():
+                self._move(staged(name), name, file)
+        self._ledger.put_receipt(receipt)
+        self._ledger.clear_staging(load)
+        return receipt
+
+    def abandon(self, load: Load, reason: str) -> None:
+        self._ledger.abandon(load, reason)
+        self._ledger.clear_staging(load)
+
+    def problems(self, receipt: Receipt) -> Iterator[str]:
+        for name, file in sorted(receipt.files.items()):
+            size = self._storage.size(name)
+            if size is None:
+                yield f"{name} is gone"
+            elif size != file.bytes or _sha256(self._storage, name) != file.sha256:
+                yield f"{name} was changed after it was written"
+
+    def strays(self, known: Container[str]) -> Iterator[str]:
+        return (name for name in data_files(self._storage, self._topic) if name not in known)
+
+    def _staged(self, load: Load, attempt: str) -> Callable[[str], str]:
+        home = self._ledger.staging(load)
+        return lambda name: f"{home}{attempt}/{name}{_STAGED}"
+
+    def _move(self, staged: str, name: str, file: DataFile) -> None:
+        """Move a file into place, unless it is there."""
+        if self._is_there(name, file):
+            return
+        try:
+            self._storage.move(staged, name)
+        except FileNotFoundError:
+            if not self._is_there(name, file):
+                raise LoadError(f"{self._storage} has lost {staged}, which a decided load wrote") from None
+
+    def _is_there(self, name: str, file: DataFile) -> bool:
+        size = self._storage.size(name)
+        if size not in (None, file.bytes):
+            raise LoadError(f"{name} in {self._storage} is not the file that the load wrote: {size} bytes")
+        return size is not None
+
+
+def _sha256(storage: Storage, name: str) -> str:
+    digest = hashlib.sha256()
+    with storage.open(name) as file:
+        while chunk := file.read(READ_BYTES):
+            digest.update(chunk)
+    return digest.hexdigest()

@@ -1,0 +1,157 @@
+"""The files of one part: its rows, divided by the values of --partition-by.
+
+The bytes of each file depend only on the part's rows, and not on the batches in which they come: rows are regrouped as
+`spark_bridge.output.parquet_file` does, and everything below decides by groups.
+"""
+
+import hashlib
+from collections.abc import Callable
+from contextlib import AbstractContextManager, ExitStack
+from typing import BinaryIO
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from spark_bridge.load.load import LoadError
+from spark_bridge.load.partitioning import Partitioning
+from spark_bridge.load.receipt import DataFile
+from spark_bridge.load.sink import Rows
+from spark_bridge.output.file_name import file_name
+from spark_bridge.output.parquet_file import BYTES_PER_GROUP, ROWS_PER_GROUP, groups, parquet_writer, row_bytes
+from spark_bridge.reading.offset_range import OffsetRange
+
+VALUES_MAX = 1_000
+"""Values of --partition-by in one part. Each has an open file; with more, files would be too small to be of use."""
+HELD_BYTES = 2 * BYTES_PER_GROUP
+"""Rows that a part keeps in memory until a value has enough for a row group. Beyond it, the largest group is written
+as it is."""
+
+Write = Callable[[str], AbstractContextManager[BinaryIO]]
+"""Opens a file by its name in the destination. The file appears whole after the block, or not at all."""
+
+
+def write_files(part: OffsetRange, rows: Rows, partition_by: str | None, write: Write) -> dict[str, DataFile]:
+    """Write all rows of a part and return its files by name; a part without rows has none. Raise LoadError."""
+    partitioning = Partitioning(rows.schema, partition_by)
+    files = _Files(part, partitioning.schema, write)
+    with ExitStack() as stack:
+        try:
+            for group in groups(rows, rows.schema):
+                for folder, table in partitioning.divide(group):
+                    files.add(folder, table, stack)
+            files.finish()
+        except BaseException:
+            files.drop()
+            raise
+    return files.described()
+
+
+class _Files:
+    """The files of a part that are being written."""
+
+    def __init__(self, part: OffsetRange, schema: pa.Schema, write: Write) -> None:
+        self._part = part
+        self._schema = schema
+        self._write = write
+        self._open: dict[str, _File] = {}
+        self._held = 0
+
+    def add(self, folder: str, table: pa.Table, stack: ExitStack) -> None:
+        if folder not in self._open:
+            if len(self._open) == VALUES_MAX:
+                raise LoadError(
+                    f"{self._part} has more than {VALUES_MAX:,} values of --partition-by, such as {folder}: choose a "
+                    "column with fewer values, or smaller files with --file-rows"
+                )
+            self._open[folder] = _File(stack.enter_context(self._write(folder + file_name(self._part))), self._schema)
+        file = self._open[folder]
+        self._held += file.hold(table)
+        if file.held_rows >= ROWS_PER_GROUP or file.held_bytes >= BYTES_PER_GROUP:
+            self._held -= file.flush()
+        while self._held > HELD_BYTES:
+            self._held -= max(self._open.values(), key=lambda each: each.held_bytes).flush()
+
+    def finish(self) -> None:
+        for file in self._open.values():
+            file.finish()
+
+    def drop(self) -> None:
+        for file in self._open.values():
+            file.drop()
+
+    def described(self) -> dict[str, DataFile]:
+        return {folder + file_name(self._part): file.described() for folder, file in sorted(self._open.items())}
+
+
+class _File:
+    """A Parquet file that is being written, and the rows of its next group."""
+
+    def __init__(self, sink: BinaryIO, schema: pa.Schema) -> None:
+        self._sink = HashingFile(sink)
+        self._writer: pq.ParquetWriter = parquet_writer(self._sink, schema)
+        self._waiting: list[pa.Table] = []
+        self._rows = 0
+        self.held_rows = self.held_bytes = 0
+
+    def hold(self, table: pa.Table) -> int:
+        """Take rows and return their bytes."""
+        size = int(row_bytes(table).sum())
+        self._waiting.append(table)
+        self.held_rows += table.num_rows
+        self.held_bytes += size
+        return size
+
+    def flush(self) -> int:
+        """Write the rows held so far and return their bytes."""
+        size = self.held_bytes
+        if self._waiting:
+            self._writer.write_table(pa.concat_tables(self._waiting).combine_chunks(), row_group_size=ROWS_PER_GROUP)
+        self._rows += self.held_rows
+        self._waiting, self.held_rows, self.held_bytes = [], 0, 0
+        return size
+
+    def finish(self) -> None:
+        self.flush()
+        self._writer.close()
+
+    def drop(self) -> None:
+        """Close the writer; its file is removed."""
+        self._sink.dropped = True
+        self._writer.close()
+
+    def described(self) -> DataFile:
+        return DataFile(self._rows, self._sink.size, self._sink.sha256)
+
+
+class HashingFile:
+    """A file to write to that counts and hashes its bytes. `close` leaves the inner file open."""
+
+    closed = False
+    dropped = False
+    """True after an error: later writes are ignored."""
+
+    def __init__(self, inner: BinaryIO) -> None:
+        self._inner = inner
+        self._hash = hashlib.sha256()
+        self.size = 0
+
+    def write(self, data: bytes) -> int:
+        if not self.dropped:
+            self._inner.write(data)
+        self._hash.update(data)
+        self.size += len(data)
+        return len(data)
+
+    def tell(self) -> int:
+        return self.size
+
+    def flush(self) -> None:
+        if not self.dropped:
+            self._inner.flush()
+
+    def close(self) -> None:
+        pass
+
+    @property
+    def sha256(self) -> str:
+        return self._hash.hexdigest()

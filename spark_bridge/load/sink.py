@@ -1,0 +1,159 @@
+"""The ports of a load: `Sink` is a destination, `Source` the log, `Rows` the rows of one part.
+
+A sink keeps one chain of loads for each topic, numbered 0, 1, 2, ... The driver (spark_bridge.load.driver) does this
+with the newest load, and a run that was killed anywhere is continued by the next run:
+
+    save       the load's plan, exclusively by its number: of two drivers, one saves and the other takes up that load
+    write      each part, from several threads and several drivers at once, in any order; invisible to readers
+    publish    the decision, which is one atomic step of the sink; then whatever readers still need
+
+A driver saves load n + 1 only after load n is PUBLISHED or ABANDONED, from n's ends or n's starts. So ranges of
+published loads never overlap, and a sink has to keep two promises only:
+
+1. `save` of one number succeeds once, whatever races.
+2. `publish` and `abandon` of one number decide once, whatever races or repeats. The loser of a race sees the winner's
+   decision in `find`, and adds no rows.
+
+Where the promises come from, for each kind of sink:
+
+    Parquet    exclusive creation of a file by number (spark_bridge.load.parquet_sink)
+    Delta      plans: files of a FileLedger; the decision: one commit with app id (the topic's) and version (the number)
+    Iceberg    plans: files of a FileLedger; the decision: a table property, set in the transaction that adds the files
+    topic      plans: where the sink likes; the decision: a transaction, or the ids that the target has already
+
+A sink whose store has no exclusive creation keeps promise 1 only for a single driver; it says so by `exclusive`, and
+the command then asks for --single-writer.
+"""
+
+from collections.abc import Container, Iterator, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Protocol
+
+import pyarrow as pa
+
+from spark_bridge.load.load import Load, LoadError
+from spark_bridge.load.receipt import Receipt, WrittenPart
+from spark_bridge.reading.offset_range import OffsetRange
+from spark_bridge.reading.skipped import SkippedBatch
+from spark_bridge.selection.pinned import Log
+
+
+class State(Enum):
+    """PLANNED and DECIDED loads are unfinished: a run finishes them before it plans another."""
+
+    PLANNED = "planned"
+    DECIDED = "decided"
+    """It will be published; no rows are read for it again, but readers may not see all of them yet."""
+    PUBLISHED = "published"
+    ABANDONED = "abandoned"
+    """It will never have rows: the log lost some of its offsets, and the user accepted the loss."""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A load in a sink. A DECIDED or PUBLISHED load has a receipt."""
+
+    load: Load
+    state: State
+    receipt: Receipt | None = None
+
+    @property
+    def unfinished(self) -> bool:
+        return self.state in (State.PLANNED, State.DECIDED)
+
+
+class LoadTaken(LoadError):
+    """Another driver saved a load of this number first."""
+
+
+class Rows(Protocol):
+    """The rows of one part in the order of their offsets. Iterating raises what the reader raises."""
+
+    @property
+    def schema(self) -> pa.Schema: ...
+
+    @property
+    def skipped(self) -> Sequence[SkippedBatch]:
+        """Return the batches left out so far; complete after the iteration."""
+        ...
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]: ...
+
+
+class Sink(Protocol):
+    """A destination of one topic's loads. Methods raise LoadError, or OSError of the store.
+
+    A killed driver may leave any call half done; each call then works again, also from another process.
+    """
+
+    @property
+    def place(self) -> str:
+        """Return the destination's name for messages: its URI."""
+        ...
+
+    @property
+    def exclusive(self) -> bool:
+        """Return True if two drivers may run at once."""
+        ...
+
+    def newest(self) -> Found | None:
+        """Return the load with the highest number, or None in a new place.
+
+        Raise LoadError if the place has data of this topic but no load: readers would see these rows twice.
+        """
+        ...
+
+    def find(self, number: int) -> Found | None:
+        """Return the load of a number, or None if there is no such load."""
+        ...
+
+    def save(self, load: Load) -> None:
+        """Save the plan of a load, durably, if no load of its number is there. Raise LoadTaken otherwise."""
+        ...
+
+    def written(self, load: Load, part: OffsetRange) -> WrittenPart | None:
+        """Return the part if a driver has written it completely, else None."""
+        ...
+
+    def write(self, load: Load, part: OffsetRange, rows: Rows) -> WrittenPart:
+        """Write all rows of a part, durably. Plain readers do not see them yet, as far as the store allows.
+
+        If another driver wrote the part meanwhile, return either of both: both have the same rows.
+        """
+        ...
+
+    def publish(self, load: Load, parts: Sequence[WrittenPart]) -> Receipt:
+        """Publish a load whose parts are all written; the load is then PUBLISHED. Return its receipt.
+
+        Called again, or by two drivers, it adds nothing, and returns the receipt of the first decision. Raise LoadError
+        if the load was abandoned.
+        """
+        ...
+
+    def abandon(self, load: Load, reason: str) -> None:
+        """Make a PLANNED load ABANDONED and remove its files. Raise LoadError if it was published."""
+        ...
+
+    def problems(self, receipt: Receipt) -> Iterator[str]:
+        """Yield, in words, each difference between the receipt of a published load and the destination's files."""
+        ...
+
+    def strays(self, known: Container[str]) -> Iterator[str]:
+        """Yield the names of the topic's data files that readers see and `known` does not have."""
+        ...
+
+
+class Source(Log, Protocol):
+    """The log that loads come from."""
+
+    def bytes_per_offset(self, topic: str) -> dict[int, float]:
+        """Return an estimate of the log's bytes for each offset of each partition; without an estimate, leave it out.
+
+        Only the split into files depends on it, and the saved load fixes that.
+        """
+        ...
+
+    def rows(self, load: Load, part: OffsetRange) -> Rows:
+        """Return the rows of a part: complete, or an exception while they are iterated."""
+        ...

@@ -1,0 +1,87 @@
+"""Verification of a destination: the chain of loads has no gap and no overlap, and the files are those of receipts."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from spark_bridge.load.load import Load, describe
+from spark_bridge.load.receipt import Receipt
+from spark_bridge.load.sink import Found, Sink, State
+from spark_bridge.reading.offset_range import OffsetRange
+
+
+@dataclass(frozen=True, slots=True)
+class Verification:
+    """The contents of a destination, and its problems."""
+
+    loads: int
+    rows: int
+    files: int
+    bytes: int
+    lost: tuple[OffsetRange, ...]
+    """Offsets that no load has, because the user accepted their loss."""
+    unfinished: int | None
+    """The number of the newest load, if the next run has to finish it."""
+    problems: tuple[str, ...]
+
+
+def verify(sink: Sink) -> Verification:
+    """Verify all loads of a sink. Raise LoadError if the newest load cannot be read, or OSError of the store."""
+    newest = sink.newest()
+    if newest is None:
+        return Verification(0, 0, 0, 0, (), None, ())
+    problems: list[str] = []
+    receipts: list[Receipt] = []
+    lost: list[OffsetRange] = []
+    before: Found | None = None
+    for number in range(newest.load.number + 1):
+        found = sink.find(number)
+        if found is None:
+            problems.append(f"load {number} is gone")
+            continue
+        problems += _chain_problems(before, found, newest.load.number)
+        before = found
+        if found.state is State.PUBLISHED and found.receipt is not None:
+            receipts.append(found.receipt)
+            lost += found.load.lost
+            problems += sink.problems(found.receipt)
+    files = {name: file for receipt in receipts for name, file in receipt.files.items()}
+    if len(files) != sum(len(receipt.files) for receipt in receipts):
+        problems.append("two loads have files of the same name")
+    if not newest.unfinished:
+        problems += [f"{name} is a file of no load" for name in sink.strays(files)]
+    return Verification(
+        len(receipts),
+        sum(receipt.rows for receipt in receipts),
+        len(files),
+        sum(file.bytes for file in files.values()),
+        tuple(lost),
+        newest.load.number if newest.unfinished else None,
+        tuple(problems),
+    )
+
+
+def _chain_problems(before: Found | None, found: Found, newest: int) -> Iterator[str]:
+    load = found.load
+    if found.unfinished and load.number != newest:
+        yield f"load {load.number} is {found.state.value}, and load {newest} was planned after it"
+    if found.receipt is not None and found.receipt.load_sha256 != load.sha256:
+        yield f"the receipt of load {load.number} is of another plan"
+    if before is None or before.load.number != load.number - 1:
+        return
+    expected = before.load.ends if before.state is State.PUBLISHED else before.load.starts
+    yield from _position_problems(expected, load, before.load.number)
+    if before.load.manifest.topic_ids != load.manifest.topic_ids:
+        yield f"load {load.number} is of another topic of that name than load {before.load.number}"
+
+
+def _position_problems(expected: Mapping[int, int], load: Load, before: int) -> Iterator[str]:
+    for partition, end in sorted(expected.items()):
+        start = load.starts.get(partition)
+        if start is None:
+            yield f"load {load.number} has no position of partition {partition}, which load {before} has"
+        elif start > end:
+            gap = describe([OffsetRange(load.topic, partition, end, start)])
+            yield f"no load has {gap}: load {before} ends before, load {load.number} starts after"
+        elif start < end:
+            twice = describe([OffsetRange(load.topic, partition, start, end)])
+            yield f"loads {before} and {load.number} both have {twice}"

@@ -1,0 +1,238 @@
+"""A chain of loads into a directory of Parquet files: each row once, or a refusal that says why."""
+
+import json
+
+import pytest
+
+from spark_bridge.load.ledger import LostData, OtherLayout, OtherLog, Since
+from spark_bridge.load.load import Layout, LoadError
+from spark_bridge.load.sink import State
+from tests.spark_bridge.load.world import HOUR_MS, ID, MemoryLog, MemoryStorage, Topics, driver, plain_reader
+
+
+@pytest.fixture
+def topics():
+    return Topics(5, 3)
+
+
+@pytest.fixture
+def storage():
+    return MemoryStorage()
+
+
+def load(topics, storage, **options):
+    """Run one load and return its outcome."""
+    return driver(MemoryLog(topics), storage, **options).run()
+
+
+def values(storage):
+    return sorted(value for _, value in plain_reader(storage.objects))
+
+
+def test_the_first_load_takes_everything_and_the_next_what_came_since(topics, storage):
+    assert load(topics, storage).rows == 8
+    topics.append(1, 4)
+    second = load(topics, storage)
+    assert second.rows == 4
+    assert [str(part) for part in second.loads[0].parts] == ["t-1[3, 7)"]
+    assert values(storage) == sorted(topics.values())
+
+
+def test_without_news_nothing_is_written(topics, storage):
+    load(topics, storage)
+    before = dict(storage.objects)
+    assert load(topics, storage).loads == []
+    assert storage.objects == before
+
+
+def test_files_are_named_after_their_ranges(topics, storage):
+    load(topics, storage)
+    assert sorted({name for name, _ in plain_reader(storage.objects)}) == [
+        "t-00000-00000000000000000000-00000000000000000005.parquet",
+        "t-00001-00000000000000000000-00000000000000000003.parquet",
+    ]
+
+
+def test_after_a_load_only_plan_decision_and_receipt_are_left_of_it(topics, storage):
+    load(topics, storage)
+    kept = [name for name in storage.objects if name.startswith("_")]
+    assert kept == [f"_flakelog/t/{0:020d}.{kind}.json" for kind in ("plan", "decision", "receipt")]
+
+
+def test_a_new_partition_starts_at_its_earliest_offset(topics, storage):
+    load(topics, storage)
+    topics.starts.append(2)
+    topics.ends.append(6)
+    assert [str(part) for part in load(topics, storage).loads[0].parts] == ["t-2[2, 6)"]
+
+
+@pytest.mark.parametrize(
+    "since, parts",
+    [
+        (Since("earliest"), ["t-0[0, 5)", "t-1[0, 3)"]),
+        (Since("time", HOUR_MS), ["t-0[3, 5)"]),
+        (Since("id", ID + 2), ["t-0[2, 5)", "t-1[2, 3)"]),
+    ],
+)
+def test_the_first_load_may_begin_at_a_time_or_an_id(topics, storage, since, parts):
+    assert [str(part) for part in load(topics, storage, since=since).loads[0].parts] == parts
+    topics.append(1, 1)
+    assert [str(part) for part in load(topics, storage).loads[0].parts] == ["t-1[3, 4)"]
+
+
+@pytest.mark.parametrize("since", [Since("earliest"), Since("time", 0), Since("id", 0)])
+def test_another_beginning_than_the_last_load_needs_a_new_place(topics, storage, since):
+    load(topics, storage)
+    topics.append(0, 1)
+    with pytest.raises(OtherLayout, match="up to number 0: --since .* needs a new place; --since last goes on"):
+        load(topics, storage, since=since)
+
+
+@pytest.mark.parametrize(
+    "other, named",
+    [
+        ({"layout": Layout(partition_by="day")}, "another value of --partition-by: None, now day"),
+        ({"layout": Layout("delta")}, "the format: parquet, now delta"),
+        ({"columns": ("value", "offset")}, "the columns: key, .*, now value, offset"),
+        ({"read_committed": False}, "read_committed: True, now False"),
+    ],
+)
+def test_all_loads_of_a_place_are_alike(topics, storage, other, named):
+    load(topics, storage)
+    with pytest.raises(OtherLayout, match=named):
+        load(topics, storage, **other)
+
+
+def test_ranges_that_expired_between_loads_are_named_and_nothing_is_published(topics, storage):
+    load(topics, storage)
+    topics.append(0, 10)
+    topics.expire(0, 9)
+    before = dict(storage.objects)
+    with pytest.raises(LostData, match=r"no longer has t-0\[5, 9\) \(4 offsets\), which no load took.*--accept-loss"):
+        load(topics, storage)
+    assert storage.objects == before
+
+
+def test_an_accepted_loss_is_written_down_and_the_rest_is_loaded(topics, storage):
+    load(topics, storage)
+    topics.append(0, 10)
+    topics.expire(0, 9)
+    (after,) = load(topics, storage, accept_loss=True).loads
+    assert [str(one) for one in after.lost] == ["t-0[5, 9)"]
+    assert values(storage) == sorted(topics.values() - {f"1/0/{offset}" for offset in range(5, 9)})
+
+
+def test_a_log_that_ends_before_the_last_load_is_refused(topics, storage):
+    load(topics, storage)
+    topics.truncate(0, 2)
+    with pytest.raises(OtherLog, match=r"t-0 ends at 2, but loads took or planned it up to 5 \(3 offsets more\)"):
+        load(topics, storage)
+
+
+def test_a_topic_made_again_is_refused(topics, storage):
+    load(topics, storage)
+    topics.recreate(9, 9)
+    with pytest.raises(OtherLog, match="deleted and made again.*name a new place"):
+        load(topics, storage)
+
+
+def test_a_topic_made_again_with_fewer_partitions_is_refused_without_topic_ids(topics, storage, monkeypatch):
+    monkeypatch.setattr(Topics, "topic_id", None)
+    load(topics, storage)
+    topics.recreate(9)
+    with pytest.raises(OtherLog, match=r"had partitions \[1\] and no longer has them"):
+        load(topics, storage)
+
+
+def test_another_cluster_is_refused(topics, storage):
+    load(topics, storage)
+    topics.cluster_id = "another"
+    with pytest.raises(OtherLog, match="another cluster"):
+        load(topics, storage)
+
+
+def test_files_of_the_topic_without_a_record_of_loads_are_refused(topics, storage):
+    load(topics, storage)
+    for name in [name for name in storage.objects if name.startswith("_")]:
+        del storage.objects[name]
+    with pytest.raises(LoadError, match="no record of loads in _flakelog: their rows would come twice"):
+        load(topics, storage)
+
+
+def test_a_plan_changed_by_hand_is_refused(topics, storage):
+    load(topics, storage)
+    (name,) = (name for name in storage.objects if name.endswith(".plan.json"))
+    fields = json.loads(storage.objects[name])
+    fields["ends"]["0"] = 4
+    storage.objects[name] = json.dumps(fields).encode()
+    with pytest.raises(LoadError, match="the ranges do not reach its ends"):
+        load(topics, storage)
+
+
+def test_ranges_are_cut_by_rows_and_by_estimated_bytes(topics, storage):
+    assert [str(part) for part in load(topics, storage, file_rows=2).loads[0].parts] == [
+        "t-0[0, 1)", "t-0[1, 3)", "t-0[3, 5)", "t-1[0, 1)", "t-1[1, 3)",
+    ]  # fmt: skip
+    topics.append(0, 5)
+    assert len(load(topics, storage, file_bytes=25).loads[0].parts) == 2
+    assert values(storage) == sorted(topics.values())
+
+
+@pytest.mark.parametrize(
+    "by, folders",
+    [
+        ("hour", ["hour=1970-01-01-00", "hour=1970-01-01-01"]),
+        ("day", ["day=1970-01-01"]),
+        ("key", ["key=0", "key=1"]),
+        ("partition", ["partition=0", "partition=1"]),
+    ],
+)
+def test_rows_go_into_directories_by_value(topics, storage, by, folders):
+    load(topics, storage, layout=Layout(partition_by=by))
+    rows = plain_reader(storage.objects)
+    assert sorted({name.partition("/")[0] for name, _ in rows}) == folders
+    assert sorted(value for _, value in rows) == sorted(topics.values())
+
+
+def test_a_killed_load_is_finished_before_another_is_planned(topics, storage):
+    first = driver(MemoryLog(topics), storage)
+    planned = first.plan(None, first.options)
+    first.sink.save(planned)
+    topics.append(0, 2)
+    outcome = load(topics, storage)
+    assert [load.number for load in outcome.loads] == [0, 1]
+    assert outcome.loads[0] == planned
+    assert values(storage) == sorted(topics.values())
+
+
+def test_the_command_of_a_killed_first_load_can_be_repeated(topics, storage):
+    options = {"since": Since("time", HOUR_MS)}
+    first = driver(MemoryLog(topics), storage, **options)
+    first.sink.save(first.plan(None, first.options))
+    assert load(topics, storage, **options).rows == 2
+    with pytest.raises(OtherLayout):
+        load(topics, storage, **options)
+
+
+def test_a_killed_load_whose_ranges_expired_is_refused_until_the_loss_is_accepted(topics, storage):
+    first = driver(MemoryLog(topics), storage)
+    first.sink.save(first.plan(None, first.options))
+    topics.expire(0, 3)
+    with pytest.raises(LostData, match=r"t-0\[0, 3\) \(3 offsets\)"):
+        load(topics, storage)
+    assert values(storage) == []
+    outcome = load(topics, storage, accept_loss=True)
+    assert [load.number for load in outcome.abandoned] == [0]
+    assert first.sink.find(0).state is State.ABANDONED
+    assert [str(one) for one in outcome.loads[0].lost] == ["t-0[0, 3)"]
+    assert values(storage) == sorted(topics.values() - {f"1/0/{offset}" for offset in range(3)})
+
+
+def test_a_part_that_a_killed_run_wrote_is_not_read_again(topics, storage):
+    first = driver(MemoryLog(topics), storage)
+    planned = first.plan(None, first.options)
+    first.sink.save(planned)
+    first.sink.write(planned, planned.parts[0], first.source.rows(planned, planned.parts[0]))
+    log = MemoryLog(topics)
+    driver(log, storage).run()
+    assert log.reads == ["t-1[0, 3)"]
