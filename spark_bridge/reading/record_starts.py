@@ -148,7 +148,7 @@ def _guess(at: Bytes, begins: Ints, ends: Ints, segment: int, window: int) -> In
     inside = places + window < end
     places, end = places[inside], end[inside]
     if not len(places):
-        return places
+        return np.zeros(0, np.int64)
     windows = np.lib.stride_tricks.sliding_window_view(at, window)[places]
     lane, offset = np.divmod(np.flatnonzero(windows == 0), window)
     position = places[lane] + offset
