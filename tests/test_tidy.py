@@ -75,7 +75,6 @@ SHELLS = {
     "spout/world.py",
     "spout/group_store.py",
     "spark_bridge/reading/range_reader.py",
-    "spark_bridge/reading/sockets.py",
     "spark_bridge/source/datasource.py",
     "spark_bridge/output/parquet_file.py",
     "spark_bridge/output/storage.py",

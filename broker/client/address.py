@@ -15,12 +15,17 @@ class Address(NamedTuple):
         return host_port(self.host, self.port)
 
 
-def parse_addresses(servers: str) -> list[Address]:
-    """Parse "host:port,host:port", the format of Kafka's bootstrap.servers. Raise ValueError if it is invalid."""
+def parse_addresses(servers: str, default_port: int | None = None) -> list[Address]:
+    """Parse "host:port,host:port", the format of Kafka's bootstrap.servers, with IPv6 addresses in brackets.
+
+    Without a `default_port` each address needs a port. Raise ValueError naming an invalid address.
+    """
     found = []
     for each in filter(None, (part.strip() for part in servers.split(","))):
         host, colon, port = each.rpartition(":")
-        if not colon or not host or not port.isdigit() or not 0 < int(port) < 65536:
+        if default_port is not None and (not colon or each.endswith("]")):
+            host, port = each, str(default_port)
+        if not host or not port.isdigit() or not 0 < int(port) < 65536:
             raise ValueError(f"{each!r} is no address; give host:port, several with commas between")
         found.append(Address(host.strip("[]"), int(port)))
     if not found:

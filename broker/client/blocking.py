@@ -3,22 +3,24 @@
 import logging
 import socket
 import time
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from typing import TypeVar
 
-from broker.client.connection import ClientConnection
-from broker.client.core import Address, ClientCore, Exchange, Steps, TopicInfo, advance, parse_addresses
+from broker.client.connection import MAX_ANSWER_BYTES, ClientConnection
+from broker.client.core import CLIENT_ID, Address, ClientCore, Exchange, Steps, TopicInfo, advance, parse_addresses
 from broker.client.errors import BrokerError, Unreachable
 from broker.client.records import LogRecord, OnPoison, Read, read_records
 from broker.record.compression import DECOMPRESSED_BYTES_MAX
 from broker.wire.errors import WireError
 from broker.wire.fetch import READ_COMMITTED, READ_UNCOMMITTED
+from broker.wire.frame import LENGTH_BYTES
 from broker.wire.produce import PartitionResult
 
 T = TypeVar("T")
 
-TIMEOUT_SECONDS = 30.0
+TIMEOUT_SECONDS = 30.0  # Kafka's request.timeout.ms
+CONNECT_SECONDS_MAX = 10.0  # Kafka's socket.connection.setup.timeout.ms
 RETRY_SECONDS = 0.05
 
 _log = logging.getLogger(__name__)
@@ -27,7 +29,8 @@ _log = logging.getLogger(__name__)
 class BlockingClient:
     """A client of any broker of Kafka's protocol: `with BlockingClient("127.0.0.1:9092") as client: ...`
 
-    `timeout` limits the wait for each socket operation, in seconds. Calls raise ClientError and its subclasses.
+    It keeps one connection to each broker. `timeout` limits the wait for each socket operation, in seconds. A broker's
+    quotas and logs name the client by `client_id`. Calls raise ClientError and its subclasses.
 
     `fetch` skips a batch with a valid CRC whose records cannot be decoded, or unpack to more than `max_unpacked_bytes`.
     It logs a warning that names the batch, adds one to `poison_batches` and calls `on_poison` with the PoisonBatch. An
@@ -36,17 +39,19 @@ class BlockingClient:
 
     def __init__(
         self,
-        servers: str,
+        servers: str | Sequence[Address],
         timeout: float = TIMEOUT_SECONDS,
         *,
         on_poison: OnPoison | None = None,
         max_unpacked_bytes: int = DECOMPRESSED_BYTES_MAX,
+        client_id: str = CLIENT_ID,
     ) -> None:
-        self.core = ClientCore(parse_addresses(servers))
+        self.core = ClientCore(parse_addresses(servers) if isinstance(servers, str) else servers)
         self.on_poison = on_poison
         self.poison_batches = 0
         self._max_unpacked_bytes = max_unpacked_bytes
         self._timeout = timeout
+        self._client_id = client_id
         self._connections: dict[Address, tuple[socket.socket, ClientConnection]] = {}
 
     def __enter__(self) -> "BlockingClient":
@@ -77,9 +82,8 @@ class BlockingClient:
                 return result
             try:
                 outcome = self._exchange(exchange)
-            except (OSError, WireError) as error:
-                self._drop(exchange.address)
-                outcome = Unreachable(str(exchange.address), str(error) or type(error).__name__)
+            except Unreachable as error:
+                outcome = error
 
     def retry(self, make: Callable[[], Steps[T]], within: float = TIMEOUT_SECONDS) -> T:
         """Carry out an operation; retry for up to `within` seconds while its error is temporary.
@@ -96,33 +100,58 @@ class BlockingClient:
                     raise
             time.sleep(RETRY_SECONDS)
 
+    def send(self, exchange: Exchange) -> None:
+        """Send a request without waiting for its answer, which `receive` returns. Raise Unreachable."""
+        with self._dropping(exchange.address):
+            sock, connection = self._connect(exchange.address)
+            sock.sendall(connection.request(exchange)[1])
+
+    def receive(self, address: Address) -> memoryview:
+        """Return the answer to the earliest request whose answer was not received yet. Raise Unreachable.
+
+        Each answer has a buffer of its own, so views of it stay valid.
+        """
+        with self._dropping(address):
+            if address not in self._connections:
+                raise ConnectionResetError("the connection is closed")
+            sock, connection = self._connections[address]
+            return connection.take(_read_frame(sock)).body
+
+    def give_up(self, address: Address) -> None:
+        """Close the connection if answers are outstanding that nobody will receive."""
+        known = self._connections.get(address)
+        if known is not None and known[1].waiting:
+            self._connections.pop(address)[0].close()
+
+    def pause(self, ms: int) -> None:
+        """Wait. It is here so that a test's client can wait without a clock."""
+        time.sleep(ms / 1000)
+
     def _exchange(self, exchange: Exchange) -> memoryview:
-        sock, connection = self._connect(exchange.address)
-        correlation_id, data = connection.request(exchange)
-        sock.sendall(data)
-        if not exchange.expects_reply:
-            return memoryview(b"")
-        scratch = memoryview(bytearray(64 * 1024))
-        while True:
-            into = connection.wanted()
-            into = scratch if into is None else into
-            size = sock.recv_into(into)
-            if size == 0:
-                raise ConnectionResetError("it closed the connection")
-            for answer in connection.receive(into[:size]):
-                if answer.correlation_id == correlation_id:
-                    return answer.body
+        self.give_up(exchange.address)
+        self.send(exchange)
+        return self.receive(exchange.address) if exchange.expects_reply else memoryview(b"")
 
     def _connect(self, address: Address) -> tuple[socket.socket, ClientConnection]:
         known = self._connections.get(address)
-        if known is not None and _has_ended(known[0]):
+        if known is not None and not known[1].waiting and _has_ended(known[0]):
             self._drop(address)
             known = None
         if known is None:
-            sock = socket.create_connection(address, self._timeout)
+            sock = socket.create_connection(address, min(self._timeout, CONNECT_SECONDS_MAX))
+            sock.settimeout(self._timeout)
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            known = self._connections[address] = sock, ClientConnection()
+            known = self._connections[address] = sock, ClientConnection(self._client_id)
         return known
+
+    @contextmanager
+    def _dropping(self, address: Address) -> Iterator[None]:
+        """Turn an error of a connection into Unreachable, and close the connection."""
+        try:
+            yield
+        except (OSError, WireError) as error:
+            self._drop(address)
+            raise Unreachable(str(address), str(error) or type(error).__name__) from error
 
     def _drop(self, address: Address) -> None:
         """Close a connection and forget the versions and leaders known of its node."""
@@ -188,6 +217,25 @@ class BlockingClient:
 
 def _isolation(committed: bool) -> int:
     return READ_COMMITTED if committed else READ_UNCOMMITTED
+
+
+def _read_frame(sock: socket.socket) -> memoryview:
+    """Return the next frame, without its length, in a buffer of its own."""
+    size = int.from_bytes(_exactly(sock, LENGTH_BYTES), "big")
+    if size > MAX_ANSWER_BYTES:
+        raise WireError(f"it sent a frame of {size} bytes, at most {MAX_ANSWER_BYTES} are taken")
+    return _exactly(sock, size)
+
+
+def _exactly(sock: socket.socket, size: int) -> memoryview:
+    view = memoryview(bytearray(size))
+    got = 0
+    while got < size:
+        number = sock.recv_into(view[got:])
+        if not number:
+            raise ConnectionResetError(f"it closed the connection after {got} of {size} bytes")
+        got += number
+    return view
 
 
 def _has_ended(sock: socket.socket) -> bool:

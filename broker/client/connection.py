@@ -10,7 +10,8 @@ from broker.wire.frame_decoder import FrameDecoder
 from broker.wire.primitives import skip_tags
 
 API_VERSIONS = 18
-MAX_ANSWER_BYTES = 1 << 30  # Flakelog's fetch limits are far below; a longer answer is invalid
+MAX_ANSWER_BYTES = 256 << 20
+"""Flakelog's fetch limits are far below. A length above this is no frame's: a TLS alert reads as 352 MB."""
 
 
 class Answer(NamedTuple):
@@ -21,7 +22,8 @@ class Answer(NamedTuple):
 class ClientConnection:
     """The requests and answers of a connection. Correlation ids rise by one; answers out of order are an error."""
 
-    def __init__(self) -> None:
+    def __init__(self, client_id: str = CLIENT_ID) -> None:
+        self._client_id = client_id
         self._decoder = FrameDecoder(MAX_ANSWER_BYTES)
         self._expected: deque[tuple[int, bool]] = deque()
         self._next_id = 1
@@ -35,7 +37,7 @@ class ClientConnection:
         """Return (correlation id, the bytes to send)."""
         correlation_id = self._next_id
         self._next_id = correlation_id + 1 & 0x7FFFFFFF
-        head = request_header(exchange.api_key, exchange.version, correlation_id, CLIENT_ID, exchange.flexible)
+        head = request_header(exchange.api_key, exchange.version, correlation_id, self._client_id, exchange.flexible)
         if exchange.expects_reply:
             tagged = exchange.flexible and exchange.api_key != API_VERSIONS
             self._expected.append((correlation_id, tagged))
@@ -54,12 +56,19 @@ class ClientConnection:
         decoder.feed(data)
         answers = []
         while decoder.has_frame() and (frame := decoder.next_frame()) is not None:
-            if not self._expected or len(frame) < 4:
-                raise WireError(f"{len(frame)} bytes came that no request asked for")
-            correlation_id, tagged = self._expected.popleft()
-            got = int.from_bytes(frame[:4], "big")
-            if got != correlation_id:
-                raise WireError(f"the answer has correlation id {got}, {correlation_id} is next")
-            body = frame[skip_tags(frame, 4) if tagged else 4 :]
-            answers.append(Answer(correlation_id, memoryview(bytes(body))))
+            answer = self.take(frame)
+            answers.append(answer._replace(body=memoryview(bytes(answer.body))))
         return answers
+
+    def take(self, frame: memoryview) -> Answer:
+        """Return the answer in a whole frame, without its length. The body is a view of `frame`.
+
+        For a shell that reads frames itself. Raise WireError for a frame that is no expected answer.
+        """
+        if not self._expected or len(frame) < 4:
+            raise WireError(f"{len(frame)} bytes came that no request asked for")
+        correlation_id, tagged = self._expected.popleft()
+        got = int.from_bytes(frame[:4], "big")
+        if got != correlation_id:
+            raise WireError(f"the answer has correlation id {got}, {correlation_id} is next")
+        return Answer(correlation_id, frame[skip_tags(frame, 4) if tagged else 4 :])

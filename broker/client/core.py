@@ -9,8 +9,8 @@ Produce and Fetch request Snowflake ids if the broker has the versions for it. A
 private tag and answers without ids.
 """
 
-from collections.abc import Generator, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 from uuid import UUID
 
@@ -22,7 +22,7 @@ from broker.wire import cold, fetch, produce, tags
 from broker.wire.errors import ErrorCode, WireError
 from broker.wire.fetch import FetchedPartition, FetchPartition, FetchRequest
 from broker.wire.produce import PartitionRecords, PartitionResult, ProduceRequest
-from broker.wire.schema import schema
+from broker.wire.schema import name_of, schema
 
 CLIENT_ID = "flakelog"
 
@@ -33,6 +33,8 @@ OFFSET_FOR_LEADER_EPOCH = 23
 DELETE_RECORDS, DESCRIBE_CONFIGS, CREATE_PARTITIONS, INCREMENTAL_ALTER_CONFIGS = 21, 32, 37, 44
 ADD_PARTITIONS_TO_TXN, ADD_OFFSETS_TO_TXN, END_TXN, TXN_OFFSET_COMMIT = 24, 25, 26, 28
 LATEST, EARLIEST = -1, -2
+NOT_FOUND = -1  # an offset, in the answer to ListOffsets
+LIST_OFFSETS_AT_ONCE = 5_000  # partitions of a request, half of Flakelog's limit (flakelog.max.request.partitions)
 THROTTLED_MAX = 10  # attempts of a fetch that a quota holds back; Kafka holds some back for ever
 
 # The highest versions of this client. Later versions add topic ids or several groups per request, which it never uses.
@@ -67,7 +69,7 @@ _NEWEST = {
 _OLDEST = {
     produce.API_KEY: 3,
     fetch.API_KEY: 4,
-    LIST_OFFSETS: 1,
+    LIST_OFFSETS: 2,  # the first version with an isolation level, as old as Fetch v4
     METADATA: 1,
     CREATE_TOPICS: 2,
     DELETE_TOPICS: 1,
@@ -108,6 +110,7 @@ class Exchange(NamedTuple):
 
 
 T = TypeVar("T")
+Item = TypeVar("Item")
 Steps: TypeAlias = Generator[Exchange, memoryview, T]
 
 
@@ -127,11 +130,19 @@ def advance(steps: Steps[T], outcome: memoryview | Unreachable | None) -> Exchan
         raise BadAnswer(f"an answer of the broker cannot be read: {error}") from error
 
 
+Partition: TypeAlias = tuple[str, int]
+"""A topic's name and the index of a partition."""
+
+
 @dataclass(frozen=True, slots=True)
 class TopicInfo:
+    """A topic. `leaders` has every partition, None if it has no leader now; `id` is None before KIP-516."""
+
     name: str
     id: UUID | None
     partitions: int
+    leaders: Mapping[int, Address | None] = field(default_factory=dict)
+    is_internal: bool = False
 
 
 class ClientCore:
@@ -143,7 +154,7 @@ class ClientCore:
         self.controller_id = -1
         self._versions: dict[Address, dict[int, tuple[int, int]]] = {}
         self._nodes: dict[int, Address] = {}
-        self._leaders: dict[tuple[str, int], Address] = {}
+        self._leaders: dict[Partition, Address] = {}
         self._topic_ids: dict[str, UUID] = {}
 
     def forget(self, address: Address) -> None:
@@ -162,16 +173,18 @@ class ClientCore:
             fields = {"client_software_name": "flakelog", "client_software_version": VERSION}
             body = cold.encode(API_VERSIONS, 3, "request", fields)
             answer = yield Exchange(address, API_VERSIONS, 3, True, body)
-            # An older broker answers an unknown version in v0 (KIP-511); all versions begin with the error code.
-            version = 0 if int.from_bytes(answer[:2], "big") == ErrorCode.UNSUPPORTED_VERSION else 3
+            version = 3
+            if int.from_bytes(answer[:2], "big") == ErrorCode.UNSUPPORTED_VERSION:  # Kafka before 2.4 (KIP-511)
+                version = 0
+                answer = yield Exchange(address, API_VERSIONS, 0, False, b"")
             response = cold.decode(API_VERSIONS, version, "response", answer, 0, newest=version).newest
             self._versions[address] = {key.api_key: (key.min_version, key.max_version) for key in response.api_keys}
         low, high = self._versions[address].get(api_key, (0, -1))
         version = min(high, _NEWEST[api_key] if newest is None else newest)
         if version < max(low, _OLDEST[api_key]):
+            served = f"serves v{low} to v{high} of {name_of(api_key)}" if high >= 0 else f"has no {name_of(api_key)}"
             raise Unsupported(
-                f"the broker at {address} serves v{low} to v{high} of API {api_key}; "
-                f"v{_OLDEST[api_key]} to v{_NEWEST[api_key]} would do"
+                f"the broker at {address} {served}; this client needs one of v{_OLDEST[api_key]} to v{_NEWEST[api_key]}"
             )
         return version
 
@@ -206,7 +219,7 @@ class ClientCore:
             except Unreachable as error:
                 failures.append(error)
         else:
-            raise failures[-1]
+            raise _all_of(failures)
         self.cluster_id = response.cluster_id
         self.controller_id = int(response.controller_id)
         self._nodes = {node.node_id: Address(node.host, node.port) for node in response.brokers}
@@ -218,11 +231,14 @@ class ClientCore:
             raise BrokerError(int(topic.error_code), f"topic {topic.name}")
         if topic.topic_id is not None:
             self._topic_ids[topic.name] = topic.topic_id
-        for partition in topic.partitions:
-            leader = self._nodes.get(partition.leader_id)
-            if leader is not None:
-                self._leaders[topic.name, partition.partition_index] = leader
-        return TopicInfo(topic.name, topic.topic_id, len(topic.partitions))
+        leaders = {each.partition_index: self._nodes.get(each.leader_id) for each in topic.partitions}
+        for partition, leader in leaders.items():
+            if leader is None:
+                self._leaders.pop((topic.name, partition), None)
+            else:
+                self._leaders[topic.name, partition] = leader
+        in_order = dict(sorted(leaders.items()))
+        return TopicInfo(topic.name, topic.topic_id, len(leaders), in_order, bool(topic.is_internal))
 
     def nodes(self) -> Steps[dict[int, Address]]:
         """Return all nodes by id."""
@@ -293,29 +309,69 @@ class ClientCore:
 
         At READ_COMMITTED the log ends at the start of the first open transaction.
         """
-        offset = yield from self._list_offsets(topic, partition, timestamp_ms, False, isolation_level)
-        if offset < 0:
-            offset = yield from self._list_offsets(topic, partition, LATEST, False, isolation_level)
-        return offset
+        key = topic, partition
+        found = yield from self.list_offsets([key], timestamp_ms, isolation_level=isolation_level)
+        if found[key] is None:
+            found = yield from self.list_offsets([key], LATEST, isolation_level=isolation_level)
+        offset = found[key]
+        return NOT_FOUND if offset is None else offset
 
     def find_id(self, topic: str, partition: int, id: int) -> Steps[int]:
         """Return the first offset whose id is at least `id`; the log's end if all ids are below.
 
         Raise Unsupported if the broker is not Flakelog.
         """
-        return (yield from self._list_offsets(topic, partition, id, True, fetch.READ_UNCOMMITTED))
+        found = yield from self.list_offsets([(topic, partition)], id, by_id=True)
+        offset = found[topic, partition]
+        return NOT_FOUND if offset is None else offset
+
+    def list_offsets(
+        self,
+        partitions: Iterable[Partition],
+        timestamp: int,
+        *,
+        by_id: bool = False,
+        isolation_level: int = fetch.READ_UNCOMMITTED,
+    ) -> Steps[dict[Partition, int | None]]:
+        """Return each partition's offset at LATEST or EARLIEST, or its first at or after a time; None without one.
+
+        With `by_id`, `timestamp` is an id. One request asks a leader for up to LIST_OFFSETS_AT_ONCE partitions. Raise
+        BrokerError for the first partition that has an error.
+        """
+        wanted = list(dict.fromkeys(partitions))
+        unknown = dict.fromkeys(topic for topic, partition in wanted if (topic, partition) not in self._leaders)
+        if unknown:
+            yield from self.metadata(unknown)
+        asked: dict[Address, list[Partition]] = {}
+        for topic, partition in wanted:
+            address = yield from self.leader(topic, partition)
+            asked.setdefault(address, []).append((topic, partition))
+        found: dict[Partition, int | None] = {}
+        for address, led in asked.items():
+            for group in batched(led, LIST_OFFSETS_AT_ONCE):
+                found |= yield from self._list_offsets(address, group, timestamp, by_id, isolation_level)
+        return {key: found[key] for key in wanted}
 
     def _list_offsets(
-        self, topic: str, partition: int, timestamp: int, by_id: bool, isolation_level: int
-    ) -> Steps[int]:
-        address = yield from self.leader(topic, partition)
-        asked = {"partition_index": partition, "timestamp": timestamp, "current_leader_epoch": -1}
-        topics = [{"name": topic, "partitions": [asked]}]
-        fields = {"replica_id": -1, "isolation_level": isolation_level, "topics": topics}
+        self, address: Address, partitions: Iterable[Partition], timestamp: int, by_id: bool, isolation_level: int
+    ) -> Steps[dict[Partition, int | None]]:
+        topics: dict[str, list[dict[str, int]]] = {}
+        for topic, partition in partitions:
+            asked = {"partition_index": partition, "timestamp": timestamp, "current_leader_epoch": -1}
+            topics.setdefault(topic, []).append(asked)
+        named = [{"name": topic, "partitions": asked} for topic, asked in topics.items()]
+        fields = {"replica_id": -1, "isolation_level": isolation_level, "topics": named}
         response = yield from self.ask(address, LIST_OFFSETS, fields, by_id)
-        answer = response.topics[0].partitions[0]
-        self.check(topic, partition, int(answer.error_code))
-        return int(answer.offset)
+        found: dict[Partition, int | None] = {}
+        for topic_answer in response.topics:
+            for each in topic_answer.partitions:
+                self.check(topic_answer.name, each.partition_index, int(each.error_code))
+                offset = int(each.offset)
+                found[topic_answer.name, each.partition_index] = None if offset == NOT_FOUND else offset
+        missing = set(partitions) - set(found)
+        if missing:
+            raise BadAnswer(f"the broker at {address} gave no offsets of {_names(missing)}, which it was asked for")
+        return found
 
     def find_epoch_end(self, topic: str, partition: int, leader_epoch: int) -> Steps[tuple[int, int]]:
         """Return the largest epoch that is not above `leader_epoch`, and the offset after its last record (KIP-101).
@@ -379,9 +435,9 @@ class ClientCore:
         request = FetchRequest(
             max_wait_ms, min_bytes, max_bytes, [asked], isolation_level=isolation_level, wants_ids=wants_ids
         )
-        body = fetch.encode_request(version, request)
+        exchange = fetch_exchange(address, version, request)
         for _ in range(THROTTLED_MAX):
-            answer = yield Exchange(address, fetch.API_KEY, version, version >= fetch.FLEXIBLE, body)
+            answer = yield exchange
             response = fetch.decode_response(version, answer, 0)
             self.check(topic, partition, response.error_code)
             if not response.is_held_back:  # if it is, the broker reads the next request after the throttle time
@@ -401,3 +457,29 @@ class ClientCore:
         if response.error_code:
             raise BrokerError(int(response.error_code), "a producer id")
         return int(response.producer_id), int(response.producer_epoch)
+
+
+def fetch_exchange(address: Address, version: int, request: FetchRequest) -> Exchange:
+    """Return the exchange of a Fetch. A shell that sends several before it receives uses this instead of `fetch`."""
+    body = fetch.encode_request(version, request)
+    return Exchange(address, fetch.API_KEY, version, version >= fetch.FLEXIBLE, body)
+
+
+def batched(items: Sequence[Item], size: int) -> Iterator[Sequence[Item]]:
+    """Yield the items in groups of at most `size`, in order."""
+    for start in range(0, len(items), size):
+        yield items[start : start + size]
+
+
+def _names(partitions: Iterable[Partition]) -> str:
+    return ", ".join(f"{topic}-{partition}" for topic, partition in sorted(partitions)[:10])
+
+
+def _all_of(failures: Sequence[Unreachable]) -> Unreachable:
+    """Return one error that names every address that was tried."""
+    if len(failures) == 1:
+        return failures[0]
+    return Unreachable(
+        " or ".join(each.address for each in failures),
+        "; ".join(f"{each.address}: {each.reason}" for each in failures),
+    )

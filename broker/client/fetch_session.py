@@ -23,7 +23,7 @@ the default of 200 ms, and only while no other partition has records.
 from typing import NamedTuple, TypeAlias
 from uuid import UUID
 
-from broker.client.core import Address, ClientCore, Exchange, Steps
+from broker.client.core import Address, ClientCore, Steps, fetch_exchange
 from broker.wire import fetch
 from broker.wire.errors import ErrorCode
 from broker.wire.fetch import (
@@ -232,8 +232,7 @@ def fetch_next(core: ClientCore, address: Address, session: FetchSession, now_ms
     newest = yield from core.version(address, fetch.API_KEY, BY_ID_MAX)
     by_id = session.has_topic_ids and newest >= fetch.TOPIC_IDS
     version = newest if by_id else min(newest, BY_NAME_MAX)
-    body = fetch.encode_request(version, session.request(by_id, now_ms))
-    answer = yield Exchange(address, fetch.API_KEY, version, version >= fetch.FLEXIBLE, body)
+    answer = yield fetch_exchange(address, version, session.request(by_id, now_ms))
     return fetch.decode_response(version, answer, 0)
 
 

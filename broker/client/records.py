@@ -66,7 +66,7 @@ def read_records(fetched: FetchedPartition, from_offset: int, max_bytes: int = D
     """
     data = fetched.records
     assert not isinstance(data, FileRegion), "regions are the broker's; a client has bytes"
-    ids, aborted = _ids_of(fetched), _Aborted(fetched.aborted or ())
+    ids, aborted = _ids_of(fetched), AbortedTransactions(fetched.aborted or ())
     found: list[LogRecord] = []
     poison: list[PoisonBatch] = []
     following, epoch = from_offset, NO_EPOCH
@@ -105,7 +105,7 @@ def _poison(
     return PoisonBatch(topic, partition, header.base_offset, header.last_offset, first_id, reason, data)
 
 
-class _Aborted:
+class AbortedTransactions:
     """The aborted transactions in the range of a READ_COMMITTED fetch (KIP-98), given as (producer id, first offset).
 
     Each ends at its marker.

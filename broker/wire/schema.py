@@ -48,6 +48,12 @@ def schema(api_key: int, version: int, kind: Kind) -> SchemaClass:
     return load(api_key, version)
 
 
+def name_of(api_key: int) -> str:
+    """Return the name of an API in Kafka's documentation: `ListOffsets`."""
+    name: str = schema(api_key, versions_of(api_key)[-1], "request").__name__
+    return name.removesuffix("Request")
+
+
 def versions_of(api_key: int) -> list[int]:
     """Return the versions of an API in Kafka's schema, ascending."""
     return sorted(schema_name_map[api_key_map[api_key]])

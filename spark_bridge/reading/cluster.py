@@ -1,28 +1,25 @@
 """Requests a read makes to a cluster before it fetches: topics and leaders, and offsets by time or id.
 
-Topics and leaders come from Metadata v10, the first version with topic ids. Offsets come from ListOffsets v6, the first
-version that can ask Flakelog for ids. Kafka has both from 2.8 on.
+One ListOffsets request has all partitions that a broker leads. A `Snapshot` asks for all topics of a read at once, so a
+plan for a thousand partitions takes a few requests.
 
 Flakelog reads the timestamps of ListOffsets as ids if the request says so (broker.wire.tags). Apache Kafka would ignore
-that and find nothing, so callers check `keeps_ids` first.
+that, so an answer without the tag is an error.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TypeVar
 
-from broker.wire import fetch, tags
-from broker.wire.errors import ErrorCode, WireError
-from broker.wire.fetch import READ_COMMITTED, READ_UNCOMMITTED, FetchPartition, FetchRequest
-from spark_bridge.reading.network import Address, ClusterError, Conversation, Network, TryAgain, check
+from broker.client.core import EARLIEST, LATEST, ClientCore, Partition, Steps
+from broker.client.errors import BrokerError, ClientError, Unsupported
+from broker.wire.errors import ErrorCode
+from broker.wire.fetch import READ_COMMITTED, READ_UNCOMMITTED
+from spark_bridge.reading.network import Address, Client, ClusterError, Refused, connect
 from spark_bridge.reading.settings import Patience as Patience
 from spark_bridge.reading.settings import ReadSettings
 
-METADATA, METADATA_VERSION = 3, 10
-LIST_OFFSETS, LIST_OFFSETS_VERSION = 2, 6
-FETCH_VERSION = 12  # Kafka from 2.7 on; the first version that can ask for ids
-LATEST_TIME, EARLIEST_TIME = -1, -2
-NOT_FOUND = -1
+_FIRST_ID = 0
 
 _Answer = TypeVar("_Answer")
 
@@ -47,11 +44,8 @@ class Description:
         return {name: topic.id for name, topic in self.topics.items()}
 
 
-class NoSuchTopic(TryAgain):
-    """The cluster has no such topic.
-
-    During a read, the broker may not have learned of the topic yet; before a read, the name is probably mistyped.
-    """
+class NoSuchTopic(ClusterError):
+    """The cluster has no such topic; the name is probably mistyped."""
 
 
 class Unreachable(ClusterError):
@@ -59,23 +53,21 @@ class Unreachable(ClusterError):
 
 
 class Cluster:
-    """Requests to the brokers behind `servers`.
+    """Requests to a cluster, over one connection to each of its brokers.
 
     Each method raises a ClusterError: NoSuchTopic, Unreachable after `patience`, or network.Refused for a permanent
     error.
     """
 
-    def __init__(self, servers: Sequence[Address], network: Network, patience: Patience = Patience()) -> None:
-        self._servers = servers
-        self._network = network
+    def __init__(self, client: Client, patience: Patience = Patience()) -> None:
+        self._client = client
         self._patience = patience
+        self._has_ids: bool | None = None
 
     @classmethod
     def connect(cls, servers: Sequence[Address], settings: ReadSettings = ReadSettings()) -> "Cluster":
         """Return the cluster behind `servers`: `with Cluster.connect(servers, settings) as cluster: ...`"""
-        from spark_bridge.reading.sockets import SocketNetwork
-
-        return cls(servers, SocketNetwork(), settings.patience)
+        return cls(connect(servers, settings), settings.patience)
 
     def __enter__(self) -> "Cluster":
         return self
@@ -85,145 +77,128 @@ class Cluster:
 
     def close(self) -> None:
         """Close the connections. A later request opens them again."""
+        self._client.close()
 
     def describe(self, topics: Iterable[str] | None = None) -> Description:
         """Describe these topics, or all."""
         names = None if topics is None else sorted(set(topics))
-        return self._patiently(lambda: describe(names, self._servers, self._network))
+        return self._patiently(lambda: _describe(self._client.core, names))
+
+    def snapshot(self, described: Description) -> "Snapshot":
+        """Return the offsets of all described topics as they are when they are first asked for."""
+        partitions = [(name, p) for name, topic in described.topics.items() for p in topic.leaders]
+        return Snapshot(self, partitions)
 
     def earliest(self, topic: str) -> dict[int, int]:
-        return self._certain(topic, EARLIEST_TIME)
+        return self._of(topic).earliest(topic)
 
     def latest(self, topic: str, *, committed: bool = False) -> dict[int, int]:
         """Return the high watermarks; with `committed` the last stable offsets, before which no transaction is open."""
-        return self._certain(topic, LATEST_TIME, READ_COMMITTED if committed else READ_UNCOMMITTED)
+        return self._of(topic).latest(topic, committed=committed)
 
     def first_at_time(self, topic: str, time_ms: int) -> dict[int, int | None]:
-        return self._patiently(lambda: self._list_offsets(topic, time_ms, as_id=False))
+        return self._of(topic).first_at_time(topic, time_ms)
 
     def first_at_id(self, topic: str, id: int) -> dict[int, int | None]:
-        return self._patiently(lambda: self._list_offsets(topic, id, as_id=True))
+        """Return the first offsets whose id is at least `id`. Raise Refused if the broker keeps no ids."""
+        return self._of(topic).first_at_id(topic, id)
 
     def keeps_ids(self, topic: str) -> bool:
-        """Return True if the topic's messages have ids.
+        """Return True if the topic's messages have ids: in all topics of Flakelog, in none of Apache Kafka."""
+        if self._has_ids is None:
+            try:
+                self.first_at_id(topic, _FIRST_ID)
+            except Refused as error:
+                if not isinstance(error.__cause__, Unsupported):
+                    raise
+                self._has_ids = False
+            else:
+                self._has_ids = True
+        return self._has_ids
 
-        The check fetches one record, so an empty topic returns True.
-        """
-        first, last = self.earliest(topic), self.latest(topic)
-        filled = [partition for partition in sorted(first) if first[partition] < last[partition]]
-        return not filled or self._patiently(lambda: self._gives_ids(topic, filled[0], first[filled[0]]))
+    def list_offsets(
+        self, partitions: Sequence[Partition], timestamp: int, *, by_id: bool = False, committed: bool = False
+    ) -> dict[Partition, int | None]:
+        """Return an offset for each partition; broker.client.core.ClientCore.list_offsets says which."""
+        level = READ_COMMITTED if committed else READ_UNCOMMITTED
+        core = self._client.core
+        return self._patiently(lambda: core.list_offsets(partitions, timestamp, by_id=by_id, isolation_level=level))
 
-    # --- single attempts --------------------------------------------------------------------------------------------
+    def _of(self, topic: str) -> "Snapshot":
+        return self.snapshot(self.describe([topic]))
 
-    def _certain(self, topic: str, time: int, isolation: int = READ_UNCOMMITTED) -> dict[int, int]:
-        found = self._patiently(lambda: self._list_offsets(topic, time, as_id=False, isolation=isolation))
-        missing = sorted(partition for partition, offset in found.items() if offset is None)
-        if missing:
-            raise Unreachable(f"{topic}: the broker gave no offset for partitions {missing}")
-        return {partition: offset for partition, offset in found.items() if offset is not None}
-
-    def _list_offsets(
-        self, topic: str, time: int, *, as_id: bool, isolation: int = READ_UNCOMMITTED
-    ) -> dict[int, int | None]:
-        found: dict[int, int | None] = {}
-        for leader, partitions in self._by_leader(topic).items():
-            found |= self._list_at(leader, topic, partitions, time, as_id, isolation)
-        return dict(sorted(found.items()))
-
-    def _by_leader(self, topic: str) -> dict[Address, list[int]]:
-        grouped: dict[Address, list[int]] = {}
-        for partition, leader in describe([topic], self._servers, self._network).topics[topic].leaders.items():
-            if leader is None:
-                raise TryAgain(f"{topic}-{partition} has no leader")
-            grouped.setdefault(leader, []).append(partition)
-        return grouped
-
-    def _list_at(
-        self, leader: Address, topic: str, partitions: list[int], time: int, as_id: bool, isolation: int
-    ) -> dict[int, int | None]:
-        from broker.wire import cold
-
-        asked = [{"partition_index": each, "current_leader_epoch": -1, "timestamp": time} for each in partitions]
-        fields = {"replica_id": -1, "isolation_level": isolation, "topics": [{"name": topic, "partitions": asked}]}
-        private = {tags.IDS: tags.REQUEST} if as_id else None
-        body = cold.encode(LIST_OFFSETS, LIST_OFFSETS_VERSION, "request", fields, private)
-        frame, position = _ask(self._network, leader, LIST_OFFSETS, LIST_OFFSETS_VERSION, body)
-        answer = cold.decode(LIST_OFFSETS, LIST_OFFSETS_VERSION, "response", frame, position, LIST_OFFSETS_VERSION)
-        found: dict[int, int | None] = {}
-        for each in (one for topics in answer.newest.topics for one in topics.partitions):
-            check(int(each.error_code), f"offsets of {topic}-{each.partition_index}")
-            found[each.partition_index] = None if each.offset == NOT_FOUND else int(each.offset)
-        if set(found) != set(partitions):
-            raise WireError(f"{leader} answered for partitions {sorted(found)} of {topic}, asked were {partitions}")
-        return found
-
-    def _gives_ids(self, topic: str, partition: int, offset: int) -> bool:
-        leader = describe([topic], self._servers, self._network).topics[topic].leaders[partition]
-        if leader is None:
-            raise TryAgain(f"{topic}-{partition} has no leader")
-        request = FetchRequest(0, 1, 1, [FetchPartition(topic, partition, offset, 1)], wants_ids=True)
-        frame, position = _ask(
-            self._network, leader, fetch.API_KEY, FETCH_VERSION, fetch.encode_request(FETCH_VERSION, request)
-        )
-        for answer in fetch.decode_response(FETCH_VERSION, frame, position).partitions:
-            check(answer.error_code, f"a record of {topic}-{partition} at {offset}")
-            return answer.ids is not None
-        raise WireError(f"{leader} answered nothing for {topic}-{partition}")
-
-    def _patiently(self, ask: Callable[[], _Answer]) -> _Answer:
+    def _patiently(self, make: Callable[[], Steps[_Answer]]) -> _Answer:
         failures = 0
         while True:
             try:
-                return ask()
-            except NoSuchTopic:
-                raise
-            except (TryAgain, OSError, WireError) as error:
+                return self._client.run(make())
+            except ClientError as error:
+                if is_final(error):
+                    raise Refused(str(error)) from error
                 failures += 1
                 if failures >= self._patience.attempts:
                     raise Unreachable(f"gave up after {failures} attempts: {error}") from error
-            self._network.pause(self._patience.pause_after(failures))
+            self._client.pause(self._patience.pause_after(failures))
 
 
-def describe(topics: Sequence[str] | None, servers: Sequence[Address], network: Network) -> Description:
-    """Ask each server in turn for Metadata, once, and return the first answer.
+class Snapshot:
+    """Offsets of several topics for one plan. Each question is asked once, for all the topics, and then remembered.
 
-    Raise TryAgain, NoSuchTopic or network.Refused.
+    The methods raise what those of Cluster raise.
     """
-    from broker.wire import cold  # the schema of all of Kafka; a task needs it only here
 
-    asked = {
-        "topics": None if topics is None else [{"name": each} for each in topics],
-        "allow_auto_topic_creation": False,
-    }
-    body = cold.encode(METADATA, METADATA_VERSION, "request", asked)
-    errors = []
-    for server in servers:
-        try:
-            frame, position = _ask(network, server, METADATA, METADATA_VERSION, body)
-            answer = cold.decode(METADATA, METADATA_VERSION, "response", frame, position, METADATA_VERSION).newest
-            return _described(answer)
-        except (OSError, WireError) as error:
-            errors.append(f"{server}: {error}")
-    raise TryAgain(f"no server answered ({'; '.join(errors)})")
+    def __init__(self, cluster: Cluster, partitions: Sequence[Partition]) -> None:
+        self._cluster = cluster
+        self._partitions = partitions
+        self._found: dict[tuple[int, bool, bool], dict[str, dict[int, int | None]]] = {}
+
+    def earliest(self, topic: str) -> dict[int, int]:
+        return _certain(topic, self._ask(topic, EARLIEST))
+
+    def latest(self, topic: str, *, committed: bool = False) -> dict[int, int]:
+        """Return the high watermarks; with `committed` the last stable offsets."""
+        return _certain(topic, self._ask(topic, LATEST, committed=committed))
+
+    def first_at_time(self, topic: str, time_ms: int) -> dict[int, int | None]:
+        return self._ask(topic, time_ms)
+
+    def first_at_id(self, topic: str, id: int) -> dict[int, int | None]:
+        return self._ask(topic, id, by_id=True)
+
+    def _ask(
+        self, topic: str, timestamp: int, *, by_id: bool = False, committed: bool = False
+    ) -> dict[int, int | None]:
+        question = timestamp, by_id, committed
+        if question not in self._found:
+            found: dict[str, dict[int, int | None]] = {name: {} for name, _ in self._partitions}
+            offsets = self._cluster.list_offsets(self._partitions, timestamp, by_id=by_id, committed=committed)
+            for (name, partition), offset in offsets.items():
+                found[name][partition] = offset
+            self._found[question] = found
+        return dict(sorted(self._found[question].get(topic, {}).items()))
 
 
-def _described(answer: Any) -> Description:
-    nodes = {int(each.node_id): Address(str(each.host), int(each.port)) for each in answer.brokers}
-    topics = {}
-    for topic in answer.topics:
-        if topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-            raise NoSuchTopic(f"there is no topic {topic.name!r}")
-        check(int(topic.error_code), f"topic {topic.name!r}")
-        leaders = {int(each.partition_index): nodes.get(int(each.leader_id)) for each in topic.partitions}
-        topic_id = str(topic.topic_id) if topic.topic_id and topic.topic_id.int else None
-        name = str(topic.name)
-        topics[name] = Topic(name, topic_id, dict(sorted(leaders.items())), bool(topic.is_internal))
-    return Description(answer.cluster_id, topics)
+def is_final(error: ClientError) -> bool:
+    """Return True if a retry does not change the error."""
+    return isinstance(error, Unsupported) or isinstance(error, BrokerError) and not error.retriable
 
 
-def _ask(network: Network, server: Address, api_key: int, version: int, body: bytes) -> tuple[memoryview, int]:
-    conversation = Conversation(network.connect(server))
+def _certain(topic: str, found: Mapping[int, int | None]) -> dict[int, int]:
+    missing = sorted(partition for partition, offset in found.items() if offset is None)
+    if missing:
+        raise Unreachable(f"{topic}: the broker gave no offset for partitions {missing}")
+    return {partition: offset for partition, offset in found.items() if offset is not None}
+
+
+def _describe(core: ClientCore, names: Sequence[str] | None) -> Steps[Description]:
     try:
-        return conversation.ask(api_key, version, body)
-    finally:
-        conversation.close()
+        found = yield from core.metadata(names)
+    except BrokerError as error:
+        if error.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            raise NoSuchTopic(f"there is no topic {error.what.removeprefix('topic ')!r}") from None
+        raise
+    topics = {
+        each.name: Topic(each.name, None if each.id is None else str(each.id), each.leaders, each.is_internal)
+        for each in found
+    }
+    return Description(core.cluster_id, topics)

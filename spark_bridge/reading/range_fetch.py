@@ -1,30 +1,48 @@
 """Reading one range from a cluster: the sequence of requests, and the handling of each answer.
 
-It uses Fetch v12, which Kafka serves from 2.7 on and which is the first version that can ask Flakelog for ids
-(broker.wire.tags). The next request is sent before the current answer is decoded.
+The next fetch is sent before the current answer is decoded. Fetch versions are negotiated. Ids need v12 (Kafka 2.7),
+which is the first version that can ask Flakelog for them (broker.wire.tags).
 """
 
 from collections.abc import Callable, Iterator, Sequence
 
 import pyarrow as pa
 
+from broker.client.core import EARLIEST, LATEST, fetch_exchange
+from broker.client.errors import BrokerError, ClientError
 from broker.record.batch import BatchHeader, CorruptBatch
 from broker.wire import fetch
 from broker.wire.errors import ErrorCode, WireError
-from broker.wire.fetch import FetchedPartition, FetchPartition, FetchRequest, FetchResponse
+from broker.wire.fetch import (
+    READ_COMMITTED,
+    READ_UNCOMMITTED,
+    FetchedPartition,
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+)
 from broker.wire.id_entries import IdEntry, read_entries
 from broker.wire.primitives import Buffer
 from spark_bridge.reading.arrow_decode import MissingId, PlacedBatch, decode
-from spark_bridge.reading.cluster import FETCH_VERSION, describe
-from spark_bridge.reading.network import Address, Conversation, Network, Refused, TryAgain, check
+from spark_bridge.reading.cluster import is_final
+from spark_bridge.reading.fetch_size import fetch_size
+from spark_bridge.reading.network import Address, Client
 from spark_bridge.reading.offset_range import OffsetRange
-from spark_bridge.reading.range_cursor import DataLoss, RangeCursor
+from spark_bridge.reading.range_cursor import OnLost, RangeCursor
 from spark_bridge.reading.settings import ReadSettings as ReadSettings
 from spark_bridge.reading.skipped import SKIPPED_MAX, SkippedBatch
 
 
 class ReadFailed(Exception):
     """The range could not be read, for a reason that may be transient; Spark may run the task again."""
+
+
+class _NothingThere(ClientError):
+    """The broker has no records at an offset of the range."""
+
+
+class _LogEnded(_NothingThere):
+    """The log ends inside the range: it was truncated, or is not what the range was made of."""
 
 
 class RangeFetch:
@@ -35,30 +53,34 @@ class RangeFetch:
     without progress.
 
     A batch that cannot be decoded is CorruptBatch. With `settings.skip_poison` it is left out and passed to
-    `on_skipped`, up to SKIPPED_MAX batches.
+    `on_skipped`, up to SKIPPED_MAX batches. If `settings.fail_on_data_loss` is false, missing offsets are passed to
+    `on_lost` instead of DataLoss; a deleted topic and a log that ends early are missing offsets too.
+
+    With `settings.read_committed`, records of aborted transactions are left out. Their offsets count, as do those of
+    control records: the range ends by position.
     """
 
     def __init__(
         self,
         within: OffsetRange,
         columns: Sequence[str],
-        servers: Sequence[Address],
-        network: Network,
+        client: Client,
         settings: ReadSettings = ReadSettings(),
         topic_id: str | None = None,
         on_skipped: Callable[[SkippedBatch], object] | None = None,
-        on_lost: Callable[[OffsetRange, str], object] | None = None,
+        on_lost: OnLost | None = None,
     ) -> None:
         self._within = within
         self._columns = columns
-        self._servers = servers
-        self._network = network
+        self._client = client
         self._settings = settings
         self._topic_id = topic_id
         self._on_skipped = on_skipped
-        self._on_lost = on_lost
         self._skipped = 0
-        self._cursor = RangeCursor(within, compacted=settings.compacted)
+        self._isolation = READ_COMMITTED if settings.read_committed else READ_UNCOMMITTED
+        self._cursor = RangeCursor(
+            within, compacted=settings.compacted, on_lost=None if settings.fail_on_data_loss else on_lost or _ignored
+        )
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """Yield the records once; a second call yields nothing."""
@@ -67,96 +89,132 @@ class RangeFetch:
             before = self._cursor.position
             try:
                 yield from self._read_from_leader()
-            except Refused as error:
-                raise ReadFailed(f"{self._within} could not be read past {self._cursor.position}: {error}") from error
-            except (TryAgain, OSError, WireError) as error:
+            except (ClientError, WireError) as error:
+                if isinstance(error, ClientError) and is_final(error):
+                    raise self._failed("", error) from error
                 failures = failures + 1 if self._cursor.position == before else 1
                 self._pause_or_give_up(failures, error)
 
     def _pause_or_give_up(self, failures: int, error: Exception) -> None:
         patience = self._settings.patience
-        if failures >= patience.attempts:
-            raise ReadFailed(
-                f"{self._within} could not be read past offset {self._cursor.position} "
-                f"in {failures} attempts; the last: {error}"
-            ) from error
-        self._network.pause(patience.pause_after(failures))
+        if failures < patience.attempts:
+            self._client.pause(patience.pause_after(failures))
+        elif not self._settings.fail_on_data_loss and _is_loss(error):
+            self._cursor.lose(self._within.end, str(error))
+        else:
+            raise self._failed(f" in {failures} attempts; the last", error) from error
+
+    def _failed(self, attempts: str, error: Exception) -> ReadFailed:
+        return ReadFailed(f"{self._within} could not be read past offset {self._cursor.position}{attempts}: {error}")
 
     def _read_from_leader(self) -> Iterator[pa.RecordBatch]:
         leader = self._find_leader()
-        conversation = Conversation(self._network.connect(leader))
+        if leader is None:
+            return
+        version = self._client.run(self._client.core.version(leader, fetch.API_KEY))
         try:
-            self._send_fetch(conversation)
+            self._send_fetch(leader, version)
             while not self._cursor.done:
-                before = self._cursor.position
-                answer = self._fetched(conversation)
-                batches = self._cursor.accept(_bytes(answer))
-                if self._cursor.position == before:
-                    log_end = answer.high_watermark
-                    raise TryAgain(f"{leader} has no records at offset {before}; its log ends at {log_end}")
-                broken = None if self._cursor.done else self._send_ahead(conversation)
-                yield from self._decoded(batches, answer)
+                answer = self._fetched(leader, version)
+                batches = [] if answer is None else self._accepted(leader, answer)
+                broken = None if self._cursor.done else self._send_ahead(leader, version)
+                if answer is not None:
+                    yield from self._decoded(batches, answer)
                 if broken:
                     raise broken
         finally:
-            conversation.close()
+            self._client.give_up(leader)
 
-    def _find_leader(self) -> Address:
+    def _accepted(self, leader: Address, answer: FetchedPartition) -> list[PlacedBatch]:
+        before = self._cursor.position
+        batches = self._cursor.accept(_bytes(answer), answer.aborted or ())
+        if self._cursor.position == before:
+            kind, end = _NothingThere, f"its log ends at {answer.high_watermark}"
+            if answer.high_watermark <= before:
+                kind = _LogEnded
+            elif self._settings.read_committed:
+                end = f"a transaction is open since {answer.last_stable_offset}, the last stable offset"
+            raise kind(f"{leader} has no records at offset {before}; {end}")
+        return batches
+
+    def _find_leader(self) -> Address | None:
+        """Return the leader. Return None if the partition was deleted and its offsets were reported as lost."""
         name, partition = self._within.topic, self._within.partition
-        topic = describe([name], self._servers, self._network).topics[name]
-        if self._topic_id and topic.id and topic.id != self._topic_id:
-            raise DataLoss(
+        (topic,) = self._client.run(self._client.core.metadata([name]))
+        if self._topic_id and topic.id and str(topic.id) != self._topic_id:
+            self._cursor.lose(
+                self._within.end,
                 f"topic {name!r} is not the one the manifest was made of: its id is {topic.id}, "
-                f"the manifest's {self._topic_id}. It was deleted and made again"
+                f"the manifest's {self._topic_id}. It was deleted and made again",
             )
+            return None
         if partition not in topic.leaders:
-            raise DataLoss(f"topic {name!r} has no partition {partition}")
+            self._cursor.lose(self._within.end, f"topic {name!r} has no partition {partition}")
+            return None
         leader = topic.leaders[partition]
         if leader is None:
-            raise TryAgain(f"{self._within.name} has no leader")
+            raise BrokerError(ErrorCode.LEADER_NOT_AVAILABLE, f"{self._within.name} has no leader")
         return leader
 
-    def _send_fetch(self, conversation: Conversation) -> None:
-        within, settings = self._within, self._settings
-        wanted = FetchPartition(within.topic, within.partition, self._cursor.position, settings.fetch_bytes)
-        request = FetchRequest(settings.fetch_wait_ms, 1, settings.fetch_bytes, [wanted], wants_ids=True)
-        conversation.send(fetch.API_KEY, FETCH_VERSION, fetch.encode_request(FETCH_VERSION, request))
+    def _send_fetch(self, leader: Address, version: int) -> None:
+        within, settings, cursor = self._within, self._settings, self._cursor
+        passed = cursor.position - within.start
+        size = fetch_size(cursor.left, passed, cursor.passed_bytes, cursor.largest_batch_bytes, settings.fetch_bytes)
+        wanted = FetchPartition(within.topic, within.partition, cursor.position, size)
+        request = FetchRequest(
+            settings.fetch_wait_ms, 1, size, [wanted], isolation_level=self._isolation, wants_ids=True
+        )
+        self._client.send(fetch_exchange(leader, version, request))
 
-    def _send_ahead(self, conversation: Conversation) -> OSError | None:
+    def _send_ahead(self, leader: Address, version: int) -> ClientError | None:
         """Send the next request before the current answer is decoded. Return an error instead of raising it.
 
         The cursor has already passed the current batches, so the caller must yield them before it raises the error.
         """
         try:
-            self._send_fetch(conversation)
-        except OSError as error:
+            self._send_fetch(leader, version)
+        except ClientError as error:
             return error
         return None
 
-    def _fetched(self, conversation: Conversation) -> FetchedPartition:
-        response = self._once_not_held_back(conversation)
-        what = f"{self._within.name} at offset {self._cursor.position}"
-        check(response.error_code, what)
+    def _fetched(self, leader: Address, version: int) -> FetchedPartition | None:
+        """Return the partition's answer. Return None if its first offsets were deleted, and reported as lost."""
+        response = self._once_not_held_back(leader, version)
+        within, core = self._within, self._client.core
+        core.check(within.topic, within.partition, response.error_code)
         if len(response.partitions) != 1:
             raise WireError(f"one partition asked for, {len(response.partitions)} answered")
         (fetched,) = response.partitions
         if fetched.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
-            raise DataLoss(
-                f"{self._within.name} does not have offset {self._cursor.position} of {self._within} (out of range): "
-                f"its log starts at {_known(fetched.log_start_offset)} and ends at {_known(fetched.high_watermark)}"
-            )
-        check(fetched.error_code, what)
+            self._lose_out_of_range()
+            return None
+        core.check(within.topic, within.partition, fetched.error_code)
         return fetched
 
-    def _once_not_held_back(self, conversation: Conversation) -> FetchResponse:
+    def _lose_out_of_range(self) -> None:
+        """Report the offsets that the log does not have. Ask for its bounds, because Kafka's answer does not say them.
+        """
+        key, core = (self._within.topic, self._within.partition), self._client.core
+        first = self._client.run(core.list_offsets([key], EARLIEST))[key]
+        end = self._client.run(core.list_offsets([key], LATEST))[key]
+        position = self._cursor.position
+        if first is None or end is None or first <= position <= end:
+            raise BrokerError(ErrorCode.OFFSET_NOT_AVAILABLE, f"{self._within.name} at offset {position}")
+        self._cursor.lose(
+            first if position < first else self._within.end,
+            f"{self._within.name} does not have offset {position} of {self._within} (out of range): "
+            f"its log starts at {first} and ends at {end}",
+        )
+
+    def _once_not_held_back(self, leader: Address, version: int) -> FetchResponse:
         """Return the answer. A reader over its quota first receives no data but a time to wait (KIP-219), so retry."""
-        response = fetch.decode_response(FETCH_VERSION, *conversation.receive())
+        response = fetch.decode_response(version, self._client.receive(leader), 0)
         for _ in range(self._settings.patience.attempts):
             if not response.is_held_back:
                 break
-            self._network.pause(response.throttle_ms)
-            self._send_fetch(conversation)
-            response = fetch.decode_response(FETCH_VERSION, *conversation.receive())
+            self._client.pause(response.throttle_ms)
+            self._send_fetch(leader, version)
+            response = fetch.decode_response(version, self._client.receive(leader), 0)
         return response
 
     def _decoded(self, batches: list[PlacedBatch], answer: FetchedPartition) -> Iterator[pa.RecordBatch]:
@@ -177,6 +235,17 @@ class RangeFetch:
             self._on_skipped(batch)
 
 
+def _is_loss(error: Exception) -> bool:
+    """Return True if an error that lasts means that the log no longer has the rest of the range."""
+    if isinstance(error, BrokerError):
+        return error.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    return isinstance(error, _LogEnded)
+
+
+def _ignored(within: OffsetRange, reason: str) -> None:
+    """Drop a report of lost offsets, because the caller passed no `on_lost`."""
+
+
 def _bytes(answer: FetchedPartition) -> Buffer:
     assert isinstance(answer.records, (bytes, bytearray, memoryview))  # a decoded answer holds no file regions
     return answer.records
@@ -187,7 +256,3 @@ def _ids(answer: FetchedPartition) -> list[IdEntry] | None:
         return None
     assert isinstance(answer.ids.entries, (bytes, bytearray))
     return list(read_entries(answer.ids.entries, answer.ids.base_offset))
-
-
-def _known(offset: int) -> str:
-    return "an unknown offset" if offset < 0 else str(offset)

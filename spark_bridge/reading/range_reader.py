@@ -9,11 +9,11 @@ from collections.abc import Callable, Iterator, Sequence
 
 import pyarrow as pa
 
-from spark_bridge.reading.network import Address
+from spark_bridge.reading.network import Address, connect
 from spark_bridge.reading.offset_range import OffsetRange
-from spark_bridge.reading.range_fetch import RangeFetch, ReadSettings
+from spark_bridge.reading.range_fetch import RangeFetch
+from spark_bridge.reading.settings import ReadSettings
 from spark_bridge.reading.skipped import SkippedBatch
-from spark_bridge.reading.sockets import SocketNetwork as SocketNetwork
 
 _log = logging.getLogger(__name__)
 
@@ -29,7 +29,7 @@ def read_range(
 ) -> Iterator[pa.RecordBatch]:
     """Yield all records of `within`, or raise an exception; see RangeFetch. Log the batches that are left out.
 
-    With `settings.fail_on_data_loss` false, missing offsets are passed to `on_lost` with the reason.
+    With `settings.fail_on_data_loss` false, missing offsets are passed to `on_lost` with the reason, or else logged.
     """
 
     def skipped(batch: SkippedBatch) -> None:
@@ -37,4 +37,10 @@ def read_range(
         if on_skipped is not None:
             on_skipped(batch)
 
-    return RangeFetch(within, columns, servers, SocketNetwork(), settings, topic_id, skipped, on_lost).batches()
+    with connect(servers, settings) as client:
+        reading = RangeFetch(within, columns, client, settings, topic_id, skipped, on_lost or _log_loss)
+        yield from reading.batches()
+
+
+def _log_loss(missing: OffsetRange, reason: str) -> None:
+    _log.warning("%d offsets of %s are lost: %s", missing.offsets, missing, reason)

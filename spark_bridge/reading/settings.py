@@ -29,6 +29,6 @@ class ReadSettings:
     require_ids: bool = False  # if False, the column is null for a broker that keeps no ids
     skip_poison: bool = False  # leave out batches that cannot be decoded; if False, fail
     read_committed: bool = False  # leave out the records of aborted transactions
-    fail_on_data_loss: bool = True  # if False, missing offsets are reported and the read goes on
+    fail_on_data_loss: bool = True  # if False, missing offsets are reported, and the rest is read
     client_id: str = CLIENT_ID  # Kafka's client.id, by which a broker's quotas and logs name the client
     request_timeout_ms: int = 30_000  # Kafka's request.timeout.ms

@@ -30,7 +30,6 @@ from broker.version import VERSION
 from spark_bridge.output.file_name import file_name
 from spark_bridge.output.parquet_file import sha256, write_parquet
 from spark_bridge.reading.cluster import Cluster
-from spark_bridge.reading.range_reader import SocketNetwork
 from spark_bridge.reading.skipped import FAIL, SKIP, SkippedBatch, from_json
 from spark_bridge.replay import receipt as receipts
 from spark_bridge.replay.receipt import Receipt, ReplayError, Totals, WrittenFile, prove
@@ -54,7 +53,8 @@ def make_manifest(options: Mapping[str, str]) -> Manifest:
     Raise OptionError, SelectionError or network.ClusterError.
     """
     parsed = parse(options)
-    return select(parsed, Cluster(parsed.servers, SocketNetwork()), VERSION)
+    with Cluster.connect(parsed.servers, parsed.driver_settings) as cluster:
+        return select(parsed, cluster, VERSION)
 
 
 def save_manifest(manifest: Manifest, path: Path) -> None:

@@ -22,6 +22,10 @@ class Log(LogOffsets, Protocol):
 
     def describe(self, topics: Iterable[str] | None = None) -> Description: ...
 
+    def snapshot(self, described: Description) -> LogOffsets:
+        """Return the offsets of all described topics, with one request to each broker for each question."""
+        ...
+
     def keeps_ids(self, topic: str) -> bool: ...
 
 
@@ -74,7 +78,7 @@ def select(
     ranges = resolve(
         options.selector,
         described.topics,
-        _Assigned(log, options.topics.partitions),
+        _Assigned(log.snapshot(described), options.topics.partitions),
         committed=options.read_committed,
         on_lost=None if options.fail_on_data_loss else on_lost,
     )

@@ -14,6 +14,7 @@ import threading
 import pytest
 
 from broker.client.blocking import BlockingClient
+from broker.client.core import Exchange
 from broker.client.errors import BadAnswer, Unreachable
 from broker.wire import cold
 from coordination.free_port import FreePort
@@ -97,6 +98,52 @@ def test_on_a_reactor_it_is_the_same_error(kind):
         (outcome,) = on_a_reactor("asked(client.topics())", broker.address)
     assert outcome[0] == error.__name__
     assert any(word in outcome[1] for word in said.split("|"))
+
+
+@pytest.mark.parametrize(
+    ("sent", "said"),
+    [
+        (b"\0\0\0\x05hel", "it closed the connection after 3 of 5 bytes"),
+        (b"\0\0", "it closed the connection after 2 of 4 bytes"),
+        (b"HTTP/1.1 400 Bad Request", f"it sent a frame of {int.from_bytes(b'HTTP', 'big')} bytes, at most"),
+        (b"\x15\x03\x03\0\x02", "it sent a frame of 352518912 bytes, at most"),
+    ],
+)
+def test_what_is_no_frame_is_refused_before_memory_is_taken(sent, said):
+    """An HTTP answer and a TLS alert read as frames of 1.2 GB and 352 MB."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def serve():
+            with listener.accept()[0] as peer:
+                peer.recv(1 << 16)
+                peer.sendall(sent)
+
+        threading.Thread(target=serve, daemon=True).start()
+        address = "{}:{}".format(*listener.getsockname())
+        with BlockingClient(address, timeout=SECONDS) as client, pytest.raises(Unreachable, match=f"{address}.*{said}"):
+            client.topics()
+
+
+def test_a_broker_that_falls_silent_is_unreachable_after_the_timeout():
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        address = "{}:{}".format(*listener.getsockname())
+        with BlockingClient(address, timeout=0.05) as client, pytest.raises(Unreachable, match=f"{address}.*timed out"):
+            client.topics()
+
+
+def test_requests_can_be_sent_before_earlier_answers_are_received():
+    """The answers come in the order of the requests, each in a buffer of its own. An operation that needs the
+    connection meanwhile opens a new one, and takes no answer of another."""
+    with ScriptedBroker(lambda api_key: b"answer") as broker, BlockingClient(broker.address, timeout=SECONDS) as client:
+        address = client.core.bootstrap[0]
+        for _ in range(2):
+            client.send(Exchange(address, METADATA, 12, True, b""))
+        first, second = client.receive(address), client.receive(address)
+        assert (bytes(first), bytes(second)) == (b"answer", b"answer") and first.obj is not second.obj
+        client.send(Exchange(address, METADATA, 12, True, b""))
+        client.give_up(address)
+        with pytest.raises(Unreachable, match="the connection is closed"):
+            client.receive(address)
 
 
 def test_a_broker_that_was_started_again_is_found_by_the_next_call(tmp_path):

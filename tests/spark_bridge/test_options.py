@@ -90,7 +90,7 @@ def test_a_manifest_is_the_whole_selection():
         (FLIGHTS | {"kafka.max.partition.fetch.bytes": "0"}, "partition.fetch.bytes is a whole number from 1"),
         (FLIGHTS | {"includeHeaders": "yes"}, "includeHeaders is true or false; got 'yes'"),
         (FLIGHTS | {"columns": "value,colour"}, "columns colour asked for; there are key, value"),
-        (FLIGHTS | {"kafka.bootstrap.servers": "host:x"}, "kafka.bootstrap.servers: 'host:x' is not host:port"),
+        (FLIGHTS | {"kafka.bootstrap.servers": "host:x"}, "kafka.bootstrap.servers: 'host:x' is no address"),
     ],
 )
 def test_what_cannot_be_meant_is_refused_and_named(options, says):

@@ -8,7 +8,7 @@ from spark_bridge.reading.offset_range import OffsetRange
 from spark_bridge.selection.manifest import ManifestError
 from spark_bridge.selection.options import OptionError, parse
 from spark_bridge.selection.pinned import pin, select
-from tests.spark_bridge.memory_cluster import BOOTSTRAP, TOPIC_ID, Cluster
+from tests.spark_bridge.memory_cluster import TOPIC_ID, Cluster
 
 SERVERS = {"kafka.bootstrap.servers": "bootstrap:9092"}
 
@@ -18,7 +18,7 @@ def options(**given):
 
 
 def log(end=90, **more):
-    return asking.Cluster([BOOTSTRAP], Cluster(end, **more))
+    return asking.Cluster(Cluster(end, **more))
 
 
 def test_latest_is_the_one_there_is_when_it_is_pinned():
@@ -76,10 +76,10 @@ def test_a_manifest_of_another_log_is_refused():
     manifest = select(options(), log(50), "0.1.0")
     network = Cluster(50)
     network.topic_id = None
-    assert pin(options(manifest="m"), asking.Cluster([BOOTSTRAP], network), manifest, "0.1.0").manifest == manifest
+    assert pin(options(manifest="m"), asking.Cluster(network), manifest, "0.1.0").manifest == manifest
     network.topic_id = type(TOPIC_ID)(int=5)
     with pytest.raises(ManifestError, match="deleted and made again"):
-        pin(options(manifest="m"), asking.Cluster([BOOTSTRAP], network), manifest, "0.1.0")
+        pin(options(manifest="m"), asking.Cluster(network), manifest, "0.1.0")
 
 
 def test_offsets_for_a_topic_that_is_not_read_are_refused():

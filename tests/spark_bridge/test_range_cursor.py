@@ -109,3 +109,26 @@ def test_a_compacted_log_may_leave_offsets_out():
     reader = cursor(0, 20, compacted=True)
     assert bases(reader.accept(batch(3, 2, deltas=[0, 5]) + batch(12, 1) + batch(30, 1))) == [3, 12]
     assert reader.done
+
+
+def test_with_on_lost_missing_offsets_are_reported_and_passed():
+    lost = []
+    reader = cursor(1, 20, on_lost=lambda within, reason: lost.append((within.start, within.end)))
+    data = batch(3, 3, deltas=[0, 2, 5]) + batch(12, 1) + batch(18, 4, deltas=[0, 1, 6, 7])
+    assert bases(reader.accept(data)) == [3, 12, 18]
+    assert reader.done
+    assert lost == [(1, 3), (4, 5), (6, 8), (9, 12), (13, 18)]
+
+
+def test_aborted_transactions_only_move_the_position():
+    data = encode_batch([Record(0, 0, b"k", b"v")], base_timestamp_ms=0, producer_id=7, transactional=True)
+    reader = cursor(0, 3)
+    assert bases(reader.accept(data + batch(1, 2), [(7, 0)])) == [1]
+    assert reader.done
+
+
+def test_the_cursor_knows_the_bytes_that_it_passed():
+    data = batch(0, 4) + batch(4, 40)
+    reader = cursor(0, 100)
+    reader.accept(data)
+    assert (reader.left, reader.passed_bytes, reader.largest_batch_bytes) == (56, len(data), len(batch(4, 40)))
