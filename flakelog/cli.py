@@ -24,6 +24,7 @@ COMMANDS = {
     "settings": "flakelog.commands.settings",
     "compat": "flakelog.commands.compat",
     "replay": "flakelog.commands.replay",
+    "load": "flakelog.commands.load",
     "demo": "flakelog.commands.demo",
 }
 

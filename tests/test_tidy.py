@@ -79,6 +79,7 @@ SHELLS = {
     "spark_bridge/output/parquet_file.py",
     "spark_bridge/output/storage.py",
     "spark_bridge/arrow_reader.py",
+    "spark_bridge/load/job.py",
     "spark_bridge/replay/job.py",
     "spark_bridge/session.py",
 }

@@ -1,7 +1,8 @@
 """Helpers that the commands share: find a broker, print times and tables, and fail.
 
-Exit codes: 0 success; 1 failure or not found; 2 wrong usage; 3 no server at the address. Results go to stdout; errors
-and progress go to stderr.
+Exit codes: 0 success; 1 failure or not found; 2 wrong usage; 3 no server at the address. Replays and loads name three
+causes more: 4 lost data, 5 data of something else, 6 a check that found differences. Results go to stdout; errors and
+progress go to stderr.
 """
 
 import json
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
 SERVERS = "127.0.0.1:9092"
 NOBODY_ANSWERS = 3
+LOST_DATA, OTHER_DATA, PROBLEMS_FOUND = 4, 5, 6
 
 Command = Callable[..., Any]
 
@@ -41,6 +43,24 @@ class NobodyAnswers(click.ClickException):
     """No server answers at the address; the message says which command starts one."""
 
     exit_code = NOBODY_ANSWERS
+
+
+class DataIsLost(click.ClickException):
+    """The log no longer has messages that the command needs."""
+
+    exit_code = LOST_DATA
+
+
+class DataOfAnother(click.ClickException):
+    """The place, the manifest or the log is of something else than the command's."""
+
+    exit_code = OTHER_DATA
+
+
+class ProblemsFound(click.ClickException):
+    """A check found differences, which the command has printed."""
+
+    exit_code = PROBLEMS_FOUND
 
 
 def fail(message: str) -> NoReturn:

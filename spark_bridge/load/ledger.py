@@ -20,7 +20,7 @@ from spark_bridge.selection.plan import TASKS_MAX, cut
 FILE_ROWS = 1_000_000
 """Offsets of one part by default: about a minute's work of one task, which a killed load repeats at most."""
 FILE_BYTES = 256 << 20
-"""Bytes of the log of one part by default, estimated. Readers of Parquet like files of 100 MB to 1 GB."""
+"""Bytes of keys and values of one part by default, estimated. Readers of Parquet like files of 100 MB to 1 GB."""
 LAST, EARLIEST, TIME, ID = "last", "earliest", "time", "id"
 
 
@@ -93,7 +93,8 @@ def next_load(options: LoadOptions, newest: Found | None, source: Source, code_v
     fresh = [OffsetRange(topic, p, max(starts[p], first[p]), last[p]) for p in sorted(starts)]
     if not lost and not any(one.offsets for one in fresh):
         return None
-    parts = split(fresh, options.file_rows, options.file_bytes, source.bytes_per_offset(topic))
+    sizes = source.bytes_per_offset([one for one in fresh if one.offsets])
+    parts = split(fresh, options.file_rows, options.file_bytes, sizes)
     number = 0 if newest is None else newest.load.number + 1
     manifest = Manifest(
         described.cluster_id,
@@ -168,9 +169,9 @@ def check_unread(load: Load, unread: Iterable[OffsetRange], source: Source) -> N
 def split(
     ranges: Iterable[OffsetRange], file_rows: int, file_bytes: int, bytes_per_offset: Mapping[int, float]
 ) -> tuple[OffsetRange, ...]:
-    """Cut the non-empty ranges into even parts of at most `file_rows` offsets and about `file_bytes` bytes of the log.
+    """Cut the non-empty ranges into even parts of at most `file_rows` offsets and `file_bytes` bytes, estimated.
 
-    The bytes are estimated by each partition's average. Raise LoadError for more than TASKS_MAX parts.
+    Raise LoadError for more than TASKS_MAX parts.
     """
     counts = {}
     for one in sorted(each for each in ranges if each.offsets):

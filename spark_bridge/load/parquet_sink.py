@@ -56,14 +56,14 @@ class ParquetSink:
 
     def newest(self) -> Found | None:
         number = self._ledger.newest()
-        if number is not None:
-            return self.find(number)
-        if strange := next(data_files(self._storage, self._topic), None):
-            raise LoadError(
-                f"{self._storage} has files of {self._topic!r}, such as {strange}, and no record of loads in "
-                "_flakelog: their rows would come twice. Name another place, or put _flakelog back"
-            )
-        return None
+        if number is None and (stray := next(data_files(self._storage, self._topic), None)):
+            number = self._ledger.newest()  # another driver may have written the file after the first look
+            if number is None:
+                raise LoadError(
+                    f"{self._storage} has files of {self._topic!r}, such as {stray}, and no record of loads in "
+                    "_flakelog: their rows would come twice. Name another place, or put _flakelog back"
+                )
+        return None if number is None else self.find(number)
 
     def find(self, number: int) -> Found | None:
         load = self._ledger.plan(number)

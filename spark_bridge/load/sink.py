@@ -147,8 +147,8 @@ class Sink(Protocol):
 class Source(Log, Protocol):
     """The log that loads come from."""
 
-    def bytes_per_offset(self, topic: str) -> dict[int, float]:
-        """Return an estimate of the log's bytes for each offset of each partition; without an estimate, leave it out.
+    def bytes_per_offset(self, ranges: Sequence[OffsetRange]) -> dict[int, float]:
+        """Return the estimated average bytes of a message in each partition's range; partitions may be missing.
 
         Only the split into files depends on it, and the saved load fixes that.
         """

@@ -1,0 +1,209 @@
+"""`flakelog load`: the new messages of a topic as files or rows of a table, each message once."""
+
+import time
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from flakelog.commands.load_report import LoadReport, show_plan, show_verification
+from flakelog.commands.terminal import (
+    DataIsLost,
+    DataOfAnother,
+    NobodyAnswers,
+    ProblemsFound,
+    count_of,
+    json_option,
+    parse_time,
+    print_json,
+    servers_option,
+)
+
+if TYPE_CHECKING:
+    from spark_bridge.load.job import LoadJob
+
+FORMATS = ("parquet",)
+
+
+class SinceType(click.ParamType[str]):
+    """`last`, `earliest`, a time, or `id:` and a number, as a Since of the ledger."""
+
+    name = "since"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        kind, _, number = str(value).partition(":")
+        if value in ("last", "earliest"):
+            return value, None
+        if kind == "id" and number.isascii() and number.isdigit():
+            return "id", int(number)
+        try:
+            return "time", parse_time(str(value).removeprefix("@"))  # `consume --from` writes times with @
+        except ValueError:
+            self.fail(f"{value!r} is not last, earliest, a time such as 2013-01-01T12:30:00Z, or id:NUMBER", param, ctx)
+
+
+@click.command()
+@click.argument("topic")
+@servers_option
+@click.option("--to", required=True, metavar="URI", help="A directory, or a URI such as s3://bucket/flights.")
+@click.option(
+    "--format", "kind", type=click.Choice(FORMATS), default="parquet", show_default=True, help="The kind of files."
+)
+@click.option(
+    "--since",
+    type=SinceType(),
+    default="last",
+    show_default=True,
+    metavar="last|earliest|TIME|id:ID",
+    help="Where to begin. All but `last` need a new place; `last` takes everything into a new place.",
+)
+@click.option(
+    "--partition-by", metavar="day|hour|COLUMN", help="Directories by the record's timestamp (UTC), or by a column."
+)
+@click.option("--columns", metavar="NAME,...", help="The columns to write. Default: all but the headers.")
+@click.option("--headers", is_flag=True, help="Write the headers of messages too.")
+@click.option("--file-rows", type=click.IntRange(1), metavar="N", help="Most rows of a file.  [default: 1,000,000]")
+@click.option(
+    "--file-bytes",
+    type=click.IntRange(1),
+    metavar="N",
+    help="About the most bytes of keys and values in a file.  [default: 256 MiB]",
+)
+@click.option(
+    "--isolation",
+    type=click.Choice(["read_committed", "read_uncommitted"]),
+    default="read_committed",
+    show_default=True,
+    help="With read_committed, messages of aborted transactions stay out, and open ones wait for the next load.",
+)
+@click.option(
+    "--on-poison",
+    type=click.Choice(["fail", "skip"]),
+    default="fail",
+    show_default=True,
+    help="What to do with a batch that cannot be decoded.",
+)
+@click.option("--accept-loss", is_flag=True, help="Go on after messages that the log lost before a load took them.")
+@click.option("--single-writer", is_flag=True, help="Promise that no other load into this place runs at the same time.")
+@click.option("--threads", type=click.IntRange(1, 64), default=4, show_default=True, help="Files written at once.")
+@click.option("--every", type=click.FloatRange(0, min_open=True), metavar="SECONDS", help="Load again and again.")
+@click.option("--plan", "only_plan", is_flag=True, help="Show what a load would read, and write nothing.")
+@click.option("--verify", "only_verify", is_flag=True, help="Check all loads of the place, and read no messages.")
+@json_option
+def load(only_plan: bool, only_verify: bool, every: float | None, as_json: bool, **options: Any) -> None:
+    """Load the messages of TOPIC that came since the last load, each once.
+
+    The load is planned and saved in URI/_flakelog first. If it is killed, the next run finishes it before it plans
+    another; two runs at once share it. Only files of finished loads are seen.
+
+    \b
+    Exit codes: 0 success, also without new messages
+                1 another failure
+                2 wrong usage
+                3 no server at the address
+                4 the log lost messages before they were loaded
+                5 the place belongs to another topic, cluster or kind of load
+                6 --verify found a difference
+    """
+    if only_plan and only_verify:
+        raise click.UsageError("give --plan or --verify, not both")
+    if every is not None and (only_plan or only_verify):
+        raise click.UsageError("--every loads again and again; --plan and --verify do not load")
+    try:
+        import pyarrow  # noqa: F401
+    except ImportError as error:
+        raise click.ClickException(f"a load needs pyarrow ({error}); try: pip install 'flakelog[arrow]'") from None
+    job = _with_causes(lambda: _job(**options))
+    if only_plan:
+        show_plan(_with_causes(job.plan), as_json)
+    elif only_verify:
+        verification = _with_causes(job.verify)
+        show_verification(verification, as_json)
+        if verification.problems:
+            raise ProblemsFound(count_of(len(verification.problems), "problem"))
+    else:
+        _load(job, as_json)
+        while every is not None:
+            time.sleep(every)
+            _load(job, as_json)
+
+
+def _job(
+    *,
+    topic: str,
+    servers: str,
+    to: str,
+    kind: str,
+    since: tuple[str, int | None],
+    partition_by: str | None,
+    columns: str | None,
+    headers: bool,
+    file_rows: int | None,
+    file_bytes: int | None,
+    isolation: str,
+    on_poison: str,
+    accept_loss: bool,
+    single_writer: bool,
+    threads: int,
+) -> "LoadJob":
+    from spark_bridge.load.job import LoadJob
+    from spark_bridge.load.ledger import FILE_BYTES, FILE_ROWS, LoadOptions, Since
+    from spark_bridge.load.load import Layout
+    from spark_bridge.reading.row import choose
+    from spark_bridge.reading.settings import ReadSettings
+
+    names = [each.strip() for each in columns.split(",")] if columns else None
+    try:
+        chosen = choose(names, include_headers=headers)
+    except ValueError as error:
+        raise click.BadParameter(str(error), param_hint="--columns") from None
+    asked = LoadOptions(
+        topic,
+        Since(*since),
+        chosen,
+        Layout(kind, partition_by),
+        isolation == "read_committed",
+        file_rows or FILE_ROWS,
+        file_bytes or FILE_BYTES,
+        accept_loss,
+    )
+    return LoadJob(servers, to, asked, single_writer, threads, ReadSettings(skip_poison=on_poison == "skip"))
+
+
+def _load(job: "LoadJob", as_json: bool) -> None:
+    with LoadReport() as report:
+        outcome = _with_causes(lambda: job.run(report, report.progress.add))
+    for receipt in outcome.receipts:
+        for batch in receipt.poison:
+            click.echo(f"left out {batch}", err=True)
+    figures = report.figures(outcome)
+    if as_json:
+        print_json({"topic": job.options.topic, "to": job.to, **figures})
+    elif not outcome.receipts:
+        click.echo(f"no new messages of {job.options.topic} since the last load")
+    else:
+        files = count_of(figures["files"], "file")
+        click.echo(f"{count_of(figures['rows'], 'message')} in {files} in {job.to}")
+
+
+def _with_causes(run: Any) -> Any:
+    """Run, and turn an error into one line and the exit code of its cause."""
+    from broker.record.batch import CorruptBatch
+    from spark_bridge.load.ledger import LostData, OtherLayout, OtherLog
+    from spark_bridge.load.load import LoadError
+    from spark_bridge.output.storage import StorageError
+    from spark_bridge.reading.arrow_decode import MissingId
+    from spark_bridge.reading.cluster import Unreachable
+    from spark_bridge.reading.network import ClusterError
+    from spark_bridge.reading.range_cursor import DataLoss
+    from spark_bridge.reading.range_fetch import ReadFailed
+
+    try:
+        return run()
+    except Unreachable as error:
+        raise NobodyAnswers(str(error)) from None
+    except (LostData, DataLoss, MissingId) as error:
+        raise DataIsLost(str(error)) from None
+    except (OtherLog, OtherLayout) as error:
+        raise DataOfAnother(str(error)) from None
+    except (LoadError, ClusterError, ReadFailed, CorruptBatch, StorageError, OSError) as error:
+        raise click.ClickException(str(error)) from None

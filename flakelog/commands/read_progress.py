@@ -1,0 +1,69 @@
+"""A bar on stderr for work that reads many messages: rows, bytes and the time left. For people only."""
+
+import sys
+import threading
+import time
+from typing import TYPE_CHECKING
+
+from flakelog.commands.progress import PATIENCE_SECONDS
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
+
+
+class ReadProgress:
+    """Counts rows and bytes, and shows them in a bar after a second if stderr is a terminal.
+
+    Threads may call `add` at the same time.
+    """
+
+    def __init__(self) -> None:
+        self.rows = self.bytes = 0
+        self._lock = threading.Lock()
+        self._shown = sys.stderr.isatty()
+        self._begun = time.monotonic()
+        self._bar: Progress | None = None
+        self._what, self._total, self._before = "", 0, 0
+
+    def begin(self, what: str, rows: int) -> None:
+        """Begin a piece of work with at most `rows` rows."""
+        self.end()
+        with self._lock:
+            self._what, self._total, self._before = what, rows, self.rows
+            self._begun = time.monotonic()
+
+    def add(self, rows: int, size: int) -> None:
+        with self._lock:
+            self.rows += rows
+            self.bytes += size
+            if not self._shown or time.monotonic() - self._begun < PATIENCE_SECONDS:
+                return
+            if self._bar is None:
+                self._bar = _bar(self._what, self._total)
+                self._bar.start()
+            amount = f"{self.bytes / (1 << 20):,.0f} MiB"
+            self._bar.update(self._bar.task_ids[0], completed=self.rows - self._before, amount=amount)
+
+    def end(self) -> None:
+        """Remove the bar."""
+        with self._lock:
+            if self._bar is not None:
+                self._bar.stop()
+                self._bar = None
+
+
+def _bar(what: str, total: int) -> "Progress":
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    bar = Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[amount]}"),
+        TimeRemainingColumn(),
+        console=Console(stderr=True),
+        transient=True,
+    )
+    bar.add_task(what, total=total, amount="")
+    return bar
