@@ -23,28 +23,42 @@ while no load runs.
 """
 
 import hashlib
-from collections.abc import Callable, Container, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from typing import BinaryIO
 
-from spark_bridge.load.file_ledger import Abandoned, FileLedger, data_files
+from spark_bridge.load.decoding import Decoding
+from spark_bridge.load.file_ledger import FOLDER, Abandoned, FileLedger, data_files
 from spark_bridge.load.load import Load, LoadError
-from spark_bridge.load.part_files import write_files
+from spark_bridge.load.part_files import KeptApart, write_files
 from spark_bridge.load.receipt import DataFile, Receipt, WrittenPart, receipt_of
 from spark_bridge.load.sink import Found, Rows, State
 from spark_bridge.output.storage import Storage
 from spark_bridge.reading.offset_range import OffsetRange
 
 READ_BYTES = 4 << 20
+REJECTED_FOLDER = "rejected/"
 _STAGED = ".staged"  # no reader takes such a file for Parquet
 
 
 class ParquetSink:
-    """A Sink of one topic. `new_attempt` returns a name that no other attempt has."""
+    """A Sink of one topic. `new_attempt` returns a name that no other attempt has.
 
-    def __init__(self, storage: Storage, topic: str, new_attempt: Callable[[], str]) -> None:
+    With `decoding`, the values of messages become columns, and messages whose values do not decode are kept apart in
+    `_flakelog/TOPIC/rejected/`.
+    """
+
+    keeps_column = False
+    """True if the column of --partition-by stays in the files."""
+
+    def __init__(
+        self, storage: Storage, topic: str, new_attempt: Callable[[], str], decoding: Decoding | None = None
+    ) -> None:
         self._storage = storage
         self._topic = topic
         self._ledger = FileLedger(storage, topic)
         self._new_attempt = new_attempt
+        self._decoding = decoding
 
     @property
     def place(self) -> str:
@@ -86,15 +100,24 @@ class ParquetSink:
     def write(self, load: Load, part: OffsetRange, rows: Rows) -> WrittenPart:
         attempt = self._new_attempt()
         staged = self._staged(load, attempt)
-        files = write_files(part, rows, load.layout.partition_by, lambda name: self._storage.write(staged(name)))
-        return self._ledger.record(load, WrittenPart(part, attempt, files, tuple(sorted(rows.skipped))))
+
+        def write(name: str) -> AbstractContextManager[BinaryIO]:
+            return self._storage.write(staged(name))
+
+        with KeptApart(part, f"{FOLDER}/{self._topic}/{REJECTED_FOLDER}", write) as apart:
+            decoded = rows if self._decoding is None else self._decoding.decode(rows, apart.add)
+            adapted = self.adapt(decoded)
+            files = write_files(part, adapted, load.layout.partition_by, write, keeps_column=self.keeps_column)
+        written = WrittenPart(part, attempt, files, tuple(sorted(rows.skipped)), apart.described())
+        return self._ledger.record(load, written)
 
     def publish(self, load: Load, parts: Sequence[WrittenPart]) -> Receipt:
         receipt = self._ledger.decide(receipt_of(load, parts))
         for part in receipt.parts:
             staged = self._staged(load, part.attempt)
-            for name, file in part.files.items():
+            for name, file in [*part.files.items(), *part.rejected.items()]:
                 self._move(staged(name), name, file)
+        self.commit(load, receipt)
         self._ledger.put_receipt(receipt)
         self._ledger.clear_staging(load)
         return receipt
@@ -104,7 +127,9 @@ class ParquetSink:
         self._ledger.clear_staging(load)
 
     def problems(self, receipt: Receipt) -> Iterator[str]:
-        for name, file in sorted(receipt.files.items()):
+        files = receipt.files
+        kept = {name: files[name] for name in self.kept(receipt)} | receipt.rejected
+        for name, file in sorted(kept.items()):
             size = self._storage.size(name)
             if size is None:
                 yield f"{name} is gone"
@@ -113,6 +138,17 @@ class ParquetSink:
 
     def strays(self, known: Container[str]) -> Iterator[str]:
         return (name for name in data_files(self._storage, self._topic) if name not in known)
+
+    def adapt(self, rows: Rows) -> Rows:
+        """Return the rows with the types that the destination has."""
+        return rows
+
+    def commit(self, load: Load, receipt: Receipt) -> None:
+        """Make the files of a load visible after they are in place. Plain files are visible already."""
+
+    def kept(self, receipt: Receipt) -> Iterable[str]:
+        """Return the files of a published load that must still be there. In tables, others may have replaced some."""
+        return receipt.files
 
     def _staged(self, load: Load, attempt: str) -> Callable[[str], str]:
         home = self._ledger.staging(load)

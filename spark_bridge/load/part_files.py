@@ -7,6 +7,7 @@ The bytes of each file depend only on the part's rows, and not on the batches in
 import hashlib
 from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack
+from types import TracebackType
 from typing import BinaryIO
 
 import pyarrow as pa
@@ -16,6 +17,7 @@ from spark_bridge.load.load import LoadError
 from spark_bridge.load.partitioning import Partitioning
 from spark_bridge.load.receipt import DataFile
 from spark_bridge.load.sink import Rows
+from spark_bridge.load.value_decoder import REJECTED
 from spark_bridge.output.file_name import file_name
 from spark_bridge.output.parquet_file import BYTES_PER_GROUP, ROWS_PER_GROUP, groups, parquet_writer, row_bytes
 from spark_bridge.reading.offset_range import OffsetRange
@@ -30,10 +32,15 @@ Write = Callable[[str], AbstractContextManager[BinaryIO]]
 """Opens a file by its name in the destination. The file appears whole after the block, or not at all."""
 
 
-def write_files(part: OffsetRange, rows: Rows, partition_by: str | None, write: Write) -> dict[str, DataFile]:
-    """Write all rows of a part and return its files by name; a part without rows has none. Raise LoadError."""
-    partitioning = Partitioning(rows.schema, partition_by)
-    files = _Files(part, partitioning.schema, write)
+def write_files(
+    part: OffsetRange, rows: Rows, partition_by: str | None, write: Write, *, keeps_column: bool = False
+) -> dict[str, DataFile]:
+    """Write all rows of a part and return its files by name; a part without rows has none. Raise LoadError.
+
+    With `keeps_column`, the column of `partition_by` stays in the files.
+    """
+    partitioning = Partitioning(rows.schema, partition_by, keeps_column=keeps_column)
+    files = PartFiles(part, partitioning.schema, write)
     with ExitStack() as stack:
         try:
             for group in groups(rows, rows.schema):
@@ -46,7 +53,38 @@ def write_files(part: OffsetRange, rows: Rows, partition_by: str | None, write: 
     return files.described()
 
 
-class _Files:
+class KeptApart:
+    """The file of a part's messages whose values did not decode; without any, there is no file.
+
+    A context manager: the file appears after the block, unless that raised an exception.
+    """
+
+    def __init__(self, part: OffsetRange, folder: str, write: Write) -> None:
+        self._files = PartFiles(part, REJECTED, write)
+        self._folder = folder
+        self._stack = ExitStack()
+
+    def __enter__(self) -> "KeptApart":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is None:
+            self._files.finish()
+        else:
+            self._files.drop()
+        self._stack.__exit__(kind, error, trace)
+
+    def add(self, messages: pa.RecordBatch) -> None:
+        """Keep messages, with the columns of value_decoder.REJECTED."""
+        self._files.add(self._folder, pa.Table.from_batches([messages]), self._stack)
+
+    def described(self) -> dict[str, DataFile]:
+        return self._files.described()
+
+
+class PartFiles:
     """The files of a part that are being written."""
 
     def __init__(self, part: OffsetRange, schema: pa.Schema, write: Write) -> None:

@@ -15,23 +15,26 @@ import pyarrow.compute as pc
 from spark_bridge.load.load import LoadError
 
 DAY, HOUR = "day", "hour"
-_TIME = "timestamp"
+TIME = "timestamp"
 _FORMATS = {DAY: "%Y-%m-%d", HOUR: "%Y-%m-%d-%H"}
-_NULL = "__HIVE_DEFAULT_PARTITION__"
+NULL = "__HIVE_DEFAULT_PARTITION__"
 VALUE_CHARACTERS_MAX = 200  # a name in a directory has at most 255 bytes
 
 
 class Partitioning:
-    """The division of rows by `by`: "day", "hour", a column's name, or None. Raise LoadError if that does not fit."""
+    """The division of rows by `by`: "day", "hour", a column's name, or None. Raise LoadError if that does not fit.
 
-    def __init__(self, schema: pa.Schema, by: str | None) -> None:
+    With `keeps_column`, the column stays in the files.
+    """
+
+    def __init__(self, schema: pa.Schema, by: str | None, *, keeps_column: bool = False) -> None:
         self._by = by
-        self._column = _TIME if by in _FORMATS else by
+        self._column = TIME if by in _FORMATS else by
         if self._column is not None and self._column not in schema.names:
             raise LoadError(
                 f"--partition-by {by} needs the column {self._column}; the columns are {', '.join(schema.names)}"
             )
-        keeps = by is None or by in _FORMATS
+        keeps = keeps_column or by is None or by in _FORMATS
         self._names = schema.names if keeps else [name for name in schema.names if name != by]
         self.schema = pa.schema([schema.field(name) for name in self._names])
         """The schema of the files."""
@@ -59,7 +62,7 @@ class Partitioning:
     def _folder(self, value: object) -> str:
         if isinstance(value, bytes):
             value = value.decode("utf-8", "backslashreplace")
-        text = _NULL if value is None or value == "" else quote(str(value), safe=" ")
+        text = NULL if value is None or value == "" else quote(str(value), safe=" ")
         if len(text) > VALUE_CHARACTERS_MAX:
             raise LoadError(f"a value of {self._by} has more than {VALUE_CHARACTERS_MAX} characters: {text[:40]}...")
         return f"{self._by}={text}/"

@@ -3,15 +3,15 @@
     {"flakelog_load_receipt": 1, "topic": "flights", "number": 3, "load_sha256": "...", "rows": 25,
      "parts": [{"range": {"topic": "flights", "partition": 0, "start": 17, "end": 42}, "attempt": "5f0c...",
                 "files": {"day=2013-01-01/flights-00000-....parquet": {"rows": 25, "bytes": 900, "sha256": "..."}},
-                "poison": []}]}
+                "poison": [], "rejected": {}}]}
 
 `attempt` names the run that wrote the part's files. `poison` names the batches that were left out, as in the receipt of
-a replay.
+a replay. `rejected` has the file of messages whose values did not decode.
 """
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from spark_bridge.load.load import Load, LoadError
@@ -38,6 +38,8 @@ class WrittenPart:
     attempt: str
     files: Mapping[str, DataFile]
     poison: tuple[SkippedBatch, ...] = ()
+    rejected: Mapping[str, DataFile] = field(default_factory=dict)
+    """The file of messages whose values did not decode, if there are any; readers of the rows do not see it."""
 
     @property
     def rows(self) -> int:
@@ -49,6 +51,7 @@ class WrittenPart:
             "attempt": self.attempt,
             "files": {name: asdict(each) for name, each in sorted(self.files.items())},
             "poison": to_dicts(self.poison),
+            "rejected": {name: asdict(each) for name, each in sorted(self.rejected.items())},
         }
 
     def to_json(self) -> str:
@@ -79,6 +82,15 @@ class Receipt:
     @property
     def files(self) -> dict[str, DataFile]:
         return {name: each for part in self.parts for name, each in part.files.items()}
+
+    @property
+    def rejected(self) -> dict[str, DataFile]:
+        """Return the files of messages that were kept apart because their values did not decode."""
+        return {name: each for part in self.parts for name, each in part.rejected.items()}
+
+    @property
+    def rejected_rows(self) -> int:
+        return sum(each.rows for each in self.rejected.values())
 
     @property
     def poison(self) -> tuple[SkippedBatch, ...]:
@@ -121,8 +133,9 @@ def receipt_of(load: Load, parts: Sequence[WrittenPart]) -> Receipt:
     if tuple(part.range for part in ordered) != load.parts:
         raise LoadError(f"load {load.number} has {len(load.parts)} parts, written were {len(ordered)} others")
     for part in ordered:
-        if part.rows > part.range.offsets:
-            raise LoadError(f"{part.rows} rows were written of {part.range}: some of them twice")
+        rows = part.rows + sum(each.rows for each in part.rejected.values())
+        if rows > part.range.offsets:
+            raise LoadError(f"{rows} rows were written of {part.range}: some of them twice")
     receipt = Receipt(load.topic, load.number, load.sha256, tuple(ordered))
     if len(receipt.files) != sum(len(part.files) for part in ordered):
         raise LoadError(f"two parts of load {load.number} have files of the same name")
@@ -131,6 +144,7 @@ def receipt_of(load: Load, parts: Sequence[WrittenPart]) -> Receipt:
 
 def _part(fields: Mapping[str, Any]) -> WrittenPart:
     files = {name: DataFile(**each) for name, each in fields["files"].items()}
+    rejected = {name: DataFile(**each) for name, each in fields["rejected"].items()}
     return WrittenPart(
-        OffsetRange.from_dict(fields["range"]), str(fields["attempt"]), files, from_dicts(fields["poison"])
+        OffsetRange.from_dict(fields["range"]), str(fields["attempt"]), files, from_dicts(fields["poison"]), rejected
     )

@@ -1,9 +1,9 @@
 """Decoding of record batches to Arrow, one column at a time (record layout: broker.record.records).
 
-A Python loop reads only the lengths of the records. Numpy then decodes the varints of each field for all records at
-once. Keys and values are not copied one by one: the bytes of the records become an Arrow binary array whose slots are
-gap, key, gap, key, ..., and `take` selects the odd slots. Several batches are unpacked into one buffer first, so that
-small batches cost little more than large ones.
+The starts of the records come first (spark_bridge.reading.record_starts). Numpy then decodes the varints of each field
+for all records at once. Keys and values are not copied one by one: the bytes of the records become an Arrow binary
+array whose slots are gap, key, gap, key, ..., and `take` selects the odd slots. Several batches are unpacked into one
+buffer first, so that small batches cost little more than large ones.
 
 The result equals that of `decode_records` (a test compares them), and a batch that `decode_records` rejects is passed
 to `on_poison`. However, the bytes of headers are read only if the column is requested.
@@ -19,11 +19,11 @@ import pyarrow as pa
 
 from broker.record.batch import BatchHeader, CorruptBatch
 from broker.record.compression import DECOMPRESSED_BYTES_MAX
-from broker.record.records import RECORD_BYTES_MIN, read_headers, records_data
-from broker.record.varint import read_varint
+from broker.record.records import read_headers, records_data
 from broker.wire.id_entries import IdEntry
 from broker.wire.primitives import Buffer
 from spark_bridge.reading.offset_range import OffsetRange
+from spark_bridge.reading.record_starts import PADDING_BYTES, record_starts
 from spark_bridge.reading.row import ARROW, arrow_schema
 
 Ints: TypeAlias = npt.NDArray[np.int64]
@@ -34,9 +34,12 @@ GROUP_BYTES = 16 << 20
 
 _LENGTH_VARINT_BYTES_MAX = 5
 _DELTA_VARINT_BYTES_MAX = 10
-_PADDING = bytes(16)  # room for a varint read that starts at the very end; the check after the read rejects it
+_PADDING = bytes(PADDING_BYTES)  # for a varint read that starts at the very end; the check after the read rejects it
 _BYTES_AT_ONCE_MAX = (1 << 31) - 1 - len(_PADDING)  # offsets into a binary array have 32 bits
 _MS_MAX = (1 << 63) // 1000 - 1  # the value in microseconds must fit 64 bits
+
+
+_ONE_BYTE = np.array([byte >> 1 ^ -(byte & 1) for byte in range(128)], np.int64)  # the values of one-byte varints
 
 
 class PlacedBatch(NamedTuple):
@@ -160,18 +163,15 @@ def _unpacked(
 
 
 def _fields(batches: Sequence[_Unpacked]) -> _Fields:
-    starts: list[int] = []
-    size = 0
-    for header, records in batches:
-        _walk(records, header.record_count, size, starts)
-        size += len(records)
+    sizes = [len(batch.records) for batch in batches]
+    size = sum(sizes)
     if size > _BYTES_AT_ONCE_MAX:
         raise CorruptBatch(f"{size} bytes of records in one batch; Arrow holds {_BYTES_AT_ONCE_MAX}")
     plain = b"".join((*(batch.records for batch in batches), _PADDING))
     headers = [batch.header for batch in batches]
     counts = [header.record_count for header in headers]
     at = np.frombuffer(plain, np.uint8)
-    start = np.array(starts, np.int64)
+    start = record_starts(plain, sizes, counts)
     length, position = _varints(at, start, _LENGTH_VARINT_BYTES_MAX)
     end = position + length
     time_delta, position = _checked(at, position + 1, end, _DELTA_VARINT_BYTES_MAX)
@@ -194,37 +194,6 @@ def _fields(batches: Sequence[_Unpacked]) -> _Fields:
     return _Fields(plain, offset, time, log_time, key, key_length, value, value_length, after, end)
 
 
-def _walk(part: Buffer, count: int, base: int, starts: list[int]) -> None:
-    """Append the start of each record, plus `base`, to `starts`. Raise CorruptBatch unless the records fill `part`.
-
-    This is the only Python loop over all records, so it decodes lengths of one and two bytes, the most common, inline.
-    """
-    size = len(part)
-    if not 0 <= count <= size // RECORD_BYTES_MIN:
-        raise CorruptBatch(f"the header counts {count} records, {size} bytes cannot hold them")
-    data = bytes(part)  # indexing bytes takes half the time of indexing a memoryview
-    add = starts.append
-    position = 0
-    try:
-        for _ in range(count):
-            add(base + position)
-            byte = data[position]
-            if byte < 0x80:
-                length, position = byte, position + 1
-            elif (high := data[position + 1]) < 0x80:
-                length, position = byte & 0x7F | high << 7, position + 2
-            else:
-                signed, position = read_varint(data, position)
-                length = signed << 1 if signed >= 0 else 1
-            if length & 1:  # zigzag: an odd number is negative
-                raise CorruptBatch("a record says a length below zero")
-            position += length >> 1
-    except IndexError:
-        raise CorruptBatch(f"{count} records counted, the batch ends before them") from None
-    if position != size:
-        raise CorruptBatch(f"{count} records end at byte {position} of {size}")
-
-
 def _each(values: Sequence[int], counts: Sequence[int]) -> Ints:
     """Repeat each batch's value once for each of its records."""
     return np.repeat(np.array(values, np.int64), counts)
@@ -236,19 +205,19 @@ def _varints(at: Bytes, position: Ints, bytes_max: int) -> tuple[Ints, Ints]:
     Raise CorruptBatch for a varint longer than `bytes_max`.
     """
     byte = at[position]
-    value = (byte & 0x7F).astype(np.uint64)
     after = position + 1
-    (more,) = np.nonzero(byte >= 0x80)  # indexes of varints with more bytes: usually few
+    more = np.flatnonzero(byte >= 0x80)  # indexes of varints with more bytes
+    if not more.size:
+        return _ONE_BYTE[byte], after
+    value = (byte & 0x7F).astype(np.int64)
     for number in range(1, bytes_max):
-        if not more.size:
-            break
         byte = at[after[more]]
-        value[more] |= (byte & 0x7F).astype(np.uint64) << np.uint64(7 * number)
+        value[more] |= (byte & 0x7F).astype(np.int64) << 7 * number
         after[more] += 1
         more = more[byte >= 0x80]
-    if more.size:
-        raise CorruptBatch(f"a varint of a record is longer than {bytes_max} bytes")
-    return (value >> np.uint64(1)).astype(np.int64) ^ -(value & np.uint64(1)).astype(np.int64), after
+        if not more.size:
+            return (value.view(np.uint64) >> np.uint64(1)).view(np.int64) ^ -(value & 1), after
+    raise CorruptBatch(f"a varint of a record is longer than {bytes_max} bytes")
 
 
 def _checked(at: Bytes, position: Ints, end: Ints, bytes_max: int) -> tuple[Ints, Ints]:
