@@ -142,6 +142,7 @@ class LogSource:
         self._on_batch = on_batch
         self._with_ids: dict[str, bool] = {}
         self.describe = cluster.describe
+        self.snapshot = cluster.snapshot
         self.earliest = cluster.earliest
         self.latest = cluster.latest
         self.first_at_time = cluster.first_at_time
