@@ -80,6 +80,7 @@ SHELLS = {
     "spark_bridge/output/storage.py",
     "spark_bridge/arrow_reader.py",
     "spark_bridge/load/job.py",
+    "spark_bridge/load/topic_sink.py",
     "spark_bridge/replay/job.py",
     "spark_bridge/session.py",
 }

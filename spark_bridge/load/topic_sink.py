@@ -1,0 +1,226 @@
+"""SHELL (librdkafka): a topic as a destination, of the same cluster or another, in Flakelog or Apache Kafka.
+
+A message goes to the partition of its own number, with its key, value, headers and timestamp. Parts are staged as files
+in a directory of the user's, which also keeps plans, decisions and receipts (load.file_ledger). After the decision they
+are sent in the order of their offsets, in transactions. Each transaction also commits the position in the source, as
+the offset of the group `flakelog-load-SOURCE` for the target's partition (KIP-98). So the target holds each message
+once for readers with read_committed, whatever is killed: the next run reads the position and sends what is behind it.
+
+Two runs at once share one transactional id, so the later fences the earlier. Brokers forget offsets of a group without
+members after `offsets.retention.minutes` (a week): finish a killed load before that.
+"""
+
+import time
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
+
+from spark_bridge.load.load import Load, LoadError, describe
+from spark_bridge.load.parquet_sink import ParquetSink
+from spark_bridge.load.receipt import Receipt, WrittenPart, receipt_of
+from spark_bridge.load.sink import Found
+from spark_bridge.output.storage import Storage
+from spark_bridge.reading.offset_range import OffsetRange
+
+COLUMNS = ("key", "value", "partition", "offset", "timestamp", "headers")
+"""The columns that a load into a topic reads."""
+ROWS_PER_TRANSACTION = 10_000
+"""Messages of one transaction: about a second's work, and what a killed run sends again at most."""
+TIMEOUT_SECONDS = 60.0
+RETRY_SECONDS = 0.2
+_PASSING = (
+    KafkaError.NOT_COORDINATOR, KafkaError.COORDINATOR_NOT_AVAILABLE, KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+)  # fmt: skip
+_TRANSACTION_MS = 300_000
+_Answer = TypeVar("_Answer")
+
+
+class TopicSink(ParquetSink):
+    """A Sink. `storage` keeps the record of loads, and `servers` and `target` name the topic.
+
+    Raise LoadError if there is no such topic, or too few partitions when a load is saved.
+    """
+
+    def __init__(
+        self, storage: Storage, topic: str, new_attempt: Callable[[], str], servers: str, target: str
+    ) -> None:
+        super().__init__(storage, topic, new_attempt)
+        self._servers = servers
+        self._target = target
+        self._group = f"flakelog-load-{topic}"
+
+    @property
+    def place(self) -> str:
+        return f"topic {self._target!r} at {self._servers}"
+
+    def newest(self) -> Found | None:
+        found = super().newest()
+        if found is None and self._positions():
+            found = super().newest()  # another driver may have begun after the first look
+            if found is None:
+                raise LoadError(
+                    f"{self.place} has messages of {self._topic!r}, and {self._storage} has no record of these loads: "
+                    "they would come twice. Name the directory of the earlier loads, or another topic"
+                )
+        return found
+
+    def save(self, load: Load) -> None:
+        there = len(self._metadata())
+        if load.ends and max(load.ends) >= there:
+            raise LoadError(
+                f"{self.place} has {there} partitions, and {self._topic!r} has {max(load.ends) + 1}: add partitions"
+            )
+        super().save(load)
+
+    def publish(self, load: Load, parts: Sequence[WrittenPart]) -> Receipt:
+        receipt = self._ledger.decide(receipt_of(load, parts))
+        unsent = self._unsent(receipt, self._positions())
+        if unsent:
+            self._send(load, receipt)
+        self._ledger.put_receipt(receipt)
+        self._ledger.clear_staging(load)
+        return receipt
+
+    def problems(self, receipt: Receipt) -> Iterator[str]:
+        unsent = self._unsent(receipt, self._positions())
+        if unsent:
+            yield f"{self.place} lacks messages of {describe(part.range for part in unsent)}"
+
+    def strays(self, known: Container[str]) -> Iterator[str]:
+        return iter(())
+
+    @staticmethod
+    def _unsent(receipt: Receipt, positions: Mapping[int, int]) -> list[WrittenPart]:
+        """Return the parts with messages that the target does not have, in the order of their offsets."""
+        parts = sorted(receipt.parts, key=lambda part: part.range)
+        return [part for part in parts if part.files and positions.get(part.range.partition, 0) < part.range.end]
+
+    # --- the target -------------------------------------------------------------------------------------------------
+
+    def _metadata(self) -> Mapping[int, Any]:
+        """Return the target's partitions. Raise LoadError if there is no such topic."""
+        with self._asking() as consumer:
+            topic = consumer.list_topics(self._target, timeout=TIMEOUT_SECONDS).topics[self._target]
+        if topic.error is not None or not topic.partitions:
+            raise LoadError(f"there is no {self.place}; create it with: flakelog topic create {self._target}")
+        partitions: Mapping[int, Any] = topic.partitions
+        return partitions
+
+    def _positions(self) -> dict[int, int]:
+        """Return the position in each source partition up to which the target has its messages."""
+        asked = [TopicPartition(self._target, partition) for partition in self._metadata()]
+        with self._asking() as consumer:
+            found = _patiently(lambda: consumer.committed(asked, timeout=TIMEOUT_SECONDS))
+        return {each.partition: each.offset for each in found if each.offset >= 0}
+
+    @contextmanager
+    def _asking(self) -> Iterator[Consumer]:
+        """Yield a consumer of the target's cluster. Raise LoadError for its errors."""
+        with _kafka_errors(self.place):
+            consumer = self._consumer()
+            try:
+                yield consumer
+            finally:
+                consumer.close()
+
+    def _consumer(self) -> Consumer:
+        return Consumer({"bootstrap.servers": self._servers, "group.id": self._group, "enable.auto.commit": False})
+
+    def _send(self, load: Load, receipt: Receipt) -> None:
+        consumer = self._consumer()
+        producer = Producer(
+            {
+                "bootstrap.servers": self._servers,
+                "transactional.id": f"{self._group}-{self._target}",
+                "transaction.timeout.ms": _TRANSACTION_MS,
+                "compression.type": "zstd",
+            }
+        )
+        try:
+            with _kafka_errors(self.place):
+                producer.init_transactions(TIMEOUT_SECONDS)
+                positions = self._positions()  # another run may have sent more until this one fenced it
+                for part in self._unsent(receipt, positions):
+                    for file in map(self._staged(load, part.attempt), part.files):
+                        self._send_file(file, part.range, positions.get(part.range.partition, 0), producer, consumer)
+        finally:
+            consumer.close()
+
+    def _send_file(
+        self, name: str, part: OffsetRange, position: int, producer: Producer, consumer: Consumer
+    ) -> None:
+        """Send the messages of a staged file from `position` on, in transactions."""
+        sent = 0
+        with self._storage.open(name) as source:
+            file = pq.ParquetFile(source)
+            for batch in file.iter_batches(ROWS_PER_TRANSACTION):
+                sent += batch.num_rows
+                rows = batch.filter(pc.field("offset") >= position)
+                end = part.end if sent == file.metadata.num_rows else batch.column("offset")[-1].as_py() + 1
+                self._send_rows(rows, TopicPartition(self._target, part.partition, end), producer, consumer)
+
+    def _send_rows(
+        self, rows: pa.RecordBatch, position: TopicPartition, producer: Producer, consumer: Consumer
+    ) -> None:
+        """Send rows and the position after them in one transaction."""
+        failures: list[KafkaError] = []
+
+        def delivered(error: KafkaError | None, _: Message) -> None:
+            if error is not None:
+                failures.append(error)
+
+        producer.begin_transaction()
+        times = rows.column("timestamp").cast(pa.int64()).to_pylist()
+        for row, time_us in zip(rows.to_pylist(), times, strict=True):
+            headers = [(each["key"], each["value"]) for each in row["headers"] or ()]
+            while True:
+                try:
+                    producer.produce(
+                        position.topic,
+                        value=row["value"],
+                        key=row["key"],
+                        partition=position.partition,
+                        on_delivery=delivered,
+                        timestamp=time_us // 1000,
+                        headers=headers,
+                    )
+                    break
+                except BufferError:  # librdkafka's queue is full
+                    producer.poll(1)
+            producer.poll(0)
+        producer.send_offsets_to_transaction([position], consumer.consumer_group_metadata(), TIMEOUT_SECONDS)
+        try:
+            producer.commit_transaction(TIMEOUT_SECONDS)
+        except KafkaException:
+            if failures:  # it says what is wrong with a message; the commit's error only that there was one
+                raise KafkaException(failures[0]) from None
+            raise
+
+
+def _patiently(ask: Callable[[], _Answer]) -> _Answer:
+    """Ask again for up to TIMEOUT_SECONDS while the group's coordinator is about to move or to start."""
+    end = time.monotonic() + TIMEOUT_SECONDS
+    while True:
+        try:
+            return ask()
+        except KafkaException as error:
+            if error.args[0].code() not in _PASSING or time.monotonic() >= end:
+                raise
+        time.sleep(RETRY_SECONDS)
+
+
+@contextmanager
+def _kafka_errors(place: str) -> Iterator[None]:
+    """Turn errors of librdkafka into LoadError."""
+    try:
+        yield
+    except KafkaException as error:
+        failure = error.args[0]
+        if failure.code() in (KafkaError._FENCED, KafkaError.INVALID_PRODUCER_EPOCH, KafkaError.PRODUCER_FENCED):
+            raise LoadError(f"another run loads into {place} now, and has taken over") from None
+        raise LoadError(f"{place}: {failure.str()}") from None

@@ -1,0 +1,161 @@
+"""Loads into a topic of Flakelog and of Apache Kafka: each message once for readers of committed messages."""
+
+from uuid import uuid4
+
+import pyarrow as pa
+import pytest
+from confluent_kafka import Consumer, TopicPartition
+
+from broker.client.blocking import BlockingClient
+from broker.client.core import LATEST
+from spark_bridge.load import topic_sink
+from spark_bridge.load.driver import Driver
+from spark_bridge.load.ledger import LoadOptions
+from spark_bridge.load.load import Layout, LoadError
+from spark_bridge.load.topic_sink import COLUMNS, TopicSink
+from spark_bridge.load.verify import verify
+from spark_bridge.output.storage import LocalStorage
+from tests.spark_bridge.load.tables import Killed, offsets
+from tests.spark_bridge.load.world import TOPIC, Attempts, MemoryLog, Topics, Watcher, in_order
+
+
+@pytest.fixture(params=["flakelog", "kafka"])
+def address(request):
+    if request.param == "kafka":
+        return request.getfixturevalue("kafka")
+    return request.getfixturevalue("broker").address
+
+
+@pytest.fixture
+def target(address):
+    name = f"copy-{uuid4().hex[:8]}"
+    with BlockingClient(address) as client:
+        client.create_topic(name, 2)
+        for partition in range(2):  # a new topic has its leaders a moment later
+            client.retry(lambda p=partition: client.core.find_offset(name, p, LATEST))
+    return name
+
+
+@pytest.fixture(autouse=True)
+def small_transactions(monkeypatch):
+    monkeypatch.setattr(topic_sink, "ROWS_PER_TRANSACTION", 3)
+
+
+class Headed(MemoryLog):
+    """A log whose messages have a header."""
+
+    def rows(self, load, part):
+        return HeadedRows(super().rows(load, part))
+
+
+class HeadedRows:
+    def __init__(self, rows):
+        self.rows, self.schema, self.skipped = rows, rows.schema, rows.skipped
+
+    def __iter__(self):
+        for batch in self.rows:
+            at = batch.schema.get_field_index("headers")
+            headers = pa.array([[{"key": "h", "value": b"\0"}]] * len(batch), batch.schema.field("headers").type)
+            yield batch.set_column(at, batch.schema.field("headers"), headers)
+
+
+class SteppedSink(TopicSink):
+    """A sink that can be stopped before each transaction."""
+
+    def __init__(self, *arguments, step):
+        super().__init__(*arguments)
+        self.step = step
+
+    def _send_rows(self, rows, position, producer, consumer):
+        self.step(f"send {position.partition} up to {position.offset}")
+        super()._send_rows(rows, position, producer, consumer)
+
+
+def copying(tmp_path, log, address, target, step=lambda what: None, name="a"):
+    options = LoadOptions(TOPIC, columns=COLUMNS, layout=Layout("topic"))
+    sink = SteppedSink(LocalStorage(tmp_path), TOPIC, Attempts(name), address, target, step=step)
+    return Driver(options, sink, Headed(log), in_order, Watcher(), "code")
+
+
+def messages(address, target):
+    """Return the committed messages of each partition, in order."""
+    consumer = Consumer({"bootstrap.servers": address, "group.id": uuid4().hex, "isolation.level": "read_committed"})
+    found = {}
+    try:
+        for partition in range(2):
+            consumer.assign([TopicPartition(target, partition, 0)])
+            _, end = consumer.get_watermark_offsets(TopicPartition(target, partition), timeout=10)
+            while True:
+                message = consumer.poll(0.5)
+                if message is None:
+                    if consumer.position([TopicPartition(target, partition)])[0].offset in (end, -1001):
+                        break
+                    continue
+                found.setdefault(partition, []).append(message)
+    finally:
+        consumer.close()
+    return found
+
+
+def places(address, target):
+    found = messages(address, target)
+    values = [message.value() for partition in sorted(found) for message in found[partition]]
+    return [tuple(map(int, value.split(b"/")[1:])) for value in values]
+
+
+def test_each_message_comes_once_to_its_partition_with_key_headers_and_time(tmp_path, address, target):
+    log = Topics(8, 2)
+    copying(tmp_path, log, address, target).run()
+    log.append(1, 3)
+    outcome = copying(tmp_path, log, address, target).run()
+    assert outcome.rows == 3
+    assert copying(tmp_path, log, address, target).run().loads == []
+    assert places(address, target) == offsets(log)
+    last = messages(address, target)[0][-1]
+    assert (last.key(), last.headers(), last.timestamp()[1]) == (b"1", [("h", b"\0")], 7 * 3_600_000 // 3)
+    assert verify(copying(tmp_path, log, address, target).sink).problems == ()
+
+
+def test_a_run_that_is_killed_before_any_transaction_is_finished_by_the_next(tmp_path, address, target):
+    log, steps = Topics(7, 4), []
+
+    def kill_at_first(what):
+        if what not in steps:
+            steps.append(what)
+            raise Killed
+
+    for _ in range(20):
+        try:
+            copying(tmp_path, log, address, target, kill_at_first).run()
+        except Killed:
+            continue
+        break
+    assert len(steps) == 5
+    assert places(address, target) == offsets(log)
+
+
+def test_a_second_run_that_takes_over_between_transactions_sends_the_rest_once(tmp_path, address, target):
+    log, met = Topics(7, 4), []
+
+    def meet(what):
+        if what == "send 0 up to 6":
+            met.append(what)
+            if len(met) == 1:
+                copying(tmp_path, log, address, target, name="b").run()
+
+    copying(tmp_path, log, address, target, meet).run()  # it was fenced, and finds its load finished
+    assert met and copying(tmp_path, log, address, target).run().loads == []
+    assert places(address, target) == offsets(log)
+
+
+def test_wrong_targets_are_refused_by_name(tmp_path, address, target):
+    with pytest.raises(LoadError, match="create it with: flakelog topic create nothing"):
+        copying(tmp_path, Topics(1), address, "nothing").run()
+    with pytest.raises(LoadError, match="has 2 partitions, and 't' has 3: add partitions"):
+        copying(tmp_path, Topics(1, 1, 1), address, target).run()
+
+
+def test_a_record_of_loads_that_is_gone_is_named(tmp_path, address, target):
+    copying(tmp_path, Topics(2, 0), address, target).run()
+    with pytest.raises(LoadError, match="has no record of these loads: they would come twice"):
+        copying(tmp_path / "other", Topics(2, 0), address, target).run()
