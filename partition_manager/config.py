@@ -62,7 +62,8 @@ class SpoutConfig:
     spout_fetch_max_records: int = setting(
         "flakelog.spout.fetch.max.records",
         2_000,
-        "messages taken from one fetch; the next fetch begins when half as many wait",
+        "messages taken from one fetch; the next fetch begins when half as many wait in the partition, and fewer than "
+        "as many in all partitions of the task",
         check=at_least(1),
     )
     spout_fetch_max_bytes: int = setting(

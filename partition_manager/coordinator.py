@@ -26,6 +26,7 @@ from partition_manager.source import Source
 from partition_manager.subscription import Subscription
 from partition_manager.task_partition import PartitionStatus, Phase, TaskPartition
 
+TURN_MESSAGES = 100  # one partition emits so many in a row, so that their acks are processed together
 NAMED_MAX = 10  # partitions that one line names
 DELETED_MAX = 100  # ids kept of deleted topics, which a broker with old metadata may still name
 
@@ -63,6 +64,7 @@ class PartitionCoordinator:
         self._failing = FailingRequests(self._notes)
         self._outages = outages_of(source.config, self._notes.warn)
         self.outage = self._outages.current  # the outage of the bolts at a time
+        self._in_turn = 0  # messages that the first of the ready partitions has emitted in its turn
         self._has_left = False  # some partitions are gone, and the next sweep drops them
         self._subscription = Subscription(source, self._asks, self._notes, self)
         self._deleted: deque[str] = deque(maxlen=DELETED_MAX)  # ids of topics that others have replaced
@@ -105,6 +107,8 @@ class PartitionCoordinator:
             self._tick(now_ms)
         if self._handing_over:
             self._check_handovers(now_ms)
+        if self._share.ready:
+            self._share.ready[0].end_turn()
         for partition in self._share.take_fetches():
             partition.fetch(now_ms)
         return self._asks.take(now_ms)
@@ -132,9 +136,10 @@ class PartitionCoordinator:
     # --- calls of the spout
 
     def next(self, now_ms: int) -> tuple[MessageId, Message] | None:
-        """Return the next message to emit, taking partitions in turn, or None if no partition has one.
+        """Return the next message to emit, or None if no partition has one.
 
-        In an outage, return one message at a time, after a pause.
+        Partitions take turns of TURN_MESSAGES. In an outage, return one message at a time, after a pause, and each from
+        another partition.
         """
         if self._outages.is_troubled and not self._outages.may_emit(now_ms):
             return None
@@ -142,15 +147,31 @@ class PartitionCoordinator:
         self._share.wake(now_ms)
         ready = self._share.ready
         while ready:
-            partition = ready.popleft()
-            message = partition.next(now_ms)  # without a message, the partition rests until it has one
-            if message is not None:
-                ready.append(partition)
-                if self._outages.is_troubled:
-                    self._outages.emitted(message.ticket)
-                where = partition.topic, partition.number
-                return MessageId(*where, message.offset, message.ticket, partition.topic_id), message
+            partition = ready[0]
+            message = partition.next(now_ms)
+            if message is None:  # the partition rests until it has one
+                self._in_turn = 0
+                ready.popleft()
+                continue
+            self._in_turn += 1
+            if self._in_turn >= TURN_MESSAGES or self._outages.is_troubled:
+                self._in_turn = 0
+                partition.end_turn()
+                ready.rotate(-1)
+            if self._outages.is_troubled:
+                self._outages.emitted(message.ticket)
+            where = partition.topic, partition.number
+            return MessageId(*where, message.offset, message.ticket, partition.topic_id), message
         return None
+
+    @property
+    def has_enough(self) -> bool:
+        """Return True if the fetcher should hold its fetches, because many messages wait.
+
+        The limit is for all partitions together. Otherwise each of 1,000 partitions with a backlog would keep messages
+        in memory long before their turn.
+        """
+        return self._share.waiting >= self._source.config.spout_fetch_max_records
 
     def message(self, id: MessageId) -> Message | None:
         """Return the message in flight under this id, or None if the id is stale."""

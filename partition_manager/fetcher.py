@@ -82,6 +82,10 @@ class TwistedFetcher:
             asking = self._epoch_end(request)
         asking.addErrback(_failed).addCallback(answer)
 
+    def hold(self, is_held: bool) -> None:
+        """While `is_held`, send no fetch; fetches that are out are still answered."""
+        self._fetches.hold(is_held)
+
     def close(self) -> None:
         """Close every connection; outstanding requests are answered with Failed."""
         self._fetches.close()

@@ -168,7 +168,7 @@ class PartitionManager:
         if batches:
             self.counts.poison_batches += sum(offset in self._live for offset in batches)
         if self._waiting:
-            self._listing.ready()
+            self._listing.ready(len(self._waiting))
         self._listing.fetch()
 
     def out_of_range(self, log_start: int, log_end: int) -> None:
@@ -189,6 +189,7 @@ class PartitionManager:
         elif ledger.position > log_end:
             self.counts.truncated += ledger.truncate(log_end)
             self._waiting = deque(entry for entry in self._waiting if entry.offset < log_end)
+            self._listing.count(len(self._waiting))
             self._letters = [letter for letter in self._letters if letter.record.offset < log_end]
             self._listing.feed()
         self._listing.fetch()
@@ -223,6 +224,14 @@ class PartitionManager:
         entry.ticket = next(self._tickets)
         self.counts.emitted += 1
         return entry
+
+    def end_turn(self) -> None:
+        """Count the messages that still wait, because other partitions emit now."""
+        self._listing.count(len(self._waiting))
+
+    def rest(self) -> None:
+        """Emit nothing more, because the partition is handed over. The caller has removed it from the ready ones."""
+        self._listing.rest(None)
 
     def message(self, offset: int, ticket: int) -> Message | None:
         """Return the message in flight, or None if the ticket is stale."""
@@ -359,6 +368,7 @@ class PartitionManager:
     def leave(self) -> None:
         """Release the partition's memory to the other partitions of the task; the manager is not used again."""
         self._ledger.leave()
+        self._listing.count(0)
         self._listing.feed()
 
     def check(self) -> None:
@@ -423,7 +433,7 @@ class PartitionManager:
             self._listing.feed()
         if self._held:
             self._held = False
-            self._listing.ready()
+            self._listing.ready(len(self._waiting))
             self._listing.fetch()
 
 

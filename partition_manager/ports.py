@@ -297,6 +297,9 @@ class RecordFetcher(Protocol):
 
     def ask(self, request: FetcherRequest, answer: Callable[[Answer], None]) -> None: ...
 
+    def hold(self, is_held: bool) -> None:
+        """While `is_held`, send no fetch, because enough messages wait; fetches that are out are still answered."""
+
     def close(self) -> None: ...
 
 

@@ -44,6 +44,7 @@ class TaskShare(Generic[T]):
         self.tickets = tickets if tickets is not None else count(1)
         self.memory: Memory[T] = Memory(memory_max_bytes)
         self.ready: deque[T] = deque()  # may have a message to emit; each at most once, in turn
+        self.waiting = 0  # messages of the ready partitions that wait to be emitted, as last counted
         self.fetches: list[T] = []  # may want a fetch; each at most once
         self.prefers_new = False  # emit new messages before retries, in an outage
         self._due: list[tuple[int, int, Listing[T]]] = []  # a heap
@@ -78,19 +79,28 @@ class Listing(Generic[T]):
     def __init__(self, share: TaskShare[T], owner: T) -> None:
         self.is_ready = False
         self.is_fetching = False
+        self._counted = 0
         self._share = share
         self._owner = owner
         self._wake_at_ms: float = inf
 
-    def ready(self) -> None:
-        """List the partition as ready to emit."""
+    def ready(self, waiting: int) -> None:
+        """List the partition as ready to emit, with `waiting` messages."""
         if not self.is_ready:
             self.is_ready = True
             self._share.ready.append(self._owner)
+        self.count(waiting)
+
+    def count(self, waiting: int) -> None:
+        """Count the partition's messages that wait, if it is ready: others cannot be emitted now."""
+        counted = waiting if self.is_ready else 0
+        self._share.waiting += counted - self._counted
+        self._counted = counted
 
     def rest(self, due_ms: int | None) -> None:
         """Leave the list of ready partitions, where the coordinator removes the entry, until `due_ms`."""
         self.is_ready = False
+        self.count(0)
         if due_ms is not None:
             self.wake_by(due_ms)
 
@@ -104,7 +114,7 @@ class Listing(Generic[T]):
         """List the partition as ready, unless `due_ms` is not its earliest time."""
         if due_ms == self._wake_at_ms:
             self._wake_at_ms = inf
-            self.ready()
+            self.ready(self._counted)
 
     def fetch(self) -> None:
         """List the partition as wanting a fetch."""

@@ -126,12 +126,22 @@ class TaskPartition:
 
         Poison batches are not emitted: they go to the dead letters.
         """
-        manager = self.manager if self.phase is Phase.RUNNING else None
-        while manager is not None and (message := manager.next(now_ms)) is not None:
+        manager = self.manager
+        if manager is None:
+            return None
+        if self.phase is not Phase.RUNNING:
+            manager.rest()
+            return None
+        while (message := manager.next(now_ms)) is not None:
             if message.poison is None:
                 return message
             self._reject(message, message.poison, now_ms)
         return None
+
+    def end_turn(self) -> None:
+        """Note that another partition emits next."""
+        if self.manager is not None:
+            self.manager.end_turn()
 
     def status(self) -> PartitionStatus:
         """Return the current status."""

@@ -244,6 +244,7 @@ class LogSpout(Spout):
                 break
             for ask in asks:
                 self._carry(ask)
+        self._fetcher.hold(self._coordinator.has_enough)
         for note in self._coordinator.take_notes():
             self.context.log(note.text, note.level)
 

@@ -41,10 +41,16 @@ class FetchConnections:
         self._limits = max_wait_ms, max_bytes, isolation_level
         self._brokers: dict[Address, _Broker] = {}
         self._looking_up: dict[str, list[Deferred[None]]] = {}
+        self._hold = _Hold()
 
     def close(self) -> None:
         """Close the connections; the Deferreds that wait fail."""
         self._fetching.close()
+        self.hold(False)
+
+    def hold(self, is_held: bool) -> None:
+        """While `is_held`, send no request, so that records stay at the brokers; requests that are out go on."""
+        self._hold.set(is_held)
 
     @inlineCallbacks
     def fetch(self, ask: PartitionAsk) -> Any:
@@ -76,7 +82,9 @@ class FetchConnections:
     def _broker(self, address: Address) -> "_Broker":
         broker = self._brokers.get(address)
         if broker is None:
-            broker = self._brokers[address] = _Broker(self._fetching, address, FetchSession(*self._limits))
+            broker = self._brokers[address] = _Broker(
+                self._fetching, address, FetchSession(*self._limits), self._hold
+            )
         return broker
 
     def _check_id(self, topic: str, topic_id: UUID | None) -> None:
@@ -98,15 +106,37 @@ class FetchConnections:
             found.callback(result if isinstance(result, Failure) else None)
 
 
+class _Hold:
+    """Whether the brokers' next requests are held back."""
+
+    def __init__(self) -> None:
+        self.is_held = False
+        self._waiting: list[Deferred[None]] = []
+
+    def set(self, is_held: bool) -> None:
+        self.is_held = is_held
+        if not is_held and self._waiting:
+            waiting, self._waiting = self._waiting, []
+            for each in waiting:
+                each.callback(None)
+
+    def end(self) -> "Deferred[None]":
+        """Return a Deferred that fires when the hold ends."""
+        end: Deferred[None] = Deferred()
+        self._waiting.append(end)
+        return end
+
+
 class _Broker:
     """The fetches of one broker: requests follow each other while a partition is wanted."""
 
-    def __init__(self, client: TwistedClient, address: Address, session: FetchSession) -> None:
+    def __init__(self, client: TwistedClient, address: Address, session: FetchSession, hold: _Hold) -> None:
         self._client = client
         self._address = address
         self._session = session
         self._waiting: dict[Key, Deferred[FetchedPartition]] = {}
         self._runs = False
+        self._hold = hold
 
     def fetch(self, ask: PartitionAsk) -> "Deferred[FetchedPartition]":
         """Return a Deferred of the partition's next result. It fails if the partition is asked for again meanwhile."""
@@ -124,6 +154,8 @@ class _Broker:
     def _run(self) -> Any:
         while self._session:
             yield deferLater(self._client.reactor, 0)  # the asks of this turn go into one request
+            while self._hold.is_held:
+                yield self._hold.end()
             try:
                 yield self._exchange()
             except Exception as error:

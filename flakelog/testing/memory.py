@@ -186,6 +186,9 @@ class MemoryLog:
         else:
             self._fetch(request, answer)
 
+    def hold(self, is_held: bool) -> None:
+        """Do nothing: a fetch here costs as much now as later."""
+
     def close(self) -> None:
         """Do nothing: the log outlives its readers."""
 
@@ -437,6 +440,9 @@ class _Fetcher:
             answer(Failed(f"there is no topic {request.topic!r}; there are: {', '.join(known) or 'none'}"))
         else:
             log.ask(request, answer)
+
+    def hold(self, is_held: bool) -> None:
+        """Do nothing, as MemoryLog.hold."""
 
     def close(self) -> None:
         pass

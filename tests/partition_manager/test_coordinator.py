@@ -5,7 +5,7 @@ import pytest
 from idgen.settings import InvalidSetting
 from partition_manager.asks import Asks
 from partition_manager.config import SpoutConfig
-from partition_manager.coordinator import MessageId, PartitionCoordinator
+from partition_manager.coordinator import TURN_MESSAGES, MessageId, PartitionCoordinator
 from partition_manager.ports import Bounds, Failed, Fenced, FindBounds, ListPartitions, Loaded, LoadOffset, SaveOffset
 from partition_manager.retry import RetryPolicy
 from partition_manager.source import Source
@@ -40,8 +40,11 @@ def world_of(*messages):
 
 
 def test_partitions_take_turns():
-    ids = emit_all(coordinator_of(world_of(3, 1, 2)))
-    assert [(id.partition, id.offset) for id in ids] == [(0, 0), (1, 0), (2, 0), (0, 1), (2, 1), (0, 2)]
+    """A turn is many messages long, because acks of one partition cost less together."""
+    most = TURN_MESSAGES
+    ids = emit_all(coordinator_of(world_of(2 * most + 1, 1, most + 2)))
+    turns = [(0, most), (1, 1), (2, most), (0, most), (2, 2), (0, 1)]
+    assert [id.partition for id in ids] == [partition for partition, messages in turns for _ in range(messages)]
 
 
 def test_no_two_emissions_share_an_id():

@@ -88,6 +88,30 @@ def test_a_step_does_the_same_work_beside_a_thousand_idle_partitions_as_alone():
     assert work[0] == work[1]
 
 
+def test_fetches_are_held_while_enough_messages_wait_in_all_partitions_together():
+    config = SpoutConfig(spout_fetch_max_records=30)
+    coordinator = coordinator_of(world_of(*[15] * 10), config=config)
+    assert coordinator.has_enough
+    waiting = 150
+    while coordinator.has_enough:
+        coordinator.next(0)
+        coordinator.take_asks(0)
+        waiting -= 1
+    assert waiting == 29
+
+
+def test_messages_that_cannot_be_emitted_now_hold_no_fetch():
+    """Otherwise a partition that waits for an ack would stop the others."""
+    share, (held, other) = managers_of(10**6, 2, fetch_max_records=10, max_settled_ranges=1)
+    for manager in (held, other):
+        manager.fetched([record(offset) for offset in range(20)], 20, 20)
+    assert share.waiting == 40
+    emit_all(held)
+    assert held.waiting and share.waiting == 20, "two of its messages are in flight, and no more may be"
+    other.leave()
+    assert share.waiting == 0
+
+
 def test_acks_of_a_step_may_be_told_together():
     world = world_of(3, 3)
     coordinator = coordinator_of(world)
