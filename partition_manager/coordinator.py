@@ -24,10 +24,10 @@ from partition_manager.progress import Progress
 from partition_manager.share import TaskShare
 from partition_manager.source import Source
 from partition_manager.subscription import Subscription
+from partition_manager.takeovers import Takeovers
 from partition_manager.task_partition import PartitionStatus, Phase, TaskPartition
 
 TURN_MESSAGES = 100  # one partition emits so many in a row, so that their acks are processed together
-NAMED_MAX = 10  # partitions that one line names
 DELETED_MAX = 100  # ids kept of deleted topics, which a broker with old metadata may still name
 
 
@@ -68,7 +68,7 @@ class PartitionCoordinator:
         self._has_left = False  # some partitions are gone, and the next sweep drops them
         self._subscription = Subscription(source, self._asks, self._notes, self)
         self._deleted: deque[str] = deque(maxlen=DELETED_MAX)  # ids of topics that others have replaced
-        self._former_runs: set[str] = set()  # whose progress is continued, as told to the log
+        self._takeovers = Takeovers(source, self._notes, owner)
         self._group = GroupAssignment(self._asks, self._notes, self) if source.in_group else None
         self._looked_at: dict[str, Partitions] = {}  # in a group: the last look at each topic
         self._started = False
@@ -334,21 +334,12 @@ class PartitionCoordinator:
 
     def opened(self, partition: TaskPartition, former: str) -> None:
         """Note once whose progress this run continues."""
-        run = former.rsplit(".", 2)[0]
-        if not run or run == self._owner.rsplit(".", 1)[0] or run in self._former_runs:
-            return
-        self._former_runs.add(run)
-        where = self._source.stored_at
-        self._notes.info(f"continues the progress of run {run} in {where}; that run stops reading, if it is alive")
+        self._takeovers.opened(former)
 
     def fenced(self, partition: TaskPartition) -> None:
         """Note the first partition that another run took over; each refresh names all of them."""
         if partition.phase is Phase.FENCED and sum(each.phase is Phase.FENCED for each in self._all) == 1:
-            where = self._source.stored_at
-            self._notes.error(
-                f"another process took over {partition.name}, this one reads it no longer: {partition.error} Both use "
-                f"{where}: stop one, give them different ids, or let them share the topics with store='kafka'"
-            )
+            self._takeovers.fenced(partition)
 
     def recreated(self, partition: TaskPartition, topic_id: str, now_ms: int) -> None:
         """Open the partition again, because its topic was deleted and created again under another id."""
@@ -401,15 +392,7 @@ class PartitionCoordinator:
             self._notes.summarize()
         if now_ms >= self._subscription.refresh_at_ms:
             self._subscription.refresh(now_ms)
-            self._remind()
-
-    def _remind(self) -> None:
-        """Name the partitions that are not read, so that a task never idles in silence."""
-        for phase, why in ((Phase.FENCED, "another process took them over"), (Phase.BROKEN, "unusable progress")):
-            names = sorted(partition.name for partition in self._all if partition.phase is phase)
-            if names:
-                more = f" and {len(names) - NAMED_MAX} more" if len(names) > NAMED_MAX else ""
-                self._notes.error(f"still not read, {why}: {', '.join(names[:NAMED_MAX])}{more}")
+            self._takeovers.remind(self._all)
 
     def _open(self, topic: str, number: int, address: Partitions, now_ms: int) -> None:
         source, owner = self._source, f"{self._owner}.{next(self._share.tickets)}"
@@ -454,11 +437,12 @@ class PartitionCoordinator:
     def _on_failure(self, owner: object, request: Request, answer: Failed, failures: int) -> None:
         if isinstance(owner, TaskPartition):
             owner.error = answer.error
-        self._failing.failed(self._key_of(owner, request), answer.error, failures)
+        self._failing.failed(_key_of(owner, request, self._source.described), answer.error, failures)
 
     def _on_success(self, owner: object, request: Request) -> None:
-        self._failing.succeeded(self._key_of(owner, request))
+        self._failing.succeeded(_key_of(owner, request, self._source.described))
 
-    def _key_of(self, owner: object, request: Request) -> tuple[str, str]:
-        topic = getattr(request, "topic", self._source.described)
-        return owner.name if isinstance(owner, TaskPartition) else topic, type(request).__name__
+
+def _key_of(owner: object, request: Request, described: str) -> tuple[str, str]:
+    topic = getattr(request, "topic", described)
+    return owner.name if isinstance(owner, TaskPartition) else topic, type(request).__name__
