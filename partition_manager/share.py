@@ -25,7 +25,7 @@ class Memory(Generic[T]):
         self.limit_bytes = limit_bytes
         self.used_bytes = 0
         self.members = 0
-        self.starved: list[T] = []  # partitions that found no room since bytes were last released
+        self.starved: list[Listing[T]] = []  # of partitions that found no room since bytes were last released
 
     def room_bytes(self, own_bytes: int) -> int:
         """Return the bytes that a partition which keeps `own_bytes` may add; 0 or less if there is no room."""
@@ -79,6 +79,7 @@ class Listing(Generic[T]):
     def __init__(self, share: TaskShare[T], owner: T) -> None:
         self.is_ready = False
         self.is_fetching = False
+        self.is_starved = False
         self._counted = 0
         self._share = share
         self._owner = owner
@@ -125,16 +126,13 @@ class Listing(Generic[T]):
     def starve(self) -> None:
         """List the partition as wanting a fetch once memory of the task is released."""
         if not self.is_starved:
-            self._share.memory.starved.append(self._owner)
-
-    @property
-    def is_starved(self) -> bool:
-        """Return True if the partition waits for memory; O(such partitions)."""
-        return self._owner in self._share.memory.starved
+            self.is_starved = True
+            self._share.memory.starved.append(self)
 
     def feed(self) -> None:
         """List all partitions of the task that wait for memory as wanting a fetch, because some is released."""
         memory = self._share.memory
-        if memory.starved:
-            self._share.fetches += memory.starved
-            memory.starved.clear()
+        starved, memory.starved = memory.starved, []
+        for listing in starved:
+            listing.is_starved = False
+            listing.fetch()
