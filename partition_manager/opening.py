@@ -6,11 +6,13 @@ later writes, including one still on its way, name an older version. It also fix
 position is kept if this process dies before its first commit.
 
 Stored progress is about the records of one topic id up to one leader epoch. Another topic id means that the topic was
-deleted and created again: reading begins as for a new topic. If the log's records of the stored epoch end below the
+deleted and created again: reading begins as for a new topic. Before that the topic is looked up once more, because the
+template's id may be of the deleted topic, and the progress of the new one. If the log's records of the stored epoch end below the
 stored offset, the log was truncated there; the offsets above now hold other messages (KIP-101).
 """
 
 from collections.abc import Generator
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from partition_manager.offset_document import OffsetDocument
@@ -20,8 +22,10 @@ from partition_manager.ports import (
     Fenced,
     FindBounds,
     FindEpochEnd,
+    ListPartitions,
     Loaded,
     LoadOffset,
+    Partitions,
     Request,
     SaveOffset,
 )
@@ -54,6 +58,10 @@ def open_partition(source: Source, document: OffsetDocument) -> Generator[Reques
         loaded: Loaded = yield LoadOffset(topic, partition, source.by_topic)
         stored = _usable(source, loaded, document)
         recreated = stored is not None and is_recreated(stored.topic_id, document.topic_id)
+        if stored is not None and recreated:  # or another process has seen a newer topic than we have: look again
+            looked: Partitions = yield ListPartitions(topic)
+            document = replace(document, topic_id=looked.topic_id)
+            recreated = is_recreated(stored.topic_id, document.topic_id)
         epoch = stored.leader_epoch if stored and not recreated else -1
         cut: EpochEnd = (yield FindEpochEnd(topic, partition, epoch)) if epoch >= 0 else EpochEnd(-1, -1)
         bounds: Bounds = yield FindBounds(topic, partition)

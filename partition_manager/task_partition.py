@@ -181,6 +181,7 @@ class TaskPartition:
     def _opened(self, opened: Opened) -> None:
         start = opened.start
         self._document, self._version, self._epoch = opened.document, opened.version, opened.document.leader_epoch
+        self.topic_id = opened.document.topic_id
         self.phase = Phase.RUNNING
         self.error = ""
         self.manager = PartitionManager(

@@ -89,10 +89,13 @@ class _Session:
     def carry_out(self, procedure: Procedure, answer: Callable[[Answer], None]) -> None:
         """Run the procedure and call `answer` with its return value, or with Failed on any error."""
 
-        def failed(failure: Failure) -> None:
-            answer(Failed(f"{self._store}: {failure.getErrorMessage()}"))
+        def named(outcome: Answer) -> None:
+            answer(Failed(f"{self._store}: {outcome.error}") if isinstance(outcome, Failed) else outcome)
 
-        self._carry_out(procedure).addCallbacks(answer, failed)
+        def failed(failure: Failure) -> None:
+            named(Failed(failure.getErrorMessage()))
+
+        self._carry_out(procedure).addCallbacks(named, failed)
 
     def close(self) -> None:
         """End the session; blocks for no longer than a clean disconnect takes."""

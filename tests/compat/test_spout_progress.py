@@ -19,11 +19,16 @@ PROGRAM = Path(__file__).with_name("lines_program.py")
 
 
 class Lines:
-    """A process that prints messages of topics; with `errors`, its log is read in place of the messages."""
+    """A process that prints messages of topics; with `errors`, its log is read in place of the messages.
 
-    def __init__(self, address, store, *topics, errors=False):
+    `log_file` is where the log goes, if both are read.
+    """
+
+    def __init__(self, address, store, *topics, errors=False, log_file=None):
         environment = {**os.environ, "PYTHONPATH": PYTHONPATH}
         output = {"stderr" if errors else "stdout": subprocess.PIPE}
+        if log_file is not None:
+            output["stderr"] = log_file
         argv = [sys.executable, PROGRAM, address, store, *topics]
         self.process = subprocess.Popen(argv, env=environment, text=True, cwd=ROOT, **output)
         self._lines = self.process.stderr if errors else self.process.stdout
@@ -49,8 +54,10 @@ class Lines:
         raise AssertionError(f"the program ended and never said: {text}")
 
     def stop(self, how=signal.SIGTERM):
+        """End the process; return the messages that it printed and that were not read."""
         self.process.send_signal(how)
-        self.process.communicate(timeout=SECONDS)
+        printed, _ = self.process.communicate(timeout=SECONDS)
+        return [tuple(json.loads(line)) for line in (printed or "").splitlines()]
 
 
 @pytest.fixture(params=["flakelog", pytest.param("kafka", marks=pytest.mark.soak)])

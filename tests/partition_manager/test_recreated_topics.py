@@ -95,6 +95,21 @@ def test_the_new_topic_id_is_stored_so_a_third_run_continues():
     assert settle(world, third, 2_000) == [] and third.counts.recreated == 0
 
 
+def test_an_owner_that_still_knows_the_deleted_topic_continues_the_progress_of_the_new_one():
+    """A member of a group looks topics up once a minute, and gets partitions from others in between."""
+    world = world_of(5)
+    deleted = world.log.topic_id
+    world.log.recreate()
+    append(world, 3)
+    first = coordinator_of(world)
+    assert settle(world, first, 2_000) == [0, 1, 2]
+    stop(world, first, 3_000)
+    second = PartitionCoordinator(Source("flights", "t", "t", Earliest(), CONFIG), 0, 1, "run.2")
+    second.found("flights", Partitions((0,), "h", 1, deleted), 4_000)
+    world.carry(second, 4_000)
+    assert settle(world, second, 6_000) == [] and stored(world).topic_id == world.log.topic_id
+
+
 def test_a_topic_recreated_while_it_is_read_is_opened_again_and_its_old_acks_are_stale():
     world = world_of(5)
     coordinator = coordinator_of(world)
