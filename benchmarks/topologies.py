@@ -19,9 +19,12 @@ from benchmarks import stream_program
 from benchmarks.brokers import Topics, checkouts, flakelog
 from benchmarks.measure import OURS, Contenders, Figures, Row, Scale
 from benchmarks.plan import SEED
+from benchmarks.sink_program import AT_LEAST_ONCE, EXACTLY_ONCE, PLAIN
+from broker.client.blocking import BlockingClient
 from tests.compat.server_process import ROOT
 
 PROGRAM = Path(__file__).with_name("topology_program.py")
+SINK_PROGRAM = Path(__file__).with_name("sink_program.py")
 MESSAGES, MESSAGES_MIN = 500_000, 2_000
 PARTITIONS, PARTITIONS_MANY = 4, 1_000
 SENTENCES = 200_000
@@ -178,10 +181,39 @@ def _words_row(scale: Scale) -> Iterator[Contenders]:
         yield contenders
 
 
+def _copy(root: Path, plan: dict[str, Any]) -> Figures:
+    """Copy the messages of a topic to a new one."""
+    sink = f"sink-{uuid4().hex}"
+    with BlockingClient(plan["servers"]) as client, TemporaryDirectory() as directory:
+        client.create_topic(sink, PARTITIONS)
+        argv = [sys.executable, str(SINK_PROGRAM), json.dumps(plan | {"sink": sink})]
+        environment = os.environ | {"PYTHONPATH": str(root)}
+        done = subprocess.run(
+            argv, cwd=directory, env=environment, capture_output=True, text=True, timeout=PROGRAM_SECONDS
+        )
+    if done.returncode or not done.stdout:
+        raise RuntimeError(done.stderr.strip())
+    measured = json.loads(done.stdout.splitlines()[-1])
+    return {"msg/s": plan["messages"] / measured["seconds"], "CPU us/msg": measured["cpu"] / plan["messages"] * 1e6}
+
+
+@contextmanager
+def _sink_row(scale: Scale) -> Iterator[Contenders]:
+    with _topics(scale, PARTITIONS) as (address, messages, (topic,)):
+        plan = {"servers": address, "source": topic, "messages": messages}
+        contenders: Contenders = {
+            f"{name}, {how}": partial(_copy, root, plan | {"how": how})
+            for name, root in checkouts(scale).items()
+            for how in (AT_LEAST_ONCE, EXACTLY_ONCE)
+        }
+        yield {**contenders, "confluent-kafka, a plain loop, exactly once": partial(_copy, ROOT, plan | {"how": PLAIN})}
+
+
 ROWS = [
     Row("topology", "a log of 4 partitions to a spout to a bolt, 100 B, each message acked", _topology_row),
     Row("topology-partitions", "the same with 1 partition, and with 1,000", _partitions_row),
     Row("topology-processes", "the same in one and in two processes of a consumer group", _processes_row),
     Row("topology-held", "the same while the first message stays unacked to the end", _held_row),
+    Row("log-sink", "100 B messages copied from a topic to another, 4 partitions each, by LogSink", _sink_row),
     Row("word-count", "words of sentences counted in memory, one process, one partition", _words_row),
 ]

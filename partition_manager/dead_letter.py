@@ -30,7 +30,8 @@ ATTEMPTS = "attempts"  # failed spout_max_attempts times
 UNDECODABLE = "undecodable"  # the scheme could not decode it, so a further attempt would not help
 EXPIRED = "expired"  # failed more than spout_max_offset_behind behind
 POISON = "poison"  # a batch with a valid CRC whose records cannot be decoded
-REASONS = (ATTEMPTS, UNDECODABLE, EXPIRED, POISON)
+REFUSED = "refused"  # exactly once, a topic will never take one of its outputs
+REASONS = (ATTEMPTS, UNDECODABLE, EXPIRED, POISON, REFUSED)
 
 ERROR_BYTES_MAX = 2_000  # bytes kept of the error text: enough to recognise the error, far below any message limit
 KEPT_BYTES_MAX = 10_000  # bytes of the key, and of the headers, that a letter without its value keeps

@@ -6,8 +6,8 @@ later writes, including one still on its way, name an older version. It also fix
 position is kept if this process dies before its first commit.
 
 Stored progress is about the records of one topic id up to one leader epoch. Another topic id means that the topic was
-deleted and created again: reading begins as for a new topic. Before that the topic is looked up once more, because the
-template's id may be of the deleted topic, and the progress of the new one. If the log's records of the stored epoch end below the
+deleted and created again: reading begins as for a new topic. The topic is looked up again before, because the template
+may name the deleted topic, and the stored progress the new one. If the log's records of the stored epoch end below the
 stored offset, the log was truncated there; the offsets above now hold other messages (KIP-101).
 """
 

@@ -6,9 +6,12 @@ At least once, the default: a tuple is acked when all replicas in sync have its 
 may be there twice: after a lost answer of the broker, or because another tuple of the same message failed.
 
 With `exactly_once`, a read_committed consumer of the topic sees the outputs of each message once. The outputs of all
-sinks of the process, its dead letters and the progress of its spouts are committed in one transaction (KIP-447). It
-needs `store="kafka"` at all spouts that feed the sink, and one cluster for all. The state of
-bolts is not covered: after a failure they process the message again.
+sinks of the process, its dead letters and the progress of its spouts are committed in one transaction (KIP-447). This
+needs `store="kafka"` at all spouts that feed the sink, and one cluster for all. The state of bolts is not covered:
+after a failure they process the message again.
+
+A topic may never take a record, because it is too large for instance. The tuple then fails. With `exactly_once` the
+message becomes a dead letter in the same transaction, or ends the topology if there are no dead letters.
 """
 
 from collections.abc import Sequence

@@ -16,12 +16,14 @@ from coordination.access import Access
 from partition_manager.asks import Ask
 from partition_manager.config import AT_LEAST_ONCE, NO_GUARANTEE
 from partition_manager.coordinator import MessageId, PartitionCoordinator
-from partition_manager.entry import Counts
+from partition_manager.dead_letter import REFUSED
+from partition_manager.entry import Counts, Message
 from partition_manager.outage import Outage
 from partition_manager.ports import (
     Answer,
     AwaitShare,
     Bury,
+    DeadLetter,
     DeadLetterSink,
     GroupStore,
     LoadOffset,
@@ -37,7 +39,7 @@ from spout.config import SpoutConfig
 from spout.origin import MessagePlace
 from spout.scheme import Scheme, SchemeError, scheme_of, tuples_of
 from spout.settlement import Settlement
-from spout.transaction_ports import Save, TransactionalStore
+from spout.transaction_ports import Letter, Save, TransactionalStore
 
 STORE_ROOT = "/flakelog-spouts"  # 0.9.3's zkRoot
 WAIT_MS = 10  # between two looks while the sinks hold too much
@@ -123,6 +125,7 @@ class LogSpout(Spout):
         self._coordinator = PartitionCoordinator(source, context.index, context.parallelism, owner)
         self._output = cast(SpoutOutput, self.collector)
         self._answers: deque[tuple[int, Answer]] = deque()  # bounded by the number of outstanding requests
+        self._refused = Counts()  # corrects the coordinator's, by settled messages whose outputs were refused
         self._started = self._is_finishing = False
         self._with_ids = self.config.spout_guarantee != NO_GUARANTEE
         self._store: OffsetStore | GroupStore
@@ -280,9 +283,17 @@ class LogSpout(Spout):
             return f"its guarantee is {self.config.spout_guarantee}; flakelog.spout.guarantee must be {AT_LEAST_ONCE}"
         return None if self.store == KAFKA else f'its progress lies in {self.store}; give it store="kafka"'
 
-    def is_current(self, id: MessageId) -> bool:
-        """Return True if the message is in flight under this id."""
-        return self._coordinator.message(id) is not None
+    def message(self, id: MessageId) -> Message | None:
+        """Return the message in flight under this id. Return None if the id is stale."""
+        return self._coordinator.message(id)
+
+    def refuse(self, id: MessageId, message: Message, error: str) -> Letter | None:
+        """Return the dead letter of a settled message, of which an output is refused; None if there are no letters."""
+        if not self.config.spout_dead_letter_topic:
+            return None
+        self._refused += Counts(acked=-1, dead_lettered=1)
+        letter = DeadLetter(id.topic, id.partition, message.record, id.ticket, REFUSED, message.attempt, error)
+        return Letter(self._dead_letter_topic_of(id.topic), letter)
 
     def settle(self, id: MessageId) -> None:
         """Settle a message whose outputs are part of the next transaction."""
@@ -303,7 +314,7 @@ class LogSpout(Spout):
     @property
     def counts(self) -> Counts:
         """Return the counts of message outcomes in this task's partitions."""
-        return self._coordinator.counts
+        return self._coordinator.counts + self._refused
 
     def outage(self) -> Outage | None:
         """Return the outage because of which the spout emits one message at a time, or None."""

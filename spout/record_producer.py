@@ -10,10 +10,11 @@ from twisted.python.failure import Failure
 
 from broker.client.errors import BrokerError
 from broker.client.twisted import TwistedClient
-from broker.record.records import Record, encode_batch
+from broker.record.records import encode_batch
 from broker.wire.errors import ErrorCode
 from partition_manager.ports import Failed, Refused
-from spout.sink_ports import Counted, CountPartitions, Output, Produce, Produced, SinkAnswer, SinkRequest
+from spout.refused_record import limit_of, why_refused
+from spout.sink_ports import Counted, CountPartitions, Produce, Produced, SinkAnswer, SinkRequest, records_of
 
 BAD_RECORD = {
     ErrorCode.MESSAGE_TOO_LARGE,
@@ -50,17 +51,19 @@ class TwistedRecordProducer:
 
     @inlineCallbacks
     def _produce(self, request: Produce) -> Asking:
-        batch = encode_batch(records_of(request.outputs), base_timestamp_ms=time.time_ns() // 1_000_000)
-        yield self._client.produce(request.topic, request.partition, batch)
+        records, now_ms = records_of(request.outputs), time.time_ns() // 1_000_000
+        batch = encode_batch(records, base_timestamp_ms=now_ms, codec=request.codec)
+        try:
+            yield self._client.produce(request.topic, request.partition, batch)
+        except BrokerError as error:
+            if error.code not in BAD_RECORD:
+                raise
+            limit = None
+            if len(records) == 1:  # the others of a batch are sent one by one, so that this one can be named
+                limit = yield limit_of(self._client, request.topic)
+            return Refused(why_refused(f"{request.topic}-{request.partition}", error, len(batch), limit))
         return Produced()
 
 
-def records_of(outputs: tuple[Output, ...]) -> list[Record]:
-    """Return the outputs as the records of one batch."""
-    return [Record(number, 0, each.key, each.value, each.headers) for number, each in enumerate(outputs)]
-
-
 def _failed(failure: Failure) -> SinkAnswer:
-    error = failure.getErrorMessage() or "no reason given"
-    is_bad = isinstance(failure.value, BrokerError) and failure.value.code in BAD_RECORD
-    return Refused(error) if is_bad else Failed(error)
+    return Failed(failure.getErrorMessage() or "no reason given")

@@ -12,20 +12,34 @@ that they store right after covers exactly these messages. Outputs and progress 
 waits until it is committed. If it aborts, the same transaction is made again. If this process has lost one of the
 partitions, or its producer is fenced, the transaction is discarded: another attempt will make these outputs.
 
+If a topic will never take an output, because it is too large for instance, the transaction is made again with a dead
+letter of its message in place of all outputs of the message. So messages stay in memory until their outputs are
+committed.
+
 An output that came from several messages binds them together, over partitions and tasks: they are committed together
 and fail together. The state of bolts is not covered.
 """
 
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import count
 from typing import Any, NamedTuple, Protocol
 
+from partition_manager.entry import Message
 from partition_manager.ports import Answer, Buried, DeadLetter, Fenced, Refused
 from partition_manager.retry import RetryPolicy
 from spout.sink_config import SinkConfig
 from spout.sink_ports import Output
-from spout.transaction_ports import Aborted, Committed, Letter, Save, Transact, TransactAnswer, Transactor
+from spout.transaction_ports import (
+    Aborted,
+    Committed,
+    Letter,
+    OutputsRefused,
+    Save,
+    Transact,
+    TransactAnswer,
+    Transactor,
+)
 
 OnAnswer = Callable[[Answer], None]
 
@@ -33,11 +47,14 @@ OnAnswer = Callable[[Answer], None]
 class Source(Protocol):
     """A spout whose messages are settled by transactions."""
 
-    def is_current(self, id: Any) -> bool:
-        """Return True if the message is in flight under this id."""
+    def message(self, id: Any) -> Message | None:
+        """Return the message in flight under this id. Return None if the id is stale."""
 
     def settle(self, id: Any) -> None:
         """Settle a message."""
+
+    def refuse(self, id: Any, message: Message, error: str) -> Letter | None:
+        """Return the dead letter of a settled message, of which an output is refused; None if there are no letters."""
 
     def fail_with(self, id: Any, error: str) -> None:
         """Fail a message because of another one with which it shares an output."""
@@ -61,6 +78,14 @@ class _Grave(NamedTuple):
     size: int
     answer: OnAnswer
     is_wanted: Callable[[], bool]
+
+
+class _Part(NamedTuple):
+    """The messages of one unit in a transaction, and how many of its outputs are theirs."""
+
+    messages: list[tuple[Source, Any, Message]]
+    outputs: int
+    size: int
 
 
 class _Unit:
@@ -98,6 +123,7 @@ class Settlement:
         self._saves: list[Save] = []
         self._current: Transact | None = None
         self._current_bytes = 0
+        self._parts: list[_Part] = []  # of the current transaction, in the order of its outputs
         self._answers: deque[TransactAnswer] = deque()
         self._is_asked = self._is_finishing = False
         self._aborts = 0  # in a row
@@ -157,9 +183,9 @@ class Settlement:
 
     def bury(self, topic: str, letter: DeadLetter, answer: OnAnswer, is_wanted: Callable[[], bool]) -> None:
         """Write a dead letter with the next cut; it is answered Buried then, so that the cut's progress covers it."""
-        size = Output(topic, letter.record.key, letter.record.value, letter.record.headers).size
-        self._graves.append(_Grave(Letter(topic, letter), size, answer, is_wanted))
-        self.held_bytes += size
+        found = Letter(topic, letter)
+        self._graves.append(_Grave(found, _size_of(found), answer, is_wanted))
+        self.held_bytes += self._graves[-1].size
 
     # --- calls of the sinks
 
@@ -256,10 +282,13 @@ class Settlement:
         outputs: list[Output] = []
         size = 0
         complete, self._complete, self._complete_bytes = self._complete, deque(), 0
+        self._parts = []
         for unit in complete:
-            if self._settle(unit):
+            part = self._settle(unit)
+            if part is not None and part.outputs:
                 outputs += [output for _, output in unit.outputs]
                 size += unit.size
+                self._parts.append(part)
         letters: list[Letter] = []
         graves, self._graves = self._graves, []
         for grave in graves:
@@ -273,16 +302,18 @@ class Settlement:
             source.store_progress(now_ms)
         self._start(outputs, letters, size)
 
-    def _settle(self, unit: _Unit) -> bool:
-        """Settle the messages of a unit. Return False, and drop its outputs, if one of them is no longer ours."""
-        if all(source.is_current(id) for source, id in unit.left):
-            for source, id in unit.left:
+    def _settle(self, unit: _Unit) -> _Part | None:
+        """Settle the messages of a unit. Return None, and drop its outputs, if one of them is no longer ours."""
+        found = [(source, id, source.message(id)) for source, id in unit.left]
+        messages = [(source, id, message) for source, id, message in found if message is not None]
+        if len(messages) == len(found):
+            for source, id, _ in messages:
                 source.settle(id)
-            return True
+            return _Part(messages, len(unit.outputs), unit.size)
         self.held_bytes -= unit.size
         for source, id in unit.left:
             source.fail_with(id, "another message that it shares an output with was given up")
-        return False
+        return None
 
     def _start(self, outputs: Sequence[Output], letters: Sequence[Letter], size: int) -> None:
         saves = [save for save in self._saves if save.is_wanted()]
@@ -296,6 +327,9 @@ class Settlement:
         self._is_asked = False
         if isinstance(answer, Refused):
             raise CannotSettle(answer.error)
+        if isinstance(answer, OutputsRefused):
+            self._refuse(current, answer.errors)
+            return
         if isinstance(answer, Committed):
             self._end("committed")
             for save, saved in zip(current.saves, answer.saved, strict=True):
@@ -310,6 +344,30 @@ class Settlement:
         for save in current.saves:
             save.answer(Fenced(answer.error))
 
+    def _refuse(self, current: Transact, errors: Mapping[int, str]) -> None:
+        """Make the transaction again, with dead letters in place of the messages whose outputs are refused."""
+        outputs: list[Output] = []
+        letters = list(current.letters)
+        parts, self._parts = self._parts, []
+        first = 0
+        for part in parts:
+            numbers = range(first, first + part.outputs)
+            first = numbers.stop
+            error = next((errors[number] for number in numbers if number in errors), None)
+            if error is None:
+                outputs += current.outputs[numbers.start : numbers.stop]
+                self._parts.append(part)
+            else:
+                found = [_letter_of(source, id, message, error) for source, id, message in part.messages]
+                letters += found
+                self._count_bytes(sum(_size_of(each) for each in found) - part.size)
+                self._notes.append(f"{error}; {len(found)} of its messages go to the dead letters")
+        self._current = Transact(outputs, letters, current.saves)
+
+    def _count_bytes(self, more: int) -> None:
+        self.held_bytes += more
+        self._current_bytes += more
+
     def _again(self, error: str, now_ms: int) -> None:
         self.counts["aborted"] += 1
         self._aborts += 1
@@ -322,6 +380,7 @@ class Settlement:
         self._aborts = 0
         self.held_bytes -= self._current_bytes
         self._current, self._current_bytes = None, 0
+        self._parts = []
 
     def _drop(self, unit: _Unit, error: str, but: _Key | None) -> None:
         self.held_bytes -= unit.size
@@ -331,3 +390,15 @@ class Settlement:
             if key != but:
                 source, id = key
                 source.fail_with(id, error)
+
+
+def _letter_of(source: Source, id: Any, message: Message, error: str) -> Letter:
+    letter = source.refuse(id, message, error)
+    if letter is None:
+        raise CannotSettle(f"{error}; flakelog.spout.dead.letter.topic is empty, so the message has nowhere to go")
+    return letter
+
+
+def _size_of(letter: Letter) -> int:
+    record = letter.letter.record
+    return Output(letter.topic, record.key, record.value, record.headers).size

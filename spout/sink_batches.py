@@ -11,8 +11,9 @@ from typing import NamedTuple
 
 from partition_manager.ports import Failed, Refused
 from spout.api import Tuple
+from spout.partitioner import partition_of
 from spout.sink_config import SinkConfig
-from spout.sink_ports import Counted, CountPartitions, Output, Produce, Produced, SinkAnswer, SinkRequest, partition_of
+from spout.sink_ports import Counted, CountPartitions, Output, Produce, Produced, SinkAnswer, SinkRequest
 
 
 class Held(NamedTuple):
@@ -72,7 +73,8 @@ class SinkBatches:
             batch = list(self._next_batch(partition))
             number = next(self._numbers)
             self._sent[number] = partition, batch
-            taken.append((number, Produce(self._topic, partition, tuple(held.output for held in batch))))
+            outputs = tuple(held.output for held in batch)
+            taken.append((number, Produce(self._topic, partition, outputs, self._config.codec)))
         return taken
 
     def answered(self, number: int, answer: SinkAnswer) -> Outcome:
@@ -109,7 +111,7 @@ class SinkBatches:
 
     def _place(self, held: Held, partitions: int) -> None:
         turn = next(self._turns) if held.output.key is None else 0
-        partition = partition_of(held.output.key, partitions, turn)
+        partition = partition_of(held.output.key, partitions, turn, self._config.sink_partitioner)
         self._waiting.setdefault(partition, deque()).append(held)
 
     def _next_batch(self, partition: int) -> Iterator[Held]:

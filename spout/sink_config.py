@@ -2,7 +2,9 @@
 
 from dataclasses import dataclass
 
-from idgen.settings import at_least, between, check_settings, setting
+from broker.record.compression import Codec
+from idgen.settings import at_least, between, check_settings, one_of, setting
+from spout.partitioner import CRC32, MURMUR2
 
 
 @dataclass(frozen=True)
@@ -30,6 +32,19 @@ class SinkConfig:
         "a tuple that makes a longer record fails by name; Kafka's topics take 1,048,588 bytes a batch",
         check=at_least(1),
         unit="bytes",
+    )
+    sink_compression: str = setting(
+        "flakelog.sink.compression",
+        "none",
+        "codec of the batches, as compression.type of Kafka's producer",
+        check=one_of(*(each.name.lower() for each in Codec)),
+    )
+    sink_partitioner: str = setting(
+        "flakelog.sink.partitioner",
+        CRC32,
+        "which partition a key belongs to: crc32 as librdkafka and our Producer, murmur2 as Kafka's Java clients; "
+        "programs that write the same keys to a topic need the same",
+        check=one_of(CRC32, MURMUR2),
     )
     sink_commit_interval_ms: int = setting(
         "flakelog.sink.commit.interval.ms",
@@ -62,3 +77,8 @@ class SinkConfig:
 
     def __post_init__(self) -> None:
         check_settings(self)
+
+    @property
+    def codec(self) -> Codec:
+        """Return the codec that `flakelog.sink.compression` names."""
+        return Codec[self.sink_compression.upper()]

@@ -2,9 +2,9 @@
 
 from collections.abc import Callable
 from typing import NamedTuple, Protocol
-from zlib import crc32
 
-from broker.record.records import Headers
+from broker.record.compression import Codec
+from broker.record.records import Headers, Record
 from partition_manager.ports import Failed, Refused
 
 RECORD_OVERHEAD_BYTES = 40  # of a record without headers in a batch: lengths, deltas and a share of the batch's header
@@ -25,12 +25,9 @@ class Output(NamedTuple):
         return RECORD_OVERHEAD_BYTES + len(self.key or b"") + len(self.value or b"") + headers
 
 
-def partition_of(key: bytes | None, partitions: int, turn: int) -> int:
-    """Return the partition of a key: equal keys share one, by CRC-32 as librdkafka and the Producer choose it.
-
-    Records without a key take turns; `turn` counts them.
-    """
-    return (turn if key is None else crc32(key)) % partitions
+def records_of(outputs: tuple[Output, ...]) -> list[Record]:
+    """Return the outputs as the records of one batch."""
+    return [Record(number, 0, each.key, each.value, each.headers) for number, each in enumerate(outputs)]
 
 
 class CountPartitions(NamedTuple):
@@ -48,6 +45,7 @@ class Produce(NamedTuple):
     topic: str
     partition: int
     outputs: tuple[Output, ...]
+    codec: Codec = Codec.NONE
 
 
 class Counted(NamedTuple):

@@ -1,6 +1,6 @@
 """A sink's transactions and their outcomes, as values; see partition_manager.ports."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from partition_manager.ports import Answer, DeadLetter, OffsetStore, Refused, Saved, SaveOffset
@@ -36,7 +36,7 @@ class Letter(NamedTuple):
 class Transact(NamedTuple):
     """Commit outputs, dead letters and progress in one transaction.
 
-    Answer: Committed, Aborted, FencedOut, or Refused if no transaction can ever succeed.
+    Answer: Committed, Aborted, OutputsRefused, FencedOut, or Refused if no transaction can ever succeed.
     """
 
     outputs: Sequence[Output]
@@ -56,13 +56,22 @@ class Aborted(NamedTuple):
     error: str
 
 
+class OutputsRefused(NamedTuple):
+    """Nothing of the transaction counts. The topics will never take the outputs whose numbers are here, with reasons.
+
+    The transaction may be made again without them.
+    """
+
+    errors: Mapping[int, str]
+
+
 class FencedOut(NamedTuple):
     """Another process may have taken over, or the outcome cannot be known: only the stored progress tells."""
 
     error: str
 
 
-TransactAnswer = Committed | Aborted | FencedOut | Refused
+TransactAnswer = Committed | Aborted | OutputsRefused | FencedOut | Refused
 
 
 class Transactor(Protocol):

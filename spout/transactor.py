@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Generator, Iterable, Sequence
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 from twisted.internet.base import ReactorBase
 from twisted.internet.defer import Deferred, inlineCallbacks
@@ -16,16 +16,35 @@ from broker.client.errors import BrokerError, ClientError, Unsupported
 from broker.client.transaction import MustAbort, ProducerFenced, State, TransactionalProducer, TryAgain
 from broker.client.twisted import TwistedClient
 from broker.wire.errors import ErrorCode
-from partition_manager.dead_letter import RECORD_FAULTS, LetterForm, dead_letter_record, first_form, next_form
+from partition_manager.dead_letter import (
+    RECORD_FAULTS,
+    TOO_LARGE,
+    LetterForm,
+    dead_letter_record,
+    first_form,
+    next_form,
+)
 from partition_manager.dead_letter_sink import LETTER_BYTES_MAX
 from partition_manager.ports import Refused, Saved
-from spout.record_producer import records_of
+from spout.partitioner import partition_of
+from spout.record_producer import BAD_RECORD
+from spout.refused_record import limit_of, size_of, why_refused
 from spout.sink_config import SinkConfig
-from spout.sink_ports import Output, partition_of
-from spout.transaction_ports import Aborted, Committed, FencedOut, Letter, Transact, TransactAnswer
+from spout.sink_ports import Output, records_of
+from spout.transaction_ports import Aborted, Committed, FencedOut, Letter, OutputsRefused, Transact, TransactAnswer
+
+BATCH_OVERHEAD = 100  # bytes of a batch's header, and room for what Output.size estimates
 
 Asking = Generator["Deferred[Any]", Any, TransactAnswer]
 Doing = Generator["Deferred[Any]", Any, None]
+
+
+class _Batch(NamedTuple):
+    """Outputs of a transaction, by their numbers; a dead letter is a batch without numbers."""
+
+    topic: str
+    partition: int
+    numbers: list[int]
 
 
 class TwistedTransactor:
@@ -47,6 +66,7 @@ class TwistedTransactor:
         self._reactor = reactor
         self._client = TwistedClient(servers, reactor)
         self._turns = 0  # of records without a key
+        self._batch_bytes: dict[str, int] = {}  # the most in a batch, of topics that refused larger ones
         self._closed = False
         self._renew()
         self._opening: Deferred[Any] = self._persist(self._producer.begin).addErrback(lambda failure: None)
@@ -73,12 +93,19 @@ class TwistedTransactor:
         if refused is not None:
             return Refused(refused)
         forms: list[LetterForm | None] = [first_form(each.letter) for each in request.letters]
+        alone: set[int] = set()
         while True:
+            batches: list[_Batch] = []
             try:
-                yield self._transact(request, forms)
+                yield self._transact(request, forms, alone, batches)
             except MustAbort as stop:
+                found = self._refused_batch(stop.error, batches)
                 yield self._persist(self._producer.abort)
-                if not self._next_forms(request.letters, forms, stop.error):
+                if found is not None:
+                    errors = yield self._divide(request.outputs, found, alone, stop.error)
+                    if errors:
+                        return OutputsRefused(errors)
+                elif not self._next_forms(request.letters, forms, stop.error):
                     return Aborted(str(stop))
             except ProducerFenced as fenced:
                 self._renew()
@@ -87,37 +114,80 @@ class TwistedTransactor:
                 return Committed([Saved(save.request.version) for save in request.saves])
 
     @inlineCallbacks
-    def _transact(self, request: Transact, forms: Sequence[LetterForm | None]) -> Doing:
+    def _transact(
+        self, request: Transact, forms: Sequence[LetterForm | None], alone: set[int], batches: "list[_Batch]"
+    ) -> Doing:
+        """Carry out the transaction, and add its batches to `batches`. Each output in `alone` gets a batch of its own."""
         counts = yield self._count(request)
         commits = [save.store.committed_offset(save.request) for save in request.saves]
         producer = self._producer
         if producer.state is State.READY:
             yield self._persist(producer.begin)
         now_ms = time.time_ns() // 1_000_000
-        for (topic, partition), batch in self._batches(request.outputs, counts):
-            producer.add(topic, partition, records_of(batch), now_ms)
+        batches += self._batches(request.outputs, counts, alone)
+        for batch in batches:
+            records = records_of(tuple(request.outputs[number] for number in batch.numbers))
+            producer.add(batch.topic, batch.partition, records, now_ms, self._config.codec)
         for (topic, letter), form in zip(request.letters, forms, strict=True):
             if form is not None:
                 record, timestamp_ms = dead_letter_record(letter, form, now_ms)
-                producer.add(topic, letter.partition % counts[topic], [record], timestamp_ms, form.codec)
+                batches.append(_Batch(topic, letter.partition % counts[topic], []))
+                producer.add(topic, batches[-1].partition, [record], timestamp_ms, form.codec)
         for save, (identity, offset) in zip(request.saves, commits, strict=True):
             producer.add_offsets(identity, {(save.request.topic, save.request.partition): offset})
         yield self._persist(producer.commit)
 
-    def _batches(self, outputs: Sequence[Output], counts: dict[str, int]) -> list[tuple[tuple[str, int], Any]]:
+    def _batches(self, outputs: Sequence[Output], counts: dict[str, int], alone: set[int]) -> "list[_Batch]":
         """Return the outputs in batches of one partition each; those of a partition keep their order."""
-        batches: list[tuple[tuple[str, int], tuple[Output, ...]]] = []
-        found: dict[tuple[str, int], list[Output]] = {}
+        batches: list[_Batch] = []
+        latest: dict[tuple[str, int], _Batch] = {}
         sizes: dict[tuple[str, int], int] = {}
-        for output in outputs:
+        for number, output in enumerate(outputs):
             self._turns += output.key is None
-            place = output.topic, partition_of(output.key, counts[output.topic], self._turns)
-            found.setdefault(place, []).append(output)
-            sizes[place] = sizes.get(place, 0) + output.size
-            if sizes[place] >= self._config.sink_batch_bytes:
-                batches.append((place, tuple(found.pop(place))))
-                del sizes[place]
-        return batches + [(place, tuple(batch)) for place, batch in found.items()]
+            topic = output.topic
+            place = topic, partition_of(output.key, counts[topic], self._turns, self._config.sink_partitioner)
+            size = sizes.get(place, 0) + output.size
+            is_full = size > self._batch_bytes.get(topic, self._config.sink_batch_bytes)
+            if is_full or place not in latest or number in alone or latest[place].numbers[-1] in alone:
+                latest[place] = _Batch(*place, [])
+                batches.append(latest[place])
+                size = output.size
+            latest[place].numbers.append(number)
+            sizes[place] = size
+        return batches
+
+    # --- outputs that a topic refuses
+
+    def _refused_batch(self, error: BrokerError, batches: "Sequence[_Batch]") -> "_Batch | None":
+        """Return the batch of outputs because of which the transaction must abort; None if the cause is another."""
+        if error.code not in BAD_RECORD:
+            return None
+        topic, _, number = error.what.rpartition("-")
+        mine = [batch for batch in batches if (batch.topic, str(batch.partition)) == (topic, number)]
+        left = self._producer.batches_left(topic, int(number)) if mine else 0
+        return mine[-left] if 0 < left <= len(mine) and mine[-left].numbers else None
+
+    @inlineCallbacks
+    def _divide(
+        self, outputs: Sequence[Output], batch: "_Batch", alone: set[int], error: BrokerError
+    ) -> Generator["Deferred[Any]", Any, dict[int, str]]:
+        """Return the outputs of a refused batch that its topic will never take, each with the reason.
+
+        If none is known yet, return {}, and let the next attempt divide the batch.
+        """
+        limit: int | None = None
+        if error.code in TOO_LARGE:
+            limit = yield limit_of(self._client, batch.topic)
+        sizes = {number: size_of(outputs[number], self._config.codec) for number in batch.numbers}
+        found = [number for number in batch.numbers if len(sizes) == 1 or (limit is not None and sizes[number] > limit)]
+        if not found:
+            most = None if limit is None else limit - BATCH_OVERHEAD
+            if most is not None and 0 < most < self._batch_bytes.get(batch.topic, self._config.sink_batch_bytes):
+                self._batch_bytes[batch.topic] = most
+            else:
+                alone.update(batch.numbers)
+        place = f"{batch.topic}-{batch.partition}"
+        return {number: why_refused(place, error, sizes[number], limit) for number in found}
 
     @inlineCallbacks
     def _count(self, request: Transact) -> Generator["Deferred[Any]", Any, dict[str, int]]:

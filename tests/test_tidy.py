@@ -70,6 +70,7 @@ SHELLS = {
     "spout/run.py",
     "spout/runner.py",
     "spout/record_producer.py",
+    "spout/refused_record.py",
     "spout/transactor.py",
     "spout/stderr_log.py",
     "spout/world.py",

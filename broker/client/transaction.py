@@ -184,6 +184,10 @@ class TransactionalProducer:
         self._require(State.OPEN)
         self._offsets.setdefault(identity, {}).update(offsets)
 
+    def batches_left(self, topic: str, partition: int) -> int:
+        """Return the number of added batches that the broker has not taken. After MustAbort the first was refused."""
+        return len(self._batches.get((topic, partition), ()))
+
     # --- operations
 
     def begin(self) -> Steps[None]:

@@ -40,7 +40,7 @@ def _letters_option(command: Callable[..., Any]) -> Callable[..., Any]:
 @dead.command("list")
 @click.argument("topic")
 @_letters_option
-@click.option("--reason", help="Only those given up for this reason: attempts, undecodable, expired or poison.")
+@click.option("--reason", help="Only those given up for this reason: attempts, undecodable, expired, poison, refused.")
 @click.option("--count", type=click.IntRange(0), default=20, show_default=True, help="How many of them to show.")
 @servers_option
 @json_option

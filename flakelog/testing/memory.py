@@ -58,9 +58,18 @@ from partition_manager.ports import (
 from partition_manager.progress import Progress
 from partition_manager.source import KAFKA
 from spout.config import SpoutConfig
+from spout.partitioner import CRC32, partition_of
 from spout.sink_config import SinkConfig
-from spout.sink_ports import Counted, CountPartitions, Produced, RecordProducer, SinkAnswer, SinkRequest, partition_of
-from spout.transaction_ports import Aborted, Committed, FencedOut, Transact, TransactAnswer, Transactor
+from spout.sink_ports import Counted, CountPartitions, Output, Produced, RecordProducer, SinkAnswer, SinkRequest
+from spout.transaction_ports import (
+    Aborted,
+    Committed,
+    FencedOut,
+    OutputsRefused,
+    Transact,
+    TransactAnswer,
+    Transactor,
+)
 
 FIRST_ID = 1_000
 IDS_OF_A_PARTITION = 10**9  # the ids of partition n begin at FIRST_ID + n * IDS_OF_A_PARTITION
@@ -74,13 +83,15 @@ class MemoryLog:
 
     A fetch at the end of a partition is held until a message is appended. `starts` and `ends` are the bounds of each
     partition, and `epochs` its leader epochs in order, each as (epoch, first offset). While `down` holds a text, every
-    request fails with it. `fetches` counts the fetches answered with records.
+    request fails with it. `fetches` counts the fetches answered with records. `record_bytes_max` is the longest key and
+    value together that `LogSink` may write, as a topic's max.message.bytes; None: no limit.
     """
 
     def __init__(self, partitions: int = 1, topic: str = "flights") -> None:
         self.topic = topic
         self.down: str | None = None
         self.fetches = 0
+        self.record_bytes_max: int | None = None
         self._ids: defaultdict[int, int] = defaultdict(int)  # ids given by each partition so far
         self._held: list[tuple[Fetch, Answering]] = []
         self._creations = 0
@@ -358,7 +369,7 @@ class MemoryWorld:
 
     def transactor(self, servers: str, sources: Sequence[str], transactional_id: str, config: SinkConfig) -> Transactor:
         """Return a transactional producer of the topics and of the stored progress, for `LogSink`."""
-        return MemoryTransactor(self)
+        return MemoryTransactor(self, config.sink_partitioner)
 
     def sink(self, topic: str) -> MemoryDeadLetters:
         """Return the dead-letter topic, to make it fail or to look at its log; create it if there is none."""
@@ -382,6 +393,8 @@ class MemoryProducer:
             answer(Failed(log.down))
         elif isinstance(request, CountPartitions):
             answer(Counted(len(log.kept)))
+        elif refused := [why for each in request.outputs if (why := _why_refused(log, request.partition, each))]:
+            answer(Refused(refused[0]))
         else:
             for each in request.outputs:
                 log.append(each.value, request.partition, each.key, headers=each.headers)
@@ -394,8 +407,9 @@ class MemoryProducer:
 class MemoryTransactor:
     """A transactional producer of a world: outputs, dead letters and progress appear together, or none of them."""
 
-    def __init__(self, world: MemoryWorld) -> None:
+    def __init__(self, world: MemoryWorld, partitioner: str = CRC32) -> None:
         self._world = world
+        self._partitioner = partitioner
 
     def ask(self, request: Transact, answer: Callable[[TransactAnswer], None]) -> None:
         """Store the progress, unless another owner has written it since; then append the records."""
@@ -407,6 +421,15 @@ class MemoryTransactor:
         if down is not None:
             answer(Aborted(down))
             return
+        places = [self._place(turn, output) for turn, output in enumerate(request.outputs)]
+        found_bad = {
+            number: why
+            for number, ((log, partition), output) in enumerate(zip(places, request.outputs, strict=True))
+            if (why := _why_refused(log, partition, output))
+        }
+        if found_bad:
+            answer(OutputsRefused(found_bad))
+            return
         for save in request.saves:  # look first, so that all of them are stored or none
             found: list[Answer] = []
             save.store.ask(LoadOffset(save.request.topic, save.request.partition, save.request.by_topic), found.append)
@@ -416,13 +439,15 @@ class MemoryTransactor:
         saved: list[Answer] = []
         for save in request.saves:
             save.store.ask(save.request, saved.append)
-        for turn, output in enumerate(request.outputs):
-            log = self._world.topics[output.topic]
-            partition = partition_of(output.key, len(log.kept), turn)
+        for (log, partition), output in zip(places, request.outputs, strict=True):
             log.append(output.value, partition, output.key, headers=output.headers)
         for letter in request.letters:
             self._world.sink(letter.topic).ask(Bury(letter.letter), lambda buried: None)
         answer(Committed([each for each in saved if isinstance(each, Saved)]))
+
+    def _place(self, turn: int, output: Output) -> tuple[MemoryLog, int]:
+        log = self._world.topics[output.topic]
+        return log, partition_of(output.key, len(log.kept), turn, self._partitioner)
 
     def close(self) -> None:
         """Do nothing: the topics outlive the producer."""
@@ -446,6 +471,13 @@ class _Fetcher:
 
     def close(self) -> None:
         pass
+
+
+def _why_refused(log: MemoryLog, partition: int, output: Output) -> str | None:
+    size = len(output.key or b"") + len(output.value or b"")
+    if log.record_bytes_max is None or size <= log.record_bytes_max:
+        return None
+    return f"{log.topic}-{partition} refuses a record of {size:,} bytes: its limit is {log.record_bytes_max:,}"
 
 
 def _bytes(text: bytes | str | None) -> bytes | None:

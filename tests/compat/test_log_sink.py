@@ -1,6 +1,7 @@
 """LogSink from topic to topic on real brokers: processes are killed, and a reader sees each output once."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -16,11 +17,12 @@ from broker.client.blocking import BlockingClient
 from broker.client.core import EARLIEST, LATEST
 from broker.record.records import Record, encode_batch
 from tests.compat.server_process import PYTHONPATH
-from tests.patience import until
+from tests.patience import SECONDS, until
 
 ROOT = Path(__file__).resolve().parents[2]
 PARTITIONS = 3
 MESSAGES = 900
+LIMIT = 20_000  # max.message.bytes of the sink's topic: a batch of all outputs of a transaction is larger
 
 
 @pytest.fixture(params=["flakelog", pytest.param("kafka", marks=pytest.mark.soak)])
@@ -40,7 +42,7 @@ class Copying:
         self.address, self.source, self.sink = address, f"in-{name}", f"out-{name}"
         self.client = BlockingClient(address)
         self.client.create_topic(self.source, PARTITIONS)
-        self.client.create_topic(self.sink, 2)
+        self.client.create_topic(self.sink, 2, configs={"max.message.bytes": str(LIMIT)})
         for partition in range(PARTITIONS):  # a new topic has its leaders a moment later
             self.client.retry(lambda: self.client.core.find_offset(self.source, partition, LATEST))  # noqa: B023
         self.written = 0
@@ -82,13 +84,16 @@ class Copying:
 
     def seen(self):
         """Return the outputs that a read_committed reader sees, in order for each partition."""
+        return [record.value.decode() for partition in (0, 1) for record in self.committed(self.sink, partition)]
+
+    def committed(self, topic, partition):
+        """Return the records that a read_committed reader sees."""
         found = []
-        for partition in (0, 1):
-            offset = self.client.find_offset(self.sink, partition, EARLIEST)
-            end = self.client.find_offset(self.sink, partition, LATEST, committed=True)
-            while offset < end:
-                records, offset = self.client.fetch(self.sink, partition, offset, max_wait_ms=100, committed=True)
-                found += [record.value.decode() for record in records]
+        offset = self.client.find_offset(topic, partition, EARLIEST)
+        end = self.client.find_offset(topic, partition, LATEST, committed=True)
+        while offset < end:
+            records, offset = self.client.fetch(topic, partition, offset, max_wait_ms=100, committed=True)
+            found += records
         return found
 
     def wait_for_all(self):
@@ -140,3 +145,35 @@ def test_one_of_two_processes_is_killed_and_each_output_is_seen_once(copying):
     assert copying.end("b", signal.SIGTERM) == 0
     wanted = Counter(f"{n}.{half}" for n in range(MESSAGES) for half in (1, 2))
     assert Counter(copying.seen()) == wanted
+
+
+def test_a_record_that_the_topic_never_takes_is_a_dead_letter_of_the_same_transaction(copying):
+    """The others are divided into batches that the topic takes."""
+    copying.write(MESSAGES)
+    record = Record(0, 0, b"1", b"large" * LIMIT)
+    copying.client.produce(copying.source, 1, encode_batch([record], base_timestamp_ms=time.time_ns() // 1_000_000))
+    copying.write(MESSAGES)
+    copying.start("a")
+    copying.wait_for_all()
+    assert copying.end("a", signal.SIGTERM) == 0
+    wanted = Counter(f"{n}.{half}" for n in range(2 * MESSAGES) for half in (1, 2))
+    assert Counter(copying.seen()) == wanted
+    (letter,) = copying.committed(f"{copying.source}.dead-letters", 0)
+    headers = dict(letter.headers)
+    assert letter.value == record.value and headers["flakelog-dead-reason"] == b"refused"
+    error = headers["flakelog-dead-error"].decode()
+    assert error.startswith(f"{copying.sink}-") and error.endswith(f"its max.message.bytes is {LIMIT:,}")
+    assert f"a record of {len(record.value) + 2:,}"[:14] in error
+
+
+def test_a_sink_on_another_cluster_than_its_source_is_refused_by_name(copying, broker):
+    copying.write(3)
+    argv = [sys.executable, "-m", "tests.compat.sink_program", copying.address, copying.source, copying.sink, "a"]
+    environment = {**os.environ, "PYTHONPATH": PYTHONPATH}
+    with BlockingClient(broker.address) as client:
+        client.create_topic(copying.sink, 2)
+    argv += [copying.session_ms, broker.address]
+    done = subprocess.run(argv, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=SECONDS)
+    assert done.returncode == 1
+    said = f"exactly_once needs one cluster: the sink writes cluster .* at {broker.address}, a spout reads cluster .*"
+    assert re.search(said + f" at {copying.address}", done.stderr), done.stderr

@@ -8,6 +8,7 @@ from spout.bolts import BatchBolt
 from spout.config import SpoutConfig, TopologyConfig
 from spout.log_sink import LogSink
 from spout.log_spout import LogSpout
+from spout.settlement import CannotSettle
 from spout.sink_config import SinkConfig
 from spout.topology import Topology, TopologyError
 
@@ -195,3 +196,32 @@ def test_sinks_of_one_process_share_servers_and_settings():
     topology.bolt("more", LogSink("out", servers="127.0.0.1:9999", exactly_once=True)).shuffle("twice")
     with pytest.raises(TopologyError, match="'out' and 'more' are sinks with exactly_once and differ in their servers"):
         TopologyDriver(topology, world_of(b"a"))
+
+
+# --- a record that the topic will never take
+
+
+def test_a_message_whose_output_is_too_large_is_a_dead_letter_and_the_others_are_committed_once():
+    world = world_of(b"a", b"large" * 10, b"b")
+    world.topic("out").record_bytes_max = 40
+    with TopologyDriver(copying(), world) as driver:
+        driver.advance(5_000)
+        counts = driver.tasks("in")[0].counts
+    assert written(world) == [b"a-1", b"a-2", b"b-1", b"b-2"]
+    (letter,) = world.letters("in")
+    assert (letter.reason, letter.record.offset) == ("refused", 1)
+    assert letter.error == "out-0 refuses a record of 53 bytes: its limit is 40"
+    assert (counts.fetched, counts.acked, counts.dead_lettered) == (3, 2, 1)
+    assert world.progress("in")[0].offset == 3
+
+
+def test_without_dead_letters_an_output_that_is_too_large_ends_the_topology_by_name():
+    world = world_of(b"large" * 10)
+    world.topic("out").record_bytes_max = 40
+    topology = Topology("copy")
+    config = SpoutConfig(spout_dead_letter_topic="")
+    topology.spout("in", LogSpout("in", store="kafka", config=config))
+    topology.bolt("out", LogSink("out", exactly_once=True)).shuffle("in")
+    with pytest.raises(CannotSettle, match="out-0 refuses a record of 51 bytes: its limit is 40"):
+        TopologyDriver(topology, world).advance(5_000)
+    assert written(world) == [] and world.progress("in")[0].offset == 0

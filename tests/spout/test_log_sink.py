@@ -1,15 +1,21 @@
 """LogSink writes a topic at least once: a tuple is acked when the broker has its record."""
 
 from dataclasses import replace
+from zlib import crc32
 
 import pytest
 
+from broker.record.compression import Codec
 from flakelog.testing import MemoryWorld, TopologyDriver
+from idgen.settings import InvalidSetting
 from spout.api import Bolt
 from spout.config import SpoutConfig
 from spout.log_sink import LogSink
 from spout.log_spout import LogSpout
+from spout.partitioner import murmur2, partition_of
+from spout.sink_batches import SinkBatches
 from spout.sink_config import SinkConfig
+from spout.sink_ports import Counted, Output
 from spout.topology import Topology
 
 SPOUT = SpoutConfig(spout_max_attempts=2, spout_retry_initial_ms=10)
@@ -127,3 +133,51 @@ def test_a_sink_without_the_name_of_a_topic_is_refused(topic):
 def test_servers_that_are_no_addresses_are_refused():
     with pytest.raises(ValueError, match="'nonsense' is no address; give host:port"):
         LogSink("out", servers="nonsense")
+
+
+def test_a_record_that_the_topic_never_takes_becomes_a_dead_letter_that_names_size_and_limit():
+    world = world_of(b"a", b"large" * 10, b"b")
+    world.topic("out").record_bytes_max = 40
+    with TopologyDriver(copying(), world) as driver:
+        driver.advance(5_000)
+    (letter,) = world.letters("in")
+    assert "refuses a record of 51 bytes: its limit is 40" in letter.error
+    assert sorted(written(world)) == [b"a", b"b"]
+
+
+def test_batches_have_the_codec_that_is_set():
+    config = SinkConfig(sink_compression="zstd")
+    batches = SinkBatches("out", config)
+    batches.add(Output("out", None, b"a"), "a")
+    batches.take()
+    batches.answered(0, Counted(1))
+    ((_, request),) = batches.take()
+    assert request.codec is Codec.ZSTD
+    with pytest.raises(InvalidSetting, match="flakelog.sink.compression"):
+        SinkConfig(sink_compression="brotli")
+
+
+@pytest.mark.parametrize(
+    "key, hashed",
+    [(b"21", 1173551340), (b"foobar", 1357151166), (b"a-little-bit-long-string", 1161502112), (b"abc", 479470107)],
+)
+def test_the_partition_of_a_key_can_be_that_of_kafkas_java_clients(key, hashed):
+    """The first three are of Kafka's UtilsTest.testMurmur2, without the highest bit; librdkafka has the last."""
+    assert murmur2(key) == hashed
+    assert partition_of(key, 7, 0, "murmur2") == hashed % 7
+    assert partition_of(key, 7, 0, "crc32") == crc32(key) % 7
+
+
+@pytest.mark.parametrize("partitioner, partition", [("crc32", crc32(b"0") % 5), ("murmur2", murmur2(b"0") % 5)])
+@pytest.mark.parametrize("exactly_once", [False, True])
+def test_the_records_lie_where_the_partitioner_says(exactly_once, partitioner, partition):
+    world = MemoryWorld()
+    world.topic("in").append(b"a", key=b"0")
+    world.topic("out", partitions=5)
+    config = SinkConfig(sink_partitioner=partitioner)
+    topology = Topology("copy")
+    topology.spout("in", LogSpout("in", store="kafka"))
+    topology.bolt("out", LogSink("out", exactly_once=exactly_once, config=config)).shuffle("in")
+    with TopologyDriver(topology, world) as driver:
+        driver.advance(1_000)
+    assert [record.value for record in world.topic("out").records(partition)] == [b"a"]

@@ -7,7 +7,7 @@ from partition_manager.ports import DeadLetter, Fenced, Refused, Saved, SaveOffs
 from spout.settlement import CannotSettle, Settlement
 from spout.sink_config import SinkConfig
 from spout.sink_ports import Output
-from spout.transaction_ports import Aborted, Committed, FencedOut, Letter, Save
+from spout.transaction_ports import Aborted, Committed, FencedOut, Letter, OutputsRefused, Save
 
 
 class Source:
@@ -17,11 +17,17 @@ class Source:
         self.settlement = settlement
         self.settled, self.failed, self.answers, self.gone = [], [], [], set()
         self.waiting = []  # saves asked for and not yet passed on
-        self.is_mine = True
+        self.is_mine = self.has_letters = True
         settlement.add_source(self)
 
-    def is_current(self, id):
-        return id not in self.gone
+    def message(self, id):
+        return None if id in self.gone else f"message {id}"
+
+    def refuse(self, id, message, error):
+        if not self.has_letters:
+            return None
+        record = LogRecord(id, None, 0, None, message.encode(), ())
+        return Letter("in.dead-letters", DeadLetter("in", 0, record, 1, "refused", 1, error))
 
     def settle(self, id):
         self.settled.append(id)
@@ -349,3 +355,51 @@ def test_at_the_end_what_is_complete_is_committed_at_once():
     world.commit()
     world.work(0)
     assert world.settlement.is_settled
+
+
+# --- outputs that a topic will never take
+
+
+def letters(request):
+    return [(each.topic, each.letter.record.value.decode(), each.letter.error) for each in request.letters]
+
+
+def test_a_message_of_a_refused_output_becomes_a_dead_letter_in_the_same_transaction():
+    world = World()
+    for id, *values in ((1, "a", "b"), (2, "large", "c"), (3, "d")):
+        world.message(id, *values)
+    world.ack(1, 2, 3)
+    assert world.work() == [(["a", "b", "large", "c", "d"], [(1, 2, 3)])]
+    world.broker.answer(OutputsRefused({2: "out-0 refuses a record"}))
+    assert world.work() == [(["a", "b", "d"], [(1, 2, 3)])]
+    assert letters(world.broker.asked[-1]) == [("in.dead-letters", "message 2", "out-0 refuses a record")]
+    assert "out-0 refuses a record; 1 of its messages go to the dead letters" in world.settlement.take_notes()[0]
+    world.broker.answer(OutputsRefused({2: "out-1 refuses a record"}))
+    assert world.work() == [(["a", "b"], [(1, 2, 3)])], "the numbers are those of the second transaction"
+    assert [value for _, value, _ in letters(world.broker.asked[-1])] == ["message 2", "message 3"]
+    world.commit()
+    world.work()
+    assert world.settlement.held_bytes == 0 and world.sources[0].answers == [Saved(2)]
+
+
+def test_all_messages_of_a_refused_output_become_dead_letters():
+    world = World(sources=2)
+    world.message(1)
+    world.message(1, source=1)
+    world.hold("pair", (0, 1), (1, 1))
+    world.ack(1)
+    world.ack(1, source=1)
+    world.work()
+    world.broker.answer(OutputsRefused({0: "refused"}))
+    assert [outputs for outputs, _ in world.work()] == [[]] and len(world.broker.asked[-1].letters) == 2
+
+
+def test_without_dead_letters_a_refused_output_ends_the_topology():
+    world = World()
+    world.sources[0].has_letters = False
+    world.message(1, "large")
+    world.ack(1)
+    world.work()
+    world.broker.answer(OutputsRefused({0: "out-0 refuses a record of 2,000 bytes"}))
+    with pytest.raises(CannotSettle, match="out-0 refuses a record of 2,000 bytes; flakelog.spout.dead.letter.topic"):
+        world.work()

@@ -3,9 +3,10 @@
 import pytest
 
 from partition_manager.ports import Failed, Refused
+from spout.partitioner import partition_of
 from spout.sink_batches import Outcome, SinkBatches
 from spout.sink_config import SinkConfig
-from spout.sink_ports import Counted, CountPartitions, Output, Produce, Produced, partition_of
+from spout.sink_ports import Counted, CountPartitions, Output, Produce, Produced
 
 
 def batches_of(partitions=1, **settings):
