@@ -1,7 +1,12 @@
-"""SHELL (sockets): the blocking client; each call waits for its answer. Not thread-safe."""
+"""SHELL (sockets, a lock): the blocking client; each call waits for its answer.
+
+Threads may share a client for `run` and the operations by name, which they carry out one after the other. `send` and
+`receive` are for one thread.
+"""
 
 import logging
 import socket
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -52,6 +57,7 @@ class BlockingClient:
         self._max_unpacked_bytes = max_unpacked_bytes
         self._timeout = timeout
         self._client_id = client_id
+        self._running = threading.RLock()
         self._connections: dict[Address, tuple[socket.socket, ClientConnection]] = {}
 
     def __enter__(self) -> "BlockingClient":
@@ -74,16 +80,17 @@ class BlockingClient:
     def run(self, steps: Steps[T]) -> T:
         """Carry out an operation of the core; return its result."""
         outcome: memoryview | Unreachable | None = None
-        while True:
-            try:
-                exchange = advance(steps, outcome)
-            except StopIteration as done:
-                result: T = done.value
-                return result
-            try:
-                outcome = self._exchange(exchange)
-            except Unreachable as error:
-                outcome = error
+        with self._running:
+            while True:
+                try:
+                    exchange = advance(steps, outcome)
+                except StopIteration as done:
+                    result: T = done.value
+                    return result
+                try:
+                    outcome = self._exchange(exchange)
+                except Unreachable as error:
+                    outcome = error
 
     def retry(self, make: Callable[[], Steps[T]], within: float = TIMEOUT_SECONDS) -> T:
         """Carry out an operation; retry for up to `within` seconds while its error is temporary.
