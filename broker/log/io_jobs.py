@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-from broker.log import producer_state
+from broker.log import leader_epochs, producer_state
 from broker.log.compaction.cleaner import CleanLog
 from broker.log.partition_log import PartitionLog
 from broker.log.recovery import checkpoint
@@ -19,7 +19,7 @@ from broker.log.storage.port import Buffer, File, Storage, StorageError
 from broker.record.batch import CorruptBatch
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@dataclass(eq=False, slots=True)
 class SyncLog:
     """A sync of one log's files."""
 
@@ -34,6 +34,9 @@ class SyncLog:
     """True if a write was undone before this sync began; once it succeeds, the log takes appends again."""
     whole: tuple[File, ...] = ()
     """Files that are no longer appended to and may have reserved space."""
+    epochs: list[tuple[int, int]] | None = None
+    """The leader epochs, if the checkpoint needs them in their file."""
+    epochs_stored: bool = False
 
     def run(self) -> None:
         for file in self.files:
@@ -45,6 +48,10 @@ class SyncLog:
             # A full disk fails only the snapshot. The log is synced, and recovery reads the batch headers instead.
             with suppress(StorageError):
                 self.storage.replace(path, self.snapshot)
+        if self.epochs is not None:
+            with suppress(StorageError):  # a full disk; the checkpoint keeps the log's earlier position then
+                self.storage.replace(f"{self.log.name}/{leader_epochs.FILE}", leader_epochs.encode(self.epochs))
+                self.epochs_stored = True
         self.storage.sync_directory(self.log.name)
 
 

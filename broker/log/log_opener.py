@@ -134,7 +134,6 @@ class LogOpener:
                 to_open.noted,
                 self._among,
             )
-            log.start_leader_epoch(0)
         except (LogDamaged, StorageError) as error:
             if isinstance(error, StorageError) and error.full:
                 raise

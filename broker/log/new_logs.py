@@ -54,7 +54,6 @@ def create(
                 open_segments=open_segments,
             )
             created.append(log)
-            log.start_leader_epoch(0)
     except (StorageError, LogDamaged):
         for log in created:
             log.deleted()

@@ -45,7 +45,7 @@ class PartitionLog:
         "on_offline", "on_failed_write", "producers", "epochs", "offline", "mending", "flushed", "checkpointed",
         "durable_end_offset", "on_disk", "_journaled_ahead", "unsynced_bytes", "log_start_offset", "last_id",
         "cleaned_offset", "uncleanable", "leader_epoch", "unflushed_since_ms", "_storage", "segments",
-        "log_end_offset", "opened_at", "trusted_from", "bytes_in", "bytes_out", "__weakref__",
+        "log_end_offset", "opened_at", "trusted_from", "bytes_in", "bytes_out", "epochs_stored", "__weakref__",
     )  # fmt: skip
 
     def __init__(
@@ -76,6 +76,8 @@ class PartitionLog:
         """Tells the log manager of a write that failed, because the disk may be full."""
         self.producers = producers
         self.epochs = epochs
+        self.epochs_stored = True
+        """False if an epoch was begun that is not in the file yet. The next sync for a checkpoint writes it."""
         self.offline: str | None = None
         self.mending = False
         """A write failed and was undone; the log refuses appends until a sync succeeds."""
@@ -273,9 +275,11 @@ class PartitionLog:
         return self.segments.unsynced_from(self.flushed.segment)
 
     def start_leader_epoch(self, epoch: int) -> None:
-        """Begin a leader epoch: store its start, and write it into new batches."""
+        """Begin a leader epoch at the log's end, and write it into new batches.
+
+        The file of epochs follows with the next checkpoint. Past the checkpoint, recovery finds epochs in the batches.
+        """
         started = leader_epochs.start(self.epochs, epoch, self.log_end_offset)
         if started is not self.epochs:
-            self._storage.replace(f"{self.name}/{leader_epochs.FILE}", leader_epochs.encode(started))
-            self.epochs = started
+            self.epochs, self.epochs_stored = started, False
         self.leader_epoch = self.epochs[-1][0]

@@ -250,9 +250,10 @@ class SyncScheduler:
         position = log.position()
         for_checkpoint = self._round is not None and log in self._round
         snapshot = log.producers.snapshot() if for_checkpoint and position.producers else None
+        epochs = log.epochs if for_checkpoint and not log.epochs_stored else None
         log.unflushed_since_ms = None
         log.unsynced_bytes = 0
-        return SyncLog(log, files, position, self._storage, for_checkpoint, snapshot, log.mending, whole)
+        return SyncLog(log, files, position, self._storage, for_checkpoint, snapshot, log.mending, whole, epochs)
 
     def _drop(self, log: PartitionLog) -> None:
         """Drop a log that is deleted or offline from the queues and from the round."""
@@ -282,8 +283,11 @@ class SyncScheduler:
         if sync.mends:
             log.mending = False
         self._journal.log_synced(log)
+        if sync.epochs_stored and sync.epochs is log.epochs:
+            log.epochs_stored = True
         if sync.for_checkpoint:
-            self._note_position(log, sync.position)
+            if sync.epochs is None or sync.epochs_stored:
+                self._note_position(log, sync.position)
             self._leave_round(log)
         elif log.offline is not None:
             self._leave_round(log)

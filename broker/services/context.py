@@ -148,13 +148,33 @@ class BrokerServices:
         Raise CheckpointDamaged, JournalUnreadable or StorageError.
         """
         self.logs.load_checkpoint()
-        if not self.logs.stopped_cleanly:
-            self.metadata.start_uncleanly()
         self.metadata.put_away(self.logs.finish_deletions(self.metadata.deleting))
         for topic in self.metadata.topics():
             for partition in range(len(topic.partitions)):
                 self.logs.open_at_start(topic.name, partition, self.config_of(topic), topic.id)
+        self._begin_epochs()
         self.logs.opened()
+
+    def _begin_epochs(self) -> None:
+        """Continue each partition in its leader epoch. After a crash begin a new one, as a new leader does in Kafka.
+
+        A crash may have lost the end of a log. Without a new epoch no reader could see that, once other records are at
+        these offsets (KIP-101). A log can be ahead of the metadata: after a start on a full disk, or after an operator
+        put an older file back.
+        """
+        crashed = not self.logs.stopped_cleanly
+        logs = {(log.topic, log.partition): log for log in self.logs.all()}
+        begun = []
+        for topic in self.metadata.topics():
+            epochs = [state.leader_epoch for state in topic.partitions]
+            for partition, epoch in enumerate(epochs):
+                log = logs.get((topic.name, partition))
+                epochs[partition] = max(epoch, -1 if log is None else log.leader_epoch) + crashed
+                if log is not None:
+                    log.start_leader_epoch(epochs[partition])
+            if epochs != [state.leader_epoch for state in topic.partitions]:
+                begun.append(topic.in_epochs(epochs))
+        self.metadata.begin(begun, not crashed)
 
     def config_of(self, topic: Topic) -> TopicConfig:
         return self.config.topic_defaults.with_properties(topic.properties)
@@ -280,7 +300,14 @@ class BrokerServices:
 
     def adopt_late_logs(self, now: Now) -> None:
         """Load what coordinators keep in logs that the start could not open (a full disk), as a start does."""
-        late = {log.topic for log in self.logs.take_opened_late()}
+        opened = self.logs.take_opened_late()
+        for log in opened:
+            known = self.metadata.topic(log.topic)
+            if known is not None:
+                log.start_leader_epoch(known.partitions[log.partition].leader_epoch)
+        late = {log.topic for log in opened}
+        if self.metadata.lacks_space and not self.logs.disk.is_full:
+            self.changes.store_again()
         if GROUP_OFFSETS_TOPIC in late:
             self._forget_groups(now)
             self.groups.load(now)

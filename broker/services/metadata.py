@@ -127,6 +127,8 @@ class Metadata:
         """Topic names by their form in Kafka's metrics, where two topics must not have the same name."""
         self._deleting: dict[str, None] = {}
         """Directories of deleted topics that may still have their name."""
+        self.lacks_space = False
+        """True if the disk was full at the start, and the document is still to be stored."""
         self._encoder = DocumentEncoder()
         self._next_producer_id = 0
         self._producer_ids_end = 0
@@ -168,14 +170,21 @@ class Metadata:
         except StorageError as error:
             if not error.full:
                 raise
+            self.lacks_space = True
 
-    def start_uncleanly(self) -> None:
-        """Doubt all producer ids given away so far, because the last process did not stop cleanly. Raise StorageError.
+    def begin(self, topics: Iterable[Topic], stopped_cleanly: bool) -> None:
+        """Begin the leader epochs of these topics, once the logs are open. Raise StorageError.
 
-        On a full disk this is stored with the next commit.
+        Unless the last process `stopped_cleanly`, doubt all producer ids given away so far.
         """
-        if self.doubtful_producer_ids_end != self._producer_ids_end:
+        changed = False
+        for topic in topics:
+            self._put(topic)
+            changed = True
+        if not stopped_cleanly and self.doubtful_producer_ids_end != self._producer_ids_end:
             self.doubtful_producer_ids_end = self._producer_ids_end
+            changed = True
+        if changed:
             self._save_if_space()
 
     def _read(self, document: Document) -> None:
@@ -212,6 +221,7 @@ class Metadata:
 
     def apply(self, changes: Sequence[Change], commits: int) -> None:
         """Apply changes that the store has, as commit number `commits`."""
+        self.lacks_space = self.lacks_space and commits == self.commits
         self.commits = commits
         for change in changes:
             if change.broker_properties is not None:

@@ -102,6 +102,7 @@ class MetadataChanges:
         """The topics whose deleted logs still have their names. None of that name may be created."""
         self._to_put_away: list[PutAway] = []
         self._wants_ids = False
+        self._wants_write = False
         metadata.reserve_ids = self._reserve_ids
 
     # --- requests ------------------------------------------------------------------------------------------------
@@ -183,12 +184,17 @@ class MetadataChanges:
 
         return self.submit((PRODUCER_IDS,), plan, now, timeout_ms, also)
 
+    def store_again(self) -> None:
+        """Have the document written even without changes, because the start found no space for it."""
+        self._wants_write = True
+
     # --- the write -----------------------------------------------------------------------------------------------
 
     @property
     def is_due(self) -> bool:
         """True if `take` has a job."""
-        return bool(self._to_put_away) or self._running is None and (self._wants_ids or bool(self._staged))
+        wants = self._wants_write or self._wants_ids or bool(self._staged)
+        return bool(self._to_put_away) or self._running is None and wants
 
     def take(self) -> list[IoJob]:
         """Return the next jobs. The caller runs them in their order, in one thread, and passes each to `back`."""
@@ -201,7 +207,7 @@ class MetadataChanges:
     def _next_write(self) -> WriteMetadata:
         if self._wants_ids and PRODUCER_IDS not in self._keys:
             self._staged.append(Staged(Change(producer_ids=PRODUCER_ID_BLOCK)))
-        staged, self._staged, self._wants_ids = self._staged, [], False
+        staged, self._staged, self._wants_ids, self._wants_write = self._staged, [], False, False
         self._keys.clear()
         self._alone = False
         document = self._metadata.document()

@@ -8,7 +8,7 @@ The document is JSON. It begins with the CRC-32C of the bytes after it, so that 
 import json
 from base64 import b64decode, b64encode
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, TypeAlias
 from uuid import UUID
 
@@ -78,6 +78,11 @@ class Topic:
     def directories(self) -> list[str]:
         """Return the names of its partitions, which are those of their directories."""
         return [f"{self.name}-{partition}" for partition in range(len(self.partitions))]
+
+    def in_epochs(self, epochs: Iterable[int]) -> "Topic":
+        """Return the topic with these leader epochs, one for each partition."""
+        led = tuple(each._replace(leader_epoch=epoch) for each, epoch in zip(self.partitions, epochs, strict=True))
+        return replace(self, partitions=led)
 
     def to_json(self) -> dict[str, object]:
         partitions = [[p.leader, p.leader_epoch, list(p.replicas)] for p in self.partitions]

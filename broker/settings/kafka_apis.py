@@ -153,9 +153,9 @@ NOT_SERVED = {
 DIFFERENCES = (
     (
         "Nodes",
-        "One: a topic has one replica, and nothing is elected or moved. Leader epochs stay 0, also over a restart, and "
-        "no answer hints at another leader (KIP-951). UnregisterBroker of this node is refused; Kafka does it, and has "
-        "partitions without a leader then.",
+        "One: a topic has one replica, and nothing is elected or moved. A start after a crash begins a new leader "
+        "epoch in each partition; in Kafka, a start after a clean stop does so too. No answer hints at another leader "
+        "(KIP-951). UnregisterBroker of this node is refused; Kafka does it, and has partitions without a leader then.",
     ),
     ("Listeners", "PLAINTEXT only, and on this machine only unless `listeners` says more: there is no TLS, no SASL."),
     (

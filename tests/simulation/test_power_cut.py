@@ -8,6 +8,9 @@ all of this. `MemoryStorage.power_cut` models the disk. An oracle knows every ac
     replay a failing seed:   FLAKELOG_SEED=123 make unit
                        or:   FLAKELOG_SEED=123 .venv/bin/python -m pytest tests/simulation/test_power_cut.py -k one_seed
     many more seeds:         make soak
+
+Each start after a power cut or a kill begins a leader epoch. Readers remember what they read and the epoch of it, and
+must find by the epoch alone which of it is still in the log (KIP-101), also after the log has grown again.
 """
 
 import os
@@ -16,7 +19,7 @@ from uuid import UUID
 
 import pytest
 
-from broker.log import log_appender, log_reader
+from broker.log import leader_epochs, log_appender, log_reader
 from broker.log.io_jobs import SyncJournal, SyncLog
 from broker.log.log_manager import LogManager
 from broker.log.storage.memory_storage import MemoryStorage
@@ -88,6 +91,7 @@ class Partition:
         self.durable = 0  # synced up to this offset: no power cut may lose it
         self.written = 0  # answered up to this offset before a kill -9: in the page cache
         self.sequences = {}  # producer id -> the next sequence, and the last batch sent
+        self.read = []  # readers: the ids that each has read, and the epoch of the last batch
 
 
 class Life:
@@ -96,6 +100,8 @@ class Life:
         self.storage = MemoryStorage()
         self.stamp = Stamp(self.random.choice(LAYOUTS))
         self.now_ms = START_MS
+        self.epoch = 0
+        self.truncations = 0  # lost ends that a reader found
         self.parts = [Partition() for _ in range(PARTITIONS)]
         journal_max_bytes = self.random.choice((1 << 16, 1 << 24))
         self.broker = BrokerConfig(journal_max_bytes=journal_max_bytes, background_sync_bytes=1 << 16)
@@ -120,6 +126,7 @@ class Life:
         self.manager.opened()
         assert not self.manager.offline, f"no disk lost what was synced, yet: {self.manager.offline}"
         for partition, part in enumerate(self.parts):
+            self.log(partition).start_leader_epoch(self.epoch)
             self.check(self.log(partition), part)
 
     def log(self, partition):
@@ -128,9 +135,11 @@ class Life:
     def generation(self):
         for _ in range(self.random.randrange(1, 25)):
             writes = self.append, self.append, self.append_batches, self.append_batches, self.mark, self.repeat
-            self.random.choice((*writes, self.round, self.run_sync))()
+            self.random.choice((*writes, self.round, self.run_sync, self.read_log))()
+        self.check_readers()
         end = self.random.choice((self.power_cut, self.power_cut, self.kill, self.close))
         end()
+        self.epoch += end != self.close
         self.start()
 
     def power_cut(self):
@@ -151,6 +160,19 @@ class Life:
         for partition, part in enumerate(self.parts):
             if self.log(partition).offline is None:
                 part.written = self.log(partition).log_end_offset
+
+    def read_log(self):
+        """Let a reader read the log up to some batch."""
+        part = self.random.choice(self.parts)
+        headers = [header for _, header in self.batches(self.log(self.parts.index(part)))]
+        if headers:
+            header = headers[self.random.randrange(len(headers))]
+            ids = ids_of(log_reader.ids_of(self.log(self.parts.index(part)), 0, header.last_offset + 1))
+            part.read.append((ids, header.leader_epoch))
+
+    def batches(self, log):
+        for segment in log.segments.all:
+            yield from walk(segment.log.read(0, segment.size))
 
     def close(self):
         self.manager.close()
@@ -322,6 +344,21 @@ class Life:
             self.parts[log.partition].durable = max(log.durable_end_offset, self.parts[log.partition].durable)
         self.syncs += self.manager.take_syncs()
 
+    def check_readers(self):
+        """Readers find what they read and the log has lost. They continue from there."""
+        for partition, part in enumerate(self.parts):
+            log = self.log(partition)
+            ids = ids_of(log_reader.ids_of(log, 0, log.log_end_offset)) if log.log_end_offset else []
+            readers, part.read = part.read, []
+            for seen, epoch in readers:
+                kept = next((n for n, pair in enumerate(zip(seen, ids, strict=False)) if len(set(pair)) == 2), None)
+                kept = min(len(seen), len(ids)) if kept is None else kept
+                found, end = leader_epochs.end_of(log.epochs, epoch, log.log_end_offset)
+                assert found <= epoch and min(end, len(seen)) == kept, f"{log.name}: {kept} are left, {found, end}"
+                self.truncations += kept < min(len(seen), len(ids))
+                if kept == len(seen):
+                    part.read.append((seen, epoch))
+
     # --- the oracle ----------------------------------------------------------------------------------------------
 
     def check(self, log, part):
@@ -428,6 +465,7 @@ def live(seed, generations):
     except Exception as error:
         error.add_note("again: " + AGAIN.format(seed))
         raise
+    return life
 
 
 FIRST = int(os.environ.get("FLAKELOG_SEED", "0"))
@@ -438,6 +476,10 @@ def test_what_was_synced_survives_power_cuts_with_its_ids(start):
     """Recovery cuts both files at the first batch without a valid entry and re-stamps nothing (DESIGN, 4 and 5)."""
     for seed in range(start, start + 20):
         live(seed, generations=4)
+
+
+def test_readers_find_lost_ends_after_the_log_has_grown_past_them():
+    assert sum(live(seed, generations=6).truncations for seed in range(200, 230)) > 5
 
 
 def test_one_seed():

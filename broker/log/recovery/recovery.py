@@ -161,6 +161,8 @@ class _Recovery:
         self.report = RecoveryReport()
         self.producers = ProducerState(broker.max_producers_per_partition)
         self.last_id = -1
+        self.epochs: list[tuple[int, int]] = []
+        self.epochs_stored = True
 
     def run(self, journal: Sequence[Entry], stopped_cleanly: bool) -> tuple[PartitionLog, RecoveryReport]:
         self.storage.make_directory(self.name)
@@ -177,6 +179,7 @@ class _Recovery:
         )
         segments, self.known = synced.segments(), synced.known
         self.last_id = self.known.last_id if self.known else -1
+        self.epochs = self._stored_epochs()
         self._load_producers(segments, synced.aborted_known)
         self._recover_tail(segments, synced)
         if not stopped_cleanly:
@@ -184,10 +187,10 @@ class _Recovery:
             segments[-1].log.sync()
         self._take_journal(journal, segments)
         self._remove_snapshots()
-        epochs = self._epochs(segments[-1].next_offset)
+        self._cut_epochs(segments[-1].next_offset)
         known = self.known
         start = max(known.log_start_offset if known else 0, segments[0].base_offset)
-        epochs = leader_epochs.from_offset(epochs, start)
+        epochs = leader_epochs.from_offset(self.epochs, start)
         if known is None:
             base = segments[0].base_offset
             known = LogPosition(base, start, -1, base, 0, 0, -1, base, 0)
@@ -202,6 +205,7 @@ class _Recovery:
             epochs,
             self.topic_id,
         )
+        log.epochs_stored = self.epochs_stored
         log.log_start_offset = start
         log.last_id = self.last_id
         return log, self.report
@@ -217,20 +221,23 @@ class _Recovery:
             finish_swaps(self.storage, self.name)
         return self.storage.sizes(self.name) if retired or swapping else sizes
 
-    def _epochs(self, end_offset: int) -> list[tuple[int, int]]:
-        """Return the leader epochs of the recovered log, and drop those of the cut part from the file."""
+    def _stored_epochs(self) -> list[tuple[int, int]]:
         path = f"{self.name}/{leader_epochs.FILE}"
         if not self.storage.exists(path):
             return list(leader_epochs.UNWRITTEN)
         file = self.storage.open(path)
         try:
-            found = leader_epochs.decode(file.read(0, file.size))
+            return leader_epochs.decode(file.read(0, file.size))
         except ValueError as error:
             raise LogDamaged(f"{path}: {error}") from None
-        left = leader_epochs.cut(found, end_offset)
-        if left is not found:
-            self.storage.replace(path, leader_epochs.encode(left))
-        return left
+
+    def _cut_epochs(self, end_offset: int) -> None:
+        """Drop the leader epochs of the cut part, also from the file."""
+        left = leader_epochs.cut(self.epochs, end_offset)
+        if left is not self.epochs:
+            self.epochs = left
+            self.storage.replace(f"{self.name}/{leader_epochs.FILE}", leader_epochs.encode(left))
+            self.epochs_stored = True
 
     def _names(self, suffix: str) -> list[int]:
         return offsets_of(self.sizes, suffix)
@@ -274,7 +281,13 @@ class _Recovery:
                 segments[number] = ClosedSegment(self.storage, self.name, facts, self.among)
 
     def _note(self, segment: Segment, position: int, header: BatchHeader) -> None:
-        """Apply a batch of the log to the state of its producer. Index the transaction if the batch aborts one."""
+        """Apply a batch of the log to the state of its producer, and note its leader epoch if that is a new one.
+
+        Index the transaction if the batch aborts one.
+        """
+        epochs = leader_epochs.start(self.epochs, header.leader_epoch, header.base_offset)
+        if epochs is not self.epochs:
+            self.epochs, self.epochs_stored = epochs, False
         if not header.is_control:
             self.producers.appended(header, header.base_offset)
             return
