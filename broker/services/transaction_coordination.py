@@ -453,11 +453,16 @@ class TransactionCoordination:
         """
         found = []
         decided = [each for each in self.core if each.state.is_prepared]
-        going_on = {(each.producer_id, at, each.commits) for each in decided for at in each.partitions}
+        going_on = {
+            (each.producer_id, at, each.commits): each.producer_epoch for each in decided for at in each.partitions
+        }
         for log, producer_id, epoch, written_ms in open_in:
             place = log.topic, log.partition
             commit = past.outcome(producer_id, place, written_ms, epoch)
-            if commit is not None and (producer_id, place, commit) not in going_on:
+            if commit is None:
+                continue
+            marker_epoch = going_on.get((producer_id, place, commit))  # a partition refuses a marker below its epoch
+            if marker_epoch is None or (epoch is not None and epoch > marker_epoch):
                 found.append(Stranded(log, producer_id, commit))
                 said = "commits, as decided" if commit else "aborts, as nobody else can"
                 self._ports.report(f"partition {log.name}: the broker {said}, what producer {producer_id} began")

@@ -163,6 +163,27 @@ def test_a_transaction_of_a_forgotten_epoch_is_aborted_though_an_earlier_one_is_
     assert committed(again.connect(), "flights") == []
 
 
+def test_a_transaction_of_a_forgotten_epoch_is_aborted_though_an_earlier_one_is_being_aborted(broker):
+    """Found by the simulation (seed 2159): the abort of the earlier epoch goes on after the start, and is refused."""
+    first, second = TransactionalProducer(broker), TransactionalProducer(broker)
+    first.init()
+    first.write("flights", b"first")
+    log = broker.services.log_of("flights", 0)
+    log.offline = "for a while"
+    assert second.init() == ErrorCode.CONCURRENT_TRANSACTIONS
+    sync(broker, STATE)
+    log.offline = None
+    broker.at(broker.now_ms + 10_000)
+    assert second.init() == 0
+    second.write("flights", b"second")
+    sync(broker, "flights")
+    again = after_power_cut(broker)
+    again.at(again.now_ms + 120_000)
+    log = again.services.log_of("flights", 0)
+    assert log.last_stable_offset == log.log_end_offset
+    assert committed(again.connect(), "flights") == []
+
+
 def test_a_commit_whose_marker_was_lost_is_a_commit_though_its_producer_has_begun_the_next(broker):
     producer = TransactionalProducer(broker)
     producer.init()
