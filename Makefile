@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 JOBS ?= 2
-PACKAGES := broker coordination flakelog idgen partition_manager spark_bridge spout
+PACKAGES := broker coordination flakelog idgen partition_manager pyspark_flakelog spark_bridge spout
 PIP := $(BIN)/python -m pip install --disable-pip-version-check -c constraints.txt
 
 # Stock clients in other languages, for tests/compat: Kafka's jars by Maven, Node's packages by npm, franz-go by Go.

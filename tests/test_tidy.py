@@ -19,7 +19,9 @@ from partition_manager.config import SpoutConfig
 from spout.config import TopologyConfig
 
 ROOT = Path(__file__).resolve().parent.parent
-PACKAGES = ("flakelog", "coordination", "idgen", "broker", "partition_manager", "spout", "spark_bridge")
+PACKAGES = (
+    "flakelog", "coordination", "idgen", "broker", "partition_manager", "spout", "spark_bridge", "pyspark_flakelog",
+)  # fmt: skip
 FUNCTION_LINES_MAX = 70
 CLASS_LINES_MAX = 400
 FILE_LINES_MAX = 500
@@ -77,6 +79,11 @@ SHELLS = {
     "spout/group_store.py",
     "spark_bridge/reading/range_reader.py",
     "spark_bridge/source/datasource.py",
+    "spark_bridge/source/read_task.py",
+    "spark_bridge/source/stream_reader.py",
+    "spark_bridge/source/topic_producer.py",
+    "spark_bridge/source/writer.py",
+    "pyspark_flakelog/__init__.py",
     "spark_bridge/output/parquet_file.py",
     "spark_bridge/output/storage.py",
     "spark_bridge/arrow_reader.py",

@@ -37,7 +37,8 @@ from spark_bridge.selection import manifest as manifests
 from spark_bridge.selection.manifest import Manifest
 from spark_bridge.selection.options import parse
 from spark_bridge.selection.pinned import select
-from spark_bridge.source.datasource import NAME, REPORT_ENDING
+from spark_bridge.source.datasource import NAME
+from spark_bridge.source.read_task import REPORT_ENDING
 
 MANIFEST_FILE = "_manifest.json"  # Spark skips names with _ when it reads the directory
 RECEIPT_FILE = "_receipt.json"

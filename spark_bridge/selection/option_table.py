@@ -54,6 +54,8 @@ class Option:
     def verdict(self, use: Use) -> Verdict:
         if use in self.taken:
             return Verdict.TAKEN
+        if use is Use.WRITE and self.taken:
+            return Verdict.IGNORED  # the connector ignores a read's options too, and jobs share their options
         return Verdict.IGNORED if self.ignored else Verdict.REFUSED
 
 
@@ -141,8 +143,23 @@ TABLE: tuple[Option, ...] = (
     _tunes("max.partition.fetch.bytes", "bytes of one fetch", _READS, "4194304"),
     _tunes("fetch.max.bytes", "bytes of one fetch, if it is the lower", _READS),
     _tunes("fetch.max.wait.ms", "ms that the broker waits for records", _READS, "500"),
-    _tunes("acks", "acknowledgements that a write waits for", _WRITES),
-    _tunes("compression.type", "compression of written batches", _WRITES),
+    # --- a producer's settings, with Kafka's names (spark_bridge.selection.write_options)
+    _tunes("acks", "acknowledgements that a write waits for: all, 1 or 0", _WRITES, "all"),
+    _tunes("enable.idempotence", "true: the producer's own retries write nothing twice", _WRITES, "true with acks=all"),
+    _tunes("compression.type", "none, gzip, snappy, lz4 or zstd", _WRITES, "none"),
+    _tunes("linger.ms", "ms to wait for a fuller batch", _WRITES, "5"),
+    _tunes("batch.size", "bytes of one batch", _WRITES, "1000000"),
+    _tunes("max.request.size", "bytes of one request, and so of one message", _WRITES, "1000000"),
+    _tunes("buffer.memory", "bytes of messages that wait in a task", _WRITES, "67108864"),
+    _tunes("max.block.ms", "ms that a task waits for room in this memory", _WRITES, "60000"),
+    _tunes("delivery.timeout.ms", "ms until a message must be acknowledged", _WRITES, "120000"),
+    _tunes("retries", "attempts after the first", _WRITES, "2147483647"),
+    _tunes("retry.backoff.ms", "ms before the next attempt", _WRITES, "100"),
+    _tunes("retry.backoff.max.ms", "ms before the next attempt, after several", _WRITES, "1000"),
+    _tunes("max.in.flight.requests.per.connection", "requests that are sent ahead", _WRITES, "5"),
+    _tunes("metadata.max.age.ms", "ms after which a producer looks for new partitions", _WRITES, "300000"),
+    _refused("partitioner.class", "it names a Java class; choose partitions by the column partition"),
+    _refused("transactional.id", "writes are at least once, without transactions, as the connector's"),
     _tunes("security.protocol", "PLAINTEXT; all others are refused: " + _SECURITY, _ALL, "PLAINTEXT"),
     _ignored("kafka.group.id", _NO_GROUP, "the consumer group, with a warning"),
     _ignored("kafka.max.poll.records", "a task reads whole fetches"),

@@ -14,7 +14,7 @@ from spark_bridge.selection.manifest import Manifest
 from spark_bridge.selection.option_table import OptionError
 from spark_bridge.selection.options import ReadOptions, Topics
 from spark_bridge.selection.plan import plan
-from spark_bridge.selection.selector import LogOffsets, Lost, Selector, resolve, to_dict
+from spark_bridge.selection.selector import LogOffsets, Lost, resolve, to_dict
 
 
 class Log(LogOffsets, Protocol):
@@ -71,14 +71,14 @@ def select(
     """
     if on_lost is None and not options.fail_on_data_loss:
         raise OptionError("failOnDataLoss=false is for reads only; a replay or a load is complete, or fails")
-    described = _described(options.topics, log)
+    described = describe_topics(options.topics, log)
     if options.selector.needs_ids:
-        _require_ids(described.topics, log)
-    _refuse_other_topics(options.selector, described)
+        require_ids(described.topics, log)
+    refuse_other_topics(options.selector.topics, described)
     ranges = resolve(
         options.selector,
         described.topics,
-        _Assigned(log.snapshot(described), options.topics.partitions),
+        Assigned(log.snapshot(described), options.topics.partitions),
         committed=options.read_committed,
         on_lost=None if options.fail_on_data_loss else on_lost,
     )
@@ -99,7 +99,8 @@ def select(
     )
 
 
-def _described(topics: Topics, log: Log) -> Description:
+def describe_topics(topics: Topics, log: Log) -> Description:
+    """Describe the topics of a read. Raise OptionError for partitions that do not exist, NoSuchTopic for topics."""
     if topics.pattern is None:
         described = log.describe(topics.names or topics.partitions)
     else:
@@ -119,20 +120,22 @@ def _described(topics: Topics, log: Log) -> Description:
     return described
 
 
-def _refuse_other_topics(selector: Selector, described: Description) -> None:
-    others = sorted(selector.topics - described.topics.keys())
+def refuse_other_topics(given: set[str], described: Description) -> None:
+    """Raise OptionError if a bound names topics that are not read."""
+    others = sorted(given - described.topics.keys())
     if others:
         read = ", ".join(sorted(described.topics)) or "none"
         raise OptionError(f"offsets or times are given for {', '.join(others)}; the topics of this read are: {read}")
 
 
-def _require_ids(topics: Iterable[str], log: Log) -> None:
+def require_ids(topics: Iterable[str], log: Log) -> None:
+    """Raise OptionError if a topic has records without ids."""
     for topic in sorted(topics):
         if not log.keeps_ids(topic):
             raise OptionError(f"the broker keeps no ids for topic {topic!r}; startingId and endingId need Flakelog's")
 
 
-class _Assigned:
+class Assigned:
     """A view of a log that shows only the assigned partitions."""
 
     def __init__(self, log: LogOffsets, partitions: Mapping[str, tuple[int, ...]]) -> None:

@@ -163,8 +163,7 @@ class Selector:
     @property
     def topics(self) -> set[str]:
         """Return the topics that offsets or times are given for, one by one."""
-        given = [_by_topic(bound) for bound in (self.start, self.end)]
-        return {topic for one in given if one is not None for topic in one}
+        return topics_of(self.start) | topics_of(self.end)
 
     @property
     def needs_ids(self) -> bool:
@@ -289,6 +288,11 @@ def _plain(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {str(key): _plain(one) for key, one in value.items()}
     return value
+
+
+def topics_of(bound: Bound) -> set[str]:
+    """Return the topics that a bound names one by one."""
+    return set(_by_topic(bound) or ())
 
 
 def _by_topic(bound: Bound) -> Mapping[str, Offsets] | None:

@@ -1,6 +1,5 @@
 """SHELL (pyspark, the network, a manifest's file): the Python Data Source "flakelog".
 
-    register(spark)
     spark.read.format("flakelog").option("kafka.bootstrap.servers", "127.0.0.1:9092").option("subscribe", "flights")...
 
 Options: spark_bridge.selection.option_table. Columns: spark_bridge.reading.row. A DataFrame is pinned when Spark asks
@@ -8,11 +7,11 @@ for its schema, which it does as soon as `load()` is called: "latest" then stays
 used. With flakelog.binding=late each action pins anew, as with the Kafka connector. Warnings go to standard error of
 the driver or of the executor, through Python's logging. Spark pickles this object from one Python worker to the next,
 and the tasks' partitions to the executors.
+
+Spark finds the source in each session by the module pyspark_flakelog. `register` is for sessions that do not find it.
 """
 
 import logging
-import os
-import uuid
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -22,18 +21,22 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from broker.version import VERSION
-from spark_bridge.output.file_name import file_name
 from spark_bridge.reading.cluster import Cluster
-from spark_bridge.reading.offset_range import OffsetRange
-from spark_bridge.reading.range_reader import read_range
 from spark_bridge.reading.row import sql_schema
-from spark_bridge.reading.skipped import SkippedBatch, to_json
 from spark_bridge.selection import manifest
+from spark_bridge.selection.option_table import OptionError
 from spark_bridge.selection.options import ReadOptions, parse
 from spark_bridge.selection.pinned import PinnedRead, pin
+from spark_bridge.selection.selector import SelectionError
+from spark_bridge.selection.stream_options import parse_stream
+from spark_bridge.selection.write_options import parse_write
+from spark_bridge.source.one_line import one_line
+from spark_bridge.source.read_task import RangePartition, TaskRead, warn_of_loss
+from spark_bridge.source.stream_reader import FlakelogStreamReader
+from spark_bridge.source.writer import BatchWriter, StreamWriter, TopicWrite
 
 NAME = "flakelog"
-REPORT_ENDING = ".poison"
+OWN_SCHEMA = "format flakelog has a schema of its own and takes none; name columns by option `columns`"
 _log = logging.getLogger(__name__)
 
 
@@ -43,28 +46,70 @@ def register(spark: SparkSession) -> None:
 
 
 class FlakelogDataSource(DataSource):
-    """A data source for batch reads of exact ranges."""
+    """A data source for batch reads of exact ranges, streams and writes."""
 
     _options: ReadOptions | None = None
     _pinned: PinnedRead | None = None  # late binding has none
+    _only_stream: str | None = None
+    """Why the options cannot be those of a batch read, if they can be those of a stream."""
 
     @classmethod
     def name(cls) -> str:
         return NAME
 
+    @one_line()
     def schema(self) -> str:
-        options = self._options = parse(dict(self.options))
+        """Return the columns, and pin a batch read. Spark asks batch reads and streams alike, and says not which."""
+        try:
+            options = parse(dict(self.options))
+            if not options.late:
+                self._pinned = _pin(options)
+        except (OptionError, SelectionError) as error:
+            return sql_schema(self._columns_of_stream(error))
+        self._options = options
+        return sql_schema(options.columns if self._pinned is None else self._pinned.columns)
+
+    @one_line()
+    def reader(self, schema: StructType) -> "FlakelogReader":
+        if self._only_stream is not None:
+            raise OptionError(self._only_stream)
+        if self._options is None:
+            raise OptionError(OWN_SCHEMA)
+        for warning in self._options.warnings:
+            _log.warning("%s", warning)
+        return FlakelogReader(self._pinned or _pin(self._options))
+
+    @one_line()
+    def streamReader(self, schema: StructType) -> FlakelogStreamReader:
+        if self._options is None and self._only_stream is None:
+            raise OptionError(OWN_SCHEMA)
+        return FlakelogStreamReader(parse_stream(dict(self.options)))
+
+    @one_line()
+    def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
+        if overwrite:
+            raise OptionError('save mode overwrite is not possible, a log is only appended to: mode("append")')
+        return BatchWriter(self._write(schema))
+
+    @one_line()
+    def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:
+        """Return a writer. `overwrite` means output mode complete: each batch appends all rows, as in the connector."""
+        return StreamWriter(self._write(schema))
+
+    def _columns_of_stream(self, error: Exception) -> tuple[str, ...]:
+        """Return the columns of the stream that the options describe. Raise `error` if they describe none."""
+        try:
+            columns = parse_stream(dict(self.options)).read.columns
+        except OptionError:
+            raise error from None
+        self._only_stream = str(error)
+        return columns
+
+    def _write(self, schema: StructType) -> TopicWrite:
+        options = parse_write(dict(self.options))
         for warning in options.warnings:
             _log.warning("%s", warning)
-        if options.late:
-            return sql_schema(options.columns)
-        self._pinned = _pin(options)
-        return sql_schema(self._pinned.columns)
-
-    def reader(self, schema: StructType) -> "FlakelogReader":
-        if self._options is None:
-            raise ValueError("format flakelog has a schema of its own and takes none; name columns by option `columns`")
-        return FlakelogReader(self._pinned or _pin(self._options))
+        return TopicWrite.of(options, [(field.name, field.dataType.simpleString()) for field in schema.fields])
 
 
 def _pin(options: ReadOptions) -> PinnedRead:
@@ -72,21 +117,8 @@ def _pin(options: ReadOptions) -> PinnedRead:
     with Cluster.connect(options.servers, options.driver_settings) as cluster:
         pinned = pin(options, cluster, chosen, VERSION)
     for lost in pinned.lost:
-        _warn_of_loss(lost.within, lost.reason)
+        warn_of_loss(lost.within, lost.reason)
     return pinned
-
-
-def _warn_of_loss(within: OffsetRange, reason: str) -> None:
-    _log.warning("lost %d offsets, %s, because failOnDataLoss=false: %s", within.offsets, within, reason)
-
-
-class RangePartition(InputPartition):
-    """The input of one task: a range, and the id of its topic."""
-
-    def __init__(self, within: OffsetRange, topic_id: str | None) -> None:
-        super().__init__(within)
-        self.within = within
-        self.topic_id = topic_id
 
 
 class FlakelogReader(DataSourceReader):
@@ -100,27 +132,12 @@ class FlakelogReader(DataSourceReader):
     def __init__(self, pinned: PinnedRead) -> None:
         self._pinned = pinned
 
+    @one_line()
     def partitions(self) -> Sequence[InputPartition]:
-        return [RangePartition(one, self._pinned.topic_id(one)) for one in self._pinned.manifest.ranges]
+        pinned = self._pinned
+        require_ids = pinned.settings.require_ids
+        return [RangePartition(one, pinned.topic_id(one), require_ids) for one in pinned.manifest.ranges]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        if not isinstance(partition, RangePartition):
-            return  # Spark makes one empty partition if `partitions` returned none
-        pinned, within = self._pinned, partition.within
-        skipped: list[SkippedBatch] = []
-        yield from read_range(
-            within, pinned.columns, pinned.servers, pinned.settings, partition.topic_id, skipped.append, _warn_of_loss
-        )
-        if skipped and pinned.poison_report is not None:
-            _report(skipped, Path(pinned.poison_report) / report_name(within))
-
-
-def report_name(within: OffsetRange) -> str:
-    """Return the name of the file in which the task of a range names the batches that it left out."""
-    return f".{file_name(within)}{REPORT_ENDING}"
-
-
-def _report(skipped: list[SkippedBatch], path: Path) -> None:
-    attempt = path.with_name(f"{path.name}.{uuid.uuid4().hex}")
-    attempt.write_text(to_json(skipped), encoding="utf-8")
-    os.replace(attempt, path)  # attempts of one task write the same text, so the last may win
+        pinned = self._pinned
+        return TaskRead(pinned.servers, pinned.columns, pinned.settings, pinned.poison_report).read(partition)

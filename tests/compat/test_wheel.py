@@ -17,7 +17,9 @@ from packaging.requirements import Requirement
 from tests.patience import SECONDS
 
 ROOT = Path(__file__).resolve().parents[2]
-PACKAGES = ("broker", "coordination", "flakelog", "idgen", "partition_manager", "spark_bridge", "spout")
+PACKAGES = (
+    "broker", "coordination", "flakelog", "idgen", "partition_manager", "pyspark_flakelog", "spark_bridge", "spout",
+)  # fmt: skip
 
 ROUND_TRIP = """
 import sys
