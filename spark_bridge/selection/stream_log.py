@@ -1,7 +1,7 @@
 """A cluster as the planner of a stream sees it: the topics and partitions that the options select."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from spark_bridge.reading.cluster import Description, NoSuchTopic
 from spark_bridge.selection.option_table import OptionError
@@ -9,6 +9,22 @@ from spark_bridge.selection.pinned import Assigned, Log, describe_topics, refuse
 from spark_bridge.selection.selector import IdBound, SelectionError, place, starts, topics_of
 from spark_bridge.selection.stream_offsets import Positions
 from spark_bridge.selection.stream_options import StreamOptions
+from spark_bridge.selection.stream_planner import Look
+
+
+@dataclass(frozen=True, slots=True)
+class SelectedLook:
+    """The Look port: the selected topics and partitions at one time."""
+
+    description: Description
+    view: Assigned
+    committed: bool
+
+    def earliest(self, topic: str) -> Mapping[int, int]:
+        return self.view.earliest(topic)
+
+    def latest(self, topic: str) -> Mapping[int, int]:
+        return self.view.latest(topic, committed=self.committed)
 
 
 class SelectedLog:
@@ -20,12 +36,33 @@ class SelectedLog:
         self._log = log
         self._options = options
         self._topics = options.read.topics
-        self._view = Assigned(log, self._topics.partitions)
         self._on_moved = on_moved
-        self._with_ids: dict[str, bool] = {}
 
-    def describe(self) -> Description:
-        """Describe the topics of this stream that exist now; a deleted one is not an error here."""
+    def look(self) -> SelectedLook:
+        """Look at the topics of this stream that exist now; a deleted one is not an error here."""
+        description = self._described()
+        view = Assigned(self._log.snapshot(description), self._topics.partitions)
+        return SelectedLook(description, view, self._options.read.read_committed)
+
+    def initial(self, look: Look) -> Positions:
+        """Return the starts by the options. Raise OptionError, SelectionError or NoSuchTopic."""
+        bound, description = self._options.start, look.description
+        refuse_other_topics(topics_of(bound), description)
+        self._require_all(description)
+        if isinstance(bound, IdBound):
+            require_ids(description.topics, self._log)
+        committed = self._options.read.read_committed
+        view = Assigned(self._log.snapshot(description), self._topics.partitions)
+        found: dict[str, dict[int, int]] = {}
+        for topic in sorted(description.topics):
+            here = place(topic, view, committed=committed)
+            found[topic] = {
+                partition: self._inside(f"{topic}-{partition}", start, here.first[partition], here.last[partition])
+                for partition, start in sorted(starts(bound, here).items())
+            }
+        return found
+
+    def _described(self) -> Description:
         if self._topics.pattern is not None:
             return describe_topics(self._topics, self._log)
         names = self._topics.names or tuple(self._topics.partitions)
@@ -35,36 +72,6 @@ class SelectedLog:
             everything = self._log.describe(None)
             kept = {name: topic for name, topic in everything.topics.items() if name in names}
             return replace(everything, topics=kept)
-
-    def initial(self, description: Description) -> Positions:
-        """Return the starts by the options. Raise OptionError, SelectionError or NoSuchTopic."""
-        bound = self._options.start
-        refuse_other_topics(topics_of(bound), description)
-        self._require_all(description)
-        if isinstance(bound, IdBound):
-            require_ids(description.topics, self._log)
-        committed = self._options.read.read_committed
-        found: dict[str, dict[int, int]] = {}
-        for topic in sorted(description.topics):
-            here = place(topic, self._view, committed=committed)
-            found[topic] = {
-                partition: self._inside(f"{topic}-{partition}", start, here.first[partition], here.last[partition])
-                for partition, start in sorted(starts(bound, here).items())
-            }
-        return found
-
-    def earliest(self, topic: str) -> Mapping[int, int]:
-        return self._view.earliest(topic)
-
-    def latest(self, topic: str) -> Mapping[int, int]:
-        return self._view.latest(topic, committed=self._options.read.read_committed)
-
-    def keeps_ids(self, topic: str, topic_id: str | None) -> bool:
-        """Return True if the records of a topic have ids. Ask once for each topic that has records."""
-        key = topic_id or topic
-        if key not in self._with_ids:
-            self._with_ids[key] = self._log.keeps_ids(topic)
-        return self._with_ids[key]
 
     def _require_all(self, description: Description) -> None:
         for name in self._topics.names or tuple(self._topics.partitions):

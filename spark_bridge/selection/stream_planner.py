@@ -26,21 +26,28 @@ class StreamDataLoss(Exception):
     """Offsets of the stream are gone; the message names each partition and its offsets."""
 
 
-class StreamLog(Protocol):
-    """The requests of a planner to a cluster, limited to the partitions that the options select."""
+class Look(Protocol):
+    """The topics of a stream at one time, limited to the partitions that the options select."""
 
-    def describe(self) -> Description:
-        """Describe the topics of this stream that exist now."""
-        ...
-
-    def initial(self, description: Description) -> Positions:
-        """Return the offsets where the options let the stream start. Raise SelectionError."""
-        ...
+    @property
+    def description(self) -> Description: ...
 
     def earliest(self, topic: str) -> Mapping[int, int]: ...
 
     def latest(self, topic: str) -> Mapping[int, int]:
         """Return the high watermarks, or with read_committed the last stable offsets."""
+        ...
+
+
+class StreamLog(Protocol):
+    """The requests of a planner to a cluster."""
+
+    def look(self) -> Look:
+        """Look at the topics that exist now."""
+        ...
+
+    def initial(self, look: Look) -> Positions:
+        """Return the offsets where the options let the stream start. Raise SelectionError."""
         ...
 
 
@@ -89,16 +96,16 @@ class StreamPlanner:
     def initial(self) -> dict[str, Any]:
         """Return the document of a stream that has read nothing yet."""
         if self._initial is None:
-            description = self._log.describe()
-            found = self._log.initial(description)
+            look = self._log.look()
+            found = self._log.initial(look)
             if self._target is not None:
                 found = _up_to(self._target.latest, found)  # AvailableNow ends there, so it cannot start behind it
-            self._initial = StreamOffset(found, found, _ids(description))
+            self._initial = StreamOffset(found, found, _ids(look.description))
         return self._initial.to_document()
 
     def freeze(self) -> None:
         """End this run at the offsets that are available now (AvailableNow). Later records belong to the next run."""
-        self._target = self._available()
+        self._target = _available(self._log.look())
 
     def next(self, start: Any, *, limited: bool, now_ms: int) -> Any:
         """Return the document of the batch after `start`, or `start` itself if there is no batch yet.
@@ -106,9 +113,10 @@ class StreamPlanner:
         Without `limited`, the batch has everything that is available. Raise StreamDataLoss, OffsetError.
         """
         before = StreamOffset.from_document(start)
-        available = self._seen = self._target or self._available()
+        look = self._log.look()
+        available = self._seen = self._target or _available(look)
         self._planned = before.end
-        begins, losses = self._begins(before, available)
+        begins, losses = _begins(before, available, look)
         if losses and self._fail:
             raise StreamDataLoss(f"{'; '.join(each.reason for each in losses)}. {GO_ON}")
         sizes = {place: available.latest[place[0]][place[1]] - begin for place, begin in begins.items()}
@@ -155,32 +163,6 @@ class StreamPlanner:
 
     # --- the next batch ---------------------------------------------------------------------------------------------
 
-    def _available(self) -> Available:
-        description = self._log.describe()
-        latest = {topic: dict(sorted(self._log.latest(topic).items())) for topic in sorted(description.topics)}
-        return Available(latest, _ids(description))
-
-    def _begins(self, before: StreamOffset, available: Available) -> tuple[dict[tuple[str, int], int], list[Loss]]:
-        """Return where the next batch begins in each partition, and the losses before it."""
-        begins: dict[tuple[str, int], int] = {}
-        losses = list(gone(before.end, available.latest))
-        for topic, latest in available.latest.items():
-            known = before.end.get(topic, {})
-            former, now = before.topic_ids.get(topic), available.topic_ids.get(topic)
-            made_again = known and former is not None and now is not None and former != now
-            if made_again:
-                losses.append(Loss(f"topic {topic!r} was deleted and made again: its id was {former}, and is {now}", 0))
-                known = {}
-            has_news = any(known.get(partition) != last for partition, last in latest.items())
-            earliest = self._log.earliest(topic) if has_news else {}
-            for partition, last in latest.items():
-                first = earliest.get(partition, last)
-                begin, loss = begin_of(f"{topic}-{partition}", known.get(partition), first, last)
-                begins[topic, partition] = begin
-                if loss is not None and not made_again:
-                    losses.append(loss)
-        return begins, losses
-
     def _waits(self, offsets: int, now_ms: int) -> bool:
         if self._target is not None or self._last_batch_ms is None:
             return False  # AvailableNow reads to its end, and the first batch of a run is due, as in the connector
@@ -193,11 +175,42 @@ class StreamPlanner:
                 "the connector planned the first batch of this checkpoint and did not finish it, so its start is not "
                 "in Spark's log: finish it with format kafka, or begin a new checkpoint"
             )
+        look = self._log.look()
         begins = {}
         for topic, partition, _ in places(batch.end):
             begin = position(before.end, topic, partition)
-            begins[topic, partition] = self._log.earliest(topic)[partition] if begin is None else begin
+            begins[topic, partition] = look.earliest(topic)[partition] if begin is None else begin
         return nested(begins)
+
+
+def _available(look: Look) -> Available:
+    topics = look.description.topics
+    latest = {topic: dict(sorted(look.latest(topic).items())) for topic in sorted(topics)}
+    return Available(latest, _ids(look.description))
+
+
+def _begins(
+    before: StreamOffset, available: Available, look: Look
+) -> tuple[dict[tuple[str, int], int], list[Loss]]:
+    """Return where the next batch begins in each partition, and the losses before it."""
+    begins: dict[tuple[str, int], int] = {}
+    losses = list(gone(before.end, available.latest))
+    for topic, latest in available.latest.items():
+        known = before.end.get(topic, {})
+        former, now = before.topic_ids.get(topic), available.topic_ids.get(topic)
+        made_again = known and former is not None and now is not None and former != now
+        if made_again:
+            losses.append(Loss(f"topic {topic!r} was deleted and made again: its id was {former}, and is {now}", 0))
+            known = {}
+        has_news = any(known.get(partition) != last for partition, last in latest.items())
+        earliest = look.earliest(topic) if has_news else {}
+        for partition, last in latest.items():
+            first = earliest.get(partition, last)
+            begin, loss = begin_of(f"{topic}-{partition}", known.get(partition), first, last)
+            begins[topic, partition] = begin
+            if loss is not None and not made_again:
+                losses.append(loss)
+    return begins, losses
 
 
 def _ids(description: Description) -> dict[str, str]:

@@ -73,10 +73,7 @@ class FlakelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     @one_line()
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         planned = self._open().ranges(start, end)
-        return [
-            RangePartition(each.within, each.topic_id, self._log.keeps_ids(each.within.topic, each.topic_id))
-            for each in planned
-        ]
+        return [RangePartition(each.within, each.topic_id, self._keeps_ids(each.within.topic)) for each in planned]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return self._read.read(partition)
@@ -85,15 +82,17 @@ class FlakelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._cluster is not None:
             self._cluster.close()
 
+    def _keeps_ids(self, topic: str) -> bool:
+        return self._cluster is not None and self._cluster.keeps_ids(topic)
+
     def _open(self) -> StreamPlanner:
         if self._cluster is None:
             options = self._options
             for warning in options.read.warnings:
                 _log.warning("%s", warning)
             self._cluster = Cluster.connect(options.read.servers, options.read.driver_settings)
-            self._log = SelectedLog(self._cluster, options, _warn_of_start)
             self._planner = StreamPlanner(
-                self._log,
+                SelectedLog(self._cluster, options, _warn_of_start),
                 options.limits,
                 fail_on_data_loss=options.read.fail_on_data_loss,
                 min_partitions=options.read.min_partitions,

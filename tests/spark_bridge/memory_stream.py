@@ -7,7 +7,7 @@ from spark_bridge.selection.stream_planner import StreamPlanner
 
 
 class MemoryStreamLog:
-    """The StreamLog port: {topic: {partition: [start, end]}}. The stream starts at `starting`, earliest or latest."""
+    """The StreamLog and Look ports over {topic: {partition: [start, end]}}. `starting` is earliest or latest."""
 
     def __init__(self, topics, starting="earliest"):
         self.topics = {name: {p: list(each) for p, each in offsets.items()} for name, offsets in topics.items()}
@@ -21,14 +21,18 @@ class MemoryStreamLog:
         self.topics[topic] = {p: list(each) for p, each in offsets.items()}
         self.ids[topic] += "-again"
 
-    def describe(self):
+    def look(self):
+        return self
+
+    @property
+    def description(self):
         topics = {
             name: Topic(name, self.ids.get(name), dict.fromkeys(offsets)) for name, offsets in self.topics.items()
         }
         return Description("c", topics)
 
-    def initial(self, description):
-        return {name: getattr(self, self.starting)(name) for name in description.topics}
+    def initial(self, look):
+        return {name: getattr(self, self.starting)(name) for name in look.description.topics}
 
     def earliest(self, topic):
         return {p: start for p, (start, _) in self.topics[topic].items()}
