@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from idgen.layout import Layout
     from idgen.snowflake import Snowflake
     from partition_manager.start_offset import AtId, AtOffset, AtTime, Earliest, Latest
+    from spark_bridge.arrow_reader import read
     from spout.api import Bolt, Spout, Tuple, Unavailable
     from spout.bolts import BatchBolt
     from spout.config import SpoutConfig, TopologyConfig
@@ -48,6 +49,7 @@ _MODULES = {
     "idgen.layout": ("Layout",),
     "idgen.snowflake": ("Snowflake",),
     "partition_manager.start_offset": ("AtId", "AtOffset", "AtTime", "Earliest", "Latest"),
+    "spark_bridge.arrow_reader": ("read",),
     "spout.api": ("Bolt", "Spout", "Tuple", "Unavailable"),
     "spout.bolts": ("BatchBolt",),
     "spout.config": ("SpoutConfig", "TopologyConfig"),
@@ -101,6 +103,7 @@ __all__ = [
     "ZooKeeperAccess",
     "decode_json",
     "decode_text",
+    "read",
     "run",
     "run_async",
     "run_in_background",

@@ -3,33 +3,106 @@
     with flakelog.read("127.0.0.1:9092", "flights", ids=(first, end)) as reader:
         table = reader.read_all()             or reader.read_pandas(), polars.from_arrow(reader), duckdb
 
-A read is pinned when `read` returns: its ranges are a manifest, made and checked as for Spark, and the manifest is in
-`reader.schema.metadata`. The ranges are read by a few threads side by side. The rows of a range come in the order of
-their offsets; batches of different ranges come in the order of their arrival.
+A read is pinned when `read` returns: its ranges are a manifest, made and checked as for Spark. The ranges, one for each
+partition unless options split them, are read by a few threads side by side. The rows of a range come in the order of
+their offsets. Batches of different ranges come in the order of their arrival.
 """
 
+import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from functools import partial
+from typing import Any, TypeAlias
 
-import pyarrow as pa
+try:
+    import numpy  # noqa: F401
+    import pyarrow as pa
+except ImportError as error:
+    raise ImportError(f"flakelog.read needs pyarrow and numpy ({error}); pip install 'flakelog[arrow]'") from error
 
 from broker.version import VERSION
+from spark_bridge.reading.closing_stream import closing_reader
 from spark_bridge.reading.cluster import Cluster
 from spark_bridge.reading.network import Address
 from spark_bridge.reading.offset_range import OffsetRange
 from spark_bridge.reading.range_reader import read_range
+from spark_bridge.reading.range_reads import RangeReads
 from spark_bridge.reading.row import DEFAULT, arrow_schema
 from spark_bridge.reading.settings import ReadSettings
+from spark_bridge.reading.side_by_side import SideBySide
 from spark_bridge.reading.skipped import SkippedBatch
+from spark_bridge.selection import manifest as manifests
 from spark_bridge.selection.manifest import Manifest
-from spark_bridge.selection.options import parse
+from spark_bridge.selection.options import OptionError, parse
 from spark_bridge.selection.pinned import PinnedRead, pin
 
 THREADS = 4
+"""Ranges that are read at once. Each has a thread, a connection, and up to two fetches in memory."""
 BATCHES_IN_FLIGHT = 8
 """Arrow batches that are read and not yet taken, in all; each is about the size of a fetch. With this many waiting,
 the threads wait too."""
 MANIFEST_KEY = b"flakelog.manifest"
 """The key of the manifest's JSON in the metadata of a reader's schema."""
+
+Ids: TypeAlias = tuple[int | None, int | None]
+Times: TypeAlias = tuple[datetime | int | None, datetime | int | None]
+Offsets: TypeAlias = Mapping[int, Ids] | Mapping[str, Mapping[int, Ids]]
+
+
+def read(
+    servers: str,
+    topics: str | Sequence[str] = (),
+    *,
+    ids: Ids | None = None,
+    times: Times | None = None,
+    offsets: Offsets | None = None,
+    columns: Sequence[str] | None = None,
+    headers: bool = False,
+    read_committed: bool = False,
+    on_poison: str = "fail",
+    manifest: Manifest | str | bytes | None = None,
+    threads: int = THREADS,
+    options: Mapping[str, str] | None = None,
+) -> pa.RecordBatchReader:
+    """Return a reader of exact ranges of topics; nothing that arrives later is in it.
+
+    All ranges are half-open, and None leaves a side open. Give at most one of
+
+        ids=(first, end)                    Snowflake ids; Layout().id_range makes them of times
+        times=(first, end)                  timestamps: datetime (without a zone: UTC) or Unix ms
+        offsets={0: (5, 10), 1: (0, None)}  by partition, and only these; for several topics {topic: {partition: ...}}
+        manifest=...                        a manifest of an earlier read or replay, and no topics
+
+    The columns are those of spark_bridge.reading.row; all but `headers` and `id_time` if none are named. `options` are
+    more options of the Data Source by name, such as {"maxRecordsPerPartition": "1000000"}. With `on_poison` "skip",
+    batches that cannot be decoded are left out with a warning.
+
+    The manifest, as JSON, is in `reader.schema.metadata[b"flakelog.manifest"]`. At most `threads` ranges are read at
+    once, and BATCHES_IN_FLIGHT batches wait to be taken. Closing the reader, or collecting it as garbage, stops its
+    threads and closes its connections.
+
+    Raise OptionError, SelectionError, ManifestError or ClusterError. Errors of the read itself (DataLoss, CorruptBatch,
+    ReadFailed) reach the caller through Arrow, as pyarrow.ArrowInvalid with the error's name and its message.
+    """
+    if threads < 1:
+        raise OptionError(f"threads is 1 or more; got {threads}")
+    names = [topics] if isinstance(topics, str) else list(topics)
+    asked = {"kafka.bootstrap.servers": servers, "onPoison": on_poison, **(options or {})}
+    if columns is not None:
+        asked["columns"] = ",".join(columns)
+    if headers:
+        asked["includeHeaders"] = "true"
+    if manifest is not None:
+        if names or (ids, times, offsets) != (None, None, None) or read_committed:
+            raise OptionError("a manifest says what is read; give no topics, no range and no read_committed beside it")
+        asked["manifest"] = "given"
+        manifest = manifest if isinstance(manifest, Manifest) else manifests.load(manifest)
+    else:
+        asked |= _selection(names, ids, times, offsets)
+        if read_committed:
+            asked["kafka.isolation.level"] = "read_committed"
+    pinned = pin_read(asked, manifest)
+    return open_reader(pinned.manifest, pinned.servers, pinned.settings, pinned.columns, threads=threads)
 
 
 def pin_read(options: Mapping[str, str], manifest: Manifest | None = None) -> PinnedRead:
@@ -38,7 +111,7 @@ def pin_read(options: Mapping[str, str], manifest: Manifest | None = None) -> Pi
     Raise OptionError, SelectionError, ManifestError or network.ClusterError.
     """
     parsed = parse(options)
-    with Cluster.connect(parsed.servers, parsed.settings) as cluster:
+    with Cluster.connect(parsed.servers, parsed.driver_settings) as cluster:
         return pin(parsed, cluster, manifest, VERSION)
 
 
@@ -56,12 +129,10 @@ def open_reader(
     """
     chosen = tuple(columns or manifest.columns or DEFAULT)
     schema = arrow_schema(chosen).with_metadata({MANIFEST_KEY: manifest.to_json().encode()})
-
-    def batches() -> Iterator[pa.RecordBatch]:
-        for within in manifest.ranges:
-            yield from range_batches(within, chosen, servers, settings, manifest.topic_ids[within.topic])
-
-    return pa.RecordBatchReader.from_batches(schema, batches())
+    reads = RangeReads(servers, settings)
+    jobs = [partial(reads.batches, one, chosen, manifest.topic_ids[one.topic]) for one in manifest.ranges]
+    batches: SideBySide[pa.RecordBatch] = SideBySide(jobs, threads, BATCHES_IN_FLIGHT, reads.stop, reads.close)
+    return closing_reader(schema, batches, batches.close)
 
 
 def range_batches(
@@ -75,3 +146,57 @@ def range_batches(
 ) -> Iterator[pa.RecordBatch]:
     """Yield all rows of one range in the order of their offsets, or raise; see reading.range_reader.read_range."""
     return read_range(within, columns, servers, settings, topic_id, on_skipped, on_lost)
+
+
+# --- the selection as options ----------------------------------------------------------------------------------------
+
+
+def _selection(names: list[str], ids: Ids | None, times: Times | None, offsets: Offsets | None) -> dict[str, str]:
+    if sum(each is not None for each in (ids, times, offsets)) > 1:
+        raise OptionError("a read has one range: ids, times or offsets")
+    if offsets is not None:
+        return _by_offsets(names, offsets)
+    chosen = {"subscribe": ",".join(names)}
+    if ids is not None:
+        return chosen | _bounds("ids", ("startingId", "endingId"), ids)
+    if times is not None:
+        # A read of a half-open range may be empty; the connector's default would refuse a start after the last record.
+        chosen["startingOffsetsByTimestampStrategy"] = "latest"
+        in_ms = tuple(map(_ms, _pair("times", times)))
+        return chosen | _bounds("times", ("startingTimestamp", "endingTimestamp"), in_ms)
+    return chosen
+
+
+def _bounds(what: str, names: tuple[str, str], bounds: Any) -> dict[str, str]:
+    found = {}
+    for name, value in zip(names, _pair(what, bounds), strict=True):
+        if value is not None:
+            found[name] = str(value)
+    return found
+
+
+def _by_offsets(names: list[str], offsets: Offsets) -> dict[str, str]:
+    by_topic: Any = offsets if all(isinstance(key, str) for key in offsets) else {name: offsets for name in names[:1]}
+    if not offsets or set(names) != set(by_topic):
+        raise OptionError("offsets are {partition: (first, end)} of one topic, or {topic: {partition: (first, end)}}")
+    start: dict[str, dict[str, int]] = {}
+    end: dict[str, dict[str, int]] = {}
+    for topic, partitions in by_topic.items():
+        for partition, bounds in partitions.items():
+            first, last = _pair(f"offsets of {topic}-{partition}", bounds)
+            start.setdefault(topic, {})[str(partition)] = -2 if first is None else first
+            end.setdefault(topic, {})[str(partition)] = -1 if last is None else last
+    assigned = {topic: sorted(map(int, partitions)) for topic, partitions in start.items()}
+    return {"assign": json.dumps(assigned), "startingOffsets": json.dumps(start), "endingOffsets": json.dumps(end)}
+
+
+def _pair(what: str, bounds: Any) -> tuple[Any, Any]:
+    if not isinstance(bounds, Sequence) or isinstance(bounds, str) or len(bounds) != 2:
+        raise OptionError(f"{what} are a pair (first, end), half-open, with None for an open side; got {bounds!r}")
+    return bounds[0], bounds[1]
+
+
+def _ms(time: datetime | int | None) -> int | None:
+    if not isinstance(time, datetime):
+        return time
+    return round((time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp() * 1000)

@@ -84,12 +84,16 @@ SHELLS = {
     "spark_bridge/source/topic_producer.py",
     "spark_bridge/source/writer.py",
     "pyspark_flakelog/__init__.py",
-    "spark_bridge/output/parquet_file.py",
+    "spark_bridge/output/progress.py",
     "spark_bridge/output/storage.py",
     "spark_bridge/arrow_reader.py",
     "spark_bridge/load/job.py",
     "spark_bridge/load/topic_sink.py",
+    "spark_bridge/reading/side_by_side.py",
+    "spark_bridge/reading/range_reads.py",
+    "spark_bridge/replay/arrow_job.py",
     "spark_bridge/replay/job.py",
+    "spark_bridge/replay/publication.py",
     "spark_bridge/session.py",
 }
 WORLD = {

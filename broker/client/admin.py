@@ -15,6 +15,7 @@ from broker.client.core import (
     DELETE_RECORDS,
     DESCRIBE_CONFIGS,
     DESCRIBE_GROUPS,
+    DESCRIBE_LOG_DIRS,
     INCREMENTAL_ALTER_CONFIGS,
     LIST_GROUPS,
     OFFSET_FETCH,
@@ -220,3 +221,19 @@ def _assigned(protocol_type: str, assignment: bytes) -> tuple[Partition, ...]:
 def _check(code: int, what: str, message: str | None = None) -> None:
     if code:
         raise BrokerError(int(code), what, message)
+
+
+# --- sizes -----------------------------------------------------------------------------------------------------------
+
+
+def partition_sizes(client: ClientCore) -> Steps[dict[Partition, int]]:
+    """Return the bytes of each partition's log on its leader, as far as brokers tell (DescribeLogDirs, KIP-113)."""
+    sizes: dict[Partition, int] = {}
+    for address in (yield from client.nodes()).values():
+        answer = yield from client.ask(address, DESCRIBE_LOG_DIRS, {"topics": None})
+        for directory in answer.results:
+            for topic in directory.topics:
+                for each in topic.partitions:
+                    place = str(topic.name), int(each.partition_index)
+                    sizes[place] = max(sizes.get(place, 0), int(each.partition_size))
+    return sizes

@@ -1,19 +1,45 @@
-"""`flakelog replay`: an exact range of topics as Parquet files, with the manifest and the proof beside them."""
+"""`flakelog replay`: an exact range of topics as Parquet files, with the manifest and the proof beside them.
 
+Exit codes are those of flakelog.commands.transfer; `flakelog replay --help` lists them.
+"""
+
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from flakelog.commands.terminal import NobodyAnswers, TimeType, client_of, fail, json_option, print_json, servers_option
+from flakelog.commands import transfer
+from flakelog.commands.read_progress import ReadProgress
+from flakelog.commands.terminal import TimeType, client_of, count_of, fail, json_option, print_json, servers_option
+
+if TYPE_CHECKING:
+    from spark_bridge.output.progress import Report
+    from spark_bridge.output.storage import Storage
+    from spark_bridge.replay.receipt import Receipt
+    from spark_bridge.selection.manifest import Manifest
+
+ARROW, SPARK = "arrow", "spark"
+THREADS_MAX = 64
+
+
+@dataclass(frozen=True)
+class Run:
+    """The options that do not select the range."""
+
+    servers: str
+    engine: str
+    on_poison: str
+    threads: int
+    single_writer: bool
+    as_json: bool
+    plot: Path | None
 
 
 @click.command()
 @click.argument("topics", nargs=-1)
 @servers_option
-@click.option(
-    "--out", required=True, type=click.Path(path_type=Path, file_okay=False), help="A directory for the Parquet files."
-)
+@click.option("--out", metavar="PLACE", help="A directory, or a URI such as s3://bucket/flights, for the files.")
 @click.option("--from-id", type=int, metavar="ID", help="The first id.")
 @click.option("--to-id", type=int, metavar="ID", help="The id to end before.")
 @click.option("--from-time", type=TimeType(), metavar="TIME", help="Messages with a timestamp not before it.")
@@ -31,11 +57,38 @@ from flakelog.commands.terminal import NobodyAnswers, TimeType, client_of, fail,
     help="What to do with a batch that cannot be decoded.",
 )
 @click.option("--headers", is_flag=True, help="Write the headers of messages too.")
+@click.option(
+    "--engine",
+    type=click.Choice([ARROW, SPARK]),
+    default=ARROW,
+    show_default=True,
+    help="What reads and writes: threads of this process, or Spark's tasks. The files are the same.",
+)
+@click.option(
+    "--threads",
+    type=click.IntRange(1, THREADS_MAX),
+    default=4,
+    show_default=True,
+    help="Ranges that are written at once, with --engine arrow.",
+)
+@click.option(
+    "--single-writer",
+    is_flag=True,
+    help="No other run writes to PLACE; for a store without an exclusive create.",
+)
+@click.option("--plan", is_flag=True, help="Show what would be read, and write nothing.")
+@click.option("--verify", metavar="PLACE", help="Check the files of an earlier replay against its receipt, and end.")
+@click.option(
+    "--plot",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE.png",
+    help="Draw rows and bytes over time.",
+)
 @json_option
 def replay(
     topics: tuple[str, ...],
     servers: str,
-    out: Path,
+    out: str | None,
     from_id: int | None,
     to_id: int | None,
     from_time: int | None,
@@ -43,82 +96,209 @@ def replay(
     manifest: Path | None,
     on_poison: str,
     headers: bool,
+    engine: str,
+    threads: int,
+    single_writer: bool,
+    plan: bool,
+    verify: str | None,
+    plot: Path | None,
     as_json: bool,
 ) -> None:
-    """Write TOPICS to Parquet with Spark: all messages, or a range by id or by time.
+    """Write TOPICS to Parquet files: all messages, or a range by id or by time.
 
-    The range is fixed first and written to OUT.manifest.json. Tasks read exactly this range, or fail. A second run with
-    the same manifest must write the same bytes, which is checked. Times are ISO 8601 or Unix ms.
+    The range is fixed first and written to a manifest beside the files (OUT.manifest.json, or _manifest.json in a
+    store). Then exactly this range is read, or the replay fails. A second run with the same manifest must write the
+    same bytes, which is checked. Times are ISO 8601 or Unix ms.
     """
+    _require_arrow()
+    if verify is not None:
+        if topics or manifest or out or plan:
+            raise click.UsageError("--verify checks an earlier replay; give no topics, manifest, --out or --plan")
+        _verify(verify, as_json)
+        return
     if (manifest is None) == (not topics):
         raise click.UsageError("give topics, or --manifest")
+    if out is None and not plan:
+        raise click.UsageError("give --out, or --plan to see what would be read")
+    options = _options(topics, servers, headers, from_id, to_id, from_time, to_time)
+    if manifest is not None and len(options) > 1:
+        raise click.UsageError("a manifest says what is read; give no range and no --headers beside it")
+    if plot is not None:
+        transfer.check_plot()
+    if engine == SPARK:
+        _require_spark()
+    run = Run(servers, engine, on_poison, threads, single_writer, as_json, plot)
+    with transfer.failures():
+        if plan:
+            _show_plan(run, manifest, options)
+        else:
+            assert out is not None
+            _replay(run, out, manifest, options)
+
+
+replay.help = transfer.with_exit_codes(replay.help)
+
+
+def _options(
+    topics: tuple[str, ...],
+    servers: str,
+    headers: bool,
+    from_id: int | None,
+    to_id: int | None,
+    from_time: int | None,
+    to_time: int | None,
+) -> dict[str, str]:
+    """Return the Data Source's options; with a manifest only the first is right."""
     bounds = {"startingId": from_id, "endingId": to_id, "startingTimestamp": from_time, "endingTimestamp": to_time}
-    options = {name: str(value) for name, value in bounds.items() if value is not None}
+    options = {"kafka.bootstrap.servers": servers}
+    options |= {name: str(value) for name, value in bounds.items() if value is not None}
     if headers:
         options["includeHeaders"] = "true"
-    if manifest is not None and options:
-        raise click.UsageError("a manifest says what is read; give no range and no --headers beside it")
+    if topics:
+        options["subscribe"] = ",".join(topics)
+    return options
+
+
+def _require_arrow() -> None:
+    try:
+        import pyarrow  # noqa: F401
+    except ImportError as error:
+        fail(f"a replay needs pyarrow ({error}); try: pip install 'flakelog[arrow]'")
+
+
+def _require_spark() -> None:
     try:
         import pyspark  # noqa: F401
     except ImportError as error:
-        fail(f"a replay needs Spark ({error}); try: pip install 'flakelog[spark]'")
-    with client_of(servers) as client:
-        client.topics()  # report a missing broker now, not after the ten seconds that Spark takes to start
-    options |= {"kafka.bootstrap.servers": servers, "subscribe": ",".join(topics)}
-    receipt = _run(servers, out, manifest, options, on_poison)
+        fail(f"--engine spark needs Spark ({error}); try: pip install 'flakelog[spark]'")
+
+
+def _manifest(run: Run, path: Path | None, options: dict[str, str]) -> "Manifest":
+    """Return the manifest of a file, or a new one of what the options select now. Nothing is written."""
+    from broker.version import VERSION
+    from spark_bridge.reading.cluster import Cluster
+    from spark_bridge.selection.manifest import load
+    from spark_bridge.selection.options import parse
+    from spark_bridge.selection.pinned import select
+
+    if path is not None:
+        return load(path.read_bytes())
+    with client_of(run.servers) as client:
+        client.topics()  # report a missing broker now, and not after the patience of a read
+    parsed = parse(options)
+    with Cluster.connect(parsed.servers, parsed.driver_settings) as cluster:
+        return select(parsed, cluster, VERSION)
+
+
+def _show_plan(run: Run, path: Path | None, options: dict[str, str]) -> None:
+    planned = _manifest(run, path, options)
+    with client_of(run.servers):
+        transfer.print_plan(transfer.plan_of(run.servers, planned), run.as_json)
+
+
+def _verify(place: str, as_json: bool) -> None:
+    from spark_bridge.output.storage import Storage
+    from spark_bridge.replay import publication
+
+    with transfer.failures():
+        receipt = publication.verify(Storage.at(place))
+    if as_json:
+        print_json({"out": place, **_figures(receipt)})
+    else:
+        click.echo(f"{place} is as it was written: {_in_words(receipt)}")
+
+
+def _replay(run: Run, out: str, path: Path | None, options: dict[str, str]) -> None:
+    from spark_bridge.output.storage import Storage
+    from spark_bridge.replay.publication import check_out, check_place
+
+    place = Storage.at(out)
+    check_place(place, single_writer=run.single_writer)
+    manifest = _manifest(run, path, options)
+    check_out(place, manifest, single_writer=run.single_writer)
+    if path is None:
+        _keep(place, manifest)
+    receipt, report = (_by_spark if run.engine == SPARK else _by_arrow)(run, manifest, place)
     for batch in receipt.poison:
         click.echo(f"left out {batch}", err=True)
-    if as_json:
-        figures = {"rows": receipt.rows, "files": len(receipt.files), "checksum": receipt.checksum}
-        print_json({"out": str(out), **figures, "poison_batches": len(receipt.poison)})
+    if run.plot is not None:
+        transfer.save_plot(report, run.plot, f"replay to {out}")
+    if run.as_json:
+        print_json({"out": out, **_figures(receipt), "report": transfer.figures_of(report)})
     else:
-        click.echo(f"{receipt.rows:,} messages in {len(receipt.files)} files in {out}/")
+        click.echo(f"{_in_words(receipt)} in {out.rstrip('/')}/")
+        click.echo(transfer.describe(report), err=True)
 
 
-def _run(servers: str, out: Path, manifest: Path | None, options: dict[str, str], on_poison: str) -> Any:
+def _keep(place: "Storage", manifest: "Manifest") -> None:
+    """Write the manifest beside a local directory, before anything else; a store has it inside."""
+    from spark_bridge.output.storage import LocalStorage
+    from spark_bridge.replay.publication import save_manifest
+
+    if isinstance(place, LocalStorage):
+        save_manifest(manifest, place.root.with_name(place.root.name + ".manifest.json"))
+
+
+def _by_arrow(run: Run, manifest: "Manifest", place: "Storage") -> "tuple[Receipt, Report]":
+    from spark_bridge.output.progress import Progress
+    from spark_bridge.replay.arrow_job import replay as run_replay
+
+    bar, progress = ReadProgress(), Progress(transfer.now())
+    bar.begin("replay", manifest.offsets)
+
+    def read(rows: int, size: int) -> None:
+        bar.add(rows, size)
+        progress.read(rows, size, transfer.now())
+
+    try:
+        receipt = run_replay(
+            run.servers,
+            manifest,
+            place,
+            on_poison=run.on_poison,
+            threads=run.threads,
+            single_writer=run.single_writer,
+            on_batch=lambda batch: read(batch.num_rows, batch.nbytes),
+            on_written=lambda within, file: progress.wrote(file.bytes),
+        )
+    finally:
+        bar.end()
+    return receipt, progress.report(transfer.now())
+
+
+def _by_spark(run: Run, manifest: "Manifest", place: "Storage") -> "tuple[Receipt, Report]":
     from pyspark.errors import PySparkException
     from rich.console import Console
 
     from coordination.java import JavaNotFound
-    from spark_bridge.reading.cluster import Unreachable
-    from spark_bridge.reading.network import ClusterError
-    from spark_bridge.replay.job import check_out, make_manifest
-    from spark_bridge.replay.job import replay as run
-    from spark_bridge.replay.job import save_manifest
-    from spark_bridge.replay.receipt import ReplayError
-    from spark_bridge.selection.manifest import ManifestError, load
-    from spark_bridge.selection.options import OptionError
-    from spark_bridge.selection.selector import SelectionError
+    from spark_bridge.output.progress import Progress
+    from spark_bridge.replay.job import replay_manifest
     from spark_bridge.session import spark_session
 
     console = Console(stderr=True)
+    progress = Progress(transfer.now())
     try:
-        if manifest is None:
-            planned = make_manifest(options)
-            check_out(out, planned)
-            out.parent.mkdir(parents=True, exist_ok=True)
-            manifest = out.with_name(out.name + ".manifest.json")
-            save_manifest(planned, manifest)
-        else:
-            check_out(out, load(manifest.read_bytes()))
         with console.status("starting Spark"):
             spark = spark_session("flakelog-replay")
         try:
             with console.status("replaying"):
-                return run(spark, servers, manifest, out, on_poison=on_poison)
+                receipt = replay_manifest(
+                    spark, run.servers, manifest, place, run.on_poison, single_writer=run.single_writer
+                )
         finally:
             spark.stop()
-    except Unreachable as error:
-        raise NobodyAnswers(str(error)) from None
-    except (ManifestError, OptionError, SelectionError, ReplayError, ClusterError) as error:
-        fail(str(error))
-    except (JavaNotFound, OSError) as error:
+    except JavaNotFound as error:
         fail(str(error))
     except PySparkException as error:
-        fail(_last_line(str(error)))
+        raise transfer.failure_of_task(str(error)) from None
+    progress.read(receipt.rows, 0, transfer.now())  # tasks elsewhere report no bytes
+    return receipt, progress.report(transfer.now())
 
 
-def _last_line(text: str) -> str:
-    """Return the last line of the traceback from Spark, which has the exception a task raised."""
-    lines = [line.strip() for line in text.splitlines() if line.strip() and not line.startswith(" ")]
-    return lines[-1] if lines else text
+def _figures(receipt: "Receipt") -> dict[str, Any]:
+    figures = {"rows": receipt.rows, "files": len(receipt.files), "checksum": receipt.checksum}
+    return figures | {"poison_batches": len(receipt.poison)}
+
+
+def _in_words(receipt: "Receipt") -> str:
+    return f"{count_of(receipt.rows, 'message')} in {count_of(len(receipt.files), 'file')}"

@@ -1,8 +1,8 @@
 """Helpers that the commands share: find a broker, print times and tables, and fail.
 
-Exit codes: 0 success; 1 failure or not found; 2 wrong usage; 3 no server at the address. Replays and loads name three
-causes more: 4 lost data, 5 data of something else, 6 a check that found differences. Results go to stdout; errors and
-progress go to stderr.
+Exit codes: 0 success; 1 failure or not found; 2 wrong usage; 3 no server at the address. Replays and loads name
+five causes more: 4 lost data, 5 data of something else, 6 a check that found differences, 7 damaged data, 8 a place
+that cannot be used. Results go to stdout; errors and progress go to stderr.
 """
 
 import json
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 SERVERS = "127.0.0.1:9092"
 NOBODY_ANSWERS = 3
-LOST_DATA, OTHER_DATA, PROBLEMS_FOUND = 4, 5, 6
+LOST_DATA, OTHER_DATA, PROBLEMS_FOUND, DAMAGED_DATA, NO_PLACE = 4, 5, 6, 7, 8
 
 Command = Callable[..., Any]
 
@@ -55,6 +55,18 @@ class DataOfAnother(click.ClickException):
     """The place, the manifest or the log is of something else than the command's."""
 
     exit_code = OTHER_DATA
+
+
+class DataIsDamaged(click.ClickException):
+    """The log has data that cannot be decoded or has a wrong checksum."""
+
+    exit_code = DAMAGED_DATA
+
+
+class PlaceUnusable(click.ClickException):
+    """The place cannot be read or written: its disk is full, it does not exist, or it may not be written to."""
+
+    exit_code = NO_PLACE
 
 
 class ProblemsFound(click.ClickException):

@@ -4,7 +4,6 @@ The bytes of each file depend only on the part's rows, and not on the batches in
 `spark_bridge.output.parquet_file` does, and everything below decides by groups.
 """
 
-import hashlib
 from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack
 from types import TracebackType
@@ -19,6 +18,7 @@ from spark_bridge.load.receipt import DataFile
 from spark_bridge.load.sink import Rows
 from spark_bridge.load.value_decoder import REJECTED
 from spark_bridge.output.file_name import file_name
+from spark_bridge.output.hashing_file import HashingFile
 from spark_bridge.output.parquet_file import BYTES_PER_GROUP, ROWS_PER_GROUP, groups, parquet_writer, row_bytes
 from spark_bridge.reading.offset_range import OffsetRange
 
@@ -159,37 +159,3 @@ class _File:
 
     def described(self) -> DataFile:
         return DataFile(self._rows, self._sink.size, self._sink.sha256)
-
-
-class HashingFile:
-    """A file to write to that counts and hashes its bytes. `close` leaves the inner file open."""
-
-    closed = False
-    dropped = False
-    """True after an error: later writes are ignored."""
-
-    def __init__(self, inner: BinaryIO) -> None:
-        self._inner = inner
-        self._hash = hashlib.sha256()
-        self.size = 0
-
-    def write(self, data: bytes) -> int:
-        if not self.dropped:
-            self._inner.write(data)
-        self._hash.update(data)
-        self.size += len(data)
-        return len(data)
-
-    def tell(self) -> int:
-        return self.size
-
-    def flush(self) -> None:
-        if not self.dropped:
-            self._inner.flush()
-
-    def close(self) -> None:
-        pass
-
-    @property
-    def sha256(self) -> str:
-        return self._hash.hexdigest()

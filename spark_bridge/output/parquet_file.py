@@ -1,10 +1,7 @@
-"""SHELL (files): Parquet files whose bytes depend only on their rows."""
+"""Parquet files whose bytes depend only on their rows."""
 
-import hashlib
-import os
 from collections.abc import Iterable, Iterator
 from contextlib import closing
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,25 +19,16 @@ _TEXTS = pa.types.is_string, pa.types.is_binary, pa.types.is_large_string, pa.ty
 FIELD_BYTES = 8  # a number, a time, or the place of a string
 
 
-def sha256(path: Path) -> str:
-    """Return the hash of a file's bytes, in hexadecimal."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def write_parquet(path: Path, batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> int:
-    """Write one file and return its number of rows.
+def write_parquet(sink: Any, batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> int:
+    """Write a file to `sink`, an open binary file, and return its number of rows.
 
     All settings that affect the file's bytes are fixed: the same rows and the same pyarrow give the same file.
     """
     rows = 0
-    with path.open("wb") as sink:
-        with closing(parquet_writer(sink, schema)) as writer:
-            for group in groups(batches, schema):
-                writer.write_table(group, row_group_size=ROWS_PER_GROUP)
-                rows += group.num_rows
-        sink.flush()
-        os.fsync(sink.fileno())
+    with closing(parquet_writer(sink, schema)) as writer:
+        for group in groups(batches, schema):
+            writer.write_table(group, row_group_size=ROWS_PER_GROUP)
+            rows += group.num_rows
     return rows
 
 

@@ -11,6 +11,7 @@ obstore; without that package a place creates exclusively nowhere, and `can_crea
 """
 
 import errno
+import hashlib
 import os
 import shutil
 import tempfile
@@ -28,12 +29,14 @@ _PARTIAL_ENDING = ".partial"  # of a local file that is being written; its name 
 _CREATED_BYTES_MAX = 64 << 20
 """Most bytes of an object that `create` makes: it goes out in one request. Manifests and receipts are a few MB."""
 
+_READ_BYTES = 8 << 20
+
 ExclusivePut = Callable[[str, bytes], None]
 """Create an object at a path of the store, or raise FileExistsError."""
 
 
 class StorageError(Exception):
-    """A place that is not one, or that lacks what is asked of it; the message names the place and what to do."""
+    """A URI that names no place, or a place without a needed operation; the message says what to do."""
 
 
 class Storage(ABC):
@@ -70,9 +73,10 @@ class Storage(ABC):
 
     @abstractmethod
     def create(self, name: str, data: bytes) -> None:
-        """Write a new object, whole or not at all. Raise FileExistsError if the name is taken, whoever took it.
+        """Write a new object, whole or not at all. Raise FileExistsError if the name is taken.
 
-        Raise StorageError unless `can_create_exclusively`.
+        If the answer to a first attempt was lost, this call itself may have taken the name, so callers compare the
+        contents. Raise StorageError unless `can_create_exclusively`.
         """
 
     @abstractmethod
@@ -92,6 +96,14 @@ class Storage(ABC):
         """Return an object's bytes. Raise FileNotFoundError."""
         with self.open(name) as file:
             return bytes(file.read())
+
+    def sha256(self, name: str) -> str:
+        """Return the hash of an object's bytes, in hexadecimal. Raise FileNotFoundError."""
+        digest = hashlib.sha256()
+        with self.open(name) as file:
+            while part := file.read(_READ_BYTES):
+                digest.update(part)
+        return digest.hexdigest()
 
     @abstractmethod
     def size(self, name: str) -> int | None:

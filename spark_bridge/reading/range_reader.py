@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import pyarrow as pa
 
-from spark_bridge.reading.network import Address, connect
+from spark_bridge.reading.network import Address, Client, connect
 from spark_bridge.reading.offset_range import OffsetRange
 from spark_bridge.reading.range_fetch import RangeFetch
 from spark_bridge.reading.settings import ReadSettings
@@ -32,14 +32,27 @@ def read_range(
     With `settings.fail_on_data_loss` false, missing offsets are passed to `on_lost` with the reason, or else logged.
     """
 
+    with connect(servers, settings) as client:
+        yield from range_of(within, columns, client, settings, topic_id, on_skipped, on_lost)
+
+
+def range_of(
+    within: OffsetRange,
+    columns: Sequence[str],
+    client: Client,
+    settings: ReadSettings,
+    topic_id: str | None = None,
+    on_skipped: Callable[[SkippedBatch], object] | None = None,
+    on_lost: Callable[[OffsetRange, str], object] | None = None,
+) -> Iterator[pa.RecordBatch]:
+    """Yield as `read_range` does, by a client whose connections stay open."""
+
     def skipped(batch: SkippedBatch) -> None:
         _log.warning("left out %s", batch)
         if on_skipped is not None:
             on_skipped(batch)
 
-    with connect(servers, settings) as client:
-        reading = RangeFetch(within, columns, client, settings, topic_id, skipped, on_lost or _log_loss)
-        yield from reading.batches()
+    return RangeFetch(within, columns, client, settings, topic_id, skipped, on_lost or _log_loss).batches()
 
 
 def _log_loss(missing: OffsetRange, reason: str) -> None:

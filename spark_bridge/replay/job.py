@@ -1,24 +1,18 @@
-"""SHELL (pyspark, files): the replay job, from a manifest to Parquet files that a rerun reproduces byte for byte.
+"""SHELL (pyspark, files): the replay job on Spark: from a manifest to Parquet files that a rerun reproduces.
 
     manifest = make_manifest(options)         fix the ranges once
     save_manifest(manifest, path)             before any task
-    replay(spark, servers, path, out)         one file for each range, then one rename
+    replay(spark, servers, path, out)         one file for each range, published in one step
 
-Tasks write into a directory beside `out`, which belongs to this run alone. After all files are written, the proof holds
-and each file has the bytes that the receipt names, one rename makes it `out`. So `out` is complete or absent. If `out`
-already exists from the same manifest, the rerun is compared with it and discarded.
+Without a transformation each task reads its range and writes the file itself, so that no row passes through the JVM. It
+is the task that spark_bridge.replay.arrow_job runs in threads. With a transformation the rows are a DataFrame.
+How files become the result is in spark_bridge.replay.publication.
 """
 
-import errno
-import fcntl
-import glob
 import io
-import os
 import re
-import shutil
-import uuid
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, redirect_stdout, suppress
+from contextlib import redirect_stdout
 from pathlib import Path
 
 import pyarrow as pa
@@ -27,25 +21,32 @@ from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 
 from broker.version import VERSION
+from spark_bridge.arrow_reader import pin_read
 from spark_bridge.output.file_name import file_name
-from spark_bridge.output.parquet_file import sha256, write_parquet
+from spark_bridge.output.hashing_file import HashingFile
+from spark_bridge.output.parquet_file import write_parquet
+from spark_bridge.output.range_file import RangeFile, columns_to_read, write_range
+from spark_bridge.output.storage import LocalStorage, Storage
 from spark_bridge.reading.cluster import Cluster
-from spark_bridge.reading.skipped import FAIL, SKIP, SkippedBatch, from_json
-from spark_bridge.replay import receipt as receipts
-from spark_bridge.replay.receipt import Receipt, ReplayError, Totals, WrittenFile, prove
+from spark_bridge.reading.range_reader import read_range
+from spark_bridge.reading.skipped import FAIL, SKIP, SkippedBatch, from_json, to_json
+from spark_bridge.replay import publication
+from spark_bridge.replay.publication import Writer, run_of
+from spark_bridge.replay.publication import save_manifest as save_manifest  # noqa: F401  (for its users)
+from spark_bridge.replay.receipt import SPARK_KIND, Receipt, ReplayError, Totals, WrittenFile, prove, prove_files
 from spark_bridge.selection import manifest as manifests
 from spark_bridge.selection.manifest import Manifest
 from spark_bridge.selection.options import parse
-from spark_bridge.selection.pinned import select
+from spark_bridge.selection.pinned import PinnedRead, select
 from spark_bridge.source.datasource import NAME
 from spark_bridge.source.read_task import REPORT_ENDING
 
-MANIFEST_FILE = "_manifest.json"  # Spark skips names with _ when it reads the directory
-RECEIPT_FILE = "_receipt.json"
-_STAGING_ENDING = ".staging"
 _EXCHANGE = re.compile(r"^[\s:+*()\d-]*Exchange\b", re.MULTILINE)
 """A line of a printed plan whose node is a shuffle. Columns may have that name too, further to the right."""
 _WRITTEN = "index INT, rows BIGINT, sha256 STRING"
+_RANGE_FILE = (
+    "index BIGINT, rows BIGINT, offset_sum STRING, checksum STRING, bytes BIGINT, sha256 STRING, skipped STRING"
+)
 
 
 def make_manifest(options: Mapping[str, str]) -> Manifest:
@@ -56,22 +57,6 @@ def make_manifest(options: Mapping[str, str]) -> Manifest:
     parsed = parse(options)
     with Cluster.connect(parsed.servers, parsed.driver_settings) as cluster:
         return select(parsed, cluster, VERSION)
-
-
-def save_manifest(manifest: Manifest, path: Path) -> None:
-    """Write the manifest once. Raise FileExistsError if another manifest exists; accept an identical one."""
-    text = manifest.to_json()
-    try:
-        with path.open("x", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-    except FileExistsError:
-        if path.read_text(encoding="utf-8") != text:
-            raise FileExistsError(
-                f"{path} holds another manifest, and a manifest is never changed: the log or the range has changed "
-                f"since. Finish or repeat that replay with --manifest {path}, or name another directory with --out"
-            ) from None
 
 
 def read_manifest(spark: SparkSession, servers: str, path: Path, poison_report: Path | None = None) -> DataFrame:
@@ -89,93 +74,112 @@ def replay(
     spark: SparkSession,
     servers: str,
     manifest_path: Path,
-    out: Path,
+    out: "Path | str",
     transform: Callable[[DataFrame], DataFrame] | None = None,
     on_poison: str = FAIL,
+    *,
+    single_writer: bool = False,
 ) -> Receipt:
-    """Write the manifest's rows to the directory `out`, which the driver and all executors must be able to write.
+    """Write the manifest's rows to `out`, a path or URI that the driver and all executors must be able to write to.
 
     `transform` works row by row (select, where, withColumn); a shuffle raises ReplayError. Raise ReplayError also if
     the proof fails, `out` is something other than this replay, or a rerun differs from it. `out` is then unchanged.
-    With `on_poison` "skip", batches that cannot be decoded are left out, and the receipt names them.
+    With `on_poison` "skip", batches that cannot be decoded are left out, and the receipt names them. `single_writer`
+    is for a store without an exclusive create: no other run may write there.
     """
-    manifest = manifests.load(manifest_path.read_bytes())
-    check_out(out, manifest)
-    with _staging(out) as staging:
-        save_manifest(manifest, staging / MANIFEST_FILE)
-        rows = read_manifest(spark, servers, manifest_path, staging if on_poison == SKIP else None)
-        receipt = _run(rows, manifest, staging, transform)
-        _write(staging / RECEIPT_FILE, receipt.to_json())
-        _publish(staging, out, receipt)
+    manifest, place = manifests.load(manifest_path.read_bytes()), Storage.at(out)
+    if transform is None:
+        return replay_manifest(spark, servers, manifest, place, on_poison, single_writer=single_writer)
+    with run_of(place, manifest, Writer.transforming(), single_writer=single_writer) as run:
+        report = _report_directory(run.place) if on_poison == SKIP else None
+        rows = read_manifest(spark, servers, manifest_path, report)
+        receipt = _transform(rows, manifest, run.place, transform, report)
+        run.publish(receipt)
     return receipt
 
 
-@contextmanager
-def _staging(out: Path) -> Iterator[Path]:
-    """Make a directory for this run's files beside `out`, and remove it at the end.
-
-    A run holds a lock on its directory. Directories without a lock are of drivers that were killed, and are removed.
-    """
-    out.parent.mkdir(parents=True, exist_ok=True)
-    for path in out.parent.glob(f".{glob.escape(out.name)}.*{_STAGING_ENDING}"):
-        with suppress(OSError), _locked(path):
-            shutil.rmtree(path, ignore_errors=True)
-    staging = out.parent / f".{out.name}.{uuid.uuid4().hex}{_STAGING_ENDING}"
-    staging.mkdir()
-    try:
-        with _locked(staging):
-            yield staging
-    finally:
-        shutil.rmtree(staging, ignore_errors=True)
-
-
-@contextmanager
-def _locked(directory: Path) -> Iterator[None]:
-    """Hold a lock on a directory. Raise BlockingIOError if another process holds it."""
-    descriptor = os.open(directory, os.O_RDONLY)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        yield
-    finally:
-        os.close(descriptor)
-
-
-def verify(out: Path) -> Receipt:
+def verify(out: "Path | str") -> Receipt:
     """Verify a published replay's files against its receipt and return the receipt. Raise ReplayError."""
-    receipt = receipts.load((out / RECEIPT_FILE).read_bytes())
-    for name, each in receipt.files.items():
-        path = out / name
-        if not path.is_file():
-            raise ReplayError(f"{path} is gone")
-        if sha256(path) != each.sha256:
-            raise ReplayError(f"{path} was changed after it was written")
+    return publication.verify(Storage.at(out))
+
+
+def _report_directory(place: Storage) -> Path:
+    """Return the directory in which the Data Source's tasks name what they left out: that of the files."""
+    if not isinstance(place, LocalStorage):
+        raise ReplayError(f"a transformation leaves out batches (onPoison=skip) in directories only; {place} is none")
+    return place.root
+
+
+# --- without a transformation ----------------------------------------------------------------------------------------
+
+
+def replay_manifest(
+    spark: SparkSession,
+    servers: str,
+    manifest: Manifest,
+    place: Storage,
+    on_poison: str = FAIL,
+    *,
+    single_writer: bool = False,
+) -> Receipt:
+    """Write the manifest's rows to `place`, as `replay` does without a transformation."""
+    pinned = pin_read({"kafka.bootstrap.servers": servers, "manifest": "given", "onPoison": on_poison}, manifest)
+    with run_of(place, manifest, Writer.usual(), single_writer=single_writer) as run:
+        receipt = prove_files(manifest, _write_ranges(spark, pinned, run.place))
+        run.publish(receipt)
     return receipt
 
 
-# --- driver -----------------------------------------------------------------------------------------------------------
+def _write_ranges(spark: SparkSession, pinned: PinnedRead, place: Storage) -> dict[int, RangeFile]:
+    number = len(pinned.manifest.ranges)
+    if not number:
+        return {}
+    indexes = spark.range(0, number, 1, number)  # one task for each range
+    written = indexes.mapInArrow(_RangeTask(pinned, place), _RANGE_FILE).collect()
+    files = {}
+    for row in written:
+        fields = row["rows"], int(row["offset_sum"]), row["checksum"], row["bytes"], row["sha256"]
+        files[int(row["index"])] = RangeFile(*fields, from_json(row["skipped"]))
+    return files
 
 
-def check_out(out: Path, manifest: Manifest) -> None:
-    """Raise ReplayError if `out` is something other than a replay of this manifest."""
-    if not out.exists():
-        return
-    if not out.is_dir():
-        raise ReplayError(f"{out} is a file; name a directory")
-    if not (out / MANIFEST_FILE).is_file():
-        raise ReplayError(f"{out} is there and is no replay; name another directory")
-    there = manifests.load((out / MANIFEST_FILE).read_bytes())
-    if there != manifest:
-        raise ReplayError(
-            f"{out} is the replay of another manifest ({there.sha256}): the log or the range has changed since. Name "
-            f"another directory, or repeat that replay with --manifest {out / MANIFEST_FILE}"
-        )
+class _RangeTask:
+    """A function that writes the files of the ranges whose indexes it gets, and yields a row describing each."""
+
+    def __init__(self, pinned: PinnedRead, place: Storage) -> None:
+        self._pinned = pinned
+        self._place = place
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for index in batch.column(0).to_pylist():
+                yield self._write(index)
+
+    def _write(self, index: int) -> pa.RecordBatch:
+        pinned = self._pinned
+        within = pinned.manifest.ranges[index]
+
+        def read(skip: Callable[[SkippedBatch], object]) -> Iterator[pa.RecordBatch]:
+            columns = columns_to_read(pinned.columns)
+            return read_range(within, columns, pinned.servers, pinned.settings, pinned.topic_id(within), skip)
+
+        file = write_range(self._place, within, pinned.columns, read)
+        as_text = {"offset_sum": str(file.offset_sum), "skipped": to_json(file.skipped)}
+        return pa.RecordBatch.from_pylist([{"index": index, **file._asdict(), **as_text}])
 
 
-def _run(
-    rows: DataFrame, manifest: Manifest, staging: Path, transform: Callable[[DataFrame], DataFrame] | None
+# --- with a transformation -------------------------------------------------------------------------------------------
+
+
+def _transform(
+    rows: DataFrame,
+    manifest: Manifest,
+    place: Storage,
+    transform: Callable[[DataFrame], DataFrame],
+    report: Path | None,
 ) -> Receipt:
     if not manifest.ranges:
-        return prove(manifest, Totals(0, 0, 0), [])
+        return prove_files(manifest, {})
     observation = Observation("read")
     wide = "decimal(20,0)"  # exact sums of longs
     observed = rows.observe(
@@ -184,19 +188,18 @@ def _run(
         F.sum(F.col("offset").cast(wide)).alias("offset_sum"),
         F.sum(F.xxhash64(*rows.columns).cast(wide)).alias("checksum"),
     )
-    change = transform or _unchanged
-    _refuse_shuffle(change(rows))
-    schema = change(rows).limit(0).toArrow().schema  # not `observed`, which counts only its first query
+    _refuse_shuffle(transform(rows))
+    schema = transform(rows).limit(0).toArrow().schema  # not `observed`, which counts only its first query
     names = [file_name(one) for one in manifest.ranges]
-    written = change(observed).mapInArrow(_RangeWriter(staging, names, schema), _WRITTEN).collect()
+    written = transform(observed).mapInArrow(_RangeWriter(place, names, schema), _WRITTEN).collect()
     seen = observation.get
-    totals = Totals(seen["rows"], int(seen["offset_sum"] or 0), int(seen["checksum"] or 0))
+    totals = Totals(seen["rows"], int(seen["offset_sum"] or 0), f"{SPARK_KIND}:{int(seen['checksum'] or 0)}")
     files = [(each["index"], WrittenFile(each["rows"], each["sha256"])) for each in written]
-    return prove(manifest, totals, files, _skipped(staging))
+    return prove(manifest, totals, files, () if report is None else _skipped(report))
 
 
-def _skipped(staging: Path) -> Iterator[SkippedBatch]:
-    for path in sorted(staging.glob(f".*{REPORT_ENDING}")):
+def _skipped(reports: Path) -> Iterator[SkippedBatch]:
+    for path in sorted(reports.glob(f".*{REPORT_ENDING}")):
         yield from from_json(path.read_text(encoding="utf-8"))
 
 
@@ -211,46 +214,6 @@ def _refuse_shuffle(rows: DataFrame) -> None:
         raise ReplayError("a replay's transformation works row by row, without a shuffle; this one has an exchange")
 
 
-def _unchanged(rows: DataFrame) -> DataFrame:
-    return rows
-
-
-def _publish(staging: Path, out: Path, receipt: Receipt) -> None:
-    for leftover in staging.glob(".*"):  # of failed task attempts, and the reports of skipped batches
-        leftover.unlink()
-    verify(staging)
-    _sync_directory(staging)
-    try:
-        os.rename(staging, out)
-    except OSError as error:
-        if error.errno not in (errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR):
-            raise
-    else:
-        _sync_directory(out.parent)
-        return
-    different = receipts.differences(verify(out), receipt)
-    if different:
-        raise ReplayError(f"this replay differs from the one in {out}: {'; '.join(different)}")
-
-
-def _write(path: Path, text: str) -> None:
-    with path.open("w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-
-
-def _sync_directory(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-# --- tasks ------------------------------------------------------------------------------------------------------------
-
-
 class _RangeWriter:
     """A function that writes the rows of one Spark partition to its range's file and yields one row describing it.
 
@@ -258,8 +221,8 @@ class _RangeWriter:
     a shuffle their index (`prove` checks that each index came exactly once).
     """
 
-    def __init__(self, directory: Path, names: list[str], schema: pa.Schema) -> None:
-        self._directory = directory
+    def __init__(self, place: Storage, names: list[str], schema: pa.Schema) -> None:
+        self._place = place
         self._names = names
         self._schema = schema
 
@@ -269,11 +232,9 @@ class _RangeWriter:
         index = context.partitionId()
         if index >= len(self._names):
             raise ReplayError("a replay's transformation works row by row, without a shuffle")
-        path = self._directory / self._names[index]
-        attempt = self._directory / f".{path.name}.{uuid.uuid4().hex}"
-        rows = write_parquet(attempt, batches, self._schema)
-        digest = sha256(attempt)
-        os.replace(attempt, path)  # attempts of one task write the same bytes, so the last may win
+        with self._place.write(self._names[index]) as file:  # attempts of one task write the same bytes
+            sink = HashingFile(file)
+            rows = write_parquet(sink, batches, self._schema)
         yield pa.RecordBatch.from_pydict(
-            {"index": pa.array([index], pa.int32()), "rows": [rows], "sha256": [digest]}
+            {"index": pa.array([index], pa.int32()), "rows": [rows], "sha256": [sink.sha256]}
         )

@@ -1,12 +1,14 @@
 """The receipt of a replay, and the proof that it matches the manifest (spark.md section 6, step 4).
 
-    {"flakelog_receipt": 1, "manifest_sha256": "...", "rows": 123, "offset_sum": 456, "checksum": 789,
+    {"flakelog_receipt": 2, "manifest_sha256": "...", "rows": 123, "offset_sum": 456, "checksum": "crc32c:5f0c...",
      "files": {"flights-00000-....parquet": {"rows": 60, "sha256": "..."}, ...},
      "poison": [{"topic": "flights", "partition": 0, "base_offset": 100, "last_offset": 199, "reason": "..."}, ...]}
 
-rows, offset_sum and checksum describe the rows read, before any transformation. checksum is the sum over all rows of
-xxhash64 of all columns, so it detects a changed, lost or repeated row (an xor would miss a repeated pair). files
-describes the files written. poison names the batches that onPoison=skip left out; a receipt without it has none.
+rows, offset_sum and checksum describe the rows read, before any transformation. checksum is
+spark_bridge.output.row_sum's of each range, combined in the order of the ranges. With a transformation Spark adds it
+up: "xxhash64:" and the sum over all rows of xxhash64 of all columns. Both detect a changed, lost or repeated row (an
+xor would miss a repeated pair). files describes the files written. poison names the batches that onPoison=skip left
+out; a receipt without it has none. Receipts of format 1 have a number as checksum, which is Spark's.
 """
 
 import json
@@ -15,10 +17,14 @@ from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
 from spark_bridge.output.file_name import file_name
+from spark_bridge.output.range_file import RangeFile
+from spark_bridge.output.row_sum import combine
 from spark_bridge.reading.skipped import SkippedBatch, from_dicts, to_dicts
 from spark_bridge.selection.manifest import Manifest
 
-FORMAT = 1
+FORMAT = 2
+FORMAT_WITH_NUMBER = 1
+SPARK_KIND = "xxhash64"
 
 
 class ReplayError(Exception):
@@ -30,7 +36,7 @@ class Totals(NamedTuple):
 
     rows: int
     offset_sum: int
-    checksum: int
+    checksum: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +52,7 @@ class Receipt:
     manifest_sha256: str
     rows: int
     offset_sum: int
-    checksum: int
+    checksum: str
     files: Mapping[str, WrittenFile]
     poison: tuple[SkippedBatch, ...] = ()
 
@@ -59,13 +65,31 @@ def load(text: str | bytes) -> Receipt:
     """Load a receipt. Raise ReplayError if the text is not a receipt."""
     try:
         fields: dict[str, Any] = json.loads(text)
-        if fields.pop("flakelog_receipt") != FORMAT:
+        found = fields.pop("flakelog_receipt")
+        if found == FORMAT_WITH_NUMBER:
+            fields["checksum"] = f"{SPARK_KIND}:{int(fields['checksum'])}"
+        elif found != FORMAT:
             raise KeyError("flakelog_receipt")
         files = {name: WrittenFile(**each) for name, each in fields.pop("files").items()}
         poison = from_dicts(fields.pop("poison", ()))
         return Receipt(**fields, files=files, poison=poison)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise ReplayError(f"this is no receipt of a replay: {error!r}") from None
+
+
+def prove_files(manifest: Manifest, files: Mapping[int, RangeFile]) -> Receipt:
+    """Return the receipt of a replay without a transformation. `files` has the file of each range by its index.
+
+    Raise ReplayError if the figures do not match the manifest's ranges.
+    """
+    ordered = [each for _, each in sorted(files.items())]
+    totals = Totals(
+        sum(each.rows for each in ordered),
+        sum(each.offset_sum for each in ordered),
+        combine(each.checksum for each in ordered),
+    )
+    written = [(index, WrittenFile(each.rows, each.sha256)) for index, each in files.items()]
+    return prove(manifest, totals, written, (batch for each in ordered for batch in each.skipped))
 
 
 def prove(
@@ -101,13 +125,19 @@ def _check_totals(manifest: Manifest, read: Totals) -> None:
 
 
 def differences(first: Receipt, second: Receipt) -> list[str]:
-    """Describe the differences in words; the list is empty if both receipts are equal."""
+    """Describe the differences in words; the list is empty if both receipts are equal.
+
+    Checksums of two kinds, as of formats 1 and 2, are not compared; the files are.
+    """
+    names = ["manifest_sha256", "rows", "offset_sum"]
+    if first.checksum.partition(":")[0] == second.checksum.partition(":")[0]:
+        names.append("checksum")
     found = [
         f"{name} {getattr(first, name)} before, {getattr(second, name)} now"
-        for name in ("manifest_sha256", "rows", "offset_sum", "checksum")
+        for name in names
         if getattr(first, name) != getattr(second, name)
     ]
     if {each[:4] for each in first.poison} != {each[:4] for each in second.poison}:
         found.append("poison has other batches")
-    names = sorted(set(first.files) | set(second.files))
-    return found + [f"{name} has other content" for name in names if first.files.get(name) != second.files.get(name)]
+    files = sorted(set(first.files) | set(second.files))
+    return found + [f"{name} has other content" for name in files if first.files.get(name) != second.files.get(name)]

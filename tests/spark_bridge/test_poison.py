@@ -110,7 +110,7 @@ def test_a_report_of_what_is_left_out_needs_a_read_that_leaves_out():
 
 def receipt_of(*skipped):
     manifest = Manifest("c", {"flights": None}, {}, (OffsetRange("flights", 0, 0, 20),), "1")
-    return prove(manifest, Totals(10, 45, 7), [(0, WrittenFile(10, "aa"))], skipped)
+    return prove(manifest, Totals(10, 45, "crc32c:07"), [(0, WrittenFile(10, "aa"))], skipped)
 
 
 def test_a_receipt_names_each_batch_that_was_left_out_once():

@@ -1,18 +1,20 @@
 """The receipt of a replay, and its check against the manifest (spark.md section 6, step 4)."""
 
+import json
 from dataclasses import replace
 
 import pytest
 
 from spark_bridge.output.file_name import file_name
+from spark_bridge.output.row_sum import combine
 from spark_bridge.reading.offset_range import OffsetRange
-from spark_bridge.replay.receipt import Receipt, ReplayError, Totals, WrittenFile, differences, load, prove
+from spark_bridge.replay.receipt import Receipt, ReplayError, Totals, WrittenFile, differences, load, prove, prove_files
 from spark_bridge.selection.manifest import Manifest
 
 RANGES = (OffsetRange("flights", 0, 2, 5), OffsetRange("flights", 1, 0, 4))
 MANIFEST = Manifest("c", {"flights": "t"}, {"by": "id"}, RANGES, "0.1.0")
 WRITTEN = [(1, WrittenFile(4, "bb")), (0, WrittenFile(3, "aa"))]
-TOTALS = Totals(rows=7, offset_sum=2 + 3 + 4 + 0 + 1 + 2 + 3, checksum=-5)
+TOTALS = Totals(rows=7, offset_sum=2 + 3 + 4 + 0 + 1 + 2 + 3, checksum="crc32c:05")
 
 
 def test_each_range_has_its_file():
@@ -60,12 +62,12 @@ def test_fewer_rows_than_offsets_can_be():
 def test_two_replays_are_compared_in_words():
     receipt = prove(MANIFEST, TOTALS, WRITTEN)
     name = file_name(RANGES[0])
-    other = replace(receipt, checksum=9, files={**receipt.files, name: WrittenFile(3, "cc")})
+    other = replace(receipt, checksum="crc32c:09", files={**receipt.files, name: WrittenFile(3, "cc")})
     assert differences(receipt, receipt) == []
-    assert differences(receipt, other) == ["checksum -5 before, 9 now", f"{name} has other content"]
+    assert differences(receipt, other) == ["checksum crc32c:05 before, crc32c:09 now", f"{name} has other content"]
 
 
-@pytest.mark.parametrize("text", ["{", "{}", "[]", '{"flakelog_receipt": 2, "files": {}}'])
+@pytest.mark.parametrize("text", ["{", "{}", "[]", '{"flakelog_receipt": 3, "files": {}}'])
 def test_what_is_no_receipt_is_refused(text):
     with pytest.raises(ReplayError, match="no receipt"):
         load(text)
@@ -73,4 +75,16 @@ def test_what_is_no_receipt_is_refused(text):
 
 def test_a_receipt_of_nothing_is_one_too():
     nothing = replace(MANIFEST, ranges=())
-    assert prove(nothing, Totals(0, 0, 0), []) == Receipt(nothing.sha256, 0, 0, 0, {})
+    assert prove_files(nothing, {}) == Receipt(nothing.sha256, 0, 0, combine([]), {})
+
+
+def test_a_receipt_of_format_1_is_read_and_its_checksum_is_of_another_kind():
+    """Spark added up the checksums of format 1. Its files can still be compared with those of a rerun."""
+    receipt = prove(MANIFEST, TOTALS, WRITTEN)
+    old = json.loads(receipt.to_json()) | {"flakelog_receipt": 1, "checksum": -5}
+    found = load(json.dumps(old))
+    assert found.checksum == "xxhash64:-5"
+    assert differences(found, receipt) == []
+    assert differences(found, replace(found, checksum="xxhash64:6")) == [
+        "checksum xxhash64:-5 before, xxhash64:6 now"
+    ]

@@ -1,0 +1,198 @@
+"""Parts of commands that move data: exit codes by cause, the plan, the report and its plot."""
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import click
+
+from flakelog.commands.terminal import (
+    DataIsDamaged,
+    DataIsLost,
+    DataOfAnother,
+    NobodyAnswers,
+    PlaceUnusable,
+    ProblemsFound,
+    count_of,
+    print_json,
+    print_table,
+)
+
+if TYPE_CHECKING:
+    from spark_bridge.output.progress import Report
+    from spark_bridge.selection.manifest import Manifest
+
+EXIT_CODES = """\b
+Exit codes: 0 success
+            1 another failure
+            2 wrong usage
+            3 no server at the address
+            4 the log lost data of the range
+            5 the place holds something else, or the manifest is of another log
+            6 the result differs from an earlier run, or from its receipt
+            7 the log's data is damaged
+            8 the place cannot be used or written"""
+
+
+def with_exit_codes(text: str | None) -> str:
+    """Return the help of a command with the exit codes at its end."""
+    return f"{text}\n\n{EXIT_CODES}"
+
+
+@contextmanager
+def failures() -> Iterator[None]:
+    """Turn the errors of a replay into one line and the exit code of its cause."""
+    from broker.record.batch import CorruptBatch
+    from spark_bridge.output.storage import StorageError
+    from spark_bridge.reading.arrow_decode import MissingId
+    from spark_bridge.reading.cluster import Unreachable
+    from spark_bridge.reading.network import ClusterError
+    from spark_bridge.reading.range_cursor import DataLoss
+    from spark_bridge.reading.range_fetch import ReadFailed
+    from spark_bridge.replay.publication import Damaged, Differs, Refused
+    from spark_bridge.replay.receipt import ReplayError
+    from spark_bridge.selection.manifest import ManifestError
+
+    causes: Sequence[tuple[tuple[type[Exception], ...], type[click.ClickException]]] = (
+        ((Unreachable,), NobodyAnswers),
+        ((DataLoss, MissingId), DataIsLost),
+        ((CorruptBatch,), DataIsDamaged),
+        ((Differs, Damaged), ProblemsFound),
+        ((Refused, ManifestError, FileExistsError), DataOfAnother),
+        ((ReadFailed, ClusterError, ReplayError), click.ClickException),
+        ((StorageError, OSError), PlaceUnusable),
+        ((ValueError,), click.ClickException),  # OptionError, SelectionError
+    )
+    try:
+        yield
+    except Exception as error:
+        for kinds, failure in causes:
+            if isinstance(error, kinds):
+                raise failure(str(error)) from None
+        raise
+
+
+def failure_of_task(text: str) -> click.ClickException:
+    """Return the failure of a task in Spark, from the text of Spark's exception: its last line has the cause."""
+    lines = [line.strip() for line in text.splitlines() if line.strip() and not line.startswith(" ")]
+    line = lines[-1] if lines else text
+    kind, _, message = line.partition(": ")
+    cause = _TASK_CAUSES.get(kind.rpartition(".")[2])
+    return cause(message) if cause else click.ClickException(line)
+
+
+_TASK_CAUSES = {
+    "DataLoss": DataIsLost,
+    "MissingId": DataIsLost,
+    "CorruptBatch": DataIsDamaged,
+    "StorageError": PlaceUnusable,
+    "OSError": PlaceUnusable,
+}
+
+
+class Planned(NamedTuple):
+    """A line of a plan. `bytes` is an estimate, None if the broker gives none."""
+
+    topic: str
+    partition: int
+    start: int
+    end: int
+    rows: int
+    bytes: int | None
+
+
+def plan_of(servers: str, manifest: "Manifest") -> list[Planned]:
+    """Return the ranges of a manifest with the bytes that they probably have in the log."""
+    from broker.client import admin
+    from broker.client.blocking import BlockingClient
+    from broker.client.core import EARLIEST, LATEST
+    from broker.client.errors import ClientError
+
+    per_offset: dict[tuple[str, int], float] = {}
+    with BlockingClient(servers) as client:
+        try:
+            sizes = client.run(admin.partition_sizes(client.core))
+        except ClientError:
+            sizes = {}  # a broker may not have the request, or not allow it
+        for place in {(one.topic, one.partition) for one in manifest.ranges} & sizes.keys():
+            offsets = client.find_offset(*place, LATEST) - client.find_offset(*place, EARLIEST)
+            per_offset[place] = sizes[place] / max(offsets, 1)
+    lines = []
+    for one in manifest.ranges:
+        known = per_offset.get((one.topic, one.partition))
+        size = None if known is None else round(known * one.offsets)
+        lines.append(Planned(one.topic, one.partition, one.start, one.end, one.offsets, size))
+    return lines
+
+
+def print_plan(lines: Sequence[Planned], as_json: bool) -> None:
+    """Print a plan: a table with a sum, or one object a line."""
+    if as_json:
+        for each in lines:
+            print_json(each._asdict())
+        return
+    print_table(("topic", "partition", "start", "end", "rows", "bytes (about)"), lines)
+    known = [each.bytes for each in lines if each.bytes is not None]
+    size = f", about {size_of(sum(known))}" if known else ""
+    click.echo(f"{count_of(sum(each.rows for each in lines), 'row')} at most in {count_of(len(lines), 'range')}{size}")
+
+
+def figures_of(report: "Report") -> dict[str, Any]:
+    """Return a report as JSON has it."""
+    return {
+        "rows": report.rows,
+        "bytes": report.bytes,
+        "files": report.files,
+        "file_bytes": report.file_bytes,
+        "seconds": round(report.seconds, 3),
+        "rows_per_second": round(report.rows_per_second),
+        "samples": [[round(each.seconds, 3), each.rows, each.bytes] for each in report.samples],
+    }
+
+
+def describe(report: "Report") -> str:
+    """Return a report as one line of text."""
+    speed = f"{report.rows_per_second:,.0f} rows/s, {size_of(report.bytes_per_second)}/s"
+    written = f"{count_of(report.rows, 'row')}, {size_of(report.file_bytes)} in {report.seconds:.1f} s"
+    return f"{written}; {speed} in memory"
+
+
+def check_plot() -> None:
+    """Raise UsageError if a plot cannot be made."""
+    try:
+        import matplotlib  # noqa: F401
+    except ImportError as error:
+        raise click.UsageError(f"--plot needs matplotlib ({error}); pip install 'flakelog[demo]'") from None
+
+
+def save_plot(report: "Report", path: Path, title: str) -> None:
+    """Write a PNG with rows and bytes over time."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(8, 4.5), layout="constrained")
+    rows = figure.add_subplot()
+    size = rows.twinx()
+    seconds = [each.seconds for each in report.samples]
+    (rows_line,) = rows.plot(seconds, [each.rows for each in report.samples], color="tab:blue", label="rows")
+    (size_line,) = size.plot(
+        seconds, [each.bytes / 1e6 for each in report.samples], color="tab:orange", linestyle="--", label="MB"
+    )
+    rows.set(title=title, xlabel="seconds", ylabel="rows", ylim=(0, None), xlim=(0, None))
+    size.set(ylabel="MB in memory", ylim=(0, None))
+    rows.legend(handles=[rows_line, size_line], loc="upper left")
+    figure.savefig(path, format="png", dpi=120)
+
+
+def size_of(number: float) -> str:
+    """Return bytes with a unit: 999 B, 1.5 kB, 12.0 MB."""
+    for unit in ("B", "kB", "MB", "GB"):
+        if number < 1000:
+            return f"{number:.0f} {unit}" if unit == "B" else f"{number:.1f} {unit}"
+        number /= 1000
+    return f"{number:,.1f} TB"
+
+
+def now() -> float:
+    return time.monotonic()

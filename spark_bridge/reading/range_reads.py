@@ -1,0 +1,79 @@
+"""SHELL (threads, sockets): reads of ranges by several threads of a process, which `stop` ends from any thread."""
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+
+import pyarrow as pa
+
+from broker.client.blocking import BlockingClient
+from spark_bridge.reading.network import Address
+from spark_bridge.reading.offset_range import OffsetRange
+from spark_bridge.reading.range_reader import range_of
+from spark_bridge.reading.settings import ReadSettings
+from spark_bridge.reading.side_by_side import Stopped
+from spark_bridge.reading.skipped import SkippedBatch
+
+
+class RangeReads:
+    """Reads from one cluster. Each thread keeps its connections from one range to the next."""
+
+    def __init__(self, servers: Sequence[Address], settings: ReadSettings) -> None:
+        self._servers = servers
+        self._settings = settings
+        self._stopped = threading.Event()
+        self._clients: list[_StoppableClient] = []
+        self._own = threading.local()
+        self._lock = threading.Lock()
+
+    def batches(
+        self,
+        within: OffsetRange,
+        columns: Sequence[str],
+        topic_id: str | None,
+        on_skipped: Callable[[SkippedBatch], object] | None = None,
+        on_lost: Callable[[OffsetRange, str], object] | None = None,
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield all rows of a range as range_reader.read_range does. Raise Stopped after `stop`."""
+        try:
+            yield from range_of(within, columns, self._client(), self._settings, topic_id, on_skipped, on_lost)
+        except Exception:
+            if self._stopped.is_set():  # the interrupted call says that the broker does not answer
+                raise Stopped from None
+            raise
+
+    def stop(self) -> None:
+        """End all reads, also those that wait for an answer or for another attempt."""
+        self._stopped.set()
+        with self._lock:
+            for client in self._clients:
+                client.interrupt()
+
+    def close(self) -> None:
+        """Close all connections. Only after the threads that read have ended."""
+        for client in self._clients:
+            client.close()
+
+    def _client(self) -> "_StoppableClient":
+        found: _StoppableClient | None = getattr(self._own, "client", None)
+        if found is None:
+            found = self._own.client = _StoppableClient(self._servers, self._settings, self._stopped)
+            with self._lock:
+                self._clients.append(found)
+        return found
+
+
+class _StoppableClient(BlockingClient):
+    """A client that sends nothing, and does not wait, after the event."""
+
+    def __init__(self, servers: Sequence[Address], settings: ReadSettings, stopped: threading.Event) -> None:
+        super().__init__(servers, settings.request_timeout_ms / 1000, client_id=settings.client_id)
+        self._stopped = stopped
+
+    def pause(self, ms: int) -> None:
+        if self._stopped.wait(ms / 1000):
+            raise Stopped
+
+    def receive(self, address: Address) -> memoryview:
+        if self._stopped.is_set():
+            raise Stopped
+        return super().receive(address)

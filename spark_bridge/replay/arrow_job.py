@@ -1,0 +1,68 @@
+"""SHELL (threads): a replay without Spark: threads of this process read the ranges and write their files.
+
+    receipt = replay("127.0.0.1:9092", manifest, Storage.at("s3://bucket/flights"))
+
+The files, the receipt and the proof are those of spark_bridge.replay.job.
+"""
+
+from collections.abc import Callable, Iterator
+from functools import partial
+
+from spark_bridge.arrow_reader import THREADS, pin_read
+from spark_bridge.output.range_file import OnBatch, RangeFile, columns_to_read, write_range
+from spark_bridge.output.storage import Storage
+from spark_bridge.reading.offset_range import OffsetRange
+from spark_bridge.reading.range_reads import RangeReads
+from spark_bridge.reading.side_by_side import SideBySide
+from spark_bridge.reading.skipped import FAIL
+from spark_bridge.replay.publication import Writer, run_of
+from spark_bridge.replay.receipt import Receipt, prove_files
+from spark_bridge.selection.manifest import Manifest
+from spark_bridge.selection.pinned import PinnedRead
+
+OnWritten = Callable[[OffsetRange, RangeFile], object]
+
+
+def replay(
+    servers: str,
+    manifest: Manifest,
+    out: Storage,
+    *,
+    on_poison: str = FAIL,
+    threads: int = THREADS,
+    single_writer: bool = False,
+    on_batch: OnBatch = lambda batch: None,
+    on_written: OnWritten = lambda within, file: None,
+) -> Receipt:
+    """Write the manifest's rows to `out`, `threads` ranges at once.
+
+    `on_batch` is called in those threads for each Arrow batch that is read, and `on_written` for each file. Raise
+    ReplayError if the proof fails, `out` is something other than this replay, or a rerun differs from it; `out` is then
+    unchanged. Raise what a read raises: DataLoss, CorruptBatch, ReadFailed, OptionError, ManifestError, ClusterError.
+    """
+    pinned = pin_read({"kafka.bootstrap.servers": servers, "manifest": "given", "onPoison": on_poison}, manifest)
+    with run_of(out, manifest, Writer.usual(), single_writer=single_writer) as run:
+        files: dict[int, RangeFile] = {}
+        reads = RangeReads(pinned.servers, pinned.settings)
+        jobs = [
+            partial(_write, run.place, index, pinned, reads, on_batch, on_written)
+            for index in range(len(manifest.ranges))
+        ]
+        with SideBySide(jobs, threads, threads, reads.stop, reads.close) as written:
+            files.update(written)
+        receipt = prove_files(manifest, files)
+        run.publish(receipt)
+    return receipt
+
+
+def _write(
+    place: Storage, index: int, pinned: PinnedRead, reads: RangeReads, on_batch: OnBatch, on_written: OnWritten
+) -> Iterator[tuple[int, RangeFile]]:
+    within = pinned.manifest.ranges[index]
+    columns = columns_to_read(pinned.columns)
+    topic_id = pinned.topic_id(within)
+    file = write_range(
+        place, within, pinned.columns, lambda skip: reads.batches(within, columns, topic_id, skip), on_batch
+    )
+    on_written(within, file)
+    yield index, file

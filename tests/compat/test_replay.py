@@ -1,0 +1,316 @@
+"""`flakelog replay` without Spark on a real server: into a directory, and into a store that speaks S3 (moto)."""
+
+import json
+import os
+import threading
+import uuid
+
+import boto3
+import pyarrow.parquet as pq
+import pytest
+from moto.server import ThreadedMotoServer
+
+from broker.client.blocking import BlockingClient
+from broker.record.records import Record, encode_batch
+from spark_bridge.output.storage import ObjectStorage, Storage
+from spark_bridge.replay import publication
+from spark_bridge.replay.arrow_job import replay
+from spark_bridge.replay.job import make_manifest
+from spark_bridge.replay.publication import MANIFEST_FILE, RECEIPT_FILE, Damaged, Differs, Refused, verify
+from spark_bridge.replay.receipt import ReplayError
+from tests.poison import PASSES_LENGTHS, RECORDS
+
+T0 = 1_700_000_000_000
+
+
+@pytest.fixture
+def servers(broker):
+    return broker.address
+
+
+@pytest.fixture
+def topic(servers):
+    """Return a topic of two partitions with 100 messages each."""
+    name = f"flights-{uuid.uuid4().hex[:8]}"
+    with BlockingClient(servers) as client:
+        client.create_topic(name, partitions=2, configs={"retention.ms": "-1"})
+    fill(servers, name)
+    return name
+
+
+def fill(servers, topic, batches=10):
+    with BlockingClient(servers) as client:
+        for number in range(batches):
+            records = [Record(n, n, b"key", b"%d of %d" % (n, number), (("h", b"1"),) * (n % 2)) for n in range(20)]
+            client.produce(topic, number % 2, encode_batch(records, base_timestamp_ms=T0 + number))
+
+
+@pytest.fixture(scope="module")
+def store():
+    """Run a store that speaks S3, and yield the query of its URIs."""
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    address = "{}:{}".format(*server.get_host_and_port())
+    yield f"scheme=http&endpoint_override={address}&region=us-east-1"
+    server.stop()
+
+
+@pytest.fixture
+def bucket(store, monkeypatch):
+    """Return a function from a name to a URI in a new bucket."""
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "key")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    name = f"bucket-{uuid.uuid4().hex[:8]}"
+    address = store.split("endpoint_override=")[1].split("&")[0]
+    boto3.client("s3", endpoint_url=f"http://{address}", region_name="us-east-1").create_bucket(Bucket=name)
+    return lambda path: f"s3://{name}/{path}?{store}"
+
+
+@pytest.fixture(params=["directory", "store"])
+def place(request, tmp_path):
+    if request.param == "directory":
+        return Storage.at(tmp_path / "out")
+    return Storage.at(request.getfixturevalue("bucket")("out"))
+
+
+def manifest_of(servers, topic, **options):
+    return make_manifest({"kafka.bootstrap.servers": servers, "subscribe": topic, **options})
+
+
+def content(place):
+    return {name: place.read(name) for name in place.names()}
+
+
+def data_of(place):
+    return {name: data for name, data in content(place).items() if name.endswith(".parquet")}
+
+
+# --- the job ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_replay_has_all_rows_and_a_receipt_of_them(servers, topic, place):
+    manifest = manifest_of(servers, topic, minPartitions="4", includeHeaders="true")
+    receipt = replay(servers, manifest, place)
+    assert (receipt.rows, len(receipt.files)) == (200, 4)
+    assert verify(place) == receipt
+    rows = [pq.read_table(place.open(name)) for name in sorted(receipt.files)]
+    assert sum(table.num_rows for table in rows) == 200
+    assert rows[0]["headers"].to_pylist()[1] == [{"key": "h", "value": b"1"}]
+
+
+def test_a_rerun_gives_the_same_bytes_though_the_log_went_on(servers, topic, place, tmp_path):
+    manifest = manifest_of(servers, topic)
+    first = replay(servers, manifest, place)
+    before = content(place)
+    fill(servers, topic)
+    assert replay(servers, manifest, place) == first
+    assert content(place) == before
+    other = Storage.at(tmp_path / "other")
+    assert replay(servers, manifest, other) == first
+    assert data_of(other) == data_of(place)
+
+
+def test_a_rerun_that_differs_changes_nothing_and_says_what_differs(servers, topic, place, monkeypatch):
+    manifest = manifest_of(servers, topic)
+    replay(servers, manifest, place)
+    before = content(place)
+    monkeypatch.setattr("spark_bridge.output.parquet_file.ROWS_PER_GROUP", 7)  # as another pyarrow might
+    with pytest.raises(Differs, match="has other content"):
+        replay(servers, manifest, place)
+    assert content(place) == before
+
+
+def test_a_place_that_holds_something_else_is_refused_before_anything_is_written(servers, topic, place):
+    with place.write("notes.txt") as file:
+        file.write(b"mine")
+    with pytest.raises(Refused, match="is there and is no replay"):
+        replay(servers, manifest_of(servers, topic), place)
+    assert place.names() == ["notes.txt"]
+
+
+def test_the_replay_of_another_manifest_is_refused_with_a_way_on(servers, topic, place):
+    replay(servers, manifest_of(servers, topic), place)
+    before = content(place)
+    fill(servers, topic)
+    with pytest.raises(Refused, match="the log or the range has changed since.*--manifest"):
+        replay(servers, manifest_of(servers, topic), place)
+    assert content(place) == before
+
+
+def test_two_runs_at_once_publish_one_result(servers, topic, place):
+    manifest = manifest_of(servers, topic, minPartitions="8")
+    receipts = []
+    runs = [threading.Thread(target=lambda: receipts.append(replay(servers, manifest, place))) for _ in range(3)]
+    for run in runs:
+        run.start()
+    for run in runs:
+        run.join()
+    assert len(receipts) == 3 and receipts[0] == receipts[1] == receipts[2] == verify(place)
+
+
+def test_a_file_that_is_gone_or_changed_is_found(servers, topic, place):
+    receipt = replay(servers, manifest_of(servers, topic), place)
+    name = sorted(receipt.files)[0]
+    data = place.read(name)
+    with place.write(name) as file:
+        file.write(data + b"\0")
+    with pytest.raises(Damaged, match=f"{name}.* was changed after it was written"):
+        verify(place)
+    place.delete(name)
+    with pytest.raises(Damaged, match=f"{name}.* is gone"):
+        verify(place)
+
+
+def test_a_run_that_fails_publishes_nothing(servers, topic, place):
+    with BlockingClient(servers) as client:
+        client.produce(topic, 1, PASSES_LENGTHS)
+    manifest = manifest_of(servers, topic)
+    with pytest.raises(ValueError, match="onPoison=skip leaves such batches out"):
+        replay(servers, manifest, place)
+    assert not place.exists(RECEIPT_FILE)
+    with pytest.raises(ReplayError, match="no replay, or one that did not end"):
+        verify(place)
+    receipt = replay(servers, manifest, place, on_poison="skip")
+    assert [each[:4] for each in receipt.poison] == [(topic, 1, 100, 100 + RECORDS - 1)]
+    assert verify(place) == receipt
+
+
+def test_columns_without_the_offset_are_proven_too(servers, topic, tmp_path):
+    place = Storage.at(tmp_path / "out")
+    receipt = replay(servers, manifest_of(servers, topic, columns="value"), place)
+    assert receipt.offset_sum == 2 * sum(range(100))
+    assert pq.read_schema(place.open(min(receipt.files))).names == ["value"]
+
+
+# --- a store of objects ----------------------------------------------------------------------------------------------
+
+
+def test_in_a_store_the_receipt_is_the_last_object(servers, topic, bucket, monkeypatch):
+    """A run that is killed before its receipt leaves no result. The next one finishes it."""
+    place = Storage.at(bucket("out"))
+    manifest = manifest_of(servers, topic)
+    monkeypatch.setattr(publication, "_verify_files", lambda *_: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        replay(servers, manifest, place)
+    assert MANIFEST_FILE in place.names() and RECEIPT_FILE not in place.names()
+    monkeypatch.undo()
+    for name, value in (("AWS_ACCESS_KEY_ID", "key"), ("AWS_SECRET_ACCESS_KEY", "secret")):
+        monkeypatch.setenv(name, value)
+    assert replay(servers, manifest, place) == verify(place)
+
+
+def test_in_a_store_a_run_of_another_writer_is_refused(servers, topic, bucket):
+    """Files of an unfinished run could have other bytes if another pyarrow wrote them."""
+    place = Storage.at(bucket("out"))
+    manifest = manifest_of(servers, topic)
+    place.create(MANIFEST_FILE, manifest.to_json().encode())
+    place.create("_writer.json", b'{"pyarrow": "1.0"}')
+    with pytest.raises(Refused, match='begun by a run with another _writer.json, {"pyarrow": "1.0"}'):
+        replay(servers, manifest, place)
+
+
+def test_a_store_without_an_exclusive_create_needs_the_word_of_the_user(servers, topic, bucket):
+    found = Storage.at(bucket("out"))
+    place = ObjectStorage(found.uri, found._system, found._root, None)
+    manifest = manifest_of(servers, topic)
+    with pytest.raises(Refused, match="--single-writer"):
+        replay(servers, manifest, place)
+    assert place.names() == []
+    assert replay(servers, manifest, place, single_writer=True) == verify(place)
+
+
+# --- the command -----------------------------------------------------------------------------------------------------
+
+
+def test_the_command_writes_a_range_and_says_how_to_repeat_it(flakelog, servers, topic, tmp_path):
+    out = tmp_path / "out"
+    code, said, errors = flakelog(f"replay {topic} --out {out}")
+    assert (code, said) == (0, f"200 messages in 2 files in {out}/\n")
+    assert "rows/s" in errors
+    assert (tmp_path / "out.manifest.json").read_bytes() == (out / MANIFEST_FILE).read_bytes()
+    assert flakelog(f"replay --verify {out}")[:2] == (0, f"{out} is as it was written: 200 messages in 2 files\n")
+    assert flakelog(f"replay --manifest {out}.manifest.json --out {out}")[0] == 0
+    fill(servers, topic)
+    before = sorted(os.listdir(tmp_path))
+    code, _, errors = flakelog(f"replay {topic} --out {out}")
+    assert code == 5
+    assert "the log or the range has changed since" in errors and f"--manifest {out / MANIFEST_FILE}" in errors
+    assert sorted(os.listdir(tmp_path)) == before
+
+
+def test_the_command_writes_into_a_store(flakelog, topic, bucket):
+    uri = bucket("flights")
+    code, said, errors = flakelog(f"replay {topic} --json --out {uri}")
+    figures = json.loads(said)
+    assert (code, figures["rows"], figures["files"], figures["out"]) == (0, 200, 2, uri), errors
+    assert (figures["report"]["rows"], figures["report"]["samples"][-1][1]) == (200, 200)
+    assert flakelog(f"replay --verify {uri}")[0] == 0
+
+
+@pytest.mark.parametrize("spoil", ["file", "directory", "unwritable"])
+def test_a_place_that_cannot_be_used_leaves_nothing_behind(flakelog, topic, tmp_path, spoil):
+    out = tmp_path / "out"
+    if spoil == "file":
+        out.write_text("mine")
+    elif spoil == "directory":
+        out.mkdir()
+    else:
+        out = tmp_path / "file" / "out"
+        out.parent.write_text("mine")
+    before = sorted(tmp_path.rglob("*"))
+    code, _, errors = flakelog(f"replay {topic} --out {out}")
+    assert code in (5, 8) and str(out) in errors
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_a_plan_shows_ranges_rows_and_bytes_and_writes_nothing(flakelog, servers, topic, tmp_path):
+    code, said, _ = flakelog(f"replay {topic} --plan --json")
+    lines = [json.loads(line) for line in said.splitlines()]
+    assert code == 0
+    assert [(each["partition"], each["start"], each["end"], each["rows"]) for each in lines] == [
+        (0, 0, 100, 100), (1, 0, 100, 100),
+    ]  # fmt: skip
+    assert all(500 < each["bytes"] < 50_000 for each in lines)
+    code, said, _ = flakelog(f"replay {topic} --plan --out {tmp_path / 'out'}")
+    assert "200 rows at most in 2 ranges, about" in said
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_plot_of_the_run_is_a_png(flakelog, topic, tmp_path):
+    code, _, errors = flakelog(f"replay {topic} --out {tmp_path / 'out'} --plot {tmp_path / 'run.png'}")
+    assert code == 0, errors
+    assert (tmp_path / "run.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_causes_have_exit_codes_of_their_own(flakelog, servers, topic, tmp_path):
+    with BlockingClient(servers) as client:
+        client.produce(topic, 1, PASSES_LENGTHS)
+    out = tmp_path / "out"
+    assert flakelog(f"replay {topic} --servers 127.0.0.1:1 --out {out}")[0] == 3
+    assert flakelog(f"replay {topic}")[0] == flakelog(f"replay {topic} --out {out} --manifest none")[0] == 2
+    assert flakelog(f"replay no-such-topic --out {out}")[0] == 1
+    assert list(tmp_path.iterdir()) == []
+    code, _, errors = flakelog(f"replay {topic} --out {out}")
+    assert code == 7 and "--on-poison" in errors or "onPoison" in errors
+    assert flakelog(f"replay --manifest {out}.manifest.json --out {out} --on-poison skip")[0] == 0
+    next(out.glob("*.parquet")).unlink()
+    assert flakelog(f"replay --verify {out}")[0] == 6
+    with BlockingClient(servers) as client:
+        client.delete_topic(topic)
+        client.create_topic(topic, partitions=2)
+    code, _, errors = flakelog(f"replay --manifest {out}.manifest.json --out {tmp_path / 'other'}")
+    assert code == 5 and "deleted and made again" in errors
+
+
+def test_lost_data_is_named_with_its_code(flakelog, servers, topic, tmp_path):
+    out = tmp_path / "out"
+    flakelog(f"replay {topic} --out {out}")
+    flakelog(f"topic delete-records {topic} --partition 0 --before 50 --yes")
+    code, _, errors = flakelog(f"replay --manifest {out}.manifest.json --out {tmp_path / 'other'}")
+    assert code == 4 and f"{topic}-0 does not have offset 0" in errors, errors
+    assert sorted(os.listdir(tmp_path)) == ["out", "out.manifest.json"]
+
+
+def test_the_help_has_the_exit_codes(flakelog):
+    assert "7 the log's data is damaged" in flakelog("replay --help")[1]
