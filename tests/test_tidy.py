@@ -87,6 +87,7 @@ SHELLS = {
     "spark_bridge/output/progress.py",
     "spark_bridge/output/storage.py",
     "spark_bridge/arrow_reader.py",
+    "spark_bridge/load/destination.py",
     "spark_bridge/load/job.py",
     "spark_bridge/load/topic_sink.py",
     "spark_bridge/reading/side_by_side.py",

@@ -1,6 +1,7 @@
 """`flakelog load`: the new messages of a topic as files or rows of a table, each message once."""
 
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -19,9 +20,10 @@ from flakelog.commands.terminal import (
 )
 
 if TYPE_CHECKING:
+    from spark_bridge.load.decoding import Decoding
     from spark_bridge.load.job import LoadJob
 
-FORMATS = ("parquet",)
+FORMATS = ("parquet", "delta", "iceberg", "topic")
 
 
 class SinceType(click.ParamType[str]):
@@ -44,10 +46,16 @@ class SinceType(click.ParamType[str]):
 @click.command()
 @click.argument("topic")
 @servers_option
-@click.option("--to", required=True, metavar="URI", help="A directory, or a URI such as s3://bucket/flights.")
 @click.option(
-    "--format", "kind", type=click.Choice(FORMATS), default="parquet", show_default=True, help="The kind of files."
+    "--to",
+    required=True,
+    metavar="URI",
+    help="A directory or a URI: s3://bucket/flights, iceberg://CATALOG/NAMESPACE.TABLE, kafka://HOST:PORT/TOPIC.",
 )
+@click.option(
+    "--format", "kind", type=click.Choice(FORMATS), help="The kind of destination.  [default: parquet, or by --to]"
+)
+@click.option("--record", metavar="URI", help="The directory that keeps the record of loads into a topic.")
 @click.option(
     "--since",
     type=SinceType(),
@@ -60,6 +68,15 @@ class SinceType(click.ParamType[str]):
     "--partition-by", metavar="day|hour|COLUMN", help="Directories by the record's timestamp (UTC), or by a column."
 )
 @click.option("--columns", metavar="NAME,...", help="The columns to write. Default: all but the headers.")
+@click.option("--decode", type=click.Choice(["json", "avro"]), help="Make columns of the values.")
+@click.option(
+    "--schema",
+    "schemas",
+    multiple=True,
+    metavar="[ID=]FILE",
+    help="The Avro record schema of the columns (.avsc). For values with a schema registry's prefix, also ID=FILE for "
+    "each id.",
+)
 @click.option("--headers", is_flag=True, help="Write the headers of messages too.")
 @click.option("--file-rows", type=click.IntRange(1), metavar="N", help="Most rows of a file.  [default: 1,000,000]")
 @click.option(
@@ -132,7 +149,10 @@ def _job(
     topic: str,
     servers: str,
     to: str,
-    kind: str,
+    kind: str | None,
+    record: str | None,
+    decode: str | None,
+    schemas: tuple[str, ...],
     since: tuple[str, int | None],
     partition_by: str | None,
     columns: str | None,
@@ -145,28 +165,68 @@ def _job(
     single_writer: bool,
     threads: int,
 ) -> "LoadJob":
+    from spark_bridge.load.decoding import READ_COLUMNS
+    from spark_bridge.load.destination import Destination, format_of
     from spark_bridge.load.job import LoadJob
     from spark_bridge.load.ledger import FILE_BYTES, FILE_ROWS, LoadOptions, Since
     from spark_bridge.load.load import Layout
+    from spark_bridge.load.topic_sink import COLUMNS as TOPIC_COLUMNS
     from spark_bridge.reading.row import choose
     from spark_bridge.reading.settings import ReadSettings
 
+    kind = format_of(to, kind)
     names = [each.strip() for each in columns.split(",")] if columns else None
     try:
         chosen = choose(names, include_headers=headers)
     except ValueError as error:
         raise click.BadParameter(str(error), param_hint="--columns") from None
+    decoding = None
+    if decode is not None:
+        decoding = _decoding(decode, schemas, names, headers)
+        chosen = READ_COLUMNS
+    elif schemas:
+        raise click.UsageError("--schema says how values are decoded; give --decode json or avro with it")
+    elif kind == "topic" and names is None and not headers:
+        chosen = TOPIC_COLUMNS
     asked = LoadOptions(
         topic,
         Since(*since),
         chosen,
-        Layout(kind, partition_by),
+        Layout(kind, partition_by, None if decoding is None else decoding.to_dict()),
         isolation == "read_committed",
         file_rows or FILE_ROWS,
         file_bytes or FILE_BYTES,
         accept_loss,
     )
-    return LoadJob(servers, to, asked, single_writer, threads, ReadSettings(skip_poison=on_poison == "skip"))
+    destination = Destination(to, kind, record)
+    return LoadJob(servers, destination, asked, single_writer, threads, ReadSettings(skip_poison=on_poison == "skip"))
+
+
+def _decoding(
+    format: str, schemas: tuple[str, ...], columns: list[str] | None, headers: bool
+) -> "Decoding":
+    """Read the schemas. Raise UsageError, or SchemaError."""
+    from spark_bridge.load.decoding import Decoding
+
+    plain: list[str] = []
+    writers: dict[int, str] = {}
+    for each in schemas:
+        id, named, path = each.partition("=")
+        by_id = bool(named) and id.isascii() and id.isdigit()
+        try:
+            text = Path(path if by_id else each).read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise click.BadParameter(f"{each}: {error}", param_hint="--schema") from None
+        if by_id:
+            writers[int(id)] = text
+        else:
+            plain.append(text)
+    if len(plain) != 1:
+        raise click.UsageError(f"--decode needs one --schema FILE, the schema of the columns; got {len(plain)}")
+    if headers:
+        raise click.UsageError("headers are not kept beside decoded values; leave --headers out")
+    kept = {} if columns is None else {"columns": tuple(columns)}
+    return Decoding(format, plain[0], writers or None, **kept)
 
 
 def _load(job: "LoadJob", as_json: bool) -> None:
@@ -177,17 +237,21 @@ def _load(job: "LoadJob", as_json: bool) -> None:
             click.echo(f"left out {batch}", err=True)
     figures = report.figures(outcome)
     if as_json:
-        print_json({"topic": job.options.topic, "to": job.to, **figures})
+        print_json({"topic": job.options.topic, "to": job.destination.to, **figures})
     elif not outcome.receipts:
         click.echo(f"no new messages of {job.options.topic} since the last load")
     else:
         files = count_of(figures["files"], "file")
-        click.echo(f"{count_of(figures['rows'], 'message')} in {files} in {job.to}")
+        click.echo(f"{count_of(figures['rows'], 'message')} in {files} in {job.destination.to}")
+    if figures["rejected"]:
+        apart = "messages did not decode; they are in _flakelog/*/rejected/"
+        click.echo(f"{figures['rejected']:,} {apart}", err=True)
 
 
 def _with_causes(run: Any) -> Any:
     """Run, and turn an error into one line and the exit code of its cause."""
     from broker.record.batch import CorruptBatch
+    from spark_bridge.load.avro_schema import SchemaError
     from spark_bridge.load.ledger import LostData, OtherLayout, OtherLog
     from spark_bridge.load.load import LoadError
     from spark_bridge.output.storage import StorageError
@@ -205,5 +269,5 @@ def _with_causes(run: Any) -> Any:
         raise DataIsLost(str(error)) from None
     except (OtherLog, OtherLayout) as error:
         raise DataOfAnother(str(error)) from None
-    except (LoadError, ClusterError, ReadFailed, CorruptBatch, StorageError, OSError) as error:
+    except (LoadError, SchemaError, ClusterError, ReadFailed, CorruptBatch, StorageError, OSError) as error:
         raise click.ClickException(str(error)) from None

@@ -88,6 +88,7 @@ class LoadReport:
         return {
             "loads": [load.number for load in outcome.loads],
             "rows": outcome.rows,
+            "rejected": sum(receipt.rejected_rows for receipt in outcome.receipts),
             "files": len(files),
             "bytes": sum(file.bytes for file in files),
             "bytes_read": self.progress.bytes,

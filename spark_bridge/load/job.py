@@ -1,6 +1,6 @@
-"""SHELL (threads, sockets, random names): a load of a topic into a place, with the sinks and the log behind the driver.
+"""SHELL (threads, sockets): a load of a topic into a place, with the sinks and the log behind the driver.
 
-    job = LoadJob("127.0.0.1:9092", "s3://bucket/flights", LoadOptions("flights"))
+    job = LoadJob("127.0.0.1:9092", Destination("s3://bucket/flights", "parquet"), LoadOptions("flights"))
     outcome = job.run(watcher)
 
 The ranges of a load are read by a few threads side by side, each straight into its file. A thread keeps the answer of
@@ -8,7 +8,6 @@ one fetch and one row group in memory (part_files.HELD_BYTES at most, with --par
 """
 
 import threading
-import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from contextlib import contextmanager
@@ -18,14 +17,13 @@ import pyarrow as pa
 
 from broker.version import VERSION
 from spark_bridge.arrow_reader import range_batches
+from spark_bridge.load.destination import Destination
 from spark_bridge.load.driver import Driver, Outcome, Watcher
 from spark_bridge.load.ledger import LoadOptions, check_place
 from spark_bridge.load.load import Load, LoadError
-from spark_bridge.load.parquet_sink import ParquetSink
 from spark_bridge.load.receipt import WrittenPart
 from spark_bridge.load.sink import Rows, Sink
 from spark_bridge.load.verify import Verification, verify
-from spark_bridge.output.storage import Storage
 from spark_bridge.reading.cluster import Cluster
 from spark_bridge.reading.network import Address, ClusterError, addresses
 from spark_bridge.reading.offset_range import OffsetRange
@@ -50,13 +48,6 @@ class Stopped(Exception):
     """Another part of the load failed, so this one stopped reading."""
 
 
-def open_sink(format: str, to: str, topic: str) -> Sink:
-    """Return the sink of a format at a place. Raise LoadError or storage.StorageError."""
-    if format == "parquet":
-        return ParquetSink(Storage.at(to), topic, lambda: uuid.uuid4().hex)
-    raise LoadError(f"there is no format {format!r}; there is parquet")
-
-
 @dataclass(frozen=True, slots=True)
 class Plan:
     """The next load as `--plan` shows it. A `resumed` load was planned by a killed run, or by one that runs now."""
@@ -75,7 +66,7 @@ class LoadJob:
     """One run of `flakelog load`."""
 
     servers: str
-    to: str
+    destination: Destination
     options: LoadOptions
     single_writer: bool = False
     threads: int = THREADS
@@ -104,10 +95,10 @@ class LoadJob:
             return None if load is None else Plan(load, False, source.bytes_per_offset(load.parts))
 
     def verify(self) -> Verification:
-        return verify(open_sink(self.options.layout.format, self.to, self.options.topic))
+        return verify(self.destination.open(self.options))
 
     def _sink(self) -> Sink:
-        sink = open_sink(self.options.layout.format, self.to, self.options.topic)
+        sink = self.destination.open(self.options)
         if not sink.exclusive and not self.single_writer:
             raise LoadError(
                 f"{sink.place} has no exclusive create here, so two drivers at once could load rows twice. With "

@@ -1,0 +1,126 @@
+"""`flakelog load` into tables and topics of a real broker, and with --decode."""
+
+import json
+import os
+import subprocess
+import sys
+from uuid import uuid4
+
+import duckdb
+import pytest
+from deltalake import DeltaTable
+from pyiceberg.catalog import load_catalog
+
+from broker.client.blocking import BlockingClient
+from broker.record.records import Record, encode_batch
+
+SCHEMA = {
+    "type": "record",
+    "name": "Order",
+    "fields": [{"name": "order", "type": "long"}, {"name": "who", "type": ["null", "string"]}],
+}
+
+
+class Orders:
+    """A topic of orders in JSON."""
+
+    def __init__(self, address):
+        self.address, self.name, self.written = address, f"orders-{uuid4().hex[:8]}", 0
+        self.client = BlockingClient(address)
+        self.client.create_topic(self.name, 2)
+
+    def append(self, *values):
+        for partition in range(2):
+            records = [Record(at, 0, b"k", value) for at, value in enumerate(values)]
+            batch = encode_batch(records, base_timestamp_ms=1_700_000_000_000)
+            self.client.produce(self.name, partition, batch)
+
+
+@pytest.fixture
+def orders(broker):
+    made = Orders(broker.address)
+    made.append(b'{"order": 1, "who": "me"}', b'{"order": 2}', b"no order")
+    yield made
+    made.client.close()
+
+
+@pytest.fixture
+def load(flakelog, orders):
+    def run(to, *more):
+        code, shown, errors = flakelog(" ".join(["load", orders.name, "--to", str(to), *more]))
+        assert code == 0, errors
+        return shown
+
+    return run
+
+
+def test_a_delta_table_gets_each_message_once(tmp_path, load, orders):
+    load(tmp_path / "t", "--format delta --partition-by day")
+    orders.append(b"later")
+    load(tmp_path / "t", "--format delta --partition-by day")
+    table = DeltaTable(tmp_path / "t").to_pyarrow_table()
+    assert sorted(zip(table["partition"].to_pylist(), table["offset"].to_pylist(), strict=True)) == [
+        (partition, offset) for partition in range(2) for offset in range(4)
+    ]
+    load(tmp_path / "t", "--format delta --partition-by day --verify")
+
+
+def test_an_iceberg_table_gets_each_message_once(tmp_path, orders):
+    settings = {"type": "sql", "uri": f"sqlite:///{tmp_path}/catalog.db", "warehouse": f"file://{tmp_path}"}
+    env = {f"PYICEBERG_CATALOG__SHOP__{name.upper()}": value for name, value in settings.items()}
+    command = [sys.executable, "-m", "flakelog", "load", orders.name, "--to", "iceberg://shop/sales.orders"]
+
+    def load(*more):  # pyiceberg reads its configuration once, when it is imported
+        subprocess.run([*command, *more], env=os.environ | env | {"FLAKELOG_SERVERS": orders.address}, check=True)
+
+    load()
+    orders.append(b"later")
+    load()
+    table = load_catalog("shop", **settings).load_table("sales.orders").scan().to_arrow()
+    assert sorted(table["offset"].to_pylist()) == [0, 0, 1, 1, 2, 2, 3, 3]
+    load("--verify")
+
+
+def test_another_topic_gets_each_message_once(tmp_path, load, orders):
+    target = f"copy-{uuid4().hex[:8]}"
+    orders.client.create_topic(target, 2)
+    place = f"kafka://{orders.address}/{target}"
+    load(place, f"--record {tmp_path}")
+    orders.append(b"later")
+    load(place, f"--record {tmp_path}")
+    first, after = orders.client.fetch(target, 0, 0, committed=True)
+    second, _ = orders.client.fetch(target, 0, after, committed=True)
+    values = [record.value for record in [*first, *second]]
+    assert values == [b'{"order": 1, "who": "me"}', b'{"order": 2}', b"no order", b"later"]
+    load(place, f"--record {tmp_path} --verify")
+
+
+def test_decoded_values_are_columns_and_the_others_are_counted(tmp_path, load):
+    (tmp_path / "order.avsc").write_text(json.dumps(SCHEMA))
+    decode = f"--decode json --schema {tmp_path}/order.avsc --columns partition,offset"
+    shown = json.loads(load(tmp_path / "t", decode, "--json"))
+    assert (shown["rows"], shown["rejected"]) == (4, 2)
+    files = f"{tmp_path}/t/*.parquet"
+    rows = duckdb.sql(f'SELECT "order", who, "partition" FROM read_parquet({files!r}) ORDER BY ALL').fetchall()
+    assert rows == [(1, "me", 0), (1, "me", 1), (2, None, 0), (2, None, 1)]
+    apart = f"{tmp_path}/t/_flakelog/*/rejected/*.parquet"
+    reasons = duckdb.sql(f"SELECT DISTINCT value::VARCHAR, reason FROM read_parquet({apart!r})").fetchall()
+    assert reasons == [("no order", "the value is no JSON object")]
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        ("--to t --format iceberg", "is no place of the format iceberg: write iceberg://CATALOG/NAMESPACE.TABLE"),
+        ("--to kafka://h:1/t", "a load into a topic keeps its record of loads in a directory: name it by --record"),
+        ("--to t --record r", "--record is for loads into a topic; parquet keeps the record of loads beside the data"),
+        ("--to t --decode json", "--decode needs one --schema FILE, the schema of the columns; got 0"),
+        ("--to t --schema nothing.avsc", "--schema says how values are decoded; give --decode json or avro with it"),
+        ("--to t --decode json --schema nothing.avsc", "No such file or directory"),
+        ("--to kafka://h:1/t --record r --partition-by day", "messages go to a topic as they are"),
+    ],
+)
+def test_options_that_do_not_fit_are_refused_by_name(flakelog, orders, more, message):
+    code, _, errors = flakelog(f"load {orders.name} --servers {orders.address} {more}")
+    assert code in (1, 2)
+    assert message in errors
