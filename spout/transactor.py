@@ -117,7 +117,7 @@ class TwistedTransactor:
     def _transact(
         self, request: Transact, forms: Sequence[LetterForm | None], alone: set[int], batches: "list[_Batch]"
     ) -> Doing:
-        """Carry out the transaction, and add its batches to `batches`. Each output in `alone` gets a batch of its own."""
+        """Carry out the transaction, and add its batches to `batches`. Each of `alone` gets a batch of its own."""
         counts = yield self._count(request)
         commits = [save.store.committed_offset(save.request) for save in request.saves]
         producer = self._producer
