@@ -1,13 +1,17 @@
 """SHELL (Twisted): non-blocking operations on any coordinator, for the reactor thread."""
 
-from collections.abc import Callable, Generator
+from collections import deque
+from collections.abc import Callable, Generator, Sequence
 from typing import Any, NoReturn, Protocol, TypeVar, cast, runtime_checkable
 
 from twisted.internet.defer import Deferred, fail, inlineCallbacks
 from twisted.internet.threads import deferToThread
+from twisted.python.failure import Failure
 
 from coordination.port import ConnectionLost, CoordinationError, Coordinator, Operation, Result
 from coordination.reactor import Reactor
+
+GROUP_MAX = 250  # operations of a group, which holds the lock of its directory
 
 T = TypeVar("T")
 Execute = Callable[[Operation], "Deferred[Result]"]
@@ -23,11 +27,22 @@ class Asynchronous(Protocol):
         """Send the operation; `done` is called with the result or the error."""
 
 
+@runtime_checkable
+class Grouping(Protocol):
+    """A coordinator that blocks, and carries out many operations at less cost than one by one."""
+
+    def execute_all(self, operations: Sequence[Operation]) -> list[Result | Exception]:
+        """Carry out the operations in order; return the result of each, or its error."""
+
+
 def executor(coordinator: Coordinator, reactor: Reactor) -> Execute:
     """Return a function that carries out an operation and fires a Deferred with its result in the reactor thread.
 
-    A coordinator that only blocks, such as a directory, takes a thread of the reactor's pool for each operation.
+    A coordinator that blocks takes a thread of the reactor's pool for each operation. If it can carry out groups, it
+    takes one thread: all operations that are asked for while it works make the next group.
     """
+    if isinstance(coordinator, Grouping):
+        return _Groups(coordinator).execute
     if not isinstance(coordinator, Asynchronous):
         return lambda operation: deferToThread(coordinator.execute, operation)
     asynchronous = coordinator
@@ -58,6 +73,39 @@ def carry_out(procedure: Generator[Operation, Any, T], execute: Execute) -> Gene
     except StopIteration as stop:
         value: T = stop.value
         return value
+
+
+class _Groups:
+    """The operations of a coordinator, carried out in one thread at a time."""
+
+    def __init__(self, coordinator: Grouping) -> None:
+        self._coordinator = coordinator
+        self._waiting: deque[tuple[Operation, Deferred[Result]]] = deque()
+        self._works = False
+
+    def execute(self, operation: Operation) -> "Deferred[Result]":
+        answer: Deferred[Result] = Deferred()
+        self._waiting.append((operation, answer))
+        if not self._works:
+            self._begin()
+        return answer
+
+    def _begin(self) -> None:
+        self._works = True
+        group = [self._waiting.popleft() for _ in range(min(GROUP_MAX, len(self._waiting)))]
+        done = deferToThread(self._coordinator.execute_all, [operation for operation, _ in group])
+        done.addBoth(self._done, [answer for _, answer in group])
+
+    def _done(self, outcome: list[Result | Exception] | Failure, answers: "list[Deferred[Result]]") -> None:
+        self._works = False
+        outcomes = [outcome] * len(answers) if isinstance(outcome, Failure) else outcome
+        for answer, each in zip(answers, outcomes, strict=True):
+            if isinstance(each, Exception):
+                answer.errback(each)
+            else:
+                answer.callback(each)  # a Failure calls the errbacks
+        if self._waiting and not self._works:
+            self._begin()
 
 
 def _fire(answer: "Deferred[Result]", outcome: Result | CoordinationError) -> None:

@@ -9,14 +9,14 @@ from functools import partial
 from typing import Any, cast
 
 from twisted.internet.base import ReactorBase
-from twisted.internet.defer import Deferred, inlineCallbacks, succeed
+from twisted.internet.defer import Deferred, inlineCallbacks
 from twisted.internet.interfaces import IReactorFromThreads
 from twisted.internet.threads import deferToThreadPool
 from twisted.python.failure import Failure
 
 from broker.client.group_config import GroupMemberConfig
 from coordination.access import Access
-from coordination.deferred import carry_out, executor
+from coordination.deferred import Execute, carry_out, executor
 from coordination.port import Coordinator
 from coordination.sessions import open_session
 from partition_manager.config import SpoutConfig
@@ -84,6 +84,8 @@ class _Session:
         self._access = access
         self._reactor = reactor
         self._coordinator: Coordinator | None = None
+        self._execute: Execute | None = None
+        self._waiting: list[Deferred[Execute]] = []
         self._closed = False
 
     def carry_out(self, procedure: Procedure, answer: Callable[[Answer], None]) -> None:
@@ -102,30 +104,39 @@ class _Session:
         self._closed = True
         if self._coordinator is not None:
             self._coordinator.close()
-            self._coordinator = None
+            self._coordinator = self._execute = None
 
     @inlineCallbacks
     def _carry_out(self, procedure: Procedure) -> Generator["Deferred[Any]", Any, Answer]:
-        coordinator = yield self._open()
-        answer: Answer = yield carry_out(procedure, executor(coordinator, cast(IReactorFromThreads, self._reactor)))
+        execute = self._execute
+        if execute is None:
+            execute = yield self._open()
+        answer: Answer = yield carry_out(procedure, execute)
         return answer
 
-    def _open(self) -> "Deferred[Coordinator]":
-        if self._coordinator is not None:
-            return succeed(self._coordinator)
-        reactor = cast(IReactorFromThreads, self._reactor)
-        threads = self._reactor.getThreadPool()
-        opening = deferToThreadPool(reactor, threads, _open_coordinator, self._store, self._access)
-        return opening.addCallback(self._opened)
+    def _open(self) -> "Deferred[Execute]":
+        """Return a Deferred of the coordinator's executor; all who ask while it is opened share the session."""
+        opened: Deferred[Execute] = Deferred()
+        self._waiting.append(opened)
+        if len(self._waiting) == 1:
+            reactor = cast(IReactorFromThreads, self._reactor)
+            threads = self._reactor.getThreadPool()
+            opening = deferToThreadPool(reactor, threads, _open_coordinator, self._store, self._access)
+            opening.addCallback(self._opened).addBoth(self._tell)
+        return opened
 
-    def _opened(self, coordinator: Coordinator) -> Coordinator:
-        if self._coordinator is not None or self._closed:  # another request opened one first, or the session is closed
-            coordinator.close()
+    def _opened(self, coordinator: Coordinator) -> Execute:
         if self._closed:
+            coordinator.close()
             raise ConnectionAbortedError("closed while it was being opened")
-        if self._coordinator is None:
-            self._coordinator = coordinator
-        return self._coordinator
+        self._coordinator = coordinator
+        self._execute = executor(coordinator, cast(IReactorFromThreads, self._reactor))
+        return self._execute
+
+    def _tell(self, outcome: Execute | Failure) -> None:
+        waiting, self._waiting = self._waiting, []
+        for opened in waiting:
+            opened.callback(outcome)  # a Failure calls the errbacks
 
 
 def _open_coordinator(store: str, access: Access) -> Coordinator:

@@ -39,6 +39,7 @@ SHELLS = {
     "coordination/embedded_zookeeper.py",
     "coordination/free_port.py",
     "coordination/java.py",
+    "coordination/packed_nodes.py",
     "coordination/sessions.py",
     "coordination/zookeeper.py",
     "idgen/clock.py",

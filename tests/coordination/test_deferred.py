@@ -1,7 +1,9 @@
 """coordination.deferred: answers that come by callback, in time, too late, or never."""
 
+from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 
+from coordination import deferred
 from coordination.deferred import executor
 from coordination.port import ConnectionLost, Get, Node, NoNode, SessionLost
 
@@ -44,6 +46,34 @@ def test_an_answer_fires_in_the_reactors_turn_not_in_the_callers():
     reactor.advance(0)
     assert outcomes == [Node(b"x", 0, 0)]
     assert reactor.getDelayedCalls() == []
+
+
+def test_operations_asked_for_while_a_group_is_at_work_make_the_next_group(monkeypatch):
+    """1,000 partitions that store their progress take a few threads, and not one each."""
+    groups, working = [], []
+
+    class Files:
+        def execute_all(self, operations):
+            groups.append([each.path for each in operations])
+            return [NoNode(each.path) if each.path == "/c" else Node(b"x", 0, 0) for each in operations]
+
+    def to_thread(work, operations):
+        working.append((Deferred(), work, operations))
+        return working[-1][0]
+
+    def end():
+        done, work, operations = working.pop()
+        done.callback(work(operations))
+
+    monkeypatch.setattr(deferred, "deferToThread", to_thread)
+    execute, outcomes = executor(Files(), Reactor()), {}
+    for path in ("/a", "/b", "/c"):
+        execute(Get(path)).addBoth(lambda outcome, path=path: outcomes.update({path: outcome}))
+    end()
+    assert groups == [["/a"]] and set(outcomes) == {"/a"}
+    end()
+    assert groups == [["/a"], ["/b", "/c"]] and outcomes["/b"] == Node(b"x", 0, 0)
+    assert outcomes["/c"].check(NoNode) and not working
 
 
 def test_an_error_fails():

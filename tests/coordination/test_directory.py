@@ -83,6 +83,72 @@ def test_it_answers_as_memory_does(tmp_path_factory, operations):
     files.close()
 
 
+def outcomes(coordinator, operations):
+    """Return the outcomes of operations that a coordinator carries out as a group."""
+    return [
+        result._replace(owner=bool(result.owner))
+        if isinstance(result, Node)
+        else type(result)
+        if isinstance(result, Exception)
+        else result
+        for result in coordinator.execute_all(operations)
+    ]
+
+
+@settings(max_examples=40)
+@given(st.lists(st.lists(OPERATIONS, max_size=8), max_size=6), st.integers(1, 3))
+def test_a_group_of_operations_does_what_they_do_one_by_one(tmp_path_factory, groups, packed_min):
+    """Two sessions take turns, so that each reads what the other wrote. Groups of one are executed alone."""
+    folder = tmp_path_factory.mktemp("nodes")
+    sessions = [DirectoryCoordinator(folder), DirectoryCoordinator(folder)]
+    ensemble = Ensemble()
+    memories = [MemoryCoordinator(ensemble), MemoryCoordinator(ensemble)]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(directory, "PACKED_MIN", packed_min)
+        for number, group in enumerate(groups):
+            files, memory = sessions[number % 2], memories[number % 2]
+            wanted = [outcome(memory, operation) for operation in group]
+            got = [outcome(files, group[0])] if len(group) == 1 else outcomes(files, group)
+            assert got == wanted, group
+    for session in sessions:
+        session.close()
+
+
+def test_a_group_of_writes_is_one_file(world, monkeypatch):
+    one = world.connect()
+    one.execute(Create("/a"))
+    syncs = []
+    monkeypatch.setattr(os, "fsync", lambda fd: syncs.append(fd))
+    assert one.execute_all([Create(f"/a/{number}", b"x") for number in range(1_000)]) == [None] * 1_000
+    assert one.execute_all([Set(f"/a/{number}", b"y", 0) for number in range(1_000)]) == [1] * 1_000
+    assert len(syncs) == 4, "the file and its directory, for each group"
+    assert len(one.execute(Children("/a"))) == 1_000
+    again = world.connect()
+    assert again.execute(Get("/a/999")) == Node(b"y", 1, 0)
+
+
+def test_a_group_that_a_full_disk_refuses_changes_nothing(world, monkeypatch):
+    one = world.connect()
+    one.execute_all([Create(f"/{name}", b"x") for name in "abcdefgh"])
+
+    def full(fd):
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch, pytest.raises(ConnectionLost, match="No space left"):
+        patch.setattr(os, "fsync", full)
+        one.execute_all([Set(f"/{name}", b"y", 0) for name in "abcdefgh"])
+    assert one.execute(Get("/a")) == Node(b"x", 0, 0)
+
+
+def test_damaged_packed_nodes_are_named_and_never_taken_for_missing_ones(world):
+    one = world.connect()
+    one.execute_all([Create(f"/{name}", b"x") for name in "abcdefgh"])
+    file = world.directory / "packed"
+    file.write_bytes(file.read_bytes().replace(b"x", b"z", 1))
+    with pytest.raises(CoordinatorUnavailable, match="packed is damaged"):
+        world.connect()
+
+
 def test_nodes_outlive_the_process_and_ephemeral_ones_do_not(world):
     """A directory opened again is in the state that kill -9 leaves, because a close writes nothing."""
     one = world.connect()
