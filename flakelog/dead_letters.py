@@ -15,7 +15,10 @@ SEND_RECORDS_MAX = 500
 
 
 class Letter(NamedTuple):
-    """A dead letter: where it lies, and what its headers say of the message. `id` is None from brokers without ids."""
+    """A dead letter: where it lies, and what its headers say of the message. `id` is None from brokers without ids.
+
+    `begin` is the offset after the letter before it. `is_handled` says that the message was sent back.
+    """
 
     partition: int
     offset: int
@@ -29,6 +32,8 @@ class Letter(NamedTuple):
     id: int | None
     has_value: bool
     record: "LogRecord"
+    begin: int = 0
+    is_handled: bool = False
 
     @property
     def place(self) -> str:
@@ -60,6 +65,7 @@ def letter_of(partition: int, record: "LogRecord") -> Letter | None:
             int(facts["id"]) if "id" in facts else None,
             "value" not in facts,
             record,
+            record.offset,
         )
     except (KeyError, ValueError):
         return None
@@ -72,7 +78,7 @@ def _ours(headers: Iterable[tuple[str, bytes | None]]) -> Iterator[tuple[str, by
 def described(letter: Letter) -> dict[str, Any]:
     """Return a letter as data for JSON, without its key, value and own headers."""
     told = letter._asdict()
-    del told["record"]
+    del told["record"], told["begin"]
     return told | {"bytes": len(letter.record.value or b"")}
 
 

@@ -163,4 +163,6 @@ def _found(offset: "Deferred[int]") -> Asking:
 
 
 def _failed(failure: Failure) -> Failed:
-    return Failed(failure.getErrorMessage() or "no reason given")
+    error = failure.value
+    text = error.with_remedy if isinstance(error, BrokerError) else failure.getErrorMessage()
+    return Failed(text or "no reason given")

@@ -31,6 +31,15 @@ def node_of(topic: str, partition: int, by_topic: bool) -> str:
     return f"{topic}/partition_{partition}" if by_topic else f"partition_{partition}"
 
 
+def process_of(owner: str) -> str:
+    """Return the process of an owner, whose name begins with <host>-<pid>-<random>; other names are returned whole."""
+    host, _, rest = owner.rpartition("-")
+    host, _, pid = host.rpartition("-")
+    if host and rest and pid.isdigit():
+        return f"process {pid} on {host}"
+    return f"run {owner}" if owner else "another program"
+
+
 @dataclass(frozen=True, slots=True)
 class OffsetDocument:
     """The stored progress of a partition. Documents written by 0.9.3 have no `owner` and no ranges.

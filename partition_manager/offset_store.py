@@ -23,7 +23,7 @@ from coordination.port import (
     check_path,
     run,
 )
-from partition_manager.offset_document import BadOffsetDocument, OffsetDocument, node_of
+from partition_manager.offset_document import BadOffsetDocument, OffsetDocument, node_of, process_of
 from partition_manager.ports import Answer, Failed, Fenced, Loaded, LoadOffset, Saved, SaveOffset, StoreRequest
 
 Procedure = Generator[Operation, Any, Answer]
@@ -84,8 +84,9 @@ def save(path: str, request: SaveOffset) -> Procedure:
             node = yield from _read(path)
             if node is None:
                 return Fenced(f"{path} was removed while this topology was running")
-            if not _same_owner(node.data, request.document):
-                return Fenced(f"{path} was written by another owner: is this topology running twice?")
+            owner = _owner_of(node.data)
+            if not owner or owner != OffsetDocument.decode(request.document).owner:
+                return Fenced(f"{path} was written by {process_of(owner)}: is this topology running twice?")
             version = node.version
     except CoordinationError as error:
         return _failed(error)
@@ -108,12 +109,11 @@ def _read(path: str) -> Generator[Operation, Any, Node | None]:
     return node
 
 
-def _same_owner(stored: bytes, ours: bytes) -> bool:
+def _owner_of(stored: bytes) -> str:
     try:
-        owner = OffsetDocument.decode(stored).owner
+        return OffsetDocument.decode(stored).owner
     except BadOffsetDocument:
-        return False
-    return bool(owner) and owner == OffsetDocument.decode(ours).owner
+        return ""
 
 
 def _failed(error: CoordinationError) -> Failed:

@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 
 from partition_manager.notes import Notes
+from partition_manager.offset_document import process_of
 from partition_manager.source import Source
 from partition_manager.task_partition import Phase, TaskPartition
 
@@ -24,8 +25,8 @@ class Takeovers:
         if not run or run == self._run or run in self._former_runs:
             return
         self._former_runs.add(run)
-        told = "that run stops reading, if it is alive"
-        self._notes.info(f"continues the progress of run {run} in {self._where}; {told}")
+        told = "which stops reading if it is alive"
+        self._notes.info(f"continues the progress of {process_of(run)} in {self._where}, {told}")
 
     def fenced(self, partition: TaskPartition) -> None:
         """Note that another run took a partition over."""

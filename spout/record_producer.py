@@ -66,4 +66,6 @@ class TwistedRecordProducer:
 
 
 def _failed(failure: Failure) -> SinkAnswer:
-    return Failed(failure.getErrorMessage() or "no reason given")
+    error = failure.value
+    text = error.with_remedy if isinstance(error, BrokerError) else failure.getErrorMessage()
+    return Failed(text or "no reason given")

@@ -10,11 +10,13 @@ This is for a program that runs Twisted's reactor. spout/run.py has `run`, `run_
 others.
 """
 
+import os
 import time
 from collections.abc import Callable
 from enum import Enum
 from functools import partial
 from random import Random
+from socket import gethostname
 from traceback import format_exception
 from typing import cast
 from uuid import uuid4
@@ -74,7 +76,7 @@ class Runner:
             topology.plan(),
             config,
             world if world is not None else TwistedWorld(self._reactor),
-            run_id=uuid4().hex,
+            run_id=f"{gethostname()}-{os.getpid()}-{uuid4().hex[:12]}",  # see offset_document.process_of
             random_bits=partial(Random().getrandbits, 64),  # seeded by the system: edges need randomness, not secrecy
             wake=self._wake,
             report=self._report,

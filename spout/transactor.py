@@ -264,6 +264,6 @@ class TwistedTransactor:
         if isinstance(error, Unsupported) or (isinstance(error, BrokerError) and self._producer.state is State.BROKEN):
             return Refused(str(error))
         if isinstance(error, ClientError):
-            return Aborted(str(error))
+            return Aborted(error.with_remedy if isinstance(error, BrokerError) else str(error))
         failure.raiseException()
         raise AssertionError("unreachable")

@@ -48,6 +48,13 @@ class BrokerError(ClientError):
         self.what = what
 
     @property
+    def with_remedy(self) -> str:
+        """Return the message, and how to create the topic if that is what is missing."""
+        topic = self.what.removeprefix("topic ")
+        is_missing = self.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and topic != self.what
+        return f"{self}; create it with: flakelog topic create {topic}" if is_missing else str(self)
+
+    @property
     def retriable(self) -> bool:
         """True if a retry, with the leaders looked up again, may succeed."""
         return self.code in RETRIABLE

@@ -20,8 +20,10 @@ from flakelog.commands.terminal import (
 if TYPE_CHECKING:
     from broker.client.blocking import BlockingClient
     from flakelog.dead_letters import Letter
+    from flakelog.handled_letters import HandledLetters
 
 ERROR_CHARACTERS = 80  # of an error in a table; `show` and --json have all
+HANDLED = "Also letters whose messages were sent back already."
 A_LETTER = "letter PARTITION:OFFSET, as `flakelog spout dead list` shows them"
 
 
@@ -42,20 +44,27 @@ def _letters_option(command: Callable[..., Any]) -> Callable[..., Any]:
 @_letters_option
 @click.option("--reason", help="Only those given up for this reason: attempts, undecodable, expired, poison, refused.")
 @click.option("--count", type=click.IntRange(0), default=20, show_default=True, help="How many of them to show.")
+@click.option("--handled", is_flag=True, help=HANDLED)
 @servers_option
 @json_option
-def list_letters(topic: str, letters: str, reason: str | None, count: int, servers: str, as_json: bool) -> None:
-    """Count the dead letters of TOPIC by reason, and show the newest. With --json, print each as an object."""
+def list_letters(
+    topic: str, letters: str, reason: str | None, count: int, handled: bool, servers: str, as_json: bool
+) -> None:
+    """Count the dead letters of TOPIC by reason, and show the newest. With --json, print each as an object.
+
+    Letters that `send` has sent back are not listed, unless with --handled.
+    """
     from flakelog.dead_letters import described
 
     with client_of(servers) as client:
-        found = [each for each in _read(client, _topic(topic, letters)) if reason in (None, each.reason)]
+        there = _read(client, _topic(topic, letters), _marks(client, _topic(topic, letters)), handled)
+        found = [each for each in there if reason in (None, each.reason)]
     if as_json:
         for each in found:
             print_json(described(each))
         return
     if not found:
-        click.echo(f"{topic} has no dead letters", err=True)
+        click.echo(f"{topic} has no dead letters" + ("" if handled else " that were not sent back"), err=True)
         return
     reasons = Counter(each.reason for each in found)
     click.echo(f"{count_of(len(found), 'dead letter')}: " + ", ".join(f"{n:,} {name}" for name, n in reasons.items()))
@@ -80,7 +89,7 @@ def show(topic: str, letter: str, letters: str, servers: str, as_json: bool) -> 
     from flakelog.dead_letters import PREFIX, described
 
     with client_of(servers) as client:
-        found = next((each for each in _read(client, _topic(topic, letters)) if each.place == letter), None)
+        found = _letter_at(client, _topic(topic, letters), letter)
     if found is None:
         fail(f"there is no {letter} in {_topic(topic, letters)}; give a {A_LETTER}")
     told = described(found) | {"time": iso(found.timestamp_ms)}
@@ -100,6 +109,7 @@ def show(topic: str, letter: str, letters: str, servers: str, as_json: bool) -> 
 @click.option("--reason", "reasons", multiple=True, help="Those given up for this reason; repeatable.")
 @click.option("--id", "ids", type=int, multiple=True, help="That of the message with this Snowflake id; repeatable.")
 @click.option("--letter", "places", multiple=True, metavar="PARTITION:OFFSET", help="This one; repeatable.")
+@click.option("--handled", is_flag=True, help=HANDLED)
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @_letters_option
 @servers_option
@@ -110,6 +120,7 @@ def send(
     reasons: tuple[str, ...],
     ids: tuple[int, ...],
     places: tuple[str, ...],
+    handled: bool,
     yes: bool,
     letters: str,
     servers: str,
@@ -117,15 +128,17 @@ def send(
 ) -> None:
     """Send dead letters back to TOPIC, each to its message's partition, with its key, value, time and own headers.
 
-    The message is appended again, with a new offset and a new Snowflake id. The letters stay until `drop`; sent a
-    second time, the messages are there twice.
+    The message is appended again, with a new offset and a new Snowflake id. Its letter is marked in the topic
+    <letters>.handled and no longer listed or sent, unless with --handled; it stays until `drop`.
     """
     from flakelog.dead_letters import batches
+    from flakelog.handled_letters import TooManyMarks
 
     if not (everything or reasons or ids or places):
         raise click.UsageError("name what to send: --all, --reason, --id or --letter")
     with client_of(servers) as client:
-        there = [each for each in _read(client, _topic(topic, letters)) if each.source == topic]
+        marks = _marks(client, _topic(topic, letters))
+        there = [each for each in _read(client, _topic(topic, letters), marks, handled) if each.source == topic]
         chosen = [
             each
             for each in there
@@ -134,10 +147,15 @@ def send(
         _require_all(there, reasons, ids, places)
         left = [each for each in chosen if each.unsendable]
         chosen = [each for each in chosen if not each.unsendable]
+        try:
+            marks.check(chosen)
+        except TooManyMarks as error:
+            fail(str(error))
         if chosen and not yes:
             click.confirm(f"send {count_of(len(chosen), 'message')} back to {topic}?", abort=True, err=True)
         for partition, some, batch in batches(chosen):
             offset = client.produce(topic, partition, batch).base_offset
+            marks.mark(some)
             for number, each in enumerate(some):
                 if as_json:
                     sent = {"letter": each.place, "topic": topic, "partition": partition, "offset": offset + number}
@@ -202,26 +220,55 @@ def _topic(topic: str, letters: str) -> str:
     return letters.replace("{topic}", topic)
 
 
-def _read(client: "BlockingClient", topic: str) -> "Iterator[Letter]":
-    """Yield the letters of all partitions, each partition in the order of its log; fail if there is no such topic."""
+def _marks(client: "BlockingClient", topic: str) -> "HandledLetters":
+    """Return which letters of a dead-letter topic are handled; fail if there is no such topic."""
     from broker.client.errors import BrokerError
     from broker.wire.errors import ErrorCode
-    from flakelog.commands.consume import span_records
-    from flakelog.commands.start import Start, find_start
-    from flakelog.dead_letters import letter_of
+    from flakelog.handled_letters import HandledLetters
 
     try:
-        partitions = client.topic(topic).partitions
+        return HandledLetters(client, topic)
     except BrokerError as error:
         if error.code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
             raise
         fail(f"there is no topic {topic}: no message was given up, or its letters are elsewhere (--letters)")
-    for number in range(partitions):
+
+
+def _read(client: "BlockingClient", topic: str, marks: "HandledLetters", handled: bool) -> "Iterator[Letter]":
+    """Yield the letters of all partitions, each partition in the order of its log; with `handled`, all of them."""
+    from flakelog.commands.consume import span_records
+    from flakelog.commands.start import Start, find_start
+    from flakelog.dead_letters import letter_of
+
+    for number in range(client.topic(topic).partitions):
         span = find_start(client, topic, number, Start("earliest"))
+        if not handled:
+            span = span._replace(offset=max(span.offset, marks.start(number)))
+        begin = span.offset
         for partition, record in span_records(client, topic, span, False):
             letter = letter_of(partition, record)
             if letter is not None:
-                yield letter
+                letter = letter._replace(begin=begin, is_handled=marks.has(letter))
+                begin = record.offset + 1
+                if handled or not letter.is_handled:
+                    yield letter
+
+
+def _letter_at(client: "BlockingClient", topic: str, place: str) -> "Letter | None":
+    """Return the letter at PARTITION:OFFSET, or None if there is none."""
+    from flakelog.commands.start import bounds_of
+    from flakelog.dead_letters import letter_of
+
+    marks = _marks(client, topic)
+    number, _, offset = place.partition(":")
+    if not (number.isdigit() and offset.isdigit() and int(number) < client.topic(topic).partitions):
+        return None
+    begin, end = bounds_of(client, topic, int(number))
+    if not begin <= int(offset) < end:
+        return None
+    records, _ = client.fetch(topic, int(number), int(offset), max_bytes=1)
+    found = [letter_of(int(number), record) for record in records if record.offset == int(offset)]
+    return found[0]._replace(is_handled=marks.has(found[0])) if found and found[0] is not None else None
 
 
 def _require_all(

@@ -8,12 +8,21 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from flakelog.commands.start import Start, end_of, find_start, move_options
-from flakelog.commands.terminal import client_of, fail, json_option, print_json, print_table, servers_option
+from flakelog.commands.terminal import (
+    client_of,
+    fail,
+    idgen_options,
+    json_option,
+    print_json,
+    print_table,
+    servers_option,
+)
 
 if TYPE_CHECKING:
     from broker.client.blocking import BlockingClient
     from coordination.port import Coordinator
     from flakelog.stored_progress import Stored
+    from idgen.config import IdgenConfig
 
 ZOOKEEPER = "zookeeper://"
 
@@ -22,6 +31,7 @@ ZOOKEEPER = "zookeeper://"
 def progress() -> None:
     """Show, export and move the progress that spouts have stored in a directory or in ZooKeeper.
 
+    A protected ZooKeeper takes the server's settings: --set flakelog.ids.zookeeper.credentials.file=FILE, or --config.
     The progress of store="kafka" is a consumer group's: `flakelog group describe` and `flakelog group reset-offsets`.
     """
 
@@ -41,12 +51,13 @@ def _store_option(command: Callable[..., Any]) -> Callable[..., Any]:
 @_store_option
 @servers_option
 @json_option
-def show(id: str | None, store: str, servers: str, as_json: bool) -> None:
+@idgen_options
+def show(id: str | None, store: str, servers: str, as_json: bool, idgen: "IdgenConfig") -> None:
     """Show the progress of spout ID, or of all: the watermark of each partition, ranges above it, and its lag.
 
     The id is <topology id>.<component>, unless the LogSpout has another.
     """
-    with _session(store) as coordinator, client_of(servers) as client:
+    with _session(store, idgen) as coordinator, client_of(servers) as client:
         rows = [_row(client, each) for each in _found(coordinator, store, id)]
     if as_json:
         for row in rows:
@@ -59,9 +70,10 @@ def show(id: str | None, store: str, servers: str, as_json: bool) -> None:
 @progress.command()
 @click.argument("id", required=False)
 @_store_option
-def export(id: str | None, store: str) -> None:
+@idgen_options
+def export(id: str | None, store: str, idgen: "IdgenConfig") -> None:
     """Print the stored documents of spout ID, or of all, as JSON: one object a line, with the path of its node."""
-    with _session(store) as coordinator:
+    with _session(store, idgen) as coordinator:
         for each in _found(coordinator, store, id):
             print_json(each.to_json())
 
@@ -72,6 +84,7 @@ def export(id: str | None, store: str) -> None:
 @_store_option
 @servers_option
 @json_option
+@idgen_options
 def move(
     id: str,
     start: Start,
@@ -81,6 +94,7 @@ def move(
     store: str,
     servers: str,
     as_json: bool,
+    idgen: "IdgenConfig",
 ) -> None:
     """Move the stored progress of spout ID to another PLACE, while its topology is stopped.
 
@@ -90,7 +104,7 @@ def move(
     from coordination.port import BadVersion
     from flakelog import stored_progress
 
-    with _session(store) as coordinator, client_of(servers) as client:
+    with _session(store, idgen) as coordinator, client_of(servers) as client:
         found = [each for each in _found(coordinator, store, id) if _is_wanted(each, topics, partitions)]
         if not found:
             fail(f"{id} has stored no progress of that topic and partition")
@@ -117,7 +131,7 @@ def move(
 
 
 @contextmanager
-def _session(store: str) -> "Iterator[Coordinator]":
+def _session(store: str, idgen: "IdgenConfig") -> "Iterator[Coordinator]":
     from coordination.port import CoordinationError
     from coordination.sessions import open_session
 
@@ -127,7 +141,7 @@ def _session(store: str) -> "Iterator[Coordinator]":
         fail(f"there is no directory {store}; give the store of the LogSpout by --store")
     try:
         if store.startswith(ZOOKEEPER):
-            coordinator = open_session(zookeeper=store.removeprefix(ZOOKEEPER))
+            coordinator = open_session(zookeeper=store.removeprefix(ZOOKEEPER), access=idgen.ids_zookeeper_access)
         else:
             coordinator = open_session(directory=store)
     except CoordinationError as error:

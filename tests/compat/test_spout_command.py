@@ -14,9 +14,15 @@ import pytest
 from broker.client.admin import TOPIC, Resource, describe_configs
 from broker.client.blocking import BlockingClient
 from broker.record.records import Record, encode_batch
+from coordination.access import Access
+from coordination.port import Create
+from coordination.zookeeper import ZooKeeperCoordinator
+from flakelog.handled_letters import HandledLetters
+from partition_manager.offset_document import OffsetDocument
+from partition_manager.progress import Progress
 from spout.publisher import running
 from tests.compat.server_process import PYTHONPATH
-from tests.patience import SECONDS, until
+from tests.patience import MS, SECONDS, until
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -149,18 +155,23 @@ def test_a_process_publishes_its_figures_and_takes_them_back_at_a_clean_stop(bro
     assert ("cleanup.policy", "compact") in [(each.name, each.value) for each in values]
 
 
+def bury(client, topic, offset, reason, value):
+    """Write a dead letter of a message, as a spout does."""
+    facts = {"reason": reason, "error": "ValueError: no good", "attempts": 5, "topic": topic, "partition": 0}
+    facts |= {"offset": offset, "timestamp-ms": 1_000 + offset, "id": 70 + offset}
+    facts |= {"value": "left out"} if value is None else {}
+    headers = [("own", b"h"), *((f"flakelog-dead-{name}", str(fact).encode()) for name, fact in facts.items())]
+    record = Record(0, 0, b"k%d" % offset, value, tuple(headers))
+    client.produce(f"{topic}.dead-letters", 0, encode_batch([record], base_timestamp_ms=1_000))
+
+
 @pytest.fixture
 def letters(broker, topic):
     """Give the topic three dead letters, of which one has lost its value."""
     with BlockingClient(broker.address) as client:
         client.create_topic(f"{topic}.dead-letters")
         for offset, (reason, value) in enumerate([("attempts", b"v0"), ("undecodable", b"v1"), ("attempts", None)]):
-            facts = {"reason": reason, "error": "ValueError: no good", "attempts": 5, "topic": topic, "partition": 0}
-            facts |= {"offset": offset, "timestamp-ms": 1_000 + offset, "id": 70 + offset}
-            facts |= {"value": "left out"} if value is None else {}
-            headers = [("own", b"h"), *((f"flakelog-dead-{name}", str(fact).encode()) for name, fact in facts.items())]
-            record = Record(0, 0, b"k%d" % offset, value, tuple(headers))
-            client.produce(f"{topic}.dead-letters", 0, encode_batch([record], base_timestamp_ms=1_000))
+            bury(client, topic, offset, reason, value)
     return topic
 
 
@@ -181,6 +192,40 @@ def test_dead_letters_are_counted_by_reason_shown_and_sent_back_as_they_were(bro
         (1_000, b"k0", b"v0", (("own", b"h"),)),
         (1_001, b"k1", b"v1", (("own", b"h"),)),
     ]
+
+
+def listed(flakelog, topic, *more):
+    """Return the places of the letters that are listed."""
+    out = flakelog(" ".join(["spout dead list --json", topic, *more]))[1]
+    return [f"{each['partition']}:{each['offset']}" for each in map(json.loads, out.splitlines())]
+
+
+def test_a_letter_that_was_sent_back_is_listed_and_sent_no_more(broker, flakelog, letters):
+    topic = letters
+    flakelog(f"spout dead send {topic} --letter 0:1 --yes")
+    assert listed(flakelog, topic) == ["0:0", "0:2"]
+    assert "no dead letter has letter 0:1" in flakelog(f"spout dead send {topic} --letter 0:1 --yes")[2]
+    assert flakelog(f"spout dead send {topic} --all --yes")[1] == f"1 message sent back to {topic}\n"
+    assert flakelog(f"spout dead send {topic} --all --yes")[1] == f"0 messages sent back to {topic}\n"
+    assert listed(flakelog, topic) == ["0:2"] and listed(flakelog, topic, "--handled") == ["0:0", "0:1", "0:2"]
+    assert json.loads(flakelog(f"spout dead show {topic} 0:0 --json")[1])["is_handled"] is True
+    with BlockingClient(broker.address) as client:
+        bury(client, topic, 7, "attempts", b"v7")
+        assert HandledLetters(client, f"{topic}.dead-letters").start(0) == 2, "a listing begins there"
+        records, _ = client.fetch(topic, 0, 0)
+    assert [record.value for record in records] == [b"v1", b"v0"], "each was sent once"
+    assert listed(flakelog, topic) == ["0:2", "0:3"]
+    assert flakelog(f"spout dead send {topic} --letter 0:1 --handled --yes")[1] == f"1 message sent back to {topic}\n"
+
+
+def test_marks_of_a_dead_letter_topic_that_was_deleted_hide_no_letter_of_its_successor(broker, flakelog, letters):
+    topic = letters
+    flakelog(f"spout dead send {topic} --all --yes")
+    with BlockingClient(broker.address) as client:
+        client.delete_topic(f"{topic}.dead-letters")
+        client.create_topic(f"{topic}.dead-letters")
+        bury(client, topic, 9, "attempts", b"v9")
+    assert listed(flakelog, topic) == ["0:0"]
 
 
 def test_dead_letters_are_sent_by_id_and_dropped_up_to_an_offset(flakelog, letters):
@@ -228,6 +273,28 @@ def test_stored_progress_is_shown_exported_and_moved_while_the_topology_is_stopp
     assert json.loads(flakelog(shown)[1])["watermark"] == 3
     assert flakelog(f"spout progress move {id} --to 1 --execute {store}")[0] == 0
     assert json.loads(flakelog(shown)[1])["watermark"] == 1
+
+
+def test_progress_in_a_protected_zookeeper_is_moved_with_the_servers_settings(
+    broker, flakelog, topic, zookeeper, tmp_path
+):
+    say(broker, topic, b"a", b"b", b"c")
+    (tmp_path / "secret").write_text("spouts:secret")
+    access = Access(credentials_file=str(tmp_path / "secret"), set_acl=True)
+    session = ZooKeeperCoordinator(f"{zookeeper.hosts}/{topic}", access, connect_timeout_ms=MS)
+    document = OffsetDocument("t", "t", topic, 0, Progress(3), owner="another-1-2.0.1")
+    session.execute(Create("/flakelog-spouts/t.lines/partition_0", document.encode()))
+    session.close()
+    move = f"spout progress move t.lines --to 1 --execute --store zookeeper://{zookeeper.hosts}/{topic}"
+    code, _, err = flakelog(move)
+    assert code == 1 and "Set /flakelog-spouts/t.lines/partition_0" in err
+    (tmp_path / "config").write_text(f"flakelog.ids.zookeeper.credentials.file={tmp_path / 'secret'}\n")
+    assert flakelog(f"{move} --config {tmp_path / 'config'}")[0] == 0
+    code, out, _ = flakelog(
+        f"spout progress show t.lines --json --store zookeeper://{zookeeper.hosts}/{topic} "
+        f"--set flakelog.ids.zookeeper.credentials.file={tmp_path / 'secret'}"
+    )
+    assert code == 0 and json.loads(out)["watermark"] == 1
 
 
 def test_a_store_and_a_spout_that_are_not_there_are_named(flakelog, tmp_path):

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from socket import gethostname
 
 import pytest
 
@@ -127,10 +128,11 @@ def test_a_second_process_of_one_id_takes_over_and_both_say_so(broker, tmp_path)
         with Lines(broker.address, tmp_path / "store", "owners", errors=True) as first:
             first.log("begins at offset 0: nothing stored")
             with Lines(broker.address, tmp_path / "store", "owners", errors=True) as second:
-                said = second.log("continues the progress of run")
-                assert "/flakelog-spouts/lines.log; that run stops reading" in said
+                said = second.log(f"continues the progress of process {first.process.pid} on {gethostname()} in ")
+                assert "/flakelog-spouts/lines.log, which stops reading if it is alive" in said
                 produce(client, "owners", "a")
-                assert "stop one" in first.log("another process took over owners-0")
+                taken = first.log("another process took over owners-0")
+                assert f"written by process {second.process.pid} on {gethostname()}" in taken and "stop one" in taken
                 first.log("still not read, another process took them over: owners-0")
 
 

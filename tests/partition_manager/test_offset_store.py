@@ -42,7 +42,7 @@ def test_another_owners_write_fences():
     saved(coordinator, document("a"), -1)
     saved(coordinator, document("b"), 0)
     answer = saved(coordinator, document("a", 5), 0)
-    assert isinstance(answer, Fenced) and "another owner" in answer.error
+    assert isinstance(answer, Fenced) and "was written by run b" in answer.error
     assert run(coordinator, load(NODE)) == Loaded(document("b"), 1)
 
 

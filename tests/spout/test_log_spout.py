@@ -165,7 +165,7 @@ def test_a_second_run_fences_the_first_which_stops_and_says_so():
     world.log.append(b"b")
     first.advance(3_000)
     assert [s.phase for s in spout_of(first).status()] == [Phase.FENCED]
-    assert any("another owner" in text for _, text in first.reports)
+    assert any("was written by run second" in text for _, text in first.reports)
     second.advance(3_000)
     assert [s.phase for s in spout_of(second).status()] == [Phase.RUNNING]
     assert stored(world)["offset"] == 2
