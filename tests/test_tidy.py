@@ -86,6 +86,7 @@ SHELLS = {
     "spark_bridge/source/writer.py",
     "pyspark_flakelog/__init__.py",
     "spark_bridge/output/progress.py",
+    "spark_bridge/output/replay_topic.py",
     "spark_bridge/output/storage.py",
     "spark_bridge/arrow_reader.py",
     "spark_bridge/load/destination.py",

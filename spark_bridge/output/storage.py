@@ -13,6 +13,7 @@ obstore; without that package a place creates exclusively nowhere, and `can_crea
 import errno
 import hashlib
 import os
+import re
 import shutil
 import tempfile
 import uuid
@@ -30,6 +31,7 @@ _CREATED_BYTES_MAX = 64 << 20
 """Most bytes of an object that `create` makes: it goes out in one request. Manifests and receipts are a few MB."""
 
 _READ_BYTES = 8 << 20
+_USER = re.compile(r"://[^/?@]*@")
 
 ExclusivePut = Callable[[str, bytes], None]
 """Create an object at a path of the store, or raise FileExistsError."""
@@ -65,7 +67,8 @@ class Storage(ABC):
         return ObjectStorage(text, system, root, _exclusive_put(text))
 
     def __str__(self) -> str:
-        return self.uri
+        """Return the URI for people, without a name and password in it."""
+        return _USER.sub("://", self.uri)
 
     @abstractmethod
     def under(self, name: str) -> "Storage":

@@ -10,12 +10,13 @@ from functools import partial
 
 from spark_bridge.arrow_reader import THREADS, pin_read
 from spark_bridge.output.range_file import OnBatch, RangeFile, columns_to_read, write_range
+from spark_bridge.output.replay_topic import ReplayTopic
 from spark_bridge.output.storage import Storage
 from spark_bridge.reading.offset_range import OffsetRange
 from spark_bridge.reading.range_reads import RangeReads
 from spark_bridge.reading.side_by_side import SideBySide
 from spark_bridge.reading.skipped import FAIL
-from spark_bridge.replay.publication import Writer, run_of
+from spark_bridge.replay.publication import Writer, announce, run_of
 from spark_bridge.replay.receipt import Receipt, prove_files
 from spark_bridge.selection.manifest import Manifest
 from spark_bridge.selection.pinned import PinnedRead
@@ -41,7 +42,9 @@ def replay(
     unchanged. Raise what a read raises: DataLoss, CorruptBatch, ReadFailed, OptionError, ManifestError, ClusterError.
     """
     pinned = pin_read({"kafka.bootstrap.servers": servers, "manifest": "given", "onPoison": on_poison}, manifest)
+    topic = ReplayTopic(servers)
     with run_of(out, manifest, Writer.usual(), single_writer=single_writer) as run:
+        announce(topic, out, manifest)
         files: dict[int, RangeFile] = {}
         reads = RangeReads(pinned.servers, pinned.settings)
         jobs = [
@@ -52,6 +55,7 @@ def replay(
             files.update(written)
         receipt = prove_files(manifest, files)
         run.publish(receipt)
+    announce(topic, out, manifest, receipt)
     return receipt
 
 

@@ -26,12 +26,13 @@ from spark_bridge.output.file_name import file_name
 from spark_bridge.output.hashing_file import HashingFile
 from spark_bridge.output.parquet_file import write_parquet
 from spark_bridge.output.range_file import RangeFile, columns_to_read, write_range
+from spark_bridge.output.replay_topic import ReplayTopic
 from spark_bridge.output.storage import LocalStorage, Storage
 from spark_bridge.reading.cluster import Cluster
 from spark_bridge.reading.range_reader import read_range
 from spark_bridge.reading.skipped import FAIL, SKIP, SkippedBatch, from_json, to_json
 from spark_bridge.replay import publication
-from spark_bridge.replay.publication import Writer, run_of
+from spark_bridge.replay.publication import Writer, announce, run_of
 from spark_bridge.replay.publication import save_manifest as save_manifest  # noqa: F401  (for its users)
 from spark_bridge.replay.receipt import SPARK_KIND, Receipt, ReplayError, Totals, WrittenFile, prove, prove_files
 from spark_bridge.selection import manifest as manifests
@@ -90,11 +91,14 @@ def replay(
     manifest, place = manifests.load(manifest_path.read_bytes()), Storage.at(out)
     if transform is None:
         return replay_manifest(spark, servers, manifest, place, on_poison, single_writer=single_writer)
+    topic = ReplayTopic(servers)
     with run_of(place, manifest, Writer.transforming(), single_writer=single_writer) as run:
+        announce(topic, place, manifest)
         report = _report_directory(run.place) if on_poison == SKIP else None
         rows = read_manifest(spark, servers, manifest_path, report)
         receipt = _transform(rows, manifest, run.place, transform, report)
         run.publish(receipt)
+    announce(topic, place, manifest, receipt)
     return receipt
 
 
@@ -124,9 +128,12 @@ def replay_manifest(
 ) -> Receipt:
     """Write the manifest's rows to `place`, as `replay` does without a transformation."""
     pinned = pin_read({"kafka.bootstrap.servers": servers, "manifest": "given", "onPoison": on_poison}, manifest)
+    topic = ReplayTopic(servers)
     with run_of(place, manifest, Writer.usual(), single_writer=single_writer) as run:
+        announce(topic, place, manifest)
         receipt = prove_files(manifest, _write_ranges(spark, pinned, run.place))
         run.publish(receipt)
+    announce(topic, place, manifest, receipt)
     return receipt
 
 

@@ -30,6 +30,7 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from broker.version import VERSION
+from spark_bridge.output.replay_topic import ReplayTopic
 from spark_bridge.output.storage import LocalStorage, Storage, StorageError
 from spark_bridge.replay import receipt as receipts
 from spark_bridge.replay.receipt import Receipt, ReplayError
@@ -148,8 +149,14 @@ def stored_manifest(out: Storage) -> Manifest | None:
 
 
 def place_of(out: Storage, name: str) -> str:
-    """Return the path or URI of a file in a place."""
-    return str(out.path(name)) if isinstance(out, LocalStorage) else out.under(name).uri
+    """Return the path or URI of a file in a place, for people."""
+    return str(out.under(name))
+
+
+def announce(topic: ReplayTopic, out: Storage, manifest: Manifest, receipt: Receipt | None = None) -> None:
+    """Publish a replay in the topic of replays: before its tasks without a receipt, and at its end with it."""
+    told = None if receipt is None else receipt.to_json()
+    topic.publish(manifest.sha256, "replay", str(out), manifest.to_json(), told)
 
 
 def save_manifest(manifest: Manifest, path: Path) -> None:

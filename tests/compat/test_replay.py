@@ -11,13 +11,16 @@ import pytest
 from moto.server import ThreadedMotoServer
 
 from broker.client.blocking import BlockingClient
+from broker.client.core import LATEST
 from broker.record.records import Record, encode_batch
+from spark_bridge.output.replay_topic import TOPIC
 from spark_bridge.output.storage import ObjectStorage, Storage
 from spark_bridge.replay import publication
 from spark_bridge.replay.arrow_job import replay
 from spark_bridge.replay.job import make_manifest
 from spark_bridge.replay.publication import MANIFEST_FILE, RECEIPT_FILE, Damaged, Differs, Refused, verify
 from spark_bridge.replay.receipt import ReplayError
+from spark_bridge.selection import manifest as manifests
 from tests.poison import PASSES_LENGTHS, RECORDS
 
 T0 = 1_700_000_000_000
@@ -181,6 +184,33 @@ def test_columns_without_the_offset_are_proven_too(servers, topic, tmp_path):
     receipt = replay(servers, manifest_of(servers, topic, columns="value"), place)
     assert receipt.offset_sum == 2 * sum(range(100))
     assert pq.read_schema(place.open(min(receipt.files))).names == ["value"]
+
+
+def test_a_replay_is_in_the_topic_of_replays(servers, topic, tmp_path):
+    manifest = manifest_of(servers, topic)
+    replay(servers, manifest, Storage.at(tmp_path / "out"))
+    documents = [json.loads(each.value) for each in records_of(servers, TOPIC) if each.key == manifest.sha256.encode()]
+    assert [(each["kind"], each["state"], each["place"]) for each in documents] == [
+        ("replay", "planned", str(tmp_path / "out")), ("replay", "done", str(tmp_path / "out")),
+    ]  # fmt: skip
+    assert documents[0]["receipt"] is None and documents[1]["receipt"]["rows"] == 200
+    assert manifests.load(json.dumps(documents[1]["manifest"])) == manifest
+
+
+def test_a_replay_goes_on_without_that_topic_and_warns_once(servers, topic, tmp_path, monkeypatch, caplog):
+    monkeypatch.setattr("spark_bridge.output.replay_topic.TOPIC", "no/topic")
+    assert replay(servers, manifest_of(servers, topic), Storage.at(tmp_path / "out")).rows == 200
+    assert [each.levelname for each in caplog.records if "is not published" in each.message] == ["WARNING"]
+
+
+def records_of(servers, name):
+    found, offset = [], 0
+    with BlockingClient(servers) as client:
+        end = client.find_offset(name, 0, LATEST)
+        while offset < end:
+            records, offset = client.fetch(name, 0, offset)
+            found += records
+    return found
 
 
 # --- a store of objects ----------------------------------------------------------------------------------------------

@@ -151,3 +151,8 @@ def test_a_path_or_a_file_uri_is_a_local_directory(text):
 def test_a_uri_of_no_file_system_is_refused_by_name():
     with pytest.raises(StorageError, match="gopher://there is no place to write to"):
         Storage.at("gopher://there")
+
+
+def test_a_name_and_a_password_in_a_uri_are_not_shown():
+    place = ObjectStorage("s3://key:secret@bucket/flights?region=x", fs._MockFileSystem(), "bucket/flights", None)
+    assert str(place.under("a")) == "s3://bucket/flights/a?region=x"
