@@ -13,6 +13,7 @@ from rich.table import Table
 
 from benchmarks import (
     apache,
+    arrow_reads,
     big_log,
     bulk,
     clients,
@@ -34,7 +35,7 @@ from tests.compat.server_process import ROOT
 
 PLAIN_WIDTH = 160  # of tables that go to a file
 MODULES = bulk, defaults, single, clients, flooder, consumers, ids, startup, big_log, stalls, compaction
-MODULES += manager, topologies
+MODULES += manager, topologies, arrow_reads
 ROWS = {row.name: row for module in MODULES for row in module.ROWS}
 
 
