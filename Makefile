@@ -11,7 +11,7 @@ PIP := $(BIN)/python -m pip install --disable-pip-version-check -c constraints.t
 JARS := tests/compat/java/target/classpath
 NODE := tests/compat/node/node_modules/.package-lock.json
 FRANZ := tests/compat/go/target/stock
-# Spark's connector for Kafka, by Maven, and what PyPI has beside ours, for benchmarks.
+# Spark's connector for Kafka, by Maven, for tests and benchmarks, and what PyPI has beside ours, for benchmarks.
 CONNECTOR := benchmarks/connector/target/classpath
 ID_PACKAGES := build/id-packages
 STREAM_PACKAGES := build/stream-packages
@@ -35,7 +35,7 @@ bytecode: venv
 	@$(BIN)/python -m compileall -q $(PACKAGES)
 
 # Where there is no Maven, npm or Go, or they cannot reach their registries, the tests that need them say so.
-stock: $(JARS) $(NODE) $(FRANZ)
+stock: $(JARS) $(NODE) $(FRANZ) $(CONNECTOR)
 
 $(JARS): tests/compat/java/pom.xml
 	@command -v mvn > /dev/null || { echo "no Maven (mvn): Kafka's Java clients and tools are not tested"; exit 0; }; \
@@ -86,10 +86,10 @@ bench: bytecode $(ID_PACKAGES)/.installed $(STREAM_PACKAGES)/.installed $(CONNEC
 	$(BIN)/python -m benchmarks
 
 $(CONNECTOR): benchmarks/connector/pom.xml
-	@command -v mvn > /dev/null || { echo "no Maven (mvn): Spark's connector is not measured"; exit 0; }; \
-	  echo "fetching Spark's connector"; \
+	@command -v mvn > /dev/null || { echo "no Maven (mvn): Spark's connector is not compared"; exit 0; }; \
+	  echo "fetching Spark's connector: once, 10 MB"; \
 	  mvn -q -B -f $< dependency:build-classpath -Dmdep.outputFile=target/classpath && touch $@ \
-	  || echo "Maven failed: Spark's connector is not measured"
+	  || echo "Maven failed: Spark's connector is not compared"
 
 # Other makers of ids, to be measured beside ours; a directory each, as three of them bring a module named snowflake.
 $(ID_PACKAGES)/.installed: constraints.txt benchmarks/id_packages.py | venv

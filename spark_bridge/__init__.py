@@ -1,6 +1,6 @@
 """Exact replay of ranges of the log through PySpark.
 
-    selection   what is read: options.parse -> pinned.pin (selector.resolve, plan.plan, manifest), on the driver
+    selection   the ranges to read: options.parse -> pinned.pin (selector.resolve, plan.plan, manifest), on the driver
     reading     one range: range_reader -> range_fetch (range_cursor checks completeness, arrow_decode makes rows), in
                 each task
     source      the Python Data Source over both

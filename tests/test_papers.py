@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from spark_bridge.selection.option_table import TABLE
+
 ROOT = Path(__file__).resolve().parent.parent
 README, CHANGELOG, ARCHITECTURE = ROOT / "README.md", ROOT / "CHANGELOG.md", ROOT / "docs" / "architecture.md"
 PAPERS = (
@@ -146,3 +148,17 @@ def definitions_of(path):
             methods = [each for each in getattr(node, "body", ()) if isinstance(each, ast.FunctionDef)]
             found |= {f"{node.name}.{each.name}" for each in methods}
     return found
+
+
+def test_the_page_of_spark_has_all_options():
+    """docs/spark_page.py divides the table in the code among the page's places."""
+    spec = spec_from_file_location("spark_page", ROOT / "docs" / "spark_page.py")
+    hook = module_from_spec(spec)
+    spec.loader.exec_module(hook)
+    tables = hook.tables()
+    page = (ROOT / "docs" / hook.PAGE).read_text()
+    assert all(f"<!-- options: {name} -->" in page for name in tables)
+    assert sorted(option.name for options in tables.values() for option in options) == sorted(
+        option.name for option in TABLE
+    )
+    assert all(len(hook.row(option).split(" | ")) == 5 for options in tables.values() for option in options)

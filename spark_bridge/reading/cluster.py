@@ -11,15 +11,18 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from broker.client.core import EARLIEST, LATEST, ClientCore, Partition, Steps
+from broker.client.core import DESCRIBE_CONFIGS, EARLIEST, LATEST, ClientCore, Partition, Steps
 from broker.client.errors import BrokerError, ClientError, Unsupported
 from broker.wire.errors import ErrorCode
 from broker.wire.fetch import READ_COMMITTED, READ_UNCOMMITTED
+from spark_bridge.reading.id_clock import IdClock
 from spark_bridge.reading.network import Address, Client, ClusterError, Refused, connect
 from spark_bridge.reading.settings import Patience as Patience
 from spark_bridge.reading.settings import ReadSettings
 
 _FIRST_ID = 0
+_BROKER = 4  # the type of a broker's settings in DescribeConfigs
+_ID_SETTINGS = ("flakelog.ids.epoch.ms", "flakelog.ids.time.bits")
 
 _Answer = TypeVar("_Answer")
 
@@ -116,6 +119,10 @@ class Cluster:
                 self._has_ids = True
         return self._has_ids
 
+    def id_clock(self) -> IdClock:
+        """Return the layout of the broker's ids. The default stands for a broker that names none (Apache Kafka)."""
+        return self._patiently(lambda: _id_clock(self._client.core))
+
     def list_offsets(
         self, partitions: Sequence[Partition], timestamp: int, *, by_id: bool = False, committed: bool = False
     ) -> dict[Partition, int | None]:
@@ -181,6 +188,20 @@ class Snapshot:
 def is_final(error: ClientError) -> bool:
     """Return True if a retry does not change the error."""
     return isinstance(error, Unsupported) or isinstance(error, BrokerError) and not error.retriable
+
+
+def _id_clock(core: ClientCore) -> Steps[IdClock]:
+    node, address = min((yield from core.nodes()).items())
+    asked = {"resource_type": _BROKER, "resource_name": str(node), "configuration_keys": _ID_SETTINGS}
+    answer = yield from core.ask(address, DESCRIBE_CONFIGS, {"resources": [asked]})
+    (result,) = answer.results
+    if result.error_code:
+        raise BrokerError(int(result.error_code), f"the id layout of broker {node}", result.error_message)
+    found = {each.name: int(each.value) for each in result.configs if each.value is not None}
+    if not set(_ID_SETTINGS) <= found.keys():
+        return IdClock()
+    epoch, time_bits = (found[name] for name in _ID_SETTINGS)
+    return IdClock(epoch, time_bits)
 
 
 def _certain(topic: str, found: Mapping[int, int | None]) -> dict[int, int]:

@@ -26,6 +26,7 @@ from broker.wire.primitives import Buffer
 from spark_bridge.reading.arrow_decode import MissingId, PlacedBatch, decode
 from spark_bridge.reading.cluster import is_final
 from spark_bridge.reading.fetch_size import fetch_size
+from spark_bridge.reading.id_time import columns_to_decode, with_id_time
 from spark_bridge.reading.network import Address, Client
 from spark_bridge.reading.offset_range import OffsetRange
 from spark_bridge.reading.range_cursor import OnLost, RangeCursor
@@ -221,7 +222,9 @@ class RangeFetch:
         ids = _ids(answer)
         if batches and ids is None and self._settings.require_ids:
             raise MissingId(f"the broker gave no ids with the records of {self._within}")
-        return decode(batches, self._within, self._columns, ids, on_poison=self._skip)
+        needed = columns_to_decode(self._columns)
+        for batch in decode(batches, self._within, needed, ids, on_poison=self._skip):
+            yield with_id_time(batch, self._columns, self._settings.id_clock)
 
     def _skip(self, header: BatchHeader, error: CorruptBatch) -> None:
         within = self._within

@@ -1,4 +1,4 @@
-"""The rows of a read: the Kafka connector's columns with its names and types, plus `id`.
+"""The rows of a read: the Kafka connector's columns with its names and types, plus `id` and `id_time`.
 
     key          binary     null if the record has no key
     value        binary     null for a tombstone
@@ -9,6 +9,7 @@
     timestampType int       0 the producer's time, 1 the log's append time
     headers      array<struct<key: string, value: binary>>, with includeHeaders; null if there are no headers
     id           long       the message's Snowflake id; null if the broker keeps none (Apache Kafka)
+    id_time      timestamp  the time in the id, ms precision, UTC; null without an id; only if `columns` names it
 
 All are nullable, as in the connector. Spark does not prune the columns of a Python data source (SPARK-51713), so users
 select columns with the option `columns`.
@@ -20,6 +21,7 @@ import pyarrow as pa
 
 HEADERS = "headers"
 ID = "id"
+ID_TIME = "id_time"
 
 ARROW: dict[str, pa.DataType] = {
     "key": pa.binary(),
@@ -31,6 +33,7 @@ ARROW: dict[str, pa.DataType] = {
     "timestampType": pa.int32(),
     HEADERS: pa.list_(pa.field("element", pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))),
     ID: pa.int64(),
+    ID_TIME: pa.timestamp("us", tz="UTC"),
 }
 
 _SQL = {
@@ -43,15 +46,18 @@ _SQL = {
     "timestampType": "INT",
     HEADERS: "ARRAY<STRUCT<key: STRING, value: BINARY>>",
     ID: "BIGINT",
+    ID_TIME: "TIMESTAMP",
 }
 
-DEFAULT = tuple(name for name in ARROW if name != HEADERS)
+STORED = tuple(name for name in ARROW if name != ID_TIME)
+"""The columns that a log has; `id_time` is made from `id`."""
+DEFAULT = tuple(name for name in STORED if name != HEADERS)
 
 
 def choose(names: Sequence[str] | None = None, *, include_headers: bool = False) -> tuple[str, ...]:
     """Return the columns of a read, in the table's order. Raise ValueError naming the unknown and the known columns."""
     if names is None:
-        return tuple(ARROW) if include_headers else DEFAULT
+        names = DEFAULT
     known = {name.lower(): name for name in ARROW}  # Spark ignores the case of column names
     unknown = [name for name in names if name.lower() not in known]
     if unknown or not names:

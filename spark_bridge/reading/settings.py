@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+from spark_bridge.reading.id_clock import IdClock
+
 CLIENT_ID = "flakelog-spark"
 
 
@@ -32,3 +34,4 @@ class ReadSettings:
     fail_on_data_loss: bool = True  # if False, missing offsets are reported, and the rest is read
     client_id: str = CLIENT_ID  # Kafka's client.id, by which a broker's quotas and logs name the client
     request_timeout_ms: int = 30_000  # Kafka's request.timeout.ms
+    id_clock: IdClock = IdClock()  # for the column id_time

@@ -9,11 +9,9 @@ is the task that spark_bridge.replay.arrow_job runs in threads. With a transform
 How files become the result is in spark_bridge.replay.publication.
 """
 
-import io
-import re
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import redirect_stdout
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 from pyspark import TaskContext
@@ -42,8 +40,8 @@ from spark_bridge.selection.pinned import PinnedRead, select
 from spark_bridge.source.datasource import NAME
 from spark_bridge.source.read_task import REPORT_ENDING
 
-_EXCHANGE = re.compile(r"^[\s:+*()\d-]*Exchange\b", re.MULTILINE)
-"""A line of a printed plan whose node is a shuffle. Columns may have that name too, further to the right."""
+_SHUFFLES = "ShuffleExchange"
+"""The beginning of the class names of a physical plan's nodes that are shuffles."""
 _WRITTEN = "index INT, rows BIGINT, sha256 STRING"
 _RANGE_FILE = (
     "index BIGINT, rows BIGINT, offset_sum STRING, checksum STRING, bytes BIGINT, sha256 STRING, skipped STRING"
@@ -215,10 +213,21 @@ def _refuse_shuffle(rows: DataFrame) -> None:
 
     A shuffle distributes rows among tasks unpredictably, so a range's file would not have defined contents.
     """
-    with redirect_stdout(io.StringIO()) as plan:
-        rows.explain()
-    if _EXCHANGE.search(plan.getvalue()):
+    if any(name.startswith(_SHUFFLES) for name in _nodes(rows._jdf.queryExecution().executedPlan())):
         raise ReplayError("a replay's transformation works row by row, without a shuffle; this one has an exchange")
+
+
+def _nodes(plan: Any) -> Iterator[str]:
+    """Yield the class names of a physical plan's nodes, which are objects of the JVM, without their packages."""
+    name = plan.getClass().getSimpleName()
+    yield name
+    if name == "AdaptiveSparkPlanExec":  # has no children
+        yield from _nodes(plan.executedPlan())
+    elif name == "InMemoryTableScanExec":  # of a DataFrame that is cached
+        yield from _nodes(plan.relation().cachedPlan())
+    children = plan.children()
+    for at in range(children.size()):
+        yield from _nodes(children.apply(at))
 
 
 class _RangeWriter:

@@ -1,1 +1,1 @@
-"""From a read's options to a manifest: what is read, fixed once."""
+"""The selection of a read: from its options to a manifest, which fixes it once."""

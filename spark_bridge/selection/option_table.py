@@ -39,8 +39,7 @@ class Option:
     """An option: what it means, and where it is taken.
 
     `meaning` is Flakelog's; `connector` says what differs in the Kafka connector ("" if nothing does, None if it has no
-    such option). In a use that is not in `taken`, the option is refused because of `reason`, or ignored if `ignored` is
-    set.
+    such option). In a use that is neither in `taken` nor in `ignored`, the option is refused because of `reason`.
     """
 
     name: str
@@ -49,14 +48,14 @@ class Option:
     default: str = ""
     connector: str | None = ""
     reason: str = ""
-    ignored: bool = False
+    ignored: frozenset[Use] = frozenset()
 
     def verdict(self, use: Use) -> Verdict:
         if use in self.taken:
             return Verdict.TAKEN
         if use is Use.WRITE and self.taken:
             return Verdict.IGNORED  # the connector ignores a read's options too, and jobs share their options
-        return Verdict.IGNORED if self.ignored else Verdict.REFUSED
+        return Verdict.IGNORED if use in self.ignored else Verdict.REFUSED
 
 
 _ALL = frozenset(Use)
@@ -80,19 +79,19 @@ def _ends(name: str, meaning: str, default: str = "", connector: str | None = ""
 
 
 def _triggers(name: str, meaning: str, default: str = "") -> Option:
-    return Option(name, meaning, _STREAMS, default, "", "only a stream has triggers", ignored=True)
+    return Option(name, meaning, _STREAMS, default, "", "only a streaming read has triggers", _ALL)
 
 
 def _tunes(name: str, meaning: str, taken: frozenset[Use], default: str = "") -> Option:
-    return Option(KAFKA + name, meaning, taken, default, "", "it tunes another use", ignored=True)
+    return Option(KAFKA + name, meaning, taken, default, "", "it has no meaning here", _ALL)
 
 
-def _refused(name: str, reason: str) -> Option:
-    return Option(KAFKA + name, "refused: " + reason, frozenset(), "", "refused", reason)
+def _refused(name: str, reason: str, ignored: frozenset[Use]) -> Option:
+    return Option(KAFKA + name, "refused: " + reason, reason=reason, ignored=ignored)
 
 
 def _ignored(name: str, reason: str, connector: str = "passed to Kafka's client") -> Option:
-    return Option(name, "ignored with a warning: " + reason, frozenset(), "", connector, reason, ignored=True)
+    return Option(name, "ignored with a warning: " + reason, frozenset(), "", connector, reason, _ALL)
 
 
 TABLE: tuple[Option, ...] = (
@@ -100,7 +99,7 @@ TABLE: tuple[Option, ...] = (
     # --- the selection
     _selects("subscribe", "topics, with commas between"),
     _selects("assign", 'partitions of topics: {"topic": [0, 1]}'),
-    _selects("subscribePattern", "a regular expression that matches whole names of topics", "", "Java's expressions"),
+    _selects("subscribePattern", "a regular expression (Python's) found in the names of topics", "", "Java's"),
     _selects("startingTimestamp", "ms since 1970, for all partitions; before the next two"),
     _selects("startingOffsetsByTimestamp", 'ms since 1970: {"topic": {"0": 1700000000000}}; before the next'),
     _selects(
@@ -135,7 +134,7 @@ TABLE: tuple[Option, ...] = (
     _ignored("groupIdPrefix", _NO_GROUP, "names the consumer groups of a query"),
     # --- writes
     Option("topic", "the topic of all rows; without it the column topic", _WRITES, "", "", "a read has subscribe"),
-    Option("checkpointLocation", "Spark's own", _WRITES, "", "", "Spark's own", ignored=True),
+    Option("checkpointLocation", "Spark's own", _WRITES, "", "", "it is for a write", _ALL),
     # --- Kafka's settings
     _tunes("isolation.level", "read_committed: up to the last stable offset, without aborted records", _READS),
     _tunes("client.id", "the name of this client in the broker's metrics and quotas", _ALL, "flakelog-spark"),
@@ -158,19 +157,19 @@ TABLE: tuple[Option, ...] = (
     _tunes("retry.backoff.max.ms", "ms before the next attempt, after several", _WRITES, "1000"),
     _tunes("max.in.flight.requests.per.connection", "requests that are sent ahead", _WRITES, "5"),
     _tunes("metadata.max.age.ms", "ms after which a producer looks for new partitions", _WRITES, "300000"),
-    _refused("partitioner.class", "it names a Java class; choose partitions by the column partition"),
-    _refused("transactional.id", "writes are at least once, without transactions, as the connector's"),
+    _refused("partitioner.class", "it names a Java class; choose partitions by the column partition", _READS),
+    _refused("transactional.id", "writes are at least once, without transactions, as the connector's", _READS),
     _tunes("security.protocol", "PLAINTEXT; all others are refused: " + _SECURITY, _ALL, "PLAINTEXT"),
     _ignored("kafka.group.id", _NO_GROUP, "the consumer group, with a warning"),
     _ignored("kafka.max.poll.records", "a task reads whole fetches"),
     _ignored("kafka.fetch.min.bytes", "a range ends before the end of the log, so a fetch need not wait for more"),
-    _refused("auto.offset.reset", "startingOffsets says where a read begins"),
-    _refused("enable.auto.commit", "Spark's checkpoint holds the offsets, and a batch read has its own"),
-    _refused("interceptor.classes", "an interceptor could change what is read"),
-    _refused("key.deserializer", _BYTES),
-    _refused("value.deserializer", _BYTES),
-    _refused("key.serializer", _BYTES),
-    _refused("value.serializer", _BYTES),
+    _refused("auto.offset.reset", "startingOffsets says where a read begins", _WRITES),
+    _refused("enable.auto.commit", "Spark's checkpoint holds the offsets, and a batch read has its own", _WRITES),
+    _refused("interceptor.classes", "an interceptor could change what is read", _WRITES),
+    _refused("key.deserializer", _BYTES, _WRITES),
+    _refused("value.deserializer", _BYTES, _WRITES),
+    _refused("key.serializer", _BYTES, _READS),
+    _refused("value.serializer", _BYTES, _READS),
 )
 BY_NAME: Mapping[str, Option] = {option.name.lower(): option for option in TABLE}
 REFUSED_PREFIXES: Mapping[str, str] = {"kafka.sasl.": _SECURITY, "kafka.ssl.": _SECURITY}
@@ -197,6 +196,7 @@ def sort_out(options: Mapping[str, str], use: Use) -> Given:
         else:
             taken[option.name] = value
     _require_plaintext(taken)
+    _refuse_backward_triggers(options)
     return Given(taken, tuple(f"option {name} is ignored: {why}" for name, why in sorted(ignored.items())))
 
 
@@ -208,8 +208,16 @@ def _unlisted(name: str) -> Option:
     near = difflib.get_close_matches(low, BY_NAME, 1)
     hint = f"is {BY_NAME[near[0]].name} meant?" if near else ""
     if low.startswith(KAFKA):
-        return Option(name, "", reason=f"Flakelog's client has no such setting{hint and '; ' + hint}", ignored=True)
+        return Option(name, "", reason=f"Flakelog's client has no such setting{hint and '; ' + hint}", ignored=_ALL)
     raise OptionError(f"option {name} is not known; {hint or 'there are ' + ', '.join(each.name for each in TABLE)}")
+
+
+def _refuse_backward_triggers(options: Mapping[str, str]) -> None:
+    """Raise OptionError as the connector does, which compares the two in a batch read too."""
+    low = {name.lower(): value.strip() for name, value in options.items()}
+    least, most = low.get("minoffsetspertrigger", ""), low.get("maxoffsetspertrigger", "")
+    if least.isdecimal() and most.isdecimal() and int(least) > int(most):
+        raise OptionError(f"minOffsetsPerTrigger is {least}, more than maxOffsetsPerTrigger, which is {most}")
 
 
 def _require_plaintext(taken: Mapping[str, str]) -> None:

@@ -61,6 +61,8 @@ class ReadOptions:
     """For the driver's requests: topics, leaders and offsets."""
     manifest: str | None = None
     poison_report: str | None = None
+    id_epoch_ms: int | None = None
+    """The epoch of the ids in Unix ms; None asks the broker for their layout."""
     topics: Topics = Topics()
     selector: Selector = Selector()
     min_partitions: int = 0
@@ -105,6 +107,7 @@ def parse_source(given: Mapping[str, str]) -> ReadOptions:
         _task_settings(given, settings),
         _driver_settings(given, settings),
         poison_report=given.get("poisonReport"),
+        id_epoch_ms=number(given, "idEpochMs", 0) if "idEpochMs" in given else None,
     )
     if "manifest" in given:
         also = [name for name in SELECTION if name in given]

@@ -1,15 +1,17 @@
 """Pinning of a read: options and a cluster in, a manifest out. The selection is fixed from then on."""
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from spark_bridge.reading.cluster import Description
+from spark_bridge.reading.id_clock import IdClock
 from spark_bridge.reading.network import Address
 from spark_bridge.reading.offset_range import OffsetRange
-from spark_bridge.reading.row import DEFAULT
+from spark_bridge.reading.row import DEFAULT, ID_TIME
 from spark_bridge.reading.settings import ReadSettings
+from spark_bridge.selection.late import LateRange, late_ranges
 from spark_bridge.selection.manifest import Manifest
 from spark_bridge.selection.option_table import OptionError
 from spark_bridge.selection.options import ReadOptions, Topics
@@ -29,6 +31,12 @@ class Log(LogOffsets, Protocol):
     def keeps_ids(self, topic: str) -> bool: ...
 
 
+class LogOfIds(Log, Protocol):
+    """A Log that tells the layout of its ids."""
+
+    def id_clock(self) -> IdClock: ...
+
+
 @dataclass(frozen=True, slots=True)
 class PinnedRead:
     """The immutable input of all tasks."""
@@ -40,37 +48,69 @@ class PinnedRead:
     poison_report: str | None = None
     lost: tuple[Lost, ...] = ()
     """Selected offsets that the log did not have; only with failOnDataLoss=false."""
+    late: tuple[LateRange, ...] = ()
+    """The tasks of a read with late binding."""
+
+    @property
+    def tasks(self) -> tuple[LateRange, ...]:
+        """Return the range of each task. With late binding some move; all others are the manifest's."""
+        return self.late or tuple(LateRange(one) for one in self.manifest.ranges)
 
     def topic_id(self, one: OffsetRange) -> str | None:
         return self.manifest.topic_ids[one.topic]
 
 
-def pin(options: ReadOptions, log: Log, manifest: Manifest | None, code_version: str) -> PinnedRead:
+def pin(options: ReadOptions, log: LogOfIds, manifest: Manifest | None, code_version: str) -> PinnedRead:
     """Pin the read that `options` describe. `manifest` is the loaded manifest that the options name, if any.
 
     Raise OptionError, SelectionError, ManifestError, or an error of the log.
     """
     lost: list[Lost] = []
+    late: list[LateRange] = []
     if manifest is None:
-        manifest = select(options, log, code_version, lost.append)
+        manifest, ranges = _select(options, log, code_version, lost.append)
+        if options.late:
+            late = late_ranges(ranges, manifest.ranges, options.selector.start, options.selector.end)
     else:
         described = log.describe(manifest.topic_ids)
         manifest.check_log(described.cluster_id, described.topic_ids)
-    has_ids = all(log.keeps_ids(topic) for topic in sorted({one.topic for one in manifest.ranges}))
-    settings = replace(options.settings, require_ids=has_ids, read_committed=manifest.read_committed)
+    has_ids = all(log.keeps_ids(topic) for topic in sorted(manifest.topic_ids))
     columns = options.columns or manifest.columns or DEFAULT
-    return PinnedRead(manifest, options.servers, columns, settings, options.poison_report, tuple(lost))
+    settings = replace(
+        options.settings,
+        require_ids=has_ids,
+        read_committed=manifest.read_committed,
+        id_clock=id_clock(options, columns, log),
+    )
+    return PinnedRead(manifest, options.servers, columns, settings, options.poison_report, tuple(lost), tuple(late))
 
 
-def select(
-    options: ReadOptions, log: Log, code_version: str, on_lost: Callable[[Lost], object] | None = None
-) -> Manifest:
-    """Return a manifest of the ranges that `options` select now.
+def id_clock(options: ReadOptions, columns: Sequence[str], log: LogOfIds) -> IdClock:
+    """Return the layout of the ids, for the column `id_time`."""
+    if ID_TIME not in columns:
+        return IdClock()
+    return log.id_clock() if options.id_epoch_ms is None else IdClock(options.id_epoch_ms)
 
-    Without `on_lost` the result is complete, so failOnDataLoss=false is refused.
+
+def select(options: ReadOptions, log: Log, code_version: str) -> Manifest:
+    """Return a manifest of the ranges that `options` select now, for a replay or a load.
+
+    It is complete, so failOnDataLoss=false is refused. Raise OptionError, SelectionError, or an error of the log.
     """
-    if on_lost is None and not options.fail_on_data_loss:
+    if not options.fail_on_data_loss:
         raise OptionError("failOnDataLoss=false is for reads only; a replay or a load is complete, or fails")
+    return _select(options, log, code_version, on_lost=None).manifest
+
+
+class _Selected(NamedTuple):
+    manifest: Manifest
+    ranges: tuple[OffsetRange, ...]
+    """A range for each partition, before the split into tasks; some may be empty."""
+
+
+def _select(
+    options: ReadOptions, log: Log, code_version: str, on_lost: Callable[[Lost], object] | None
+) -> _Selected:
     described = describe_topics(options.topics, log)
     if options.selector.needs_ids:
         require_ids(described.topics, log)
@@ -88,7 +128,7 @@ def select(
         max_records_per_partition=options.max_records_per_partition,
     )
     chosen = to_dict(options.selector)
-    return Manifest(
+    manifest = Manifest(
         described.cluster_id,
         described.topic_ids,
         chosen,
@@ -97,6 +137,7 @@ def select(
         options.columns,
         options.read_committed,
     )
+    return _Selected(manifest, ranges)
 
 
 def describe_topics(topics: Topics, log: Log) -> Description:
@@ -110,7 +151,7 @@ def describe_topics(topics: Topics, log: Log) -> Description:
             raise OptionError(f"subscribePattern {topics.pattern!r} is no regular expression: {error}") from None
         everything = log.describe(None)
         matching = {
-            name: topic for name, topic in everything.topics.items() if pattern.fullmatch(name) and not topic.internal
+            name: topic for name, topic in everything.topics.items() if pattern.search(name) and not topic.internal
         }
         described = replace(everything, topics=matching)
     for name, partitions in topics.partitions.items():

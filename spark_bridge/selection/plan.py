@@ -17,25 +17,23 @@ def plan(
 ) -> tuple[OffsetRange, ...]:
     """Split the non-empty ranges, in order, into about `min_partitions` parts of at most `max_records_per_partition`.
 
-    The value 0 disables an option. `min_partitions` is approximate, as in the connector: each range gets a share of the
-    tasks proportional to its offsets, rounded, and at least one. Raise ValueError for more than TASKS_MAX tasks, a
-    negative option or overlapping ranges.
+    The value 0 disables an option. As in the connector, `max_records_per_partition` splits first, and `min_partitions`
+    splits only fewer parts than it asks for. It is approximate: each range gets a share of the tasks proportional to
+    its offsets, rounded, and at least one. Raise ValueError for more than TASKS_MAX tasks, a negative option or
+    overlapping ranges.
     """
     if min_partitions < 0 or max_records_per_partition < 0:
         raise ValueError("minPartitions and maxRecordsPerPartition are 0 (off) or more")
     ordered = sorted(one for one in ranges if one.offsets)
     _refuse_overlap(ordered)
-    total = sum(one.offsets for one in ordered)
-    counts = [_tasks_of(one, total, min_partitions, max_records_per_partition) for one in ordered]
+    counts = [-(-one.offsets // max_records_per_partition) if max_records_per_partition else 1 for one in ordered]
+    if sum(counts) < min_partitions:
+        total = sum(one.offsets for one in ordered)
+        shares = [(one.offsets * min_partitions + total // 2) // total for one in ordered]
+        counts = [min(one.offsets, max(pair)) for one, *pair in zip(ordered, counts, shares, strict=True)]
     if sum(counts) > TASKS_MAX:
         raise ValueError(f"{sum(counts)} tasks asked for, at most {TASKS_MAX} are planned; ask for larger ones")
     return tuple(part for one, count in zip(ordered, counts, strict=True) for part in cut(one, count))
-
-
-def _tasks_of(one: OffsetRange, total: int, min_partitions: int, max_records: int) -> int:
-    by_share = (one.offsets * min_partitions + total // 2) // total
-    by_size = -(-one.offsets // max_records) if max_records else 1
-    return min(one.offsets, max(1, by_share, by_size))
 
 
 def cut(one: OffsetRange, count: int) -> Iterable[OffsetRange]:

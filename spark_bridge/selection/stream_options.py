@@ -38,8 +38,6 @@ def parse_stream(options: Mapping[str, str]) -> StreamOptions:
 
 def _limits(given: Mapping[str, str]) -> StreamLimits:
     most, least = positive(given, "maxOffsetsPerTrigger"), positive(given, "minOffsetsPerTrigger")
-    if most and least > most:
-        raise OptionError(f"minOffsetsPerTrigger is {least}, more than maxOffsetsPerTrigger, which is {most}")
     return StreamLimits(most, least, duration_ms(given, "maxTriggerDelay", MAX_TRIGGER_DELAY_MS))
 
 

@@ -4,9 +4,9 @@
 
 Options: spark_bridge.selection.option_table. Columns: spark_bridge.reading.row. A DataFrame is pinned when Spark asks
 for its schema, which it does as soon as `load()` is called: "latest" then stays fixed, however often the DataFrame is
-used. With flakelog.binding=late each action pins anew, as with the Kafka connector. Warnings go to standard error of
-the driver or of the executor, through Python's logging. Spark pickles this object from one Python worker to the next,
-and the tasks' partitions to the executors.
+used. With flakelog.binding=late the tasks of each action ask for it (spark_bridge.selection.late), as in the Kafka
+connector. Warnings go to standard error of the driver or of the executor, through Python's logging. Spark pickles this
+object from one Python worker to the next, and the tasks' partitions to the executors.
 
 Spark finds the source in each session by the module pyspark_flakelog. `register` is for sessions that do not find it.
 """
@@ -22,8 +22,10 @@ from pyspark.sql.types import StructType
 
 from broker.version import VERSION
 from spark_bridge.reading.cluster import Cluster
+from spark_bridge.reading.offset_range import OffsetRange
 from spark_bridge.reading.row import sql_schema
 from spark_bridge.selection import manifest
+from spark_bridge.selection.late import LateRange
 from spark_bridge.selection.option_table import OptionError
 from spark_bridge.selection.options import ReadOptions, parse
 from spark_bridge.selection.pinned import PinnedRead, pin
@@ -76,7 +78,7 @@ class FlakelogDataSource(DataSource):
         if self._options is None:
             raise OptionError(OWN_SCHEMA)
         for warning in self._options.warnings:
-            _log.warning("%s", warning)
+            _log.warning("flakelog: %s", warning)
         return FlakelogReader(self._pinned or _pin(self._options))
 
     @one_line()
@@ -108,7 +110,7 @@ class FlakelogDataSource(DataSource):
     def _write(self, schema: StructType) -> TopicWrite:
         options = parse_write(dict(self.options))
         for warning in options.warnings:
-            _log.warning("%s", warning)
+            _log.warning("flakelog: %s", warning)
         return TopicWrite.of(options, [(field.name, field.dataType.simpleString()) for field in schema.fields])
 
 
@@ -119,6 +121,25 @@ def _pin(options: ReadOptions) -> PinnedRead:
     for lost in pinned.lost:
         warn_of_loss(lost.within, lost.reason)
     return pinned
+
+
+class LatePartition(InputPartition):
+    """The input of a task whose range moves with the log."""
+
+    def __init__(self, task: LateRange) -> None:
+        super().__init__(task)
+        self.task = task
+
+
+def _partition(within: OffsetRange, pinned: PinnedRead) -> RangePartition:
+    settings = pinned.settings
+    return RangePartition(within, pinned.topic_id(within), settings.require_ids, settings.id_clock)
+
+
+def _now(task: LateRange, pinned: PinnedRead) -> OffsetRange:
+    topic, committed = task.within.topic, pinned.settings.read_committed
+    with Cluster.connect(pinned.servers, pinned.settings) as cluster:
+        return task.resolve(cluster.earliest(topic), cluster.latest(topic, committed=committed))
 
 
 class FlakelogReader(DataSourceReader):
@@ -135,9 +156,11 @@ class FlakelogReader(DataSourceReader):
     @one_line()
     def partitions(self) -> Sequence[InputPartition]:
         pinned = self._pinned
-        require_ids = pinned.settings.require_ids
-        return [RangePartition(one, pinned.topic_id(one), require_ids) for one in pinned.manifest.ranges]
+        return [LatePartition(task) if task.moves else _partition(task.within, pinned) for task in pinned.tasks]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         pinned = self._pinned
+        if isinstance(partition, LatePartition):
+            with one_line():
+                partition = _partition(_now(partition.task, pinned), pinned)
         return TaskRead(pinned.servers, pinned.columns, pinned.settings, pinned.poison_report).read(partition)

@@ -11,6 +11,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
 from spark_bridge.output.file_name import file_name
+from spark_bridge.reading.id_clock import IdClock
 from spark_bridge.reading.network import Address
 from spark_bridge.reading.offset_range import OffsetRange
 from spark_bridge.reading.range_reader import read_range
@@ -23,13 +24,16 @@ _log = logging.getLogger(__name__)
 
 
 class RangePartition(InputPartition):
-    """The input of one task: a range, the id of its topic, and whether its records must have ids."""
+    """The input of one task: a range, the id of its topic, whether its records must have ids, and their layout."""
 
-    def __init__(self, within: OffsetRange, topic_id: str | None, require_ids: bool) -> None:
+    def __init__(
+        self, within: OffsetRange, topic_id: str | None, require_ids: bool, id_clock: IdClock = IdClock()
+    ) -> None:
         super().__init__(within)
         self.within = within
         self.topic_id = topic_id
         self.require_ids = require_ids
+        self.id_clock = id_clock
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +50,7 @@ class TaskRead:
         if not isinstance(partition, RangePartition):
             return  # Spark makes one empty partition if a batch read has none
         with one_line():
-            settings = replace(self.settings, require_ids=partition.require_ids)
+            settings = replace(self.settings, require_ids=partition.require_ids, id_clock=partition.id_clock)
             skipped: list[SkippedBatch] = []
             yield from read_range(
                 partition.within,
@@ -62,7 +66,7 @@ class TaskRead:
 
 
 def warn_of_loss(within: OffsetRange, reason: str) -> None:
-    _log.warning("lost %d offsets, %s, because failOnDataLoss=false: %s", within.offsets, within, reason)
+    _log.warning("flakelog: lost %d offsets, %s, because failOnDataLoss=false: %s", within.offsets, within, reason)
 
 
 def report_name(within: OffsetRange) -> str:

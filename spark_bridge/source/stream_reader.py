@@ -21,6 +21,8 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from spark_bridge.reading.cluster import Cluster
+from spark_bridge.reading.id_clock import IdClock
+from spark_bridge.selection.pinned import id_clock
 from spark_bridge.selection.stream_begin import Loss
 from spark_bridge.selection.stream_log import SelectedLog
 from spark_bridge.selection.stream_options import StreamOptions
@@ -40,6 +42,7 @@ class FlakelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             options.read.servers, options.read.columns, options.read.settings, options.read.poison_report
         )
         self._cluster: Cluster | None = None
+        self._id_clock: IdClock | None = None
 
     def __reduce__(self) -> tuple[type["FlakelogStreamReader"], tuple[StreamOptions]]:
         """Send the options alone to the executors, without connections."""
@@ -73,7 +76,10 @@ class FlakelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     @one_line()
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         planned = self._open().ranges(start, end)
-        return [RangePartition(each.within, each.topic_id, self._keeps_ids(each.within.topic)) for each in planned]
+        return [
+            RangePartition(each.within, each.topic_id, self._keeps_ids(each.within.topic), self._clock())
+            for each in planned
+        ]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return self._read.read(partition)
@@ -85,11 +91,17 @@ class FlakelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _keeps_ids(self, topic: str) -> bool:
         return self._cluster is not None and self._cluster.keeps_ids(topic)
 
+    def _clock(self) -> IdClock:
+        if self._id_clock is None:
+            assert self._cluster is not None, "partitions opens it"
+            self._id_clock = id_clock(self._options.read, self._options.read.columns, self._cluster)
+        return self._id_clock
+
     def _open(self) -> StreamPlanner:
         if self._cluster is None:
             options = self._options
             for warning in options.read.warnings:
-                _log.warning("%s", warning)
+                _log.warning("flakelog: %s", warning)
             self._cluster = Cluster.connect(options.read.servers, options.read.driver_settings)
             self._planner = StreamPlanner(
                 SelectedLog(self._cluster, options, _warn_of_start),

@@ -11,7 +11,7 @@ from broker.record.records import Record, decode_records, encode_batch
 from broker.wire.id_entries import IdEntry
 from spark_bridge.reading.arrow_decode import MissingId, PlacedBatch, decode
 from spark_bridge.reading.offset_range import OffsetRange
-from spark_bridge.reading.row import ARROW, DEFAULT, arrow_schema
+from spark_bridge.reading.row import DEFAULT, STORED, arrow_schema
 
 T0 = 1_700_000_000_000
 ALL = OffsetRange("flights", 3, 0, 1 << 40)
@@ -83,9 +83,9 @@ def rows_of(table):
 def test_rows_are_those_of_the_record_by_record_decoder(described, start, length, group):
     within = OffsetRange("flights", 3, start, start + length)
     batches = build(described)
-    table = table_of(placed(batches), within, tuple(ARROW), [IdEntry(0, 10**6, 1000)], group_bytes=group)
+    table = table_of(placed(batches), within, STORED, [IdEntry(0, 10**6, 1000)], group_bytes=group)
     table.validate(full=True)
-    assert table.schema == arrow_schema(tuple(ARROW))
+    assert table.schema == arrow_schema(STORED)
     assert rows_of(table) == [row_of(r) for one in batches for r in decode_records(one) if r.offset in within]
 
 
@@ -129,8 +129,8 @@ def test_ids_are_null_where_the_broker_keeps_none():
 
 
 def test_nothing_to_decode_is_an_empty_table_of_the_same_schema():
-    table = table_of([], ALL, tuple(ARROW), [])
-    assert (table.num_rows, table.schema) == (0, arrow_schema(tuple(ARROW)))
+    table = table_of([], ALL, STORED, [])
+    assert (table.num_rows, table.schema) == (0, arrow_schema(STORED))
 
 
 def test_an_arrow_batch_holds_no_more_than_a_group_of_record_batches():
@@ -147,7 +147,7 @@ def test_damage_that_a_crc_did_not_catch_is_an_error_or_rows(described, position
     (one,) = build([described])
     one[position % len(one)] ^= byte
     try:
-        seen = table_of([PlacedBatch(one, 0, read_header(one))], ALL, tuple(ARROW), None)
+        seen = table_of([PlacedBatch(one, 0, read_header(one))], ALL, STORED, None)
     except CorruptBatch:
         return
     seen.validate(full=True)

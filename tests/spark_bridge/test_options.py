@@ -3,9 +3,10 @@
 import pytest
 
 from spark_bridge.reading.network import Address
-from spark_bridge.reading.row import ARROW, DEFAULT
+from spark_bridge.reading.row import DEFAULT, STORED
+from spark_bridge.reading.settings import ReadSettings
 from spark_bridge.selection.options import OptionError, Topics, parse
-from spark_bridge.selection.selector import EARLIEST, LATEST, by_id, by_offset, by_time
+from spark_bridge.selection.selector import EARLIEST, LATEST, TimeBound, by_id, by_offset, by_time
 
 SERVERS = {"kafka.bootstrap.servers": "127.0.0.1:9092"}
 FLIGHTS = SERVERS | {"subscribe": "flights"}
@@ -57,7 +58,7 @@ def test_topics_are_named_in_one_of_three_ways(way, topics):
 def test_columns_and_headers_are_chosen():
     """A read names its columns, because Spark prunes no columns of a Python source (SPARK-51713)."""
     assert parse(FLIGHTS | {"columns": "value, OFFSET"}).columns == ("value", "offset")
-    assert parse(FLIGHTS | {"includeHeaders": "true"}).columns == tuple(ARROW)
+    assert parse(FLIGHTS | {"includeHeaders": "true"}).columns == STORED
 
 
 def test_a_manifest_is_the_whole_selection():
@@ -118,3 +119,49 @@ def test_what_the_connector_refuses_is_refused(more, says):
 def test_an_empty_pattern_is_refused():
     with pytest.raises(OptionError, match="subscribePattern is empty"):
         parse(SERVERS | {"subscribePattern": " "})
+
+
+@pytest.mark.parametrize(
+    ("more", "start"),
+    [
+        ({"startingTimestamp": "5", "startingOffsetsByTimestamp": '{"t": {"0": 6}}'}, TimeBound(5)),
+        ({"startingOffsetsByTimestamp": '{"t": {"0": 6}}', "startingOffsets": "latest"}, TimeBound({"t": {0: 6}})),
+    ],
+)
+def test_a_time_for_all_comes_before_times_for_each_and_these_before_offsets(more, start):
+    """The precedence of the Structured Streaming + Kafka Integration Guide, on each side."""
+    assert parse(FLIGHTS | more).selector.start == start
+
+
+def test_settings_of_the_connector_reach_the_tasks_and_the_driver():
+    options = parse(
+        FLIGHTS
+        | {
+            "fetchOffset.numRetries": "2",
+            "fetchOffset.retryIntervalMs": "30",
+            "kafkaConsumer.pollTimeoutMs": "400",
+            "kafka.request.timeout.ms": "5000",
+            "kafka.client.id": "me",
+            "kafka.max.partition.fetch.bytes": "2000",
+            "kafka.fetch.max.bytes": "1000",
+            "kafka.fetch.max.wait.ms": "60",
+        }
+    )
+    driver, tasks = options.driver_settings, options.settings
+    assert [driver.patience.attempts, driver.patience.pause_after(1), driver.patience.pause_after(9)] == [2, 30, 30]
+    assert (driver.request_timeout_ms, tasks.request_timeout_ms) == (5000, 400)
+    assert (driver.client_id, tasks.client_id) == ("me", "me")
+    assert (tasks.fetch_bytes, tasks.fetch_wait_ms) == (1000, 60)
+    assert tasks.patience == ReadSettings().patience
+
+
+def test_isolation_and_data_loss_reach_the_tasks():
+    options = parse(FLIGHTS | {"kafka.isolation.level": "read_committed", "failOnDataLoss": "false"})
+    assert (options.settings.read_committed, options.settings.fail_on_data_loss) == (True, False)
+    assert not parse(FLIGHTS).settings.read_committed and parse(FLIGHTS).settings.fail_on_data_loss
+
+
+def test_binding_is_pinned_unless_it_is_late():
+    assert [parse(FLIGHTS | {"flakelog.binding": one}).late for one in ("late", "pinned")] == [True, False]
+    with pytest.raises(OptionError, match="flakelog.binding cannot be given beside it"):
+        parse(SERVERS | {"manifest": "m.json", "flakelog.binding": "late"})

@@ -85,3 +85,23 @@ def test_a_manifest_of_another_log_is_refused():
 def test_offsets_for_a_topic_that_is_not_read_are_refused():
     with pytest.raises(OptionError, match="offsets or times are given for other; the topics of this read are: t"):
         select(options(startingOffsets='{"t": {"0": 5, "1": 5}, "other": {"0": 0}}'), log(), "0.1.0")
+
+
+def test_offsets_that_are_lost_are_left_out_if_the_reader_allows_it():
+    """failOnDataLoss=false is for reads: what is missing is counted, and the rest is read."""
+    given = {"startingOffsets": '{"t": {"0": 2, "1": 20}}', "failOnDataLoss": "false"}
+    pinned = pin(options(**given), log(90, start=10), None, "0.1.0")
+    assert [(one.start, one.end) for one in pinned.manifest.ranges] == [(10, 90), (20, 90)]
+    assert [lost.within for lost in pinned.lost] == [OffsetRange("t", 0, 2, 10)]
+
+
+def test_a_replay_or_a_load_leaves_nothing_out():
+    with pytest.raises(OptionError, match="failOnDataLoss=false is for reads only"):
+        select(options(failOnDataLoss="false"), log(), "0.1.0")
+
+
+def test_the_isolation_is_in_the_manifest_and_in_the_tasks_settings():
+    pinned = pin(options(**{"kafka.isolation.level": "read_committed"}), log(), None, "0.1.0")
+    assert pinned.manifest.read_committed and pinned.settings.read_committed
+    again = pin(options(manifest="m.json"), log(), pinned.manifest, "0.1.0")
+    assert again.settings.read_committed

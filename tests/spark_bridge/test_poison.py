@@ -9,7 +9,7 @@ from spark_bridge.reading import range_fetch
 from spark_bridge.reading.arrow_decode import PlacedBatch, decode
 from spark_bridge.reading.offset_range import OffsetRange
 from spark_bridge.reading.range_fetch import ReadSettings
-from spark_bridge.reading.row import ARROW
+from spark_bridge.reading.row import STORED
 from spark_bridge.reading.skipped import SkippedBatch, from_json, to_json
 from spark_bridge.replay.receipt import ReplayError, Totals, WrittenFile, differences, load, prove
 from spark_bridge.selection.manifest import Manifest
@@ -84,7 +84,7 @@ def test_a_batch_that_readers_reject_is_poison_for_spark_too_and_costs_its_group
         poison.append(header)
 
     within = OffsetRange("t", 0, 0, 1 << 40)
-    made = list(decode(batches, within, tuple(ARROW), None, UNPACKED_BYTES_MAX, on_poison=on_poison))
+    made = list(decode(batches, within, STORED, None, UNPACKED_BYTES_MAX, on_poison=on_poison))
     assert poison == [batches[0].header] and [each.num_rows for each in made] == [1]
 
 

@@ -9,6 +9,7 @@ from spark_bridge.selection.selector import (
     EARLIEST,
     LATEST,
     IdBound,
+    OffsetBound,
     SelectionError,
     Selector,
     TimeBound,
@@ -23,18 +24,21 @@ from spark_bridge.selection.selector import (
 class Log:
     """LogOffsets over lists: {partition: (log start, [(time, id) of each record])}.
 
-    The last `hidden` records of each partition are above the high watermark.
+    The last `hidden` records of each partition are above the high watermark, and the `uncommitted` ones before these
+    above the last stable offset.
     """
 
-    def __init__(self, partitions, hidden=0):
+    def __init__(self, partitions, hidden=0, uncommitted=0):
         self.partitions = partitions
         self.hidden = hidden
+        self.uncommitted = uncommitted
 
     def earliest(self, topic):
         return {p: start for p, (start, _) in self.partitions.items()}
 
     def latest(self, topic, *, committed=False):
-        return {p: start + len(records) - self.hidden for p, (start, records) in self.partitions.items()}
+        above = self.hidden + (self.uncommitted if committed else 0)
+        return {p: start + len(records) - above for p, (start, records) in self.partitions.items()}
 
     def first_at_time(self, topic, time_ms):
         return self._first(lambda time, id: time >= time_ms)
@@ -123,6 +127,61 @@ def test_the_end_does_not_run_past_what_is_visible():
     assert resolve(by_time(2, 3), ["t"], log) == (OffsetRange("t", 0, 1, 1),)
 
 
+def test_a_start_and_an_end_of_different_kinds_mix():
+    """Each side is given on its own, as in the connector: from a time to an offset, from an offset to an id."""
+    assert ranges(Selector(TimeBound(200, strict=False), OffsetBound({"t": {0: 13, 1: -1, 2: -1}}))) == [
+        (0, 11, 13), (1, 1, 2), (2, 7, 7),
+    ]  # fmt: skip
+    assert ranges(Selector(OffsetBound({"t": {0: 11, 1: 0, 2: -2}}), IdBound(1025))) == [
+        (0, 11, 13), (1, 0, 1), (2, 7, 7),
+    ]  # fmt: skip
+    with pytest.raises(SelectionError, match="t-0: the end 10 lies before the start 11"):
+        ranges(Selector(TimeBound(200, strict=False), OffsetBound({"t": {0: 10, 1: -1, 2: -1}})))
+
+
+def test_each_partition_may_have_a_time_of_its_own():
+    """startingOffsetsByTimestamp and endingOffsetsByTimestamp name all partitions of a topic."""
+    start, end = TimeBound({"t": {0: 300, 1: 150, 2: 1}}, strict=False), TimeBound({"t": {0: 400, 1: 250, 2: 1}})
+    assert ranges(Selector(start, end)) == [(0, 11, 13), (1, 0, 1), (2, 7, 7)]
+    assert ranges(Selector(start)) == [(0, 11, 14), (1, 0, 2), (2, 7, 7)]
+    with pytest.raises(SelectionError, match=r"partitions \[0, 1, 2\], times are given for \[0\]; give all of them"):
+        ranges(Selector(TimeBound({"t": {0: 300}})))
+    with pytest.raises(SelectionError, match="times 5 to 4 of t-1: the end lies before the start"):
+        Selector(TimeBound({"t": {0: 3, 1: 5}}), TimeBound({"t": {1: 4}}))
+    with pytest.raises(SelectionError, match="times 5 to 4 of t-1: the end lies before the start"):
+        Selector(TimeBound({"t": {0: 3, 1: 5}}), TimeBound(4))
+
+
+def test_what_is_committed_ends_at_the_last_stable_offset():
+    """A time or an id past the last stable offset is not found, as in Kafka's ListOffsets with read_committed."""
+    log = Log({0: (0, [(1, 1), (2, 2), (3, 3)])}, uncommitted=1)
+    assert resolve(by_offset(), ["t"], log, committed=True) == (OffsetRange("t", 0, 0, 2),)
+    assert resolve(by_offset(), ["t"], log) == (OffsetRange("t", 0, 0, 3),)
+    assert resolve(by_time(None, 3), ["t"], log, committed=True) == (OffsetRange("t", 0, 0, 2),)
+    with pytest.raises(SelectionError, match="no record with a timestamp of 3 ms"):
+        resolve(by_time(3), ["t"], log, committed=True)
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "read", "lost"),
+    [
+        (8, 12, (10, 12), [(8, 10)]),
+        (12, 16, (12, 14), [(14, 16)]),
+        (8, 16, (10, 14), [(8, 10), (14, 16)]),
+        (3, 5, (10, 10), [(3, 5)]),
+        (15, 18, (14, 14), [(15, 18)]),
+        (10, 14, (10, 14), []),
+    ],
+)
+def test_lost_offsets_are_named_and_the_rest_is_read(start, end, read, lost):
+    """With failOnDataLoss=false a range is cut to what the log has, as in the connector."""
+    log, found = Log({0: LOG.partitions[0]}), []
+    (one,) = resolve(by_offset({"t": {0: start}}, {"t": {0: end}}), ["t"], log, on_lost=found.append)
+    assert (one.start, one.end) == read
+    assert [(each.within.start, each.within.end) for each in found] == lost
+    assert all(each.reason == f"t-0 has offsets 10 to 14; asked for {start} to {end}" for each in found)
+
+
 @pytest.mark.parametrize(
     "make",
     [
@@ -132,6 +191,7 @@ def test_the_end_does_not_run_past_what_is_visible():
         lambda: by_offset(LATEST),
         lambda: by_offset(EARLIEST, EARLIEST),
         lambda: by_offset("newest"),
+        lambda: by_offset({"t": {0: -3}}),
     ],
 )
 def test_a_selection_that_can_never_hold_anything_is_refused_immediately(make):

@@ -1,0 +1,60 @@
+"""Late binding: tasks whose earliest or latest is resolved when the task runs, as in the Kafka connector.
+
+Spark plans a DataFrame once and keeps the tasks for all its actions, so a task itself asks for what moves. The split is
+that of the first action: the first task of a partition begins at earliest, the last ends at latest. Offsets, times and
+ids are resolved at the first action, and partitions that are added later belong to the next load.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from spark_bridge.reading.offset_range import OffsetRange
+from spark_bridge.selection.selector import (
+    EARLIEST,
+    EARLIEST_OFFSET,
+    LATEST,
+    LATEST_OFFSET,
+    Bound,
+    OffsetBound,
+    Offsets,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class LateRange:
+    """A task's range, and the sides that move with the log."""
+
+    within: OffsetRange
+    from_earliest: bool = False
+    to_latest: bool = False
+
+    @property
+    def moves(self) -> bool:
+        return self.from_earliest or self.to_latest
+
+    def resolve(self, first: Offsets, last: Offsets) -> OffsetRange:
+        """Return the range of now, from the topic's log start offsets and its ends."""
+        within = self.within
+        start = first[within.partition] if self.from_earliest else within.start
+        end = last[within.partition] if self.to_latest else within.end
+        return replace(within, start=min(start, end), end=end)
+
+
+def late_ranges(
+    ranges: Iterable[OffsetRange], tasks: Sequence[OffsetRange], start: Bound, end: Bound
+) -> list[LateRange]:
+    """Return the tasks with the sides that move, and one task for each partition of `ranges` that is empty now."""
+    found = []
+    for one in ranges:
+        parts = [part for part in tasks if part.name == one.name] or [one]
+        for part in parts:
+            from_earliest = part is parts[0] and _moves(start, one, EARLIEST, EARLIEST_OFFSET)
+            to_latest = part is parts[-1] and _moves(end, one, LATEST, LATEST_OFFSET)
+            found.append(LateRange(part, from_earliest, to_latest))
+    return [one for one in found if one.moves or one.within.offsets]
+
+
+def _moves(bound: Bound, one: OffsetRange, word: str, mark: int) -> bool:
+    if not isinstance(bound, OffsetBound):
+        return False
+    return bound.at == word if isinstance(bound.at, str) else bound.at[one.topic][one.partition] == mark
