@@ -1,7 +1,7 @@
 """Outstanding requests: each is sent, answered once, and sent again after a pause if the answer is Failed."""
 
 from collections.abc import Callable
-from heapq import heapify, heappop, heappush
+from heapq import heappop, heappush
 from itertools import count
 from typing import NamedTuple
 
@@ -45,11 +45,13 @@ class Asks:
         self._on_failure = on_failure
         self._on_success = on_success
         self._numbers = count(1)
-        self._due: list[tuple[int, int, _Pending]] = []  # a heap of (due_ms, number, ...)
-        self._out: dict[int, _Pending] = {}
+        self._due: list[tuple[int, int]] = []  # a heap of (due_ms, number); the forgotten ones leave it when due
+        self._out: set[int] = set()  # sent, and not answered
+        self._pending: dict[int, _Pending] = {}  # all requests, by number
+        self._of_owner: dict[int, set[int]] = {}  # numbers by the owner's id()
 
     def __len__(self) -> int:
-        return len(self._due) + len(self._out)
+        return len(self._pending)
 
     def ask(self, owner: object, request: Request, on_answer: OnAnswer, now_ms: int) -> None:
         """Schedule `request` for sending at once.
@@ -63,16 +65,18 @@ class Asks:
         """Return the requests that are due, for the driver to carry to the ports."""
         taken = []
         while self._due and self._due[0][0] <= now_ms:
-            _, number, pending = heappop(self._due)
-            self._out[number] = pending
-            taken.append(Ask(number, pending.request))
+            _, number = heappop(self._due)
+            pending = self._pending.get(number)
+            if pending is not None:
+                self._out.add(number)
+                taken.append(Ask(number, pending.request))
         return taken
 
     def answered(self, number: int, answer: Answer, now_ms: int) -> None:
         """Process an answer: retry after Failed, otherwise call `on_answer`. Ignore an answer to an unknown number."""
-        pending = self._out.pop(number, None)
-        if pending is None:
+        if number not in self._out:
             return
+        pending = self._remove(number)
         if isinstance(answer, Failed):
             failures = pending.failures + 1
             self._push(now_ms + self._policy.delay_ms(failures), pending._replace(failures=failures))
@@ -87,14 +91,28 @@ class Asks:
         return number in self._out
 
     def forget(self, owner: object) -> None:
-        """Drop the requests of `owner` and ignore answers to those already sent; O(requests)."""
-        self._due = [due for due in self._due if due[2].owner is not owner]
-        heapify(self._due)
-        self._out = {number: pending for number, pending in self._out.items() if pending.owner is not owner}
+        """Drop the requests of `owner` and ignore answers to those already sent; O(requests of the owner)."""
+        for number in self._of_owner.pop(id(owner), ()):
+            del self._pending[number]
+            self._out.discard(number)
 
     def next_deadline_ms(self) -> int | None:
         """Return the time the next request is due to be sent, or None if none is scheduled."""
+        while self._due and self._due[0][1] not in self._pending:
+            heappop(self._due)
         return self._due[0][0] if self._due else None
 
     def _push(self, due_ms: int, pending: _Pending) -> None:
-        heappush(self._due, (due_ms, next(self._numbers), pending))
+        number = next(self._numbers)
+        self._pending[number] = pending
+        self._of_owner.setdefault(id(pending.owner), set()).add(number)
+        heappush(self._due, (due_ms, number))
+
+    def _remove(self, number: int) -> _Pending:
+        self._out.discard(number)
+        pending = self._pending.pop(number)
+        numbers = self._of_owner[id(pending.owner)]
+        numbers.discard(number)
+        if not numbers:
+            del self._of_owner[id(pending.owner)]
+        return pending

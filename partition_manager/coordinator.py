@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from partition_manager.asks import Ask, Asks
 from partition_manager.assignment import partitions_of
-from partition_manager.entry import Counts, Message
+from partition_manager.entry import Counts, Message, sum_of
 from partition_manager.failing_requests import FailingRequests
 from partition_manager.group_assignment import GroupAssignment
 from partition_manager.manager import PartitionManager
@@ -250,7 +250,7 @@ class PartitionCoordinator:
     def commit(self, now_ms: int) -> None:
         """Store the progress of every partition where it has changed, without waiting for the interval."""
         self._commit_at_ms = now_ms + self._source.config.spout_commit_interval_ms
-        for partition in self._all:
+        for partition in self._share.take_changed():
             partition.save(now_ms)
 
     def status(self) -> list[PartitionStatus]:
@@ -271,7 +271,7 @@ class PartitionCoordinator:
     @property
     def counts(self) -> Counts:
         """Sum the message counts of all partitions the task has had since it was created, including released ones."""
-        return sum((partition.counts for partition in self._all), self._gone)
+        return sum_of([self._gone, *(partition.counts for partition in self._all)])
 
     def take_notes(self) -> list[Note]:
         """Return and clear the lines for the log: where reading began, what failed, which owner was fenced."""

@@ -1,7 +1,9 @@
 """A message from fetch to settlement, its emissions, and the counts of message outcomes."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from enum import IntEnum
+from operator import attrgetter
 from typing import NamedTuple
 
 from broker.client.records import PoisonBatch
@@ -123,4 +125,12 @@ class Counts:
     truncations: int = 0
 
     def __add__(self, other: "Counts") -> "Counts":
-        return Counts(*(getattr(self, f.name) + getattr(other, f.name) for f in fields(Counts)))
+        return sum_of((self, other))
+
+
+_VALUES = attrgetter(*(field.name for field in fields(Counts)))
+
+
+def sum_of(counts: Iterable[Counts]) -> Counts:
+    """Return the sum of counts, much faster than one by one."""
+    return Counts(*map(sum, zip(*map(_VALUES, counts), strict=True)))

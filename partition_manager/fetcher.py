@@ -4,7 +4,9 @@ Each broker has two connections: one for the fetches of all its partitions (brok
 for all other requests, which a fetch that the broker holds open would delay.
 """
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping
+from functools import partial
+from operator import itemgetter
 from typing import Any
 from uuid import UUID
 
@@ -15,7 +17,7 @@ from twisted.python.failure import Failure
 from broker.client.core import EARLIEST, LATEST
 from broker.client.errors import BrokerError, TopicRecreated, Unsupported
 from broker.client.fetch_connections import FetchConnections
-from broker.client.fetch_session import PartitionAsk, end_of
+from broker.client.fetch_session import Key, PartitionAsk, end_of
 from broker.client.records import NO_EPOCH, read_records
 from broker.client.twisted import TwistedClient
 from broker.wire import fetch
@@ -45,33 +47,40 @@ from partition_manager.ports import (
 
 NOTHING_READ = -1, NO_EPOCH
 
+OnAnswer = Callable[[Answer], None]
+Opening = list[tuple[Key, OnAnswer]]
 Asking = Generator["Deferred[Any]", Any, Answer]
 
 
 class TwistedFetcher:
-    """A RecordFetcher. Raise ValueError if `servers` holds no address."""
+    """A RecordFetcher. Raise ValueError if `servers` holds no address. A test may give its own `client`."""
 
-    def __init__(self, servers: str, config: SpoutConfig, reactor: ReactorBase) -> None:
+    def __init__(
+        self, servers: str, config: SpoutConfig, reactor: ReactorBase, client: TwistedClient | None = None
+    ) -> None:
         self._isolation_level = (
             fetch.READ_COMMITTED if config.isolation_level == READ_COMMITTED else fetch.READ_UNCOMMITTED
         )
-        self._client = TwistedClient(servers, reactor)
+        self._client = client if client is not None else TwistedClient(servers, reactor)
         self._fetches = FetchConnections(
             self._client,
             max_wait_ms=config.spout_fetch_max_wait_ms,
             max_bytes=config.spout_fetch_answer_max_bytes,
             isolation_level=self._isolation_level,
         )
-        self._epochs: dict[tuple[str, int], tuple[int, int]] = {}  # where each partition is read to, and in which epoch
+        self._opening: Opening = []  # whose bounds are asked for in this turn of the reactor
+        self._epochs: dict[Key, tuple[int, int]] = {}  # where each partition is read to, and in which epoch
 
-    def ask(self, request: FetcherRequest, answer: Callable[[Answer], None]) -> None:
+    def ask(self, request: FetcherRequest, answer: OnAnswer) -> None:
         """Carry out a request; answer Failed on any error."""
         if isinstance(request, Fetch):
-            asking = self._fetch(request)
-        elif isinstance(request, ListPartitions):
+            self._fetch(request, answer)
+            return
+        if isinstance(request, FindBounds):
+            self._ask_bounds((request.topic, request.partition), answer)
+            return
+        if isinstance(request, ListPartitions):
             asking = self._partitions(request)
-        elif isinstance(request, FindBounds):
-            asking = self._bounds(request.topic, request.partition)
         elif isinstance(request, FindTime):
             asking = _found(self._client.find_offset(request.topic, request.partition, request.timestamp_ms))
         elif isinstance(request, FindId):
@@ -102,12 +111,31 @@ class TwistedFetcher:
         host, port = self._client.core.bootstrap[0]
         return Partitions(tuple(range(topic.partitions)), host, port, str(topic.id) if topic.id else "")
 
+    def _ask_bounds(self, key: Key, answer: OnAnswer) -> None:
+        """Ask for the bounds of all partitions that are opened in this turn of the reactor together."""
+        self._opening.append((key, answer))
+        if len(self._opening) == 1:
+            self._client.reactor.callLater(0, self._find_bounds)
+
+    def _find_bounds(self) -> None:
+        opening, self._opening = self._opening, []
+        found = self._bounds_of([key for key, _ in opening])
+        found.addCallbacks(_tell, self._no_bounds, callbackArgs=(opening,), errbackArgs=(opening,))
+
+    def _no_bounds(self, failure: Failure, opening: Opening) -> None:
+        """Answer one partition; ask for several one by one, because one of them may have the error."""
+        for key, answer in opening:
+            if len(opening) == 1:
+                answer(_failed(failure))
+            else:
+                self._bounds_of([key]).addCallback(itemgetter(key)).addErrback(_failed).addCallback(answer)
+
     @inlineCallbacks
-    def _bounds(self, topic: str, partition: int) -> Asking:
-        start = yield self._client.find_offset(topic, partition, EARLIEST)
+    def _bounds_of(self, keys: list[Key]) -> Generator["Deferred[Any]", Any, dict[Key, Bounds]]:
         core = self._client.core
-        end = yield self._client.run(core.find_offset(topic, partition, LATEST, self._isolation_level))
-        return Bounds(start, end)
+        starts = yield self._client.run(core.list_offsets(keys, EARLIEST))
+        ends = yield self._client.run(core.list_offsets(keys, LATEST, isolation_level=self._isolation_level))
+        return {key: Bounds(ends[key] if starts[key] is None else starts[key], ends[key]) for key in keys}
 
     @inlineCallbacks
     def _epoch_end(self, request: FindEpochEnd) -> Asking:
@@ -117,30 +145,45 @@ class TwistedFetcher:
             return EpochEnd(-1, -1)
         return EpochEnd(*found)
 
-    @inlineCallbacks
-    def _fetch(self, request: Fetch) -> Asking:
+    def _fetch(self, request: Fetch, answer: OnAnswer) -> None:
         topic, partition, (offset, _, max_bytes), topic_id = request
         read_to, epoch = self._epochs.get((topic, partition), NOTHING_READ)
         if read_to != offset:
             epoch = NO_EPOCH
+        ask = PartitionAsk(topic, partition, offset, max_bytes, UUID(topic_id) if topic_id else None, epoch)
+        self._fetches.fetch(ask, partial(self._fetched, request, answer))
+
+    def _fetched(self, request: Fetch, answer: OnAnswer, result: FetchedPartition | Exception) -> None:
+        key = request.topic, request.partition
+        if isinstance(result, Exception):
+            self._not_fetched(key, answer, result)
+            return
         try:
-            ask = PartitionAsk(topic, partition, offset, max_bytes, UUID(topic_id) if topic_id else None, epoch)
-            fetched = yield self._fetches.fetch(ask)
-        except TopicRecreated as error:
-            self._epochs.pop((topic, partition), None)
-            return Recreated(str(error.topic_id))
-        except BrokerError as error:
-            if error.code != ErrorCode.OFFSET_OUT_OF_RANGE:
-                raise
-            self._epochs.pop((topic, partition), None)
-            bounds = yield self._bounds(topic, partition)
-            return OutOfRange(*bounds)
-        answer = answer_of(fetched, offset, self._isolation_level)
-        if isinstance(answer, OutOfRange):
-            self._epochs.pop((topic, partition), None)
-        elif answer.leader_epoch != NO_EPOCH:
-            self._epochs[topic, partition] = answer.next_offset, answer.leader_epoch
-        return answer
+            found = answer_of(result, request.wanted.offset, self._isolation_level)
+        except Exception as error:
+            answer(_error(error))
+            return
+        if isinstance(found, OutOfRange):
+            self._epochs.pop(key, None)
+        elif found.leader_epoch != NO_EPOCH:
+            self._epochs[key] = found.next_offset, found.leader_epoch
+        answer(found)
+
+    def _not_fetched(self, key: Key, answer: OnAnswer, error: Exception) -> None:
+        if isinstance(error, TopicRecreated):
+            self._epochs.pop(key, None)
+            answer(Recreated(str(error.topic_id)))
+        elif isinstance(error, BrokerError) and error.code == ErrorCode.OFFSET_OUT_OF_RANGE:
+            self._epochs.pop(key, None)
+            bounds = self._bounds_of([key]).addCallback(lambda found: OutOfRange(*found[key]))
+            bounds.addErrback(_failed).addCallback(answer)
+        else:
+            answer(_error(error))
+
+
+def _tell(bounds: Mapping[Key, Bounds], opening: Opening) -> None:
+    for key, answer in opening:
+        answer(bounds[key])
 
 
 def answer_of(fetched: FetchedPartition, offset: int, isolation_level: int) -> Fetched | OutOfRange:
@@ -163,6 +206,9 @@ def _found(offset: "Deferred[int]") -> Asking:
 
 
 def _failed(failure: Failure) -> Failed:
-    error = failure.value
-    text = error.with_remedy if isinstance(error, BrokerError) else failure.getErrorMessage()
+    return _error(failure.value)
+
+
+def _error(error: BaseException | None) -> Failed:
+    text = error.with_remedy if isinstance(error, BrokerError) else str(error)
     return Failed(text or "no reason given")

@@ -169,6 +169,7 @@ class PartitionManager:
             self.counts.poison_batches += sum(offset in self._live for offset in batches)
         if self._waiting:
             self._listing.ready(len(self._waiting))
+        self._listing.change()  # offsets without a message are settled, or what an earlier run settled is forgotten
         self._listing.fetch()
 
     def out_of_range(self, log_start: int, log_end: int) -> None:
@@ -192,6 +193,7 @@ class PartitionManager:
             self._listing.count(len(self._waiting))
             self._letters = [letter for letter in self._letters if letter.record.offset < log_end]
             self._listing.feed()
+        self._listing.change()
         self._listing.fetch()
 
     # --- emitting
@@ -354,6 +356,7 @@ class PartitionManager:
 
     def commit(self) -> Progress | None:
         """Return the progress to store, or None if it is stored already."""
+        self._listing.is_changed = False
         progress = self.progress()
         return None if progress == self._stored else progress
 
@@ -429,6 +432,7 @@ class PartitionManager:
 
     def _settle(self, *entries: Message) -> None:
         self._ledger.settle(entries)
+        self._listing.change()
         if self._share.memory.starved:
             self._listing.feed()
         if self._held:

@@ -46,6 +46,7 @@ class TaskShare(Generic[T]):
         self.ready: deque[T] = deque()  # may have a message to emit; each at most once, in turn
         self.waiting = 0  # messages of the ready partitions that wait to be emitted, as last counted
         self.fetches: list[T] = []  # may want a fetch; each at most once
+        self.changed: list[T] = []  # may have progress to store
         self.prefers_new = False  # emit new messages before retries, in an outage
         self._due: list[tuple[int, int, Listing[T]]] = []  # a heap
         self._number = count()
@@ -56,6 +57,11 @@ class TaskShare(Generic[T]):
             return []
         fetches, self.fetches = self.fetches, []
         return fetches
+
+    def take_changed(self) -> list[T]:
+        """Return and clear the partitions that may have progress to store."""
+        changed, self.changed = self.changed, []
+        return changed
 
     def wake_at(self, due_ms: int, listing: "Listing[T]") -> None:
         """Wake the partition at `due_ms`."""
@@ -80,6 +86,7 @@ class Listing(Generic[T]):
         self.is_ready = False
         self.is_fetching = False
         self.is_starved = False
+        self.is_changed = False
         self._counted = 0
         self._share = share
         self._owner = owner
@@ -122,6 +129,12 @@ class Listing(Generic[T]):
         if not self.is_fetching:
             self.is_fetching = True
             self._share.fetches.append(self._owner)
+
+    def change(self) -> None:
+        """List the partition as having progress to store."""
+        if not self.is_changed:
+            self.is_changed = True
+            self._share.changed.append(self._owner)
 
     def starve(self) -> None:
         """List the partition as wanting a fetch once memory of the task is released."""

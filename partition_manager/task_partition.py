@@ -337,7 +337,10 @@ class TaskPartition:
 
         One write is outstanding at a time, because each write names the version of the one before.
         """
-        if self.manager is None or self._saving:
+        if self.manager is None:
+            return
+        if self._saving:
+            self._share.changed.append(self)  # it may have changed again since
             return
         progress = self._unread() if self._at_most_once else self.manager.commit()
         if progress is not None:

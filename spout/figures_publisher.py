@@ -46,7 +46,7 @@ class FiguresPublisher:
     def stop(self) -> "Deferred[None]":
         """Write a tombstone and close. The Deferred fires when that is done, has failed or takes too long."""
         self.close()
-        ended: Deferred[Any] = self._publish(lambda: None)
+        ended: Deferred[Any] = self._publish(lambda _: None)
         ended.addTimeout(TOMBSTONE_SECONDS, self._reactor)  # type: ignore[arg-type]
         return ended.addErrback(lambda _: None).addBoth(lambda _: self._client.close())
 
@@ -61,16 +61,15 @@ class FiguresPublisher:
         self.close()
         self._client.close()
 
-    def _document(self) -> bytes:
-        after = self._take()
+    def _document(self, after: Snapshot) -> bytes:
         document = document_of(self._before, after, host=socket.gethostname(), pid=os.getpid())
         self._before = after
         return document
 
     @inlineCallbacks
-    def _publish(self, value: Callable[[], bytes | None]) -> Generator["Deferred[Any]", Any, None]:
+    def _publish(self, value: Callable[[Snapshot], bytes | None]) -> Generator["Deferred[Any]", Any, None]:
         taken = self._take()
-        record = Record(0, 0, key_of(taken), value())
+        record = Record(0, 0, key_of(taken), value(taken))
         batch = encode_batch([record], base_timestamp_ms=taken.at_ms)
         try:
             yield self._client.produce(TOPIC, 0, batch)

@@ -342,11 +342,7 @@ class LogSpout(Spout):
 
     def _carry(self, ask: Ask) -> None:
         number, request = ask
-
-        def answer(value: Answer) -> None:
-            self._answers.append((number, value))
-            self.context.wake()
-
+        answer = partial(self._answered, number)
         if self.settlement is not None and isinstance(request, (SaveOffset, Bury)):
             self._carry_to(self.settlement, ask, answer)
         elif isinstance(request, Bury):
@@ -357,6 +353,10 @@ class LogSpout(Spout):
             cast(GroupStore, self._store).ask(request, answer)
         else:
             self._fetcher.ask(request, answer)
+
+    def _answered(self, number: int, answer: Answer) -> None:
+        self._answers.append((number, answer))
+        self.context.wake()
 
     def _work(self, settlement: Settlement, now_ms: int) -> None:
         for _ in range(POLL_ROUNDS):

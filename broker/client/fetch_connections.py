@@ -4,8 +4,8 @@ A fetch that a broker holds open delays all later requests of its connection, so
 broker.client.fetch_session says what each request asks for, and how long the broker may hold it.
 """
 
-from typing import Any
-from uuid import UUID
+from collections.abc import Callable
+from typing import Any, cast
 
 from twisted.internet.defer import Deferred, inlineCallbacks
 from twisted.internet.task import deferLater
@@ -18,6 +18,7 @@ from broker.client.twisted import TwistedClient
 from broker.wire.errors import ErrorCode
 from broker.wire.fetch import READ_UNCOMMITTED, FetchedPartition
 
+OnResult = Callable[[FetchedPartition | Exception], None]
 ANOTHER_TOPIC = {ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.INCONSISTENT_TOPIC_ID}
 
 
@@ -40,7 +41,7 @@ class FetchConnections:
         self._fetching = TwistedClient("", client.reactor, core=client.core)
         self._limits = max_wait_ms, max_bytes, isolation_level
         self._brokers: dict[Address, _Broker] = {}
-        self._looking_up: dict[str, list[Deferred[None]]] = {}
+        self._looking_up: dict[str, list[Callable[[Exception | None], None]]] = {}
         self._hold = _Hold()
 
     def close(self) -> None:
@@ -52,58 +53,69 @@ class FetchConnections:
         """While `is_held`, send no request, so that records stay at the brokers; requests that are out go on."""
         self._hold.set(is_held)
 
-    @inlineCallbacks
-    def fetch(self, ask: PartitionAsk) -> Any:
-        """Return a Deferred of the FetchedPartition, once it has records or its log has another end.
+    def fetch(self, ask: PartitionAsk, answer: OnResult) -> None:
+        """Call `answer` with the FetchedPartition, once it has records or its log has another end, or with an error.
 
-        It fails with TopicRecreated if the topic's id is no longer that of the ask, else with ClientError. Without a
+        The error is TopicRecreated if the topic's id is no longer that of the ask, else another ClientError. Without a
         topic id the topic is read that has the name now.
         """
-        topic, partition, topic_id = ask.topic, ask.partition, ask.topic_id
-        if topic_id is not None and self._core.known_id(topic) not in (None, topic_id):
-            yield self._look_up(topic)
-            self._check_id(topic, topic_id)
-        leader = self._core.known_leader(topic, partition)
-        if leader is None:
-            yield self._look_up(topic)
-            self._check_id(topic, topic_id)
-            leader = self._core.known_leader(topic, partition)
-        if leader is None:
-            raise BrokerError(ErrorCode.LEADER_NOT_AVAILABLE, f"{topic}-{partition}")
-        if topic_id is None:
-            ask = ask._replace(topic_id=self._core.known_id(topic))
-        result: FetchedPartition = yield self._broker(leader).fetch(ask)
+        topic = ask.topic
+        is_another = ask.topic_id is not None and self._core.known_id(topic) not in (None, ask.topic_id)
+        if is_another or self._core.known_leader(topic, ask.partition) is None:
+            self._look_up(topic, lambda error: answer(error) if error is not None else self._begin(ask, answer))
+        else:
+            self._begin(ask, answer)
+
+    def _begin(self, ask: PartitionAsk, answer: OnResult) -> None:
+        leader = self._core.known_leader(ask.topic, ask.partition)
+        if (error := self._another_topic(ask)) is not None:
+            answer(error)
+        elif leader is None:
+            answer(BrokerError(ErrorCode.LEADER_NOT_AVAILABLE, f"{ask.topic}-{ask.partition}"))
+        else:
+            self._broker(leader).fetch(ask, answer)
+
+    def fetched(self, ask: PartitionAsk, result: FetchedPartition, answer: OnResult) -> None:
+        """Pass on the result of a broker."""
         if result.error_code in ANOTHER_TOPIC:
-            yield self._look_up(topic)
-            self._check_id(topic, topic_id)
-        self._core.check(topic, partition, result.error_code)
-        return result
+            self._look_up(
+                ask.topic, lambda error: answer(error or self._another_topic(ask) or self._error(ask, result))
+            )
+        elif result.error_code:
+            answer(self._error(ask, result))
+        else:
+            answer(result)
 
     def _broker(self, address: Address) -> "_Broker":
         broker = self._brokers.get(address)
         if broker is None:
-            broker = self._brokers[address] = _Broker(
-                self._fetching, address, FetchSession(*self._limits), self._hold
-            )
+            session = FetchSession(*self._limits)
+            broker = self._brokers[address] = _Broker(self, self._fetching, address, session, self._hold)
         return broker
 
-    def _check_id(self, topic: str, topic_id: UUID | None) -> None:
-        found = self._core.known_id(topic)
-        if topic_id is not None and found not in (None, topic_id):
-            raise TopicRecreated(topic, found)
+    def _another_topic(self, ask: PartitionAsk) -> ClientError | None:
+        found = self._core.known_id(ask.topic)
+        is_another = ask.topic_id is not None and found is not None and found != ask.topic_id
+        return TopicRecreated(ask.topic, found) if is_another else None
 
-    def _look_up(self, topic: str) -> "Deferred[None]":
+    def _error(self, ask: PartitionAsk, result: FetchedPartition) -> ClientError:
+        try:
+            self._core.check(ask.topic, ask.partition, result.error_code)
+        except ClientError as error:
+            return error
+        raise AssertionError("only results with an error come here")
+
+    def _look_up(self, topic: str, done: Callable[[Exception | None], None]) -> None:
         """Look up a topic's leaders and id; all who ask meanwhile share the request."""
-        found: Deferred[None] = Deferred()
         waiting = self._looking_up.setdefault(topic, [])
-        waiting.append(found)
+        waiting.append(done)
         if len(waiting) == 1:
             self._client.run(self._core.metadata([topic])).addBoth(self._looked_up, topic)
-        return found
 
     def _looked_up(self, result: Any, topic: str) -> None:
-        for found in self._looking_up.pop(topic):
-            found.callback(result if isinstance(result, Failure) else None)
+        error = cast(Exception, result.value) if isinstance(result, Failure) else None
+        for done in self._looking_up.pop(topic):
+            done(error)
 
 
 class _Hold:
@@ -128,27 +140,34 @@ class _Hold:
 
 
 class _Broker:
-    """The fetches of one broker: requests follow each other while a partition is wanted."""
+    """The fetches of one broker: requests follow each other while a partition is wanted.
 
-    def __init__(self, client: TwistedClient, address: Address, session: FetchSession, hold: _Hold) -> None:
+    A fetch has no Deferred: 1,000 partitions wait for records at any time, and the garbage collector would visit the
+    objects of 1,000 Deferreds again and again.
+    """
+
+    def __init__(
+        self, owner: FetchConnections, client: TwistedClient, address: Address, session: FetchSession, hold: _Hold
+    ) -> None:
+        self._owner = owner
         self._client = client
         self._address = address
         self._session = session
-        self._waiting: dict[Key, Deferred[FetchedPartition]] = {}
+        self._waiting: dict[Key, tuple[PartitionAsk, OnResult]] = {}
         self._runs = False
         self._hold = hold
 
-    def fetch(self, ask: PartitionAsk) -> "Deferred[FetchedPartition]":
-        """Return a Deferred of the partition's next result. It fails if the partition is asked for again meanwhile."""
+    def fetch(self, ask: PartitionAsk, answer: OnResult) -> None:
+        """Call `answer` with the partition's next result; with an error if the partition is asked for again first."""
         replaced = self._waiting.pop(ask.key, None)
-        self._session.want(ask, self._now_ms())
-        found = self._waiting[ask.key] = Deferred()
+        topic_id = ask.topic_id if ask.topic_id is not None else self._client.core.known_id(ask.topic)
+        self._session.want(ask if topic_id is ask.topic_id else ask._replace(topic_id=topic_id), self._now_ms())
+        self._waiting[ask.key] = ask, answer
         if replaced is not None:
-            replaced.errback(ClientError(f"{ask.topic}-{ask.partition} was asked for again"))
+            replaced[1](ClientError(f"{ask.topic}-{ask.partition} was asked for again"))
         if not self._runs:
             self._runs = True
             self._run()
-        return found
 
     @inlineCallbacks
     def _run(self) -> Any:
@@ -161,16 +180,17 @@ class _Broker:
             except Exception as error:
                 self._session.fail()
                 waiting, self._waiting = self._waiting, {}
-                for found in waiting.values():
-                    found.errback(error)
+                for _, answer in waiting.values():
+                    answer(error)
         self._runs = False
 
     @inlineCallbacks
     def _exchange(self) -> Any:
         steps = fetch_next(self._client.core, self._address, self._session, self._now_ms())
         response = yield self._client.run(steps)
-        for ask, result in self._session.accept(response, self._now_ms()):
-            self._waiting.pop(ask.key).callback(result)
+        for asked, result in self._session.accept(response, self._now_ms()):
+            ask, answer = self._waiting.pop(asked.key)
+            self._owner.fetched(ask, result, answer)
 
     def _now_ms(self) -> int:
         return int(self._client.reactor.seconds() * 1_000)

@@ -7,6 +7,7 @@ partition again, from the next offset, until its stdin ends. A partition whose t
 """
 
 import json
+import os
 import sys
 
 from twisted.internet import reactor
@@ -67,6 +68,7 @@ class Reader(Protocol):
 def main(servers, topic, *settings):
     config = SpoutConfig(**dict(each.split("=") for each in settings))
     StandardIO(Reader(servers, topic, config))
+    os.set_blocking(sys.stdout.fileno(), True)  # StandardIO has changed that, and a full pipe would cut lines off
     reactor.run()
 
 

@@ -2,6 +2,8 @@
 
 from partition_manager.config import SpoutConfig
 from partition_manager.manager import PartitionManager
+from partition_manager.offset_document import OffsetDocument
+from partition_manager.ports import Saved, SaveOffset
 from partition_manager.progress import Progress
 from partition_manager.share import TaskShare
 from tests.partition_manager.managers import calls_of, emit_all
@@ -86,6 +88,31 @@ def test_a_step_does_the_same_work_beside_a_thousand_idle_partitions_as_alone():
         coordinator.take_asks(1_000)
         work.append(calls_of(step))
     assert work[0] == work[1]
+
+
+def test_a_commit_visits_only_the_partitions_that_changed():
+    work = []
+    for idle in (0, 1_000):
+        coordinator = coordinator_of(world_of(100, *[0] * idle))
+        coordinator.commit(0)
+        (id, _) = coordinator.next(0)
+        coordinator.ack(id)
+        work.append(calls_of(lambda: coordinator.commit(0)))
+        assert [type(ask.request) for ask in coordinator.take_asks(0)] == [SaveOffset]
+    assert work[0] == work[1]
+
+
+def test_what_changes_during_a_write_is_stored_by_the_next_commit():
+    coordinator = coordinator_of(world_of(2))
+    for stored in (1, 2):
+        coordinator.ack(coordinator.next(0)[0])
+        coordinator.commit(0)
+        if stored == 1:
+            (save,) = coordinator.take_asks(0)
+    coordinator.answered(save.number, Saved(1), 0)
+    coordinator.commit(0)
+    (save,) = coordinator.take_asks(0)
+    assert OffsetDocument.decode(save.request.document).progress.offset == 2
 
 
 def test_fetches_are_held_while_enough_messages_wait_in_all_partitions_together():
