@@ -76,8 +76,9 @@ def failures() -> Iterator[None]:
 
 def failure_of_task(text: str) -> click.ClickException:
     """Return the failure of a task in Spark, from the text of Spark's exception: its last line has the cause."""
-    lines = [line.strip() for line in text.splitlines() if line.strip() and not line.startswith(" ")]
-    line = lines[-1] if lines else text
+    from spark_bridge.packages import explain
+
+    line = explain(text)
     kind, _, message = line.partition(": ")
     cause = _TASK_CAUSES.get(kind.rpartition(".")[2])
     return cause(message) if cause else click.ClickException(line)
