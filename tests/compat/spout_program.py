@@ -52,7 +52,7 @@ class LogInMemory(TwistedWorld):
 
 
 class FailSome(Bolt):
-    """A bolt that fails every hundredth message once per life of the process."""
+    """A bolt that fails every hundredth message of a partition once per life of the process."""
 
     output_fields = ("id", "carrier", "delay")
 
@@ -60,8 +60,9 @@ class FailSome(Bolt):
         self.failed = set()
 
     def execute(self, tup):
-        if tup["id"] % 100 == 0 and tup["id"] not in self.failed:
-            self.failed.add(tup["id"])
+        (message,) = tup.messages
+        if message.offset % 100 == 0 and message not in self.failed:
+            self.failed.add(message)
             raise RuntimeError("on purpose")
         self.emit((tup["id"], tup["carrier"], tup["delay"]))
 

@@ -12,8 +12,10 @@ from broker.client.blocking import BlockingClient
 from broker.client.group import Assigned, Lost, Revoke
 from broker.client.group_config import GroupMemberConfig
 from broker.client.group_thread import GroupThread
+from tests.compat.stock_java import StockJava, missing
 from tests.patience import until
 
+NO_JAVA = missing()
 PARTITIONS = 6
 SESSION_MS, HEARTBEAT_MS = 10_000, 200
 GROUPS = count()
@@ -122,6 +124,31 @@ def settle(members):
     until(is_shared, what=f"the partitions shared ({[sorted(m.partitions) for m in members]})")
 
 
+class Java:
+    """Kafka's own consumer. Its partitions are those of the last poll."""
+
+    def __init__(self, address, group, topic):
+        self.partitions = set()
+        self._java = StockJava()
+        self._java.__enter__()
+        config = {
+            "group.id": group,
+            "group.protocol": "classic",
+            "partition.assignment.strategy": "org.apache.kafka.clients.consumer.CooperativeStickyAssignor",
+            "session.timeout.ms": str(SESSION_MS),
+            "heartbeat.interval.ms": str(HEARTBEAT_MS),
+        }
+        self._java.ask("join", address=address, topic=topic, name="java", config=config)
+
+    def poll(self):
+        self.partitions = set(self._java.ask("assigned", name="java"))
+
+    def close(self):
+        self._java.ask("leave", name="java")
+        self._java.__exit__()
+
+
+JAVA_IN_SOAK = [pytest.mark.soak, pytest.mark.skipif(NO_JAVA is not None, reason=NO_JAVA or "")]
 LEADS = pytest.mark.parametrize(
     ("stock", "leads"),
     [
@@ -129,6 +156,8 @@ LEADS = pytest.mark.parametrize(
         pytest.param(KafkaPython, False, id="kafka-python-stock-leads"),
         pytest.param(Librdkafka, False, id="librdkafka-stock-leads", marks=pytest.mark.soak),
         pytest.param(KafkaPython, True, id="kafka-python-ours-leads", marks=pytest.mark.soak),
+        pytest.param(Java, True, id="java-ours-leads", marks=JAVA_IN_SOAK),
+        pytest.param(Java, False, id="java-java-leads", marks=JAVA_IN_SOAK),
     ],
 )
 

@@ -139,18 +139,7 @@ def test_over_a_real_broker_each_message_is_counted_once_and_the_poison_is_kept(
     with BlockingClient(broker.address) as client:
         client.create_topic(topic, PARTITIONS)
         client.produce(topic, 2, LARGE)
-    producer = Producer({"bootstrap.servers": broker.address, "compression.type": "zstd", "linger.ms": 5})
-
-    def lives():
-        for n in range(MESSAGES):
-            producer.produce(topic, message(n), partition=n % PARTITIONS)
-            if n == 100:
-                producer.produce(topic, b"poison", key=b"k", partition=1)
-            if (n + 1) % THIRD == 0:
-                assert producer.flush(SECONDS) == 0
-                yield broker.address, topic
-
-    kill_twice_and_finish(counting, lives())
+    kill_twice_and_finish(counting, lives(broker.address, topic))
     assert counting.counts == expected()
     by_reason = letters_by_reason(broker.address, f"{topic}.dead-letters", 2)
     letter = by_reason[b"undecodable"]
@@ -160,6 +149,32 @@ def test_over_a_real_broker_each_message_is_counted_once_and_the_poison_is_kept(
     headers = dict(letter.headers())
     assert letter.value()[16:] == LARGE[16:], "offset and leader epoch are the log's, all else is as it came"
     assert [headers[f"flakelog-dead-{name}"] for name in ("partition", "offset", "last-offset")] == [b"2", b"0", b"19"]
+
+
+@pytest.mark.soak
+def test_over_apache_kafka_where_messages_have_no_id_each_is_counted_once(counting, kafka):
+    """The place of a message, by its topic's id, stands in for the Snowflake id."""
+    topic = "counted-once"
+    with BlockingClient(kafka) as client:
+        client.create_topic(topic, PARTITIONS)
+        kill_twice_and_finish(counting, lives(kafka, topic))
+        assert counting.counts == expected()
+        records, _ = client.fetch(topic, 0, 0)
+    assert records[0].id is None
+    letter = letters_by_reason(kafka, f"{topic}.dead-letters", 1)[b"undecodable"]
+    assert letter.value() == b"poison" and "flakelog-dead-id" not in dict(letter.headers())
+
+
+def lives(servers, topic):
+    """Write a third of the messages before each life of the program, one of them poison; yield the program's source."""
+    producer = Producer({"bootstrap.servers": servers, "compression.type": "zstd", "linger.ms": 5})
+    for n in range(MESSAGES):
+        producer.produce(topic, message(n), partition=n % PARTITIONS)
+        if n == 100:
+            producer.produce(topic, b"poison", key=b"k", partition=1)
+        if (n + 1) % THIRD == 0:
+            assert producer.flush(SECONDS) == 0
+            yield servers, topic
 
 
 def letters_by_reason(servers, topic, reasons):

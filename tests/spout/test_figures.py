@@ -2,14 +2,18 @@
 
 from dataclasses import replace
 
+from prometheus_client import generate_latest
 from twisted.internet.task import Clock
 
+from flakelog.testing import MemoryWorld, TopologyDriver
+from flakelog.topology_figures import registry_of
 from spout.api import Bolt
 from spout.figures import Input, Rates, as_document, latency_ms, snapshot
 from spout.log_spout import LogSpout
 from spout.runner import Runner
 from spout.task import LATENCY_BUCKETS, TaskCounts
 from spout.topology import Topology
+from tests.poison import LARGE
 from tests.spout.worlds import SpoutWorld
 
 
@@ -116,3 +120,28 @@ def test_a_document_is_data_for_json():
     document = as_document(taken(runner_of(SpoutWorld())))
     assert document["components"][1]["inputs"][0]["grouping"] == "fields"
     assert document["partitions"][0]["phase"] == "running"
+
+
+def test_what_a_spout_skips_is_in_the_figures_and_in_the_metrics():
+    """Poison batches, messages that retention took, and recreated topics."""
+    topology = Topology("t")
+    topology.spout("log", LogSpout("t"))
+    topology.bolt("hold", Bolt()).shuffle("log")
+    world = MemoryWorld()
+    log = world.topic("t")
+    log.append(b"a")
+    TopologyDriver(topology, world).advance(3_000).stop()
+    for _ in range(5):
+        log.append(b"b")
+    log.retain_from(0, 4)
+    log.append_poison(LARGE)
+    with TopologyDriver(topology, world) as test:
+        test.advance(3_000)
+        log.recreate()
+        log.append(b"c")
+        test.advance(3_000)
+        figures = snapshot(test.executor, state="running", started_ms=0, at_ms=test.now_ms)
+    metrics = generate_latest(registry_of(lambda: figures)).decode()
+    for outcome, number in (("lost", 3), ("poison_batches", 1), ("recreated", 1), ("truncations", 0)):
+        assert figures.component("log").messages[outcome] == number
+        assert f'flakelog_topology_messages_total{{component="log",outcome="{outcome}"}} {number}.0' in metrics

@@ -295,6 +295,13 @@ class Members {
         return null;
     }
 
+    /** Polls the member "name" once; returns its partitions. */
+    static Object assigned(JsonNode call) {
+        Consumer<byte[], byte[]> member = members.get(call.get("name").asText());
+        member.poll(Stock.POLL);
+        return member.assignment().stream().map(TopicPartition::partition).sorted().collect(Collectors.toList());
+    }
+
     /** Polls until the members "names" share all "partitions" equally; returns {name: partitions}. */
     static Object share(JsonNode call) throws Exception {
         List<String> names = Stock.texts(call.get("names"));
