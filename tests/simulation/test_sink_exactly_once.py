@@ -1,8 +1,9 @@
 """A read_committed reader sees each output once, whatever aborts, is fenced, is killed or answers late.
 
 Each seed is one history of a topology from topic to topic. It is killed and started again with other numbers of tasks;
-bolts fail, forget to ack, and join messages; transactions abort, wait, and lose the answer to their commit; a killed
-process commits its last transaction after its successor has begun.
+bolts fail, forget to ack, and join messages; transactions abort, wait, and lose the answer to their commit; the topic
+refuses outputs for ever, whose messages become dead letters; a killed process commits its last transaction after its
+successor has begun.
 
 A failure prints the command that replays it; FLAKELOG_SEEDS takes a seed, or a range such as 0-9999.
 """
@@ -15,6 +16,7 @@ import pytest
 
 from flakelog.testing import MemoryWorld, TopologyDriver
 from flakelog.testing.memory import MemoryTransactor
+from partition_manager.dead_letter import REFUSED
 from spout.api import Bolt
 from spout.bolts import BatchBolt
 from spout.config import SpoutConfig, TopologyConfig
@@ -22,7 +24,7 @@ from spout.log_sink import LogSink
 from spout.log_spout import LogSpout
 from spout.sink_config import SinkConfig
 from spout.topology import Topology
-from spout.transaction_ports import Aborted, FencedOut
+from spout.transaction_ports import Aborted, FencedOut, OutputsRefused
 
 PARTITIONS = 3
 SPOUT = SpoutConfig(
@@ -74,7 +76,7 @@ class Join(BatchBolt):
 
 
 class Transactor:
-    """A transactor whose transactions abort, are fenced before or after they are committed, or wait."""
+    """A transactor whose transactions abort, are fenced before or after they are committed, are refused, or wait."""
 
     def __init__(self, simulation, inner):
         self.simulation = simulation
@@ -88,6 +90,9 @@ class Transactor:
             answer(FencedOut("before the commit"))
         elif dice < 0.16:
             self.inner.ask(request, lambda outcome: answer(FencedOut("after the commit")))
+        elif dice < 0.18 and request.outputs:
+            number = self.simulation.chance.randrange(len(request.outputs))
+            answer(OutputsRefused({number: "too large"}))
         elif dice < 0.4:
             self.simulation.late.append(lambda: self.inner.ask(request, answer))
         else:
@@ -237,5 +242,7 @@ def test_each_output_is_read_once(seed):
 def test_the_histories_are_busy_ones():
     histories = [play(seed) for seed in range(8)]
     outcomes = sum((history.outcomes for history in histories), Counter())
+    letters = [letter for history in histories for letter in history.world.letters("in")]
+    assert sum(letter.reason == REFUSED for letter in letters) > 10, "hardly any output was refused"
     assert min(outcomes["committed"], outcomes["aborted"], outcomes["discarded"]) > 10, outcomes
     assert sum(history.lives for history in histories) > 40
