@@ -54,7 +54,8 @@ class Reader(Protocol):
                 following, id, told = 0, value.topic_id, value.topic_id
             else:
                 told = str(value)
-            print(json.dumps([partition, type(value).__name__, told]), flush=True)
+            line = json.dumps([partition, type(value).__name__, told])
+            self.transport.write(line.encode() + b"\n")  # StandardIO makes stdout non-blocking: print may lose a part
             delay = RETRY_SECONDS if isinstance(value, Failed) else 0
             reactor.callLater(delay, self.ask, partition, following, id)
 
