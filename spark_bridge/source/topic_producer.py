@@ -106,14 +106,22 @@ def kept_producer(settings: Settings) -> TopicProducer:
 
 
 def write_all(batches: Iterable[Iterable[Message]], settings: Settings, block_ms: int) -> int:
-    """Write all messages, wait for their acknowledgements, and return their number. Raise WriteFailed."""
-    producer = kept_producer(settings)
+    """Write all messages, wait for their acknowledgements, and return their number. Raise WriteFailed.
+
+    Without batches no producer is made, because many tasks after a shuffle are empty.
+    """
+    written = 0
+    producer = None
     try:
-        written = sum(producer.write(each, block_ms) for each in batches)
-        producer.finish()
+        for each in batches:
+            producer = producer or kept_producer(settings)
+            written += producer.write(each, block_ms)
+        if producer is not None:
+            producer.finish()
     except BaseException:
         kept_producer.cache_clear()  # after an error, librdkafka may refuse everything
-        producer.abandon()
+        if producer is not None:
+            producer.abandon()
         raise
     return written
 

@@ -21,7 +21,7 @@ ALONE = {
     "turn-10p", "turn-50p", "turn-100p", "two-partitions", "idempotent-5", "produce-and-fetch", "compaction",
     "compaction-mixed",
 }  # fmt: skip
-BROUGHT_BY_MAVEN = {"java-consumer", "spark-connector"}
+BROUGHT_BY_MAVEN = {"java-consumer", "spark-connector", "spark-stream", "spark-write"}
 MAY_BE_NOTHING = {"repeated", "flood answered/s"}
 
 
