@@ -35,6 +35,7 @@ def name():
 
 def producing(server, transactional_id=None):
     config = {"bootstrap.servers": server.address, "transactional.id": transactional_id or name(), "linger.ms": 0}
+    config["reconnect.backoff.max.ms"] = 200
     producer = confluent_kafka.Producer(config | QUIET)
     producer.init_transactions(SECONDS)
     return producer
@@ -201,6 +202,30 @@ def test_kill_9_in_the_middle_of_transactions_leaves_each_whole_or_not_at_all(tm
             assert len(found) == len(set(found))
             missing = [each for each in acknowledged if each not in found]
             assert not missing, f"FLAKELOG_KILL_SEED={SEED}: committed, and gone: {missing}"
+
+
+def test_librdkafka_goes_on_over_a_kill_and_is_fenced_by_the_next_which_has_another_producer_id(tmp_path):
+    """After a crash the coordinator gives away no further epoch of a producer id, because it may have lost some."""
+    with ServerProcess(tmp_path / "data", SETTINGS).keep_ports() as server:
+        topic, transactional_id = name(), name()
+        first = producing(server, transactional_id)
+        in_transaction(first, topic, [b"a"])
+        first.begin_transaction()
+        first.produce(topic, b"b")
+        first.flush(SECONDS)
+        server.restart()
+        first.produce(topic, b"c")
+        first.commit_transaction(SECONDS)
+        in_transaction(first, topic, [b"not"], commit=False)
+        in_transaction(first, topic, [b"d"])
+        second = producing(server, transactional_id)
+        in_transaction(second, topic, [b"e"])
+        with pytest.raises(KafkaException, match="INVALID_PRODUCER_ID_MAPPING"):
+            in_transaction(first, topic, [b"late"])
+        with pytest.raises(KafkaException, match="_FENCED"):
+            first.abort_transaction(SECONDS)
+            in_transaction(first, topic, [b"later"])
+        assert read_all(server, topic) == [b"a", b"b", b"c", b"d", b"e"]
 
 
 def kill_later(server, acknowledged, wanted, seconds, killed):
