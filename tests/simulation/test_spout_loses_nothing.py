@@ -22,7 +22,7 @@ from dataclasses import replace
 
 import pytest
 
-from flakelog.testing import TopologyDriver
+from flakelog.testing import MemoryLog, TopologyDriver
 from partition_manager.config import AT_MOST_ONCE
 from partition_manager.offset_document import OffsetDocument
 from partition_manager.ports import Fenced, LoadOffset, SaveOffset
@@ -408,6 +408,20 @@ class _Overwriting:
         self._store.close()
 
 
-@pytest.mark.parametrize("bug", [AheadOfTheWork, WithoutFencing])
+class WithoutLeaderEpochs(SimulatedWorld):
+    """A world with a planted bug: a log that was truncated and has grown again looks as if nothing had happened."""
+
+    def __init__(self, partitions):
+        super().__init__(partitions)
+        self.log = self.topics[TOPIC] = _WithoutEpochs(partitions, TOPIC)
+
+
+class _WithoutEpochs(MemoryLog):
+    def truncate(self, partition, end):
+        super().truncate(partition, end)
+        self.epochs[partition] = [(0, 0)]
+
+
+@pytest.mark.parametrize("bug", [AheadOfTheWork, WithoutFencing, WithoutLeaderEpochs])
 def test_a_planted_bug_is_caught(bug):
     assert any(play(seed, bug).verdict() for seed in range(5))
