@@ -8,9 +8,11 @@ import click
 
 from flakelog.commands.load_report import LoadReport, show_plan, show_verification
 from flakelog.commands.terminal import (
+    DataIsDamaged,
     DataIsLost,
     DataOfAnother,
     NobodyAnswers,
+    PlaceUnusable,
     ProblemsFound,
     count_of,
     json_option,
@@ -18,6 +20,7 @@ from flakelog.commands.terminal import (
     print_json,
     servers_option,
 )
+from flakelog.commands.transfer import with_exit_codes
 
 if TYPE_CHECKING:
     from spark_bridge.load.decoding import Decoding
@@ -111,15 +114,6 @@ def load(only_plan: bool, only_verify: bool, every: float | None, as_json: bool,
 
     The load is planned and saved in URI/_flakelog first. If it is killed, the next run finishes it before it plans
     another; two runs at once share it. Only files of finished loads are seen.
-
-    \b
-    Exit codes: 0 success, also without new messages
-                1 another failure
-                2 wrong usage
-                3 no server at the address
-                4 the log lost messages before they were loaded
-                5 the place belongs to another topic, cluster or kind of load
-                6 --verify found a difference
     """
     if only_plan and only_verify:
         raise click.UsageError("give --plan or --verify, not both")
@@ -142,6 +136,9 @@ def load(only_plan: bool, only_verify: bool, every: float | None, as_json: bool,
         while every is not None:
             time.sleep(every)
             _load(job, as_json)
+
+
+load.help = with_exit_codes(load.help)
 
 
 def _job(
@@ -269,5 +266,9 @@ def _with_causes(run: Any) -> Any:
         raise DataIsLost(str(error)) from None
     except (OtherLog, OtherLayout) as error:
         raise DataOfAnother(str(error)) from None
-    except (LoadError, SchemaError, ClusterError, ReadFailed, CorruptBatch, StorageError, OSError) as error:
+    except CorruptBatch as error:
+        raise DataIsDamaged(str(error)) from None
+    except (LoadError, SchemaError, ClusterError, ReadFailed) as error:
         raise click.ClickException(str(error)) from None
+    except (StorageError, OSError) as error:
+        raise PlaceUnusable(str(error)) from None

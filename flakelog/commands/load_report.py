@@ -53,7 +53,7 @@ def show_verification(found: "Verification", as_json: bool) -> None:
     if found.unfinished is not None:
         click.echo(f"load {found.unfinished} is unfinished; the next run finishes it")
     files = f"{count_of(found.files, 'file')} of {count_of(found.loads, 'load')}"
-    click.echo(f"{count_of(found.rows, 'message')} in {files}, {count_of(found.bytes, 'byte')}")
+    click.echo(f"{count_of(found.rows, 'message')} in {files}")
 
 
 class LoadReport:
@@ -74,7 +74,7 @@ class LoadReport:
     def begins(self, load: "Load", unread: "Sequence[OffsetRange]") -> None:
         self.progress.begin(f"load {load.number}", sum(one.offsets for one in unread))
 
-    def ends(self, receipt: "Receipt") -> None:
+    def ends(self, load: "Load", receipt: "Receipt") -> None:
         self.progress.end()
 
     def abandons(self, load: "Load", reason: str) -> None:

@@ -48,7 +48,7 @@ class Watcher(Protocol):
 
     def begins(self, load: Load, unread: Sequence[OffsetRange]) -> None: ...
 
-    def ends(self, receipt: Receipt) -> None: ...
+    def ends(self, load: Load, receipt: Receipt) -> None: ...
 
     def abandons(self, load: Load, reason: str) -> None: ...
 
@@ -186,7 +186,7 @@ class Driver:
     def _done(self, load: Load, receipt: Receipt, outcome: Outcome) -> None:
         outcome.loads.append(load)
         outcome.receipts.append(receipt)
-        self.watcher.ends(receipt)
+        self.watcher.ends(load, receipt)
 
 
 def _check_begun(options: LoadOptions, newest: Found) -> None:

@@ -21,9 +21,10 @@ from spark_bridge.load.destination import Destination
 from spark_bridge.load.driver import Driver, Outcome, Watcher
 from spark_bridge.load.ledger import LoadOptions, check_place
 from spark_bridge.load.load import Load, LoadError
-from spark_bridge.load.receipt import WrittenPart
+from spark_bridge.load.receipt import Receipt, WrittenPart
 from spark_bridge.load.sink import Rows, Sink
 from spark_bridge.load.verify import Verification, verify
+from spark_bridge.output.replay_topic import ReplayTopic
 from spark_bridge.reading.cluster import Cluster
 from spark_bridge.reading.network import Address, ClusterError, addresses
 from spark_bridge.reading.offset_range import OffsetRange
@@ -80,7 +81,9 @@ class LoadJob:
         stop = threading.Event()
         with self._source(stop, on_batch) as source:
             run_all = _side_by_side(self.threads, stop)
-            return Driver(self.options, self._sink(), source, run_all, watcher, VERSION).run()
+            sink = self._sink()
+            told = _Announcing(watcher, ReplayTopic(self.servers), sink.place)
+            return Driver(self.options, sink, source, run_all, told, VERSION).run()
 
     def plan(self) -> Plan | None:
         """Return the load that a run would do next; None without new messages. Write nothing. Raise as `run`."""
@@ -200,13 +203,37 @@ class LogRows:
             yield batch
 
 
+class _Announcing:
+    """A Watcher that also publishes each load in the topic of replays, when it begins and when it is done."""
+
+    def __init__(self, watcher: Watcher, topic: ReplayTopic, place: str) -> None:
+        self._watcher = watcher
+        self._topic = topic
+        self._place = place
+
+    def begins(self, load: Load, unread: Sequence[OffsetRange]) -> None:
+        self._watcher.begins(load, unread)
+        self._announce(load)
+
+    def ends(self, load: Load, receipt: Receipt) -> None:
+        self._watcher.ends(load, receipt)
+        self._announce(load, receipt.to_json())
+
+    def abandons(self, load: Load, reason: str) -> None:
+        self._watcher.abandons(load, reason)
+
+    def _announce(self, load: Load, receipt: str | None = None) -> None:
+        key = f"{self._place}/{load.topic}/{load.number}"
+        self._topic.publish(key, "load", self._place, load.to_json(), receipt)
+
+
 class _Silent:
     """A Watcher that tells nothing."""
 
     def begins(self, load: Load, unread: Sequence[OffsetRange]) -> None:
         pass
 
-    def ends(self, receipt: object) -> None:
+    def ends(self, load: Load, receipt: Receipt) -> None:
         pass
 
     def abandons(self, load: Load, reason: str) -> None:

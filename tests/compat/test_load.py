@@ -93,6 +93,14 @@ def test_a_load_takes_the_new_messages_and_says_so(flakelog, topic, tmp_path):
     assert verified(flakelog, topic, out)["rows"] == 32
 
 
+def test_loads_are_published_in_the_topic_of_replays(flakelog, topic, tmp_path):
+    flakelog(f"load {topic.name} --to {tmp_path}/out")
+    published = [json.loads(line)["value"] for line in flakelog("consume __flakelog_replays --json")[1].splitlines()]
+    ours = [one for one in map(json.loads, published) if one["place"] == f"{tmp_path}/out"]
+    assert [(one["kind"], one["state"]) for one in ours] == [("load", "planned"), ("load", "done")]
+    assert (ours[1]["manifest"]["number"], ours[1]["receipt"]["rows"]) == (0, 29)
+
+
 def test_a_plan_shows_the_parts_and_writes_nothing(flakelog, topic, tmp_path):
     code, shown, _ = flakelog(f"load {topic.name} --to {tmp_path}/out --file-rows 10 --plan")
     assert code == 0
@@ -151,7 +159,7 @@ def test_errors_have_an_exit_code_by_their_cause(flakelog, topic, tmp_path):
     flakelog(f"load {topic.name} --to {out}")
     codes = {
         f"load none-{topic.name} --to {tmp_path}/other": 1,
-        f"load {topic.name} --to gopher://there": 1,
+        f"load {topic.name} --to gopher://there": 8,
         f"load {topic.name}": 2,
         f"load {topic.name} --to {out} --since yesterday": 2,
         f"load {topic.name} --to {out} --since earliest": 5,

@@ -207,7 +207,7 @@ class Watcher:
     def begins(self, load, unread):
         self.notes.append(("begins", load.number, len(unread)))
 
-    def ends(self, receipt):
+    def ends(self, load, receipt):
         self.notes.append(("ends", receipt.number, receipt.rows))
 
     def abandons(self, load, reason):
