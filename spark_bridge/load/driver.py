@@ -120,12 +120,15 @@ class Driver:
             self._done(load, self.sink.publish(load, newest.receipt.parts), outcome)
             return
         try:
-            unread = [part for part in load.parts if self.sink.written(load, part) is None]
+            unread = self._unread(load)
             self._check_readable(load, unread)
         except LoadError as error:
             self._give_up(load, error, outcome)
         else:
             self._finish(load, unread, outcome)
+
+    def _unread(self, load: Load) -> list[OffsetRange]:
+        return [part for part in load.parts if self.sink.written(load, part) is None]
 
     def _check_readable(self, load: Load, unread: Sequence[OffsetRange]) -> None:
         if unread:
@@ -139,7 +142,7 @@ class Driver:
             parts = self.run_all(self._jobs(load, resumed=unread != load.parts))
             receipt = self.sink.publish(load, parts)
         except DataLoss as error:
-            return self._give_up(load, self._explained(load, unread, error), outcome)
+            return self._give_up(load, self._explained(load, error), outcome)
         except Exception as error:
             return self._give_up(load, error, outcome)
         self._done(load, receipt, outcome)
@@ -154,10 +157,10 @@ class Driver:
         written = self.sink.written(load, part)
         return self.sink.write(load, part, self.source.rows(load, part)) if written is None else written
 
-    def _explained(self, load: Load, unread: Sequence[OffsetRange], error: DataLoss) -> Exception:
+    def _explained(self, load: Load, error: DataLoss) -> Exception:
         """Return the error with all ranges that are lost and the way out, if the log shows them."""
         try:
-            self._check_readable(load, unread)
+            self._check_readable(load, self._unread(load))
         except LoadError as better:
             return better
         return error

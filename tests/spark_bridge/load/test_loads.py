@@ -228,6 +228,18 @@ def test_a_killed_load_whose_ranges_expired_is_refused_until_the_loss_is_accepte
     assert values(storage) == sorted(topics.values() - {f"1/0/{offset}" for offset in range(3)})
 
 
+def test_messages_that_expire_while_they_are_read_are_named(topics, storage):
+    def expire(what):
+        if what == "fetch":
+            topics.expire(1, 2)
+
+    with pytest.raises(LostData, match=r"no longer has t-1\[0, 2\) \(2 offsets\), which no load took"):
+        driver(MemoryLog(topics, expire), storage).run()
+    assert values(storage) == []
+    assert load(topics, storage, accept_loss=True).rows == 6
+    assert values(storage) == sorted(topics.values() - {"1/1/0", "1/1/1"})
+
+
 def test_a_part_that_a_killed_run_wrote_is_not_read_again(topics, storage):
     first = driver(MemoryLog(topics), storage)
     planned = first.plan(None, first.options)
