@@ -5,7 +5,7 @@ for all other requests, which a fetch that the broker holds open would delay.
 """
 
 from collections.abc import Callable, Generator, Mapping
-from functools import partial
+from functools import lru_cache, partial
 from operator import itemgetter
 from typing import Any
 from uuid import UUID
@@ -150,7 +150,7 @@ class TwistedFetcher:
         read_to, epoch = self._epochs.get((topic, partition), NOTHING_READ)
         if read_to != offset:
             epoch = NO_EPOCH
-        ask = PartitionAsk(topic, partition, offset, max_bytes, UUID(topic_id) if topic_id else None, epoch)
+        ask = PartitionAsk(topic, partition, offset, max_bytes, _uuid_of(topic_id), epoch)
         self._fetches.fetch(ask, partial(self._fetched, request, answer))
 
     def _fetched(self, request: Fetch, answer: OnAnswer, result: FetchedPartition | Exception) -> None:
@@ -203,6 +203,12 @@ def answer_of(fetched: FetchedPartition, offset: int, isolation_level: int) -> F
 @inlineCallbacks
 def _found(offset: "Deferred[int]") -> Asking:
     return Found((yield offset))
+
+
+@lru_cache(1_000)
+def _uuid_of(topic_id: str) -> UUID | None:
+    """Return one object for all partitions of a topic."""
+    return UUID(topic_id) if topic_id else None
 
 
 def _failed(failure: Failure) -> Failed:

@@ -47,7 +47,10 @@ class Opened(NamedTuple):
     recreated: bool = False
 
 
-def open_partition(source: Source, document: OffsetDocument) -> Generator[Request, Any, Opened]:
+Opening = Generator[Request, Any, Opened]
+
+
+def open_partition(source: Source, document: OffsetDocument) -> Opening:
     """Open a partition and return Opened.
 
     `document` is a template that names the partition, the topic's id, the broker and the owner. Raise BadOffsetDocument

@@ -21,7 +21,7 @@ from partition_manager.entry import Counts, Message, Oldest
 from partition_manager.manager import PartitionManager, has_in_flight, oldest_of
 from partition_manager.notes import BEGUN, GIVEN_UP, INFO, WARN, Note, Notes
 from partition_manager.offset_document import BadOffsetDocument, OffsetDocument, node_of
-from partition_manager.opening import Opened, open_partition
+from partition_manager.opening import Opened, Opening, open_partition
 from partition_manager.ports import (
     Answer,
     Bury,
@@ -111,7 +111,7 @@ class TaskPartition:
         self._epoch = -1  # leader epoch of the last record read, stored with the progress
         self._held: Fetched | None = None  # at most once: read, but progress past it is not stored yet
         self._at_most_once = source.config.spout_guarantee == AT_MOST_ONCE
-        self._opening = open_partition(source, document)
+        self._opening: Opening | None = open_partition(source, document)  # None once it is open
         self._saving = False
         self._counts = Counts()
         self.release_at_ms: int | None = None  # when it is released at the latest, while it is handed over
@@ -166,7 +166,7 @@ class TaskPartition:
 
     def open(self, now_ms: int, answer: Answer | None = None) -> None:
         """Take the next step towards RUNNING; `answer` is the answer to the previous step's request."""
-        if self.phase is not Phase.OPENING:
+        if self.phase is not Phase.OPENING or self._opening is None:
             return
         try:
             request = self._opening.send(answer)
@@ -180,6 +180,7 @@ class TaskPartition:
 
     def _opened(self, opened: Opened) -> None:
         start = opened.start
+        self._opening = None
         self._document, self._version, self._epoch = opened.document, opened.version, opened.document.leader_epoch
         self.topic_id = opened.document.topic_id
         self.phase = Phase.RUNNING
