@@ -65,7 +65,7 @@ class FlakelogDataSource(DataSource):
         try:
             options = parse(dict(self.options))
             if not options.late:
-                self._pinned = _pin(options)
+                self._pinned = pin_now(options)
         except (OptionError, SelectionError) as error:
             return sql_schema(self._columns_of_stream(error))
         self._options = options
@@ -79,7 +79,7 @@ class FlakelogDataSource(DataSource):
             raise OptionError(OWN_SCHEMA)
         for warning in self._options.warnings:
             _log.warning("flakelog: %s", warning)
-        return FlakelogReader(self._pinned or _pin(self._options))
+        return FlakelogReader(self._pinned or pin_now(self._options))
 
     @one_line()
     def streamReader(self, schema: StructType) -> FlakelogStreamReader:
@@ -114,7 +114,8 @@ class FlakelogDataSource(DataSource):
         return TopicWrite.of(options, [(field.name, field.dataType.simpleString()) for field in schema.fields])
 
 
-def _pin(options: ReadOptions) -> PinnedRead:
+def pin_now(options: ReadOptions) -> PinnedRead:
+    """Ask the cluster, and pin a batch read. Log a warning for lost offsets."""
     chosen = None if options.manifest is None else manifest.load(Path(options.manifest).read_bytes())
     with Cluster.connect(options.servers, options.driver_settings) as cluster:
         pinned = pin(options, cluster, chosen, VERSION)

@@ -22,6 +22,7 @@ from benchmarks.consumers import CONNECTOR
 from idgen.layout import Layout
 from spark_bridge.selection.options import OptionError, parse
 from spark_bridge.session import spark_session
+from spark_bridge.source.datasource import pin_now
 from tests.compat.server_process import ServerProcess
 from tests.patience import SECONDS
 
@@ -270,8 +271,9 @@ REFUSED_BY_THE_LOG = [
 def filled(address):
     """Fill the topics, and keep a transaction open."""
     admin = AdminClient({"bootstrap.servers": address})
-    partitions = {"a": 2, "b": 1, "old": 1, "txn": 1}
-    for done in admin.create_topics([NewTopic(name, count, 1) for name, count in partitions.items()]).values():
+    forever = {"retention.ms": "-1"}  # the records have old timestamps
+    topics = [NewTopic(name, 2 if name == "a" else 1, 1, config=forever) for name in ("a", "b", "old", "txn")]
+    for done in admin.create_topics(topics).values():
         done.result(SECONDS)
     producer = Producer({"bootstrap.servers": address})
     for n in range(20):
@@ -418,12 +420,38 @@ def test_the_time_of_an_id_is_when_the_broker_made_it(log):
     assert len(parts) == 5 and (None in parts) == (log.layout is None)
 
 
+def test_lost_offsets_are_named_and_counted_in_a_warning(log, caplog):
+    options = {"kafka.bootstrap.servers": log.address, "startingOffsets": given(old=[2])}
+    pin_now(parse(options | OLD | LOSING))
+    assert caplog.messages == [
+        "flakelog: lost 2 offsets, old-0[2, 4), because failOnDataLoss=false: old-0 has offsets 4 to 10; asked for "
+        "2 to 10"
+    ]
+
+
+def test_what_is_deleted_after_the_plan_is_left_out_only_if_the_reader_allows_it(log):
+    """The ranges are fixed at load(), and retention goes on before the tasks read them."""
+    admin, producer = new_topic(log, "shrinking")
+    for n in range(6):
+        producer.produce("shrinking", b"%d" % n)
+        producer.flush(SECONDS)  # a batch each, because a deletion keeps the rest of a batch in the log
+    strict, losing = (log.load(OURS, {"subscribe": "shrinking"} | more) for more in ({}, LOSING))
+    admin.delete_records([TopicPartition("shrinking", 0, 4)])[TopicPartition("shrinking", 0, 4)].result(SECONDS)
+    assert sorted(row["offset"] for row in losing.collect()) == [4, 5]
+    with pytest.raises(PySparkException, match=r"shrinking-0 does not have offset 0 .* its log starts at 4"):
+        strict.collect()
+
+
+def new_topic(log, name):
+    admin = AdminClient({"bootstrap.servers": log.address})
+    admin.create_topics([NewTopic(name, 1, 1)])[name].result(SECONDS)
+    return admin, Producer({"bootstrap.servers": log.address})
+
+
 def test_late_binding_reads_more_after_an_append(log):
     """The connector asks for latest at each action; ours does so with flakelog.binding=late."""
     name = "late"
-    admin = AdminClient({"bootstrap.servers": log.address})
-    admin.create_topics([NewTopic(name, 1, 1)])[name].result(SECONDS)
-    producer = Producer({"bootstrap.servers": log.address})
+    _, producer = new_topic(log, name)
     pinned, late = (log.load(OURS, {"subscribe": name, "flakelog.binding": one}) for one in ("pinned", "late"))
     for count in (1, 2):
         producer.produce(name, b"one more")
