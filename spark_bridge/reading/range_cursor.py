@@ -37,8 +37,8 @@ class RangeCursor:
         self.within = within
         self.position = within.start
         """The next wanted offset; `within.end` at the end of the range."""
-        self.passed_bytes = 0
-        """Bytes of the batches that moved the position."""
+        self.passed_offsets = self.passed_bytes = 0
+        """Offsets and bytes of the batches that moved the position, also where they lie outside the range."""
         self.largest_batch_bytes = 0
         self._compacted = compacted
         self._on_lost = on_lost
@@ -76,6 +76,7 @@ class RangeCursor:
             if not (header.is_control or is_aborted) and header.base_offset < self.within.end:
                 batches.append(PlacedBatch(data, position, header))
             self.position = min(header.last_offset + 1, self.within.end)
+            self.passed_offsets += header.last_offset - header.base_offset + 1
             self.passed_bytes += header.size
             self.largest_batch_bytes = max(self.largest_batch_bytes, header.size)
         if self.position == before and len(data):

@@ -159,8 +159,8 @@ class RangeFetch:
 
     def _send_fetch(self, leader: Address, version: int) -> None:
         within, settings, cursor = self._within, self._settings, self._cursor
-        passed = cursor.position - within.start
-        size = fetch_size(cursor.left, passed, cursor.passed_bytes, cursor.largest_batch_bytes, settings.fetch_bytes)
+        seen = cursor.passed_offsets, cursor.passed_bytes, cursor.largest_batch_bytes
+        size = fetch_size(cursor.left, *seen, settings.fetch_bytes)
         wanted = FetchPartition(within.topic, within.partition, cursor.position, size)
         request = FetchRequest(
             settings.fetch_wait_ms, 1, size, [wanted], isolation_level=self._isolation, wants_ids=True

@@ -129,6 +129,15 @@ def test_aborted_transactions_only_move_the_position():
 
 def test_the_cursor_knows_the_bytes_that_it_passed():
     data = batch(0, 4) + batch(4, 40)
-    reader = cursor(0, 100)
+    reader = cursor(3, 100)
     reader.accept(data)
-    assert (reader.left, reader.passed_bytes, reader.largest_batch_bytes) == (56, len(data), len(batch(4, 40)))
+    assert reader.left == 56
+    seen = reader.passed_offsets, reader.passed_bytes, reader.largest_batch_bytes
+    assert seen == (44, len(data), len(batch(4, 40)))
+
+
+def test_neither_lost_offsets_nor_a_start_inside_a_batch_change_the_size_of_a_record():
+    """Bytes for each offset of the range were far too many after a start at the end of a large batch."""
+    reader = cursor(95, 2_000, on_lost=lambda within, reason: None)
+    reader.accept(batch(0, 100) + batch(1_000, 100))
+    assert (reader.passed_offsets, reader.passed_bytes) == (200, 2 * len(batch(0, 100)))
