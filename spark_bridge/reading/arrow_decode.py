@@ -211,9 +211,10 @@ def _varints(at: Bytes, position: Ints, bytes_max: int) -> tuple[Ints, Ints]:
         return _ONE_BYTE[byte], after
     value = (byte & 0x7F).astype(np.int64)
     for number in range(1, bytes_max):
-        byte = at[after[more]]
-        value[more] |= (byte & 0x7F).astype(np.int64) << 7 * number
-        after[more] += 1
+        which: Any = slice(None) if more.size == position.size else more  # all of them without an index is faster
+        byte = at[after[which]]
+        value[which] |= (byte & 0x7F).astype(np.int64) << 7 * number
+        after[which] += 1
         more = more[byte >= 0x80]
         if not more.size:
             return (value.view(np.uint64) >> np.uint64(1)).view(np.int64) ^ -(value & 1), after

@@ -197,6 +197,15 @@ def test_a_replay_is_in_the_topic_of_replays(servers, topic, tmp_path):
     assert manifests.load(json.dumps(documents[1]["manifest"])) == manifest
 
 
+def test_a_load_is_in_the_topic_of_replays_too(flakelog, servers, topic, tmp_path):
+    code, _, errors = flakelog(f"load {topic} --to {tmp_path / 'loads'}")
+    assert code == 0, errors
+    documents = [json.loads(each.value) for each in records_of(servers, TOPIC)]
+    states = [(each["kind"], each["state"]) for each in documents if each["manifest"].get("topic") == topic]
+    assert states == [("load", "planned"), ("load", "done")]
+    assert documents[-1]["receipt"]["load_sha256"] == documents[-1]["manifest"]["sha256"]
+
+
 def test_a_replay_goes_on_without_that_topic_and_warns_once(servers, topic, tmp_path, monkeypatch, caplog):
     monkeypatch.setattr("spark_bridge.output.replay_topic.TOPIC", "no/topic")
     assert replay(servers, manifest_of(servers, topic), Storage.at(tmp_path / "out")).rows == 200

@@ -9,12 +9,21 @@ from broker.record.batch import HEADER, CorruptBatch, read_header
 from broker.record.compression import Codec, TooLarge
 from broker.record.records import Record, decode_records, encode_batch
 from broker.wire.id_entries import IdEntry
+from spark_bridge.reading import record_starts
 from spark_bridge.reading.arrow_decode import MissingId, PlacedBatch, decode
 from spark_bridge.reading.offset_range import OffsetRange
 from spark_bridge.reading.row import DEFAULT, STORED, arrow_schema
 
 T0 = 1_700_000_000_000
 ALL = OffsetRange("flights", 3, 0, 1 << 40)
+
+
+@pytest.fixture(autouse=True, params=[1, 1_000], ids=["chains", "walk"])
+def where_records_start(request, monkeypatch):
+    """Let few records too be found by chains, as large groups are (test_record_starts)."""
+    monkeypatch.setattr(record_starts, "_CHAINED_RECORDS_MIN", request.param)
+    monkeypatch.setattr(record_starts, "_RECORD_BYTES_MAX", 100_000)
+
 
 headers = st.lists(st.tuples(st.text(max_size=8), st.none() | st.binary(max_size=20)), max_size=2).map(tuple)
 field = st.none() | st.binary(max_size=100) | st.just(bytes(300))
