@@ -46,8 +46,8 @@ class Run:
 @click.option("--to-time", type=TimeType(), metavar="TIME", help="Messages with a timestamp before it.")
 @click.option(
     "--manifest",
-    type=click.Path(path_type=Path, dir_okay=False, exists=True),
-    help="Read just what this manifest of an earlier replay names, and nothing else.",
+    metavar="FILE",
+    help="Read just what this manifest of an earlier replay names, and nothing else: a path, or a URI.",
 )
 @click.option(
     "--on-poison",
@@ -93,7 +93,7 @@ def replay(
     to_id: int | None,
     from_time: int | None,
     to_time: int | None,
-    manifest: Path | None,
+    manifest: str | None,
     on_poison: str,
     headers: bool,
     engine: str,
@@ -118,6 +118,8 @@ def replay(
         return
     if (manifest is None) == (not topics):
         raise click.UsageError("give topics, or --manifest")
+    if manifest is not None and "://" not in manifest and not Path(manifest).is_file():
+        raise click.UsageError(f"--manifest: there is no file {manifest}")
     if out is None and not plan:
         raise click.UsageError("give --out, or --plan to see what would be read")
     options = _options(topics, servers, headers, from_id, to_id, from_time, to_time)
@@ -173,16 +175,17 @@ def _require_spark() -> None:
         fail(f"--engine spark needs Spark ({error}); try: pip install 'flakelog[spark]'")
 
 
-def _manifest(run: Run, path: Path | None, options: dict[str, str]) -> "Manifest":
+def _manifest(run: Run, path: str | None, options: dict[str, str]) -> "Manifest":
     """Return the manifest of a file, or a new one of what the options select now. Nothing is written."""
     from broker.version import VERSION
+    from spark_bridge.output.storage import read_file
     from spark_bridge.reading.cluster import Cluster
     from spark_bridge.selection.manifest import load
     from spark_bridge.selection.options import parse
     from spark_bridge.selection.pinned import select
 
     if path is not None:
-        return load(path.read_bytes())
+        return load(read_file(path))
     with client_of(run.servers) as client:
         client.topics()  # report a missing broker now, and not after the patience of a read
     parsed = parse(options)
@@ -190,7 +193,7 @@ def _manifest(run: Run, path: Path | None, options: dict[str, str]) -> "Manifest
         return select(parsed, cluster, VERSION)
 
 
-def _show_plan(run: Run, path: Path | None, options: dict[str, str]) -> None:
+def _show_plan(run: Run, path: str | None, options: dict[str, str]) -> None:
     planned = _manifest(run, path, options)
     with client_of(run.servers):
         transfer.print_plan(transfer.plan_of(run.servers, planned), run.as_json)
@@ -201,14 +204,15 @@ def _verify(place: str, as_json: bool) -> None:
     from spark_bridge.replay import publication
 
     with transfer.failures():
-        receipt = publication.verify(Storage.at(place))
+        found = Storage.at(place)
+        receipt = publication.verify(found)
     if as_json:
-        print_json({"out": place, **_figures(receipt)})
+        print_json({"out": str(found), **_figures(receipt)})
     else:
-        click.echo(f"{place} is as it was written: {_in_words(receipt)}")
+        click.echo(f"{found} is as it was written: {_in_words(receipt)}")
 
 
-def _replay(run: Run, out: str, path: Path | None, options: dict[str, str]) -> None:
+def _replay(run: Run, out: str, path: str | None, options: dict[str, str]) -> None:
     from spark_bridge.output.storage import Storage
     from spark_bridge.replay.publication import check_out, check_place
 
@@ -222,11 +226,11 @@ def _replay(run: Run, out: str, path: Path | None, options: dict[str, str]) -> N
     for batch in receipt.poison:
         click.echo(f"left out {batch}", err=True)
     if run.plot is not None:
-        transfer.save_plot(report, run.plot, f"replay to {out}")
+        transfer.save_plot(report, run.plot, f"replay to {place}")
     if run.as_json:
-        print_json({"out": out, **_figures(receipt), "report": transfer.figures_of(report)})
+        print_json({"out": str(place), **_figures(receipt), "report": transfer.figures_of(report)})
     else:
-        click.echo(f"{_in_words(receipt)} in {out.rstrip('/')}/")
+        click.echo(f"{_in_words(receipt)} in {place}{'' if '://' in out else '/'}")
         click.echo(transfer.describe(report), err=True)
 
 

@@ -41,6 +41,18 @@ class StorageError(Exception):
     """A URI that names no place, or a place without a needed operation; the message says what to do."""
 
 
+def read_file(place: str) -> bytes:
+    """Return the bytes of a file that a path or a URI names. Raise StorageError, or OSError if it cannot be read."""
+    if "://" not in place:
+        return Path(place).read_bytes()
+    try:
+        system, path = fs.FileSystem.from_uri(place)
+    except (ValueError, ImportError) as error:
+        raise StorageError(f"{place} names no file: {error}") from None
+    with system.open_input_file(path) as file:
+        return bytes(file.read())
+
+
 class Storage(ABC):
     """A place for files: `uri` names it in messages, and `Storage.at(uri)` finds it again in another process."""
 

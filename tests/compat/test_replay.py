@@ -2,8 +2,11 @@
 
 import json
 import os
+import subprocess
+import sys
 import threading
 import uuid
+from pathlib import Path
 
 import boto3
 import pyarrow.parquet as pq
@@ -21,6 +24,7 @@ from spark_bridge.replay.job import make_manifest
 from spark_bridge.replay.publication import MANIFEST_FILE, RECEIPT_FILE, Damaged, Differs, Refused, verify
 from spark_bridge.replay.receipt import ReplayError
 from spark_bridge.selection import manifest as manifests
+from tests.patience import PROGRAM_SECONDS
 from tests.poison import PASSES_LENGTHS, RECORDS
 
 T0 = 1_700_000_000_000
@@ -278,13 +282,18 @@ def test_the_command_writes_a_range_and_says_how_to_repeat_it(flakelog, servers,
     assert sorted(os.listdir(tmp_path)) == before
 
 
-def test_the_command_writes_into_a_store(flakelog, topic, bucket):
+def test_the_command_writes_into_a_store(flakelog, servers, topic, bucket):
     uri = bucket("flights")
     code, said, errors = flakelog(f"replay {topic} --json --out {uri}")
     figures = json.loads(said)
     assert (code, figures["rows"], figures["files"], figures["out"]) == (0, 200, 2, uri), errors
     assert (figures["report"]["rows"], figures["report"]["samples"][-1][1]) == (200, 200)
     assert flakelog(f"replay --verify {uri}")[0] == 0
+    fill(servers, topic)
+    code, _, errors = flakelog(f"replay {topic} --out {uri}")
+    manifest = errors.split("--manifest ")[1].strip()
+    assert code == 5 and manifest == Storage.at(uri).under(MANIFEST_FILE).uri
+    assert flakelog(f"replay --manifest {manifest} --out {uri}")[:2] == (0, f"200 messages in 2 files in {uri}\n")
 
 
 @pytest.mark.parametrize("spoil", ["file", "directory", "unwritable"])
@@ -353,3 +362,40 @@ def test_lost_data_is_named_with_its_code(flakelog, servers, topic, tmp_path):
 
 def test_the_help_has_the_exit_codes(flakelog):
     assert "7 the log's data is damaged" in flakelog("replay --help")[1]
+
+
+# --- kills -----------------------------------------------------------------------------------------------------------
+
+PROGRAM = Path(__file__).with_name("replay_program.py")
+STEPS = ("before the first file", "in a file", "after a file", "after all files", "before the receipt")
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("step", [*STEPS, "before the rename", "after the result"])
+def test_a_replay_killed_at_any_step_is_finished_by_the_next_into_a_directory(servers, topic, tmp_path, step):
+    _killed_and_finished(servers, topic, str(tmp_path / "out"), str(tmp_path / "out.manifest.json"), step)
+    assert sorted(os.listdir(tmp_path)) == ["out", "out.manifest.json"]
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("step", [*STEPS, "after the receipt"])
+def test_a_replay_killed_at_any_step_is_finished_by_the_next_into_a_store(servers, topic, bucket, step):
+    uri = bucket("out")
+    place = Storage.at(uri)
+    _killed_and_finished(servers, topic, uri, place.under(MANIFEST_FILE).uri, step)
+
+
+def _killed_and_finished(servers, topic, out, manifest, step):
+    """Kill a run at a step; then the log goes on, and a run with the manifest writes what the first planned."""
+    program = [sys.executable, str(PROGRAM), step, "replay", "--servers", servers, "--out", out]
+    killed = subprocess.run([*program, topic], capture_output=True, text=True, timeout=PROGRAM_SECONDS)
+    assert killed.returncode == -9, killed.stderr
+    place = Storage.at(out)
+    is_there = step.startswith("after the re")
+    assert place.exists(RECEIPT_FILE) == is_there
+    fill(servers, topic)
+    command = [sys.executable, "-m", "flakelog", "replay", "--servers", servers, "--out", out, "--manifest", manifest]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PROGRAM_SECONDS)
+    assert done.returncode == 0, done.stderr
+    assert verify(place).rows == 200
+    assert len(data_of(place)) == 2
