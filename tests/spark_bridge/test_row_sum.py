@@ -6,15 +6,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from spark_bridge.output.row_sum import RowSum, combine
-from spark_bridge.reading.row import ARROW, arrow_schema
+from spark_bridge.reading.row import arrow_schema
 
-SCHEMA = arrow_schema(tuple(ARROW))
+NAMES = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers", "id")
+SCHEMA = arrow_schema(NAMES)
 HEADERS = [{"key": "trace", "value": b"1"}, {"key": "none", "value": None}]
 
 
 def rows(number):
     return [
-        {name: None for name in ARROW} | {
+        dict.fromkeys(NAMES) | {
             "key": b"k" * (n % 3) if n % 2 else None,
             "value": b"%d" % n,
             "topic": "flights",
