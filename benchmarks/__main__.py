@@ -24,6 +24,7 @@ from benchmarks import (
     ids,
     manager,
     single,
+    spark_reads,
     spark_streams,
     stalls,
     startup,
@@ -36,7 +37,7 @@ from tests.compat.server_process import ROOT
 
 PLAIN_WIDTH = 160  # of tables that go to a file
 MODULES = bulk, defaults, single, clients, flooder, consumers, ids, startup, big_log, stalls, compaction
-MODULES += manager, topologies, arrow_reads, spark_streams
+MODULES += manager, topologies, arrow_reads, spark_reads, spark_streams
 ROWS = {row.name: row for module in MODULES for row in module.ROWS}
 
 

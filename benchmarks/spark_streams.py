@@ -61,7 +61,7 @@ def _stream(spark: Any, format: str, peer: Peer, topic: str, count: int) -> None
         query = writer.trigger(availableNow=True).start()
         query.awaitTermination()
         read = sum(each["numInputRows"] for each in query.recentProgress)
-    if read != count:
+    if read < count:
         raise RuntimeError(f"{read} messages of {count} were read")
 
 

@@ -6,21 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from flakelog.commands import transfer
 from flakelog.commands.load_report import LoadReport, show_plan, show_verification
-from flakelog.commands.terminal import (
-    DataIsDamaged,
-    DataIsLost,
-    DataOfAnother,
-    NobodyAnswers,
-    PlaceUnusable,
-    ProblemsFound,
-    count_of,
-    json_option,
-    parse_time,
-    print_json,
-    servers_option,
-)
-from flakelog.commands.transfer import with_exit_codes
+from flakelog.commands.terminal import ProblemsFound, count_of, json_option, parse_time, print_json, servers_option
 
 if TYPE_CHECKING:
     from spark_bridge.load.decoding import Decoding
@@ -108,8 +96,16 @@ class SinceType(click.ParamType[str]):
 @click.option("--every", type=click.FloatRange(0, min_open=True), metavar="SECONDS", help="Load again and again.")
 @click.option("--plan", "only_plan", is_flag=True, help="Show what a load would read, and write nothing.")
 @click.option("--verify", "only_verify", is_flag=True, help="Check all loads of the place, and read no messages.")
+@click.option(
+    "--plot",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE.png",
+    help="Draw rows and bytes over time.",
+)
 @json_option
-def load(only_plan: bool, only_verify: bool, every: float | None, as_json: bool, **options: Any) -> None:
+def load(
+    only_plan: bool, only_verify: bool, every: float | None, plot: Path | None, as_json: bool, **options: Any
+) -> None:
     """Load the messages of TOPIC that came since the last load, each once.
 
     The load is planned and saved in URI/_flakelog first. If it is killed, the next run finishes it before it plans
@@ -117,28 +113,31 @@ def load(only_plan: bool, only_verify: bool, every: float | None, as_json: bool,
     """
     if only_plan and only_verify:
         raise click.UsageError("give --plan or --verify, not both")
-    if every is not None and (only_plan or only_verify):
-        raise click.UsageError("--every loads again and again; --plan and --verify do not load")
+    if (every is not None or plot is not None) and (only_plan or only_verify):
+        raise click.UsageError("--every and --plot are for loads; --plan and --verify do not load")
     try:
         import pyarrow  # noqa: F401
     except ImportError as error:
         raise click.ClickException(f"a load needs pyarrow ({error}); try: pip install 'flakelog[arrow]'") from None
-    job = _with_causes(lambda: _job(**options))
-    if only_plan:
-        show_plan(_with_causes(job.plan), as_json)
-    elif only_verify:
-        verification = _with_causes(job.verify)
-        show_verification(verification, as_json)
-        if verification.problems:
-            raise ProblemsFound(count_of(len(verification.problems), "problem"))
-    else:
-        _load(job, as_json)
-        while every is not None:
-            time.sleep(every)
-            _load(job, as_json)
+    if plot is not None:
+        transfer.check_plot()
+    with transfer.failures():
+        job = _job(**options)
+        if only_plan:
+            show_plan(job.plan(), as_json)
+        elif only_verify:
+            verification = job.verify()
+            show_verification(verification, as_json)
+            if verification.problems:
+                raise ProblemsFound(count_of(len(verification.problems), "problem"))
+        else:
+            _load(job, plot, as_json)
+            while every is not None:
+                time.sleep(every)
+                _load(job, plot, as_json)
 
 
-load.help = with_exit_codes(load.help)
+load.help = transfer.with_exit_codes(load.help)
 
 
 def _job(
@@ -226,13 +225,15 @@ def _decoding(
     return Decoding(format, plain[0], writers or None, **kept)
 
 
-def _load(job: "LoadJob", as_json: bool) -> None:
-    with LoadReport() as report:
-        outcome = _with_causes(lambda: job.run(report, report.progress.add))
+def _load(job: "LoadJob", plot: Path | None, as_json: bool) -> None:
+    with LoadReport() as progress:
+        outcome = job.run(progress, progress.read)
     for receipt in outcome.receipts:
         for batch in receipt.poison:
             click.echo(f"left out {batch}", err=True)
-    figures = report.figures(outcome)
+    figures, report = progress.figures(outcome), progress.report()
+    if plot is not None:
+        transfer.save_plot(report, plot, f"load of {job.options.topic}")
     if as_json:
         print_json({"topic": job.options.topic, "to": job.destination.to, **figures})
     elif not outcome.receipts:
@@ -240,35 +241,7 @@ def _load(job: "LoadJob", as_json: bool) -> None:
     else:
         files = count_of(figures["files"], "file")
         click.echo(f"{count_of(figures['rows'], 'message')} in {files} in {job.destination.to}")
+        click.echo(transfer.describe(report), err=True)
     if figures["rejected"]:
         apart = "messages did not decode; they are in _flakelog/*/rejected/"
         click.echo(f"{figures['rejected']:,} {apart}", err=True)
-
-
-def _with_causes(run: Any) -> Any:
-    """Run, and turn an error into one line and the exit code of its cause."""
-    from broker.record.batch import CorruptBatch
-    from spark_bridge.load.avro_schema import SchemaError
-    from spark_bridge.load.ledger import LostData, OtherLayout, OtherLog
-    from spark_bridge.load.load import LoadError
-    from spark_bridge.output.storage import StorageError
-    from spark_bridge.reading.arrow_decode import MissingId
-    from spark_bridge.reading.cluster import Unreachable
-    from spark_bridge.reading.network import ClusterError
-    from spark_bridge.reading.range_cursor import DataLoss
-    from spark_bridge.reading.range_fetch import ReadFailed
-
-    try:
-        return run()
-    except Unreachable as error:
-        raise NobodyAnswers(str(error)) from None
-    except (LostData, DataLoss, MissingId) as error:
-        raise DataIsLost(str(error)) from None
-    except (OtherLog, OtherLayout) as error:
-        raise DataOfAnother(str(error)) from None
-    except CorruptBatch as error:
-        raise DataIsDamaged(str(error)) from None
-    except (LoadError, SchemaError, ClusterError, ReadFailed) as error:
-        raise click.ClickException(str(error)) from None
-    except (StorageError, OSError) as error:
-        raise PlaceUnusable(str(error)) from None

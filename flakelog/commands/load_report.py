@@ -1,11 +1,11 @@
 """What `flakelog load` shows: the plan, the progress, the outcome and the verification."""
 
-import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from flakelog.commands import transfer
 from flakelog.commands.read_progress import ReadProgress
 from flakelog.commands.terminal import count_of, print_json, print_table
 
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from spark_bridge.load.load import Load
     from spark_bridge.load.receipt import Receipt
     from spark_bridge.load.verify import Verification
+    from spark_bridge.output.progress import Report
     from spark_bridge.reading.offset_range import OffsetRange
 
 
@@ -60,28 +61,40 @@ class LoadReport:
     """The Watcher of a load: a bar on stderr, and the figures of the report."""
 
     def __init__(self) -> None:
-        self._begun = time.monotonic()
-        self.progress = ReadProgress()
+        from spark_bridge.output.progress import Progress
+
+        self._bar = ReadProgress()
+        self._progress = Progress(transfer.now())
 
     def __enter__(self) -> "LoadReport":
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.progress.end()
+        self._bar.end()
+
+    def read(self, rows: int, size: int) -> None:
+        """Count rows that were read, and their bytes in memory. Any thread may call this."""
+        self._bar.add(rows, size)
+        self._progress.read(rows, size, transfer.now())
 
     # --- Watcher ----------------------------------------------------------------------------------------------------
 
     def begins(self, load: "Load", unread: "Sequence[OffsetRange]") -> None:
-        self.progress.begin(f"load {load.number}", sum(one.offsets for one in unread))
+        self._bar.begin(f"load {load.number}", sum(one.offsets for one in unread))
 
     def ends(self, load: "Load", receipt: "Receipt") -> None:
-        self.progress.end()
+        self._bar.end()
+        for file in receipt.files.values():
+            self._progress.wrote(file.bytes)
 
     def abandons(self, load: "Load", reason: str) -> None:
-        self.progress.end()
+        self._bar.end()
         click.echo(f"load {load.number} is abandoned: {reason}", err=True)
 
     # --- figures ----------------------------------------------------------------------------------------------------
+
+    def report(self) -> "Report":
+        return self._progress.report(transfer.now())
 
     def figures(self, outcome: "Outcome") -> dict[str, Any]:
         files = [file for receipt in outcome.receipts for file in receipt.files.values()]
@@ -91,8 +104,8 @@ class LoadReport:
             "rejected": sum(receipt.rejected_rows for receipt in outcome.receipts),
             "files": len(files),
             "bytes": sum(file.bytes for file in files),
-            "bytes_read": self.progress.bytes,
+            "bytes_read": self._progress.bytes,
             "poison_batches": sum(len(receipt.poison) for receipt in outcome.receipts),
             "abandoned": [load.number for load in outcome.abandoned],
-            "seconds": round(time.monotonic() - self._begun, 3),
+            "report": transfer.figures_of(self.report()),
         }

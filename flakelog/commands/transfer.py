@@ -43,8 +43,10 @@ def with_exit_codes(text: str | None) -> str:
 
 @contextmanager
 def failures() -> Iterator[None]:
-    """Turn the errors of a replay into one line and the exit code of its cause."""
+    """Turn the errors of a replay or a load into one line and the exit code of its cause."""
     from broker.record.batch import CorruptBatch
+    from spark_bridge.load.ledger import LostData, OtherLayout, OtherLog
+    from spark_bridge.load.load import LoadError
     from spark_bridge.output.storage import StorageError
     from spark_bridge.reading.arrow_decode import MissingId
     from spark_bridge.reading.cluster import Unreachable
@@ -57,13 +59,13 @@ def failures() -> Iterator[None]:
 
     causes: Sequence[tuple[tuple[type[Exception], ...], type[click.ClickException]]] = (
         ((Unreachable,), NobodyAnswers),
-        ((DataLoss, MissingId), DataIsLost),
+        ((DataLoss, MissingId, LostData), DataIsLost),
         ((CorruptBatch,), DataIsDamaged),
         ((Differs, Damaged), ProblemsFound),
-        ((Refused, ManifestError, FileExistsError), DataOfAnother),
-        ((ReadFailed, ClusterError, ReplayError), click.ClickException),
+        ((Refused, ManifestError, FileExistsError, OtherLog, OtherLayout), DataOfAnother),
+        ((ReadFailed, ClusterError, ReplayError, LoadError), click.ClickException),
         ((StorageError, OSError), PlaceUnusable),
-        ((ValueError,), click.ClickException),  # OptionError, SelectionError
+        ((ValueError,), click.ClickException),  # OptionError, SelectionError, SchemaError
     )
     try:
         yield

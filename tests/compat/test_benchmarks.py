@@ -21,7 +21,9 @@ ALONE = {
     "turn-10p", "turn-50p", "turn-100p", "two-partitions", "idempotent-5", "produce-and-fetch", "compaction",
     "compaction-mixed",
 }  # fmt: skip
-BROUGHT_BY_MAVEN = {"java-consumer", "spark-connector", "spark-stream", "spark-write"}
+BROUGHT_BY_MAVEN = {
+    "java-consumer", "spark-connector", "spark-one-task", "spark-two-tasks", "spark-stream", "spark-write",
+}  # fmt: skip
 MAY_BE_NOTHING = {"repeated", "flood answered/s"}
 
 

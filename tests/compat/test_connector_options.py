@@ -24,6 +24,7 @@ from spark_bridge.selection.options import OptionError, parse
 from spark_bridge.session import spark_session
 from spark_bridge.source.datasource import pin_now
 from tests.compat.server_process import ServerProcess
+from tests.compat.spark_jars import FOR_SESSION
 from tests.patience import SECONDS
 
 T0 = 1_700_000_000_000
@@ -308,8 +309,7 @@ def _transaction(producer, count):
 
 @pytest.fixture(scope="module")
 def spark():
-    jars = {"spark__jars": CONNECTOR.read_text().strip().replace(":", ",")} if CONNECTOR.exists() else {}
-    session = spark_session("tests", master="local[2]", **jars)
+    session = spark_session("tests", master="local[2]", **FOR_SESSION)
     yield session
     session.stop()
 

@@ -12,6 +12,7 @@ from broker.client.blocking import BlockingClient
 from broker.record.records import Record, encode_batch
 from spark_bridge.session import spark_session
 from tests.compat.server_process import ROOT
+from tests.compat.spark_jars import FOR_SESSION
 from tests.patience import SECONDS
 
 pytestmark = pytest.mark.soak
@@ -25,7 +26,7 @@ def spark():
         pytest.skip("Spark's connector is not there: `make stock` brings it where Maven (mvn) is installed")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", str(ROOT))
-        session = spark_session("compare", spark__jars=CONNECTOR.read_text().strip().replace(":", ","))
+        session = spark_session("compare", **FOR_SESSION)
         yield session
         session.stop()
 

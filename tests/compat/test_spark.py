@@ -31,6 +31,7 @@ from spark_bridge.replay.job import make_manifest, replay, save_manifest, verify
 from spark_bridge.replay.receipt import ReplayError, differences, prove_files
 from spark_bridge.selection.manifest import ManifestError
 from spark_bridge.session import java_home, spark_session
+from tests.compat.spark_jars import FOR_SESSION
 from tests.patience import PROGRAM_SECONDS, SECONDS
 from tests.poison import PASSES_LENGTHS, RECORDS
 
@@ -40,7 +41,7 @@ T0 = 1_700_000_000_000
 @pytest.fixture(scope="module")
 def spark():
     """Run a Spark session with three attempts for each task, so that tests can see a retry."""
-    session = spark_session("tests", master="local[2,3]")
+    session = spark_session("tests", master="local[2,3]", **FOR_SESSION)
     yield session
     session.stop()
 
@@ -429,13 +430,13 @@ def test_ids_of_a_broker_that_keeps_none_are_refused(spark, stranger):
     An empty result would look like an answer.
     """
     with pytest.raises(AnalysisException, match="keeps no ids for topic 'flights'"):
-        reader(spark, stranger, subscribe="flights", startingId="1").load()
+        reader(spark, stranger, subscribe="flights", startingId="1").load().count()
 
 
 def test_offsets_that_are_not_there_are_refused(spark, stranger):
     offsets = '{"flights": {"0": 999999, "1": 0, "2": 0, "3": 0}}'
     with pytest.raises(AnalysisException, match="flights-0 has offsets 0 to"):
-        reader(spark, stranger, subscribe="flights", startingOffsets=offsets).load()
+        reader(spark, stranger, subscribe="flights", startingOffsets=offsets).load().count()
 
 
 # --- Java --------------------------------------------------------------------------------------------------------

@@ -18,6 +18,7 @@ from broker.record.records import Record, encode_batch
 from coordination.java import find_java
 from spark_bridge.session import java_home
 from tests.compat.server_process import ROOT
+from tests.compat.spark_jars import SETTINGS
 from tests.patience import SECONDS
 
 PARTITIONS = 2
@@ -31,7 +32,7 @@ def spark(tmp_path_factory):
         patch.setenv("PYTHONPATH", str(ROOT))
         patch.setenv("PYSPARK_PYTHON", sys.executable)  # by default it is the python3 on PATH
         builder = SparkSession.builder.appName("streams").master("local[2]").config("spark.ui.enabled", "false")
-        session = builder.config("spark.sql.shuffle.partitions", "2").getOrCreate()
+        session = builder.config(map=SETTINGS | {"spark.sql.shuffle.partitions": "2"}).getOrCreate()
         session.sparkContext.setLogLevel("OFF")
         yield session
         session.stop()

@@ -165,4 +165,4 @@ def memory_mb(pid):
 def test_without_its_extras_a_command_says_which_one_to_install(python, tmp_path):
     command = [python.with_name("flakelog"), "replay", "x", "--out", tmp_path / "out"]
     done = subprocess.run(command, capture_output=True, text=True, env=clean(), cwd=tmp_path, timeout=SECONDS)
-    assert done.returncode == 1 and "pip install 'flakelog[spark]'" in done.stderr and done.stderr.count("\n") == 1
+    assert done.returncode == 1 and "pip install 'flakelog[arrow]'" in done.stderr and done.stderr.count("\n") == 1
