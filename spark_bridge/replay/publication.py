@@ -235,11 +235,14 @@ def _staging(out: Path) -> Iterator[Path]:
         with suppress(OSError), _locked(path):
             shutil.rmtree(path, ignore_errors=True)
     staging = parent / f".{out.name}.{uuid.uuid4().hex}{_STAGING_ENDING}"
-    staging.mkdir()
+    new = staging.with_suffix(".new")  # another run could take a directory without a lock for that of a killed driver
+    new.mkdir()
     try:
-        with _locked(staging):
+        with _locked(new):
+            new.rename(staging)
             yield staging
     finally:
+        shutil.rmtree(new, ignore_errors=True)
         shutil.rmtree(staging, ignore_errors=True)
 
 

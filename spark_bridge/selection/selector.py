@@ -259,7 +259,8 @@ def _within(
 ) -> OffsetRange:
     topic, first, last = place.topic, place.first[partition], place.last[partition]
     if end < start:
-        raise SelectionError(f"{topic}-{partition}: the end {end} lies before the start {start}")
+        here = f"{topic}-{partition} has offsets {first} to {last}"
+        raise SelectionError(f"{here}; the end {end} lies before the start {start}")
     begin, stop = min(max(start, first), last), min(max(end, first), last)
     if (begin, stop) == (start, end):
         return OffsetRange(topic, partition, start, end)
