@@ -53,9 +53,10 @@ class TopicProducer:
         produce = self._producer.produce
         for topic, value, key, partition, headers in messages:
             try:
-                produce(topic, value, key, partition, headers=headers)
-            except BufferError:
-                self._wait_and_produce(block_ms, topic, value, key, partition, headers)
+                try:
+                    produce(topic, value, key, partition, headers=headers)
+                except BufferError:
+                    self._wait_and_produce(block_ms, topic, value, key, partition, headers)
             except self._producer_error as error:
                 raise WriteFailed(f"{_place(topic, partition)}: {_reason(error.args[0])}") from None
             written += 1
@@ -131,4 +132,5 @@ def _place(topic: str, partition: int | None) -> str:
 
 
 def _reason(error: Any) -> str:
-    return f"{error.str()} ({error.name()})"
+    """Return librdkafka's reason, the same for an error at the call and one that comes later."""
+    return f"{error.str().removeprefix('Unable to produce message: ')} ({error.name()})"
