@@ -19,6 +19,8 @@ from collections.abc import Generator
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol, TypeVar
 
+from coordination.errors import FlakelogError
+
 ANY_VERSION = -1
 PERSISTENT = 0  # the `owner` of a node that is not ephemeral
 MAX_DATA_BYTES = 1_000_000  # ZooKeeper's jute.maxbuffer is 1 MiB, which includes names and headers
@@ -95,7 +97,7 @@ class Node(NamedTuple):
 Result = Node | tuple[str, ...] | int | None
 
 
-class CoordinationError(Exception):
+class CoordinationError(FlakelogError):
     """An operation that failed; the base class of the errors below."""
 
 

@@ -1,6 +1,9 @@
-"""Flakelog's public API: the names a user imports, each loaded on first use (PEP 562).
+"""A commit log on Kafka's wire protocol in which every message carries a 64-bit, k-sorted Snowflake id.
 
-Importing this module loads none of Twisted, kazoo, kio and pyspark; a name loads what it needs itself.
+    from flakelog import Client, Producer, Record, Snowflake, Topology, errors
+
+`errors` names the errors. The submodules listed below are the command line and the server, not the API. A name is
+loaded when it is first used (PEP 562), so `import flakelog` loads none of Twisted, kazoo, kio and pyspark.
 """
 
 from importlib import import_module
@@ -10,8 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from broker.client.blocking import BlockingClient as Client
+    from broker.client.log_record import LogRecord as Record
     from broker.client.producer import Producer
+    from broker.version import VERSION as __version__
     from coordination.access import Access as ZooKeeperAccess
+    from flakelog import errors
     from idgen.client.asyncio import AsyncIdClient
     from idgen.client.blocking import IdClient
     from idgen.client.twisted import TwistedIdClient
@@ -40,7 +46,7 @@ if TYPE_CHECKING:
     from spout.sink_config import SinkConfig
     from spout.topology import Topology
 
-# module -> names; two more names are renamed below. Loading one name loads nothing that only the others need.
+# module -> names; more names are renamed below. Loading one name loads nothing that only the others need.
 _MODULES = {
     "broker.client.producer": ("Producer",),
     "idgen.client.asyncio": ("AsyncIdClient",),
@@ -66,7 +72,12 @@ _MODULES = {
 }
 _HOMES = {name: (module, name) for module, names in _MODULES.items() for name in names}
 _HOMES["Client"] = ("broker.client.blocking", "BlockingClient")
+_HOMES["Record"] = ("broker.client.log_record", "LogRecord")
 _HOMES["ZooKeeperAccess"] = ("coordination.access", "Access")
+_HOMES["__version__"] = ("broker.version", "VERSION")
+
+# Extras of setup.cfg that a name needs, by the package that the extra brings.
+_EXTRAS = {"read": "pyarrow"}
 
 __all__ = [
     "AsyncIdClient",
@@ -88,6 +99,7 @@ __all__ = [
     "OncePerMessage",
     "Producer",
     "RawScheme",
+    "Record",
     "SchemeError",
     "SinkConfig",
     "Snowflake",
@@ -101,8 +113,10 @@ __all__ = [
     "TwistedIdClient",
     "Unavailable",
     "ZooKeeperAccess",
+    "__version__",
     "decode_json",
     "decode_text",
+    "errors",
     "read",
     "run",
     "run_async",
@@ -126,6 +140,8 @@ _check_packages()
 
 
 def __getattr__(name: str) -> Any:
+    if name == "errors":
+        return import_module("flakelog.errors")
     if name not in _HOMES:
         raise AttributeError(f"flakelog has no {name!r}; it offers {', '.join(__all__)}")
     module, original = _HOMES[name]
@@ -133,4 +149,5 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return __all__
+    """Return the public names, without those whose extra is not installed: `help` loads each name."""
+    return [name for name in __all__ if name not in _EXTRAS or find_spec(_EXTRAS[name]) is not None]

@@ -5,8 +5,10 @@ and, once the registry answers again, `LeadExhausted` and `NoWorkerNumber`. A ne
 request cures the errors whose names begin with `Invalid`. Only another configuration cures the rest.
 """
 
+from coordination.errors import FlakelogError
 
-class IdError(Exception):
+
+class IdError(FlakelogError):
     """The base of all id errors: no id was issued, and the worker's state has not changed."""
 
 

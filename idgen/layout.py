@@ -63,6 +63,7 @@ class Layout:
 
     @property
     def max_sequence(self) -> int:
+        """The largest sequence of a millisecond."""
         return (1 << self.sequence_bits) - 1
 
     @property
@@ -83,10 +84,12 @@ class Layout:
 
     @property
     def worker_shift(self) -> int:
+        """The position of the worker's lowest bit in an id."""
         return self.sequence_bits
 
     @property
     def time_shift(self) -> int:
+        """The position of the time's lowest bit in an id."""
         return self.datacenter_bits + self.worker_bits + self.sequence_bits
 
     def pack(self, time_ms: int, worker: int, sequence: int) -> int:

@@ -9,11 +9,13 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import field, fields
 from typing import Any, NamedTuple, TypeVar, get_type_hints
 
+from coordination.errors import FlakelogError
+
 T = TypeVar("T")
 Check = Callable[[Any], str | None]  # returns what would be valid, or None if the value is
 
 
-class InvalidSetting(ValueError):
+class InvalidSetting(FlakelogError, ValueError):
     """A setting with a value that cannot work; the message has the setting, the value, and what would be valid."""
 
     value: object = None

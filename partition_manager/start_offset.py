@@ -3,6 +3,7 @@
 from datetime import date, datetime
 from typing import NamedTuple
 
+from coordination.errors import FlakelogError
 from partition_manager.config import LATEST, SpoutConfig
 from partition_manager.ports import Bounds, FindId, FindTime
 from partition_manager.progress import Progress, SettledRanges
@@ -37,7 +38,7 @@ class AtOffset(NamedTuple):
 StartAt = Earliest | Latest | AtTime | AtId | AtOffset
 
 
-class InvalidStart(ValueError):
+class InvalidStart(FlakelogError, ValueError):
     """A wrong start position; the message names a right one."""
 
 

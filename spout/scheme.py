@@ -14,12 +14,13 @@ import sys
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NoReturn, Protocol, cast
 
+from coordination.errors import FlakelogError
 from partition_manager.ports import FetchedRecord
 
 Tuples = Iterable[tuple[Any, ...]]
 
 
-class SchemeError(ValueError):
+class SchemeError(FlakelogError, ValueError):
     """A record that can never be decoded; it goes to the dead letters without a retry."""
 
 
@@ -48,6 +49,7 @@ class RawScheme:
     fields = ("id", "key", "value")
 
     def tuples(self, record: FetchedRecord, partition: int) -> Tuples:
+        """Return the tuples of a record. Raise SchemeError if it cannot be decoded."""
         return ((record.id, record.key, record.value),)
 
 
@@ -73,6 +75,7 @@ class KeyValueScheme:
         self._key, self._value = key, value
 
     def tuples(self, record: FetchedRecord, partition: int) -> Tuples:
+        """Return the tuples of a record. Raise SchemeError if it cannot be decoded."""
         return ((record.id, _decoded("key", record.key, self._key), _decoded("value", record.value, self._value)),)
 
 
@@ -82,6 +85,7 @@ class StringScheme:
     fields = ("id", "key", "value")
 
     def tuples(self, record: FetchedRecord, partition: int) -> Tuples:
+        """Return the tuples of a record. Raise SchemeError if it cannot be decoded."""
         return ((record.id, _decoded("key", record.key, decode_text), _decoded("value", record.value, decode_text)),)
 
 
@@ -98,6 +102,7 @@ class JsonScheme:
         self.fields = ("id", *names) if names else ("id", "key", "value")
 
     def tuples(self, record: FetchedRecord, partition: int) -> Tuples:
+        """Return the tuples of a record. Raise SchemeError if it cannot be decoded."""
         value = _decoded("value", record.value, decode_json)
         if not self._names:
             return ((record.id, _decoded("key", record.key, decode_text), value),)
@@ -115,9 +120,11 @@ class MetadataScheme:
         self.fields = (*scheme.fields, "partition", "offset", "timestamp_ms")
 
     def tuples(self, record: FetchedRecord, partition: int) -> Tuples:
+        """Return the tuples of a record. Raise SchemeError if it cannot be decoded."""
         return _followed(self._scheme.tuples(record, partition), record, partition)
 
     def topic_tuples(self, topic: str, record: FetchedRecord, partition: int) -> Tuples:
+        """Return the tuples of a record of `topic`. Raise SchemeError if it cannot be decoded."""
         return _followed(tuples_of(self._scheme, topic, record, partition), record, partition)
 
 
@@ -129,13 +136,15 @@ class TopicScheme:
         self.fields = ("topic", *scheme.fields)
 
     def tuples(self, record: FetchedRecord, partition: int) -> NoReturn:
+        """Raise TypeError: this scheme needs the topic, see `topic_tuples`."""
         raise TypeError("TopicScheme needs the topic's name: call topic_tuples(topic, record, partition)")
 
     def topic_tuples(self, topic: str, record: FetchedRecord, partition: int) -> Tuples:
+        """Return the tuples of a record of `topic`. Raise SchemeError if it cannot be decoded."""
         return [(topic, *values) for values in tuples_of(self._scheme, topic, record, partition)]
 
 
-class InvalidScheme(ValueError):
+class InvalidScheme(FlakelogError, ValueError):
     """An object that is not a scheme; the message says what a scheme has."""
 
 

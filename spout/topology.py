@@ -13,6 +13,7 @@ from difflib import get_close_matches
 from graphlib import CycleError, TopologicalSorter
 from typing import Generic, NamedTuple, TypeVar
 
+from coordination.errors import FlakelogError
 from spout.api import DEFAULT_STREAM, Bolt, Component, OutputDeclarer, Spout, Stream
 from spout.grouping import ByFields, Custom, CustomGrouping, Direct, Grouping, PartialKey, Shuffle, ToAll, ToFirst
 from spout.work import method_fault
@@ -20,7 +21,7 @@ from spout.work import method_fault
 C = TypeVar("C", bound=Component)
 
 
-class TopologyError(ValueError):
+class TopologyError(FlakelogError, ValueError):
     """A topology that cannot run; the message names the component and the correction."""
 
 

@@ -12,8 +12,8 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from broker.client.core import Steps
-from broker.client.errors import BrokerError, ClientError, Unsupported
-from broker.client.transaction import MustAbort, ProducerFenced, State, TransactionalProducer, TryAgain
+from broker.client.errors import BrokerError, ClientError, MustAbort, ProducerFenced, TryAgain, Unsupported
+from broker.client.transaction import State, TransactionalProducer
 from broker.client.twisted import TwistedClient
 from broker.wire.errors import ErrorCode
 from partition_manager.dead_letter import (

@@ -67,6 +67,7 @@ class BlockingClient:
         self.close()
 
     def close(self) -> None:
+        """Close the connections."""
         for sock, _ in self._connections.values():
             sock.close()
         self._connections.clear()
@@ -170,6 +171,7 @@ class BlockingClient:
     # --- the operations by name ----------------------------------------------------------------------------------
 
     def topics(self) -> list[TopicInfo]:
+        """Return all topics, those of the broker itself included."""
         return self.run(self.core.metadata())
 
     def topic(self, name: str) -> TopicInfo:
@@ -177,6 +179,7 @@ class BlockingClient:
         return self.run(self.core.metadata([name]))[0]
 
     def create_topic(self, name: str, partitions: int = 1, configs: Mapping[str, str] | None = None) -> None:
+        """Create a topic; -1 partitions are as many as the broker's num.partitions. Raise BrokerError."""
         self.run(self.core.create_topic(name, partitions, configs))
 
     def delete_topic(self, name: str) -> None:
@@ -188,9 +191,11 @@ class BlockingClient:
         return self.run(self.core.find_offset(topic, partition, timestamp_ms, _isolation(committed)))
 
     def find_id(self, topic: str, partition: int, id: int) -> int:
+        """Return the first offset whose id is at least `id`; the log's end if all are below. Raise Unsupported."""
         return self.run(self.core.find_id(topic, partition, id))
 
     def produce(self, topic: str, partition: int, batch: bytes | bytearray, acks: int = -1) -> PartitionResult:
+        """Send a record batch; the result has its base offset and, from Flakelog, its ids. Raise BrokerError."""
         return self.run(self.core.produce(topic, partition, batch, acks))
 
     def fetch(

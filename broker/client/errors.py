@@ -3,6 +3,7 @@
 from uuid import UUID
 
 from broker.wire.errors import ErrorCode
+from coordination.errors import FlakelogError
 
 RETRIABLE = frozenset(
     {
@@ -25,9 +26,18 @@ RETRIABLE = frozenset(
     }
 )
 
+MEMBER_FENCED = {
+    ErrorCode.ILLEGAL_GENERATION,
+    ErrorCode.UNKNOWN_MEMBER_ID,
+    ErrorCode.FENCED_INSTANCE_ID,
+    ErrorCode.FENCED_MEMBER_EPOCH,
+    ErrorCode.STALE_MEMBER_EPOCH,
+}
+"""Answers that say that a membership of a group has ended (KIP-447)."""
 
-class ClientError(Exception):
-    """The base class of a client's errors; the message can be shown to a user."""
+
+class ClientError(FlakelogError):
+    """The base class of the errors of Client, Producer, Consumer and Admin."""
 
 
 class Unreachable(ClientError):
@@ -82,3 +92,52 @@ class MissingId(ClientError):
     def __init__(self, partition: str, offset: int) -> None:
         super().__init__(f"the broker's answer for {partition} has no id for offset {offset}; its id index is damaged")
         self.offset = offset
+
+
+class TryAgain(ClientError):
+    """The operation cannot go on for now: repeat it after `pause_ms`."""
+
+    def __init__(self, reason: str, pause_ms: int) -> None:
+        super().__init__(reason)
+        self.pause_ms = pause_ms
+
+
+class MustAbort(ClientError):
+    """The transaction cannot commit. `error` is the broker's answer; its `what` names the partition or the group."""
+
+    def __init__(self, error: BrokerError) -> None:
+        super().__init__(str(error))
+        self.error = error
+
+    @property
+    def member_fenced(self) -> bool:
+        """Return True if the offsets name a membership of the group that has ended (KIP-447)."""
+        return self.error.code in MEMBER_FENCED
+
+
+class ProducerFenced(ClientError):
+    """Another producer has taken the transactional id, or the coordinator has aborted a transaction that took too long.
+
+    The last transaction was aborted, unless `commit` was called for it: then only the stored offsets tell.
+    """
+
+
+class ProduceError(ClientError):
+    """A failure to deliver one or several messages; the text gives the reason."""
+
+
+class QueueFull(ProduceError):
+    """The producer's queue stayed full for `enqueue_timeout_ms`: messages arrive faster than the brokers accept them.
+    """
+
+
+class GroupRefused(ClientError):
+    """A consumer group does not take this member; the text says what would be right."""
+
+
+class CommitFailed(ClientError):
+    """Offsets were not committed, because other members of the group own the partitions now, or the group is away."""
+
+
+class InvalidTopics(FlakelogError, ValueError):
+    """A consumer was given no topics, or topics and partitions that do not go together."""

@@ -17,20 +17,14 @@ from typing import Any, NamedTuple, Self
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka import Producer as Librdkafka
 
+from broker.client.errors import ProduceError, QueueFull
+
 QUEUE_SIZE = 100_000  # messages, as librdkafka's default; Kafka 0.7's was 10,000, when a message cost more
 POLL_SECONDS = 0.1
 ANY_PARTITION = -1  # librdkafka chooses
 
 Encoder = Callable[[Any], bytes | None]
 Partitioner = Callable[[bytes | None, int], int]
-
-
-class ProduceError(Exception):
-    """A failure to deliver one or several messages; the text gives the reason."""
-
-
-class QueueFull(ProduceError):
-    """The queue stayed full for `enqueue_timeout_ms`: messages arrive faster than the brokers accept them."""
 
 
 class Delivered(NamedTuple):

@@ -42,7 +42,15 @@ from broker.client.core import (
     ClientCore,
     Steps,
 )
-from broker.client.errors import RETRIABLE, BrokerError, ClientError, Unreachable
+from broker.client.errors import (
+    RETRIABLE,
+    BrokerError,
+    ClientError,
+    MustAbort,
+    ProducerFenced,
+    TryAgain,
+    Unreachable,
+)
 from broker.client.group_requests import CommittedOffset, GroupIdentity
 from broker.record.compression import Codec
 from broker.record.records import Record, encode_batch
@@ -71,13 +79,6 @@ WAIT = RETRIABLE | {
     ErrorCode.OPERATION_NOT_ATTEMPTED,
 }
 MOVED = {ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE}
-MEMBER_FENCED = {
-    ErrorCode.ILLEGAL_GENERATION,
-    ErrorCode.UNKNOWN_MEMBER_ID,
-    ErrorCode.FENCED_INSTANCE_ID,
-    ErrorCode.FENCED_MEMBER_EPOCH,
-    ErrorCode.STALE_MEMBER_EPOCH,
-}
 FENCED = {
     ErrorCode.PRODUCER_FENCED,
     ErrorCode.INVALID_PRODUCER_EPOCH,
@@ -95,34 +96,6 @@ FATAL = {
     ErrorCode.INVALID_GROUP_ID,
 }
 NOT_COMMITTED = {ErrorCode.INVALID_TXN_STATE, ErrorCode.TRANSACTION_ABORTABLE}  # answers to EndTxn that say so
-
-
-class TryAgain(ClientError):
-    """The operation cannot go on for now: repeat it after `pause_ms`."""
-
-    def __init__(self, reason: str, pause_ms: int) -> None:
-        super().__init__(reason)
-        self.pause_ms = pause_ms
-
-
-class MustAbort(ClientError):
-    """The transaction cannot commit. `error` is the broker's answer; its `what` names the partition or the group."""
-
-    def __init__(self, error: BrokerError) -> None:
-        super().__init__(str(error))
-        self.error = error
-
-    @property
-    def member_fenced(self) -> bool:
-        """Return True if the offsets name a membership of the group that has ended (KIP-447)."""
-        return self.error.code in MEMBER_FENCED
-
-
-class ProducerFenced(ClientError):
-    """Another producer has taken the transactional id, or the coordinator has aborted a transaction that took too long.
-
-    The last transaction was aborted, unless `commit` was called for it: then only the stored offsets tell.
-    """
 
 
 class State(Enum):

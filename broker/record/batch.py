@@ -23,6 +23,8 @@ from typing import NamedTuple
 
 from crc32c import crc32c
 
+from coordination.errors import FlakelogError
+
 HEADER = struct.Struct(">qiibIhiqqqhii")
 HEADER_BYTES = HEADER.size  # 61
 PLACE = struct.Struct(">qii")  # the first 16 bytes: base offset, batch length, leader epoch; outside the CRC
@@ -96,7 +98,7 @@ class BatchHeader(NamedTuple):
         return bool(self.attributes & TIMESTAMP_TYPE_BIT)
 
 
-class CorruptBatch(ValueError):
+class CorruptBatch(FlakelogError, ValueError):
     """An invalid batch: too short, of another magic, with a wrong CRC, or with contents that cannot be read."""
 
 

@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Generator, Iterator, Sequence
 from typing import Generic, NamedTuple, TypeAlias, TypeVar
 
+from coordination.errors import FlakelogError
 from idgen.errors import IdError
 from idgen.layout import IdParts
 from idgen.wire import Call, FrameDecoder, Reply, ThriftError, decode_reply, encode_call
@@ -39,7 +40,7 @@ class IdServiceError(IdError):
     """An error that the service answered; the message is the service's, and begins with the error's name."""
 
 
-class IdServiceUnreachable(ConnectionError):
+class IdServiceUnreachable(FlakelogError, ConnectionError):
     """No server answered; `problems` has each one's address and reason."""
 
     def __init__(self, problems: Sequence[str]) -> None:

@@ -18,6 +18,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from coordination.errors import FlakelogError
 from spark_bridge.reading.offset_range import OffsetRange
 from spark_bridge.selection import manifest as manifests
 from spark_bridge.selection.manifest import Manifest, ManifestError
@@ -26,7 +27,7 @@ FORMAT = 1
 _FIELDS = {"flakelog_load", "topic", "number", "starts", "ends", "lost", "layout", "manifest", "sha256"}
 
 
-class LoadError(Exception):
+class LoadError(FlakelogError):
     """A load that is not possible; the message says why, and the way out."""
 
 

@@ -11,6 +11,7 @@ from broker.client.address import Address as Address
 from broker.client.address import parse_addresses
 from broker.client.blocking import BlockingClient
 from broker.client.core import ClientCore, Exchange, Steps
+from coordination.errors import FlakelogError
 from spark_bridge.reading.settings import ReadSettings
 
 DEFAULT_PORT = 9092
@@ -47,7 +48,7 @@ def connect(servers: Sequence[Address], settings: ReadSettings) -> BlockingClien
     return BlockingClient(servers, settings.request_timeout_ms / 1000, client_id=settings.client_id)
 
 
-class ClusterError(Exception):
+class ClusterError(FlakelogError):
     """A request to a cluster that failed; the message can be shown to a person unchanged."""
 
 

@@ -16,6 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
+from coordination.errors import FlakelogError
 from spark_bridge.output.file_name import file_name
 from spark_bridge.output.range_file import RangeFile
 from spark_bridge.output.row_sum import combine
@@ -27,7 +28,7 @@ FORMAT_WITH_NUMBER = 1
 SPARK_KIND = "xxhash64"
 
 
-class ReplayError(Exception):
+class ReplayError(FlakelogError):
     """A replay that does not match its manifest, or an earlier replay of it."""
 
 

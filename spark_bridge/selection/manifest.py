@@ -23,6 +23,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from coordination.errors import FlakelogError
 from spark_bridge.reading.offset_range import OffsetRange
 from spark_bridge.reading.row import choose
 
@@ -32,7 +33,7 @@ _FIELDS = {"flakelog_manifest", "cluster_id", "topic_ids", "selector", "ranges",
 _FIELDS_OF_FORMAT = {1: _FIELDS, 2: _FIELDS | {_COLUMNS}, 3: _FIELDS | {_COLUMNS, _READ_COMMITTED}}
 
 
-class ManifestError(ValueError):
+class ManifestError(FlakelogError, ValueError):
     """Not a manifest, an edited manifest, or a manifest of another log; the message says which."""
 
 

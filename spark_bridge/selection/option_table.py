@@ -14,11 +14,13 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple
 
+from coordination.errors import FlakelogError
+
 SERVERS = "kafka.bootstrap.servers"
 KAFKA = "kafka."
 
 
-class OptionError(ValueError):
+class OptionError(FlakelogError, ValueError):
     """An option that is unknown, invalid, missing, or contradicts another; the message names it."""
 
 

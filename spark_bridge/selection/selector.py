@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
+from coordination.errors import FlakelogError
 from spark_bridge.reading.offset_range import OffsetRange
 
 EARLIEST = "earliest"
@@ -48,7 +49,7 @@ class LogOffsets(Protocol):
         ...
 
 
-class SelectionError(ValueError):
+class SelectionError(FlakelogError, ValueError):
     """The selection is not possible; the message names the topic, the partition and the available offsets."""
 
 

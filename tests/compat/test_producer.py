@@ -3,7 +3,8 @@
 import pytest
 
 from broker.client.blocking import BlockingClient
-from broker.client.producer import Delivered, ProduceError, Producer
+from broker.client.errors import ProduceError
+from broker.client.producer import Delivered, Producer
 
 NOBODY = "127.0.0.1:1"
 SOON_MS = 300  # how long these tests wait for a broker that does not exist

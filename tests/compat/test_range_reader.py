@@ -10,7 +10,8 @@ import pytest
 
 from broker.client import admin
 from broker.client.blocking import BlockingClient
-from broker.client.transaction import TransactionalProducer, TryAgain
+from broker.client.errors import TryAgain
+from broker.client.transaction import TransactionalProducer
 from broker.record.records import Record, encode_batch
 from spark_bridge.reading import range_reader
 from spark_bridge.reading.cluster import Cluster

@@ -7,8 +7,9 @@ import pytest
 from broker.client import admin
 from broker.client.blocking import BlockingClient
 from broker.client.core import EARLIEST
+from broker.client.errors import MustAbort, ProducerFenced, TryAgain
 from broker.client.group_requests import CommittedOffset, GroupIdentity
-from broker.client.transaction import MustAbort, ProducerFenced, TransactionalProducer, TryAgain
+from broker.client.transaction import TransactionalProducer
 from broker.record.records import Record
 from tests.patience import until
 

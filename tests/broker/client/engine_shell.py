@@ -9,9 +9,8 @@ broker executes it) or None.
 
 from broker.client.connection import ClientConnection
 from broker.client.core import Address, ClientCore, advance
-from broker.client.errors import Unreachable
+from broker.client.errors import TryAgain, Unreachable
 from broker.client.records import read_records
-from broker.client.transaction import TryAgain
 from broker.wire.fetch import READ_COMMITTED
 
 LOST_REQUEST, LOST_ANSWER = "lost request", "lost answer"
