@@ -19,11 +19,12 @@ from partition_manager.outage import Outage
 from partition_manager.task_partition import PartitionStatus
 from spout.api import Spout
 from spout.executor import Executor
-from spout.grouping import ByFields, Custom, Direct, Grouping, PartialKey, Shuffle, ToAll, ToFirst
+from spout.grouping import ByFields, Custom, Direct, Grouping, LocalOrShuffle, PartialKey, Shuffle, ToAll, ToFirst
 from spout.task import TaskCounts
 
 GROUPINGS: dict[type, str] = {
     Shuffle: "shuffle",
+    LocalOrShuffle: "local_or_shuffle",
     ByFields: "fields",
     ToAll: "all",
     ToFirst: "global",

@@ -13,6 +13,11 @@ class Shuffle:
 
 
 @dataclass(frozen=True, slots=True)
+class LocalOrShuffle(Shuffle):
+    """Tasks of the emitter's own process in turn, or all tasks if it has none: one process has them all."""
+
+
+@dataclass(frozen=True, slots=True)
 class ByFields:
     """Equal values of these fields go to the same task, also after a restart with the same parallelism."""
 

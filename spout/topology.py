@@ -15,7 +15,18 @@ from typing import Generic, NamedTuple, TypeVar
 
 from coordination.errors import FlakelogError
 from spout.api import DEFAULT_STREAM, Bolt, Component, OutputDeclarer, Spout, Stream
-from spout.grouping import ByFields, Custom, CustomGrouping, Direct, Grouping, PartialKey, Shuffle, ToAll, ToFirst
+from spout.grouping import (
+    ByFields,
+    Custom,
+    CustomGrouping,
+    Direct,
+    Grouping,
+    LocalOrShuffle,
+    PartialKey,
+    Shuffle,
+    ToAll,
+    ToFirst,
+)
 from spout.work import method_fault
 
 C = TypeVar("C", bound=Component)
@@ -76,8 +87,8 @@ class BoltInputs:
         return self._add(component, stream, PartialKey(fields))
 
     def local_or_shuffle(self, component: str, *, stream: str = DEFAULT_STREAM) -> "BoltInputs":
-        """Receive in turn, as by `shuffle`: the embedded engine runs all tasks in one process."""
-        return self.shuffle(component, stream=stream)
+        """Receive in turn, inside Storm in tasks of the emitter's own worker; the embedded engine has one process."""
+        return self._add(component, stream, LocalOrShuffle())
 
     def none(self, component: str, *, stream: str = DEFAULT_STREAM) -> "BoltInputs":
         """Receive in any task; as in Storm, this is `shuffle`."""

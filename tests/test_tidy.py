@@ -76,6 +76,7 @@ SHELLS = {
     "spout/refused_record.py",
     "spout/transactor.py",
     "spout/stderr_log.py",
+    "spout/topology_source.py",
     "spout/world.py",
     "spout/group_store.py",
     "spark_bridge/reading/range_reader.py",

@@ -93,9 +93,9 @@ def run(
 def _topology(name: str, config: Path | None, assignments: tuple[str, ...]) -> tuple[Any, Any]:
     """Return the topology and its configuration; BadParameter if one cannot work."""
     from flakelog.settings import collect_topology
-    from flakelog.topology_source import ConfiguredTopology, NoTopology, find_topology
     from idgen.settings import InvalidSetting, from_properties
     from spout.config import SpoutConfig, TopologyConfig
+    from spout.topology_source import ConfiguredTopology, NoTopology, find_topology
 
     try:
         texts = collect_topology(config, assignments, os.environ)

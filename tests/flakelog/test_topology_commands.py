@@ -7,7 +7,6 @@ from prometheus_client import generate_latest
 
 from flakelog.topology_figures import registry_of
 from flakelog.topology_site import health, ready
-from flakelog.topology_source import ConfiguredTopology, NoTopology, find_topology
 from flakelog.topology_view import facts_of, line_of, screen_of
 from spout.config import SpoutConfig
 from spout.figures import ComponentFigures, PartitionFigures, Snapshot
@@ -16,6 +15,7 @@ from spout.log_spout import LogSpout
 from spout.sink_config import SinkConfig
 from spout.task import TaskCounts
 from spout.topology import Topology
+from spout.topology_source import ConfiguredTopology, NoTopology, find_topology
 
 PROGRAM = """
 from flakelog import Bolt, LogSpout, Topology

@@ -1,4 +1,4 @@
-"""A topology from Python code by name, MODULE:TOPOLOGY, and with settings that the command line gives."""
+"""SHELL (files, imports by name): a topology from Python code, MODULE:TOPOLOGY, and settings given as texts."""
 
 import sys
 from collections.abc import Callable, Mapping
