@@ -1,14 +1,13 @@
-"""The figures of a server under the names Prometheus reads, collected on each scrape.
+"""The figures of a server as metrics of flakelog/metric_table.py, collected on each scrape.
 
-Durations are in seconds and sizes in bytes, by Prometheus's conventions, unless the name ends in _ms. Counters count
-from the start of the process.
+Counters count from the start of the process.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Protocol
 
 from prometheus_client import GC_COLLECTOR, PROCESS_COLLECTOR, CollectorRegistry
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.core import HistogramMetricFamily, Metric
 
 from broker.engine.api_table import APIS
 from broker.engine.engine import Engine
@@ -16,7 +15,10 @@ from broker.log.disk_watch import DiskWatch
 from broker.log.log_manager import LogManager
 from broker.log.partition_log import PartitionLog
 from broker.services.context import BrokerServices
+from broker.services.group_lag import group_positions
 from broker.services.metrics import BOUNDS_NS, NS_PER_SECOND, Latency, Metrics
+from broker.version import VERSION
+from flakelog.metric_table import histogram, sample, samples
 from idgen.claim import WorkerClaim
 from idgen.clock import IdClock
 from idgen.peers import Peers
@@ -45,6 +47,7 @@ class Figures:
         self._server = server
 
     def collect(self) -> Iterator[Metric]:
+        yield samples("flakelog_build_info", [((VERSION,), 1)])
         if self._server.engine is not None:
             yield from _broker(self._server.engine, self._server.clock.now_ms())
         yield from _ids(self._server)
@@ -59,68 +62,51 @@ def registry_of(server: MeasuredServer) -> CollectorRegistry:
     return registry
 
 
-def _gauge(name: str, text: str, value: float) -> Metric:
-    return GaugeMetricFamily(name, text, value=value)
-
-
-def _counter(name: str, text: str, value: float) -> Metric:
-    return CounterMetricFamily(name, text, value=value)
-
-
 def _broker(engine: Engine, now_ms: int) -> Iterator[Metric]:
     services, metrics = engine.services, engine.metrics
     yield from _requests(metrics)
-    yield _counter("flakelog_network_received_bytes", "Bytes read from clients", metrics.bytes_received)
-    yield _counter("flakelog_network_sent_bytes", "Bytes written to clients", metrics.bytes_sent)
-    yield _gauge("flakelog_connections", "Connections that are open", engine.connections)
-    yield _counter("flakelog_connections_opened", "Connections that were opened", metrics.connections_opened)
+    yield sample("flakelog_network_received_bytes_total", metrics.bytes_received)
+    yield sample("flakelog_network_sent_bytes_total", metrics.bytes_sent)
+    yield sample("flakelog_connections", engine.connections)
+    yield sample("flakelog_connections_opened_total", metrics.connections_opened)
     yield from _throttled(metrics)
-    yield _gauge("flakelog_delayed_requests", "Requests that wait for data, members or disks", len(services.purgatory))
+    yield sample("flakelog_delayed_requests", len(services.purgatory))
     sessions = services.fetch_sessions
-    yield _gauge("flakelog_fetch_sessions", "Fetch sessions that are kept", len(sessions))
-    yield _gauge("flakelog_fetch_session_partitions", "Partitions they remember", sessions.partitions)
-    yield _counter("flakelog_fetch_sessions_evicted", "Fetch sessions that made room for others", sessions.evicted)
+    yield sample("flakelog_fetch_sessions", len(sessions))
+    yield sample("flakelog_fetch_session_partitions", sessions.partitions)
+    yield sample("flakelog_fetch_sessions_evicted_total", sessions.evicted)
     yield from _coordinators(services)
+    yield from _group_lag(services)
     yield from _topics(metrics, services.logs.all())
     yield from _logs(services.logs.all())
-    yield _gauge("flakelog_partitions_offline", "Partitions that are offline", len(services.logs.offline))
+    yield sample("flakelog_partitions_offline", len(services.logs.offline))
     yield from _clock_waits(services, now_ms)
-    text = "Files of partitions that are open; flakelog.max.open.files limits them"
-    yield _gauge("flakelog_open_files", text, services.logs.storage.open_count)
+    yield sample("flakelog_open_files", services.logs.storage.open_count)
     yield from _disk(services.logs.disk)
     yield from _cleaner(services.logs)
     yield from _scrub(services.logs)
-    flushes = HistogramMetricFamily("flakelog_log_flush_seconds", "Syncs of logs and of the checkpoint")
+    flushes = histogram("flakelog_log_flush_seconds")
     _add(flushes, [], metrics.flushes)
     yield flushes
-    yield _gauge("flakelog_log_flush_max_seconds", "The longest of them", metrics.flushes.max_ns / NS_PER_SECOND)
+    yield sample("flakelog_log_flush_max_seconds", metrics.flushes.max_ns / NS_PER_SECOND)
 
 
 def _throttled(metrics: Metrics) -> Iterator[Metric]:
     """Yield the figures of client quotas; a quota without a throttled client yet has no sample."""
-    throttled = CounterMetricFamily(
-        "flakelog_throttled", "Requests, or connections, over a client quota", labels=["quota"]
-    )
-    seconds = CounterMetricFamily(
-        "flakelog_throttled_seconds", "For how long their connections were not read from", labels=["quota"]
-    )
-    for quota, number in sorted(metrics.throttled.items()):
-        throttled.add_metric([quota], number)
-        seconds.add_metric([quota], metrics.throttled_ms[quota] / 1_000)
-    yield throttled
-    yield seconds
+    throttled = sorted(metrics.throttled.items())
+    yield samples("flakelog_throttled_total", (((quota,), number) for quota, number in throttled))
+    seconds = (((quota,), metrics.throttled_ms[quota] / 1_000) for quota, _ in throttled)
+    yield samples("flakelog_throttled_seconds_total", seconds)
 
 
 def _requests(metrics: Metrics) -> Iterator[Metric]:
-    taken = HistogramMetricFamily(
-        "flakelog_request_seconds", "From a request to its answer, by API; waiting for data included", labels=["api"]
-    )
-    longest = GaugeMetricFamily("flakelog_request_max_seconds", "The longest of them", labels=["api"])
-    for key, latency in sorted(metrics.requests.items()):
-        _add(taken, [APIS[key].name], latency)
-        longest.add_metric([APIS[key].name], latency.max_ns / NS_PER_SECOND)
+    taken = histogram("flakelog_request_seconds")
+    latencies = [(APIS[key].name, latency) for key, latency in sorted(metrics.requests.items())]
+    for name, latency in latencies:
+        _add(taken, [name], latency)
     yield taken
-    yield longest
+    longest = (((name,), latency.max_ns / NS_PER_SECOND) for name, latency in latencies)
+    yield samples("flakelog_request_max_seconds", longest)
 
 
 def _add(family: HistogramMetricFamily, labels: list[str], latency: Latency) -> None:
@@ -133,25 +119,33 @@ def _add(family: HistogramMetricFamily, labels: list[str], latency: Latency) -> 
 
 
 def _coordinators(services: BrokerServices) -> Iterator[Metric]:
-    groups = GaugeMetricFamily("flakelog_groups", "Consumer groups, by state", labels=["state"])
-    for state, number in sorted(services.group_states().items()):
-        groups.add_metric([state], number)
-    yield groups
-    ids = GaugeMetricFamily("flakelog_transactional_ids", "Transactional ids, by state", labels=["state"])
-    for state, number in sorted(services.transaction_states().items()):
-        ids.add_metric([state], number)
-    yield ids
-    text = "Transactions that are open in partitions: read_committed consumers wait for each"
+    groups = sorted(services.group_states().items())
+    yield samples("flakelog_groups", (((state,), number) for state, number in groups))
+    ids = sorted(services.transaction_states().items())
+    yield samples("flakelog_transactional_ids", (((state,), number) for state, number in ids))
     is_open = sum(len(log.producers.open_transactions()) for log in services.logs.all())
-    yield _gauge("flakelog_open_transactions", text, is_open)
+    yield sample("flakelog_open_transactions", is_open)
 
 
+def _group_lag(services: BrokerServices) -> Iterator[Metric]:
+    """Yield committed offsets and lag; an offset in a partition that has no log here now has no sample."""
+    found, left_out = group_positions(services)
+    for name, field in _GROUP_FIGURES.items():
+        yield samples(name, ((each.labels, getattr(each, field)) for each in found))
+    yield sample("flakelog_group_partitions_left_out", left_out)
+
+
+_GROUP_FIGURES = {
+    "flakelog_group_committed_offset": "committed",
+    "flakelog_group_lag_messages": "lag_messages",
+    "flakelog_group_lag_bytes": "lag_bytes",
+}
 _TOPIC_COUNTERS = {
-    "messages_in": ("messages_in", "Messages appended"),
-    "bytes_in": ("in_bytes", "Bytes appended"),
-    "bytes_out": ("out_bytes", "Bytes fetched"),
-    "failed_produce": ("failed_produce_requests", "Produces of a partition that were refused"),
-    "failed_fetch": ("failed_fetch_requests", "Fetches of a partition that were refused"),
+    "messages_in": "messages_in_total",
+    "bytes_in": "in_bytes_total",
+    "bytes_out": "out_bytes_total",
+    "failed_produce": "failed_produce_requests_total",
+    "failed_fetch": "failed_fetch_requests_total",
 }
 
 
@@ -159,117 +153,83 @@ def _topics(metrics: Metrics, logs: Iterable[PartitionLog]) -> Iterator[Metric]:
     logs = list(logs)
     topics = metrics.by_topic(logs)
     total = metrics.total(logs)
-    for name, (told, text) in _TOPIC_COUNTERS.items():
-        yield _counter(f"flakelog_{told}", f"{text}, over all topics", getattr(total, name))
-        counter = CounterMetricFamily(f"flakelog_topic_{told}", f"{text}, by topic", labels=["topic"])
-        for topic, figures in topics.items():
-            counter.add_metric([topic], getattr(figures, name))
-        yield counter
+    for field, name in _TOPIC_COUNTERS.items():
+        yield sample(f"flakelog_{name}", getattr(total, field))
+        yield samples(
+            f"flakelog_topic_{name}", (((topic,), getattr(figures, field)) for topic, figures in topics.items())
+        )
 
 
 def _logs(logs: Iterable[PartitionLog]) -> Iterator[Metric]:
-    labels = ["topic", "partition"]
-    start = GaugeMetricFamily("flakelog_log_start_offset", "The first offset that is there", labels=labels)
-    end = GaugeMetricFamily("flakelog_log_end_offset", "The offset the next message gets", labels=labels)
-    size = GaugeMetricFamily("flakelog_log_size_bytes", "Bytes of a partition's segments", labels=labels)
-    segments = GaugeMetricFamily("flakelog_log_segments", "Segments of a partition", labels=labels)
-    appended = CounterMetricFamily("flakelog_log_appended", "Messages appended to a partition", labels=labels)
-    for log in logs:
-        key = [log.topic, str(log.partition)]
-        start.add_metric(key, log.log_start_offset)
-        end.add_metric(key, log.log_end_offset)
-        size.add_metric(key, log.segments.size)
-        segments.add_metric(key, len(log.segments.all))
-        appended.add_metric(key, log.log_end_offset - log.opened_at)
-    yield from (start, end, size, segments, appended)
+    keyed = [((log.topic, log.partition), log) for log in logs]
+    yield samples("flakelog_log_start_offset", ((key, log.log_start_offset) for key, log in keyed))
+    yield samples("flakelog_log_end_offset", ((key, log.log_end_offset) for key, log in keyed))
+    yield samples("flakelog_log_size_bytes", ((key, log.segments.size) for key, log in keyed))
+    yield samples("flakelog_log_segments", ((key, len(log.segments.all)) for key, log in keyed))
+    yield samples("flakelog_log_appended_total", ((key, log.log_end_offset - log.opened_at) for key, log in keyed))
 
 
 def _disk(disk: DiskWatch) -> Iterator[Metric]:
-    yield _gauge("flakelog_disk_full", "1 while the disk of the data directory is full, else 0", disk.is_full)
-    text = "Bytes that can still be written there, at the last check"
-    yield _gauge("flakelog_disk_usable_bytes", text, disk.usable_bytes or 0)
-    text = "Since when it is full, in seconds since 1970; 0 while it has space"
-    yield _gauge("flakelog_disk_full_since_seconds", text, (disk.full_since_ms or 0) / 1000)
+    yield sample("flakelog_disk_full", disk.is_full)
+    yield sample("flakelog_disk_usable_bytes", disk.usable_bytes or 0)
+    yield sample("flakelog_disk_full_since_timestamp_seconds", (disk.full_since_ms or 0) / 1000)
 
 
 def _clock_waits(services: BrokerServices, now_ms: int) -> Iterator[Metric]:
     waits = services.clock_waits.waiting(now_ms).values()
-    text = "Partitions that refuse messages, because their last ids are ahead of the clock"
-    yield _gauge("flakelog_partitions_waiting_for_clock", text, len(waits))
+    yield sample("flakelog_partitions_waiting_for_clock", len(waits))
     longest_ms = max((each.waiting_ms for each in waits), default=0)
-    yield _gauge("flakelog_clock_wait_max_seconds", "For how long the first of them has done so", longest_ms / 1000)
-    text = "Partitions whose last ids are ahead of the clock, whether clients have met them or not"
-    yield _gauge("flakelog_partitions_ahead_of_clock", text, len(services.clock_waits.ahead(now_ms)))
+    yield sample("flakelog_clock_wait_max_seconds", longest_ms / 1000)
+    yield sample("flakelog_partitions_ahead_of_clock", len(services.clock_waits.ahead(now_ms)))
 
 
 def _scrub(logs: LogManager) -> Iterator[Metric]:
     figures = logs.scrub
-    yield _counter("flakelog_scrub_passes", "Passes of the scrub over all closed segments", figures.passes)
-    yield _counter("flakelog_scrub_bytes", "Bytes that the scrub has read", figures.bytes_read)
-    yield _counter("flakelog_scrub_errors", "Segments that the scrub found damaged or could not read", figures.errors)
+    yield sample("flakelog_scrub_passes_total", figures.passes)
+    yield sample("flakelog_scrub_bytes_total", figures.bytes_read)
+    yield sample("flakelog_scrub_errors_total", figures.errors)
 
 
 def _cleaner(logs: LogManager) -> Iterator[Metric]:
     figures = logs.cleaner
-    told = (
-        ("passes", "Passes of the cleaner over a log", figures.passes),
-        ("read_bytes", "Bytes they read", figures.bytes_read),
-        ("written_bytes", "Bytes they kept, and wrote again", figures.bytes_written),
-        ("records_read", "Records they read", figures.records_read),
-        ("records_written", "Records they kept", figures.records_written),
-        ("poison_batches", "Batches they kept whole, because their records cannot be decoded", figures.poison_batches),
-    )
-    for name, text, value in told:
-        yield _counter(f"flakelog_cleaner_{name}", text, value)
-    yield _gauge("flakelog_cleaner_last_pass_seconds", "How long the last pass took", figures.last_pass_ms / 1000)
-    text = "When the last pass ended, in seconds since 1970; 0 before the first"
-    yield _gauge("flakelog_cleaner_last_pass_ended_seconds", text, figures.last_ended_ms / 1000)
-    text = "Share of the dirtiest log that is still to be cleaned"
-    yield _gauge("flakelog_cleaner_max_dirty_ratio", text, figures.max_dirty_ratio)
-    uncleanable = sum(log.uncleanable is not None for log in logs.all())
-    text = "Partitions that are not cleaned any more; the log says why"
-    yield _gauge("flakelog_partitions_uncleanable", text, uncleanable)
+    yield sample("flakelog_cleaner_passes_total", figures.passes)
+    yield sample("flakelog_cleaner_read_bytes_total", figures.bytes_read)
+    yield sample("flakelog_cleaner_written_bytes_total", figures.bytes_written)
+    yield sample("flakelog_cleaner_records_read_total", figures.records_read)
+    yield sample("flakelog_cleaner_records_written_total", figures.records_written)
+    yield sample("flakelog_cleaner_poison_batches_total", figures.poison_batches)
+    yield sample("flakelog_cleaner_last_pass_seconds", figures.last_pass_ms / 1000)
+    yield sample("flakelog_cleaner_last_pass_ended_timestamp_seconds", figures.last_ended_ms / 1000)
+    yield sample("flakelog_cleaner_max_dirty_ratio", figures.max_dirty_ratio)
+    yield sample("flakelog_partitions_uncleanable", sum(log.uncleanable is not None for log in logs.all()))
 
 
 def _ids(server: MeasuredServer) -> Iterator[Metric]:
     yield from _claims(server)
-    yield _gauge("flakelog_ids_clock_skew_ms", "How far the id clock is ahead of the wall clock", server.clock.skew_ms)
-    scope = GaugeMetricFamily("flakelog_ids_scope", "Where ids are unique, as a label", labels=["unique_in"])
-    scope.add_metric([server.scope], 1)
-    yield scope
+    yield sample("flakelog_ids_clock_skew_seconds", server.clock.skew_ms / 1000)
+    yield samples("flakelog_ids_scope_info", [((server.scope,), 1)])
     peers = server.peers
     if peers is not None:
-        yield _gauge("flakelog_ids_peers", "Other id services whose clocks were asked", peers.answering)
+        yield sample("flakelog_ids_peers", peers.answering)
         if peers.offset_ms is not None:
-            text = "This machine's clock less the mean of its peers'"
-            yield _gauge("flakelog_ids_clock_offset_ms", text, peers.offset_ms)
+            yield sample("flakelog_ids_clock_offset_seconds", peers.offset_ms / 1000)
     if server.service is None:
         return
-    issued = CounterMetricFamily("flakelog_ids_issued", "Ids given by the id service", labels=["user_agent"])
-    for user_agent, number in server.service.counters.by_user_agent.items():
-        issued.add_metric([user_agent], number)
-    yield issued
     counters = server.service.counters
-    refused = CounterMetricFamily("flakelog_ids_refused", "Requests the id service refused", labels=["error"])
-    for error, number in counters.exceptions.items():
-        refused.add_metric([error], number)
-    yield refused
-    yield _counter("flakelog_ids_waits", "Times a request waited for ids that ran ahead of the clock", counters.waits)
-    yield _counter("flakelog_ids_waited_seconds", "How long they waited", counters.waited_ms / 1000)
+    issued = (((agent,), number) for agent, number in counters.by_user_agent.items())
+    yield samples("flakelog_ids_issued_total", issued)
+    refused = (((error,), number) for error, number in counters.exceptions.items())
+    yield samples("flakelog_ids_refused_total", refused)
+    yield sample("flakelog_ids_waits_total", counters.waits)
+    yield sample("flakelog_ids_waited_seconds_total", counters.waited_ms / 1000)
 
 
 def _claims(server: MeasuredServer) -> Iterator[Metric]:
     now_ms = server.clock.now_ms()
-    labels = ["worker"]
-    lead = GaugeMetricFamily(
-        "flakelog_ids_lead_seconds", "How far a worker number's high-water mark is ahead of the clock", labels=labels
+    held = [(each.number, each.worker) for each in server.claims if each.number is not None and each.worker is not None]
+    lead = (((number,), (worker.limit_ms - now_ms) / 1000) for number, worker in held)
+    yield samples("flakelog_ids_lead_seconds", lead)
+    left = (
+        ((number,), max(worker.limit_ms - max(now_ms, worker.last_ms), 0) / 1000) for number, worker in held
     )
-    left = GaugeMetricFamily(
-        "flakelog_ids_lease_left_seconds", "How long its ids go on if the registry stays silent", labels=labels
-    )
-    for claim in server.claims:
-        if claim.number is not None and claim.worker is not None:
-            limit_ms = claim.worker.limit_ms
-            lead.add_metric([str(claim.number)], (limit_ms - now_ms) / 1000)
-            left.add_metric([str(claim.number)], max(limit_ms - max(now_ms, claim.worker.last_ms), 0) / 1000)
-    yield from (lead, left)
+    yield samples("flakelog_ids_lease_left_seconds", left)

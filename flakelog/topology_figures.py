@@ -1,30 +1,28 @@
-"""The figures of a topology under the names Prometheus reads, collected on each scrape.
+"""The figures of a topology as metrics of flakelog/metric_table.py, collected on each scrape.
 
-Counters count from the start of the process. Durations are in seconds and sizes in bytes. A figure that is not known
-yet has no sample.
+Counters count from the start of the process. A figure that is not known yet has no sample.
 """
 
 from collections.abc import Callable, Iterator
 
 from prometheus_client import GC_COLLECTOR, PROCESS_COLLECTOR, CollectorRegistry
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.core import HistogramMetricFamily, Metric
 
-from spout.figures import Snapshot
+from broker.version import VERSION
+from flakelog.metric_table import histogram, sample, samples
+from spout.figures import PartitionFigures, Snapshot
 
-_COUNTERS = {
-    "emitted": "Tuples emitted",
-    "executed": "Tuples that bolts executed",
-    "acked": "Tuples acked: a spout's with all that came of them, or a bolt's inputs",
-    "failed": "Tuples failed: a spout's, or a bolt's inputs",
-    "timed_out": "Tuples of spouts that failed because they took too long",
-    "errors": "Errors that components reported",
-}
-_LAGS = {
-    "lag": ("lag_messages", "Messages from the first that is not settled to the end of the log", 1),
-    "lag_bytes": ("lag_bytes", "Their size in the log, from the mean size of a message", 1),
-    "lag_ms": ("lag_seconds", "The age of the first message that is not settled", 1_000),
-    "pending": ("pending_messages", "Messages fetched and not settled", 1),
-}
+_COUNTERS = ("emitted", "executed", "acked", "failed", "timed_out", "errors")
+# Metric, field of PartitionFigures, and what to divide it by.
+_PARTITION_FIGURES = (
+    ("lag_messages", "lag", 1),
+    ("lag_bytes", "lag_bytes", 1),
+    ("lag_seconds", "lag_ms", 1_000),
+    ("pending_messages", "pending", 1),
+    ("settled_offset", "watermark", 1),
+    ("fetched_offset", "position", 1),
+    ("end_offset", "high_watermark", 1),
+)
 
 
 class TopologyFigures:
@@ -35,11 +33,11 @@ class TopologyFigures:
 
     def collect(self) -> Iterator[Metric]:
         taken = self._take()
+        yield samples("flakelog_build_info", [((VERSION,), 1)])
         yield from _components(taken)
         yield from _partitions(taken)
-        yield GaugeMetricFamily("flakelog_topology_in_flight", "Tuples that are in flight", value=taken.in_flight)
-        text = "1 while the topology runs, 0 while it stops"
-        yield GaugeMetricFamily("flakelog_topology_running", text, value=taken.state == "running")
+        yield sample("flakelog_topology_in_flight", taken.in_flight)
+        yield sample("flakelog_topology_running", taken.state == "running")
 
 
 def registry_of(take: Callable[[], Snapshot]) -> CollectorRegistry:
@@ -52,39 +50,23 @@ def registry_of(take: Callable[[], Snapshot]) -> CollectorRegistry:
 
 
 def _components(taken: Snapshot) -> Iterator[Metric]:
-    for name, text in _COUNTERS.items():
-        counter = CounterMetricFamily(f"flakelog_topology_{name}", text, labels=["component"])
-        for each in taken.components:
-            counter.add_metric([each.name], each.total(name))
-        yield counter
-    busy = CounterMetricFamily(
-        "flakelog_topology_busy_seconds", "Time that bolts spent in the engine's thread", labels=["component"]
-    )
-    own = GaugeMetricFamily(
-        "flakelog_topology_metric", "A component's own counters and gauges", labels=["component", "name"]
-    )
-    outcomes = CounterMetricFamily(
-        "flakelog_topology_messages", "Messages of a log, by what became of them", labels=["component", "outcome"]
-    )
-    took = HistogramMetricFamily(
-        "flakelog_topology_latency_seconds", "From a spout's emit to the last ack of its tree", labels=["component"]
-    )
-    outage = GaugeMetricFamily(
-        "flakelog_topology_outage_seconds",
-        "How long all messages of a spout fail for one reason, so that one at a time is tried; 0 if they do not",
-        labels=["component"],
-    )
+    all_of_them = taken.components
+    for name in _COUNTERS:
+        yield samples(f"flakelog_topology_{name}_total", (((each.name,), each.total(name)) for each in all_of_them))
+    busy = (((each.name,), each.total("busy_ns") / 1e9) for each in all_of_them)
+    yield samples("flakelog_topology_busy_seconds_total", busy)
+    own = (((each.name, name), value) for each in all_of_them for name, value in each.metrics.items())
+    yield samples("flakelog_topology_metric", own)
+    outcomes = (((each.name, outcome), number) for each in all_of_them for outcome, number in each.messages.items())
+    yield samples("flakelog_topology_messages_total", outcomes)
+    took = histogram("flakelog_topology_latency_seconds")
     for each in taken.spouts:
-        outage.add_metric([each.name], max((one.lasted_ms for one in each.outages), default=0) / 1000)
-    for each in taken.components:
-        busy.add_metric([each.name], each.total("busy_ns") / 1e9)
-        for name, value in each.metrics.items():
-            own.add_metric([each.name, name], value)
-        for outcome, number in each.messages.items():
-            outcomes.add_metric([each.name, outcome], number)
-        if each.kind == "spout":
-            _add_latencies(took, each.name, each.latencies())
-    yield from (busy, own, outcomes, took, outage)
+        _add_latencies(took, each.name, each.latencies())
+    yield took
+    outages = (
+        ((each.name,), max((one.lasted_ms for one in each.outages), default=0) / 1000) for each in taken.spouts
+    )
+    yield samples("flakelog_topology_outage_seconds", outages)
 
 
 def _add_latencies(family: HistogramMetricFamily, spout: str, latencies: list[int]) -> None:
@@ -98,19 +80,16 @@ def _add_latencies(family: HistogramMetricFamily, spout: str, latencies: list[in
 
 
 def _partitions(taken: Snapshot) -> Iterator[Metric]:
-    labels = ["component", "topic", "partition"]
-    for field, (name, text, unit) in _LAGS.items():
-        gauge = GaugeMetricFamily(f"flakelog_topology_{name}", text, labels=labels)
-        for each in taken.partitions:
-            value = getattr(each, field)
-            if value is not None:
-                gauge.add_metric([each.component, each.topic, str(each.partition)], value / unit)
-        yield gauge
-    phases = GaugeMetricFamily("flakelog_topology_partitions", "Partitions, by phase", labels=["component", "phase"])
+    for name, field, unit in _PARTITION_FIGURES:
+        known = ((each, getattr(each, field)) for each in taken.partitions)
+        values = ((_place(each), value / unit) for each, value in known if value is not None)
+        yield samples(f"flakelog_topology_{name}", values)
     counted: dict[tuple[str, str], int] = {}
     for each in taken.partitions:
         key = each.component, each.phase
         counted[key] = counted.get(key, 0) + 1
-    for (component, phase), number in sorted(counted.items()):
-        phases.add_metric([component, phase], number)
-    yield phases
+    yield samples("flakelog_topology_partitions", sorted(counted.items()))
+
+
+def _place(each: PartitionFigures) -> tuple[str, str, int]:
+    return each.component, each.topic, each.partition

@@ -12,7 +12,7 @@ clock. A request brings the fresh uuid for a new member. At start the caller rep
 in order: each record through `load`, each end of a transaction through `transaction_ended`. Then it calls `loaded`.
 """
 
-from collections.abc import Callable, Collection, Container, Iterable, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Sequence
 from typing import Any
 
 from broker.group.alarms import AlarmClock
@@ -141,6 +141,17 @@ class GroupCoordinator:
     def committed(self, group_id: str) -> list[tuple[str, int]]:
         """Return (topic, partition) of all offsets of a group, those of one topic together."""
         return self._commits.committed(group_id)
+
+    def offsets(self) -> Iterator[tuple[str, str, int, int]]:
+        """Yield (group, topic, partition, committed offset) of all groups."""
+        for group in self._groups:
+            for each in self._commits.fetch(group.group_id, None):
+                yield group.group_id, each.topic, each.partition, each.committed.offset
+
+    @property
+    def offsets_number(self) -> int:
+        """The number of committed offsets of all groups."""
+        return sum(len(group.offsets) for group in self._groups)
 
     def take_back(self, request: CommitRequest, errors: Iterable[ErrorCode]) -> None:
         """Undo a TxnOffsetCommit whose records could not be appended. `errors` is what `commit` returned for it."""

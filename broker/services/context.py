@@ -6,7 +6,7 @@ module.
 """
 
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import UUID
@@ -254,6 +254,14 @@ class BrokerServices:
         """Return the number of groups in each state."""
         groups = () if self._groups is None else self._groups.core.list_groups()
         return Counter(group.state for group in groups)
+
+    def group_offsets(self) -> Iterator[tuple[str, str, int, int]]:
+        """Yield (group, topic, partition, committed offset) of all groups."""
+        return iter(()) if self._groups is None else self._groups.core.offsets()
+
+    def group_offsets_number(self) -> int:
+        """Return how many offsets are committed, over all groups."""
+        return 0 if self._groups is None else self._groups.core.offsets_number
 
     def transaction_states(self) -> Counter[str]:
         """Return the number of transactional ids in each state."""

@@ -102,6 +102,16 @@ class GroupConfig:
         unit="ms",
     )
 
+    metrics_group_partitions_max: int = setting(
+        "flakelog.metrics.group.partitions.max",
+        2_000,
+        "Committed offsets whose lag /metrics shows, the groups known longest first; "
+        "flakelog_group_partitions_left_out counts the others. Each takes three lines, which are written in the thread "
+        "that serves the log.",
+        check=at_least(0),
+        unit="offsets",
+    )
+
     def __post_init__(self) -> None:
         check_settings(self)
         if self.group_min_session_timeout_ms > self.group_max_session_timeout_ms:

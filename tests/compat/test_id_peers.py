@@ -79,8 +79,8 @@ def test_the_offset_from_the_peers_clocks_is_shown(tmp_path, zookeeper):
             assert health(two)["ids_unique_in"] == f"zookeeper {hosts}"
             with urlopen(f"http://{two.http}/metrics", timeout=SECONDS) as answer:
                 shown = answer.read().decode()
-            assert "flakelog_ids_peers 1.0" in shown and "flakelog_ids_clock_offset_ms" in shown
-            assert f'flakelog_ids_scope{{unique_in="zookeeper {hosts}"}} 1.0' in shown
+            assert "flakelog_ids_peers 1.0" in shown and "flakelog_ids_clock_offset_seconds" in shown
+            assert f'flakelog_ids_scope_info{{unique_in="zookeeper {hosts}"}} 1.0' in shown
 
 
 def test_a_service_on_every_interface_is_shown_by_the_machines_name_and_one_behind_another_address_by_that(

@@ -1,10 +1,12 @@
 """A topology on the command line: found by name, configured, shown as text, health and metrics."""
 
+import re
 from dataclasses import replace
 
 import pytest
 from prometheus_client import generate_latest
 
+from flakelog.metric_table import TOPOLOGY
 from flakelog.topology_figures import registry_of
 from flakelog.topology_site import health, ready
 from flakelog.topology_view import facts_of, line_of, screen_of
@@ -141,12 +143,17 @@ def test_health_names_partitions_that_are_not_read():
 
 def test_metrics_have_lag_latency_and_what_the_components_count():
     text = generate_latest(registry_of(lambda: FIGURES)).decode()
+    topology = {row.name for rows in TOPOLOGY.values() for row in rows}
+    assert set(re.findall(r"^# TYPE (flakelog_topology\w+) ", text, re.MULTILINE)) == topology
     for line in (
         'flakelog_topology_emitted_total{component="log"} 30.0',
         'flakelog_topology_errors_total{component="count"} 4.0',
         'flakelog_topology_metric{component="count",name="words"} 7.0',
         'flakelog_topology_messages_total{component="log",outcome="dead_lettered"} 2.0',
         'flakelog_topology_lag_messages{component="log",partition="3",topic="lines"} 60.0',
+        'flakelog_topology_settled_offset{component="log",partition="3",topic="lines"} 100.0',
+        'flakelog_topology_fetched_offset{component="log",partition="3",topic="lines"} 150.0',
+        'flakelog_topology_end_offset{component="log",partition="3",topic="lines"} 160.0',
         'flakelog_topology_lag_seconds{component="log",partition="3",topic="lines"} 1.5',
         'flakelog_topology_latency_seconds_bucket{component="log",le="0.004"} 2.0',
         'flakelog_topology_latency_seconds_count{component="log"} 3.0',
