@@ -1,4 +1,4 @@
-# make demo | make test | make venv | make stock | make unit | make lint | make docs | make bench | make soak
+# make demo | make test | make venv | make stock | make unit | make lint | make docs | make bench | make soak | make dist
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -16,7 +16,7 @@ CONNECTOR := benchmarks/connector/target/classpath
 ID_PACKAGES := build/id-packages
 STREAM_PACKAGES := build/stream-packages
 
-.PHONY: demo test venv bytecode stock unit lint docs compat bench soak clean
+.PHONY: demo test venv bytecode stock unit lint docs compat bench soak dist clean
 .DEFAULT_GOAL := test
 
 venv: $(STAMP)
@@ -81,6 +81,12 @@ compat: bytecode stock
 
 soak: bytecode
 	$(BIN)/python -m pytest tests -m soak
+
+# The sdist and the wheel of a release, in dist/, as a package index takes them.
+dist: venv
+	rm -rf dist
+	$(BIN)/python -m build --no-isolation
+	$(BIN)/python -m twine check --strict dist/*
 
 bench: bytecode $(ID_PACKAGES)/.installed $(STREAM_PACKAGES)/.installed $(CONNECTOR)
 	$(BIN)/python -m benchmarks

@@ -1,13 +1,16 @@
-"""The wheel has the right content, and serves when installed without extras in a clean environment."""
+"""Wheel and sdist have the right content, and serve when installed without extras in clean environments."""
 
+import email
 import os
 import re
 import shutil
 import subprocess
 import sys
+import tarfile
 import time
 import venv
 from importlib.metadata import distribution
+from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from zipfile import ZipFile
 
@@ -19,6 +22,12 @@ from tests.patience import SECONDS
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = (
     "broker", "coordination", "flakelog", "idgen", "partition_manager", "pyspark_flakelog", "spark_bridge", "spout",
+)  # fmt: skip
+
+VERSIONS = ("3.11", "3.12", "3.13", "3.14")
+NOT_SOURCES = (
+    ".git", ".venv", "__pycache__", "build", "dist", "*.egg-info", "target", "node_modules", "demo-out", ".*_cache",
+    ".hypothesis",
 )  # fmt: skip
 
 ROUND_TRIP = """
@@ -36,16 +45,32 @@ with Client(sys.argv[1]) as client:
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory):
-    """Build the wheel from a copy of the sources, because a build leaves files in the source tree."""
-    source, out = tmp_path_factory.mktemp("source"), tmp_path_factory.mktemp("wheel")
-    for name in (*PACKAGES, "tests", "benchmarks"):
-        shutil.copytree(ROOT / name, source / name, ignore=shutil.ignore_patterns("__pycache__"))
-    for name in ("setup.cfg", "pyproject.toml", "README.md", "LICENSE"):
-        shutil.copy(ROOT / name, source)
-    pip("wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", out, source)
-    (made,) = out.glob("flakelog-*.whl")
-    return made
+def made(tmp_path_factory):
+    """Return the directory of the sdist, and of the wheel built from it, as a release makes them.
+
+    They are built from a copy of the sources, because a build leaves files in the source tree.
+    """
+    source, out = tmp_path_factory.mktemp("source") / "flakelog", tmp_path_factory.mktemp("made")
+    shutil.copytree(ROOT, source, ignore=shutil.ignore_patterns(*NOT_SOURCES))
+    run(sys.executable, "-m", "build", "--no-isolation", "--outdir", out, source, cwd="/")
+    return out
+
+
+@pytest.fixture(scope="module")
+def wheel(made):
+    (wheel,) = made.glob("flakelog-*.whl")
+    return wheel
+
+
+@pytest.fixture(scope="module")
+def sdist(made, tmp_path_factory):
+    """Return the root of the unpacked source distribution."""
+    (archive,) = made.glob("flakelog-*.tar.gz")
+    directory = tmp_path_factory.mktemp("sdist")
+    with tarfile.open(archive) as files:
+        files.extractall(directory, filter="data")
+    (root,) = directory.iterdir()
+    return root
 
 
 @pytest.fixture(scope="module")
@@ -92,8 +117,9 @@ def clean():
 
 def run(python, *arguments, **more):
     command = [str(python), *map(str, arguments)]
-    done = subprocess.run(command, capture_output=True, text=True, env=clean(), timeout=SECONDS, **more)
-    assert done.returncode == 0, done.stderr
+    more = {"env": clean(), "timeout": SECONDS} | more
+    done = subprocess.run(command, capture_output=True, text=True, **more)
+    assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
 
@@ -102,6 +128,86 @@ def test_the_wheel_holds_the_packages_and_neither_tests_nor_benchmarks(wheel):
     assert {name.split("/")[0] for name in names} - {f"{wheel.name.rsplit('-', 3)[0]}.dist-info"} == set(PACKAGES)
     sources = [path for package in PACKAGES for path in (ROOT / package).rglob("*.py")]
     assert {name for name in names if name.endswith(".py")} == {path.relative_to(ROOT).as_posix() for path in sources}
+
+
+def test_a_package_index_takes_both(made):
+    """The long description is valid, and so is the rest of the metadata (`twine check --strict`)."""
+    run(sys.executable, "-m", "twine", "check", "--strict", *made.iterdir())
+
+
+def metadata_of(wheel):
+    with ZipFile(wheel) as files:
+        (metadata,) = [name for name in files.namelist() if name.endswith("METADATA")]
+        return email.message_from_bytes(files.read(metadata))
+
+
+def test_the_metadata_names_author_licence_and_what_it_is_for(wheel):
+    found = metadata_of(wheel)
+    assert found["Author"] == "Flakelog developers" and found["License-Expression"] == "Apache-2.0"
+    assert found["Requires-Python"] == ">=3.11" and found["Description-Content-Type"] == "text/markdown"
+    told = set(found.get_all("Classifier"))
+    assert {f"Programming Language :: Python :: {version}" for version in VERSIONS} <= told
+    assert {"Typing :: Typed", "Operating System :: POSIX :: Linux", "Framework :: Twisted"} <= told
+
+
+def test_no_link_of_the_long_description_leads_nowhere(wheel):
+    """A package index shows it far from the repository, where a relative link is broken."""
+    text = metadata_of(wheel).get_payload()
+    targets = re.findall(r"\]\(([^)\s]+)\)", text)
+    assert all("://" in target for target in targets), targets
+    assert text.startswith("# Flakelog") and "`docs/tutorial.md`" in text
+
+
+def test_with_an_address_of_the_project_the_links_are_absolute():
+    spec = spec_from_file_location("setup", ROOT / "setup.py")
+    setup = module_from_spec(spec)
+    spec.loader.exec_module(setup)
+    address = setup.source_address("[metadata]\nproject_urls =\n    Source = https://code.example/flakelog/\n")
+    readme = "See the [tutorial](docs/tutorial.md#start) and [Kafka](https://kafka.apache.org)."
+    assert setup.long_description(readme, address) == (
+        "See the [tutorial](https://code.example/flakelog/docs/tutorial.md#start) and "
+        "[Kafka](https://kafka.apache.org)."
+    )
+
+
+def test_the_sdist_holds_every_file_of_the_repository(sdist):
+    if shutil.which("git") is None or not (ROOT / ".git").exists():
+        pytest.skip("no git, or no repository: its files are not known")
+    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    missing = [name for name in listed.splitlines() if (ROOT / name).exists() and not (sdist / name).exists()]
+    assert not missing, f"name them in MANIFEST.in: {missing}"
+
+
+def test_tests_run_from_the_sdist(sdist):
+    """A sample here; all tests of the cores run as soak."""
+    tests = ["tests/idgen/test_layout.py", "tests/flakelog/test_settings.py", "tests/test_papers.py"]
+    assert " passed" in pytest_in(sdist, *tests)
+
+
+@pytest.mark.soak
+def test_all_tests_of_the_cores_run_from_the_sdist(sdist):
+    tests = ["tests", "--ignore=tests/compat", "-m", "not soak"]
+    assert " passed" in pytest_in(sdist, *tests, timeout=3_000)
+
+
+def pytest_in(sdist, *arguments, timeout=SECONDS):
+    """Return the summary of the tests, which import Flakelog from the sdist and not from an installation."""
+    command = [sys.executable, "-m", "pytest", "-n0", "-p", "no:cacheprovider", *arguments]
+    env = clean() | {"PYTHONPATH": str(sdist), "PYTEST_ADDOPTS": ""}
+    where = "import broker; print(broker.__file__)"
+    assert run(sys.executable, "-c", where, cwd=sdist, env=env).startswith(str(sdist))
+    done = subprocess.run(command, cwd=sdist, env=env, capture_output=True, text=True, timeout=timeout)
+    assert done.returncode == 0, done.stdout[-3_000:] + done.stderr
+    return done.stdout
+
+
+def test_the_sdist_installs_what_the_wheel_does(sdist, wheel, tmp_path):
+    pip("install", "--no-index", "--no-deps", "--no-build-isolation", "--no-compile", "--target", tmp_path, sdist)
+    installed = {path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*") if path.is_file()}
+    in_wheel = set(ZipFile(wheel).namelist())
+    assert {name for name in installed if name.split("/")[0] in PACKAGES} == {
+        name for name in in_wheel if name.split("/")[0] in PACKAGES
+    }
 
 
 def test_every_package_says_that_it_is_typed(wheel):
@@ -135,6 +241,38 @@ def test_a_plain_installation_serves(python, tmp_path):
 
     Start-up time and memory are printed (pytest -s shows them) but not judged, because the machine is shared.
     """
+    serves(python, tmp_path)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_plain_installation_serves_on_each_python_of_the_machine(wheel, version, tmp_path):
+    """Its dependencies come from the package index, as for a user."""
+    found = interpreter(version)
+    if found is None:
+        pytest.skip(f"no Python {version} on this machine")
+    run(found, "-m", "venv", tmp_path / "clean", cwd="/")
+    python = tmp_path / "clean" / "bin" / "python"
+    command = [str(python), "-m", "pip", "install", "-q", "-c", str(ROOT / "constraints.txt"), str(wheel)]
+    done = subprocess.run(command, capture_output=True, text=True, env=clean(), cwd="/", timeout=SECONDS)
+    if done.returncode and re.search("connection|Temporary failure|No matching distribution|timed out", done.stderr):
+        pytest.skip(f"the package index has not all for Python {version}: {done.stderr.strip().splitlines()[-1]}")
+    assert done.returncode == 0, done.stderr
+    assert run(python, "-m", "pip", "check") == "No broken requirements found.\n"
+    serves(python, tmp_path)
+
+
+def interpreter(version):
+    """Return the program of a Python version that works, None without one. pyenv keeps its own in a directory each."""
+    root = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"
+    for each in (f"python{version}", *sorted(map(str, root.glob(f"{version}*/bin/python{version}")))):
+        if shutil.which(each) and subprocess.run([each, "-c", "import venv"], capture_output=True).returncode == 0:
+            return each
+    return None
+
+
+def serves(python, tmp_path):
+    """Start a server of an installation, and produce and consume with it."""
     flakelog = python.with_name("flakelog")
     command = [flakelog, "server", "--data-dir", "data", "--set", "listeners=PLAINTEXT://127.0.0.1:0"]
     command += ["--set", "flakelog.ids.listener=127.0.0.1:0", "--set", "flakelog.http.listener=127.0.0.1:0"]
