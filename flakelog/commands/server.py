@@ -222,6 +222,7 @@ def _serve(settings: Settings, directory: Path, run: Run, warnings: list[str]) -
 
     from flakelog import server_log
     from flakelog.app import Server, StartError
+    from flakelog.service_manager import notify
 
     reactor: Any = installed
     server_log.begin(run.log_format)
@@ -229,7 +230,11 @@ def _serve(settings: Settings, directory: Path, run: Run, warnings: list[str]) -
     sys.setswitchinterval(SWITCH_SECONDS)
     for line in warnings:
         log.warn("{line}", line=line)
-    app = Server(settings, directory, run.zookeeper, reactor, lambda line: log.info("{line}", line=line))
+
+    def report(line: str) -> None:
+        log.info("{line}", line=line)
+
+    app = Server(settings, directory, run.zookeeper, reactor, report)
     app.topics = _topics(run.topics)
     fast.when_stopped_again(reactor, app.end_grace)
     control = _control(app, reactor) if run.controlled else None
@@ -251,9 +256,14 @@ def _serve(settings: Settings, directory: Path, run: Run, warnings: list[str]) -
         gc.freeze()
         gc.set_threshold(*GC_THRESHOLD)
         print(line, flush=True)
+        notify(report, "READY=1", f"STATUS={line}")
+
+    def stop() -> Any:
+        notify(report, "STOPPING=1")
+        return app.stop()
 
     reactor.callWhenRunning(begin)
-    reactor.addSystemEventTrigger("before", "shutdown", app.stop)
+    reactor.addSystemEventTrigger("before", "shutdown", stop)
     reactor.run()
     if control is not None:
         control.clean_up()
