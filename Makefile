@@ -16,7 +16,7 @@ CONNECTOR := benchmarks/connector/target/classpath
 ID_PACKAGES := build/id-packages
 STREAM_PACKAGES := build/stream-packages
 
-.PHONY: demo test venv bytecode stock unit lint docs compat bench soak dist clean
+.PHONY: demo test venv bytecode stock storm unit lint docs compat bench soak dist clean
 .DEFAULT_GOAL := test
 
 venv: $(STAMP)
@@ -35,7 +35,11 @@ bytecode: venv
 	@$(BIN)/python -m compileall -q $(PACKAGES)
 
 # Where there is no Maven, npm or Go, or they cannot reach their registries, the tests that need them say so.
-stock: $(JARS) $(NODE) $(FRANZ) $(CONNECTOR)
+stock: $(JARS) $(NODE) $(FRANZ) $(CONNECTOR) storm
+
+# Apache Storm, where `flakelog spout run --storm` looks for it; nothing to do if it is there.
+storm: venv
+	@$(BIN)/python -m flakelog.storm.jars
 
 $(JARS): tests/compat/java/pom.xml
 	@command -v mvn > /dev/null || { echo "no Maven (mvn): Kafka's Java clients and tools are not tested"; exit 0; }; \

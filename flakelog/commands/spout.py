@@ -5,12 +5,16 @@ import click
 from flakelog.commands.spout_dead import dead
 from flakelog.commands.spout_progress import progress
 from flakelog.commands.spout_run import run
+from flakelog.commands.spout_storm import storm
 
 
 @click.group()
 def spout() -> None:
-    """Run a topology; show, export and move its progress; list, send back and drop its dead letters."""
+    """Run a topology, or write it for Apache Storm.
+
+    Also show, export and move its progress; list, send back and drop its dead letters.
+    """
 
 
-for command in (run, progress, dead):
+for command in (run, storm, progress, dead):
     spout.add_command(command)
