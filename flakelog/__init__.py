@@ -12,7 +12,11 @@ from os.path import dirname, realpath
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from broker.client.async_consumer import AsyncConsumer
+    from broker.client.asyncio import AsyncClient
     from broker.client.blocking import BlockingClient as Client
+    from broker.client.consumer import Consumer
+    from broker.client.consumer_config import ConsumerConfig
     from broker.client.log_record import LogRecord as Record
     from broker.client.producer import Producer
     from broker.version import VERSION as __version__
@@ -48,6 +52,10 @@ if TYPE_CHECKING:
 
 # module -> names; more names are renamed below. Loading one name loads nothing that only the others need.
 _MODULES = {
+    "broker.client.async_consumer": ("AsyncConsumer",),
+    "broker.client.asyncio": ("AsyncClient",),
+    "broker.client.consumer": ("Consumer",),
+    "broker.client.consumer_config": ("ConsumerConfig",),
     "broker.client.producer": ("Producer",),
     "idgen.client.asyncio": ("AsyncIdClient",),
     "idgen.client.blocking": ("IdClient",),
@@ -80,6 +88,8 @@ _HOMES["__version__"] = ("broker.version", "VERSION")
 _EXTRAS = {"read": "pyarrow"}
 
 __all__ = [
+    "AsyncClient",
+    "AsyncConsumer",
     "AsyncIdClient",
     "AtId",
     "AtOffset",
@@ -87,6 +97,8 @@ __all__ = [
     "BatchBolt",
     "Bolt",
     "Client",
+    "Consumer",
+    "ConsumerConfig",
     "Earliest",
     "IdClient",
     "JsonScheme",

@@ -85,7 +85,7 @@ def dead_letter_record(letter: DeadLetter, form: LetterForm, now_ms: int) -> tup
 
 def _without_value(letter: DeadLetter) -> Record:
     """Return a letter that names the message's place. The header `flakelog-dead-value` tells it from a tombstone."""
-    _, _, _, key, value, headers, _ = letter.record
+    key, value, headers = letter.record.key, letter.record.value, letter.record.headers
     facts = {"value": LEFT_OUT, "value-bytes": str(len(value or b""))}
     if key is not None and len(key) > KEPT_BYTES_MAX:
         key, facts["key"] = None, LEFT_OUT

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from broker.client.consumer_config import ConsumerConfig
 from broker.client.group_config import GroupMemberConfig
 from broker.engine.api_table import APIS
 from broker.settings.config import BrokerConfig, TopicConfig
@@ -59,7 +60,12 @@ SHELLS = {
     "broker/log/storage/lock_holder.py",
     "broker/log/storage/open_files.py",
     "broker/log/storage/os_storage.py",
+    "broker/client/async_consumer.py",
+    "broker/client/async_fetches.py",
+    "broker/client/asyncio.py",
     "broker/client/blocking.py",
+    "broker/client/consumer.py",
+    "broker/client/consumer_engine.py",
     "broker/client/group_thread.py",
     "broker/client/twisted.py",
     "broker/client/producer.py",
@@ -110,7 +116,7 @@ COMPOSITION = ("flakelog/",)
 
 CONFIGS = (
     ServerConfig, BrokerConfig, TopicConfig, GroupConfig, TransactionConfig, IdgenConfig, SpoutConfig, TopologyConfig,
-    GroupMemberConfig,
+    GroupMemberConfig, ConsumerConfig,
 )  # fmt: skip
 SETTINGS = [(config, each) for config in CONFIGS for each in settings_of(config)]
 # Kafka's and Storm's names that are longer than a field's name should be.

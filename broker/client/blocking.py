@@ -13,8 +13,19 @@ from contextlib import contextmanager, suppress
 from typing import TypeVar
 
 from broker.client.connection import MAX_ANSWER_BYTES, ClientConnection
-from broker.client.core import CLIENT_ID, Address, ClientCore, Exchange, Steps, TopicInfo, advance, parse_addresses
+from broker.client.core import (
+    CLIENT_ID,
+    Address,
+    ClientCore,
+    Exchange,
+    Partition,
+    Steps,
+    TopicInfo,
+    advance,
+    parse_addresses,
+)
 from broker.client.errors import BrokerError, Unreachable
+from broker.client.multifetch import multifetch
 from broker.client.records import LogRecord, OnPoison, Read, read_records
 from broker.record.compression import DECOMPRESSED_BYTES_MAX
 from broker.wire.errors import WireError
@@ -217,6 +228,26 @@ class BlockingClient:
             topic, partition, offset, max_bytes=max_bytes, max_wait_ms=max_wait_ms, isolation_level=level
         )
         return self._without_poison(read_records(self.run(steps), offset, self._max_unpacked_bytes))
+
+    def multifetch(
+        self,
+        offsets: Mapping[Partition, int],
+        max_bytes: int = 1 << 20,
+        max_wait_ms: int = 500,
+        committed: bool = False,
+    ) -> dict[Partition, tuple[list[LogRecord], int]]:
+        """Fetch several partitions in one request to each leader: {(topic, partition): offset}.
+
+        Return (records, the offset to fetch next) of each partition, as `fetch` does; `max_bytes` limits each. Raise
+        BrokerError for the first partition that has an error.
+        """
+        steps = multifetch(
+            self.core, offsets, max_bytes=max_bytes, max_wait_ms=max_wait_ms, isolation_level=_isolation(committed)
+        )
+        return {
+            key: self._without_poison(read_records(fetched, offsets[key], self._max_unpacked_bytes))
+            for key, fetched in self.run(steps).items()
+        }
 
     def _without_poison(self, read: Read) -> tuple[list[LogRecord], int]:
         for batch in read.poison:

@@ -20,7 +20,7 @@ from broker.client.errors import RETRIABLE, BadAnswer, BrokerError, ClientError,
 from broker.version import VERSION
 from broker.wire import cold, fetch, produce, tags
 from broker.wire.errors import ErrorCode, WireError
-from broker.wire.fetch import FetchedPartition, FetchPartition, FetchRequest
+from broker.wire.fetch import FetchedPartition, FetchPartition, FetchRequest, FetchResponse
 from broker.wire.produce import PartitionRecords, PartitionResult, ProduceRequest
 from broker.wire.schema import name_of, schema
 
@@ -433,24 +433,30 @@ class ClientCore:
     ) -> Steps[FetchedPartition]:
         """Fetch batches, the first of which holds `offset`; broker.client.records decodes them. Raise BrokerError."""
         address = yield from self.leader(topic, partition)
-        version = yield from self.version(address, fetch.API_KEY)
         asked = FetchPartition(topic, partition, offset, max_bytes)
         request = FetchRequest(
             max_wait_ms, min_bytes, max_bytes, [asked], isolation_level=isolation_level, wants_ids=wants_ids
         )
-        exchange = fetch_exchange(address, version, request)
+        response = yield from self.fetch_answer(address, request)
+        result = response.partitions[0]
+        self.check(topic, partition, result.error_code)
+        return result
+
+    def fetch_answer(self, address: Address, request: FetchRequest) -> Steps[FetchResponse]:
+        """Send a Fetch, again if a quota holds it back; return an answer with partitions. Raise ClientError."""
+        version = yield from self.version(address, fetch.API_KEY)
+        what = ", ".join(f"{each.topic}-{each.partition}" for each in request.partitions[:3])
         for _ in range(THROTTLED_MAX):
-            answer = yield exchange
+            answer = yield fetch_exchange(address, version, request)
             response = fetch.decode_response(version, answer, 0)
-            self.check(topic, partition, response.error_code)
+            if response.error_code:
+                raise BrokerError(response.error_code, what)
             if not response.is_held_back:  # if it is, the broker reads the next request after the throttle time
                 break
         if not response.partitions:
             over = f"; a quota holds it back, {THROTTLED_MAX} times now" if response.is_held_back else ""
-            raise ClientError(f"the broker at {address} answered a fetch of {topic}-{partition} without it{over}")
-        result = response.partitions[0]
-        self.check(topic, partition, result.error_code)
-        return result
+            raise ClientError(f"the broker at {address} answered a fetch of {what} without it{over}")
+        return response
 
     def init_producer_id(self) -> Steps[tuple[int, int]]:
         """Return a (producer id, epoch) for an idempotent producer (KIP-98)."""

@@ -17,9 +17,11 @@ _NUMBER_MAX = LONG_MAX >> 1
 
 
 class LogRecord(NamedTuple):
-    """A record. `id` is its Snowflake id, None from a broker without ids. Times are in ms since 1970.
+    """A record. Times are in ms since 1970.
 
-    `codec` is the compression of the record's batch, numbered as in broker.record.compression.Codec.
+    `id` is its Snowflake id. A broker other than Flakelog sends none; then `id` is that of a header `flakelog-id`
+    (`Producer(ids="header")`), None without one. `codec` is the compression of the record's batch: 0 none, 1 gzip,
+    2 snappy, 3 lz4, 4 zstd.
     """
 
     offset: int
@@ -29,6 +31,8 @@ class LogRecord(NamedTuple):
     value: bytes | None
     headers: Headers = ()
     codec: int = 0
+    topic: str = ""
+    partition: int = -1
 
 
 _new = tuple.__new__  # as LogRecord(...), at a third of its time
@@ -47,7 +51,9 @@ class IdRun(NamedTuple):
 NO_IDS = (IdRun(1 << 31, None),)
 
 
-def usual_records(data: bytes, header: BatchHeader, runs: Sequence[IdRun]) -> list[LogRecord] | None:
+def usual_records(
+    data: bytes, header: BatchHeader, runs: Sequence[IdRun], topic: str = "", partition: int = -1
+) -> list[LogRecord] | None:
     """Return the records of a batch from its unpacked `data`, or None if the batch is not usual.
 
     The `runs` are the ids of the batch's offsets, or NO_IDS. A batch whose records have not all an id is not usual.
@@ -55,13 +61,15 @@ def usual_records(data: bytes, header: BatchHeader, runs: Sequence[IdRun]) -> li
     if not 0 < header.record_count <= len(data) // RECORD_BYTES_MIN or abs(header.base_timestamp) > _NUMBER_MAX:
         return None
     try:
-        records, end = _read(data, header, iter(runs))
+        records, end = _read(data, header, iter(runs), topic, partition)
     except (IndexError, CorruptBatch):
         return None
     return records if end == len(data) and records[-1].offset <= header.last_offset else None
 
 
-def _read(data: bytes, header: BatchHeader, runs: Iterator[IdRun]) -> tuple[list[LogRecord], int]:
+def _read(
+    data: bytes, header: BatchHeader, runs: Iterator[IdRun], topic: str, partition: int
+) -> tuple[list[LogRecord], int]:
     """Return the records, and the end of the last. Raise CorruptBatch or IndexError if one of them is not usual.
 
     Varints of one and two bytes are read in place, because a call for each takes longer than all the rest. They stay in
@@ -124,7 +132,7 @@ def _read(data: bytes, header: BatchHeader, runs: Iterator[IdRun]) -> tuple[list
         if delta >= run_end:
             run_end, first_id = _run_of(delta, runs)
         id = None if first_id is None else first_id + delta
-        append(_new(LogRecord, (base_offset + delta, id, time_ms, key, value, headers, codec)))
+        append(_new(LogRecord, (base_offset + delta, id, time_ms, key, value, headers, codec, topic, partition)))
     return records, end
 
 

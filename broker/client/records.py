@@ -14,6 +14,7 @@ from broker.client.errors import MissingId
 from broker.client.log_record import NO_IDS, IdRun, LogRecord, usual_records
 from broker.record.batch import BatchHeader, CorruptBatch, verify, walk
 from broker.record.compression import DECOMPRESSED_BYTES_MAX
+from broker.record.id_header import id_of
 from broker.record.records import decode_records, records_data
 from broker.wire.fetch import FetchedPartition
 from broker.wire.frame import FileRegion
@@ -64,7 +65,7 @@ def read_records(fetched: FetchedPartition, from_offset: int, max_bytes: int = D
     these transactions, as it does at READ_COMMITTED. A batch that unpacks to more than `max_bytes` is a poison batch.
     Raise CorruptBatch if a CRC is wrong, MissingId if the broker sends ids but not that of a record.
     """
-    data = fetched.records
+    data, topic, partition = fetched.records, str(fetched.topic), fetched.partition
     assert not isinstance(data, FileRegion), "regions are the broker's; a client has bytes"
     ids, aborted = _ids_of(fetched), AbortedTransactions(fetched.aborted or ())
     found: list[LogRecord] = []
@@ -77,25 +78,38 @@ def read_records(fetched: FetchedPartition, from_offset: int, max_bytes: int = D
             continue
         batch = data[position : position + header.size]
         try:
-            found += _decode(batch, header, ids, from_offset, max_bytes)
+            found += _decode(batch, header, ids, from_offset, max_bytes, topic, partition)
         except CorruptBatch as error:
             poison.append(_poison(fetched, header, ids.find(header.base_offset), str(error), bytes(batch)))
     return Read(found, following, tuple(poison), epoch)
 
 
 def _decode(
-    batch: Buffer, header: BatchHeader, ids: "_Ids | _NoIds", from_offset: int, max_bytes: int
+    batch: Buffer,
+    header: BatchHeader,
+    ids: "_Ids | _NoIds",
+    from_offset: int,
+    max_bytes: int,
+    topic: str,
+    partition: int,
 ) -> Iterable[LogRecord]:
     """Return a batch's records from `from_offset` on, by the fast decoder or else by the general one."""
     data = bytes(records_data(batch, header, 0, max_bytes))
-    usual = usual_records(data, header, ids.runs(header.base_offset, header.last_offset))
-    if usual is not None:
-        return usual if header.base_offset >= from_offset else [each for each in usual if each.offset >= from_offset]
-    return [
-        LogRecord(each.offset, ids.at(each.offset), *each[1:], header.compression)
-        for each in decode_records(batch, max_bytes=max_bytes, check=False)
-        if each.offset >= from_offset
-    ]
+    found = usual_records(data, header, ids.runs(header.base_offset, header.last_offset), topic, partition)
+    if found is None:
+        found = [
+            LogRecord(each.offset, ids.at(each.offset), *each[1:], header.compression, topic, partition)
+            for each in decode_records(batch, max_bytes=max_bytes, check=False)
+            if each.offset >= from_offset
+        ]
+    elif header.base_offset < from_offset:
+        found = [each for each in found if each.offset >= from_offset]
+    return found if isinstance(ids, _Ids) else _with_header_ids(found)
+
+
+def _with_header_ids(records: list[LogRecord]) -> list[LogRecord]:
+    """Take the ids from the records' headers, because the broker sent none."""
+    return [each._replace(id=id_of(each.headers)) if each.headers else each for each in records]
 
 
 def _poison(

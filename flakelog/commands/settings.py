@@ -41,6 +41,7 @@ def settings(words: tuple[str, ...], as_json: bool) -> None:
 
 
 def _all() -> "list[tuple[str, Setting]]":
+    from broker.client.consumer_config import ConsumerConfig
     from broker.client.group_config import GroupMemberConfig
     from broker.settings.config import TopicConfig
     from flakelog.settings import CONFIGS
@@ -60,6 +61,8 @@ def _all() -> "list[tuple[str, Setting]]":
     )
     for scope, config in of_topologies:
         found += [(scope, each) for each in settings_of(config)]  # in the order of their subjects
+    of_members = settings_of(GroupMemberConfig)
+    found += [("consumer", each) for each in settings_of(ConsumerConfig) if each not in of_members]
     return found
 
 

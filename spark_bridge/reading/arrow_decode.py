@@ -19,7 +19,8 @@ import pyarrow as pa
 
 from broker.record.batch import BatchHeader, CorruptBatch
 from broker.record.compression import DECOMPRESSED_BYTES_MAX
-from broker.record.records import read_headers, records_data
+from broker.record.id_header import id_of
+from broker.record.records import Headers, read_headers, records_data
 from broker.wire.id_entries import IdEntry
 from broker.wire.primitives import Buffer
 from spark_bridge.reading.offset_range import OffsetRange
@@ -98,9 +99,10 @@ def decode(
 ) -> Iterator[pa.RecordBatch]:
     """Yield the records whose offsets are in `within`, as Arrow batches with `columns` of spark_bridge.reading.row.
 
-    `batches` must not include control batches. If `ids` is None, the broker keeps no ids and the column is null. An
-    Arrow batch holds at most about `group_bytes` of records, and a record batch at most `max_bytes`. A batch that
-    cannot be decoded is passed to `on_poison`, and left out if that returns. Raise MissingId if `ids` lacks an offset.
+    `batches` must not include control batches. If `ids` is None, the broker keeps no ids: the column has those of
+    headers `flakelog-id`, else null. An Arrow batch holds at most about `group_bytes` of records, and a record batch
+    at most `max_bytes`. A batch that cannot be decoded is passed to `on_poison`, and left out if that returns. Raise
+    MissingId if `ids` lacks an offset.
     """
     for group in _unpacked(batches, max_bytes, group_bytes, on_poison):
         yield from _decoded(group, within, columns, ids, on_poison)
@@ -288,22 +290,29 @@ def _timestamp(fields: _Fields, *_: object) -> pa.Array:
 
 
 def _headers(fields: _Fields, *_: object) -> pa.Array:
-    rows = []
-    for position, end in zip(fields.headers.tolist(), fields.end.tolist(), strict=True):
-        try:
-            headers, after = read_headers(fields.plain, position, end)
-        except (IndexError, UnicodeDecodeError) as error:
-            raise CorruptBatch(f"the headers of a record: {error}") from None
-        if after != end:
-            raise CorruptBatch("a record does not end where its length says")
-        rows.append([{"key": name, "value": value} for name, value in headers] or None)
+    rows = [
+        [{"key": name, "value": value} for name, value in _read_headers(fields.plain, position, end)] or None
+        for position, end in zip(fields.headers.tolist(), fields.end.tolist(), strict=True)
+    ]
     return pa.array(rows, ARROW["headers"])
+
+
+def _read_headers(plain: bytes, position: int, end: int) -> Headers:
+    try:
+        headers, after = read_headers(plain, position, end)
+    except (IndexError, UnicodeDecodeError) as error:
+        raise CorruptBatch(f"the headers of a record: {error}") from None
+    if after != end:
+        raise CorruptBatch("a record does not end where its length says")
+    return headers
 
 
 def _ids(fields: _Fields, within: OffsetRange, ids: Sequence[IdEntry] | None) -> pa.Array:
     offset = fields.offset
-    if ids is None or not len(offset):
-        return pa.nulls(len(offset), pa.int64())
+    if ids is None:
+        return _header_ids(fields)
+    if not len(offset):
+        return pa.nulls(0, pa.int64())
     first = np.array([run.offset for run in ids], np.int64)
     slot = np.searchsorted(first, offset, side="right") - 1
     inside = slot >= 0
@@ -313,6 +322,15 @@ def _ids(fields: _Fields, within: OffsetRange, ids: Sequence[IdEntry] | None) ->
     if not inside.all():
         raise MissingId(f"the broker gave no id for offset {offset[~inside][0]} of {within.name}")
     return pa.array(np.array([run.first_id for run in ids], np.int64)[slot] + (offset - first[slot]))
+
+
+def _header_ids(fields: _Fields) -> pa.Array:
+    """Return the ids in the headers `flakelog-id`, which producers add for brokers that keep no ids; else null."""
+    found: list[int | None] = [None] * len(fields.offset)
+    counts = np.frombuffer(fields.plain, np.uint8)[fields.headers] if found else np.zeros(0, np.uint8)
+    for at in np.flatnonzero(counts).tolist():
+        found[at] = id_of(_read_headers(fields.plain, int(fields.headers[at]), int(fields.end[at])))
+    return pa.array(found, pa.int64())
 
 
 def _repeat(value: Any, name: str, fields: _Fields) -> pa.Array:

@@ -8,7 +8,8 @@
     timestamp    timestamp  ms precision, UTC
     timestampType int       0 the producer's time, 1 the log's append time
     headers      array<struct<key: string, value: binary>>, with includeHeaders; null if there are no headers
-    id           long       the message's Snowflake id; null if the broker keeps none (Apache Kafka)
+    id           long       the message's Snowflake id; from a broker without ids (Apache Kafka), that of its header
+                             `flakelog-id`, null without one
     id_time      timestamp  the time in the id, ms precision, UTC; null without an id; only if `columns` names it
 
 All are nullable, as in the connector. Spark does not prune the columns of a Python data source (SPARK-51713), so users

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from broker.record.batch import HEADER, CorruptBatch, read_header
 from broker.record.compression import Codec, TooLarge
+from broker.record.id_header import id_header
 from broker.record.records import Record, decode_records, encode_batch
 from broker.wire.id_entries import IdEntry
 from spark_bridge.reading import record_starts
@@ -135,6 +136,13 @@ def test_a_record_without_an_id_is_an_error_not_a_null(ids):
 def test_ids_are_null_where_the_broker_keeps_none():
     (one,) = build([([(1, 0, b"k", b"v", ())] * 2, Codec.NONE, 0)])
     assert table_of(placed([one]), ALL, ("id",), None).to_pydict() == {"id": [None, None]}
+
+
+def test_ids_come_from_headers_where_the_broker_keeps_none():
+    headers = [(("own", b"1"), id_header(42)), (), (("flakelog-id", b"no number"),), (id_header(43),)]
+    batch = encode_batch([Record(n, 0, None, b"v", each) for n, each in enumerate(headers)], base_timestamp_ms=0)
+    table = table_of(placed([bytes(batch)]), ALL, ("id",), None)
+    assert table["id"].to_pylist() == [42, None, None, 43]
 
 
 def test_nothing_to_decode_is_an_empty_table_of_the_same_schema():

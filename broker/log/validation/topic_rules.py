@@ -17,13 +17,13 @@ from typing import NamedTuple
 from broker.log.validation.batch import too_large
 from broker.record.batch import NO_TIMESTAMP, TIMESTAMP_TYPE_BIT, BatchHeader, seal
 from broker.record.compression import Codec
+from broker.record.id_header import ID_HEADER, id_header
 from broker.record.records import Record, build_batch, encode_record
 from broker.settings.config import CREATE_TIME, LOG_APPEND_TIME, LONG_MAX, PRODUCER, UNCOMPRESSED, TopicConfig
 from broker.wire.errors import ApiError, ErrorCode
 from broker.wire.primitives import Buffer
 from broker.wire.produce import RecordError
 
-ID_HEADER = "flakelog-id"
 RECORD_ERRORS_MAX = 100  # per response, because a million may be wrong; not a setting: the message has their number
 
 
@@ -127,7 +127,7 @@ def _ids(runs: Sequence[tuple[int, int]]) -> Iterator[int]:
 
 def _with_id(record: Record, id: int) -> Record:
     others = tuple(each for each in record.headers if each[0] != ID_HEADER)
-    return record._replace(headers=(*others, (ID_HEADER, b"%d" % id)))
+    return record._replace(headers=(*others, id_header(id)))
 
 
 # --- records -----------------------------------------------------------------------------------------------------

@@ -1,0 +1,178 @@
+"""SHELL (asyncio): the Consumer for programs under asyncio."""
+
+import inspect
+import time
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from types import TracebackType
+from typing import Self
+
+from broker.client.consumer_config import ConsumerConfig
+from broker.client.consumer_engine import ASSIGNED, LOST, REVOKED, ConsumerEngine, Rebalance
+from broker.client.consumer_figures import ConsumerFigures
+from broker.client.core import EARLIEST, LATEST
+from broker.client.group_protocol import Partition
+from broker.client.group_requests import CommittedOffset, GroupIdentity
+from broker.client.log_record import LogRecord
+from broker.client.positions import EARLIEST_START
+from broker.client.records import OnPoison
+from broker.client.subscription import Topics, subscription
+
+HOUSEKEEPING_SECONDS = 1.0  # an iterator serves its group and its commits at least so often
+
+OnRebalance = Callable[[frozenset[Partition]], Awaitable[object] | object]
+
+
+class AsyncConsumer:
+    """The asyncio version of `Consumer`, with the same arguments; rebalance callbacks may be coroutines.
+
+        async with AsyncConsumer("127.0.0.1:9092", "greetings", group="readers") as consumer:
+            async for record in consumer:
+                print(record.id, record.value)
+
+    A consumer belongs to one event loop, and one task uses it at a time. Its heartbeats go on in a thread while the
+    loop is busy.
+    """
+
+    def __init__(
+        self,
+        servers: str,
+        topics: Topics,
+        *,
+        group: str | None = None,
+        partitions: Iterable[int] | None = None,
+        start: str = EARLIEST_START,
+        timeout_ms: int | None = None,
+        on_assigned: OnRebalance | None = None,
+        on_revoked: OnRebalance | None = None,
+        on_lost: OnRebalance | None = None,
+        on_poison: OnPoison | None = None,
+        config: ConsumerConfig | None = None,
+    ) -> None:
+        config = config or ConsumerConfig()
+        self._engine = ConsumerEngine(
+            servers, subscription(topics, partitions, group), group, start, config, on_poison
+        )
+        self._timeout_ms = timeout_ms
+        self._callbacks = {ASSIGNED: on_assigned, REVOKED: on_revoked, LOST: on_lost}
+        self._records_max = config.max_poll_records
+        self._housekeeping = 0.0
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> LogRecord:
+        """Return the next record; end after `timeout_ms` without one."""
+        until = None if self._timeout_ms is None else time.monotonic() + self._timeout_ms / 1000
+        while True:
+            if time.monotonic() < self._housekeeping:
+                record = self._engine.core.hand()
+                if record is not None:
+                    return record
+            if not await self._prepare(self._records_max, until):
+                raise StopAsyncIteration
+            self._housekeeping = time.monotonic() + HOUSEKEEPING_SECONDS
+
+    async def poll(self, timeout_ms: int = 0, max_records: int | None = None) -> list[LogRecord]:
+        """Return the next records, at most `max_records`; none if none came within the timeout."""
+        records_max = self._records_max if max_records is None else max_records
+        await self._prepare(records_max, time.monotonic() + timeout_ms / 1000)
+        return self._engine.core.hand_all(records_max)
+
+    async def _prepare(self, records_max: int, until_s: float | None) -> bool:
+        while True:
+            step = await self._engine.step(records_max, until_s)
+            if isinstance(step, bool):
+                return step
+            await self._call_back(step)
+            await self._engine.settle(step)
+
+    async def _call_back(self, change: Rebalance) -> None:
+        callback = self._callbacks[change.kind]
+        result = None if callback is None else callback(change.partitions)
+        if inspect.isawaitable(result):
+            await result
+
+    async def commit(self, offsets: Mapping[Partition, int] | None = None) -> None:
+        """Commit the positions of all partitions, or these: {(topic, partition): next offset}. Raise CommitFailed."""
+        await self._engine.commit(positions_to_commit(self._engine, offsets))
+
+    async def committed(self, partitions: Iterable[Partition] | None = None) -> dict[Partition, int]:
+        """Return what the group has committed for these partitions or all owned ones."""
+        return await self._engine.committed(self.assignment if partitions is None else partitions)
+
+    async def position(self, topic: str, partition: int) -> int | None:
+        """Return the offset after the last record handed out, None while it is not known."""
+        return await self._engine.position((topic, partition))
+
+    async def seek(self, topic: str, partition: int, offset: int) -> None:
+        """Go on at `offset`."""
+        await self._engine.seek((topic, partition), offset)
+
+    async def seek_to_time(self, time_ms: int, partitions: Iterable[Partition] | None = None) -> None:
+        """Go on at the first record at or after a time, Unix ms, in these partitions or all owned ones."""
+        await self._engine.seek_to(time_ms, partitions)
+
+    async def seek_to_id(self, id: int, partitions: Iterable[Partition] | None = None) -> None:
+        """Go on at the first record whose id is at least `id`. Raise Unsupported if the broker keeps no ids."""
+        await self._engine.seek_to(id, partitions, by_id=True)
+
+    async def seek_to_start(self, partitions: Iterable[Partition] | None = None) -> None:
+        """Go on at the first record of the log."""
+        await self._engine.seek_to(EARLIEST, partitions)
+
+    async def seek_to_end(self, partitions: Iterable[Partition] | None = None) -> None:
+        """Go on at the end of the log."""
+        await self._engine.seek_to(LATEST, partitions)
+
+    async def pause(self, partitions: Iterable[Partition] | None = None) -> None:
+        """Hold back the records of these partitions or all owned ones. The group is served as before."""
+        await self._engine.pause(partitions)
+
+    async def resume(self, partitions: Iterable[Partition] | None = None) -> None:
+        """End the pause of these partitions or all owned ones."""
+        await self._engine.resume(partitions)
+
+    @property
+    def assignment(self) -> frozenset[Partition]:
+        """The partitions that the consumer owns, as (topic, partition)."""
+        return self._engine.core.owned
+
+    @property
+    def paused(self) -> frozenset[Partition]:
+        """The partitions that are paused."""
+        return self._engine.core.paused
+
+    @property
+    def identity(self) -> GroupIdentity:
+        """The member of the group, for `Producer.send_offsets`. Raise CommitFailed without a group."""
+        return self._engine.identity
+
+    @property
+    def positions(self) -> dict[Partition, int]:
+        """The positions that differ from what is committed, for `Producer.send_offsets`."""
+        return {key: each.offset for key, each in self._engine.core.to_commit().items()}
+
+    def figures(self) -> ConsumerFigures:
+        """Return requests and their times, records and bytes, and each partition's position and lag."""
+        return self._engine.figures()
+
+    async def close(self) -> None:
+        """Commit what is processed, if commits are by time, and leave the group. Harmless if repeated."""
+        await self._engine.close()
+
+
+def positions_to_commit(
+    engine: ConsumerEngine, offsets: Mapping[Partition, int] | None
+) -> dict[Partition, CommittedOffset]:
+    """Return what `commit(offsets)` commits."""
+    if offsets is None:
+        return engine.core.to_commit()
+    return {key: CommittedOffset(offset) for key, offset in offsets.items()}

@@ -1,0 +1,266 @@
+"""SHELL (asyncio: sockets, timers): the client under asyncio; the requests of a connection are pipelined."""
+
+import asyncio
+import logging
+from collections.abc import Mapping, Sequence
+from types import TracebackType
+from typing import Self, TypeVar, cast
+
+from broker.client.connection import ClientConnection
+from broker.client.core import (
+    CLIENT_ID,
+    Address,
+    ClientCore,
+    Exchange,
+    Partition,
+    Steps,
+    TopicInfo,
+    advance,
+    parse_addresses,
+)
+from broker.client.errors import Unreachable
+from broker.client.multifetch import multifetch
+from broker.client.records import LogRecord, OnPoison, read_records
+from broker.record.compression import DECOMPRESSED_BYTES_MAX
+from broker.wire.errors import WireError
+from broker.wire.fetch import READ_COMMITTED, READ_UNCOMMITTED, FetchedPartition
+from broker.wire.produce import PartitionResult
+
+T = TypeVar("T")
+
+TIMEOUT_SECONDS = 30.0  # Kafka's request.timeout.ms
+CONNECT_SECONDS = 10.0  # Kafka's socket.connection.setup.timeout.ms
+RECEIVE_BYTES = 1 << 16
+
+_log = logging.getLogger(__name__)
+
+
+class Channel(asyncio.BufferedProtocol):
+    """A connection to one broker, with the futures of its requests by correlation id."""
+
+    def __init__(self, core: ClientCore, address: Address, client_id: str) -> None:
+        self.is_open = False
+        self._client = core
+        self._address = address
+        self._core = ClientConnection(client_id)
+        self._waiting: dict[int, asyncio.Future[memoryview]] = {}
+        self._buffer = memoryview(bytearray(RECEIVE_BYTES))
+        self._into = self._buffer
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)  # asyncio sets TCP_NODELAY itself
+        self.is_open = True
+
+    async def ask(self, exchange: Exchange, seconds: float) -> memoryview:
+        """Send a request and return its answer. A cancelled call keeps its place in the order. Raise Unreachable."""
+        correlation_id, data = self._core.request(exchange)
+        self._transport.write(data)
+        if not exchange.expects_reply:
+            return memoryview(b"")
+        answer: asyncio.Future[memoryview] = asyncio.get_running_loop().create_future()
+        self._waiting[correlation_id] = answer
+        try:
+            async with asyncio.timeout(seconds):
+                return await answer
+        except TimeoutError:
+            self.abort()
+            raise Unreachable(str(self._address), f"no answer within {seconds:g} s") from None
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        wanted = self._core.wanted()
+        self._into = self._buffer if wanted is None else wanted
+        return self._into
+
+    def buffer_updated(self, nbytes: int) -> None:
+        try:
+            answers = self._core.receive(self._into[:nbytes])
+        except WireError as error:
+            self._fail(str(error))
+            self.abort()
+            return
+        for answer in answers:
+            waiting = self._waiting.pop(answer.correlation_id)
+            if not waiting.done():
+                waiting.set_result(answer.body)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.is_open = False
+        self._client.forget(self._address)
+        self._fail(str(exc) if exc is not None else "it closed the connection")
+
+    def abort(self) -> None:
+        """Close the connection; the requests that wait fail."""
+        self.is_open = False
+        self._transport.abort()
+
+    def _fail(self, reason: str) -> None:
+        waiting, self._waiting = self._waiting, {}
+        for answer in waiting.values():
+            if not answer.done():
+                answer.set_exception(Unreachable(str(self._address), reason))
+
+
+class AsyncClient:
+    """The asyncio version of `Client`: one connection to each broker, with several requests in flight.
+
+        async with AsyncClient("127.0.0.1:9092") as client:
+            records, following = await client.fetch("greetings", 0, 0)
+
+    `timeout` limits the wait for each answer, in seconds. A client belongs to the event loop that first uses it. Calls
+    raise ClientError and its subclasses. `fetch` and `multifetch` treat poison batches as `Client.fetch` does.
+    """
+
+    def __init__(
+        self,
+        servers: str | Sequence[Address],
+        timeout: float = TIMEOUT_SECONDS,
+        *,
+        on_poison: OnPoison | None = None,
+        max_unpacked_bytes: int = DECOMPRESSED_BYTES_MAX,
+        client_id: str = CLIENT_ID,
+        core: ClientCore | None = None,
+    ) -> None:
+        """With the `core` of another client, both share what they know of the cluster; connections are their own."""
+        addresses = parse_addresses(servers) if isinstance(servers, str) and core is None else servers
+        self.core = ClientCore(cast(Sequence[Address], addresses)) if core is None else core
+        self.on_poison = on_poison
+        self.poison_batches = 0
+        self._max_unpacked_bytes = max_unpacked_bytes
+        self._timeout = timeout
+        self._client_id = client_id
+        self._channels: dict[Address, Channel] = {}
+        self._connecting: dict[Address, asyncio.Lock] = {}
+        self._is_closed = False
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connections; calls in flight fail with Unreachable."""
+        self._is_closed = True
+        for channel in self._channels.values():
+            channel.abort()
+        self._channels.clear()
+
+    async def run(self, steps: Steps[T]) -> T:
+        """Carry out an operation of the core; return its result."""
+        outcome: memoryview | Unreachable | None = None
+        while True:
+            try:
+                exchange = advance(steps, outcome)
+            except StopIteration as done:
+                result: T = done.value
+                return result
+            try:
+                channel = await self._channel(exchange.address)
+                outcome = await channel.ask(exchange, self._timeout)
+            except Unreachable as error:
+                outcome = error
+
+    async def _channel(self, address: Address) -> Channel:
+        """Return the open connection to a broker; calls meanwhile share the attempt to connect."""
+        known = self._channels.get(address)
+        if known is not None and known.is_open:
+            return known
+        async with self._connecting.setdefault(address, asyncio.Lock()):
+            known = self._channels.get(address)
+            if known is not None and known.is_open:
+                return known
+            if self._is_closed:
+                raise Unreachable(str(address), "the client was closed")
+            loop = asyncio.get_running_loop()
+            try:
+                async with asyncio.timeout(min(self._timeout, CONNECT_SECONDS)):
+                    _, made = await loop.create_connection(
+                        lambda: Channel(self.core, address, self._client_id), address.host, address.port
+                    )
+            except (OSError, TimeoutError) as error:
+                raise Unreachable(str(address), str(error) or "no connection in time") from error
+            self._channels[address] = made
+            self._abort_if_closed()
+            return made
+
+    def _abort_if_closed(self) -> None:
+        """Close a connection that was made while `close` was called."""
+        if self._is_closed:
+            self.close()
+
+    # --- the operations by name ----------------------------------------------------------------------------------
+
+    async def topics(self) -> list[TopicInfo]:
+        """Return all topics, those of the broker itself included."""
+        return await self.run(self.core.metadata())
+
+    async def topic(self, name: str) -> TopicInfo:
+        """Return a topic. Raise BrokerError UNKNOWN_TOPIC_OR_PARTITION if it does not exist."""
+        return (await self.run(self.core.metadata([name])))[0]
+
+    async def create_topic(self, name: str, partitions: int = 1, configs: Mapping[str, str] | None = None) -> None:
+        """Create a topic; -1 partitions are as many as the broker's num.partitions. Raise BrokerError."""
+        await self.run(self.core.create_topic(name, partitions, configs))
+
+    async def delete_topic(self, name: str) -> None:
+        """Delete a topic and all its records."""
+        await self.run(self.core.delete_topic(name))
+
+    async def find_offset(self, topic: str, partition: int, timestamp_ms: int, committed: bool = False) -> int:
+        """Return the first offset at or after a time; core.EARLIEST and core.LATEST are valid times."""
+        return await self.run(self.core.find_offset(topic, partition, timestamp_ms, _isolation(committed)))
+
+    async def find_id(self, topic: str, partition: int, id: int) -> int:
+        """Return the first offset whose id is at least `id`; the log's end if all are below. Raise Unsupported."""
+        return await self.run(self.core.find_id(topic, partition, id))
+
+    async def produce(self, topic: str, partition: int, batch: bytes | bytearray, acks: int = -1) -> PartitionResult:
+        """Send a record batch; the result has its base offset and, from Flakelog, its ids. Raise BrokerError."""
+        return await self.run(self.core.produce(topic, partition, batch, acks))
+
+    async def fetch(
+        self,
+        topic: str,
+        partition: int,
+        offset: int,
+        max_bytes: int = 1 << 20,
+        max_wait_ms: int = 500,
+        committed: bool = False,
+    ) -> tuple[list[LogRecord], int]:
+        """Return (records with their ids, the offset to fetch next), as `Client.fetch` does."""
+        level = _isolation(committed)
+        fetched = await self.run(
+            self.core.fetch(
+                topic, partition, offset, max_bytes=max_bytes, max_wait_ms=max_wait_ms, isolation_level=level
+            )
+        )
+        return self._without_poison(fetched, offset)
+
+    async def multifetch(
+        self,
+        offsets: Mapping[Partition, int],
+        max_bytes: int = 1 << 20,
+        max_wait_ms: int = 500,
+        committed: bool = False,
+    ) -> dict[Partition, tuple[list[LogRecord], int]]:
+        """Fetch several partitions in one request to each leader, as `Client.multifetch` does."""
+        steps = multifetch(
+            self.core, offsets, max_bytes=max_bytes, max_wait_ms=max_wait_ms, isolation_level=_isolation(committed)
+        )
+        found = await self.run(steps)
+        return {key: self._without_poison(fetched, offsets[key]) for key, fetched in found.items()}
+
+    def _without_poison(self, fetched: FetchedPartition, offset: int) -> tuple[list[LogRecord], int]:
+        read = read_records(fetched, offset, self._max_unpacked_bytes)
+        for batch in read.poison:
+            self.poison_batches += 1
+            _log.warning("skipped a batch whose records cannot be decoded: %s", batch)
+            if self.on_poison is not None:
+                self.on_poison(batch)
+        return read.records, read.next_offset
+
+
+def _isolation(committed: bool) -> int:
+    return READ_COMMITTED if committed else READ_UNCOMMITTED

@@ -1,0 +1,214 @@
+"""SHELL (a thread with an event loop): the Consumer, for programs without an event loop.
+
+The loop's thread fetches ahead. The program's thread hands out the records that are prepared, and runs the callbacks.
+"""
+
+import asyncio
+import os
+import time
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+from threading import Thread
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from broker.client.async_consumer import HOUSEKEEPING_SECONDS, positions_to_commit
+from broker.client.consumer_config import ConsumerConfig
+from broker.client.consumer_engine import ASSIGNED, LOST, REVOKED, ConsumerEngine
+from broker.client.consumer_figures import ConsumerFigures
+from broker.client.core import EARLIEST, LATEST
+from broker.client.errors import ClientError
+from broker.client.group_protocol import Partition
+from broker.client.group_requests import GroupIdentity
+from broker.client.log_record import LogRecord
+from broker.client.positions import EARLIEST_START
+from broker.client.records import OnPoison
+from broker.client.subscription import Topics, subscription
+
+T = TypeVar("T")
+
+OnRebalance = Callable[[frozenset[Partition]], object]
+_now = time.monotonic
+
+
+class Consumer:
+    """A consumer of any broker of Kafka's protocol; each record has its Snowflake id. An iterator of records.
+
+        with Consumer("127.0.0.1:9092", "greetings", group="readers") as consumer:
+            for record in consumer:
+                print(record.id, record.value)
+
+    `topics` is one name, several names, or a pattern made by `re.compile`, which reads all topics whose whole name
+    matches, also those created later. Consumers with the same `group` share the partitions (KIP-429), and go on where
+    the group has committed. Without a group a consumer reads all partitions, or those of `partitions`, and commits
+    nothing. Where nothing is committed it begins at `start`, "earliest" or "latest".
+
+    A record counts as processed when the program asks for the next one. By default the consumer commits every five
+    seconds what is processed; `config=ConsumerConfig(auto_commit_interval_ms=None)` leaves that to `commit`. After a
+    crash, records since the last commit come again. The iterator ends after `timeout_ms` without a record; None waits
+    forever. `on_assigned`, `on_revoked` and `on_lost` get partitions as (topic, partition) pairs: new ones, ones to be
+    handed over, which may still be committed, and ones that another member may own already. They run while the program
+    waits for a record. `on_poison` gets each PoisonBatch that is skipped.
+
+    The program has to ask for a record every `max.poll.interval.ms`, or the group gives its partitions to others. The
+    first record asked for raises Unreachable or BrokerError if a broker or topic is not there; later failures are
+    logged and tried again. Methods raise ClientError and its subclasses. One thread uses a consumer at a time.
+    """
+
+    def __init__(
+        self,
+        servers: str,
+        topics: Topics,
+        *,
+        group: str | None = None,
+        partitions: Iterable[int] | None = None,
+        start: str = EARLIEST_START,
+        timeout_ms: int | None = None,
+        on_assigned: OnRebalance | None = None,
+        on_revoked: OnRebalance | None = None,
+        on_lost: OnRebalance | None = None,
+        on_poison: OnPoison | None = None,
+        config: ConsumerConfig | None = None,
+    ) -> None:
+        config = config or ConsumerConfig()
+        self._engine = ConsumerEngine(
+            servers, subscription(topics, partitions, group), group, start, config, on_poison
+        )
+        self._timeout_ms = timeout_ms
+        self._callbacks = {ASSIGNED: on_assigned, REVOKED: on_revoked, LOST: on_lost}
+        self._records_max = config.max_poll_records
+        self._housekeeping = 0.0
+        self._process = os.getpid()
+        self._is_closed = False
+        self._loop = asyncio.new_event_loop()
+        self._thread = Thread(target=self._loop.run_forever, name=f"consumer {group or ''}", daemon=True)
+        self._thread.start()
+
+    def _call(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine on the loop, and wait for it. An exception here, such as Ctrl-C, cancels it."""
+        if self._is_closed or os.getpid() != self._process:
+            work.close()
+            why = "was closed" if self._is_closed else "belongs to the process that made it: make one after a fork"
+            raise ClientError(f"the consumer {why}")
+        future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        try:
+            return future.result()
+        finally:
+            future.cancel()  # no effect on one that is done
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> LogRecord:
+        """Return the next record; end after `timeout_ms` without one."""
+        if _now() < self._housekeeping:
+            record = self._engine.core.hand()
+            if record is not None:
+                return record
+        until = None if self._timeout_ms is None else _now() + self._timeout_ms / 1000
+        while self._prepare(self._records_max, until):
+            self._housekeeping = _now() + HOUSEKEEPING_SECONDS
+            record = self._engine.core.hand()
+            if record is not None:
+                return record
+        raise StopIteration
+
+    def poll(self, timeout_ms: int = 0, max_records: int | None = None) -> list[LogRecord]:
+        """Return the next records, at most `max_records`; none if none came within the timeout."""
+        records_max = self._records_max if max_records is None else max_records
+        self._prepare(records_max, _now() + timeout_ms / 1000)
+        return self._engine.core.hand_all(records_max)
+
+    def _prepare(self, records_max: int, until_s: float | None) -> bool:
+        while True:
+            step = self._call(self._engine.step(records_max, until_s))
+            if isinstance(step, bool):
+                return step
+            callback = self._callbacks[step.kind]
+            if callback is not None:
+                callback(step.partitions)
+            self._call(self._engine.settle(step))
+
+    def commit(self, offsets: Mapping[Partition, int] | None = None) -> None:
+        """Commit the positions of all partitions, or these: {(topic, partition): next offset}. Raise CommitFailed.
+
+        A position is the offset after the last record that the program got, so call it when that is processed.
+        """
+        self._call(self._engine.commit(positions_to_commit(self._engine, offsets)))
+
+    def committed(self, partitions: Iterable[Partition] | None = None) -> dict[Partition, int]:
+        """Return what the group has committed for these partitions or all owned ones."""
+        return self._call(self._engine.committed(self.assignment if partitions is None else partitions))
+
+    def position(self, topic: str, partition: int) -> int | None:
+        """Return the offset after the last record handed out, None while it is not known."""
+        return self._call(self._engine.position((topic, partition)))
+
+    def seek(self, topic: str, partition: int, offset: int) -> None:
+        """Go on at `offset`."""
+        self._call(self._engine.seek((topic, partition), offset))
+
+    def seek_to_time(self, time_ms: int, partitions: Iterable[Partition] | None = None) -> None:
+        """Go on at the first record at or after a time, Unix ms, in these partitions or all owned ones."""
+        self._call(self._engine.seek_to(time_ms, partitions))
+
+    def seek_to_id(self, id: int, partitions: Iterable[Partition] | None = None) -> None:
+        """Go on at the first record whose id is at least `id`. Raise Unsupported if the broker keeps no ids."""
+        self._call(self._engine.seek_to(id, partitions, by_id=True))
+
+    def seek_to_start(self, partitions: Iterable[Partition] | None = None) -> None:
+        """Go on at the first record of the log."""
+        self._call(self._engine.seek_to(EARLIEST, partitions))
+
+    def seek_to_end(self, partitions: Iterable[Partition] | None = None) -> None:
+        """Go on at the end of the log."""
+        self._call(self._engine.seek_to(LATEST, partitions))
+
+    def pause(self, partitions: Iterable[Partition] | None = None) -> None:
+        """Hold back the records of these partitions or all owned ones. The group is served as before."""
+        self._call(self._engine.pause(partitions))
+
+    def resume(self, partitions: Iterable[Partition] | None = None) -> None:
+        """End the pause of these partitions or all owned ones."""
+        self._call(self._engine.resume(partitions))
+
+    @property
+    def assignment(self) -> frozenset[Partition]:
+        """The partitions that the consumer owns, as (topic, partition). The first record asked for begins to join."""
+        return self._engine.core.owned
+
+    @property
+    def paused(self) -> frozenset[Partition]:
+        """The partitions that are paused."""
+        return self._engine.core.paused
+
+    @property
+    def identity(self) -> GroupIdentity:
+        """The member of the group, for `Producer.send_offsets`. Raise CommitFailed without a group."""
+        return self._engine.identity
+
+    @property
+    def positions(self) -> dict[Partition, int]:
+        """The positions that differ from what is committed, for `Producer.send_offsets`."""
+        return {key: each.offset for key, each in self._engine.core.to_commit().items()}
+
+    def figures(self) -> ConsumerFigures:
+        """Return requests and their times, records and bytes, and each partition's position and lag."""
+        return self._engine.figures()
+
+    def close(self) -> None:
+        """Commit what is processed, if commits are by time, and leave the group. Harmless if repeated."""
+        if self._is_closed or os.getpid() != self._process:
+            return
+        try:
+            self._call(self._engine.close())
+        finally:
+            self._is_closed = True
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join()
+            self._loop.close()

@@ -1,0 +1,335 @@
+"""The partitions of a consumer, without sockets: their positions, the records fetched ahead, and what is handed out.
+
+    assigned --> unplaced --> place --> asks --> answered --> prepare --> hand --> to_commit
+                                 ^                   |
+                                 +--- reset, if the log does not have the position any more
+
+A partition's position is the offset after the last record that was handed to the program. It is what a commit stores.
+The fetch offset runs ahead of it. Records are prepared in the order in which their answers came, partition by
+partition; the partitions take turns. `seek` drops what was fetched ahead. An answer to an earlier ask is then ignored.
+
+Times are in ms on the caller's clock.
+"""
+
+from collections import deque
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from broker.client.consumer_config import ConsumerConfig
+from broker.client.consumer_figures import FetchFigures, PartitionFigures
+from broker.client.errors import BrokerError, MissingId, TopicRecreated, Unreachable
+from broker.client.fetch_session import PartitionAsk, end_of
+from broker.client.group_protocol import Partition
+from broker.client.group_requests import CommittedOffset
+from broker.client.records import NO_EPOCH, LogRecord, PoisonBatch, Read, read_records
+from broker.record.batch import CorruptBatch
+from broker.wire.errors import ErrorCode
+from broker.wire.fetch import FetchedPartition
+
+RETRY_MS, RETRY_MS_MAX = 100, 1_000  # pause after a failed fetch, doubled at each failure in a row
+NOTES_MAX = 1_000  # lines for the log that nobody took
+
+
+class _Chunk:
+    """The records of one answer. `next` is the first that is not prepared yet."""
+
+    __slots__ = ("records", "next", "following", "epoch", "size")
+
+    def __init__(self, read: Read, size: int) -> None:
+        self.records = read.records
+        self.next = 0
+        self.following = read.next_offset
+        self.epoch = read.leader_epoch
+        self.size = size
+
+
+@dataclass(slots=True)
+class _Place:
+    """What a consumer knows of one partition."""
+
+    position: int | None = None
+    epoch: int = NO_EPOCH
+    fetch_offset: int = 0
+    fetch_epoch: int = NO_EPOCH
+    committed: int | None = None
+    chunks: deque[_Chunk] = field(default_factory=deque)
+    asked: PartitionAsk | None = None
+    must_reset: bool = False
+    is_paused: bool = False
+    failures: int = 0
+    retry_ms: int = 0
+    figures: PartitionFigures = field(default_factory=PartitionFigures)
+
+
+class ConsumerCore:
+    """The partitions that a consumer owns."""
+
+    def __init__(self, config: ConsumerConfig, max_unpacked_bytes: int) -> None:
+        self.figures = FetchFigures()
+        self._config = config
+        self._max_unpacked_bytes = max_unpacked_bytes
+        self._places: dict[Partition, _Place] = {}
+        self._ready: dict[Partition, None] = {}  # partitions with chunks, the longest waiting first
+        self._bytes_ahead = 0
+        self._prepared: deque[LogRecord] = deque()
+        self._after: dict[Partition, tuple[int, int]] = {}  # position and epoch once all prepared are handed
+        self._error: Exception | None = None
+        self._notes: list[str] = []
+        self._poison: list[PoisonBatch] = []
+
+    # --- the assignment
+
+    @property
+    def owned(self) -> frozenset[Partition]:
+        """The partitions that are read."""
+        return frozenset(self._places)
+
+    @property
+    def paused(self) -> frozenset[Partition]:
+        """The partitions whose records are held back."""
+        return frozenset(key for key, place in self._places.items() if place.is_paused)
+
+    def assigned(self, partitions: Iterable[Partition]) -> None:
+        """Add partitions, without positions."""
+        for key in partitions:
+            self._places.setdefault(key, _Place())
+
+    def drop(self, partitions: Iterable[Partition]) -> None:
+        """Remove partitions, and their records that were not handed out."""
+        for key in partitions:
+            if key in self._places:
+                self._forget_ahead(key)
+                del self._places[key]
+
+    def unplaced(self) -> tuple[list[Partition], list[Partition]]:
+        """Return the partitions without a position: those that go on from a commit, and those that are reset."""
+        lacking = [(key, place) for key, place in self._places.items() if place.position is None]
+        return [key for key, each in lacking if not each.must_reset], [key for key, each in lacking if each.must_reset]
+
+    def place(self, key: Partition, offset: int, epoch: int = NO_EPOCH, is_committed: bool = False) -> None:
+        """Set the position of a partition that has none. `epoch` is the leader epoch of the record before it."""
+        place = self._places.get(key)
+        if place is not None and place.position is None:
+            self.seek(key, offset, epoch)
+            place.committed = offset if is_committed else place.committed
+
+    def seek(self, key: Partition, offset: int, epoch: int = NO_EPOCH) -> None:
+        """Go on at `offset`, and drop what was fetched ahead. Raise KeyError for a partition that is not owned."""
+        place = self._places[key]
+        self._forget_ahead(key)
+        place.position = place.fetch_offset = offset
+        place.epoch = place.fetch_epoch = epoch
+        place.asked, place.must_reset, place.retry_ms = None, False, 0
+
+    def pause(self, partitions: Iterable[Partition]) -> None:
+        """Hand out no more records of these partitions. Raise KeyError for one that is not owned."""
+        for key in partitions:
+            self._places[key].is_paused = True
+            self._put_back(key)
+
+    def resume(self, partitions: Iterable[Partition]) -> None:
+        """Hand out records of these partitions again. Raise KeyError for one that is not owned."""
+        for key in partitions:
+            self._places[key].is_paused = False
+
+    def position(self, key: Partition) -> int | None:
+        """Return the offset after the last record handed out, None while it is not known. Raise KeyError."""
+        return self._places[key].position
+
+    # --- fetching
+
+    def asks(self, now_ms: int) -> list[PartitionAsk]:
+        """Return what to fetch now: partitions with a position, no ask under way, and less than a fetch ahead."""
+        if self._bytes_ahead >= self._config.consumer_prefetch_bytes or self._error is not None:
+            return []
+        limit = self._config.max_partition_fetch_bytes
+        found = []
+        for key, place in self._places.items():
+            if place.position is None or place.asked is not None or place.is_paused or now_ms < place.retry_ms:
+                continue
+            if sum(chunk.size for chunk in place.chunks) < limit:
+                place.asked = PartitionAsk(*key, place.fetch_offset, limit, last_epoch=place.fetch_epoch)
+                found.append(place.asked)
+        return found
+
+    def next_ask_ms(self) -> int | None:
+        """Return when the first partition that failed may be asked for again, None if none waits so."""
+        times = [each.retry_ms for each in self._places.values() if each.retry_ms and each.asked is None]
+        return min(times, default=None)
+
+    def answered(self, ask: PartitionAsk, answer: FetchedPartition | Exception, now_ms: int) -> None:
+        """Take the answer to an ask. One to an ask that `seek` or `drop` has ended is ignored."""
+        place = self._places.get(ask.key)
+        if place is None or place.asked is None or place.asked[:3] != ask[:3]:
+            return
+        place.asked = None
+        if isinstance(answer, Exception):
+            self._failed(ask, place, answer, now_ms)
+            return
+        place.failures = place.retry_ms = 0
+        if answer.diverging is not None:
+            self._diverged(ask.key, answer.diverging)
+            return
+        try:
+            read = read_records(answer, ask.offset, self._max_unpacked_bytes)
+        except (CorruptBatch, MissingId) as error:
+            self._error = error
+            return
+        self.figures.fetched(len(read.records), answer.size)
+        place.figures.fetched(len(read.records), answer.size, end_of(answer, self._config.isolation))
+        self._poison += read.poison
+        self.figures.poison_batches += len(read.poison)
+        if read.next_offset != ask.offset:
+            place.fetch_offset = read.next_offset
+            place.fetch_epoch = read.leader_epoch
+            place.chunks.append(_Chunk(read, answer.size))
+            self._bytes_ahead += answer.size
+            self._ready[ask.key] = None
+
+    def _failed(self, ask: PartitionAsk, place: _Place, error: Exception, now_ms: int) -> None:
+        name = f"{ask.topic}-{ask.partition}"
+        code = error.code if isinstance(error, BrokerError) else None
+        if code is ErrorCode.OFFSET_OUT_OF_RANGE or isinstance(error, TopicRecreated):
+            why = "its log does not have that offset" if code else str(error)
+            self._note(f"{name}: position {ask.offset} is gone, so it begins again by `start`: {why}")
+            self.figures.resets += 1
+            self._forget_ahead(ask.key)
+            place.position, place.must_reset = None, True
+        elif isinstance(error, Unreachable) or (isinstance(error, BrokerError) and error.retriable):
+            if not place.failures:
+                self._note(f"{name}: {error}; it is asked for again")
+            place.retry_ms = now_ms + min(RETRY_MS << min(place.failures, 10), RETRY_MS_MAX)
+            place.failures += 1
+            self.figures.failed_requests += 1
+        else:
+            self._error = error
+
+    def _diverged(self, key: Partition, diverging: tuple[int, int]) -> None:
+        """Go back to the end of the last epoch that the log and the consumer agree on (KIP-320)."""
+        epoch, end = diverging
+        place = self._places[key]
+        position = place.position or 0
+        if end < position:
+            self._note(f"{key[0]}-{key[1]}: its log was cut at offset {end}; the consumer goes back from {position}")
+            self.figures.resets += 1
+            self.seek(key, end, epoch)
+        else:
+            self.seek(key, position, place.epoch)
+
+    def _forget_ahead(self, key: Partition) -> None:
+        place = self._places[key]
+        self._bytes_ahead -= sum(chunk.size for chunk in place.chunks)
+        place.chunks.clear()
+        self._ready.pop(key, None)
+        self._after.pop(key, None)
+        if any((each.topic, each.partition) == key for each in self._prepared):
+            self._prepared = deque(each for each in self._prepared if (each.topic, each.partition) != key)
+
+    def _put_back(self, key: Partition) -> None:
+        """Fetch a paused partition's prepared records again later."""
+        place = self._places[key]
+        if key in self._after and place.position is not None:
+            self.seek(key, place.position, place.epoch)
+
+    # --- handing out
+
+    def prepare(self, records_max: int) -> bool:
+        """Prepare up to `records_max` records, if none are prepared. Return True if there are some now.
+
+        Without records, raise the error of a fetch that no retry can mend. The partition is then asked for again.
+        """
+        if self._prepared:
+            return True
+        self._settle_positions()
+        for key in [each for each in self._ready if not self._places[each].is_paused]:
+            room = records_max - len(self._prepared)
+            if not room:
+                break
+            self._prepare_some(key, room)
+        if self._prepared:
+            return True
+        self._settle_positions()
+        if self._error is not None:
+            error, self._error = self._error, None
+            raise error
+        return False
+
+    def _prepare_some(self, key: Partition, room: int) -> None:
+        place = self._places[key]
+        del self._ready[key]
+        while place.chunks and room:
+            chunk = place.chunks[0]
+            some = chunk.records[chunk.next : chunk.next + room]
+            self._prepared += some
+            room -= len(some)
+            chunk.next += len(some)
+            if chunk.next < len(chunk.records):
+                self._after[key] = some[-1].offset + 1, chunk.epoch
+                break
+            self._after[key] = chunk.following, chunk.epoch
+            self._bytes_ahead -= chunk.size
+            place.chunks.popleft()
+        if place.chunks:
+            self._ready[key] = None
+
+    def _settle_positions(self) -> None:
+        """All prepared records are handed out: move the positions past what follows them, such as markers."""
+        for key, (position, epoch) in self._after.items():
+            self._places[key].position, self._places[key].epoch = position, epoch
+        self._after.clear()
+
+    def hand(self) -> LogRecord | None:
+        """Hand out the next prepared record, None without one."""
+        if not self._prepared:
+            return None
+        record = self._prepared.popleft()
+        place = self._places[record.topic, record.partition]
+        place.position = record.offset + 1
+        if not self._prepared:
+            self._settle_positions()
+        return record
+
+    def hand_all(self, records_max: int) -> list[LogRecord]:
+        """Hand out the prepared records, at most `records_max`."""
+        if len(self._prepared) > records_max:
+            return [record for record in (self.hand() for _ in range(records_max)) if record is not None]
+        records = list(self._prepared)
+        self._prepared.clear()
+        self._settle_positions()
+        return records
+
+    # --- commits, notes, figures
+
+    def to_commit(self) -> dict[Partition, CommittedOffset]:
+        """Return the positions that differ from what is committed."""
+        return {
+            key: CommittedOffset(place.position, place.epoch)
+            for key, place in self._places.items()
+            if place.position is not None and place.position != place.committed
+        }
+
+    def committed(self, offsets: Mapping[Partition, CommittedOffset]) -> None:
+        """Take note of offsets that the group has committed."""
+        for key, each in offsets.items():
+            if key in self._places:
+                self._places[key].committed = each.offset
+
+    def take_notes(self) -> list[str]:
+        """Return and clear what the shell logs: failures, resets."""
+        notes, self._notes = self._notes, []
+        return notes
+
+    def take_poison(self) -> list[PoisonBatch]:
+        """Return and clear the batches that were skipped."""
+        poison, self._poison = self._poison, []
+        return poison
+
+    def partition_figures(self) -> dict[Partition, PartitionFigures]:
+        """Return the figures of each partition, with its position."""
+        for place in self._places.values():
+            place.figures.position, place.figures.committed = place.position, place.committed
+        return {key: place.figures for key, place in self._places.items()}
+
+    def _note(self, note: str) -> None:
+        if len(self._notes) < NOTES_MAX:
+            self._notes.append(note)

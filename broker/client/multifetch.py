@@ -1,0 +1,41 @@
+"""One Fetch for several partitions of a leader, as early Kafka's `multifetch`."""
+
+from collections.abc import Mapping
+
+from broker.client.core import Address, ClientCore, Partition, Steps
+from broker.wire.fetch import READ_UNCOMMITTED, FetchedPartition, FetchPartition, FetchRequest
+
+TOTAL_BYTES_MAX = 50 << 20  # of records in one answer, as Kafka's fetch.max.bytes; a larger batch comes alone
+
+
+def multifetch(
+    core: ClientCore,
+    offsets: Mapping[Partition, int],
+    *,
+    max_bytes: int = 1 << 20,
+    max_wait_ms: int = 500,
+    isolation_level: int = READ_UNCOMMITTED,
+) -> Steps[dict[Partition, FetchedPartition]]:
+    """Fetch batches of several partitions, each from its offset, at most about `max_bytes` of each.
+
+    Each leader gets one request, one after the other; together they wait up to `max_wait_ms` for a first record. Raise
+    BrokerError for the first partition that has an error.
+    """
+    unknown = dict.fromkeys(topic for topic, partition in offsets if core.known_leader(topic, partition) is None)
+    if unknown:
+        yield from core.metadata(unknown)
+    asked: dict[Address, list[FetchPartition]] = {}
+    for (topic, partition), offset in offsets.items():
+        leader = yield from core.leader(topic, partition)
+        asked.setdefault(leader, []).append(FetchPartition(topic, partition, offset, max_bytes))
+    found: dict[Partition, FetchedPartition] = {}
+    for leader, partitions in asked.items():
+        wait_ms = 0 if any(each.size for each in found.values()) else max_wait_ms // len(asked)
+        request = FetchRequest(
+            wait_ms, 1, TOTAL_BYTES_MAX, partitions, isolation_level=isolation_level, wants_ids=True
+        )
+        response = yield from core.fetch_answer(leader, request)
+        for each in response.partitions:
+            core.check(str(each.topic), each.partition, each.error_code)
+            found[str(each.topic), each.partition] = each
+    return {key: found[key] for key in offsets if key in found}

@@ -1,0 +1,52 @@
+"""What a consumer reads: topics by name or by a pattern, and their partitions; validated, without sockets."""
+
+from collections.abc import Iterable, Sequence
+from re import Pattern
+from typing import NamedTuple, cast
+
+from broker.client.core import TopicInfo
+from broker.client.errors import InvalidTopics
+from broker.client.group_protocol import Partition
+
+Topics = str | Iterable[str] | Pattern[str]
+
+
+class Subscription(NamedTuple):
+    """Topics by name, or all whose whole name matches `pattern`. Without a group, `partitions` may choose some."""
+
+    names: tuple[str, ...]
+    pattern: Pattern[str] | None
+    partitions: tuple[int, ...] | None
+
+    def topics_of(self, topics: Sequence[TopicInfo]) -> list[str]:
+        """Return the names that are subscribed, of topics that exist; a pattern matches no internal topic."""
+        if self.pattern is None:
+            return list(self.names)
+        return sorted(each.name for each in topics if not each.is_internal and self.pattern.fullmatch(each.name))
+
+    def partitions_of(self, topics: Sequence[TopicInfo]) -> set[Partition]:
+        """Return the partitions to read without a group. Raise InvalidTopics if a chosen one does not exist."""
+        names = set(self.topics_of(topics))
+        found = {(each.name, number) for each in topics if each.name in names for number in range(each.partitions)}
+        if self.partitions is None:
+            return found
+        wanted = {(name, number) for name in names for number in self.partitions}
+        for name, number in sorted(wanted - found):
+            there = sum(each[0] == name for each in found)
+            raise InvalidTopics(f"{name} has partitions 0 to {there - 1}, not {number}")
+        return wanted
+
+
+def subscription(topics: Topics, partitions: Iterable[int] | None, group: str | None) -> Subscription:
+    """Check what a user gave, and return the subscription. Raise InvalidTopics."""
+    chosen = None if partitions is None else tuple(partitions)
+    if chosen is not None and group is not None:
+        raise InvalidTopics(f"partitions={list(chosen)} beside group={group!r}: a group shares out partitions itself")
+    if isinstance(topics, Pattern):
+        if isinstance(cast(object, topics.pattern), bytes):
+            raise InvalidTopics(f"topics={topics!r}: a pattern of topics is of text, re.compile('...')")
+        return Subscription((), topics, chosen)
+    names = (topics,) if isinstance(topics, str) else tuple(topics)
+    if not names or not all(isinstance(name, str) and name for name in names):
+        raise InvalidTopics(f"topics={topics!r}: give a topic's name, several names, or a pattern made by re.compile")
+    return Subscription(tuple(sorted(set(names))), None, chosen)

@@ -1,0 +1,208 @@
+"""The partitions of a consumer: positions, records fetched ahead, what is handed out and committed."""
+
+import pytest
+
+from broker.client.consumer_config import ConsumerConfig
+from broker.client.consumer_core import RETRY_MS, ConsumerCore
+from broker.client.errors import BrokerError, TopicRecreated, Unreachable
+from broker.client.fetch_session import PartitionAsk
+from broker.record.batch import CorruptBatch
+from broker.record.records import Record, encode_batch
+from broker.wire.errors import ErrorCode
+from broker.wire.fetch import FetchedPartition
+
+A, B = ("orders", 0), ("orders", 1)
+LIMIT = 1 << 20
+CONFIG = ConsumerConfig()
+
+
+def core_of(*keys, config=CONFIG, offset=0):
+    core = ConsumerCore(config, 1 << 20)
+    core.assigned(keys)
+    for key in keys:
+        core.place(key, offset)
+    return core
+
+
+def answer(key, first, number, end=100, diverging=None):
+    records = [Record(at, 0, None, b"%d" % (first + at)) for at in range(number)]
+    batch = bytes(encode_batch(records, base_timestamp_ms=0, base_offset=first)) if records else b""
+    return FetchedPartition(*key, 0, end, end, 0, records=batch, diverging=diverging)
+
+
+def fetch(core, now_ms=0, **answers):
+    """Answer the asks of both partitions: a=(first, number), b=..."""
+    by_key = {A: answers.get("a"), B: answers.get("b")}
+    asks = core.asks(now_ms)
+    for ask in asks:
+        if by_key[ask.key] is not None:
+            core.answered(ask, answer(ask.key, *by_key[ask.key]), now_ms)
+    return asks
+
+
+def taken(core, number=500):
+    core.prepare(number)
+    return [(record.partition, record.offset) for record in core.hand_all(number)]
+
+
+def offsets(core):
+    return {key[1]: each.offset for key, each in core.to_commit().items()}
+
+
+def test_a_new_partition_waits_for_its_position():
+    core = ConsumerCore(CONFIG, 1 << 20)
+    core.assigned([A])
+    assert core.unplaced() == ([A], []) and core.asks(0) == []
+    core.place(A, 7, epoch=3)
+    assert core.unplaced() == ([], [])
+    assert core.asks(0) == [PartitionAsk("orders", 0, 7, LIMIT, last_epoch=3)]
+
+
+def test_a_partition_has_one_ask_at_a_time_and_goes_on_behind_the_answer():
+    core = core_of(A)
+    fetch(core, a=(0, 3))
+    assert [ask.offset for ask in core.asks(0)] == [3]
+    assert core.asks(0) == []
+
+
+def test_partitions_take_turns():
+    core = core_of(A, B)
+    fetch(core, a=(0, 3), b=(0, 3))
+    assert taken(core, 2) == [(0, 0), (0, 1)]
+    assert taken(core, 2) == [(1, 0), (1, 1)]
+    assert taken(core) == [(0, 2), (1, 2)]
+
+
+def test_a_position_follows_each_record_that_is_handed_out():
+    core = core_of(A)
+    fetch(core, a=(0, 3))
+    assert core.prepare(500)
+    assert (core.hand().offset, core.position(A)) == (0, 1)
+    assert (core.hand().offset, offsets(core)) == (1, {0: 2})
+    assert core.hand().offset == 2 and core.hand() is None
+
+
+def test_what_is_committed_already_is_not_committed_again():
+    core = core_of(A)
+    fetch(core, a=(0, 3))
+    taken(core)
+    core.committed(core.to_commit())
+    assert core.to_commit() == {}
+
+
+def test_a_position_that_was_committed_needs_no_commit():
+    core = ConsumerCore(CONFIG, 1 << 20)
+    core.assigned([A])
+    core.place(A, 7, is_committed=True)
+    assert core.to_commit() == {}
+
+
+def test_a_position_passes_offsets_without_records():
+    """Control batches and aborted transactions take offsets, and give no records."""
+    core = core_of(A)
+    marker = bytes(encode_batch([Record(0, 0, b"\0\0\0\0", b"")], base_timestamp_ms=0, base_offset=3, control=True))
+    found = answer(A, 0, 3)
+    found.records += marker
+    core.answered(core.asks(0)[0], found, 0)
+    assert taken(core) == [(0, 0), (0, 1), (0, 2)]
+    assert core.position(A) == 4
+
+
+def test_a_seek_drops_what_was_fetched_ahead_and_ignores_the_answer_under_way():
+    core = core_of(A, B)
+    fetch(core, a=(0, 3), b=(0, 3))
+    (under_way, _) = core.asks(0)
+    core.prepare(2)
+    core.seek(A, 50)
+    core.answered(under_way, answer(A, 3, 2), 0)
+    assert taken(core) == [(1, 0), (1, 1), (1, 2)]
+    assert [ask.offset for ask in core.asks(0) if ask.key == A] == [50]
+    assert offsets(core)[0] == 50
+
+
+def test_a_dropped_partition_hands_out_nothing_more():
+    core = core_of(A, B)
+    fetch(core, a=(0, 3), b=(0, 3))
+    core.prepare(500)
+    core.hand()
+    core.drop([A])
+    assert taken(core) == [(1, 0), (1, 1), (1, 2)]
+    assert core.owned == {B} and offsets(core) == {1: 3}
+
+
+def test_paused_records_come_after_the_pause():
+    core = core_of(A)
+    fetch(core, a=(0, 3))
+    core.prepare(500)
+    core.hand()
+    core.pause([A])
+    assert taken(core) == [] and core.asks(0) == []
+    core.resume([A])
+    assert fetch(core, a=(1, 2))[0].offset == 1
+    assert taken(core) == [(0, 1), (0, 2)]
+
+
+def test_nothing_is_fetched_while_enough_waits_for_the_program():
+    core = core_of(A, B, config=ConsumerConfig(consumer_prefetch_bytes=100))
+    fetch(core, a=(0, 9), b=(0, 9))
+    assert core.asks(0) == []
+    taken(core)
+    assert [ask.offset for ask in core.asks(0)] == [9, 9]
+
+
+GONE = BrokerError(ErrorCode.OFFSET_OUT_OF_RANGE, "orders-0"), TopicRecreated("orders", None)
+
+
+@pytest.mark.parametrize("error", GONE)
+def test_a_position_that_is_gone_is_looked_up_again(error):
+    core = core_of(A, offset=7)
+    core.answered(core.asks(0)[0], error, 0)
+    assert core.unplaced() == ([], [A]) and core.figures.resets == 1
+    assert "orders-0: position 7 is gone" in core.take_notes()[0]
+    core.place(A, 20)
+    assert [ask.offset for ask in core.asks(0)] == [20]
+
+
+def test_a_failure_that_passes_is_logged_once_and_tried_again_later():
+    core = core_of(A)
+    core.answered(core.asks(0)[0], Unreachable("localhost:1", "refused"), 0)
+    assert core.asks(RETRY_MS - 1) == [] and core.next_ask_ms() == RETRY_MS
+    core.answered(core.asks(RETRY_MS)[0], Unreachable("localhost:1", "refused"), RETRY_MS)
+    assert core.next_ask_ms() == RETRY_MS + 2 * RETRY_MS
+    assert len(core.take_notes()) == 1
+
+
+def test_an_error_that_no_retry_mends_is_raised_after_the_records_before_it():
+    core = core_of(A)
+    fetch(core, a=(0, 1))
+    core.answered(core.asks(0)[0], BrokerError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "orders-0"), 0)
+    assert taken(core) == [(0, 0)]
+    with pytest.raises(BrokerError, match="TOPIC_AUTHORIZATION_FAILED"):
+        core.prepare(500)
+    assert [ask.offset for ask in core.asks(0)] == [1]
+
+
+def test_a_batch_with_a_wrong_crc_is_an_error():
+    core = core_of(A)
+    found = answer(A, 0, 3)
+    found.records = found.records[:-1] + b"?"
+    core.answered(core.asks(0)[0], found, 0)
+    with pytest.raises(CorruptBatch):
+        core.prepare(500)
+
+
+def test_after_a_log_was_cut_the_consumer_goes_back_to_the_common_end():
+    """KIP-320: the log lost offsets that the consumer has read."""
+    core = core_of(A, offset=9)
+    core.answered(core.asks(0)[0], answer(A, 0, 0, diverging=(2, 5)), 0)
+    assert [(ask.offset, ask.last_epoch) for ask in core.asks(0)] == [(5, 2)]
+    assert "its log was cut at offset 5; the consumer goes back from 9" in core.take_notes()[0]
+
+
+def test_the_lag_in_bytes_follows_the_mean_size_of_records():
+    core = core_of(A)
+    core.answered(core.asks(0)[0], answer(A, 0, 4, end=10), 0)
+    taken(core)
+    figures = core.partition_figures()[A]
+    assert (figures.position, figures.end, figures.lag) == (4, 10, 6)
+    assert figures.lag_bytes == round(6 * figures.bytes / 4)
