@@ -1,9 +1,12 @@
 """Run the fenced blocks of a document in order, as a reader would.
 
-```console     `$ command`, then its output. A command whose output begins with `ready:` is a server: it keeps running
-               until the document ends or starts another one. A page that needs a server starts it.
+```console     `$ command`, then its output. A command whose output begins with `ready:` is a server or a topology: it
+               keeps running until the document ends or starts another one, before which it gets a Ctrl-C. A page that
+               needs a server starts it. While a topology runs, a command that only looks is repeated until it shows
+               what the document does, because a reader looks again, too.
 ```python      a program; the ```text block after it shows its output. A program that calls run(...) is stopped with
-               Ctrl-C after that output. A program that defines tests is run by pytest, and the tests must pass.
+               Ctrl-C after that output. A program that defines tests is run by pytest, and the tests must pass. A
+               program that begins with a comment such as `# billing.py` is also saved under that name.
 ```properties  settings of a server; a server must be able to start with them. They become server.properties.
 
 Output to stdout is compared line by line, after times, durations, addresses and ids are replaced by placeholders. HOME
@@ -22,11 +25,14 @@ from threading import Timer
 from typing import NamedTuple
 
 from tests.compat.server_process import FREE_PORTS
-from tests.patience import PROGRAM_SECONDS, SECONDS
+from tests.patience import PROGRAM_SECONDS, SECONDS, until
 
 BIN = Path(sys.executable).parent
 ADDRESSES = {"broker": "127.0.0.1:9092", "ids": "127.0.0.1:7609", "http": "127.0.0.1:8609"}
+OF_TOPOLOGIES = {"http": "127.0.0.1:8080"}
 PORTS = {"server": tuple(FREE_PORTS), "idgen": ("flakelog.ids.listener", "flakelog.http.listener")}
+LOOKS = re.compile(r"flakelog consume|flakelog spout dead list|curl -s http")
+FILE_NAME = re.compile(r"# (\w+\.py)\n")
 HOME = "/home/ada"
 ID = re.compile(r"\d{18,19}")
 VARYING = (
@@ -73,24 +79,30 @@ def commands_of(block):
 
 
 class Tour:
-    """A simulated reader: runs the blocks of a document in a separate directory."""
+    """A simulated reader: runs the blocks of a document in a separate directory, with the programs in `bin`."""
 
-    def __init__(self, directory):
+    def __init__(self, directory, bin=BIN):
         self.directory = directory
         self.real = {}  # text in the document -> real text in its place
         self.broken = None
-        self._server = None
+        self._bin = bin
+        self._running = {}  # "server" or "topology" -> its process
         tools = directory / "tools"
         tools.mkdir()
         if shutil.which("curl") is None:
             (tools / "curl").write_text(CURL.format(python=sys.executable))
             (tools / "curl").chmod(0o755)
-        self.env = {**os.environ, "PATH": f"{BIN}:{tools}:{os.environ['PATH']}", "COLUMNS": "200"}
+        self.env = {**os.environ, "PATH": f"{bin}:{tools}:{os.environ['PATH']}", "COLUMNS": "200"}
 
     def close(self):
-        if self._server is not None:
-            self._server.terminate()
-            self._server.wait(SECONDS)
+        for what in ("topology", "server"):
+            self._stop(what)
+
+    def _stop(self, what):
+        process = self._running.pop(what, None)
+        if process is not None:
+            process.send_signal(signal.SIGINT)
+            process.communicate(timeout=SECONDS)
 
     def do(self, block):
         assert not self.broken, f"not run, as the block at line {self.broken} went wrong"
@@ -103,6 +115,8 @@ class Tour:
             for command, output in commands_of(block):
                 if output.startswith("ready:"):
                     self.serve(command, output)
+                elif "topology" in self._running and LOOKS.match(command):
+                    self.look(command, output)
                 else:
                     self.check(f"$ {command}", output, self.shell(command))
         elif block.language == "properties":
@@ -110,30 +124,48 @@ class Tour:
             self.shell("flakelog server --check-config server.properties")
         else:
             assert block.language == "python", f"a block of {block.language!r} at line {block.line} is run by nobody"
+            if name := FILE_NAME.match(block.text):
+                (self.directory / name[1]).write_text(self._here(block.text))
             if re.search(r"^def test_", block.text, re.MULTILINE):
                 self.pytest(block)
                 return
             self.check(f"the program at line {block.line}", block.prints or "", self.python(block))
 
     def serve(self, command, output):
-        """Start a server as the document does, but on free ports, and check its `ready:` line."""
-        self.close()
-        free = [f"--set={name}={value}" for name, value in FREE_PORTS.items() if name in PORTS[command.split()[1]]]
-        self._server = subprocess.Popen(
-            [*command.split(), *free], cwd=self.directory, env=self.env, stdout=subprocess.PIPE, text=True
-        )
-        ready = self._server.stdout.readline()
+        """Start a server or a topology as the document does, but on free ports, and check its `ready:` line."""
+        words = command.split()
+        what = "server" if words[1] in PORTS else "topology"
+        self._stop(what)
+        if what == "server":
+            words += [f"--set={name}={value}" for name, value in FREE_PORTS.items() if name in PORTS[words[1]]]
+        else:
+            words[words.index("--http-port") + 1] = "0"
+        with (self.directory / f"{what}.log").open("a") as log:
+            process = self._running[what] = subprocess.Popen(
+                words, cwd=self.directory, env=self.env, stdout=subprocess.PIPE, stderr=log, text=True
+            )
+        ready = process.stdout.readline()
         self.check(f"$ {command}", output, ready)
-        words = [word.partition("=") for word in ready.split()]
-        self.real |= {ADDRESSES[name]: address for name, _, address in words if address and name in ADDRESSES}
-        for variable, name in (("FLAKELOG_SERVERS", "broker"), ("FLAKELOG_IDS", "ids")):
-            self.env[variable] = self.real.get(ADDRESSES[name], "")
+        found = [word.partition("=") for word in ready.split()]
+        shown = ADDRESSES if what == "server" else OF_TOPOLOGIES
+        self.real |= {shown[name]: address for name, _, address in found if address and name in shown}
+        if what == "server":
+            for variable, name in (("FLAKELOG_SERVERS", "broker"), ("FLAKELOG_IDS", "ids")):
+                self.env[variable] = self.real.get(ADDRESSES[name], "")
 
-    def shell(self, command):
-        done = subprocess.run(
+    def look(self, command, output):
+        """Repeat a command until it shows what the document does, and check it then."""
+        until(lambda: _even(self._run(command).stdout) == _even(output), f"$ {command} shows {output}")
+        self.check(f"$ {command}", output, self.shell(command))
+
+    def _run(self, command):
+        return subprocess.run(
             self._here(command), shell=True, cwd=self.directory, env=self.env, capture_output=True, text=True,
             timeout=PROGRAM_SECONDS,
         )  # fmt: skip
+
+    def shell(self, command):
+        done = self._run(command)
         assert done.returncode == 0, f"$ {command}\n{done.stdout}{done.stderr}"
         return done.stdout
 
@@ -141,7 +173,7 @@ class Tour:
         """Return the program's output. A program that calls run(...) is stopped after the expected lines."""
         forever = re.search(r"^run\(", block.text, re.MULTILINE)
         process = subprocess.Popen(
-            [sys.executable, "-c", self._here(block.text)],
+            [self._bin / "python", "-c", self._here(block.text)],
             cwd=self.directory,
             env=self.env,
             stdout=subprocess.PIPE,
@@ -156,7 +188,7 @@ class Tour:
         file = self.directory / f"test_line_{block.line}.py"
         file.write_text(self._here(block.text))
         (self.directory / "pytest.ini").write_text("[pytest]\n")
-        command = [sys.executable, "-m", "pytest", "-q", "-p", "flakelog.pytest_plugin", str(file)]
+        command = [str(self._bin / "python"), "-m", "pytest", "-q", "-p", "flakelog.pytest_plugin", str(file)]
         env = self.env | {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTEST_ADDOPTS": ""}
         done = subprocess.run(
             command, cwd=self.directory, env=env, capture_output=True, text=True, timeout=PROGRAM_SECONDS
