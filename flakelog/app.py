@@ -41,6 +41,7 @@ from broker.wire.errors import ApiError
 from coordination.deferred import executor
 from coordination.port import CoordinationError, Coordinator
 from coordination.sessions import open_session
+from flakelog.console.security import console_address
 from flakelog.listeners import EVERYWHERE, Listener
 from flakelog.machine import file_limit, partition_files
 from flakelog.settings import Settings
@@ -150,8 +151,7 @@ class Server:
             self._make_topics(self.engine.services, self._broker.now())
             self._broker.serve()
         self._started = True
-        parts = [f"{name}={address}" for name, address in self.addresses.items()]
-        return f"ready: {' '.join(parts)} ids unique in {self.scope}"
+        return ready_line(self)
 
     def _make_topics(self, services: BrokerServices, now: Now) -> None:
         if not self.topics:
@@ -469,6 +469,16 @@ class Server:
         if self._grace is not None:
             self._report("told to stop again: the grace ends now")
             self._grace.cancel()
+
+
+def ready_line(server: Server) -> str:
+    """Return the line that says that a server serves: its addresses, the console's among them, and its ids' scope."""
+    found = dict(server.addresses)
+    if server.engine is not None and "http" in found:
+        console = console_address(server.settings.server, found["http"], socket.gethostname())
+        found |= {} if console is None else {"console": console}
+    parts = [f"{name}={address}" for name, address in found.items()]
+    return f"ready: {' '.join(parts)} ids unique in {server.scope}"
 
 
 def default_data_dir() -> Path:

@@ -30,6 +30,9 @@ def _parsed_by(parse: Callable[[str], object]) -> Check:
     return check
 
 
+TOKEN_CHARACTERS_MIN = 16  # a token that cannot be guessed by trying
+
+
 def _one_directory(value: str) -> str | None:
     return "one directory is served; give one, on a disk that is big enough" if "," in value else None
 
@@ -117,6 +120,38 @@ class ServerConfig:
         "a name of its own here.",
         check=_parsed_by(parse_hosts),
     )
+    console_enable: bool = setting(
+        "flakelog.console.enable",
+        True,
+        "Whether the HTTP port serves the web console at /. Without flakelog.console.token it is served only where "
+        "the HTTP port listens on loopback, because its pages show messages and change topics.",
+    )
+    console_token: str | None = setting(
+        "flakelog.console.token",
+        None,
+        f"The secret that opens the web console, at least {TOKEN_CHARACTERS_MIN} characters; a browser asks for it "
+        "once, other programs send it as `Authorization: Bearer`. The HTTP port has no TLS: use a network you trust.",
+    )
+    console_page_records: int = setting(
+        "flakelog.console.page.records",
+        100,
+        "Messages that one page of the web console reads and shows.",
+        check=between(1, 1_000),
+    )
+    console_page_bytes: int = setting(
+        "flakelog.console.page.bytes",
+        (1 << 20) + (64 << 10),
+        "Bytes that such a page reads, and that a batch on it unpacks to: a message of 1 MiB with its headers. A "
+        "larger batch is named and not shown.",
+        check=at_least(1 << 10),
+        unit="bytes",
+    )
+    console_max_streams: int = setting(
+        "flakelog.console.max.streams",
+        20,
+        "Pages of the web console that get live figures at a time; each keeps one connection open.",
+        check=at_least(0),
+    )
     busy_poll_us: int = setting(
         "flakelog.busy.poll.us",
         30,
@@ -136,6 +171,10 @@ class ServerConfig:
 
     def __post_init__(self) -> None:
         check_settings(self)
+        token = self.console_token
+        if token is not None and not (len(token) >= TOKEN_CHARACTERS_MIN and token.isascii() and token.isprintable()):
+            wanted = f"must have at least {TOKEN_CHARACTERS_MIN} characters, all of them printable ASCII"
+            raise InvalidSetting("flakelog.console.token", "(hidden)", wanted)
         served = self.broker_listeners
         if self.listeners and not served:
             raise InvalidSetting("listeners", self.listeners, "all are controllers'; give one that clients connect to")

@@ -1,4 +1,4 @@
-"""The HTTP site: ids, health, metrics."""
+"""The HTTP site: ids, health, metrics, the web console."""
 
 import json
 from collections.abc import Mapping
@@ -7,6 +7,7 @@ from typing import Any, Protocol
 from klein import Klein
 from prometheus_client import generate_latest
 
+from broker.engine.engine import Engine
 from flakelog import health as told
 from flakelog.figures import registry_of
 from flakelog.settings import Settings
@@ -27,6 +28,7 @@ class SiteServer(told.WatchedServer, Protocol):
     """The parts of a server process that the site shows."""
 
     settings: Settings
+    reactor: Any
 
 
 def make_site(server: SiteServer, line: IdQueue, hosts: OwnHosts) -> SmallSite:
@@ -54,8 +56,24 @@ def make_site(server: SiteServer, line: IdQueue, hosts: OwnHosts) -> SmallSite:
 
     if server.service is not None:
         add_id_routes(app, server.service, line, HEALTH)
+    if server.engine is not None and server.settings.server.console_enable:
+        _add_console(app, server, server.engine)
     times = server.settings.server
     return SmallSite(app.resource(), hosts, idle_ms=times.http_idle_ms, request_ms=times.http_request_ms)
+
+
+def _add_console(app: Klein, server: SiteServer, engine: Engine) -> None:
+    """Serve the console at / and below /console/. Its first request loads it, because most servers never get one."""
+    made: list[Any] = []
+
+    @app.route("/", methods=["GET", "HEAD"], endpoint="console_home")
+    @app.route("/console/", methods=["GET", "HEAD", "POST"], branch=True, endpoint="console")
+    def console(request: Any) -> Any:
+        if not made:
+            from flakelog.console.shell import Console
+
+            made.append(Console(server, engine).app().resource())
+        return made[0]
 
 
 def _answer(request: Any, good: bool, body: Mapping[str, Any]) -> bytes:

@@ -105,13 +105,17 @@ SHELLS = {
     "spark_bridge/replay/job.py",
     "spark_bridge/replay/publication.py",
     "spark_bridge/session.py",
+    "flakelog/console/shell.py",
+    "flakelog/console/streams.py",
 }
 WORLD = {
     "twisted", "kazoo", "pyspark", "klein", "confluent_kafka", "os", "socket", "select", "time", "threading", "queue",
     "random", "secrets", "subprocess", "asyncio", "signal", "tempfile", "shutil", "pathlib", "fcntl", "logging",
 }  # fmt: skip
-# Every file of flakelog/ composes, so it may touch the world; its one rule is to be lazy (tests/flakelog).
+# Every file of flakelog/ composes, so it may touch the world; its one rule is to be lazy (tests/flakelog). The console
+# is a room of cores with its own shells.
 COMPOSITION = ("flakelog/",)
+CONSOLE = "flakelog/console/"
 
 
 CONFIGS = (
@@ -139,7 +143,7 @@ def name_of(path):
 
 def is_core(path):
     name = name_of(path)
-    return name not in SHELLS and not name.startswith(COMPOSITION)
+    return name not in SHELLS and (name.startswith(CONSOLE) or not name.startswith(COMPOSITION))
 
 
 def tree_of(path):

@@ -182,6 +182,10 @@ class GroupCoordinator:
             if (not states or group.state.lower() in wanted_states) and (not types or group.group_type in wanted_types)
         ]
 
+    def readers(self, topic: str) -> list[str]:
+        """Return the ids of the groups that have committed offsets of a topic, sorted."""
+        return sorted(group.group_id for group in self._groups if group.offsets.has_topic(topic))
+
     def describe(self, group_id: str) -> DescribedGroup:
         """Answer DescribeGroups for one group."""
         group = self._groups.find(group_id)

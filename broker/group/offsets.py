@@ -43,6 +43,9 @@ class GroupOffsets:
     def get(self, topic: str, partition: int) -> CommittedOffset | None:
         return self._topics.get(topic, {}).get(partition)
 
+    def has_topic(self, topic: str) -> bool:
+        return topic in self._topics
+
     def places(self) -> Iterator[tuple[str, int]]:
         """Iterate over a snapshot of (topic, partition); offsets added meanwhile may be missed."""
         for topic in list(self._topics):

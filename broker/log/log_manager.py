@@ -175,6 +175,10 @@ class LogManager:
             raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"{topic}-{partition} is offline: {reason}")
         raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no {topic}-{partition} here")
 
+    def find(self, topic: str, partition: int) -> PartitionLog | None:
+        """Return the log, or None if it is offline or still to be created."""
+        return self._logs.get((topic, partition))
+
     def has(self, log: PartitionLog) -> bool:
         """Return True unless the log was deleted."""
         return self._logs.get((log.topic, log.partition)) is log

@@ -231,6 +231,11 @@ class BrokerServices:
             )
         return self._transactions
 
+    @property
+    def has_transactions(self) -> bool:
+        """True if the transaction coordinator was made."""
+        return self._transactions is not None
+
     def _coordinator_ports(self) -> "CoordinatorPorts":
         from broker.services.coordinator_topic import CoordinatorPorts
 

@@ -90,7 +90,7 @@ class BrokerSources(NamedTuple):
 
 _BROKER = {each.name: each for each in settings_of(BrokerConfig)}
 _BROKER_DEFAULTS = {each.field: each.name for each in _BROKER.values()}
-_SECRET = re.compile("password|secret|jaas|credential")
+_SECRET = re.compile(r"password|secret|jaas|credential|console\.token")
 _LONG = frozenset({"ms", "messages"})  # units of values that may need 64 bits
 
 
@@ -101,6 +101,11 @@ def text_of(value: Any) -> str | None:
     if isinstance(value, float):
         return str(value).replace("e+", "E")  # as Java writes floats
     return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def is_secret(name: str) -> bool:
+    """Return True if the value of a setting of this name must not be shown."""
+    return _SECRET.search(name) is not None
 
 
 def type_of(setting: Setting) -> ConfigType:
@@ -209,7 +214,7 @@ def _unused_broker_synonyms(row: KafkaSetting, sources: BrokerSources) -> tuple[
 
 
 def _is_secret(row: KafkaSetting) -> bool:
-    return row.type == "password" or _SECRET.search(row.name) is not None
+    return row.type == "password" or is_secret(row.name)
 
 
 def _names_of(setting: Setting) -> tuple[str, ...]:
@@ -260,7 +265,7 @@ def _as_given(setting: Setting, name: str, text: str) -> str | None:
 
 
 def _shown(setting: Setting, value: Any) -> str | None:
-    if _SECRET.search(setting.name):
+    if is_secret(setting.name):
         return None
     text = text_of(value)
     if text is None or setting.name not in LISTS:
@@ -274,7 +279,7 @@ def _entry(setting: Setting, value: Any, synonyms: tuple[Synonym, ...], read_onl
         _shown(setting, value),
         synonyms[0].source if synonyms else ConfigSource.DEFAULT,
         read_only,
-        _SECRET.search(setting.name) is not None,
+        is_secret(setting.name),
         synonyms,
         type_of(setting),
         setting.doc,

@@ -64,11 +64,13 @@ def _wanted(error: "InvalidSetting") -> str:
 
 def print_values(settings: "Settings", origins: "dict[str, str]") -> None:
     """Print the value of every setting, as a properties file, with its origin."""
+    from broker.settings.config_entries import is_secret
     from flakelog.settings import known, of_one_listener
 
     for name, setting in sorted(known().items()):
         value = settings.value_of(setting)
         text = "" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
+        text = "(hidden)" if text and is_secret(name) else text
         click.echo(f"{name}={text}  # {origins.get(name, 'default')}")
     for name in filter(of_one_listener, sorted(settings.properties)):
         click.echo(f"{name}={settings.properties[name]}  # {origins.get(name, 'default')}")

@@ -210,6 +210,13 @@ def test_the_sdist_installs_what_the_wheel_does(sdist, wheel, tmp_path):
     }
 
 
+def test_the_wheel_holds_the_files_of_the_console(wheel):
+    console = ROOT / "flakelog" / "console"
+    paths = [*(console / "static").iterdir(), *(console / "templates").iterdir()]
+    files = {path.relative_to(ROOT).as_posix() for path in paths}
+    assert files and files <= set(ZipFile(wheel).namelist())
+
+
 def test_every_package_says_that_it_is_typed(wheel):
     """Every package has a py.typed marker (PEP 561)."""
     names = ZipFile(wheel).namelist()

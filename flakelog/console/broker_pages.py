@@ -1,0 +1,133 @@
+"""The pages that need no message: each takes the fields of its address and returns a view of the broker's own state."""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple, Protocol
+from urllib.parse import quote
+
+from broker.engine.engine import Engine
+from flakelog import health as told
+from flakelog.console import groups, ids, overview, quotas, topics, transactions
+from flakelog.console.history import RateSeries, SeriesByName
+from flakelog.console.pages import NotThere, View
+from flakelog.console.visit import Fields
+from flakelog.settings import Settings
+
+HOME = "/"
+
+
+class ConsoleServer(told.WatchedServer, Protocol):
+    """The parts of a server process that the console shows."""
+
+    settings: Settings
+    reactor: Any
+
+
+class LivePart(NamedTuple):
+    """The part of a page that changes: a template with its model, and the new points of the page's charts."""
+
+    template: str
+    model: Any
+    points: Mapping[str, Any] = {}
+
+
+class BrokerPages:
+    """The pages of one server's broker, with the history of their charts."""
+
+    def __init__(self, server: ConsoleServer, engine: Engine) -> None:
+        self._server = server
+        self._engine = engine
+        self._services = engine.services
+        self._throughput = RateSeries(overview.THROUGHPUT)
+        self._ids = RateSeries(ids.RATE)
+        self._lag = SeriesByName(groups.LAG)
+        self.layout = server.settings.idgen.layout
+
+    def live(self, fields: Fields, since_ms: int) -> LivePart:
+        """Return the live part of the page that `page` names, with the points after a time. Raise NotThere."""
+        match fields.text("page"):
+            case "overview":
+                found = self._overview()
+                return LivePart("overview_live.html", found, {"throughput": self._throughput.columns(since_ms)})
+            case "group":
+                group_id = fields.text("group")
+                group = self._group(group_id, fields.number("number"))
+                return LivePart("group_live.html", group, {"lag": self._lag.of(group_id).columns(since_ms)})
+            case "transactions":
+                return LivePart("transactions_live.html", self._transactions(fields.number("number")))
+            case "ids":
+                return LivePart("ids_live.html", self._ids_now(), {"ids": self._ids.columns(since_ms)})
+            case page:
+                raise NotThere(f"no page {page!r} has live figures")
+
+    # --- pages ---------------------------------------------------------------------------------------------------
+
+    def overview_page(self, fields: Fields) -> View:
+        model = {"now": self._overview(), "throughput": self._throughput.columns()}
+        return View("overview.html", "Overview", HOME, model, "overview")
+
+    def topics_page(self, fields: Fields) -> View:
+        search, sort = fields.text("search"), fields.text("sort", "name")
+        found = topics.topic_list(self._services, search, sort, fields.number("page"), bool(fields.text("internal")))
+        return View("topics.html", "Topics", "/console/topics", found)
+
+    def topic_page(self, fields: Fields, name: str) -> View:
+        found = topics.topic_page(self._services, name, fields.number("page"))
+        if found is None:
+            raise NotThere(f"there is no topic {name!r}")
+        return View("topic.html", f"Topic {name}", "/console/topics", found)
+
+    def groups_page(self, fields: Fields) -> View:
+        found = groups.group_list(self._services, fields.text("search"), fields.number("page"))
+        return View("groups.html", "Consumer groups", "/console/groups", found)
+
+    def group_page(self, fields: Fields) -> View:
+        group_id, page = fields.text("group"), fields.number("page")
+        model = {"now": self._group(group_id, page), "lag": self._lag.of(group_id).columns()}
+        stream = f"group&group={quote(group_id, safe='')}&number={page}"
+        return View("group.html", f"Group {group_id}", "/console/groups", model, stream)
+
+    def transactions_page(self, fields: Fields) -> View:
+        page = fields.number("page")
+        found = self._transactions(page)
+        return View("transactions.html", "Transactions", "/console/transactions", found, f"transactions&number={page}")
+
+    def quotas_page(self, fields: Fields) -> View:
+        found = quotas.quota_page(self._services, fields.number("page"))
+        return View("quotas.html", "Quotas", "/console/quotas", found)
+
+    def ids_page(self, fields: Fields) -> View:
+        text = fields.text("id")
+        found = ids.decoded(text, self.layout) if text else None
+        model = {"now": self._ids_now(), "rate": self._ids.columns(), "decoded": found}
+        return View("ids.html", "Ids", "/console/ids", model, "ids")
+
+    # --- samples -------------------------------------------------------------------------------------------------
+
+    @property
+    def now_ms(self) -> int:
+        return self._server.clock.now_ms()
+
+    def _overview(self) -> overview.Overview:
+        now_ms = self.now_ms
+        if self._throughput.is_due(now_ms):
+            self._throughput.count(now_ms, overview.counters(self._engine))
+        return overview.overview(self._server, self._engine, self._throughput)
+
+    def _group(self, group_id: str, page: int) -> groups.GroupPage:
+        found = groups.group_page(self._services, group_id, page)
+        if found is None:
+            raise NotThere(f"there is no group {group_id!r}")
+        series, now_ms = self._lag.of(group_id), self.now_ms
+        if series.is_due(now_ms):
+            series.add(now_ms, [found.lag])
+        return found
+
+    def _transactions(self, page: int) -> transactions.Transactions:
+        return transactions.transactions(self._services, self.now_ms, page)
+
+    def _ids_now(self) -> ids.IdsPage:
+        now_ms, service = self.now_ms, self._server.service
+        if service is not None and self._ids.is_due(now_ms):
+            self._ids.count(now_ms, [service.counters.ids])
+        last = self._ids.last
+        return ids.ids_page(self._server, now_ms, None if last is None else last.values[0], self.layout)

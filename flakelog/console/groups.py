@@ -1,0 +1,161 @@
+"""Consumer groups: the list, and one group with its members, its committed offsets and its lag."""
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from broker.client.group_protocol import Partition, decode_assignment
+from broker.services.context import BrokerServices
+from broker.wire.errors import WireError
+from flakelog.console.topics import Pages, pages_of
+
+CONSUMER = "consumer"  # the protocol type whose assignments can be read
+LAG = ("messages behind",)
+STOPPED = ("Empty", "Dead")
+
+
+class GroupRow(NamedTuple):
+    """A group in the list. `lag` is over all partitions it has committed."""
+
+    group_id: str
+    state: str
+    members: int
+    topics: int
+    lag: int
+
+
+class GroupList(NamedTuple):
+    """A page of the groups whose ids contain `search`."""
+
+    rows: Sequence[GroupRow]
+    pages: Pages
+    search: str
+    groups: int
+
+
+class PlaceRow(NamedTuple):
+    """A partition that a group reads. `committed`, `end` and `lag` are None if they are not known."""
+
+    topic: str
+    partition: int
+    committed: int | None
+    end: int | None
+    lag: int | None
+    commit_ms: int | None
+    metadata: str
+    client: str
+
+
+class MemberRow(NamedTuple):
+    """A member of a group."""
+
+    member_id: str
+    client_id: str
+    host: str
+    partitions: int
+
+
+class GroupPage(NamedTuple):
+    """A group. `places` is one page of its partitions, those furthest behind first."""
+
+    group_id: str
+    state: str
+    protocol: str
+    members: Sequence[MemberRow]
+    places: Sequence[PlaceRow]
+    pages: Pages
+    topics: Sequence[str]
+    lag: int
+
+    @property
+    def is_stopped(self) -> bool:
+        """True if its offsets can be reset."""
+        return self.state in STOPPED and not self.members
+
+
+def group_list(services: BrokerServices, search: str = "", page: int = 0) -> GroupList:
+    """Return a page of groups, by id."""
+    core = services.groups.core
+    needle = search.strip().lower()
+    listed = core.list_groups()
+    found = sorted(each for each in listed if needle in each.group_id.lower())
+    pages = pages_of(len(found), page)
+    rows = []
+    for each in found[pages.start : pages.end]:
+        places = _committed(services, each.group_id)
+        rows.append(
+            GroupRow(
+                each.group_id,
+                each.state,
+                len(core.describe(each.group_id).members),
+                len({topic for topic, _ in places}),
+                sum(_lag(services, place, offset) or 0 for place, offset in places.items()),
+            )
+        )
+    return GroupList(rows, pages, search.strip(), len(listed))
+
+
+def group_page(services: BrokerServices, group_id: str, page: int = 0) -> GroupPage | None:
+    """Return a group, None if there is no such group."""
+    core = services.groups.core
+    described = core.describe(group_id)
+    fetched = {(each.topic, each.partition): each.committed for each in core.fetch(group_id, None)}
+    if described.error and not fetched:
+        return None
+    owners: dict[Partition, str] = {}
+    members = []
+    for each in described.members:
+        assigned = _assigned(described.protocol_type, each.assignment)
+        owners |= dict.fromkeys(assigned, each.client_id)
+        members.append(MemberRow(each.member_id, each.client_id, each.client_host, len(assigned)))
+    rows = []
+    for place in fetched.keys() | owners.keys():
+        at = fetched.get(place)
+        known = at is not None and at.offset >= 0
+        end = _end(services, place)
+        rows.append(
+            PlaceRow(
+                *place,
+                at.offset if at is not None and known else None,
+                end,
+                _lag(services, place, at.offset) if at is not None and known else None,
+                at.commit_ms if at is not None and known else None,
+                at.metadata if at is not None else "",
+                owners.get(place, ""),
+            )
+        )
+    rows.sort(key=lambda each: (-(each.lag or 0), each.topic, each.partition))
+    pages = pages_of(len(rows), page)
+    return GroupPage(
+        group_id=group_id,
+        state=described.state,
+        protocol=described.protocol_data,
+        members=members,
+        places=rows[pages.start : pages.end],
+        pages=pages,
+        topics=sorted({each.topic for each in rows}),
+        lag=sum(each.lag or 0 for each in rows),
+    )
+
+
+def _committed(services: BrokerServices, group_id: str) -> Mapping[Partition, int]:
+    fetched = services.groups.core.fetch(group_id, None)
+    return {(each.topic, each.partition): each.committed.offset for each in fetched if each.committed.offset >= 0}
+
+
+def _end(services: BrokerServices, place: Partition) -> int | None:
+    log = services.logs.find(*place)
+    return None if log is None else log.high_watermark
+
+
+def _lag(services: BrokerServices, place: Partition, offset: int) -> int | None:
+    end = _end(services, place)
+    return None if end is None else max(end - offset, 0)
+
+
+def _assigned(protocol_type: str, assignment: bytes) -> tuple[Partition, ...]:
+    if protocol_type != CONSUMER or not assignment:
+        return ()
+    try:
+        return decode_assignment(assignment)
+    except WireError:
+        return ()

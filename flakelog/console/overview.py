@@ -1,0 +1,110 @@
+"""The overview: version, throughput, latency, disk and health of the server."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from broker.engine.api_table import APIS
+from broker.engine.engine import Engine
+from broker.services.metrics import BOUNDS_NS, Latency
+from broker.version import VERSION
+from flakelog import health as told
+from flakelog.console.history import RateSeries
+
+THROUGHPUT = ("messages in", "bytes in", "bytes out")
+BUSIEST = 12  # APIs in the table of latencies
+
+
+class LatencyRow(NamedTuple):
+    """An API since the start: how many requests, and upper bounds of their times, in ms."""
+
+    api: str
+    requests: int
+    p50_ms: float
+    p99_ms: float
+    max_ms: float
+
+
+class Overview(NamedTuple):
+    """The server now. `rates` are those of THROUGHPUT in a second, None before the second sample."""
+
+    version: str
+    cluster_id: str
+    addresses: Mapping[str, str]
+    problems: Sequence[str]
+    topics: int
+    partitions: int
+    messages: int
+    log_bytes: int
+    connections: int
+    groups: int
+    open_transactions: int
+    usable_bytes: int | None
+    rates: Sequence[float | None]
+    latencies: Sequence[LatencyRow]
+
+
+def overview(server: told.WatchedServer, engine: Engine, rates: RateSeries) -> Overview:
+    """Return the overview of a server with a broker."""
+    services = engine.services
+    messages = log_bytes = is_open = 0
+    logs = services.logs.all()
+    for log in logs:
+        messages += log.log_end_offset - log.log_start_offset
+        log_bytes += log.segments.size
+        is_open += len(log.producers.open_transactions())
+    last = rates.last
+    return Overview(
+        version=VERSION,
+        cluster_id=services.metadata.cluster_id,
+        addresses=dict(server.addresses),
+        problems=problems(told.health(server)[1]),
+        topics=len(services.metadata.topics()),
+        partitions=len(logs),
+        messages=messages,
+        log_bytes=log_bytes,
+        connections=engine.connections,
+        groups=sum(services.group_states().values()),
+        open_transactions=is_open,
+        usable_bytes=services.logs.disk.usable_bytes,
+        rates=(None,) * len(THROUGHPUT) if last is None else last.values,
+        latencies=latencies(engine.metrics.requests),
+    )
+
+
+def counters(engine: Engine) -> tuple[float, ...]:
+    """Return the counters whose rates are THROUGHPUT."""
+    appended = sum(log.log_end_offset - log.opened_at for log in engine.services.logs.all())
+    return appended, engine.metrics.bytes_received, engine.metrics.bytes_sent
+
+
+def problems(health: Mapping[str, Any]) -> list[str]:
+    """Return the problems in the answer of /health, a sentence for each."""
+    found = []
+    if health["ids_problem"]:
+        found.append(f"ids: {health['ids_problem']}")
+    found += [f"{name} is offline: {why}" for name, why in health["partitions_offline"].items()]
+    for name, wait in health["partitions_waiting_for_clock"].items():
+        found.append(f"{name} refuses messages: its last id is {wait.get('ahead_ms', 0):,} ms ahead of the clock")
+    if health["disk_full"]:
+        found.append(f"the disk is full: {health['disk_full']['usable_bytes']:,} bytes are usable")
+    return found
+
+
+def latencies(requests: Mapping[int, Latency]) -> list[LatencyRow]:
+    """Return the APIs with the most requests."""
+    busiest = sorted(requests.items(), key=lambda each: -each[1].number)[:BUSIEST]
+    return [
+        LatencyRow(APIS[key].name, each.number, share_ms(each, 0.5), share_ms(each, 0.99), each.max_ns / 1e6)
+        for key, each in busiest
+        if each.number
+    ]
+
+
+def share_ms(latency: Latency, share: float) -> float:
+    """Return the time within which a share of the requests was answered, rounded up to a bucket's bound."""
+    wanted, below, longest_ms = latency.number * share, 0, float(latency.max_ns) / 1e6
+    for bound_ns, count in zip(BOUNDS_NS, latency.counts, strict=False):
+        below += count
+        if below >= wanted:
+            return min(float(bound_ns) / 1e6, longest_ms)
+    return longest_ms

@@ -1,0 +1,68 @@
+"""Pages as values: a template with its model, and the HTML that Jinja makes of them.
+
+Jinja escapes every value (autoescape), and refuses a name that the model does not have (StrictUndefined).
+"""
+
+from typing import Any, NamedTuple
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from broker.version import VERSION
+from flakelog.console import text
+from flakelog.console.security import Session
+
+HTMX, UPLOT = "htmx-2.0.11.min.js", "uPlot-1.6.32"
+NAVIGATION = (
+    ("/", "Overview"),
+    ("/console/topics", "Topics"),
+    ("/console/groups", "Groups"),
+    ("/console/transactions", "Transactions"),
+    ("/console/quotas", "Quotas"),
+    ("/console/ids", "Ids"),
+)
+
+
+class View(NamedTuple):
+    """A page to show. `here` is its place in the navigation; `stream` is its address of live figures, if it has any."""
+
+    template: str
+    title: str
+    here: str
+    model: Any
+    stream: str = ""
+    status: int = 200
+
+
+class NotThere(Exception):
+    """Something that a page's address names does not exist; the message says what."""
+
+
+def environment() -> Environment:
+    """Return the templates with the filters that they use."""
+    made = Environment(
+        loader=PackageLoader("flakelog.console"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    made.filters.update(
+        number=text.number, size=text.size, duration=text.duration, time=text.time, shown=text.shown,
+        visible=text.visible,
+    )  # fmt: skip
+    made.globals.update(version=VERSION, navigation=NAVIGATION, htmx=HTMX, uplot=UPLOT)
+    return made
+
+
+def render(templates: Environment, view: View, session: Session | None, is_locked: bool) -> bytes:
+    """Return the HTML of a page."""
+    csrf = "" if session is None else session.csrf
+    found = templates.get_template(view.template).render(
+        view=view, model=view.model, csrf=csrf, is_locked=is_locked and session is not None
+    )
+    return found.encode()
+
+
+def render_part(templates: Environment, template: str, model: Any) -> str:
+    """Return the HTML of a part of a page."""
+    return templates.get_template(template).render(model=model, part="")

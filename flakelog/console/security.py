@@ -1,0 +1,185 @@
+"""Which requests may see the console and use it: the operator's token, sessions, and the headers of a request.
+
+    closed    the HTTP port can be reached by other machines, and there is no token: nothing is shown
+    open      the port listens on loopback, and there is no token: a visitor gets a session at once
+    locked    there is a token: a session begins with it, or each request has it (`Authorization: Bearer`)
+
+A session is a signed cookie, valid until it expires or the process ends. An action also needs the session's CSRF token
+and an `Origin` that is exactly the host the request was sent to (OWASP, Cross-Site Request Forgery Prevention).
+"""
+
+import hmac
+from collections import deque
+from collections.abc import Sequence
+from ipaddress import ip_address
+from typing import NamedTuple
+
+from broker.net.address import host_port
+from flakelog.config import ServerConfig
+from flakelog.listeners import EVERYWHERE
+from idgen.http_hosts import ANY_HOST, parse_hosts
+
+SESSION_MS = 12 * 3_600_000  # a working day
+FAILED_LOGINS_MAX = 10  # in FAILED_LOGINS_MS, over all visitors: a token cannot be guessed at this pace
+FAILED_LOGINS_MS = 60_000
+BEARER = "bearer"  # the session of a request that has the token itself
+FORWARDED = ("forwarded", "x-forwarded-for", "x-forwarded-host", "x-real-ip", "via")
+CONTENT_SECURITY_POLICY = "default-src 'self'; frame-ancestors 'none'; form-action 'self'; base-uri 'none'"
+HEADERS = {
+    "Content-Security-Policy": CONTENT_SECURITY_POLICY,
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cache-Control": "no-store",
+}
+
+
+class Asked(NamedTuple):
+    """The parts of a request that decide. A header that may be given once only is a sequence."""
+
+    hosts: Sequence[str]
+    origins: Sequence[str]
+    cookie: str = ""
+    authorization: str = ""
+    fetch_site: str = ""
+    fetch_mode: str = ""
+    is_forwarded: bool = False
+
+
+class Session(NamedTuple):
+    """A visitor's session. `cookie` is the value to set, empty if the visitor has it already."""
+
+    id: str
+    csrf: str
+    cookie: str = ""
+
+
+class Refused(Exception):
+    """A request that is not served: the HTTP status, and the reason in one sentence."""
+
+    def __init__(self, status: int, reason: str) -> None:
+        super().__init__(reason)
+        self.status = status
+        self.reason = reason
+
+
+class NeedsLogin(Exception):
+    """A request without a session, to a server with a token."""
+
+
+class Gate:
+    """The rules of one server process.
+
+    `secret` signs sessions; it is random for each process. `is_loopback` says that only this machine can connect,
+    `any_host` that every Host header is accepted, with which a web page can point its own name here (DNS rebinding).
+    """
+
+    def __init__(self, *, is_loopback: bool, any_host: bool, token: str | None, secret: bytes) -> None:
+        self._token = token
+        self._secret = secret
+        self._failures: deque[int] = deque(maxlen=FAILED_LOGINS_MAX)
+        self.closed: str | None = None
+        """Why nothing is shown, None if the console is served."""
+        if token is None and not is_loopback:
+            self.closed = "other machines can reach this port; set flakelog.console.token to open the console"
+        elif token is None and any_host:
+            self.closed = "flakelog.http.hosts=* accepts every name; set flakelog.console.token to open the console"
+
+    @property
+    def is_locked(self) -> bool:
+        """True if a session begins with the token."""
+        return self._token is not None
+
+    def session(self, asked: Asked, now_ms: int, fresh: str) -> Session:
+        """Return the request's session; `fresh` is a random text for a new one. Raise Refused or NeedsLogin."""
+        if self.closed is not None:
+            raise Refused(403, self.closed)
+        if asked.fetch_site == "cross-site" and asked.fetch_mode not in ("", "navigate"):
+            raise Refused(403, "a page of another site asked for this")
+        if asked.is_forwarded and not self.is_locked:
+            raise Refused(403, "the request came through a proxy; set flakelog.console.token to open the console")
+        if asked.authorization and self._is_token(asked.authorization.removeprefix("Bearer ")):
+            return Session(BEARER, self._csrf(BEARER))
+        found = self._read(asked.cookie, now_ms)
+        if found is not None:
+            return Session(found, self._csrf(found))
+        if self.is_locked:
+            raise NeedsLogin
+        return self._begin(fresh, now_ms)
+
+    def login(self, asked: Asked, token: str, now_ms: int, fresh: str) -> Session:
+        """Return a new session for the operator's token. Raise Refused."""
+        if self.closed is not None:
+            raise Refused(403, self.closed)
+        self._check_origin(asked)
+        self._check_pace(now_ms)
+        if not self.is_locked or not self._is_token(token):
+            self._failures.append(now_ms)
+            raise Refused(403, "that is not the token")
+        return self._begin(fresh, now_ms)
+
+    def check_action(self, asked: Asked, session: Session, csrf: str) -> None:
+        """Raise Refused unless the request is an action of the session's own page."""
+        self._check_origin(asked)
+        if not hmac.compare_digest(csrf.encode(), session.csrf.encode()):
+            raise Refused(403, "the form is of another session; load the page again")
+
+    # --- internals
+
+    def _check_origin(self, asked: Asked) -> None:
+        if len(asked.hosts) != 1 or len(asked.origins) != 1:
+            raise Refused(403, "an action needs one Host and one Origin, as browsers send them")
+        scheme, _, host = asked.origins[0].partition("://")
+        if scheme not in ("http", "https") or host != asked.hosts[0]:
+            raise Refused(403, "the Origin is not the host that was asked")
+        if asked.fetch_site not in ("", "same-origin"):
+            raise Refused(403, "a page of another site asked for this")
+
+    def _check_pace(self, now_ms: int) -> None:
+        if len(self._failures) == FAILED_LOGINS_MAX and now_ms - self._failures[0] < FAILED_LOGINS_MS:
+            raise Refused(429, "too many wrong tokens; wait a minute")
+
+    def _is_token(self, text: str) -> bool:
+        return self._token is not None and hmac.compare_digest(text.encode(), self._token.encode())
+
+    def _begin(self, id: str, now_ms: int) -> Session:
+        expires_ms = now_ms + SESSION_MS
+        return Session(id, self._csrf(id), f"{id}.{expires_ms}.{self._sign(f'session {id} {expires_ms}')}")
+
+    def _read(self, cookie: str, now_ms: int) -> str | None:
+        """Return the session id in a cookie; None if it is not ours, or has expired."""
+        id, _, rest = cookie.partition(".")
+        expires, _, signature = rest.partition(".")
+        if not (expires.isascii() and expires.isdigit() and len(expires) < 20):
+            return None
+        good = hmac.compare_digest(signature.encode(), self._sign(f"session {id} {expires}").encode())
+        return id if good and now_ms < int(expires) else None
+
+    def _csrf(self, id: str) -> str:
+        return self._sign(f"csrf {id}")
+
+    def _sign(self, text: str) -> str:
+        return hmac.new(self._secret, text.encode(), "sha256").hexdigest()
+
+
+def gate_of(config: ServerConfig, http: str, secret: bytes) -> Gate:
+    """Return the gate of a server whose HTTP port listens at `http`, as "host:port"."""
+    host, any_host = http.rpartition(":")[0].strip("[]"), ANY_HOST in parse_hosts(config.http_hosts)
+    return Gate(is_loopback=_is_loopback(host), any_host=any_host, token=config.console_token, secret=secret)
+
+
+def console_address(config: ServerConfig, http: str, machine: str) -> str | None:
+    """Return the address to open in a browser, None if the console is off. `machine` is the name of this machine."""
+    if not config.console_enable or gate_of(config, http, b"").closed is not None:
+        return None
+    host, _, port = http.rpartition(":")
+    return f"http://{host_port(machine if host.strip('[]') in EVERYWHERE else host.strip('[]'), int(port))}/"
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

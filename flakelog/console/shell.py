@@ -1,0 +1,245 @@
+"""SHELL (Twisted, klein, a clock, chance): the console's routes. A route asks the gate, and renders a page."""
+
+import secrets
+from collections.abc import Callable
+from importlib.resources import files
+from typing import Any, cast
+from urllib.parse import quote
+
+from klein import Klein
+from twisted.internet.defer import CancelledError, maybeDeferred
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+from werkzeug.exceptions import HTTPException
+
+from broker.client.errors import ClientError
+from broker.engine.engine import Engine
+from flakelog.console.broker_pages import HOME, BrokerPages, ConsoleServer
+from flakelog.console.pages import NotThere, View, environment, render, render_part
+from flakelog.console.security import FORWARDED, HEADERS, Asked, NeedsLogin, Refused, Session, gate_of
+from flakelog.console.streams import Live, Streams, Tick
+from flakelog.console.visit import BadField, Fields
+
+STATIC_TYPES = {"js": "text/javascript", "css": "text/css", "svg": "image/svg+xml", "txt": "text/plain"}
+STATIC_CACHE = "public, max-age=3600"
+LOGIN = "/console/login"
+
+log = Logger()
+
+
+class Visit:
+    """A request, and the session it belongs to."""
+
+    def __init__(self, request: Any, fields: Fields, asked: Asked, session: Session) -> None:
+        self.request = request
+        self.fields = fields
+        self.asked = asked
+        self.session = session
+
+    @property
+    def peer(self) -> str:
+        address = self.request.getClientAddress()
+        return f"{getattr(address, 'host', '?')}:{getattr(address, 'port', '?')}"
+
+
+Serve = Callable[[Visit], Any]
+
+
+class Console:
+    """The console of one server process that has a broker."""
+
+    def __init__(self, server: ConsoleServer, engine: Engine) -> None:
+        self.server = server
+        self.pages = BrokerPages(server, engine)
+        config = server.settings.server
+        self.gate = gate_of(config, server.addresses["http"], secrets.token_bytes(32))
+        self.templates = environment()
+        self.streams = Streams(server.reactor, config.console_max_streams)
+        self._cookie = f"flakelog_console_{server.addresses['http'].rpartition(':')[2]}"
+        self._static = _static_files()
+
+    # --- routes --------------------------------------------------------------------------------------------------
+
+    def app(self) -> Klein:
+        """Return the routes below /console/; the first one also answers at /."""
+        app = Klein()
+        pages: dict[str, Callable[..., Any]] = {
+            "/": self.pages.overview_page,
+            "/topics": self.pages.topics_page,
+            "/topics/<name>": self.pages.topic_page,
+            "/groups": self.pages.groups_page,
+            "/group": self.pages.group_page,
+            "/transactions": self.pages.transactions_page,
+            "/quotas": self.pages.quotas_page,
+            "/ids": self.pages.ids_page,
+        }
+        for path, page in pages.items():
+            self._page(app, path, page)
+        app.route("/events", methods=["GET"], endpoint="events")(self._events)
+        app.route("/login", methods=["GET", "POST"], endpoint="login")(self._login)
+        app.route("/logout", methods=["POST"], endpoint="logout")(self._logout)
+        app.route("/static/<name>", methods=["GET"], endpoint="static")(self._file)
+
+        @app.handle_errors(HTTPException)
+        def refused(request: Any, failure: Failure) -> Any:
+            _set(request, HEADERS)
+            error = cast(HTTPException, failure.value)
+            return self._error(request, None, error.code or 500, error.description or error.name)
+
+        return app
+
+    def _page(self, app: Klein, path: str, page: Callable[..., Any]) -> None:
+        def serve(request: Any, **named: str) -> Any:
+            return self._serve(request, lambda visit: page(visit.fields, **named))
+
+        app.route(path, methods=["GET"], endpoint=path)(serve)
+
+    def _serve(self, request: Any, page: Serve) -> Any:
+        """Answer a request with the page, or with the reason why it is not shown."""
+        _set(request, HEADERS)
+        try:
+            visit = self._visit(request)
+        except NeedsLogin:
+            target = quote(request.uri.decode(errors="replace"), safe="/?=&")
+            return _redirect(request, f"{LOGIN}?next={quote(target, safe='')}")
+        except (Refused, BadField) as error:
+            return self._error(request, None, getattr(error, "status", 400), str(error))
+        shown = maybeDeferred(page, visit)
+        shown.addCallback(lambda view: self._answer(request, visit.session, view))
+        return shown.addErrback(self._failed, request, visit.session)
+
+    def _visit(self, request: Any) -> Visit:
+        asked = self._asked(request)
+        session = self.gate.session(asked, self._now_ms(), secrets.token_hex(16))
+        self._give(request, session)
+        return Visit(request, Fields(request.args), asked, session)
+
+    def _answer(self, request: Any, session: Session | None, view: Any) -> Any:
+        if not isinstance(view, View):
+            return view
+        request.setResponseCode(view.status)
+        request.setHeader(b"Content-Type", b"text/html; charset=utf-8")
+        return render(self.templates, view, session, self.gate.is_locked)
+
+    def _failed(self, failure: Failure, request: Any, session: Session) -> Any:
+        error = failure.value
+        if isinstance(error, CancelledError):  # the peer closed its connection
+            return failure
+        if isinstance(error, Refused):
+            return self._error(request, session, error.status, error.reason)
+        if isinstance(error, (BadField, NotThere)):
+            return self._error(request, session, 404 if isinstance(error, NotThere) else 400, str(error))
+        if isinstance(error, ClientError):
+            return self._error(request, session, 502, f"the broker answered: {error}")
+        log.failure("console: a page failed", failure)
+        return self._error(request, session, 500, "the page failed; the server's log says why")
+
+    def _error(self, request: Any, session: Session | None, status: int, reason: str) -> Any:
+        view = View("error.html", "Not shown", "", {"status": status, "reason": reason}, status=status)
+        return self._answer(request, session, view)
+
+    # --- who asks ------------------------------------------------------------------------------------------------
+
+    def _asked(self, request: Any) -> Asked:
+        def one(name: str) -> str:
+            return (request.getHeader(name.encode()) or b"").decode(errors="replace")
+
+        def every(name: str) -> list[str]:
+            found = request.requestHeaders.getRawHeaders(name.encode(), [])
+            return [each.decode(errors="replace") for each in found]
+
+        cookie = (request.getCookie(self._cookie.encode()) or b"").decode(errors="replace")
+        is_forwarded = any(request.requestHeaders.hasHeader(each.encode()) for each in FORWARDED)
+        fetch = one("sec-fetch-site"), one("sec-fetch-mode")
+        return Asked(every("host"), every("origin"), cookie, one("authorization"), *fetch, is_forwarded)
+
+    def _give(self, request: Any, session: Session) -> None:
+        if session.cookie:
+            text = f"{self._cookie}={session.cookie}; Path=/; HttpOnly; SameSite=Strict"
+            request.responseHeaders.addRawHeader(b"Set-Cookie", text.encode())
+
+    def _login(self, request: Any) -> Any:
+        _set(request, HEADERS)
+        fields, wrong, status = Fields(request.args), "", 200
+        target = _own_path(fields.text("next"))
+        if request.method == b"POST":
+            try:
+                asked = self._asked(request)
+                session = self.gate.login(asked, fields.text("token"), self._now_ms(), secrets.token_hex(16))
+                self._give(request, session)
+                return _redirect(request, target)
+            except (Refused, BadField) as error:
+                wrong, status = str(error), getattr(error, "status", 400)
+                log.warn("console: a login from {peer} failed: {why}", peer=request.getClientAddress(), why=wrong)
+        if self.gate.closed is not None:
+            return self._error(request, None, 403, self.gate.closed)
+        model = {"next": target, "wrong": wrong}
+        return self._answer(request, None, View("login.html", "Log in", "", model, status=status))
+
+    def _logout(self, request: Any) -> Any:
+        def end(visit: Visit) -> Any:
+            self.check(visit)
+            gone = f"{self._cookie}=; Path=/; HttpOnly; SameSite=Strict; Max-Age=0"
+            request.responseHeaders.addRawHeader(b"Set-Cookie", gone.encode())
+            return _redirect(request, LOGIN)
+
+        return self._serve(request, end)
+
+    def check(self, visit: Visit) -> None:
+        """Raise Refused unless the request is an action of the visitor's own page."""
+        self.gate.check_action(visit.asked, visit.session, visit.fields.text("csrf"))
+
+    # --- files and streams ---------------------------------------------------------------------------------------
+
+    def _file(self, request: Any, name: str) -> Any:
+        _set(request, HEADERS)
+        found = self._static.get(name)
+        if found is None or self.gate.closed is not None:
+            return self._error(request, None, 404, f"there is no file {name!r}")
+        request.setHeader(b"Cache-Control", STATIC_CACHE.encode())
+        request.setHeader(b"Content-Type", f"{STATIC_TYPES[name.rpartition('.')[2]]}; charset=utf-8".encode())
+        return found
+
+    def _events(self, request: Any) -> Any:
+        return self._serve(request, lambda visit: self._stream(visit))
+
+    def _stream(self, visit: Visit) -> Any:
+        live = self._live(visit.fields)
+        if not self.streams.has_room:
+            raise Refused(503, "too many pages get live figures; flakelog.console.max.streams limits them")
+        return self.streams.serve(visit.request, live)
+
+    def _live(self, fields: Fields) -> Live:
+        """Return what the stream of a page sends. Raise NotThere."""
+        self.pages.live(fields, 0)
+
+        def live(since_ms: int) -> Tick:
+            part = self.pages.live(fields, since_ms)
+            return Tick(render_part(self.templates, part.template, part.model), part.points)
+
+        return live
+
+    def _now_ms(self) -> int:
+        return self.server.clock.now_ms()
+
+
+def _set(request: Any, headers: Any) -> None:
+    for name, value in headers.items():
+        request.setHeader(name.encode(), value.encode())
+
+
+def _redirect(request: Any, target: str) -> bytes:
+    request.setResponseCode(303)
+    request.setHeader(b"Location", target.encode())
+    return b""
+
+
+def _own_path(target: str) -> str:
+    """Return a path of this console, whatever a link asked for."""
+    good = target.startswith(("/console/", "/?")) and target.isascii() and target.isprintable() and "\\" not in target
+    return target if good else HOME
+
+
+def _static_files() -> dict[str, bytes]:
+    found = files("flakelog.console").joinpath("static")
+    return {each.name: each.read_bytes() for each in found.iterdir() if each.name.rpartition(".")[2] in STATIC_TYPES}

@@ -1,0 +1,128 @@
+// Live figures and charts. Everything on the pages works without this script too, as of when the page was loaded.
+"use strict";
+(() => {
+  const units = {
+    number: (v) => (v == null ? "–" : Math.abs(v) < 10 && v % 1 ? v.toFixed(1) : Math.round(v).toLocaleString("en")),
+    size: (v) => {
+      if (v == null) return "–";
+      for (const [unit, least] of [["TB", 1e12], ["GB", 1e9], ["MB", 1e6], ["kB", 1e3]])
+        if (Math.abs(v) >= least) return (v / least).toFixed(1) + " " + unit;
+      return Math.round(v) + " B";
+    },
+    duration: (v) => (v == null ? "–" : v < 1000 ? Math.round(v) + " ms" : (v / 1000).toFixed(1) + " s"),
+  };
+  const clock = (seconds) => new Date(seconds * 1000).toISOString().slice(11, 19);
+  const charts = [];
+
+  function color(name) {
+    return getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+  }
+
+  function draw(element) {
+    const names = JSON.parse(element.dataset.series);
+    const unit = units[element.dataset.unit] || units.number;
+    const data = element.points;
+    const axis = { stroke: color("--soft"), grid: { stroke: color("--line"), width: 1 }, ticks: { show: false } };
+    const series = names.map((label, at) => ({
+      label, stroke: color("--series-" + ((at % 3) + 1)), width: 1.5, value: (_, v) => unit(v), points: { show: data[0].length < 30, size: 4 },
+    }));
+    element.replaceChildren();
+    element.chart = new uPlot({
+      width: Math.max(element.clientWidth, 200), height: 150, cursor: { y: false },
+      scales: { y: { range: (_, low, high) => [0, high > 0 ? high * 1.08 : 1] } },
+      axes: [{ ...axis, values: (_, all) => all.map(clock) }, { ...axis, size: 64, values: (_, all) => all.map(unit) }],
+      series: [{ value: (_, v) => (v == null ? "–" : clock(v)) }, ...series], legend: { show: true },
+    }, data, element);
+  }
+
+  function begin(element) {
+    element.points = JSON.parse(element.dataset.points);
+    draw(element);
+    charts.push(element);
+    new ResizeObserver(() => {
+      const width = Math.max(element.clientWidth, 200);
+      if (element.chart && Math.abs(element.chart.width - width) > 2) element.chart.setSize({ width, height: 150 });
+    }).observe(element);
+  }
+
+  // Columns of a chart are those of the sample with the names that the chart shows; `all` names the sample's columns.
+  function extend(element, columns) {
+    const last = element.points[0].length ? element.points[0][element.points[0].length - 1] : 0;
+    const from = columns[0].findIndex((x) => x > last);
+    if (from < 0) return;
+    const first = Number(element.dataset.first || 1);
+    element.points = element.points.map((column, at) => {
+      const more = columns[at === 0 ? 0 : first + at - 1].slice(from);
+      return column.concat(more).slice(-1800);
+    });
+    if (element.points[0].length === from + 1) draw(element);
+    else element.chart.setData(element.points);
+  }
+
+  const state = document.getElementById("live-state");
+  let source = null;
+
+  function tell(text) {
+    if (state && state.textContent !== text) state.textContent = text;
+  }
+
+  // Put a new part in place of the old one; what was open stays open, and the focus stays where it was.
+  function replace(part) {
+    const old = document.getElementById(part.id);
+    if (!old) return;
+    for (const each of old.querySelectorAll("details[open][id]")) part.querySelector("#" + CSS.escape(each.id))?.setAttribute("open", "");
+    const links = [...old.querySelectorAll("a, [tabindex], summary")];
+    const focused = links.indexOf(document.activeElement);
+    const left = [...old.querySelectorAll(".scroll")].map((each) => each.scrollLeft);
+    old.replaceWith(part);
+    part.querySelectorAll(".scroll").forEach((each, at) => (each.scrollLeft = left[at] || 0));
+    if (focused >= 0) part.querySelectorAll("a, [tabindex], summary")[focused]?.focus();
+  }
+
+  function figures(told) {
+    if (told.html !== undefined) {
+      const made = document.createElement("template");
+      made.innerHTML = told.html;
+      for (const part of [...made.content.children]) replace(part);
+    }
+    for (const [name, columns] of Object.entries(told.points || {}))
+      charts.filter((each) => each.dataset.chart === name).forEach((each) => extend(each, columns));
+    if (told.rows) {
+      const rows = document.getElementById("tail");
+      if (rows) {
+        rows.insertAdjacentHTML("afterbegin", told.rows);
+        while (rows.rows.length > 200) rows.deleteRow(-1);
+        document.getElementById("tail-empty")?.remove();
+      }
+    }
+  }
+
+  function open() {
+    const page = document.body.dataset.stream;
+    if (!page || source || document.hidden) return;
+    source = new EventSource("/console/events?page=" + page);
+    source.onopen = () => tell("live");
+    source.addEventListener("figures", (event) => { tell("live"); figures(JSON.parse(event.data)); });
+    source.onerror = () => tell(source && source.readyState === 2 ? "not live: the server keeps no more pages live, or was stopped" : "connecting again");
+  }
+
+  function close() {
+    if (source) source.close();
+    source = null;
+  }
+
+  // A hidden tab has no stream: a browser keeps six connections to a server.
+  document.addEventListener("visibilitychange", () => (document.hidden ? (close(), tell("paused")) : open()));
+  window.addEventListener("pagehide", close);
+  window.addEventListener("pageshow", open);
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => charts.forEach(draw));
+  document.querySelectorAll(".chart").forEach(begin);
+  document.addEventListener("click", (event) => {
+    const button = event.target.closest("[data-pause]");
+    if (!button) return;
+    const paused = button.getAttribute("aria-pressed") === "true";
+    button.setAttribute("aria-pressed", String(!paused));
+    if (paused) open(); else { close(); tell("paused"); }
+  });
+  open();
+})();

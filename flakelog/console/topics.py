@@ -1,0 +1,192 @@
+"""The list of topics, and one topic: its partitions, its settings, and the groups that read it."""
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from broker.log.partition_log import PartitionLog
+from broker.services.config_resources import sources_of
+from broker.services.context import BrokerServices
+from broker.services.metadata import Topic
+from broker.settings.config_entries import ConfigSource, topic_entries
+
+PAGE_ROWS = 100
+INTERNAL = "__"
+SORTS = ("name", "messages", "bytes", "partitions")
+SOURCES = {
+    ConfigSource.TOPIC: "topic",
+    ConfigSource.DYNAMIC_BROKER: "broker, altered",
+    ConfigSource.DYNAMIC_DEFAULT_BROKER: "all brokers, altered",
+    ConfigSource.STATIC_BROKER: "broker, at its start",
+    ConfigSource.DEFAULT: "default",
+}
+
+
+class Pages(NamedTuple):
+    """A page of a long list: its number from 0, how many pages there are, and how many rows in all."""
+
+    number: int
+    last: int
+    rows: int
+
+    @property
+    def start(self) -> int:
+        return self.number * PAGE_ROWS
+
+    @property
+    def end(self) -> int:
+        return min(self.start + PAGE_ROWS, self.rows)
+
+
+def pages_of(rows: int, wanted: int) -> Pages:
+    """Return the page wanted, or the last one if there are fewer."""
+    last = max((rows - 1) // PAGE_ROWS, 0)
+    return Pages(min(max(wanted, 0), last), last, rows)
+
+
+class TopicRow(NamedTuple):
+    """A topic in the list. `offline` counts its partitions that are offline."""
+
+    name: str
+    partitions: int
+    messages: int
+    bytes: int
+    policy: str
+    offline: int
+
+
+class TopicList(NamedTuple):
+    """A page of the topics whose names contain `search`."""
+
+    rows: Sequence[TopicRow]
+    pages: Pages
+    search: str
+    sort: str
+    with_internal: bool
+    topics: int
+
+
+class PartitionRow(NamedTuple):
+    """A partition of a topic. `offline` says why it is, empty if it is not."""
+
+    partition: int
+    leader_epoch: int
+    start: int
+    end: int
+    stable: int
+    bytes: int
+    segments: int
+    last_id: int | None
+    offline: str
+
+
+class ConfigRow(NamedTuple):
+    """A setting of a topic. `is_own` says that it is set for this topic."""
+
+    name: str
+    value: str | None
+    source: str
+    is_own: bool
+    documentation: str
+
+
+class TopicPage(NamedTuple):
+    """A topic. `rows` are one page of its partitions."""
+
+    name: str
+    id: str
+    is_internal: bool
+    partitions: int
+    messages: int
+    bytes: int
+    rows: Sequence[PartitionRow]
+    pages: Pages
+    configs: Sequence[ConfigRow]
+    groups: Sequence[str]
+
+
+def topic_list(
+    services: BrokerServices, search: str = "", sort: str = "name", page: int = 0, with_internal: bool = False
+) -> TopicList:
+    """Return a page of topics, by name, or by a figure with the largest first. An unknown `sort` is by name."""
+    needle = search.strip().lower()
+    topics = services.metadata.topics()
+    found = [
+        each
+        for each in topics
+        if needle in each.name.lower() and (with_internal or needle or not each.name.startswith(INTERNAL))
+    ]
+    pages = pages_of(len(found), page)
+    if sort not in SORTS[1:]:
+        sort = "name"
+        found.sort(key=lambda each: each.name)
+        rows = [_row(services, each) for each in found[pages.start : pages.end]]
+    else:
+        rows = sorted((_row(services, each) for each in found), key=lambda each: (-getattr(each, sort), each.name))
+        rows = rows[pages.start : pages.end]
+    return TopicList(rows, pages, search.strip(), sort, with_internal, len(topics))
+
+
+def topic_page(services: BrokerServices, name: str, page: int = 0) -> TopicPage | None:
+    """Return a topic, None if there is no such topic."""
+    topic = services.metadata.topic(name)
+    if topic is None:
+        return None
+    logs = list(_logs(services, topic, range(len(topic.partitions))))
+    pages = pages_of(len(topic.partitions), page)
+    return TopicPage(
+        name=topic.name,
+        id=str(topic.id),
+        is_internal=topic.name.startswith(INTERNAL),
+        partitions=len(topic.partitions),
+        messages=sum(log.log_end_offset - log.log_start_offset for log in logs),
+        bytes=sum(log.segments.size for log in logs),
+        rows=[_partition(topic, log) for log in logs if pages.start <= log.partition < pages.end],
+        pages=pages,
+        configs=config_rows(services, topic),
+        groups=services.groups.core.readers(topic.name),
+    )
+
+
+def config_rows(services: BrokerServices, topic: Topic) -> list[ConfigRow]:
+    """Return the settings of a topic, its own first."""
+    entries = topic_entries(services.config_of(topic), topic.properties, sources_of(services))
+    rows = [
+        ConfigRow(
+            each.name,
+            each.value,
+            SOURCES[each.told_source],
+            each.told_source == ConfigSource.TOPIC,
+            each.documentation,
+        )
+        for each in entries
+    ]
+    return sorted(rows, key=lambda each: (not each.is_own, each.name))
+
+
+def _row(services: BrokerServices, topic: Topic) -> TopicRow:
+    messages = size = offline = 0
+    for log in _logs(services, topic, range(len(topic.partitions))):
+        messages += log.log_end_offset - log.log_start_offset
+        size += log.segments.size
+        offline += log.offline is not None
+    policy = services.config_of(topic).cleanup_policy if topic.properties else ""
+    return TopicRow(topic.name, len(topic.partitions), messages, size, policy, offline)
+
+
+def _logs(services: BrokerServices, topic: Topic, partitions: Iterable[int]) -> Iterable[PartitionLog]:
+    there = services.logs
+    return (log for number in partitions if (log := there.find(topic.name, number)) is not None)
+
+
+def _partition(topic: Topic, log: PartitionLog) -> PartitionRow:
+    return PartitionRow(
+        log.partition,
+        log.leader_epoch,
+        log.log_start_offset,
+        log.log_end_offset,
+        log.last_stable_offset,
+        log.segments.size,
+        len(log.segments.all),
+        log.last_id if log.last_id > 0 else None,
+        log.offline or "",
+    )

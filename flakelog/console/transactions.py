@@ -1,0 +1,74 @@
+"""Transactions: the transactional ids, and the transactions that are open in partitions."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from broker.services.context import BrokerServices
+from flakelog.console.topics import Pages, pages_of
+
+OPEN_ROWS_MAX = 100
+
+
+class TransactionRow(NamedTuple):
+    """A transactional id. `open_ms` is for how long its transaction has been open, None if it has none.
+
+    `is_late` says that it is open for longer than its timeout.
+    """
+
+    transactional_id: str
+    state: str
+    producer_id: int
+    epoch: int
+    timeout_ms: int
+    open_ms: int | None
+    partitions: Sequence[str]
+    is_late: bool
+
+
+class OpenRow(NamedTuple):
+    """A transaction that is open in a partition: consumers with read_committed stop at `offset`."""
+
+    topic: str
+    partition: int
+    producer_id: int
+    offset: int
+    held_back: int
+
+
+class Transactions(NamedTuple):
+    """A page of transactional ids, the longest open transactions first, and transactions by partition."""
+
+    rows: Sequence[TransactionRow]
+    pages: Pages
+    is_open: Sequence[OpenRow]
+    open_count: int
+
+
+def transactions(services: BrokerServices, now_ms: int, page: int = 0) -> Transactions:
+    """Return the transactional ids of the coordinator, which is not made for that."""
+    known = [] if not services.has_transactions else list(services.transactions.core)
+    known.sort(key=lambda each: (not each.partitions, each.started_ms, each.transactional_id))
+    pages = pages_of(len(known), page)
+    rows = []
+    for each in known[pages.start : pages.end]:
+        unmarked = sorted(services.transactions.unmarked(each))
+        is_open = bool(unmarked) and each.started_ms >= 0
+        rows.append(
+            TransactionRow(
+                each.transactional_id,
+                each.state.title,
+                each.producer_id,
+                each.producer_epoch,
+                each.timeout_ms,
+                max(now_ms - each.started_ms, 0) if is_open else None,
+                [f"{topic}-{partition}" for topic, partition in unmarked],
+                is_open and each.is_late(now_ms),
+            )
+        )
+    found = [
+        OpenRow(log.topic, log.partition, producer, offset, log.high_watermark - log.last_stable_offset)
+        for log in services.logs.all()
+        for producer, offset in log.producers.open_transactions().items()
+    ]
+    found.sort(key=lambda each: (-each.held_back, each.topic, each.partition))
+    return Transactions(rows, pages, found[:OPEN_ROWS_MAX], len(found))

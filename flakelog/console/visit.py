@@ -1,0 +1,39 @@
+"""A request as the console's pages see it: fields of the query or of the form, and the headers that decide."""
+
+from collections.abc import Mapping, Sequence
+
+FIELD_CHARACTERS_MAX = 32_768
+
+
+class BadField(ValueError):
+    """A field of a form or a query that cannot be used; the message says what would be right."""
+
+
+class Fields:
+    """The fields of a query or a form, as text."""
+
+    def __init__(self, args: Mapping[bytes, Sequence[bytes]]) -> None:
+        self._args = {
+            name.decode(errors="replace"): [value.decode(errors="replace") for value in values]
+            for name, values in args.items()
+        }
+
+    def text(self, name: str, default: str = "") -> str:
+        """Return a field's first value."""
+        value = self._args.get(name, [default])[0]
+        if len(value) > FIELD_CHARACTERS_MAX:
+            raise BadField(f"{name} is longer than {FIELD_CHARACTERS_MAX:,} characters")
+        return value
+
+    def number(self, name: str, default: int = 0) -> int:
+        """Return a field as a number from 0 to 2**63 - 1. Raise BadField."""
+        value = self.text(name).strip().replace(",", "")
+        if not value:
+            return default
+        if not (value.isascii() and value.isdigit() and len(value) <= 19 and int(value) < 1 << 63):
+            raise BadField(f"{name} is {value[:40]!r}; give a number from 0 to 2**63 - 1")
+        return int(value)
+
+    def all(self) -> dict[str, str]:
+        """Return each field's first value."""
+        return {name: self.text(name) for name in self._args}

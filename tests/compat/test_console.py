@@ -1,0 +1,240 @@
+"""The web console of a real server, by HTTP as a browser or a program asks."""
+
+import http.client
+import json
+import re
+import subprocess
+from urllib.parse import urlencode
+
+import pytest
+
+from broker.client.blocking import BlockingClient
+from tests.compat.server_process import ROOT, DidNotStart, ServerProcess
+from tests.patience import SECONDS
+
+TOKEN = "correct horse battery staple"
+PAGES = ("/", "/console/", "/console/topics", "/console/topics/orders", "/console/groups", "/console/transactions",
+         "/console/quotas", "/console/ids")  # fmt: skip
+
+
+class Visitor:
+    """A browser's requests, without a browser: it keeps cookies, and sends an Origin with each POST."""
+
+    def __init__(self, address):
+        self.address = address
+        self.cookies = {}
+        self.headers = {}
+
+    def ask(self, method, path, body=None, **headers):
+        connection = http.client.HTTPConnection(self.address, timeout=SECONDS)
+        sent = dict(self.headers)
+        if self.cookies:
+            sent["Cookie"] = "; ".join(f"{name}={value}" for name, value in self.cookies.items())
+        if method == "POST":
+            sent |= {"Origin": f"http://{self.address}", "Content-Type": "application/x-www-form-urlencoded"}
+        sent |= {name.replace("_", "-"): value for name, value in headers.items()}
+        sent = {name: value for name, value in sent.items() if value is not None}
+        connection.request(method, path, None if body is None else urlencode(body), sent)
+        answer = connection.getresponse()
+        for each in answer.msg.get_all("Set-Cookie", []):
+            name, _, value = each.partition(";")[0].partition("=")
+            self.cookies[name] = value
+        text = answer.read().decode()
+        connection.close()
+        return answer, text
+
+    def get(self, path, **headers):
+        answer, text = self.ask("GET", path, **headers)
+        return answer.status, text
+
+    def post(self, path, body, **headers):
+        answer, text = self.ask("POST", path, body, **headers)
+        return answer.status, text
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    with ServerProcess(tmp_path_factory.mktemp("console") / "data") as running:
+        with BlockingClient(running.address) as client:
+            client.create_topic("orders", 3)
+        yield running
+
+
+@pytest.fixture
+def visitor(server):
+    return Visitor(server.http)
+
+
+@pytest.fixture(scope="module")
+def locked(tmp_path_factory):
+    settings = {"flakelog.console.token": TOKEN, "flakelog.console.max.streams": "1"}
+    with ServerProcess(tmp_path_factory.mktemp("locked") / "data", settings) as running:
+        yield running
+
+
+# --- pages -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("path", PAGES)
+def test_every_page_is_served_with_a_strict_policy(visitor, path):
+    answer, text = visitor.ask("GET", path)
+    assert answer.status == 200 and text.startswith("<!doctype html>") and text.rstrip().endswith("</html>")
+    assert answer.headers["Content-Security-Policy"].startswith("default-src 'self'; frame-ancestors 'none'")
+    assert answer.headers["X-Content-Type-Options"] == "nosniff" and answer.headers["Cache-Control"] == "no-store"
+    assert not re.search(r"<script(?! src=\"/console/static/)|<style| style=| on\w+=", text), "the policy would stop it"
+    assert '"allowEval":false' in text and '"allowScriptTags":false' in text
+
+
+def test_pages_name_only_files_that_are_served(visitor):
+    text = visitor.get("/")[1]
+    files = set(re.findall(r'(?:src|href)="(/console/static/[^"]+)"', text))
+    assert len(files) >= 6
+    for file in files:
+        answer, _ = visitor.ask("GET", file)
+        assert answer.status == 200 and "max-age" in answer.headers["Cache-Control"]
+    for licence in ("htmx-LICENSE.txt", "uPlot-LICENSE.txt"):
+        assert visitor.get(f"/console/static/{licence}")[0] == 200
+
+
+@pytest.mark.parametrize(
+    "path, status",
+    [
+        ("/console/nope", 404),
+        ("/console/topics/nope", 404),
+        ("/console/static/..%2fshell.py", 404),
+        ("/console/static/shell.py", 404),
+        ("/console/group?group=nope", 404),
+        ("/console/topics?page=x", 400),
+        ("/console/events?page=nope", 404),
+    ],
+)
+def test_what_cannot_be_shown_is_explained(visitor, path, status):
+    found, text = visitor.get(path)
+    assert found == status and "Back to the overview" in text
+
+
+def test_other_paths_of_the_port_are_as_before(visitor):
+    assert visitor.get("/health/live") == (200, '{"live": true}')
+    assert visitor.get("/metrics")[0] == 200
+    assert json.loads(visitor.get("/nope")[1])["error"] == "NotFound"
+
+
+def test_the_server_names_the_console_at_its_start(server, locked):
+    for running in (server, locked):
+        assert running.addresses["console"] == f"http://{running.http}/"
+
+
+# --- live figures ----------------------------------------------------------------------------------------------------
+
+
+def events(connection):
+    """Yield the (event, data) of a stream."""
+    name = None
+    for line in connection:
+        text = line.decode().rstrip("\n")
+        if text.startswith("event: "):
+            name = text.removeprefix("event: ")
+        elif text.startswith("data: "):
+            yield name, json.loads(text.removeprefix("data: "))
+
+
+def test_figures_come_as_server_sent_events(server):
+    connection = http.client.HTTPConnection(server.http, timeout=SECONDS)
+    connection.request("GET", "/console/events?page=overview")
+    answer = connection.getresponse()
+    assert answer.headers["Content-Type"].startswith("text/event-stream")
+    told = events(answer)
+    name, first = next(told)
+    assert name == "figures" and "Messages in" in first["html"]
+    assert next(told)[1]["points"]["throughput"][0], "a rate comes with the second sample"
+    connection.close()
+
+
+def test_streams_are_limited(locked):
+    visitor = Visitor(locked.http)
+    visitor.headers["Authorization"] = f"Bearer {TOKEN}"
+    connection = http.client.HTTPConnection(locked.http, timeout=SECONDS)
+    connection.request("GET", "/console/events?page=ids", headers=visitor.headers)
+    next(events(connection.getresponse()))
+    status, text = visitor.get("/console/events?page=ids")
+    assert status == 503 and "flakelog.console.max.streams" in text
+    connection.close()
+
+
+# --- security --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("path", [*PAGES, "/console/events?page=overview"])
+def test_with_a_token_nothing_is_shown_without_it(locked, path):
+    answer, text = Visitor(locked.http).ask("GET", path)
+    assert answer.status == 303 and answer.headers["Location"].startswith("/console/login") and not text
+
+
+def test_a_browser_logs_in_with_the_token_and_out_again(locked):
+    visitor = Visitor(locked.http)
+    status, text = visitor.post("/console/login", {"token": "wrong", "next": "/console/topics"})
+    assert status == 403 and "that is not the token" in text
+    answer, _ = visitor.ask("POST", "/console/login", {"token": TOKEN, "next": "/console/topics"})
+    assert (answer.status, answer.headers["Location"]) == (303, "/console/topics")
+    assert {"HttpOnly", "SameSite=Strict"} <= set(answer.headers["Set-Cookie"].split("; "))
+    status, text = visitor.get("/console/topics")
+    assert status == 200
+    csrf = re.search(r'name="csrf" value="(\w+)"', text)[1]
+    assert visitor.post("/console/logout", {"csrf": csrf}, Origin="http://evil.example")[0] == 403
+    assert visitor.post("/console/logout", {"csrf": "x"})[0] == 403
+    assert visitor.post("/console/logout", {"csrf": csrf})[0] == 303
+    assert visitor.get("/console/topics")[0] == 303
+
+
+@pytest.mark.parametrize("target", ["https://evil.example/", "//evil.example", "/\\evil.example", "/console/\r\nX: y"])
+def test_a_login_leads_to_a_page_of_the_console_only(locked, target):
+    answer, _ = Visitor(locked.http).ask("POST", "/console/login", {"token": TOKEN, "next": target})
+    assert (answer.status, answer.headers["Location"]) == (303, "/")
+
+
+def test_a_program_sends_the_token(locked):
+    assert Visitor(locked.http).get("/console/topics", Authorization=f"Bearer {TOKEN}")[0] == 200
+    assert Visitor(locked.http).get("/console/topics", Authorization="Bearer wrong")[0] == 303
+
+
+def test_other_sites_and_names_are_refused(visitor):
+    assert visitor.get("/", Host="evil.example")[0] == 421
+    assert visitor.get("/", Sec_Fetch_Site="cross-site", Sec_Fetch_Mode="cors")[0] == 403
+    assert visitor.get("/", X_Forwarded_For="10.0.0.1")[0] == 403
+
+
+def test_where_other_machines_can_connect_the_console_is_closed_without_a_token(tmp_path):
+    with ServerProcess(tmp_path / "data", {"flakelog.http.listener": "0.0.0.0:0"}) as running:
+        visitor = Visitor(running.http.replace("0.0.0.0", "127.0.0.1"))
+        for path in (*PAGES, "/console/login", "/console/static/console.css"):
+            status, text = visitor.get(path)
+            assert status in (403, 404) and "orders" not in text
+        assert "set flakelog.console.token" in visitor.get("/")[1]
+        assert visitor.get("/health/live")[0] == 200
+        assert "console" not in running.addresses
+
+
+def test_the_console_can_be_turned_off(tmp_path):
+    with ServerProcess(tmp_path / "data", {"flakelog.console.enable": "false"}) as running:
+        assert Visitor(running.http).get("/")[0] == Visitor(running.http).get("/console/topics")[0] == 404
+        assert "console" not in running.addresses
+
+
+def test_clients_never_read_the_token(locked):
+    from broker.client import admin
+
+    with BlockingClient(locked.address) as client:
+        broker = admin.Resource(admin.BROKER, "1")
+        found = {each.name: each.value for each in client.run(admin.describe_configs(client.core, broker))}
+    assert found["flakelog.console.token"] is None
+    assert TOKEN not in locked.log
+    argv = [*locked.argv, "--print-config"]
+    printed = subprocess.run(argv, capture_output=True, text=True, cwd=ROOT, timeout=SECONDS).stdout
+    assert "flakelog.console.token=(hidden)" in printed and TOKEN not in printed
+
+
+@pytest.mark.parametrize("token", ["short", "long enough, but ünprintable"])
+def test_a_weak_token_is_refused_at_the_start_and_not_repeated(tmp_path, token):
+    with pytest.raises(DidNotStart) as failed:
+        ServerProcess(tmp_path / "data", {"flakelog.console.token": token}).start()
+    assert "at least 16 characters" in failed.value.stderr and token not in failed.value.stderr
