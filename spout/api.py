@@ -20,7 +20,6 @@ from broker.client.group_config import GroupMemberConfig
 from coordination.access import Access
 from partition_manager.config import SpoutConfig
 from partition_manager.ports import DeadLetterSink, GroupStore, OffsetStore, RecordFetcher
-from spout.acker import Anchors
 from spout.config import TopologyConfig
 from spout.origin import Link, MessagePlace, Origin, Source
 from spout.sink_config import SinkConfig
@@ -53,14 +52,15 @@ class Emitter(NamedTuple):
 class Tuple:
     """Values under field names, with their origin: `tup["carrier"]`, `tup[0]`.
 
-    `anchors` is None after the tuple is acked or failed. `cause` is the id that a spout emitted the tuple with, or the
-    links of the tuples that a bolt anchored it to; `number` counts the emits for the same cause.
+    `anchors` is what the engine settles the tuple by, and None after the tuple is acked or failed. `cause` is the id
+    that a spout emitted the tuple with, or the links of the tuples that a bolt anchored it to; `number` counts the
+    emits for the same cause.
     """
 
     __slots__ = ("values", "emitter", "anchors", "cause", "number", "children")
 
     def __init__(
-        self, values: Sequence[Any], emitter: Emitter, anchors: Anchors | None = (), cause: Any = None, number: int = 0
+        self, values: Sequence[Any], emitter: Emitter, anchors: Any = (), cause: Any = None, number: int = 0
     ) -> None:
         self.values = values
         self.emitter = emitter
@@ -256,7 +256,11 @@ class Context(Protocol):
 
 
 class Collector(Protocol):
-    """A component's output; `emit` returns the numbers of the tasks that received the tuple."""
+    """A component's output.
+
+    `emit` returns the numbers of the tasks that received the tuple, if the engine knows them by then. It returns []
+    in a bolt's threads, and inside Storm unless the component sets `needs_task_ids`.
+    """
 
     def emit(
         self,
@@ -300,6 +304,7 @@ class Component:
     """
 
     output_fields: ClassVar[tuple[str, ...]] = ()
+    needs_task_ids: ClassVar[bool] = False  # inside Storm: each emit but a direct one waits for the tasks it returns
 
     context: Context
     collector: Collector

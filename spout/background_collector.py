@@ -9,15 +9,15 @@ from functools import partial
 from typing import Any, cast
 
 from spout.api import DEFAULT_STREAM, Bolt, Tuple
-from spout.collector import BoltCollector, Exchange
+from spout.collector import BoltCollector, Engine, WorkCollector
 from spout.task import Task
 from spout.work import EXECUTION, Background, Execution, result_fault
 
 
-class BackgroundCollector(BoltCollector):
-    """A collector whose task has several executions at once."""
+class BackgroundCollector(WorkCollector):
+    """A collector whose task has several executions at once. The collector of an engine follows it in its class."""
 
-    def __init__(self, task: Task, exchange: Exchange, background: Background) -> None:
+    def __init__(self, task: Task, exchange: Engine, background: Background) -> None:
         super().__init__(task, exchange)
         self._background = background
         self._executions: dict[Execution, None] = {}  # in the order they began
@@ -70,8 +70,8 @@ class BackgroundCollector(BoltCollector):
         self._exchange.wake()
 
 
-class CoroutineCollector(BackgroundCollector):
-    """The collector of a bolt task whose work is a coroutine."""
+class CoroutineWork(BackgroundCollector):
+    """A collector of a bolt task whose work is a coroutine."""
 
     def process(self, work: Callable[[Any], object], argument: Any, tuples: Sequence[Tuple], settle: bool) -> None:
         """Start the coroutine `work(argument)`, which processes `tuples`; they are settled when it ends."""
@@ -117,8 +117,8 @@ class CoroutineCollector(BackgroundCollector):
             cancel()
 
 
-class ThreadCollector(BackgroundCollector):
-    """The collector of a bolt task whose work runs in threads.
+class ThreadWork(BackgroundCollector):
+    """A collector of a bolt task whose work runs in threads.
 
     A thread's emits, acks and fails are checked at once, and applied in the engine's thread when the work has ended.
     """
@@ -177,6 +177,14 @@ class ThreadCollector(BackgroundCollector):
             execution.warned = True
             said = f"its thread has worked on a tuple for longer than {timeout_ms} ms and cannot be stopped"
             self._exchange.report(self._task, said, execution.tuples)
+
+
+class CoroutineCollector(CoroutineWork, BoltCollector):
+    """The collector of a bolt task whose work is a coroutine, in the embedded engine."""
+
+
+class ThreadCollector(ThreadWork, BoltCollector):
+    """The collector of a bolt task whose work runs in threads, in the embedded engine."""
 
 
 def _checked(work: Callable[[Any], object], argument: Any) -> None:

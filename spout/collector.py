@@ -3,14 +3,14 @@
 A bolt's collector also runs its work on tuples and settles them. See background_collector.py for work outside the step.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import count
 from typing import Any, NoReturn
 
 from spout.acker import Acker
 from spout.api import DEFAULT_STREAM, Emitter, Tuple, Unavailable
 from spout.origin import Link
-from spout.task import Outlet, Task
+from spout.task import Outlet, StreamOutlet, Task
 from spout.work import result_fault
 
 ErrorReporter = Callable[[Task, str, BaseException | None, Sequence[Tuple]], None]
@@ -18,21 +18,12 @@ ErrorReporter = Callable[[Task, str, BaseException | None, Sequence[Tuple]], Non
 _NO_ID = object()  # equal to no id
 
 
-class Exchange:
-    """State shared by all collectors of an engine: the acker, the time of the step, edges and roots."""
+class Engine:
+    """State shared by all collectors of any engine: the time of the step, its log, its clock's alarm."""
 
-    def __init__(
-        self, acker: Acker, random_bits: Callable[[], int], on_error: ErrorReporter, wake: Callable[[], None]
-    ) -> None:
-        """Create the shared state.
-
-        `random_bits` returns 64 independent random bits at each call, because the acker relies on random edges. `wake`
-        asks for a step soon.
-        """
-        self.acker = acker
+    def __init__(self, on_error: ErrorReporter, wake: Callable[[], None]) -> None:
+        """Create the shared state; `wake` asks for a step soon."""
         self.now_ms = 0
-        self.edge = random_bits
-        self.roots = count(1)
         self.on_error = on_error
         self.in_step = False
         self._wake = wake
@@ -47,12 +38,31 @@ class Exchange:
         cause = error if isinstance(error, BaseException) else None
         self.on_error(task, text_of(error), cause, tuples)
 
+    def outlet(self, task: Task, stream: str) -> StreamOutlet:
+        """Return the task's outlet for `stream`. Raise ValueError if the component has not declared the stream."""
+        raise NotImplementedError
+
+
+class Exchange(Engine):
+    """State shared by all collectors of the embedded engine: the acker, edges and roots too."""
+
+    def __init__(
+        self, acker: Acker, random_bits: Callable[[], int], on_error: ErrorReporter, wake: Callable[[], None]
+    ) -> None:
+        """Create the shared state.
+
+        `random_bits` returns 64 independent random bits at each call, because the acker relies on random edges.
+        """
+        super().__init__(on_error, wake)
+        self.acker = acker
+        self.edge = random_bits
+        self.roots = count(1)
+
     def outlet(self, task: Task, stream: str) -> Outlet:
         """Return the task's outlet for `stream`. Raise ValueError if the component has not declared the stream."""
         outlet = task.outlets.get(stream)
         if outlet is None:
-            known = ", ".join(sorted(task.outlets)) or "none"
-            raise ValueError(f"{task.component} emits to stream {stream!r} and declares: {known}")
+            raise undeclared(task, stream, task.outlets)
         return outlet
 
 
@@ -138,18 +148,16 @@ class SpoutCollector:
         raise TypeError(f"{self._task.component} is a spout: it is told of fails, it makes none")
 
 
-class BoltCollector:
-    """The collector of a bolt task whose work runs in the step. `current` are the default anchors of emits."""
+class WorkCollector:
+    """A bolt task's collector, as far as engines have it in common: its work in the step, and what follows from it.
 
-    def __init__(self, task: Task, exchange: Exchange) -> None:
+    `current` are the default anchors of emits.
+    """
+
+    def __init__(self, task: Task, exchange: Engine) -> None:
         self._task = task
         self._exchange = exchange
         self.current: Sequence[Tuple] = ()
-
-    def is_open(self, tup: Tuple) -> bool:
-        """Return True if the attempt that the tuple belongs to has not ended: it may still be acked and failed."""
-        roots = tup.anchors
-        return roots is not None and all([self._exchange.acker.is_open(root) for root, _ in roots])
 
     @property
     def is_free(self) -> bool:
@@ -186,6 +194,41 @@ class BoltCollector:
                 self.fail(tup, error)
         elif ack:
             self.ack_all(tuples)
+
+    def emit(
+        self,
+        values: Sequence[Any],
+        *,
+        id: Any = None,
+        anchors: Sequence[Tuple] | None = None,
+        stream: str = DEFAULT_STREAM,
+        task: int | None = None,
+    ) -> list[int]:
+        """Emit a tuple, anchored to `current` unless `anchors` is given."""
+        raise NotImplementedError
+
+    def ack_all(self, tuples: Sequence[Tuple]) -> None:
+        """Ack tuples, except those that are acked or failed already."""
+        raise NotImplementedError
+
+    def fail(self, tup: Tuple, error: str | BaseException = "") -> None:
+        """Fail a tuple so that its message is emitted again. A second ack or fail of it is ignored."""
+        raise NotImplementedError
+
+    def report_error(self, error: str | BaseException, tuples: Sequence[Tuple] = ()) -> None:
+        """Report an error to the log, with the messages of the tuples it concerns; the bolt continues."""
+        self._exchange.report(self._task, error, tuples)
+
+
+class BoltCollector(WorkCollector):
+    """The collector of a bolt task in the embedded engine."""
+
+    _exchange: Exchange
+
+    def is_open(self, tup: Tuple) -> bool:
+        """Return True if the attempt that the tuple belongs to has not ended: it may still be acked and failed."""
+        roots = tup.anchors
+        return roots is not None and all([self._exchange.acker.is_open(root) for root, _ in roots])
 
     def emit(
         self,
@@ -256,9 +299,11 @@ class BoltCollector:
         tup.anchors = None
         self._task.counts.failed += 1
 
-    def report_error(self, error: str | BaseException, tuples: Sequence[Tuple] = ()) -> None:
-        """Report an error to the log, with the messages of the tuples it concerns; the bolt continues."""
-        self._exchange.report(self._task, error, tuples)
+
+def undeclared(task: Task, stream: str, known: Iterable[str]) -> ValueError:
+    """Return the error of an emit to a stream that the component has not declared."""
+    declared = ", ".join(sorted(known)) or "none"
+    return ValueError(f"{task.component} emits to stream {stream!r} and declares: {declared}")
 
 
 def _cause_of(anchors: Sequence[Tuple]) -> tuple[tuple[Link, ...], int]:

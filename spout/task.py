@@ -1,7 +1,7 @@
 """A running task: its component, its inbox, and the receivers of its tuples."""
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -94,32 +94,20 @@ class Task:
         return limit - max([len(receiver.inbox) for receiver in self.receivers], default=0)
 
 
-class Outlet:
-    """The outlet of a task for one stream."""
+class StreamOutlet:
+    """The outlet of a task for one stream, in any engine. `directly` has the tasks that it may name, by number."""
 
-    def __init__(self, source: Task, name: str, stream: Stream, routes: list[tuple[Grouping, list[Task]]]) -> None:
+    def __init__(self, name: str, stream: Stream, directly: Mapping[int, Any]) -> None:
         self.name = name
         self.fields = Fields(stream.fields)
-        spout = source.instance if isinstance(source.instance, Spout) else None
-        self.emitter = Emitter(self.fields, source.component, name, source.number, spout)
         self.direct = stream.direct
-        self._choosers = [_chooser(source, name, grouping, tasks, self.fields) for grouping, tasks in routes]
-        self._directly = {t.number: t for grouping, tasks in routes if isinstance(grouping, Direct) for t in tasks}
-
-    def targets(self, values: Sequence[Any], task: int | None) -> list[Task]:
-        """Return the tasks that receive these values.
-
-        Raise ValueError if the values do not fit the fields, or if a direct emit names no task or a wrong one.
-        """
-        if len(values) != len(self.fields.names) or self.direct or task is not None:
-            self.check(values, task)
-            return [self._directly[cast(int, task)]]
-        if len(self._choosers) == 1:
-            return self._choosers[0](values)
-        return [target for choose in self._choosers for target in choose(values)]
+        self._directly = directly
 
     def check(self, values: Sequence[Any], task: int | None) -> None:
-        """Raise ValueError as `targets` does. This method may be called in any thread."""
+        """Raise ValueError if the values do not fit the fields, or if a direct emit names no task or a wrong one.
+
+        This method may be called in any thread.
+        """
         if len(values) != len(self.fields.names):
             names = ", ".join(self.fields.names)
             raise ValueError(f"stream {self.name!r} has the fields ({names}), got {len(values)} values")
@@ -129,6 +117,26 @@ class Outlet:
             raise ValueError(f"stream {self.name!r} is direct: emit with a task")
         if task is not None and task not in self._directly:
             raise ValueError(f"task {task} receives nothing of {self.name!r}; these do: {sorted(self._directly)}")
+
+
+class Outlet(StreamOutlet):
+    """The outlet of a task for one stream, and its receivers."""
+
+    def __init__(self, source: Task, name: str, stream: Stream, routes: list[tuple[Grouping, list[Task]]]) -> None:
+        directly = {t.number: t for grouping, tasks in routes if isinstance(grouping, Direct) for t in tasks}
+        super().__init__(name, stream, directly)
+        spout = source.instance if isinstance(source.instance, Spout) else None
+        self.emitter = Emitter(self.fields, source.component, name, source.number, spout)
+        self._choosers = [_chooser(source, name, grouping, tasks, self.fields) for grouping, tasks in routes]
+
+    def targets(self, values: Sequence[Any], task: int | None) -> list[Task]:
+        """Return the tasks that receive these values. Raise ValueError as `check` does."""
+        if len(values) != len(self.fields.names) or self.direct or task is not None:
+            self.check(values, task)
+            return [self._directly[cast(int, task)]]
+        if len(self._choosers) == 1:
+            return self._choosers[0](values)
+        return [target for choose in self._choosers for target in choose(values)]
 
 
 def _chooser(source: Task, stream: str, grouping: Grouping, tasks: list[Task], fields: Fields) -> Chooser:

@@ -4,8 +4,8 @@ from collections.abc import Callable
 from typing import cast
 
 from spout.api import Bolt, Report, Tuple
-from spout.background_collector import ThreadCollector
-from spout.collector import BoltCollector
+from spout.background_collector import ThreadWork
+from spout.collector import WorkCollector
 from spout.config import TopologyConfig
 from spout.task import Task
 from spout.work import Mode, mode_of, result_fault
@@ -23,7 +23,7 @@ class BoltTurn:
     ) -> None:
         self._task = task
         self._bolt = cast(Bolt, task.instance)
-        self._collector = cast(BoltCollector, task.instance.collector)
+        self._collector = cast(WorkCollector, task.instance.collector)
         self._config = config
         self._clock_ns = clock_ns
         self._report = report
@@ -52,7 +52,7 @@ class BoltTurn:
 
     def _tick(self, now_ms: int) -> None:
         self._task.tick_at_ms = now_ms + (self._bolt.tick_interval_ms or 0)
-        if self._is_in_step or not isinstance(self._collector, ThreadCollector):
+        if self._is_in_step or not isinstance(self._collector, ThreadWork):
             self._collector.process_in_step(_tick, self._bolt, (), settle=False)
         elif self._collector.is_free:
             self._collector.process(_tick, self._bolt, (), settle=False)
