@@ -308,12 +308,18 @@ def undeclared(task: Task, stream: str, known: Iterable[str]) -> ValueError:
 
 def _cause_of(anchors: Sequence[Tuple]) -> tuple[tuple[Link, ...], int]:
     """Return the links to the anchors, and the number of this emit among those with the same first anchor."""
+    number = cause_number(anchors)
+    return tuple([link for link in [tup.link for tup in anchors] if link is not None]), number
+
+
+def cause_number(anchors: Sequence[Tuple]) -> int:
+    """Return the number of this emit among those with the same first anchor, and count it."""
     if not anchors:
-        return (), 0
+        return 0
     first = anchors[0]
     number = first.children
     first.children = number + 1
-    return tuple([link for link in [tup.link for tup in anchors] if link is not None]), number
+    return number
 
 
 def text_of(error: str | BaseException) -> str:

@@ -70,6 +70,10 @@ class TaskMetrics:
         """Return the values by name."""
         return {name: metric.value for name, metric in self._metrics.items()}
 
+    def is_counter(self, name: str) -> bool:
+        """Return True if the name is a counter's."""
+        return isinstance(self._metrics.get(name), TaskCounter)
+
     def _metric(self, name: str, kind: type[M]) -> M:
         metric = self._metrics.get(name)
         if metric is None:

@@ -31,7 +31,7 @@ def attach() -> None:
 
 @provider(ILogObserver)  # type: ignore[untyped-decorator]
 def _observe(event: Any) -> None:
-    if _twisted_is_configured() or not _is_of_interest(event):
+    if _twisted_is_configured() or not is_of_interest(event):
         return
     if logging.getLogger().handlers:
         _to_logging(event)
@@ -39,7 +39,7 @@ def _observe(event: Any) -> None:
         print(_line(event), file=sys.stderr, flush=True)
 
 
-def _is_of_interest(event: Any) -> bool:
+def is_of_interest(event: Any) -> bool:
     """Return True for our events from level info up, and for those of other packages from level warn up."""
     level = event.get("log_level")
     if level is None:

@@ -18,6 +18,7 @@ from idgen.config import IdgenConfig
 from idgen.settings import settings_of
 from partition_manager.config import SpoutConfig
 from spout.config import TopologyConfig
+from spout.multilang.config import StormConfig
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = (
@@ -81,6 +82,10 @@ SHELLS = {
     "spout/record_producer.py",
     "spout/refused_record.py",
     "spout/transactor.py",
+    "spout/multilang/__main__.py",
+    "spout/multilang/output.py",
+    "spout/multilang/shell.py",
+    "spout/multilang/world.py",
     "spout/stderr_log.py",
     "spout/topology_source.py",
     "spout/world.py",
@@ -120,7 +125,7 @@ CONSOLE = "flakelog/console/"
 
 CONFIGS = (
     ServerConfig, BrokerConfig, TopicConfig, GroupConfig, TransactionConfig, IdgenConfig, SpoutConfig, TopologyConfig,
-    GroupMemberConfig, ConsumerConfig,
+    GroupMemberConfig, ConsumerConfig, StormConfig,
 )  # fmt: skip
 SETTINGS = [(config, each) for config in CONFIGS for each in settings_of(config)]
 # Kafka's and Storm's names that are longer than a field's name should be.

@@ -1,0 +1,273 @@
+"""A bolt's task inside Storm: tuples and heartbeats in, and emits, acks, fails, errors and lines of the log out.
+
+    receive(messages, now_ms), work(now_ms) -> more to do, take() -> bytes, next_deadline_ms()
+
+Storm feeds tuples without waiting for their acks, so coroutines and threads work as in the embedded engine.
+"""
+
+from collections.abc import Iterable, Sequence
+from json.encoder import encode_basestring
+from typing import Any, cast
+
+from spout.api import DEFAULT_STREAM, Bolt, Emitter, Fields, Tuple
+from spout.background_collector import BackgroundCollector, CoroutineWork, ThreadWork
+from spout.collector import WorkCollector, cause_number
+from spout.multilang.context import MetricsSender, Place, StormContext, node_of, task_of, wire_of
+from spout.multilang.frames import BadFrame
+from spout.multilang.origins import StormTuple, Watermarks, field_json, field_of, restored, text_of_emit
+from spout.multilang.streams import MESSAGE_FIELD, storm_tick_seconds
+from spout.multilang.values import values_of
+from spout.multilang.wire import Wire, direct_part
+from spout.task import Task
+from spout.topology import TopologyError
+from spout.turn import BoltTurn
+from spout.work import Background, Mode, mode_of
+
+HEARTBEAT = "__heartbeat"
+TICK = "__tick"
+SYNC_MS = 500  # how often Storm hears from a task that reads nothing, because too many tuples wait
+
+
+class StormBoltCollector(WorkCollector):
+    """The collector of a bolt task inside Storm."""
+
+    _exchange: Wire
+
+    def __init__(self, task: Task, exchange: Wire) -> None:
+        super().__init__(task, exchange)
+        self._needs_task_ids = cast(Bolt, task.instance).needs_task_ids
+        self._need_part = "}" if self._needs_task_ids else ',"need_task_ids":false}'
+
+    def is_open(self, tup: Tuple) -> bool:
+        """Return True unless the tuple is acked or failed, or stored progress has passed its message.
+
+        Storm does not tell a bolt that a tuple has timed out.
+        """
+        return tup.anchors is not None and not (isinstance(tup, StormTuple) and tup.is_passed())
+
+    def emit(
+        self,
+        values: Sequence[Any],
+        *,
+        id: Any = None,
+        anchors: Sequence[Tuple] | None = None,
+        stream: str = DEFAULT_STREAM,
+        task: int | None = None,
+    ) -> list[int]:
+        """Return [], or the numbers of the receiving tasks if the bolt sets `needs_task_ids`.
+
+        Raise ValueError or TypeError if the stream or the values were not declared, if Storm cannot carry a value, or
+        if an anchor is already acked or failed.
+        """
+        if id is not None:
+            raise ValueError(f"{self._task.component} is a bolt: its tuples are anchored, they have no id")
+        wire, me = self._exchange, self._task
+        outlet = wire.outlet(me, stream)
+        outlet.check(values, task)
+        if anchors is None:
+            anchors = self.current
+        for tup in anchors:
+            if tup.anchors is None:
+                raise ValueError(f"{me.component} anchors a tuple to {tup!r}, which it acked or failed before")
+        row, originals = wire.row(outlet, values)
+        text = text_of_emit(me.component, cause_number(anchors), anchors)
+        message = field_json(field_of(text, originals))
+        ids = ",".join(dict.fromkeys([encode_basestring(tup.anchors) for tup in anchors]))
+        part = f'"tuple":[{row}{message}]{outlet.stream_part}{direct_part(task)}{self._need_part}'
+        wire.write(f'{{"command":"emit","anchors":[{ids}],{part}')
+        me.counts.emitted += 1
+        if task is not None:
+            return [task]  # Storm gives no answer to a direct emit
+        return wire.task_ids(_is_heartbeat(wire)) if self._needs_task_ids else []
+
+    def ack(self, tup: Tuple) -> None:
+        """Ack a tuple. A second ack or fail of it is ignored."""
+        self.ack_all((tup,))
+
+    def ack_all(self, tuples: Sequence[Tuple]) -> None:
+        """Ack tuples, except those that are acked or failed already."""
+        for tup in tuples:
+            if tup.anchors is not None:
+                self._exchange.write(f'{{"command":"ack","id":{encode_basestring(tup.anchors)}}}')
+                tup.anchors = None
+                self._task.counts.acked += 1
+
+    def fail(self, tup: Tuple, error: str | BaseException = "") -> None:
+        """Fail a tuple so that its message is emitted again. A second ack or fail of it is ignored.
+
+        The spout is not told of the error, because Storm has no place for it.
+        """
+        if tup.anchors is not None:
+            self._exchange.write(f'{{"command":"fail","id":{encode_basestring(tup.anchors)}}}')
+            tup.anchors = None
+            self._task.counts.failed += 1
+
+
+class StormCoroutineCollector(CoroutineWork, StormBoltCollector):
+    """The collector of a bolt task inside Storm whose work is a coroutine."""
+
+
+class StormThreadCollector(ThreadWork, StormBoltCollector):
+    """The collector of a bolt task inside Storm whose work runs in threads."""
+
+
+class BoltTask:
+    """The task of one bolt. Raise TopologyError or BadHandshake if it cannot run."""
+
+    def __init__(self, place: Place, background: Background, clock_ns: Any = lambda: 0) -> None:
+        node = node_of(place.plan, place.handshake.component)
+        self.bolt = cast(Bolt, node.make())
+        self.wire = wire_of(place, node)
+        self._config = place.topology_config
+        self._watermarks: Watermarks = {}
+        self._emitters: dict[tuple[str, str, int], tuple[Emitter, bool]] = {}
+        self._inputs = place.handshake.inputs
+        self.task = task_of(place, self.bolt)
+        context = StormContext(place, self.wire, self._watermarks)
+        self.bolt.context = context
+        self.bolt.collector = self._collector = self._make_collector(background)
+        self._turn = BoltTurn(self.task, self._config, clock_ns, self.wire.report_line)
+        self._metrics = MetricsSender(self.wire, context.metrics, place.config.metric_names)
+        self._storm_ticks = place.handshake.tick_seconds is not None and (
+            self.bolt.tick_interval_ms is None or storm_tick_seconds(self.bolt) == place.handshake.tick_seconds
+        )
+        self._sync_at_ms = 0
+
+    # --- the shell's verbs
+
+    def take(self) -> bytes:
+        """Return and clear what is to be written to Storm."""
+        return self.wire.take()
+
+    def open(self, now_ms: int) -> None:
+        """Prepare the bolt; an exception of it comes out."""
+        self.wire.now_ms = now_ms
+        self.bolt.prepare()
+        if not self._storm_ticks:
+            self._turn.start(now_ms)
+
+    def receive(self, messages: Iterable[Any], now_ms: int) -> bool:
+        """Take messages of Storm, answer heartbeats, and `work`. Raise BadFrame."""
+        self.wire.now_ms = now_ms
+        for message in messages:
+            self._take(message)
+        return self.work(now_ms)
+
+    def work(self, now_ms: int) -> bool:
+        """Execute tuples for a limited time. Return True if there is more to do at once."""
+        wire = self.wire
+        wire.now_ms = now_ms
+        wire.in_step = True
+        try:
+            if isinstance(self._collector, BackgroundCollector):
+                self._collector.expire(now_ms, self._config.message_timeout_ms)
+            worked = self._turn.take(now_ms)
+        finally:
+            wire.in_step = False
+        if self._storm_ticks:
+            self.task.tick_at_ms = None
+        while wire.waiting:
+            self._take(wire.waiting.popleft())
+        if self.is_full and now_ms >= self._sync_at_ms:
+            self._sync_at_ms = now_ms + SYNC_MS
+            wire.sync()
+        wire.show_due()
+        wire.take_lines()
+        self._metrics.send()
+        return worked and bool(self.task.inbox)
+
+    @property
+    def is_full(self) -> bool:
+        """Return True if so many tuples wait that Storm's messages should not be read now."""
+        return len(self.task.inbox) >= self._config.topology_executor_receive_buffer_size
+
+    @property
+    def is_waiting_for_storm(self) -> bool:
+        """Return True if only Storm brings more work: nothing runs in coroutines or threads."""
+        return not self.task.running and not self.task.inbox
+
+    def next_deadline_ms(self) -> int | None:
+        """Return when `work` has something to do although nothing comes, or None."""
+        times = [self.task.tick_at_ms, self.wire.next_deadline_ms()]
+        if isinstance(self._collector, BackgroundCollector):
+            times.append(self._collector.next_deadline_ms(self._config.message_timeout_ms))
+        if self.is_full:
+            times.append(self._sync_at_ms)
+        return min((each for each in times if each is not None), default=None)
+
+    def finish(self, now_ms: int) -> None:
+        """Nothing to store: tuples that are not acked by now come again."""
+        self.wire.now_ms = now_ms
+
+    idle = True
+
+    def close(self, now_ms: int) -> None:
+        """End the coroutines and threads, and let the bolt release its resources."""
+        self.wire.now_ms = now_ms
+        if isinstance(self._collector, BackgroundCollector):
+            self._collector.abandon()
+        self.bolt.cleanup()
+
+    # --- internals
+
+    def _make_collector(self, background: Background) -> StormBoltCollector:
+        bolt, task, mode = self.bolt, self.task, mode_of(self.bolt)
+        if mode is Mode.COROUTINE:
+            task.concurrency = bolt.max_concurrent or self._config.bolt_max_concurrent
+            return StormCoroutineCollector(task, self.wire, background)
+        if mode is Mode.THREAD:
+            limit = self._config.bolt_threads_max
+            if bolt.threads > limit:
+                allowed = f"flakelog.bolt.threads.max allows {limit}"
+                raise TopologyError(f"{task.component!r} asks for {bolt.threads} threads; {allowed}")
+            task.concurrency = bolt.threads
+            return StormThreadCollector(task, self.wire, background)
+        return StormBoltCollector(task, self.wire)
+
+    def _take(self, message: Any) -> None:
+        try:
+            component, stream, number, id, row = (
+                message["comp"], message["stream"], message["task"], message["id"], message["tuple"],
+            )  # fmt: skip
+        except (KeyError, TypeError):
+            raise BadFrame(f"Storm sent no tuple: {str(message)[:200]}") from None
+        if stream == HEARTBEAT:
+            self.wire.sync()
+        elif stream == TICK:
+            self.wire.write(f'{{"command":"ack","id":{encode_basestring(id)}}}')
+            if self._storm_ticks:
+                self.task.tick_at_ms = self.wire.now_ms
+        else:
+            self.task.inbox.append(self._tuple(component, stream, number, id, row))
+
+    def _tuple(self, component: str, stream: str, number: int, id: str, row: list[Any]) -> StormTuple:
+        found = self._emitters.get((component, stream, number))
+        if found is None:
+            found = self._emitters[component, stream, number] = self._emitter(component, stream, number)
+        emitter, has_message = found
+        text = row.pop() if has_message and row else None
+        try:
+            values = values_of(row)
+            text = restored(text, values)
+        except (ValueError, TypeError, KeyError, AttributeError, IndexError) as error:
+            raise BadFrame(f"stream {stream!r} of {component!r} brought a value that cannot be read: {error}") from None
+        return StormTuple(tuple(values), emitter, id, text, self._watermarks)
+
+    def _emitter(self, component: str, stream: str, number: int) -> tuple[Emitter, bool]:
+        """Return the emitter of tuples, and whether they have the field `__message`."""
+        fields = self._inputs.get((component, stream))
+        if fields is None:
+            raise BadFrame(f"Storm sent a tuple of stream {stream!r} of {component!r}, which no handshake has named")
+        has_message = fields.names[-1:] == (MESSAGE_FIELD,)
+        own = Fields(fields.names[:-1]) if has_message else fields
+        return Emitter(own, component, stream, number), has_message
+
+
+def _is_heartbeat(wire: Wire) -> Any:
+    def answered(message: Any) -> bool:
+        if isinstance(message, dict) and message.get("stream") == HEARTBEAT:
+            wire.sync()
+            return True
+        return False
+
+    return answered

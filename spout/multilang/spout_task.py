@@ -1,0 +1,329 @@
+"""A spout's task inside Storm: `next`, `ack`, `fail`, `activate` and `deactivate` in, emits and `sync` out.
+
+    receive(messages, now_ms), work(now_ms), take() -> bytes, next_deadline_ms()
+
+Storm waits for the `sync` of each command before it sends another one. The id of an emit is a number on the wire. The
+spout gets the id it emitted, the same object, whatever it is; an ack of a number that is not in flight is ignored.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NoReturn, cast
+
+from partition_manager.coordinator import MessageId
+from spout.api import DEFAULT_STREAM, Spout, Tuple
+from spout.log_spout import LogSpout
+from spout.multilang.context import MetricsSender, Place, StormContext, node_of, task_of, wire_of
+from spout.multilang.frames import BadFrame
+from spout.multilang.origins import NO_WATERMARK, field_json, field_of, message_parts, message_text
+from spout.multilang.wire import Wire, WireOutlet, direct_part
+from spout.task import Task
+
+FAILED = "failed or timed out inside Storm, which gives no reason"
+WAIT_MS = 10  # shortest time between two polls of a spout that Storm asks for nothing
+WATERMARKS_MS = 100  # how often the stored watermarks are looked up, for the messages emitted next
+
+_NO_ID = object()  # equal to no id
+
+
+class Origins:
+    """The texts of `__message` for the tuples of one spout."""
+
+    def __init__(self, spout: Spout, component: str) -> None:
+        self._spout = spout
+        self._component = component
+        self._is_log = isinstance(spout, LogSpout) and type(spout).place is LogSpout.place
+        self._watermarks: dict[tuple[str, int], int] = {}
+        self._parts: dict[tuple[str, int, str], tuple[str, str]] = {}  # of each partition
+        self._due_ms = 0
+
+    def look(self, now_ms: int) -> None:
+        """Look up the watermarks of stored progress, if that is due."""
+        if now_ms >= self._due_ms:
+            self._due_ms = now_ms + WATERMARKS_MS
+            self._watermarks = dict(self._spout.watermarks())
+
+    def text(self, id: Any, number: int) -> str:
+        """Return the text of a tuple's origin."""
+        if id is None:
+            return message_text(self._component, number, None, None, None)
+        if self._is_log and id.__class__ is MessageId:
+            topic, partition, offset, _, topic_id = id
+            parts = self._parts.get((topic_id, partition, topic))
+            if parts is None:
+                parts = message_parts(self._component, topic_id or topic, partition, topic)
+                self._parts[topic_id, partition, topic] = parts
+            watermark = self._watermarks.get((topic_id or topic, partition), NO_WATERMARK)
+            return f"{parts[0]}{offset},{watermark}{parts[1]}{number}]]]"
+        place = self._spout.place(id)
+        where = place.topic, place.partition
+        if where in self._watermarks:
+            return message_text(self._component, number, place, self._watermarks[where], place.topic)
+        return message_text(self._component, number, place, None, None)
+
+
+class StormSpoutCollector:
+    """The collector of a spout task inside Storm: a spout.api.SpoutOutput."""
+
+    is_free = True
+
+    def __init__(self, task: Task, wire: Wire, origins: Origins, urgent: Callable[[Any], bool]) -> None:
+        self._task = task
+        self._wire = wire
+        self._origins = origins
+        self._urgent = urgent
+        self._needs_task_ids = cast(Spout, task.instance).needs_task_ids
+        self._need_part = "}" if self._needs_task_ids else ',"need_task_ids":false}'
+        self._id: Any = _NO_ID  # of the latest emit of this `next_tuple`
+        self._number = 0  # of that emit among those with its id
+        self._next_wire_id = 1
+        self.in_flight: dict[int, tuple[Any, int]] = {}  # by id on the wire: the spout's id, and the time of the emit
+
+    @property
+    def emitted(self) -> int:
+        """Return the number of tuples emitted so far."""
+        return self._task.counts.emitted
+
+    def begin(self) -> None:
+        """Begin a call of the spout: what it emits now is a new attempt, also if the id is that of the last emit."""
+        self._id = _NO_ID
+
+    def emit(
+        self,
+        values: Sequence[Any],
+        *,
+        id: Any = None,
+        anchors: Sequence[Tuple] | None = None,
+        stream: str = DEFAULT_STREAM,
+        task: int | None = None,
+    ) -> list[int]:
+        """Return [], or the numbers of the receiving tasks if the spout sets `needs_task_ids`.
+
+        Raise ValueError or TypeError if the stream or the values were not declared, or if Storm cannot carry a value.
+        """
+        if anchors:
+            raise ValueError(f"{self._task.component} is a spout: its tuples are anchored to nothing")
+        outlet = self._wire.outlet(self._task, stream)
+        outlet.check(values, task)
+        number = self._number + 1 if id == self._id else 0
+        part = self._part(outlet, values, id, number)
+        self._id, self._number = id, number
+        self._send(part, id, direct_part(task))
+        if task is not None:
+            return [task]  # Storm gives no answer to a direct emit
+        return self._wire.task_ids(self._urgent) if self._needs_task_ids else []
+
+    def emit_all(self, rows: Sequence[Sequence[Any]], id: Any = None) -> None:
+        """Emit the tuples of one message to the default stream; if one does not fit, none of them.
+
+        Raise what `emit` raises, before the first tuple is emitted.
+        """
+        outlet = self._wire.outlet(self._task, DEFAULT_STREAM)
+        parts = []
+        for number, values in enumerate(rows):
+            outlet.check(values, None)
+            parts.append(self._part(outlet, values, id, number))
+        for part in parts:
+            self._send(part, id, "")
+            if self._needs_task_ids:
+                self._wire.task_ids(self._urgent)
+
+    def report_error(self, error: str | BaseException, tuples: Sequence[Tuple] = ()) -> None:
+        """Report an error to Storm; the spout continues."""
+        self._wire.report(self._task, error, tuples)
+
+    def ack(self, tup: Tuple) -> NoReturn:
+        raise TypeError(f"{self._task.component} is a spout: it is told of acks, it makes none")
+
+    def fail(self, tup: Tuple, error: str | BaseException = "") -> NoReturn:
+        raise TypeError(f"{self._task.component} is a spout: it is told of fails, it makes none")
+
+    def _part(self, outlet: WireOutlet, values: Sequence[Any], id: Any, number: int) -> str:
+        row, originals = self._wire.row(outlet, values)
+        message = field_json(field_of(self._origins.text(id, number), originals))
+        return f'"tuple":[{row}{message}]{outlet.stream_part}'
+
+    def _send(self, part: str, id: Any, direct: str) -> None:
+        self._task.counts.emitted += 1
+        if id is None:
+            self._wire.write(f'{{"command":"emit",{part}{direct}{self._need_part}')
+            return
+        number = self._next_wire_id
+        self._next_wire_id = number + 1
+        self.in_flight[number] = id, self._wire.now_ms
+        self._wire.write(f'{{"command":"emit","id":{number},{part}{direct}{self._need_part}')
+
+
+class SpoutTask:
+    """The task of one spout. Raise TopologyError or BadHandshake if it cannot run."""
+
+    def __init__(self, place: Place) -> None:
+        node = node_of(place.plan, place.handshake.component)
+        self.spout = cast(Spout, node.make())
+        self.wire = wire_of(place, node)
+        self._config = place.config
+        self._max_pending = place.handshake.max_pending
+        self.task = task_of(place, self.spout)
+        self._context = StormContext(place, self.wire, {})
+        self._origins = Origins(self.spout, self.task.component)
+        self._output = StormSpoutCollector(self.task, self.wire, self._origins, self._is_settled)
+        self.spout.context = self._context
+        self.spout.collector = cast(Any, self._output)
+        self._metrics = MetricsSender(self.wire, self._context.metrics, place.config.metric_names)
+        self._settled: list[tuple[str, Any]] = []  # acks and fails that came while an emit waited for its task ids
+        self._is_polled = type(self.spout).poll is not Spout.poll
+        self._held_until_ms: int | None = None  # the answer to `next` is held until then
+        self._polled_ms = -1
+        self._is_finishing = False
+
+    # --- the shell's verbs
+
+    def take(self) -> bytes:
+        """Return and clear what is to be written to Storm."""
+        return self.wire.take()
+
+    def open(self, now_ms: int) -> None:
+        """Open the spout; an exception of it comes out."""
+        self.wire.now_ms = now_ms
+        self.spout.open()
+
+    def receive(self, messages: Iterable[Any], now_ms: int) -> bool:
+        """Carry out commands of Storm. Return False, because nothing is left to do at once.
+
+        An exception of the spout comes out. Raise BadFrame for what is no command.
+        """
+        self.wire.now_ms = now_ms
+        for message in messages:
+            self._carry_out(message)
+            while self.wire.waiting:
+                self._carry_out(self.wire.waiting.popleft())
+        return False
+
+    def work(self, now_ms: int) -> bool:
+        """Let the spout process answers from outside, and answer a held `next` if there is a tuple or it is time."""
+        self.wire.now_ms = now_ms
+        self._poll()
+        if self._held_until_ms is not None and (self._emit() or now_ms >= self._held_until_ms):
+            self._held_until_ms = None
+            self._sync()
+        return False
+
+    @property
+    def is_full(self) -> bool:
+        """Return False: Storm sends a spout one command at a time."""
+        return False
+
+    @property
+    def is_waiting_for_storm(self) -> bool:
+        """Return True if only Storm brings more work."""
+        return self._held_until_ms is None and self.task.active and not self._is_finishing
+
+    def next_deadline_ms(self) -> int | None:
+        """Return when `work` has something to do although nothing comes, or None."""
+        times = [self._held_until_ms, self.wire.next_deadline_ms()]
+        at_ms = self.spout.next_deadline_ms() if self._is_polled or self._held_until_ms is not None else None
+        if at_ms is not None:
+            # A message may be ready while Storm asks for none. It is looked at again soon, but not at once.
+            soon_ms = WAIT_MS if self._held_until_ms is None else self._context.config.topology_spout_wait_ms
+            times.append(max(at_ms, self.wire.now_ms + soon_ms))
+        return min((each for each in times if each is not None), default=None)
+
+    def finish(self, now_ms: int) -> None:
+        """Store the spout's progress; `idle` is True when that is done, after calls of `work`."""
+        self.wire.now_ms = now_ms
+        self._is_finishing = True
+        self._held_until_ms = None
+        if self.task.active:
+            self.task.active = False
+            self.spout.deactivate()
+        self.spout.finish()
+        self._poll()
+
+    @property
+    def idle(self) -> bool:
+        """Return True if, after `finish`, nothing is outstanding that `close` would cut off."""
+        return self.spout.idle
+
+    def close(self, now_ms: int) -> None:
+        """Let the spout release its resources."""
+        self.wire.now_ms = now_ms
+        self.spout.close()
+
+    # --- internals
+
+    def _carry_out(self, message: Any) -> None:
+        try:
+            command = message["command"]
+        except (KeyError, TypeError):
+            raise BadFrame(f"Storm sent no command: {str(message)[:200]}") from None
+        if command == "next":
+            if self.wire.now_ms != self._polled_ms:
+                self._poll()
+            if not self._emit() and self._may_hold():
+                self._held_until_ms = self.wire.now_ms + self._config.storm_idle_ms
+                return
+        elif command == "ack" or command == "fail":
+            self._settle(command, message.get("id"))
+        elif command == "activate":
+            self.task.active = True
+            self.spout.activate()
+            self._poll()
+        elif command == "deactivate":
+            self.task.active = False
+            self.spout.deactivate()
+            self._poll()
+        else:
+            raise BadFrame(f"Storm sent the command {command!r}, which no spout has")
+        self._sync()
+
+    def _emit(self) -> bool:
+        """Let the spout emit as many tuples as it may. Return True if it emitted some."""
+        limit = self._config.storm_emits_per_next
+        if self._max_pending is not None:
+            limit = max(1, min(limit, self._max_pending - len(self._output.in_flight)))
+        before = self.task.counts.emitted
+        self._origins.look(self.wire.now_ms)
+        self.spout.next_tuples(limit)
+        while self._settled:
+            self._settle(*self._settled.pop(0))
+        return self.task.counts.emitted > before
+
+    def _may_hold(self) -> bool:
+        """Return True if the answer to `next` may wait: acks would wait with it, so nothing may be in flight."""
+        return not self._output.in_flight and self._config.storm_idle_ms > 0 and not self._is_finishing
+
+    def _settle(self, command: str, number: Any) -> None:
+        found = self._output.in_flight.pop(number, None) if number.__class__ is int else None
+        if found is None:
+            return  # of an emit without an id, or of a process before this one
+        id, emitted_ms = found
+        counts = self.task.counts
+        if command == "ack":
+            counts.acked += 1
+            counts.took(self.wire.now_ms - emitted_ms)
+            self.spout.ack(id)
+            return
+        counts.failed += 1
+        self._context.failure, self._context.unavailable = FAILED, False
+        self._output.begin()
+        self.spout.fail(id)
+
+    def _is_settled(self, message: Any) -> bool:
+        """Answer an ack or fail at once that comes while an emit waits for its task ids; the spout hears of it later.
+
+        Without ackers Storm acks a tuple before it tells its tasks, and waits for the answer.
+        """
+        if isinstance(message, dict) and message.get("command") in ("ack", "fail"):
+            self._settled.append((message["command"], message.get("id")))
+            self.wire.sync()
+            return True
+        return False
+
+    def _poll(self) -> None:
+        self._polled_ms = self.wire.now_ms
+        self.spout.poll()
+
+    def _sync(self) -> None:
+        self.wire.show_due()
+        self.wire.take_lines()
+        self._metrics.send()
+        self.wire.sync()

@@ -1,0 +1,211 @@
+"""The command that Storm starts, as a real process with Storm's side of its pipes played by the test."""
+
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from spout.topology_source import find_topology
+from tests.patience import SECONDS
+from tests.spout.multilang.storm_side import HEARTBEAT, SYNC, ProcessDriver, commands, emits, storm_tuple
+
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="pipes are not waited for there")
+
+TOPOLOGY = '''
+import ctypes
+import os
+import subprocess
+import sys
+
+from spout.api import Bolt, Spout
+from spout.topology import Topology
+
+
+class Numbers(Spout):
+    output_fields = ("number", "value")
+    number = 0
+
+    def open(self):
+        print("opened in", self.context.index)
+
+    def next_tuple(self):
+        self.number += 1
+        if self.number == 1:
+            print("x" * 199 + "\\n", end="", flush=True)
+            sys.stderr.write("y" * 200_000 + "\\n")
+            os.write(1, b"from the system\\n")
+            subprocess.run(["echo", "from a child"])
+            ctypes.CDLL(None).puts(b"from C")
+            ctypes.CDLL(None).fflush(None)
+            assert input_is_empty()
+        if self.number == 4:
+            raise RuntimeError("on purpose")
+        self.emit((self.number, b"\\xff"), id=self.number)
+
+    def deactivate(self):
+        print("deactivated")
+
+    def finish(self):
+        with open("progress", "w") as file:
+            file.write(str(self.number))
+
+    def close(self):
+        open("closed", "w").close()
+
+
+def input_is_empty():
+    return sys.stdin.read() == ""
+
+
+class Shout(Bolt):
+    output_fields = ("text",)
+    tick_interval_ms = 20
+    ticks = 0
+
+    def execute(self, tup):
+        self.emit((str(tup["value"]),))
+
+    def tick(self):
+        self.ticks += 1
+        if self.ticks == 3:
+            self.emit(("third tick",))
+
+
+class AsyncShout(Shout):
+    tick_interval_ms = None
+
+    async def execute(self, tup):
+        import asyncio
+        await asyncio.sleep(0.001)
+        self.emit((str(tup["value"]),))
+
+
+class ThreadShout(Shout):
+    tick_interval_ms = None
+    threads = 2
+
+
+class Unready(Shout):
+    def prepare(self):
+        raise OSError("no disk")
+
+
+def make():
+    made = Topology("process")
+    made.spout("numbers", Numbers(), parallelism=2)
+    made.bolt("shout", Shout()).shuffle("numbers")
+    made.bolt("async", AsyncShout()).shuffle("numbers")
+    made.bolt("thread", ThreadShout()).shuffle("numbers")
+    made.bolt("unready", Unready()).shuffle("numbers")
+    return made
+'''
+ONE_EACH = {"flakelog.storm.emits.per.next": 1}
+
+
+@pytest.fixture
+def start(tmp_path):
+    (tmp_path / "shouting.py").write_text(TOPOLOGY)
+    plan = find_topology(f"{tmp_path / 'shouting.py'}:make").plan()
+    running = []
+
+    def begin(component, conf=ONE_EACH, name="shouting:make", **options):
+        driver = ProcessDriver(tmp_path, name, plan, component, conf, **options)
+        running.append(driver)
+        return driver
+
+    yield begin
+    for driver in running:
+        driver.__exit__()
+
+
+def lines_of(driver, answers, wanted):
+    """Send `next` until the log has a line that begins with `wanted`; return all texts."""
+    texts = [each["msg"] for each in answers if each["command"] == "log"]
+    while not any(text.startswith(wanted) for text in texts):
+        texts += [each["msg"] for each in driver.command("deactivate") if each["command"] == "log"]
+    return texts
+
+
+def test_a_spouts_session_from_the_handshake_to_the_end_of_input(start, tmp_path):
+    driver = start("numbers", index=1)
+    (pid,) = driver.read().values()
+    assert pid == driver.process.pid and [path.name for path in (tmp_path / "pids").iterdir()] == [str(pid)]
+    answers = driver.command("activate") + driver.command("next")
+    (emit,) = emits(answers)
+    assert emit["tuple"][:2] == [1, "~x/w=="]
+    answers += driver.command("ack", emit["id"]) + driver.command("fail", 99)
+    texts = lines_of(driver, answers, "deactivated")
+    for printed in ("opened in 1", "x" * 199, "y" * 8_192, "from the system", "from a child", "from C"):
+        assert any(text.startswith(printed) for text in texts), printed
+    code, _ = driver.ended()
+    assert code == 0 and (tmp_path / "progress").read_text() == "1" and (tmp_path / "closed").exists()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_the_process_with_its_progress_stored(start, tmp_path, number):
+    driver = start("numbers")
+    driver.read()
+    driver.command("activate")
+    driver.command("next")
+    driver.process.send_signal(number)
+    assert driver.process.wait(SECONDS) == 0
+    assert (tmp_path / "progress").read_text() == "1"
+
+
+def test_an_exception_of_a_spout_is_an_error_of_storms_and_ends_the_process(start):
+    driver = start("numbers", {"flakelog.storm.emits.per.next": 3})
+    driver.read()
+    driver.command("activate")
+    driver.command("next")
+    driver.write({"id": "", "command": "next"})
+    (error,) = [each for each in driver.rest() if each["command"] == "error"]
+    assert error["msg"].startswith("numbers[0]: RuntimeError: on purpose") and "shouting.py" in error["msg"]
+    code, stderr = driver.ended()
+    assert code == 1 and "RuntimeError: on purpose" in stderr
+
+
+def test_a_bolts_session(start):
+    driver = start("shout")
+    driver.read()
+    driver.write(HEARTBEAT)
+    assert driver.until_sync() == []
+    driver.write(storm_tuple("-5", [1, "~bvalue", None], "numbers"))
+    answers = [driver.read() for _ in range(3)]
+    by_text = {each["tuple"][0]: each["anchors"] for each in emits(answers)}
+    assert by_text == {"b'value'": ["-5"], "third tick": []} and commands(answers).count("ack") == 1
+    assert driver.ended()[0] == 0
+
+
+@pytest.mark.parametrize("component", ["async", "thread"])
+def test_a_bolt_in_coroutines_or_threads(start, component):
+    driver = start(component)
+    driver.read()
+    for number in range(20):
+        driver.write(storm_tuple(str(number), [1, "~bvalue", None], "numbers"))
+    answers = [driver.read() for _ in range(40)]
+    assert {each["id"] for each in answers if each["command"] == "ack"} == {str(number) for number in range(20)}
+    driver.write(HEARTBEAT)
+    assert driver.read() == SYNC
+    assert driver.ended()[0] == 0
+
+
+@pytest.mark.parametrize(
+    "component, options, fault",
+    [
+        ("unready", {}, "unready[0]: OSError: no disk"),
+        ("shout", {"name": "nowhere:make"}, "shout[0]: NoTopology: there is no module 'nowhere'"),
+        ("shout", {"conf": {"flakelog.storm.idle.ms": "soon"}}, "flakelog.storm.idle.ms"),
+    ],
+)
+def test_a_process_that_cannot_begin_says_why_to_storm_and_ends(start, component, options, fault):
+    driver = start(component, **options)
+    assert "pid" in driver.read()
+    (error,) = driver.rest()
+    assert error["command"] == "error" and fault in error["msg"]
+    assert driver.ended()[0] == 1
+
+
+def test_the_command_says_how_it_is_used():
+    done = subprocess.run([sys.executable, "-m", "spout.multilang"], capture_output=True, text=True, timeout=SECONDS)
+    assert done.returncode == 2 and "MODULE:TOPOLOGY COMPONENT" in done.stderr
