@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from twisted.internet.defer import CancelledError, Deferred, inlineCallbacks, maybeDeferred, succeed
 from twisted.internet.error import CannotListenError
 from twisted.internet.protocol import Factory
-from twisted.internet.task import deferLater
+from twisted.internet.task import LoopingCall, deferLater
 from twisted.internet.threads import deferToThread
 from twisted.python.failure import Failure
 
@@ -66,11 +66,28 @@ Report = Callable[[str], None]
 KAFKA_FILE = "meta.properties"  # marks a data directory of Kafka, whose logs must not be touched
 DAY_S = 86_400
 SAY_S = 1.0  # a start that waits longer says for what
+SAY_AGAIN_S = 4.0  # and repeats it, because a silent start looks dead
 LISTEN_BACKLOG = 1_024  # for ids and HTTP; with Twisted's 50, a burst of clients fills the queue and has to wait 1 s
 
 
 class StartError(Exception):
     """The reason why the server does not start, in one line."""
+
+
+def _saying(reactor: Any, say: Callable[[], None]) -> Callable[[Any], Any]:
+    """Call `say` after SAY_S and again every SAY_AGAIN_S, until the returned callback of a Deferred is called."""
+    again = LoopingCall(say)
+    again.clock = reactor
+    first = reactor.callLater(SAY_S, again.start, SAY_AGAIN_S)
+
+    def end(result: Any) -> Any:
+        if first.active():
+            first.cancel()
+        if again.running:
+            again.stop()
+        return result
+
+    return end
 
 
 class Server:
@@ -238,14 +255,8 @@ class Server:
             return succeed(None)  # a directory needs no waiting
         timeout_ms = self.settings.server.start_timeout_ms
         told = f"waiting for ZooKeeper at {where}, which does not answer; the start fails after {timeout_ms} ms"
-        saying = self.reactor.callLater(SAY_S, self._report, told)
-
-        def done(result: Any) -> Any:
-            if saying.active():
-                saying.cancel()
-            return result
-
-        return deferToThread(session.wait_until_connected, timeout_ms).addBoth(done)
+        end = _saying(self.reactor, lambda: self._report(told))
+        return deferToThread(session.wait_until_connected, timeout_ms).addBoth(end)
 
     @inlineCallbacks
     def _claim_numbers(self) -> Any:
@@ -337,6 +348,8 @@ class Server:
         def say() -> None:
             pace = f"; asked for again every {EXHAUSTED_RETRY_MS // 1_000} s or less often" if claim.crowded_out else ""
             self._report(f"waiting for a worker number: {claim.problem}{pace}")
+            if not claim.crowded_out:
+                timers.append(self.reactor.callLater(SAY_AGAIN_S, say))
 
         def late() -> None:
             if not claim.crowded_out:

@@ -3,10 +3,22 @@
 import errno
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib import import_module
 from typing import Any
 
 import click
+
+from flakelog.commands.exit_codes import (
+    EXIT_CODES,
+    FAILURE,
+    OF_ALL,
+    SUCCESS,
+    Interrupted,
+    table_of,
+    with_exit_codes,
+)
 
 CANNOT_WRITE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EPIPE)
 
@@ -16,10 +28,15 @@ COMMANDS = {
     "topic": "flakelog.commands.topic",
     "group": "flakelog.commands.group",
     "config": "flakelog.commands.config",
+    "cluster": "flakelog.commands.cluster",
+    "partitions": "flakelog.commands.partitions",
+    "transactions": "flakelog.commands.transactions",
+    "quotas": "flakelog.commands.quotas",
     "spout": "flakelog.commands.spout",
     "produce": "flakelog.commands.produce",
     "consume": "flakelog.commands.consume",
     "id": "flakelog.commands.id",
+    "completion": "flakelog.commands.completion",
     "check": "flakelog.commands.check",
     "settings": "flakelog.commands.settings",
     "compat": "flakelog.commands.compat",
@@ -40,13 +57,23 @@ class Commands(click.Group):
         if home is None:
             return None
         command: click.Command = getattr(import_module(home), name)
+        _add_exit_codes(command)
         return command
 
-    def main(self, *args: Any, **kwargs: Any) -> Any:
-        """Run the command line; report a write error, such as a full disk under `> file`, in one line.
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run a command; if Ctrl-C ends it early, exit with INTERRUPTED."""
+        with _read_enough():
+            try:
+                return super().invoke(ctx)
+            except KeyboardInterrupt:
+                raise Interrupted("ended by Ctrl-C") from None
 
-        If the reader of a pipe has closed it (EPIPE), report nothing.
-        """
+    def make_context(self, *args: Any, **kwargs: Any) -> click.Context:
+        with _read_enough():  # --help is printed here
+            return super().make_context(*args, **kwargs)
+
+    def main(self, *args: Any, **kwargs: Any) -> Any:
+        """Run the command line; report a write error, such as a full disk under `> file`, in one line."""
         try:
             try:
                 return super().main(*args, **kwargs)
@@ -57,9 +84,31 @@ class Commands(click.Group):
             if error.errno not in CANNOT_WRITE or error.filename is not None:
                 raise
             _discard_output()
-            if error.errno != errno.EPIPE:
-                click.echo(f"Error: the output could not be written: {error.strerror}", err=True)
-            sys.exit(1)
+            if error.errno == errno.EPIPE:  # in the last flush, after the command has ended with its own exit code
+                sys.exit(error.__context__.code if isinstance(error.__context__, SystemExit) else SUCCESS)
+            click.echo(f"Error: the output could not be written: {error.strerror}", err=True)
+            sys.exit(FAILURE)
+
+
+def _add_exit_codes(command: click.Command) -> None:
+    """Put the exit codes at the end of the help of a command and of its subcommands, unless it lists its own."""
+    if isinstance(command, click.Group):
+        for each in command.commands.values():
+            _add_exit_codes(each)
+    elif "Exit codes:" not in (command.help or ""):
+        command.epilog = table_of(OF_ALL)
+
+
+@contextmanager
+def _read_enough() -> Iterator[None]:
+    """End with success if the reader of a pipe has read enough and closed it, as `head` does."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno != errno.EPIPE or error.filename is not None:
+            raise
+        _discard_output()
+        raise SystemExit(SUCCESS) from None
 
 
 def _discard_output() -> None:
@@ -72,10 +121,10 @@ def _discard_output() -> None:
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="flakelog")
 def main() -> None:
-    """Flakelog: a commit log with Kafka's protocol, in which every message carries a Snowflake id.
+    """Flakelog: a commit log with Kafka's protocol, in which every message carries a Snowflake id."""
 
-    Exit codes: 0 success, 1 failure or not found, 2 wrong usage, 3 no server at the address.
-    """
+
+main.help = with_exit_codes(main.help, EXIT_CODES)
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
-from broker.settings.config import BrokerConfig, ListenerLimits, default_name
+from broker.settings.config import BrokerConfig, ListenerLimits, default_name, is_secret
 from broker.settings.group_config import GroupConfig
 from broker.settings.transaction_config import TransactionConfig
 from flakelog.config import ServerConfig
@@ -30,6 +30,8 @@ from spout.sink_config import SinkConfig
 CONFIGS = (ServerConfig, BrokerConfig, GroupConfig, TransactionConfig, IdgenConfig)
 ENVIRONMENT_PREFIX = "FLAKELOG_"
 LISTENER_PREFIX = "listener.name."
+HIDDEN = "(hidden)"  # in place of a password
+LISTENERS = ServerConfig().listeners
 HONOURED, IGNORED, REFUSED, UNKNOWN = "honoured", "ignored", "refused", "unknown"
 
 
@@ -71,6 +73,15 @@ class Verdict(NamedTuple):
     reason: str
     target: str = ""
     text: str = ""
+
+
+def masked(name: str, text: str) -> str:
+    """Return a property's text as it may be shown: a password is hidden."""
+    from broker.settings.kafka_settings import broker_setting
+
+    row = broker_setting(name)
+    hidden = is_secret(name) or (row is not None and row.type == "password")
+    return HIDDEN if hidden else text
 
 
 @lru_cache
@@ -205,7 +216,7 @@ class Properties:
             if each.standing == UNKNOWN:
                 raise UnknownSetting(each.given.name)
             if each.standing == REFUSED:
-                raise InvalidSetting(each.given.name, each.given.text, each.reason)
+                raise InvalidSetting(each.given.name, masked(each.given.name, each.given.text), each.reason)
 
     @property
     def ignored(self) -> list[str]:
@@ -360,7 +371,7 @@ class Settings:
         """The given properties as clients see them."""
         self.server = from_properties(ServerConfig, properties)
         self.broker = from_properties(BrokerConfig, properties)
-        self.listener_limits = _listener_limits(properties, self.server)
+        self.listener_limits = listener_limits(properties, self.server.listeners)
         self.group = from_properties(GroupConfig, properties)
         self.transaction = from_properties(TransactionConfig, properties)
         self.idgen = from_properties(IdgenConfig, properties)
@@ -371,17 +382,18 @@ class Settings:
         return next(getattr(each, setting.field) for each in configs if hasattr(each, setting.field))
 
 
-def _listener_limits(properties: Mapping[str, str], server: ServerConfig) -> dict[str, ListenerLimits]:
+def listener_limits(properties: Mapping[str, str], listeners: str | None) -> dict[str, ListenerLimits]:
     """Return the limits that are set for single listeners, by name; raise InvalidSetting.
 
-    Limits of a controllers' listener are accepted and have no effect, because it is not opened.
+    `listeners` is the setting of that name, None for its default. Limits of a controllers' listener are accepted and
+    have no effect, because it is not opened.
     """
     found: dict[str, ListenerLimits] = {}
     for name, text in properties.items():
         of_one = of_one_listener(name)
         if of_one is not None:
             listener, setting = of_one
-            there = [each.name for each in parse_listeners(server.listeners)]
+            there = [each.name for each in parse_listeners(LISTENERS if listeners is None else listeners)]
             wrong = wrong_with(name, text)
             if listener not in there:
                 wrong = f"there is no such listener; listeners has {', '.join(there) or 'none'}"

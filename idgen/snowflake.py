@@ -247,9 +247,15 @@ class Snowflake:
 
 
 def connect(
-    directory: str | os.PathLike[str] | None, zookeeper: str | None, config: IdgenConfig = IdgenConfig()
+    directory: str | os.PathLike[str] | None,
+    zookeeper: str | None,
+    config: IdgenConfig = IdgenConfig(),
+    wait: bool = True,
 ) -> Coordinator:
-    """Open a session in a directory or with ZooKeeper, whichever is given. ValueError, CoordinatorUnavailable."""
+    """Open a session in a directory or with ZooKeeper, whichever is given. ValueError, CoordinatorUnavailable.
+
+    `wait` is as in open_session.
+    """
     if (directory is None) == (zookeeper is None):
         raise ValueError('name where worker numbers are kept: directory="..." or zookeeper="host:port", one of both')
     if directory is not None:
@@ -266,4 +272,5 @@ def connect(
         zookeeper=zookeeper,
         access=config.ids_zookeeper_access,
         allow_network=config.ids_directory_network_allow,
+        wait=wait,
     )

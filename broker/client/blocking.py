@@ -38,6 +38,7 @@ T = TypeVar("T")
 TIMEOUT_SECONDS = 30.0  # Kafka's request.timeout.ms
 CONNECT_SECONDS_MAX = 10.0  # Kafka's socket.connection.setup.timeout.ms
 RETRY_SECONDS = 0.05
+TLS_ALERT = b"\x15\x03"  # the first bytes of a TLS alert record (RFC 8446, section 5.1)
 
 _log = logging.getLogger(__name__)
 
@@ -45,8 +46,9 @@ _log = logging.getLogger(__name__)
 class BlockingClient:
     """A client of any broker of Kafka's protocol: `with BlockingClient("127.0.0.1:9092") as client: ...`
 
-    It keeps one connection to each broker. `timeout` limits the wait for each socket operation, in seconds. A broker's
-    quotas and logs name the client by `client_id`. Calls raise ClientError and its subclasses.
+    It keeps one connection to each broker. `timeout` limits the wait for each socket operation, in seconds, and
+    `connect_timeout` that for a connection and its first answer, which any broker gives at once. A broker's quotas and
+    logs name the client by `client_id`. Calls raise ClientError and its subclasses.
 
     `fetch` skips a batch with a valid CRC whose records cannot be decoded, or unpack to more than `max_unpacked_bytes`.
     It logs a warning that names the batch, adds one to `poison_batches` and calls `on_poison` with the PoisonBatch. An
@@ -58,6 +60,7 @@ class BlockingClient:
         servers: str | Sequence[Address],
         timeout: float = TIMEOUT_SECONDS,
         *,
+        connect_timeout: float | None = None,
         on_poison: OnPoison | None = None,
         max_unpacked_bytes: int = DECOMPRESSED_BYTES_MAX,
         client_id: str = CLIENT_ID,
@@ -67,6 +70,8 @@ class BlockingClient:
         self.poison_batches = 0
         self._max_unpacked_bytes = max_unpacked_bytes
         self._timeout = timeout
+        self._connect_timeout = min(timeout, CONNECT_SECONDS_MAX) if connect_timeout is None else connect_timeout
+        self._first_timeout = timeout if connect_timeout is None else connect_timeout
         self._client_id = client_id
         self._running = threading.RLock()
         self._connections: dict[Address, tuple[socket.socket, ClientConnection]] = {}
@@ -134,7 +139,9 @@ class BlockingClient:
             if address not in self._connections:
                 raise ConnectionResetError("the connection is closed")
             sock, connection = self._connections[address]
-            return connection.take(_read_frame(sock)).body
+            body = connection.take(_read_frame(sock)).body
+            sock.settimeout(self._timeout)
+            return body
 
     def give_up(self, address: Address) -> None:
         """Close the connection if answers are outstanding that nobody will receive."""
@@ -157,8 +164,8 @@ class BlockingClient:
             self._drop(address)
             known = None
         if known is None:
-            sock = socket.create_connection(address, min(self._timeout, CONNECT_SECONDS_MAX))
-            sock.settimeout(self._timeout)
+            sock = socket.create_connection(address, self._connect_timeout)
+            sock.settimeout(self._first_timeout)
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             known = self._connections[address] = sock, ClientConnection(self._client_id)
         return known
@@ -168,9 +175,19 @@ class BlockingClient:
         """Turn an error of a connection into Unreachable, and close the connection."""
         try:
             yield
+        except TimeoutError as error:
+            waited = self._waits_seconds(address)
+            self._drop(address)
+            raise Unreachable(str(address), f"no answer within {waited:g} s") from error
         except (OSError, WireError) as error:
             self._drop(address)
             raise Unreachable(str(address), str(error) or type(error).__name__) from error
+
+    def _waits_seconds(self, address: Address) -> float:
+        """Return the longest wait for the address now, in seconds."""
+        known = self._connections.get(address)
+        seconds = None if known is None else known[0].gettimeout()
+        return self._connect_timeout if seconds is None else seconds
 
     def _drop(self, address: Address) -> None:
         """Close a connection and forget the versions and leaders known of its node."""
@@ -266,8 +283,18 @@ def _read_frame(sock: socket.socket) -> memoryview:
     """Return the next frame, without its length, in a buffer of its own."""
     size = int.from_bytes(_exactly(sock, LENGTH_BYTES), "big")
     if size > MAX_ANSWER_BYTES:
-        raise WireError(f"it sent a frame of {size} bytes, at most {MAX_ANSWER_BYTES} are taken")
+        raise WireError(_not_a_frame(size))
     return _exactly(sock, size)
+
+
+def _not_a_frame(size: int) -> str:
+    """Return the reason why an answer is no frame: read as a frame's length, its first bytes are `size`."""
+    first = size.to_bytes(LENGTH_BYTES, "big")
+    if first == b"HTTP":
+        return "it speaks HTTP, not Kafka's protocol"
+    if first[:2] == TLS_ALERT:
+        return "it speaks TLS, which this client does not"
+    return f"it sent a frame of {size} bytes, at most {MAX_ANSWER_BYTES} are taken"
 
 
 def _exactly(sock: socket.socket, size: int) -> memoryview:

@@ -33,6 +33,7 @@ from broker.client.group_protocol import (
 )
 from broker.wire.errors import ErrorCode, WireError
 
+GROUP, TRANSACTION = 0, 1  # key types of FindCoordinator
 PROTOCOL_TYPE = "consumer"
 NO_MEMBER_ID = ""
 NO_EPOCH = -1
@@ -74,12 +75,13 @@ class CommittedOffset(NamedTuple):
     metadata: str = ""
 
 
-def find_coordinator(core: ClientCore, group_id: str) -> Steps[Address]:
-    """Return the coordinator of a group. Raise BrokerError if it has none now."""
+def find_coordinator(core: ClientCore, key: str, kind: int = GROUP) -> Steps[Address]:
+    """Return the coordinator of a GROUP, or of a TRANSACTION's id. Raise BrokerError if it has none now."""
     address = yield from core.controller()
-    response = yield from core.ask(address, FIND_COORDINATOR, {"key": group_id, "key_type": 0})
+    response = yield from core.ask(address, FIND_COORDINATOR, {"key": key, "key_type": kind})
     if response.error_code:
-        raise BrokerError(int(response.error_code), f"group {group_id}", response.error_message)
+        what = "group" if kind == GROUP else "transactional id"
+        raise BrokerError(int(response.error_code), f"{what} {key}", response.error_message)
     return Address(response.host, int(response.port))
 
 

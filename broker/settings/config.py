@@ -3,6 +3,7 @@
 A topic's setting overrides the broker's default for it (`log.segment.bytes` is the default of `segment.bytes`).
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
@@ -25,6 +26,8 @@ from idgen.settings import (
 
 LONG_MAX = 2**63 - 1
 INT_MAX = 2**31 - 1
+
+_SECRET = re.compile(r"password|secret|jaas|credential|console\.token")
 
 DELETE = "delete"
 COMPACT = "compact"
@@ -878,6 +881,11 @@ TOPIC_DEFAULTS = {
     "durable_acks": "durable_acks",
     "visible_after_flush": "visible_after_flush",
 }
+
+
+def is_secret(name: str) -> bool:
+    """Return True if the setting of this name has a secret as its value, which is never shown."""
+    return _SECRET.search(name) is not None
 
 
 def default_name(name: str) -> str | None:

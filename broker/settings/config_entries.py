@@ -8,13 +8,12 @@ A broker's setting may have several names (log.retention.ms, .minutes, .hours), 
 order. The entry for one of these names omits the synonyms before the first one of that name, as in Kafka.
 """
 
-import re
 from collections.abc import Iterable, Mapping
 from enum import IntEnum
 from itertools import chain
 from typing import Any, NamedTuple
 
-from broker.settings.config import DYNAMIC, INT_MAX, LISTS, TOPIC_DEFAULTS, BrokerConfig, TopicConfig
+from broker.settings.config import DYNAMIC, INT_MAX, LISTS, TOPIC_DEFAULTS, BrokerConfig, TopicConfig, is_secret
 from broker.settings.kafka_settings import (
     HONOURED,
     SERVER_NAMES,
@@ -90,7 +89,6 @@ class BrokerSources(NamedTuple):
 
 _BROKER = {each.name: each for each in settings_of(BrokerConfig)}
 _BROKER_DEFAULTS = {each.field: each.name for each in _BROKER.values()}
-_SECRET = re.compile(r"password|secret|jaas|credential|console\.token")
 _LONG = frozenset({"ms", "messages"})  # units of values that may need 64 bits
 
 
@@ -101,11 +99,6 @@ def text_of(value: Any) -> str | None:
     if isinstance(value, float):
         return str(value).replace("e+", "E")  # as Java writes floats
     return str(value).lower() if isinstance(value, bool) else str(value)
-
-
-def is_secret(name: str) -> bool:
-    """Return True if the value of a setting of this name must not be shown."""
-    return _SECRET.search(name) is not None
 
 
 def type_of(setting: Setting) -> ConfigType:

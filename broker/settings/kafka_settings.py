@@ -344,6 +344,21 @@ _BROKER_ROWS = [
         "only friends are",
         ("",),
     ),
+    *_rows(  # the settings of Kafka's StandardAuthorizer, which are in no ConfigDef
+        """
+        ~super.users string -
+        """,
+        IGNORED,
+        "there is no authorizer, so that every client may do everything",
+    ),
+    *_rows(
+        """
+        ~allow.everyone.if.no.acl.found boolean -
+        """,
+        REFUSED,
+        "clients are not authorized, and there are no ACLs; leave it out, and listen where only friends are",
+        ("true",),
+    ),
     *_rows(
         """
         alter.config.policy.class.name class -

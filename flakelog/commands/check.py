@@ -5,7 +5,8 @@ from pathlib import Path
 
 import click
 
-from flakelog.commands.terminal import count_of, fail
+from flakelog.commands.exit_codes import fail
+from flakelog.commands.terminal import count_of
 
 
 @click.command()

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from flakelog.commands.exit_codes import fail
 from flakelog.commands.terminal import (
     Command,
     assignment,
     client_of,
-    fail,
     json_option,
     print_json,
     print_table,

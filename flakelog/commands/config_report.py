@@ -1,76 +1,147 @@
 """The output of `flakelog server --check-config` and `--print-config`."""
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from flakelog.commands.terminal import count_of
+from flakelog.commands.terminal import count_of, print_json
+from flakelog.settings import (
+    CONFIGS,
+    HONOURED,
+    IGNORED,
+    REFUSED,
+    UNKNOWN,
+    Verdict,
+    known,
+    listener_limits,
+    masked,
+    of_one_listener,
+    wrong_with,
+)
+from idgen.settings import InvalidSetting, from_properties
 
 if TYPE_CHECKING:
-    from flakelog.settings import Properties, Settings, Verdict
-    from idgen.settings import InvalidSetting
+    from flakelog.settings import Properties, Settings
+
+# Settings whose meaning follows from `listeners`. They are not checked while `listeners` itself is refused.
+OF_LISTENERS = (
+    "advertised.listeners",
+    "controller.listener.names",
+    "inter.broker.listener.name",
+    "listener.security.protocol.map",
+)
 
 
-def print_verdicts(properties: "Properties") -> bool:
+def print_verdicts(properties: "Properties", as_json: bool) -> bool:
     """Print each property with its verdict and reason; return True if a server would start with them."""
-    from flakelog.settings import HONOURED, IGNORED, REFUSED, UNKNOWN
-
-    verdicts = [_by_value(each) for each in properties.verdicts]
-    together = _wrong_together(properties, verdicts)
+    verdicts, others = judge(properties)
     counts = dict.fromkeys((HONOURED, IGNORED, REFUSED, UNKNOWN), 0)
     for each in verdicts:
-        if together is not None and each.target == together.name:
-            each, together = each._replace(standing=REFUSED, reason=_wanted(together)), None
         counts[each.standing] += 1
-        why = f"  ({each.reason})" if each.reason else ""
-        click.echo(f"{each.standing:9} {each.given.name}={each.given.text}{why}")
-    if together is not None:  # about a setting that is not given, but follows from others
-        click.echo(f"{REFUSED:9} {together}")
-    parts = ", ".join(f"{number} {standing}" for standing, number in counts.items() if number)
-    click.echo(f"{count_of(len(verdicts), 'setting')}: {parts or 'all defaults'}", err=True)
-    return together is None and not counts[REFUSED] and not counts[UNKNOWN]
+        _print_verdict(each, as_json)
+    for error in others:
+        counts[REFUSED] += 1
+        if as_json:
+            print_json(_described(error.name, None, REFUSED, error.wanted, error.name, None))
+        else:
+            click.echo(f"{REFUSED:9} {error}")
+    if not as_json:
+        parts = ", ".join(f"{number} {standing}" for standing, number in counts.items() if number)
+        click.echo(f"{count_of(len(verdicts), 'setting')}: {parts or 'all defaults'}", err=True)
+    return not counts[REFUSED] and not counts[UNKNOWN]
 
 
-def _by_value(verdict: "Verdict") -> "Verdict":
+def judge(properties: "Properties") -> tuple[list[Verdict], list[InvalidSetting]]:
+    """Return the verdict on each property, with every error that the values have alone or together.
+
+    The second list has the errors of settings that are not given, but follow from others.
+    """
+    verdicts = [_by_value(each) for each in properties.verdicts]
+    texts = {each.target: each.text for each in verdicts if each.standing == HONOURED}
+    listeners_refused = any(each.given.name == "listeners" and each.standing != HONOURED for each in verdicts)
+    wrong: dict[str, InvalidSetting] = {}
+    for error in _errors(texts, listeners_refused):
+        wrong.setdefault(error.name, error)
+    judged = []
+    for each in verdicts:
+        error_of_it = wrong.pop(each.target, None) if each.target else None
+        if error_of_it is not None:
+            each = each._replace(standing=REFUSED, reason=error_of_it.wanted)
+        judged.append(each)
+    return judged, list(wrong.values())
+
+
+def _by_value(verdict: Verdict) -> Verdict:
     """Return the verdict; an honoured setting with an invalid value is refused."""
-    from flakelog.settings import HONOURED, REFUSED, wrong_with
-
     wrong = wrong_with(verdict.target, verdict.text) if verdict.standing == HONOURED else None
     return verdict if wrong is None else verdict._replace(standing=REFUSED, reason=wrong, target="")
 
 
-def _wrong_together(properties: "Properties", verdicts: "list[Verdict]") -> "InvalidSetting | None":
-    """Return the error of values that are valid one by one but not together, else None.
-
-    The values are not checked together if one of them alone is invalid.
-    """
-    from flakelog.settings import HONOURED, Settings
-    from idgen.settings import InvalidSetting
-
-    honoured = {each.target for each in verdicts if each.standing == HONOURED}
-    if properties.texts.keys() - honoured:
-        return None
-    try:
-        Settings(properties.texts)
-    except InvalidSetting as error:
-        return error
-    return None
+def _errors(texts: Mapping[str, str], listeners_refused: bool) -> Iterator[InvalidSetting]:
+    """Yield the errors of values that are valid one by one but not together."""
+    if listeners_refused:
+        texts = _without_listeners(texts)
+    for config in CONFIGS:
+        for error in _errors_of(partial(from_properties, config), texts):
+            yield error
+            listeners_refused = listeners_refused or error.name == "listeners"
+    if not listeners_refused:
+        yield from _errors_of(lambda given: listener_limits(given, given.get("listeners")), texts)
 
 
-def _wanted(error: "InvalidSetting") -> str:
-    """Return the error's message without the setting and the value, which the line already shows."""
-    return str(error).partition(": ")[2]
+def _errors_of(make: Callable[[Mapping[str, str]], object], texts: Mapping[str, str]) -> Iterator[InvalidSetting]:
+    """Yield all errors of `make`, which raises the first: each setting with an error is left out for the next try."""
+    left = dict(texts)
+    while True:
+        try:
+            make(left)
+            return
+        except InvalidSetting as error:
+            yield error
+            if left.pop(error.name, None) is None:
+                return
+            if error.name == "listeners":
+                left = _without_listeners(left)
 
 
-def print_values(settings: "Settings", origins: "dict[str, str]") -> None:
+def _without_listeners(texts: Mapping[str, str]) -> dict[str, str]:
+    return {name: text for name, text in texts.items() if name not in OF_LISTENERS and name != "listeners"}
+
+
+def _print_verdict(verdict: Verdict, as_json: bool) -> None:
+    given = verdict.given
+    value = masked(given.name, given.text)
+    if as_json:
+        target = verdict.target or None
+        print_json(_described(given.name, value, verdict.standing, verdict.reason, target, given.origin))
+        return
+    why = f"  ({verdict.reason})" if verdict.reason else ""
+    click.echo(f"{verdict.standing:9} {given.name}={value}{why}")
+
+
+def _described(
+    name: str, value: str | None, standing: str, reason: str, setting: str | None, origin: str | None
+) -> dict[str, Any]:
+    """Return a verdict as JSON has it; `setting` is the name of the setting that the property sets."""
+    row = {"name": name, "value": value, "standing": standing, "reason": reason or None}
+    return row | {"setting": setting, "from": origin}
+
+
+def print_values(settings: "Settings", origins: "dict[str, str]", as_json: bool) -> None:
     """Print the value of every setting, as a properties file, with its origin."""
-    from broker.settings.config_entries import is_secret
-    from flakelog.settings import known, of_one_listener
-
     for name, setting in sorted(known().items()):
         value = settings.value_of(setting)
         text = "" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
-        text = "(hidden)" if text and is_secret(name) else text
-        click.echo(f"{name}={text}  # {origins.get(name, 'default')}")
+        _print_value(name, masked(name, text) if text else text, origins, as_json)
     for name in filter(of_one_listener, sorted(settings.properties)):
-        click.echo(f"{name}={settings.properties[name]}  # {origins.get(name, 'default')}")
+        _print_value(name, settings.properties[name], origins, as_json)
+
+
+def _print_value(name: str, text: str, origins: "dict[str, str]", as_json: bool) -> None:
+    origin = origins.get(name, "default")
+    if as_json:
+        print_json({"name": name, "value": text, "from": origin})
+    else:
+        click.echo(f"{name}={text}  # {origin}")

@@ -11,16 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from flakelog.commands.exit_codes import fail
 from flakelog.commands.start import Span, Start, StartType, find_start
-from flakelog.commands.terminal import (
-    client_of,
-    describe_id,
-    fail,
-    iso,
-    json_option,
-    layout_options,
-    servers_option,
-)
+from flakelog.commands.terminal import client_of, describe_id, iso, json_option, layout_options, servers_option
 
 if TYPE_CHECKING:
     from broker.client.blocking import BlockingClient

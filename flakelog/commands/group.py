@@ -4,9 +4,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
+from flakelog.commands.exit_codes import fail
 from flakelog.commands.progress import progress
 from flakelog.commands.start import Start, end_of, find_start, move_options
-from flakelog.commands.terminal import client_of, count_of, fail, json_option, print_json, print_table, servers_option
+from flakelog.commands.terminal import client_of, count_of, json_option, print_json, print_table, servers_option
 
 if TYPE_CHECKING:
     from broker.client.admin import Group, Member

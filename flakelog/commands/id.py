@@ -1,20 +1,20 @@
 """`flakelog id`: make, read and find Snowflake ids."""
 
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 from click.core import ParameterSource
 
+from flakelog.commands.exit_codes import NobodyAnswers, fail
 from flakelog.commands.progress import progress
 from flakelog.commands.terminal import (
-    NobodyAnswers,
     TimeType,
     client_of,
     count_of,
     describe_id,
-    fail,
     idgen_options,
     iso,
     json_option,
@@ -23,6 +23,7 @@ from flakelog.commands.terminal import (
     print_table,
     servers_option,
 )
+from flakelog.commands.waiting import answer_seconds, contact_seconds, greet, timeout_option
 
 if TYPE_CHECKING:
     from broker.client.blocking import BlockingClient
@@ -71,6 +72,7 @@ def id() -> None:
     help="Make them here, not at a service, with a worker number kept in this directory (a server's: DATA-DIR/ids).",
 )
 @click.option("--zookeeper", metavar="HOST:PORT,...", help="Make them here, with a worker number from ZooKeeper.")
+@timeout_option
 @json_option
 @idgen_options
 def new(
@@ -104,7 +106,8 @@ def _asked_ids(count: int, server: str) -> Iterator[list[int]]:
     from idgen.client.core import IdServiceError, IdServiceUnreachable
 
     try:
-        asked = IdClient(*(each.strip() for each in server.split(",")), user_agent="cli")
+        addresses = (each.strip() for each in server.split(","))
+        asked = IdClient(*addresses, user_agent="cli", timeout_ms=int(contact_seconds() * 1000))
     except ValueError as error:
         raise click.BadParameter(str(error), param_hint="--server") from None
     with asked as client:
@@ -123,11 +126,16 @@ def _own_ids(
     count: int, directory: Path | None, zookeeper: str | None, config: "IdgenConfig"
 ) -> Iterator[list[int]]:
     from coordination.port import CoordinationError
+    from coordination.sessions import open_session
     from idgen.errors import IdError
     from idgen.snowflake import Snowflake
 
+    if zookeeper is not None:
+        with closing(open_session(zookeeper=zookeeper, access=config.ids_zookeeper_access, wait=False)) as session:
+            greet(session, zookeeper)
+    timeout_ms = int(answer_seconds() * 1000)
     try:
-        with Snowflake(directory=directory, zookeeper=zookeeper, config=config) as snowflake:
+        with Snowflake(directory=directory, zookeeper=zookeeper, config=config, timeout_ms=timeout_ms) as snowflake:
             for portion in _portions(count):
                 yield snowflake.next_ids(portion)
     except (IdError, CoordinationError, OSError) as error:
@@ -189,6 +197,7 @@ def id_range(start: int, end: int, as_json: bool, layout: "Layout") -> None:
     help="Worker numbers kept in this directory (a server's: DATA-DIR/ids).",
 )
 @click.option("--zookeeper", metavar="HOST:PORT,...", help="Those kept there. [default: as set]")
+@timeout_option
 @json_option
 @idgen_options
 def workers(directory: Path | None, zookeeper: str | None, as_json: bool, idgen: "IdgenConfig") -> None:
@@ -213,8 +222,9 @@ def workers(directory: Path | None, zookeeper: str | None, as_json: bool, idgen:
         fail(f"no worker numbers are kept in {directory}{instead}")
     registry = registry_of(idgen)
     try:
-        coordinator = connect(directory, where, idgen)
+        coordinator = connect(directory, where, idgen, wait=False)
         try:
+            greet(coordinator, where or str(directory))
             found = run(coordinator, registry.workers())
         finally:
             coordinator.close()

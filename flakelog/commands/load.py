@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from flakelog.commands import transfer
+from flakelog.commands.exit_codes import ProblemsFound, with_exit_codes
 from flakelog.commands.load_report import LoadReport, show_plan, show_verification
-from flakelog.commands.terminal import ProblemsFound, count_of, json_option, parse_time, print_json, servers_option
+from flakelog.commands.terminal import client_of, count_of, json_option, parse_time, print_json, servers_option
 
 if TYPE_CHECKING:
     from spark_bridge.load.decoding import Decoding
@@ -123,6 +124,9 @@ def load(
         transfer.check_plot()
     with transfer.failures():
         job = _job(**options)
+        if not only_verify:
+            with client_of(options["servers"]) as client:  # a server that is not there is missed soon
+                client.run(client.core.nodes())
         if only_plan:
             show_plan(job.plan(), as_json)
         elif only_verify:
@@ -137,7 +141,7 @@ def load(
                 _load(job, plot, as_json)
 
 
-load.help = transfer.with_exit_codes(load.help)
+load.help = with_exit_codes(load.help)
 
 
 def _job(

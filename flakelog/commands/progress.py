@@ -19,8 +19,11 @@ class Step(Protocol):
 
 
 @contextmanager
-def progress(what: str, total: int | None = None) -> Iterator[Step]:
-    """Show a bar (or, without a total, a count) after a second if stderr is a terminal; yield its `Step`."""
+def progress(what: str, total: int | None = None, in_bytes: bool = False) -> Iterator[Step]:
+    """Show a bar (or, without a total, a count) after a second if stderr is a terminal; yield its `Step`.
+
+    With `in_bytes` a step is a byte.
+    """
     begun, done = time.monotonic(), 0
     bars: list[Progress] = []
     shown = sys.stderr.isatty()
@@ -33,7 +36,7 @@ def progress(what: str, total: int | None = None) -> Iterator[Step]:
         if not bars:
             if time.monotonic() - begun < PATIENCE_SECONDS:
                 return
-            bars.append(_bar(what, total))
+            bars.append(_bar(what, total, in_bytes))
             bars[0].start()
         bars[0].update(bars[0].task_ids[0], completed=done)
 
@@ -44,14 +47,21 @@ def progress(what: str, total: int | None = None) -> Iterator[Step]:
             bar.stop()
 
 
-def _bar(what: str, total: int | None) -> "Progress":
+def _bar(what: str, total: int | None, in_bytes: bool) -> "Progress":
     from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+    from rich.progress import (
+        BarColumn,
+        DownloadColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeElapsedColumn,
+    )
 
     bar = Progress(
         TextColumn("{task.description}"),
         BarColumn(),
-        MofNCompleteColumn(),
+        DownloadColumn() if in_bytes else MofNCompleteColumn(),
         TimeElapsedColumn(),
         console=Console(stderr=True),
         transient=True,

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from flakelog.commands import transfer
+from flakelog.commands.exit_codes import fail, with_exit_codes
 from flakelog.commands.read_progress import ReadProgress
-from flakelog.commands.terminal import TimeType, client_of, count_of, fail, json_option, print_json, servers_option
+from flakelog.commands.terminal import TimeType, client_of, count_of, json_option, print_json, servers_option
 
 if TYPE_CHECKING:
     from spark_bridge.output.progress import Report
@@ -138,7 +139,7 @@ def replay(
             _replay(run, out, manifest, options)
 
 
-replay.help = transfer.with_exit_codes(replay.help)
+replay.help = with_exit_codes(replay.help)
 
 
 def _options(

@@ -42,6 +42,8 @@ class Run(NamedTuple):
     data_dir: Path | None
     zookeeper: str | None
     log_format: str
+    print_config: bool
+    as_json: bool
     topics: tuple[str, ...] = ()
     dev: bool = False
     controlled: bool = False
@@ -71,7 +73,14 @@ def _options(command: Callable[..., Any]) -> Callable[..., Any]:
             show_default=True,
             help="Lines for people, or a JSON object a line.",
         ),
+        click.option(
+            "--timeout",
+            type=click.FloatRange(0.1, 86_400),
+            metavar="SECONDS",
+            help="How long a start waits for the registry of worker numbers: flakelog.start.timeout.ms.",
+        ),
         click.option("--print-config", is_flag=True, help="Print every setting, where it comes from, and exit."),
+        click.option("--json", "as_json", is_flag=True, help="JSON for programs: of --print-config, --check-config."),
     ]
     for option in reversed(options):
         command = option(command)
@@ -110,7 +119,9 @@ def server(
     assignments: tuple[str, ...],
     zookeeper: str | None,
     log_format: str,
+    timeout: float | None,
     print_config: bool,
+    as_json: bool,
     checked: Path | None,
     dev: bool,
     topics: tuple[str, ...],
@@ -122,9 +133,9 @@ def server(
     is taken from --set, else from the environment (FLAKELOG_LOG_SEGMENT_BYTES), else from --config.
     """
     if checked is not None:
-        raise SystemExit(_check(checked))
-    run = Run(data_dir, zookeeper, log_format, topics, dev, controlled)
-    _run(run, config, assignments, DEV if dev else (), print_config)
+        raise SystemExit(_check(checked, as_json))
+    run = Run(data_dir, zookeeper, log_format, print_config, as_json, topics, dev, controlled)
+    _run(run, config, (*assignments, *_timeout(timeout)), DEV if dev else ())
 
 
 @click.command()
@@ -135,7 +146,9 @@ def idgen(
     assignments: tuple[str, ...],
     zookeeper: str | None,
     log_format: str,
+    timeout: float | None,
     print_config: bool,
+    as_json: bool,
 ) -> None:
     """Serve ids alone, without a log.
 
@@ -146,14 +159,19 @@ def idgen(
     Prints one line beginning `ready:` with its addresses when it serves. SIGTERM and Ctrl-C stop it cleanly.
     `flakelog settings flakelog.ids` explains its settings; `flakelog id new` requests ids from it.
     """
-    _run(Run(data_dir, zookeeper, log_format), config, assignments, (), print_config, NO_BROKER)
+    run = Run(data_dir, zookeeper, log_format, print_config, as_json)
+    _run(run, config, (*assignments, *_timeout(timeout)), (), NO_BROKER)
 
 
-def _check(file: Path) -> int:
+def _timeout(seconds: float | None) -> tuple[str, ...]:
+    return () if seconds is None else (f"flakelog.start.timeout.ms={int(seconds * 1000)}",)
+
+
+def _check(file: Path, as_json: bool) -> int:
     from flakelog.commands.config_report import print_verdicts
 
     try:
-        return 0 if print_verdicts(gather(file)) else 1
+        return 0 if print_verdicts(gather(file), as_json) else 1
     except (InvalidSetting, OSError) as error:
         raise click.ClickException(str(error)) from None
 
@@ -163,7 +181,6 @@ def _run(
     config: Path | None,
     assignments: tuple[str, ...],
     mode: tuple[Given, ...],
-    print_config: bool,
     fixed: tuple[Given, ...] = (),
 ) -> None:
     from flakelog.machine import file_limit, machine_defaults, raise_file_limit
@@ -178,10 +195,10 @@ def _run(
     except InvalidSetting as error:
         origin = properties.origins.get(error.name, "--set")
         raise click.ClickException(str(error) if origin == "--set" else f"{error} ({origin})") from None
-    if print_config:
+    if run.print_config:
         from flakelog.commands.config_report import print_values
 
-        print_values(settings, properties.origins)
+        print_values(settings, properties.origins, run.as_json)
         return
     with _directory(run, settings) as directory:
         _serve(settings, directory, run, _warnings(properties))

@@ -4,7 +4,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from flakelog.commands.terminal import fail, json_option, print_json
+from flakelog.commands.exit_codes import fail
+from flakelog.commands.terminal import json_option, print_json
 
 if TYPE_CHECKING:
     from broker.settings.kafka_settings import KafkaSetting

@@ -6,16 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from flakelog.commands.terminal import (
-    client_of,
-    count_of,
-    fail,
-    iso,
-    json_option,
-    print_json,
-    print_table,
-    servers_option,
-)
+from flakelog.commands.exit_codes import fail
+from flakelog.commands.terminal import client_of, count_of, iso, json_option, print_json, print_table, servers_option
 
 if TYPE_CHECKING:
     from broker.client.blocking import BlockingClient

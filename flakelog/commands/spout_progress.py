@@ -7,16 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from flakelog.commands.exit_codes import fail
 from flakelog.commands.start import Start, end_of, find_start, move_options
-from flakelog.commands.terminal import (
-    client_of,
-    fail,
-    idgen_options,
-    json_option,
-    print_json,
-    print_table,
-    servers_option,
-)
+from flakelog.commands.terminal import client_of, idgen_options, json_option, print_json, print_table, servers_option
+from flakelog.commands.waiting import greet, timeout_option
 
 if TYPE_CHECKING:
     from broker.client.blocking import BlockingClient
@@ -70,6 +64,7 @@ def show(id: str | None, store: str, servers: str, as_json: bool, idgen: "IdgenC
 @progress.command()
 @click.argument("id", required=False)
 @_store_option
+@timeout_option
 @idgen_options
 def export(id: str | None, store: str, idgen: "IdgenConfig") -> None:
     """Print the stored documents of spout ID, or of all, as JSON: one object a line, with the path of its node."""
@@ -141,7 +136,9 @@ def _session(store: str, idgen: "IdgenConfig") -> "Iterator[Coordinator]":
         fail(f"there is no directory {store}; give the store of the LogSpout by --store")
     try:
         if store.startswith(ZOOKEEPER):
-            coordinator = open_session(zookeeper=store.removeprefix(ZOOKEEPER), access=idgen.ids_zookeeper_access)
+            hosts = store.removeprefix(ZOOKEEPER)
+            coordinator = open_session(zookeeper=hosts, access=idgen.ids_zookeeper_access, wait=False)
+            greet(coordinator, hosts)
         else:
             coordinator = open_session(directory=store)
     except CoordinationError as error:

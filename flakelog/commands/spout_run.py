@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from flakelog.commands.terminal import fail
+from flakelog.commands.exit_codes import fail
 
 if TYPE_CHECKING:
     from spout.figures import Snapshot

@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from flakelog.commands.terminal import fail, parse_time
+from flakelog.commands.exit_codes import fail
+from flakelog.commands.terminal import parse_time
 
 if TYPE_CHECKING:
     from broker.client.blocking import BlockingClient

@@ -1,8 +1,6 @@
 """Helpers that the commands share: find a broker, print times and tables, and fail.
 
-Exit codes: 0 success; 1 failure or not found; 2 wrong usage; 3 no server at the address. Replays and loads name
-five causes more: 4 lost data, 5 data of something else, 6 a check that found differences, 7 damaged data, 8 a place
-that cannot be used. Results go to stdout; errors and progress go to stderr.
+Results go to stdout; errors and progress go to stderr. Exit codes are in exit_codes.py.
 """
 
 import json
@@ -12,9 +10,12 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 import click
+
+from flakelog.commands.exit_codes import NobodyAnswers, fail
+from flakelog.commands.waiting import timeout_option
 
 if TYPE_CHECKING:
     from broker.client.blocking import BlockingClient
@@ -22,74 +23,37 @@ if TYPE_CHECKING:
     from idgen.layout import Layout
 
 SERVERS = "127.0.0.1:9092"
-NOBODY_ANSWERS = 3
-LOST_DATA, OTHER_DATA, PROBLEMS_FOUND, DAMAGED_DATA, NO_PLACE = 4, 5, 6, 7, 8
 
 Command = Callable[..., Any]
 
-servers_option = click.option(
-    "--servers",
-    default=SERVERS,
-    envvar="FLAKELOG_SERVERS",
-    show_default=True,
-    show_envvar=True,
-    metavar="HOST:PORT,...",
-    help="Brokers to ask first.",
-)
 json_option = click.option("--json", "as_json", is_flag=True, help="JSON for programs, one object a line.")
 
 
-class NobodyAnswers(click.ClickException):
-    """No server answers at the address; the message says which command starts one."""
-
-    exit_code = NOBODY_ANSWERS
-
-
-class DataIsLost(click.ClickException):
-    """The log no longer has messages that the command needs."""
-
-    exit_code = LOST_DATA
-
-
-class DataOfAnother(click.ClickException):
-    """The place, the manifest or the log is of something else than the command's."""
-
-    exit_code = OTHER_DATA
-
-
-class DataIsDamaged(click.ClickException):
-    """The log has data that cannot be decoded or has a wrong checksum."""
-
-    exit_code = DAMAGED_DATA
-
-
-class PlaceUnusable(click.ClickException):
-    """The place cannot be read or written: its disk is full, it does not exist, or it may not be written to."""
-
-    exit_code = NO_PLACE
-
-
-class ProblemsFound(click.ClickException):
-    """A check found differences, which the command has printed."""
-
-    exit_code = PROBLEMS_FOUND
-
-
-def fail(message: str) -> NoReturn:
-    """End with one line on stderr and exit code 1."""
-    raise click.ClickException(message)
+def servers_option(command: Command) -> Command:
+    """Add --servers, and --timeout, which the client of `client_of` heeds."""
+    option = click.option(
+        "--servers",
+        default=SERVERS,
+        envvar="FLAKELOG_SERVERS",
+        show_default=True,
+        show_envvar=True,
+        metavar="HOST:PORT,...",
+        help="Brokers to ask first.",
+    )
+    made: Command = option(timeout_option(command))
+    return made
 
 
 @contextmanager
 def client_of(servers: str) -> Iterator["BlockingClient"]:
     """Yield a client of the brokers at `servers`; turn its errors into one line and an exit code."""
-    from broker.client.blocking import BlockingClient
     from broker.client.errors import BrokerError, ClientError, Unreachable
     from broker.record.batch import CorruptBatch
     from broker.wire.errors import ErrorCode
+    from flakelog.commands.command_client import CommandClient
 
     try:
-        made = BlockingClient(servers)
+        made = CommandClient(servers)
     except ValueError as error:
         raise click.BadParameter(str(error), param_hint="--servers") from None
     logging.getLogger("broker.client").addHandler(logging.NullHandler())  # the command names skipped batches itself

@@ -2,13 +2,13 @@
 
 import click
 
+from flakelog.commands.exit_codes import fail
 from flakelog.commands.progress import progress
 from flakelog.commands.start import Start, StartType, bounds_of, find_start
 from flakelog.commands.terminal import (
     assignment,
     client_of,
     count_of,
-    fail,
     json_option,
     print_json,
     print_table,

@@ -1,4 +1,4 @@
-"""Parts of commands that move data: exit codes by cause, the plan, the report and its plot."""
+"""Parts of commands that move data: errors by cause, the plan, the report and its plot."""
 
 import time
 from collections.abc import Iterator, Sequence
@@ -8,37 +8,19 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from flakelog.commands.terminal import (
+from flakelog.commands.exit_codes import (
     DataIsDamaged,
     DataIsLost,
     DataOfAnother,
     NobodyAnswers,
     PlaceUnusable,
     ProblemsFound,
-    count_of,
-    print_json,
-    print_table,
 )
+from flakelog.commands.terminal import count_of, print_json, print_table
 
 if TYPE_CHECKING:
     from spark_bridge.output.progress import Report
     from spark_bridge.selection.manifest import Manifest
-
-EXIT_CODES = """\b
-Exit codes: 0 success
-            1 another failure
-            2 wrong usage
-            3 no server at the address
-            4 the log lost data of the range
-            5 the place holds something else, or the manifest is of another log
-            6 the result differs from an earlier run, or from its receipt
-            7 the log's data is damaged
-            8 the place cannot be used or written"""
-
-
-def with_exit_codes(text: str | None) -> str:
-    """Return the help of a command with the exit codes at its end."""
-    return f"{text}\n\n{EXIT_CODES}"
 
 
 @contextmanager

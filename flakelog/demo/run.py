@@ -1,11 +1,13 @@
 """The demo from beginning to end. Each step prints what it did; the last line says whether the results agree."""
 
 import json
+import os
 import shutil
+import sys
 import tempfile
 import time
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -72,7 +74,7 @@ class Demo:
     def _step(self, title: str, rows: Rows) -> None:
         self.steps.append((title, rows))
         self.console.print(title, style="bold")
-        table = Table(show_header=False, box=None, padding=(0, 2))
+        table = Table(show_header=False, box=None, padding=(0, 1))
         table.add_column(style="dim")
         table.add_column(justify="right")
         for row in rows:
@@ -174,7 +176,7 @@ class Demo:
         wanted = options | {"startingId": str(span.first_id), "endingId": str(span.end_id)}
         path = self.out / "manifest.json"
         manifest = replay.save_manifest(wanted, path)
-        with self.console.status("starting Spark"):
+        with self.console.status("starting Spark"), _stderr_into(state / "spark.log"):
             spark = stack.enter_context(_stopping(spark_session("flakelog-demo")))
         with self.console.status("replaying"):
             of_span = replay.figures(read_manifest(spark, self.servers, path))
@@ -195,7 +197,7 @@ class Demo:
                 ("span of the load", f"{_iso(span.start_ms)} to {_iso(span.end_ms)}"),
                 ("its ids", f"{span.first_id} to {span.end_id - 1}"),
                 ("messages in its ranges", f"{rows:,} in {len(manifest.ranges)} partitions"),
-                ("flights, span / everything", f"{_total(of_span):,} / {_total(of_all):,}"),
+                ("flights, span / all", f"{_total(of_span):,} / {_total(of_all):,}"),
             ],
         )
         return problems
@@ -214,8 +216,7 @@ class Demo:
     def _report(self, flights: Any, streamed: Figures, problems: list[str], seconds: float) -> None:
         report.write_table(streamed, self.out / report.TABLE)
         report.write_plot(flights, streamed, self.out / report.PLOT)
-        totals = f"{_total(streamed):,} flights of {len(streamed)} carriers"
-        agreed = f"replay agrees: stream, Spark and pandas give the same figures for {totals}"
+        agreed = f"replay agrees: Spark, stream and pandas give the same for {_total(streamed):,} flights"
         verdict = agreed if not problems else f"replay differs in {len(problems)} carriers"
         report.write_page(self.out / report.PAGE, verdict, not problems, self.steps)
         self.console.print(self._closing(streamed))
@@ -255,6 +256,24 @@ def _fresh(out: Path) -> None:
     if out.exists():
         shutil.rmtree(out)
     out.mkdir(parents=True)
+
+
+@contextmanager
+def _stderr_into(log: Path) -> Iterator[None]:
+    """Redirect the stderr of a Java that starts inside to a file, because its warnings need no change by the user.
+
+    Errors of Spark reach Python as exceptions with Java's text.
+    """
+    sys.stderr.flush()
+    before = os.dup(2)
+    file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    try:
+        os.dup2(file, 2)
+        yield
+    finally:
+        os.dup2(before, 2)
+        os.close(before)
+        os.close(file)
 
 
 class _stopping:

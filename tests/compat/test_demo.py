@@ -11,13 +11,15 @@ import pytest
 from tests.patience import PROGRAM_SECONDS, SECONDS, until
 
 FLIGHTS = 12_000
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def start(tmp_path):
-    environment = {**os.environ, "TMPDIR": str(tmp_path)}
-    command = [sys.executable, "-m", "flakelog", "demo", "--out", str(tmp_path / "out"), "--flights", str(FLIGHTS)]
+    environment = {**os.environ, "TMPDIR": str(tmp_path), "COLUMNS": "80"}
+    command = [sys.executable, "-m", "flakelog", "demo", "--out", "out", "--flights", str(FLIGHTS)]
+    environment["PYTHONPATH"] = str(ROOT)
     return subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment, start_new_session=True
+        command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment, start_new_session=True
     )
 
 
@@ -40,6 +42,8 @@ def test_the_demo_agrees_to_the_last_digit_and_writes_its_report(tmp_path):
     last = output.strip().splitlines()[-1]
     assert demo.returncode == 0 and last.startswith("replay agrees:"), output
     assert f"{FLIGHTS:,} flights" in last
+    assert max(map(len, output.splitlines())) <= 80, output
+    assert "WARN" not in output, "Java's warnings are nothing that a user has to change"
     written = {path.name for path in (tmp_path / "out").iterdir()}
     assert {"manifest.json", "delays.parquet", "delays.png", "report.html"} <= written
     until(lambda: not processes_naming(tmp_path), "the end of its processes")

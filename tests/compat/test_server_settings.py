@@ -193,6 +193,36 @@ def test_what_is_wrong_with_values_together_is_told_beside_all_else_that_is_wron
     assert second.startswith("unknown   num.partition=4")
 
 
+def test_every_error_of_a_file_is_told_at_once_and_a_refused_listener_is_not_called_honoured(tmp_path):
+    file = tmp_path / "server.properties"
+    file.write_text(
+        "listeners=SSL://:9093\nadvertised.listeners=SSL://me:9093\nnum.partitions=none\nsuper.users=User:ada\n"
+        "flakelog.ids.raise.interval.ms=20000\nssl.keystore.password=hunter2\nsasl.jaas.config=hunter2;\n"
+    )
+    done = flakelog("server", "--check-config", str(file), "--json")
+    assert done.returncode == 1 and "hunter2" not in done.stdout + done.stderr
+    rows = {row["name"]: row for row in map(json.loads, done.stdout.splitlines())}
+    refused = {name: row["reason"] for name, row in rows.items() if row["standing"] == "refused"}
+    assert "SSL is not served" in refused.pop("listeners")
+    assert "must be a whole number" in refused.pop("num.partitions")
+    assert "at most half of flakelog.ids.lead.ms" in refused.pop("flakelog.ids.raise.interval.ms")
+    assert not refused and rows["super.users"]["standing"] == "ignored"
+    assert rows["ssl.keystore.password"]["value"] == "(hidden)"
+
+
+def test_a_setting_that_is_missing_beside_others_is_told_too(tmp_path):
+    file = tmp_path / "server.properties"
+    file.write_text("listeners=PLAINTEXT://0.0.0.0:9092\n")
+    done = flakelog("server", "--check-config", str(file))
+    assert done.returncode == 1
+    assert "refused   advertised.listeners=PLAINTEXT://0.0.0.0:9092: clients are told" in done.stdout
+
+
+def test_no_password_is_shown_where_it_is_refused(tmp_path):
+    done = flakelog("server", "--set", "delegation.token.secret.key=hunter2", "--print-config")
+    assert "hunter2" not in done.stdout + done.stderr
+
+
 def test_a_file_that_is_no_text_is_refused_by_its_name(tmp_path):
     file = tmp_path / "server.properties"
     file.write_bytes(b"\x1f\x8b\x08\xff")

@@ -1,6 +1,7 @@
 """The command line's own logic: places, times, tables, lines."""
 
 import io
+import sys
 from importlib.metadata import version
 
 import click
@@ -10,7 +11,8 @@ from click.testing import CliRunner
 from broker.version import VERSION
 from flakelog.cli import COMMANDS, main
 from flakelog.commands.consume import _text
-from flakelog.commands.produce import Line, Target, _by_partition, _lines
+from flakelog.commands.produce import _by_partition
+from flakelog.commands.produce_input import Framing, Line, Target, known_size, read_lines, unescape
 from flakelog.commands.start import Start, parse_start
 from flakelog.commands.terminal import count_of, describe_id, iso, parse_time, print_table
 from idgen.layout import Layout
@@ -95,18 +97,40 @@ class Chunks(io.BytesIO):
         return self.read(self._size)
 
 
+def lines_of(data, size=1000, **framing):
+    """Return the chunks of lines read from `data`, which comes in pieces of `size` bytes."""
+    return read_lines([Chunks(data, size)], Framing(**framing), lambda read: None)
+
+
 @pytest.mark.parametrize("size", [1, 3, 1000])
 def test_lines_are_whole_however_stdin_is_cut(size):
-    found = [line.value for lines in _lines(Chunks(b"one\ntwo\r\n\nlast", size), None) for line in lines]
+    found = [line.value for lines in lines_of(b"one\ntwo\r\n\nlast", size) for line in lines]
     assert found == [b"one", b"two", b"", b"last"]
 
 
 def test_a_key_ends_at_the_first_separator():
-    assert list(_lines(Chunks(b"a::b::c\n", 1000), "::")) == [[Line(b"a", b"b::c")]]
+    assert list(lines_of(b"a::b::c\n", key_separator=b"::")) == [[Line(b"a", b"b::c")]]
+
+
+def test_a_delimiter_may_be_any_bytes():
+    assert list(lines_of(b"a\r\n\0b\0", delimiter=b"\0")) == [[Line(None, b"a\r\n"), Line(None, b"b")]]
+
+
+def test_empty_keys_and_values_are_null_where_that_is_asked_for():
+    """As kcat's -Z: a null value is a tombstone."""
+    lines = lines_of(b"a:\n:b\n", key_separator=b":", nulls=True)
+    assert list(lines) == [[Line(b"a", None), Line(None, b"b")]]
+
+
+def test_escapes_are_single_bytes_and_unknown_ones_are_refused():
+    assert unescape("a\\t\\x00\\\\é") == b"a\t\0\\" + "é".encode()
+    for wrong in ("\\q", "\\", "\\x1", "\\xzz"):
+        with pytest.raises(ValueError, match="unknown escape"):
+            unescape(wrong)
 
 
 def test_what_comes_before_a_line_without_its_separator_is_sent():
-    chunks = _lines(Chunks(b"a:1\nb:2\nc\nd:4\n", 1000), ":")
+    chunks = lines_of(b"a:1\nb:2\nc\nd:4\n", key_separator=b":")
     assert next(chunks) == [Line(b"a", b"1"), Line(b"b", b"2")]
     with pytest.raises(click.ClickException, match="line 3 has no ':'"):
         next(chunks)
@@ -114,18 +138,34 @@ def test_what_comes_before_a_line_without_its_separator_is_sent():
 
 def test_equal_keys_go_to_the_partition_librdkafka_chooses():
     """librdkafka's `consistent_random` takes the key's CRC-32 modulo the partitions (rd_crc32 is zlib's)."""
-    target = Target("t", 4, None, "none")
+    target = Target("t", 4, None, "none", [])
     assert _by_partition(target, [Line(b"123456789", b"v")], turn=0) == {0xCBF43926 % 4: [Line(b"123456789", b"v")]}
 
 
 def test_lines_without_a_key_take_the_partitions_in_turns():
-    target = Target("t", 3, None, "none")
+    target = Target("t", 3, None, "none", [])
     assert [list(_by_partition(target, [Line(None, b"v")], turn)) for turn in range(4)] == [[0], [1], [2], [0]]
 
 
 def test_a_partition_asked_for_gets_everything():
-    target = Target("t", 3, 2, "none")
+    target = Target("t", 3, 2, "none", [])
     assert list(_by_partition(target, [Line(None, b"v"), Line(b"k", b"v")], turn=0)) == [2]
+
+
+def test_a_bar_knows_the_size_of_regular_files_and_of_nothing_else(tmp_path):
+    path = tmp_path / "lines"
+    path.write_bytes(b"12345678")
+    with path.open("rb") as file, path.open("rb") as again:
+        assert known_size([file, again]) == 16
+        file.read(3)
+        assert known_size([file]) == 5 and known_size([file, io.BytesIO(b"12")]) is None
+
+
+def test_the_demo_names_the_extra_that_is_missing(monkeypatch):
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    done = CliRunner().invoke(main, ["demo"])
+    assert done.exit_code == 1
+    assert done.output == "Error: the demo needs pandas; try: pip install 'flakelog[spark,demo]'\n"
 
 
 def commands_of(command, path):

@@ -1,0 +1,122 @@
+"""Administration of transactions: operations over a `ClientCore`, as those of broker.client.admin (KIP-664)."""
+
+from typing import NamedTuple
+
+from broker.client.core import (
+    DESCRIBE_PRODUCERS,
+    DESCRIBE_TRANSACTIONS,
+    LIST_TRANSACTIONS,
+    WRITE_TXN_MARKERS,
+    ClientCore,
+    Steps,
+)
+from broker.client.errors import BrokerError
+from broker.client.group_protocol import Partition
+from broker.client.group_requests import TRANSACTION, find_coordinator
+
+NO_TRANSACTION = -1  # the start offset of a producer without an open transaction
+ANY_COORDINATOR_EPOCH = 0  # of a marker by an administrator: 0 fences no coordinator
+
+
+class ListedTransaction(NamedTuple):
+    transactional_id: str
+    producer_id: int
+    state: str
+    coordinator: int
+    """The node that coordinates it."""
+
+
+class Transaction(NamedTuple):
+    """A transactional id. The start is Unix ms; without an open transaction there are no partitions."""
+
+    transactional_id: str
+    state: str
+    producer_id: int
+    producer_epoch: int
+    timeout_ms: int
+    started_ms: int | None
+    partitions: tuple[Partition, ...]
+
+
+class ActiveProducer(NamedTuple):
+    """A producer that a partition remembers. `first_offset` begins its open transaction, None without one."""
+
+    producer_id: int
+    producer_epoch: int
+    last_sequence: int
+    last_timestamp_ms: int
+    coordinator_epoch: int
+    first_offset: int | None
+
+
+def list_transactions(
+    core: ClientCore, states: tuple[str, ...] = (), longer_than_ms: int = -1
+) -> Steps[list[ListedTransaction]]:
+    """Return the transactional ids of all nodes: in one of these states, and open for longer than a time."""
+    found = []
+    for node, address in (yield from core.nodes()).items():
+        fields = {"state_filters": states, "producer_id_filters": (), "duration_filter": longer_than_ms}
+        answer = yield from core.ask(address, LIST_TRANSACTIONS, fields)
+        if answer.error_code:
+            raise BrokerError(int(answer.error_code), f"transactions of node {node}")
+        found += [
+            ListedTransaction(each.transactional_id, int(each.producer_id), each.transaction_state, node)
+            for each in answer.transaction_states
+        ]
+    return sorted(found)
+
+
+def describe_transaction(core: ClientCore, transactional_id: str) -> Steps[Transaction]:
+    """Return the state of a transactional id, and the partitions of its open transaction. Raise BrokerError."""
+    address = yield from find_coordinator(core, transactional_id, TRANSACTION)
+    answer = yield from core.ask(address, DESCRIBE_TRANSACTIONS, {"transactional_ids": (transactional_id,)})
+    found = answer.transaction_states[0]
+    if found.error_code:
+        raise BrokerError(int(found.error_code), f"transactional id {transactional_id}")
+    started_ms = int(found.transaction_start_time)
+    return Transaction(
+        transactional_id,
+        found.transaction_state,
+        int(found.producer_id),
+        int(found.producer_epoch),
+        int(found.transaction_timeout),
+        started_ms if started_ms > 0 else None,
+        tuple((str(topic.topic), int(each)) for topic in found.topics for each in topic.partitions),
+    )
+
+
+def describe_producers(core: ClientCore, topic: str, partition: int) -> Steps[list[ActiveProducer]]:
+    """Return the producers that a partition remembers. Raise BrokerError."""
+    address = yield from core.leader(topic, partition)
+    asked = {"name": topic, "partition_indexes": (partition,)}
+    answer = yield from core.ask(address, DESCRIBE_PRODUCERS, {"topics": [asked]})
+    found = answer.topics[0].partitions[0]
+    core.check(topic, partition, int(found.error_code), found.error_message)
+    return [
+        ActiveProducer(
+            int(each.producer_id),
+            int(each.producer_epoch),
+            int(each.last_sequence),
+            int(each.last_timestamp),
+            int(each.coordinator_epoch),
+            None if each.current_txn_start_offset == NO_TRANSACTION else int(each.current_txn_start_offset),
+        )
+        for each in found.active_producers
+    ]
+
+
+def abort_transaction(core: ClientCore, topic: str, partition: int, producer: ActiveProducer) -> Steps[None]:
+    """Abort a producer's open transaction in one partition, without its coordinator. Raise BrokerError.
+
+    This is for a transaction that hangs: its coordinator no longer knows of it.
+    """
+    address = yield from core.leader(topic, partition)
+    marker = {
+        "producer_id": producer.producer_id,
+        "producer_epoch": producer.producer_epoch,
+        "transaction_result": False,
+        "topics": [{"name": topic, "partition_indexes": (partition,)}],
+        "coordinator_epoch": max(producer.coordinator_epoch, ANY_COORDINATOR_EPOCH),
+    }
+    answer = yield from core.ask(address, WRITE_TXN_MARKERS, {"markers": [marker]})
+    core.check(topic, partition, int(answer.markers[0].topics[0].partitions[0].error_code))

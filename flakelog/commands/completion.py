@@ -1,0 +1,71 @@
+"""`flakelog completion`: scripts by which a shell completes commands, options, and the names of topics and groups."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import click
+from click.shell_completion import CompletionItem, get_completion_class
+
+from flakelog.commands.terminal import SERVERS
+
+if TYPE_CHECKING:
+    from broker.client.blocking import BlockingClient
+
+ASK_SECONDS = 1.0  # a person waits for the completion; without an answer there are no names
+SHELLS = ("bash", "fish", "zsh")
+
+
+class TopicType(click.ParamType[str]):
+    """A topic's name, which a shell completes."""
+
+    name = "topic"
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        return _complete(ctx, incomplete, lambda client: [each.name for each in client.topics()])
+
+
+class GroupType(click.ParamType[str]):
+    """A consumer group's name, which a shell completes."""
+
+    name = "group"
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        from broker.client import admin
+
+        return _complete(
+            ctx, incomplete, lambda client: [each.group_id for each in client.run(admin.list_groups(client.core))]
+        )
+
+
+def _complete(
+    context: click.Context, incomplete: str, ask: "Callable[[BlockingClient], list[str]]"
+) -> list[CompletionItem]:
+    """Return the names that begin with `incomplete`; none if no broker answers, because a shell shows no error."""
+    from broker.client.blocking import BlockingClient
+    from broker.client.errors import ClientError
+
+    servers: Any = context.params.get("servers") or SERVERS
+    try:
+        with BlockingClient(servers, ASK_SECONDS, connect_timeout=ASK_SECONDS) as client:
+            names = ask(client)
+    except (ClientError, ValueError):
+        return []
+    return [CompletionItem(name) for name in sorted(names) if name.startswith(incomplete)]
+
+
+@click.command()
+@click.argument("shell", type=click.Choice(SHELLS))
+def completion(shell: str) -> None:
+    """Print a script that makes SHELL complete commands, options, and the names of topics and groups.
+
+    Names come from the broker of --servers or FLAKELOG_SERVERS, if one answers within a second.
+
+    \b
+    bash: eval "$(flakelog completion bash)"   in ~/.bashrc
+    zsh:  eval "$(flakelog completion zsh)"   in ~/.zshrc, after compinit
+    fish: flakelog completion fish > ~/.config/fish/completions/flakelog.fish
+    """
+    made = get_completion_class(shell)
+    assert made is not None, "click has bash, zsh and fish"
+    root = click.get_current_context().find_root().command
+    click.echo(made(root, {}, "flakelog", "_FLAKELOG_COMPLETE").source())

@@ -1,0 +1,132 @@
+"""The delivery of `flakelog produce`: messages on their way through librdkafka, which is never silent for long.
+
+librdkafka retries for ever what passes, such as a server that is away or a disk that is full, and says nothing. So this
+counts what was acknowledged, and when no acknowledgement comes it asks the server why.
+"""
+
+import time
+from typing import Any
+
+import click
+from confluent_kafka import KafkaError, KafkaException, Producer
+
+from broker.client import cluster_admin
+from broker.client.blocking import BlockingClient
+from broker.client.errors import ClientError, Unreachable
+from broker.settings.config import BrokerConfig
+from flakelog.commands.produce_input import Line, Target
+from flakelog.commands.terminal import count_of
+
+POLL_SECONDS = 0.1
+SAY_SECONDS = 4.0
+LAST_SECONDS = 1.0  # after Ctrl-C, for messages that are under way
+ASK_SECONDS = 0.8  # so that the reason comes within 5 s of the last acknowledgement
+
+
+class Delivery:
+    """Sends messages to `target` and counts the outcome. `timeout` seconds after its send, a message has failed."""
+
+    def __init__(self, servers: str, target: Target, timeout: float) -> None:
+        self.sent = self.acknowledged = self.failed = 0
+        self.reason = ""
+        """Why the first message failed."""
+        self.timed_out = False
+        self._servers = servers
+        self._timeout = timeout
+        self._topic = target.topic
+        self._more: dict[str, Any] = {} if target.partition is None else {"partition": target.partition}
+        if target.headers:
+            self._more["headers"] = target.headers
+        self._since = time.monotonic()
+        """The time of the last acknowledgement, or since which there is something to acknowledge."""
+        self._said = 0.0
+        self._producer = Producer(
+            {
+                "bootstrap.servers": servers,
+                "compression.type": target.compression,
+                "enable.idempotence": True,
+                "linger.ms": 5,
+                "message.timeout.ms": max(int(timeout * 1000), 6),  # more than linger.ms
+                "log_level": 0,  # `_delivered` receives the errors that matter
+            }
+        )
+
+    @property
+    def waiting(self) -> int:
+        """The number of messages whose outcome is not known."""
+        return self.sent - self.acknowledged - self.failed
+
+    def send(self, lines: list[Line]) -> None:
+        """Queue messages, and serve the outcome of earlier ones. An empty list only serves."""
+        for line in lines:
+            if not self.waiting:
+                self._since = time.monotonic()
+            self._enqueue(line)
+            if self.failed:
+                return
+        self._poll(0)
+
+    def flush(self) -> None:
+        """Wait until the outcome of each message is known."""
+        while self.waiting:
+            self._poll(POLL_SECONDS)
+
+    def end_now(self) -> None:
+        """Give messages under way a last moment, and drop the rest."""
+        self._producer.flush(LAST_SECONDS)
+        self._producer.purge()
+        self._producer.flush(LAST_SECONDS)
+
+    def counts(self) -> str:
+        """Return the counts as text."""
+        return f"{count_of(self.acknowledged, 'message')} acknowledged, {self.sent - self.acknowledged:,} not"
+
+    def why(self) -> tuple[str, bool]:
+        """Return why no acknowledgement comes, and whether no server answers."""
+        full = BrokerConfig().disk_full_bytes
+        try:
+            with BlockingClient(self._servers, ASK_SECONDS, connect_timeout=ASK_SECONDS) as client:
+                for disk in client.run(cluster_admin.log_dirs(client.core)):
+                    if disk.error or (disk.usable_bytes is not None and disk.usable_bytes < full):
+                        return f"the disk of the server is full: {disk.path}", False
+        except Unreachable as error:
+            return f"no broker answers at {error.address} ({error.reason})", True
+        except ClientError as error:
+            return str(error), False
+        return "the server answers, but acknowledges nothing; its log says why", False
+
+    def _enqueue(self, line: Line) -> None:
+        """Queue one message in librdkafka; wait while its queue is full."""
+        while not self.failed:
+            try:
+                self._producer.produce(
+                    self._topic, line.value, line.key, on_delivery=self._delivered, **self._more
+                )
+                self.sent += 1
+                return
+            except BufferError:
+                self._poll(POLL_SECONDS)
+            except KafkaException as error:
+                self.sent += 1
+                self._failed(error.args[0])
+
+    def _poll(self, seconds: float) -> None:
+        self._producer.poll(seconds)
+        now = time.monotonic()
+        if self.waiting and now - max(self._since, self._said) >= SAY_SECONDS:
+            why, _ = self.why()
+            self._said = time.monotonic()
+            click.echo(f"{self.counts()}: {why}; trying for {self._timeout:g} s, Ctrl-C ends it", err=True)
+
+    def _delivered(self, error: Any, message: Any) -> None:
+        self._since = time.monotonic()
+        if error is None:
+            self.acknowledged += 1
+        else:
+            self._failed(error)
+
+    def _failed(self, error: KafkaError) -> None:
+        self.failed += 1
+        if not self.reason:
+            self.timed_out = error.code() == KafkaError._MSG_TIMED_OUT
+            self.reason = error.str()

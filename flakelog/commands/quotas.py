@@ -1,0 +1,119 @@
+"""`flakelog quotas`: list, describe and alter the quotas of clients (KIP-546)."""
+
+from collections.abc import Callable
+from functools import wraps
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from flakelog.commands.terminal import (
+    Command,
+    assignment,
+    client_of,
+    json_option,
+    print_json,
+    print_table,
+    servers_option,
+)
+
+if TYPE_CHECKING:
+    from broker.client.quota_admin import Entity, Quota
+
+
+def _entity_options(command: Command) -> Command:
+    """Add --client-id, --user and --ip; the command gets an `entity`."""
+
+    @wraps(command)
+    def chosen(client_id: str | None, user: str | None, ip: str | None, **more: Any) -> Any:
+        given = (("client-id", client_id), ("ip", ip), ("user", user))
+        entity = tuple((kind, name or None) for kind, name in given if name is not None)
+        return command(entity=entity, **more)
+
+    options: list[Callable[[Command], Command]] = [
+        click.option("--client-id", metavar="NAME", help='Clients of this id; "" is the default of all.'),
+        click.option("--user", metavar="NAME", help='Clients of this user; "" is the default of all.'),
+        click.option("--ip", metavar="ADDRESS", help='Connections from this address; "" is the default of all.'),
+    ]
+    made: Command = chosen
+    for option in reversed(options):
+        made = option(made)
+    return made
+
+
+@click.group()
+def quotas() -> None:
+    """List, describe and alter the quotas of clients.
+
+    There are producer_byte_rate and consumer_byte_rate (bytes/s), request_percentage, controller_mutation_rate, and for
+    an --ip connection_creation_rate.
+    """
+
+
+@quotas.command("list")
+@_entity_options
+@servers_option
+@json_option
+def list_quotas(entity: "Entity", servers: str, as_json: bool) -> None:
+    """List the quotas of all clients, or those that name this client id, user or address."""
+    _show(entity, False, servers, as_json)
+
+
+@quotas.command()
+@_entity_options
+@servers_option
+@json_option
+def describe(entity: "Entity", servers: str, as_json: bool) -> None:
+    """Show the quotas of exactly one: a client id, a user, both together, or an address."""
+    if not entity:
+        raise click.UsageError("say whose quotas: --client-id, --user or --ip")
+    _show(entity, True, servers, as_json)
+
+
+@quotas.command()
+@_entity_options
+@click.option("--set", "assignments", multiple=True, metavar="NAME=RATE", help="Set a quota; repeatable.")
+@click.option("--unset", "names", multiple=True, metavar="NAME", help="Remove a quota; repeatable.")
+@servers_option
+@json_option
+def alter(
+    entity: "Entity", assignments: tuple[str, ...], names: tuple[str, ...], servers: str, as_json: bool
+) -> None:
+    """Set and remove quotas, from now on and after restarts."""
+    from broker.client import quota_admin
+
+    if not entity:
+        raise click.UsageError("say whose quotas: --client-id, --user or --ip")
+    values: dict[str, float | None] = dict(_rate(each) for each in assignments)
+    values |= dict.fromkeys(names)
+    if not values:
+        raise click.UsageError("nothing to alter: give --set NAME=RATE or --unset NAME")
+    with client_of(servers) as client:
+        client.run(quota_admin.alter_quotas(client.core, entity, values))
+    _show(entity, True, servers, as_json)
+
+
+def _rate(text: str) -> tuple[str, float]:
+    name, value = assignment(text, "--set")
+    try:
+        return name, float(value)
+    except ValueError:
+        raise click.BadParameter(f"{value!r} is no number", param_hint="--set") from None
+
+
+def _show(entity: "Entity", strict: bool, servers: str, as_json: bool) -> None:
+    from broker.client import quota_admin
+
+    with client_of(servers) as client:
+        found = client.run(quota_admin.describe_quotas(client.core, entity, strict))
+    if as_json:
+        for each in found:
+            print_json({"entity": dict(each.entity), "quotas": each.values})
+    elif found:
+        rows = [(_named(each), name, f"{rate:g}") for each in found for name, rate in sorted(each.values.items())]
+        print_table(("CLIENTS", "QUOTA", "RATE"), rows)
+    else:
+        click.echo("there are no quotas", err=True)
+
+
+def _named(quota: "Quota") -> str:
+    return ", ".join(f"{kind} {'(default)' if name is None else name}" for kind, name in quota.entity)

@@ -1,0 +1,106 @@
+"""The time that a command waits for a server: the option --timeout, and a line on stderr while it waits long.
+
+No command is silent for more than about 5 s. Without --timeout a server has CONTACT_SECONDS for its first answer, and
+ANSWER_SECONDS for each later one, because some work takes long, such as the deletion of many topics. Meanwhile a line
+every SAY_SECONDS says what the command waits for.
+"""
+
+import threading
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from flakelog.commands.exit_codes import NobodyAnswers
+
+if TYPE_CHECKING:
+    from coordination.port import Coordinator
+
+ANSWER_SECONDS = 30.0  # Kafka's request.timeout.ms
+CONTACT_SECONDS = 4.0  # any server answers a greeting at once; the rest of the 5 s is for Python's start
+SAY_SECONDS = 4.4  # more than CONTACT_SECONDS, at whose end there is an error to show
+LOOK_SECONDS = 0.25
+
+_KEY = "flakelog.timeout"
+Command = Callable[..., Any]
+
+
+def _keep(context: click.Context, parameter: click.Parameter, value: float | None) -> None:
+    if value is not None:
+        context.meta[_KEY] = value
+
+
+def timeout_option(command: Command) -> Command:
+    """Add --timeout, which `answer_seconds` and `contact_seconds` return."""
+    option = click.option(
+        "--timeout",
+        type=click.FloatRange(0, 86_400, min_open=True),
+        metavar="SECONDS",
+        callback=_keep,
+        expose_value=False,
+        help=f"The longest wait for an answer.  [default: {CONTACT_SECONDS:g} for the first, then {ANSWER_SECONDS:g}]",
+    )
+    made: Command = option(command)
+    return made
+
+
+def answer_seconds() -> float:
+    """Return the longest wait for an answer of a server that has answered before."""
+    return _given(ANSWER_SECONDS)
+
+
+def contact_seconds() -> float:
+    """Return the longest wait for a server's first answer."""
+    return _given(CONTACT_SECONDS)
+
+
+def _given(default: float) -> float:
+    context = click.get_current_context(silent=True)
+    return default if context is None else float(context.meta.get(_KEY, default))
+
+
+def greet(session: "Coordinator", where: str) -> None:
+    """Wait until a ZooKeeper answers a session that was opened without waiting. Raise NobodyAnswers."""
+    from coordination.port import CoordinatorUnavailable
+
+    patience = Patience()
+    patience.begin(lambda: f"ZooKeeper at {where}")
+    try:
+        session.wait_until_connected(int(contact_seconds() * 1000))
+    except CoordinatorUnavailable as error:
+        raise NobodyAnswers(str(error)) from None
+    finally:
+        patience.close()
+
+
+class Patience:
+    """Says on stderr what the command waits for, every SAY_SECONDS of one wait."""
+
+    def __init__(self) -> None:
+        self._what: Callable[[], str] | None = None
+        self._since = self._said = 0.0
+        self._over = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def begin(self, what: Callable[[], str]) -> None:
+        """Begin to wait for `what()`, which is called only when there is something to say."""
+        self._since = self._said = time.monotonic()
+        self._what = what
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._look, name="patience", daemon=True)
+            self._thread.start()
+
+    def end(self) -> None:
+        """End the wait."""
+        self._what = None
+
+    def close(self) -> None:
+        self._over.set()
+
+    def _look(self) -> None:
+        while not self._over.wait(LOOK_SECONDS):
+            what, now = self._what, time.monotonic()
+            if what is not None and now - self._said >= SAY_SECONDS:
+                self._said = now
+                click.echo(f"waiting for {what()}, {now - self._since:.0f} s now", err=True)
