@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
-from flakelog.commands.terminal import fail
+from flakelog.commands.exit_codes import fail
 
 if TYPE_CHECKING:
     from flakelog.storm.flux import Launch

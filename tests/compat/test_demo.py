@@ -19,7 +19,13 @@ def start(tmp_path):
     command = [sys.executable, "-m", "flakelog", "demo", "--out", "out", "--flights", str(FLIGHTS)]
     environment["PYTHONPATH"] = str(ROOT)
     return subprocess.Popen(
-        command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment, start_new_session=True
+        command,
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env=environment,
+        start_new_session=True,
     )
 
 
