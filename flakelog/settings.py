@@ -25,9 +25,11 @@ from idgen.config import IdgenConfig
 from idgen.settings import InvalidSetting, Setting, from_properties, parse_setting, settings_of
 from partition_manager.config import SpoutConfig
 from spout.config import TopologyConfig
+from spout.multilang.config import StormConfig
 from spout.sink_config import SinkConfig
 
 CONFIGS = (ServerConfig, BrokerConfig, GroupConfig, TransactionConfig, IdgenConfig)
+TOPOLOGY_CONFIGS = (TopologyConfig, SpoutConfig, SinkConfig, StormConfig)
 ENVIRONMENT_PREFIX = "FLAKELOG_"
 LISTENER_PREFIX = "listener.name."
 HIDDEN = "(hidden)"  # in place of a password
@@ -273,8 +275,8 @@ def gather(
 
 @lru_cache
 def topology_settings() -> dict[str, Setting]:
-    """Return all settings of topologies, their spouts and their sinks, by name."""
-    return {each.name: each for config in (TopologyConfig, SpoutConfig, SinkConfig) for each in settings_of(config)}
+    """Return all settings of topologies, their spouts and sinks, and their processes inside Storm, by name."""
+    return {each.name: each for config in TOPOLOGY_CONFIGS for each in settings_of(config)}
 
 
 def collect_topology(

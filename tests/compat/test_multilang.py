@@ -6,6 +6,8 @@ import sys
 
 import pytest
 
+from broker.client.blocking import BlockingClient
+from broker.record.records import Record, encode_batch
 from spout.topology_source import find_topology
 from tests.patience import SECONDS
 from tests.spout.multilang.storm_side import HEARTBEAT, SYNC, ProcessDriver, commands, emits, storm_tuple
@@ -209,3 +211,80 @@ def test_a_process_that_cannot_begin_says_why_to_storm_and_ends(start, component
 def test_the_command_says_how_it_is_used():
     done = subprocess.run([sys.executable, "-m", "spout.multilang"], capture_output=True, text=True, timeout=SECONDS)
     assert done.returncode == 2 and "MODULE:TOPOLOGY COMPONENT" in done.stderr
+
+
+# --- a spout over a real topic, and a bolt
+
+
+COUNTING = """
+from flakelog import Bolt, LogSpout, SpoutConfig, Topology
+
+
+class Count(Bolt):
+    output_fields = ("value", "offset")
+
+    def execute(self, tup):
+        (place,) = tup.messages
+        self.emit((tup["value"], place.offset))
+
+
+def make():
+    import os
+    made = Topology("storm-%s" % os.environ["STORE"].partition("/")[0])
+    config = SpoutConfig(spout_commit_interval_ms=50)
+    where = {name.lower(): os.environ[name] for name in ("TOPIC", "SERVERS", "STORE")}
+    made.spout("log", LogSpout(**where, config=config))
+    made.bolt("count", Count()).shuffle("log")
+    return made
+"""
+MESSAGES = 300
+GROUP = {"flakelog.storm.stop.ms": 10_000}
+
+
+def emits_until(driver, number):
+    """Send `next` until so many tuples are emitted, and return the emits."""
+    found = []
+    while len(found) < number:
+        found += emits(driver.command("next"))
+    return found
+
+
+@pytest.mark.parametrize("store", ["progress", "kafka"])
+def test_messages_of_a_real_topic_go_through_both_processes_and_progress_is_kept(broker, tmp_path, monkeypatch, store):
+    topic = f"multilang-{store}"
+    with BlockingClient(broker.address) as client:
+        client.create_topic(topic, 2)
+        for partition in range(2):
+            records = [Record(n, 0, None, b"%d \xff" % n) for n in range(MESSAGES // 2)]
+            client.produce(topic, partition, encode_batch(records, base_timestamp_ms=1_000))
+    environment = {"TOPIC": topic, "SERVERS": broker.address, "STORE": store}
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    (tmp_path / "counting.py").write_text(COUNTING)
+    plan = find_topology(f"{tmp_path / 'counting.py'}:make").plan()
+
+    with ProcessDriver(tmp_path, "counting:make", plan, "log", GROUP) as spout:
+        spout.read()
+        spout.command("activate")
+        found = emits_until(spout, MESSAGES)
+        with ProcessDriver(tmp_path, "counting:make", plan, "count") as bolt:
+            bolt.read()
+            for emit in found:
+                bolt.write(storm_tuple(str(emit["id"]), emit["tuple"], "log"))
+            outputs = [bolt.read() for _ in range(2 * MESSAGES)]
+            assert {each["tuple"][0] for each in emits(outputs)} == {each["tuple"][2] for each in found}
+            acked = [each["id"] for each in outputs if each["command"] == "ack"]
+            assert bolt.ended()[0] == 0
+        for id in acked[:-1]:
+            spout.command("ack", int(id))
+        code, stderr = spout.ended()
+        assert code == 0 and "could not be stored" not in stderr
+
+    last = next(each for each in found if each["id"] == int(acked[-1]))
+    with ProcessDriver(tmp_path, "counting:make", plan, "log", GROUP) as again:
+        again.read()
+        again.command("activate")
+        (emit,) = emits_until(again, 1)
+        assert emit["tuple"][:3] == last["tuple"][:3]
+        again.command("ack", emit["id"])
+        assert again.ended()[0] == 0
