@@ -19,6 +19,7 @@ from rich.table import Table
 from broker.client.blocking import BlockingClient
 from broker.client.core import EARLIEST, LATEST
 from broker.client.records import LogRecord
+from flakelog.config import ServerConfig
 from flakelog.demo import figures as figures_of
 from flakelog.demo import replay, report, stream
 from flakelog.demo.figures import Figures
@@ -30,7 +31,10 @@ from idgen.layout import Layout
 TOPIC = "flights"
 PARTITIONS = 4
 STREAM_SECONDS = 300.0
+CHECK_SECONDS = 1.0
 DEAD_LETTERS = f"{TOPIC}.dead-letters"
+DATA = "data"  # the server's directory among the results, so that a server can show them later
+CONSOLE = f"http://{ServerConfig().http_listener}/"
 
 Rows = list[tuple[str, str]]
 
@@ -45,15 +49,20 @@ class Span(NamedTuple):
 
 
 class Demo:
-    """A run of the demo. `out` is the directory of the results; `flights` limits the number of flights."""
+    """A run of the demo. `out` is the directory of the results; `flights` limits the number of flights.
 
-    def __init__(self, out: Path, console: Console, flights: int | None = None) -> None:
+    With `stay` the server goes on at the end, for its web console, until Ctrl-C.
+    """
+
+    def __init__(self, out: Path, console: Console, flights: int | None = None, stay: bool = False) -> None:
         self.out = out
+        self.stay = stay
         self.flights = flights
         self.console = console
         self.layout = Layout()
         self.steps: list[tuple[str, Rows]] = []
         self.servers = ""
+        self.http = ""
 
     def run(self) -> bool:
         """Run every step; return True if stream, replay and source agree."""
@@ -61,14 +70,17 @@ class Demo:
         _fresh(self.out)
         with ExitStack() as stack:
             work = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="flakelog-demo-")))
-            self._start_server(stack, work)
+            server = self._start_server(stack, work)
             flights = load_flights()[: self.flights]
             self._load(flights)
             state = work / "stream"
             state.mkdir()
             self._stream(stack, state, len(flights))
-            problems = self._replay(stack, flights, state)
+            with ExitStack() as spark:
+                problems = self._replay(spark, flights, state)
             self._report(flights, stream.figures(state), problems, time.monotonic() - started)
+            if self.stay:
+                _until_interrupted(server)
         return not problems
 
     def _step(self, title: str, rows: Rows) -> None:
@@ -90,16 +102,19 @@ class Demo:
 
     # --- 1 -------------------------------------------------------------------------------------------------------
 
-    def _start_server(self, stack: ExitStack, work: Path) -> None:
+    def _start_server(self, stack: ExitStack, work: Path) -> Child:
         free = ["listeners=PLAINTEXT://127.0.0.1:0", "flakelog.ids.listener=127.0.0.1:0"]
         free.append("flakelog.http.listener=127.0.0.1:0")
         settings = [argument for each in free for argument in ("--set", each)]
-        server = Child(["flakelog", "server", "--data-dir", str(work / "data"), *settings], work / "server.log")
+        data = str((self.out / DATA).resolve())
+        server = Child(["flakelog", "server", "--data-dir", data, *settings], work / "server.log")
         stack.callback(server.stop)
         ready = server.wait_for_line("ready:")
         addresses = dict(word.split("=", 1) for word in ready.split() if "=" in word)
         self.servers = addresses["broker"]
+        self.http = addresses["http"]
         self._step("1. A broker with its id service", [(name, address) for name, address in addresses.items()])
+        return server
 
     # --- 2 -------------------------------------------------------------------------------------------------------
 
@@ -220,11 +235,19 @@ class Demo:
         verdict = agreed if not problems else f"replay differs in {len(problems)} carriers"
         report.write_page(self.out / report.PAGE, verdict, not problems, self.steps)
         self.console.print(self._closing(streamed))
-        self.console.print(f"written to {self.out}/: manifest.json {report.TABLE} {report.PLOT} {report.PAGE}")
+        self.console.print(f"written to {self.out}/: manifest.json {report.TABLE} {report.PLOT}")
         self.console.print(f"in {seconds:.0f} s")
+        self.console.print(f"report:  {self.out / report.PAGE}", soft_wrap=True)
+        self.console.print(f"console: {self._console_address()}", soft_wrap=True)
         for problem in problems:
             self.console.print(problem, style="red")
         self.console.print(verdict, style="bold green" if not problems else "bold red", soft_wrap=True)
+
+    def _console_address(self) -> str:
+        """Return where the web console shows the flights, now or after a command."""
+        if self.stay:
+            return f"http://{self.http}/ until Ctrl-C"
+        return f"{CONSOLE} after\n  {_own_program()} server --data-dir {self.out / DATA}"
 
     def _closing(self, streamed: Figures) -> Table:
         names = report.airline_names()
@@ -236,6 +259,25 @@ class Demo:
             numbers = f"{each.flights:,}", f"{each.arrived:,}", f"{each.mean_min:+.2f}"
             table.add_row(names.get(carrier, carrier), *numbers, str(each.least_min), str(each.most_min))
         return table
+
+
+def _own_program() -> str:
+    """Return how a shell here starts the `flakelog` of this environment."""
+    program = Path(sys.executable).with_name("flakelog")
+    if shutil.which("flakelog") == str(program):
+        return "flakelog"
+    here = Path.cwd()
+    return str(program.relative_to(here) if program.is_relative_to(here) else program)
+
+
+def _until_interrupted(server: Child) -> None:
+    """Wait for Ctrl-C or SIGTERM; raise ChildFailed if the server ends first."""
+    try:
+        while True:
+            server.check()
+            time.sleep(CHECK_SECONDS)
+    except KeyboardInterrupt:
+        return
 
 
 def _total(figures: Figures) -> int:

@@ -5,18 +5,22 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from urllib.request import urlopen
 
 import pytest
 
+from broker.client.blocking import BlockingClient
+from broker.client.core import LATEST
+from tests.compat.server_process import ServerProcess
 from tests.patience import PROGRAM_SECONDS, SECONDS, until
 
 FLIGHTS = 12_000
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def start(tmp_path):
+def start(tmp_path, *options):
     environment = {**os.environ, "TMPDIR": str(tmp_path), "COLUMNS": "80"}
-    command = [sys.executable, "-m", "flakelog", "demo", "--out", "out", "--flights", str(FLIGHTS)]
+    command = [sys.executable, "-m", "flakelog", "demo", "--out", "out", "--flights", str(FLIGHTS), *options]
     environment["PYTHONPATH"] = str(ROOT)
     return subprocess.Popen(
         command,
@@ -52,6 +56,25 @@ def test_the_demo_agrees_to_the_last_digit_and_writes_its_report(tmp_path):
     assert "WARN" not in output, "Java's warnings are nothing that a user has to change"
     written = {path.name for path in (tmp_path / "out").iterdir()}
     assert {"manifest.json", "delays.parquet", "delays.png", "report.html"} <= written
+    until(lambda: not processes_naming(tmp_path), "the end of its processes")
+    assert "report:  out/report.html\n" in output
+    assert "console: http://127.0.0.1:8609/ after\n" in output
+    assert "flakelog server --data-dir out/data\n" in output
+    with ServerProcess(tmp_path / "out" / "data") as server, BlockingClient(server.address) as client:
+        ends = [client.find_offset("flights", partition, LATEST) for partition in range(4)]
+        assert sum(ends) == FLIGHTS + 3, "the flights, and three messages that are none"
+
+
+@pytest.mark.soak
+def test_on_request_the_demo_serves_its_console_until_ctrl_c(tmp_path):
+    demo = start(tmp_path, "--stay")
+    address = next(line.split()[1] for line in demo.stdout if line.startswith("console: "))
+    assert next(demo.stdout).startswith("replay agrees:")
+    with urlopen(f"{address}console/topics", timeout=SECONDS) as answer:
+        assert b"flights" in answer.read()
+    os.killpg(demo.pid, signal.SIGINT)
+    demo.communicate(timeout=SECONDS)
+    assert demo.returncode == 0
     until(lambda: not processes_naming(tmp_path), "the end of its processes")
 
 
