@@ -176,6 +176,8 @@ def _fields(batches: Sequence[_Unpacked]) -> _Fields:
     start = record_starts(plain, sizes, counts)
     length, position = _varints(at, start, _LENGTH_VARINT_BYTES_MAX)
     end = position + length
+    if (end > size).any():  # chains of records end at the last byte, whatever length the last record says
+        raise CorruptBatch("the last record says a length past the end of the batch")
     time_delta, position = _checked(at, position + 1, end, _DELTA_VARINT_BYTES_MAX)
     offset_delta, position = _checked(at, position, end, _LENGTH_VARINT_BYTES_MAX)
     _check_deltas(offset_delta, headers)

@@ -185,6 +185,14 @@ def test_records_that_unpack_past_the_bound_are_refused():
         table_of(placed([one]), ALL, DEFAULT, None, max_bytes=65536)
 
 
+def test_a_last_record_that_runs_past_the_end_is_an_error():
+    one = bytearray(encode_batch([Record(n, 0, b"k" * 100, b"v") for n in range(2)], base_timestamp_ms=0))
+    last = len(one) - 110
+    one[last + 1], one[last + 6] = 0x7F, 0x70  # it says 8,171 bytes, 7,204 of them for its key
+    with pytest.raises(CorruptBatch):
+        table_of([PlacedBatch(bytes(one), 0, read_header(one))], ALL, STORED, None)
+
+
 def test_a_timestamp_that_no_column_can_hold_is_an_error():
     one = encode_batch([Record(0, 0, None, b"v")], base_timestamp_ms=1 << 62)
     with pytest.raises(CorruptBatch, match="timestamp"):
