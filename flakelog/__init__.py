@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from broker.client.async_consumer import AsyncConsumer
+    from broker.client.async_producer import AsyncProducer
     from broker.client.asyncio import AsyncClient
     from broker.client.blocking import BlockingClient as Client
     from broker.client.consumer import Consumer
@@ -53,6 +54,7 @@ if TYPE_CHECKING:
 # module -> names; more names are renamed below. Loading one name loads nothing that only the others need.
 _MODULES = {
     "broker.client.async_consumer": ("AsyncConsumer",),
+    "broker.client.async_producer": ("AsyncProducer",),
     "broker.client.asyncio": ("AsyncClient",),
     "broker.client.consumer": ("Consumer",),
     "broker.client.consumer_config": ("ConsumerConfig",),
@@ -91,6 +93,7 @@ __all__ = [
     "AsyncClient",
     "AsyncConsumer",
     "AsyncIdClient",
+    "AsyncProducer",
     "AtId",
     "AtOffset",
     "AtTime",

@@ -63,6 +63,7 @@ SHELLS = {
     "broker/log/storage/os_storage.py",
     "broker/client/async_consumer.py",
     "broker/client/async_fetches.py",
+    "broker/client/async_producer.py",
     "broker/client/asyncio.py",
     "broker/client/blocking.py",
     "broker/client/consumer.py",

@@ -5,19 +5,32 @@
 
 It has the features of Kafka 0.7's producer (https://kafka.apache.org/07/documentation.html, "Producer"): a synchronous
 mode, and an asynchronous one with a bounded queue that is sent after `queue_time_ms` or `batch_size` messages; an
-encoder; a partitioner; a callback. librdkafka does the batching, retries and idempotence. The Producer does not learn
-the Snowflake ids of its messages. A consumer sees them (`flakelog consume --show-ids`, `Client.fetch`), and
-`Client.produce` returns them at once.
+encoder; a partitioner; a callback. It also has transactions (KIP-98, KIP-447). librdkafka does the batching, retries,
+idempotence and transactions. The Producer does not learn the Snowflake ids that the broker gives to its messages. A
+consumer sees them, and `Client.produce` returns them at once. For a broker without ids, it can stamp them itself.
 """
 
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
+from os import PathLike
+from threading import Lock
 from types import TracebackType
-from typing import Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self
 
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka import Producer as Librdkafka
+from confluent_kafka import TopicPartition
 
-from broker.client.errors import ProduceError, QueueFull
+from broker.client.errors import ClientError, MustAbort, ProduceError, QueueFull
+from broker.client.group_protocol import Partition
+from broker.client.group_requests import GroupIdentity
+from broker.client.librdkafka import Header, Headers, group_metadata, headers_of, transaction_error
+from broker.client.producer_figures import STATISTICS_MS, ProducerCounts, ProducerFigures
+from broker.record.id_header import id_header
+
+if TYPE_CHECKING:
+    from idgen.snowflake import Snowflake
 
 QUEUE_SIZE = 100_000  # messages, as librdkafka's default; Kafka 0.7's was 10,000, when a message cost more
 POLL_SECONDS = 0.1
@@ -36,6 +49,16 @@ class Delivered(NamedTuple):
 
 
 Callback = Callable[[ProduceError | None, Delivered | None], None]
+
+
+class GroupMember(Protocol):
+    """A member of a group, such as a Consumer, whose progress a transaction can commit."""
+
+    @property
+    def identity(self) -> GroupIdentity: ...
+
+    @property
+    def positions(self) -> Mapping[Partition, int]: ...
 
 
 def encode(value: Any) -> bytes | None:
@@ -60,6 +83,15 @@ class Producer:
     `compression` is none, gzip, snappy, lz4 or zstd. A message is retried for up to `timeout_ms`; retries make no
     duplicates (KIP-98). The constructor raises ValueError for a setting that librdkafka refuses; it does not wait for
     a broker.
+
+    With `ids="header"` each message gets a Snowflake id as its header `flakelog-id`, for a broker that keeps no ids,
+    such as Apache Kafka. The producer claims a worker number in ZooKeeper (`zookeeper="host:port"`) or in a
+    `directory` of this machine, or uses a `snowflake` that the caller closes. The ids of all producers with the same
+    ZooKeeper or directory are unique, and each producer's ids rise in the order in which its messages are queued.
+
+    With a `transactional_id` messages are sent in transactions: `begin`, then `commit` or `abort`, or a `with` block of
+    `transaction`. Their calls raise TryAgain (repeat the call), MustAbort (call `abort`) or ProducerFenced (another
+    producer uses the transactional id).
     """
 
     def __init__(
@@ -76,6 +108,12 @@ class Producer:
         enqueue_timeout_ms: int = 30_000,
         timeout_ms: int = 30_000,
         compression: str = "none",
+        transactional_id: str | None = None,
+        transaction_timeout_ms: int = 60_000,
+        ids: str | None = None,
+        zookeeper: str | None = None,
+        directory: "str | PathLike[str] | None" = None,
+        snowflake: "Snowflake | None" = None,
     ) -> None:
         self._encoder = encoder
         self._key_encoder = key_encoder
@@ -87,7 +125,10 @@ class Producer:
         self._first_failure: ProduceError | None = None
         self._partitions: dict[str, int] = {}
         self._timeout_ms = timeout_ms
-        settings = {
+        self._transactional_id = transactional_id
+        self._has_begun = False
+        self._counts = ProducerCounts(time.monotonic())
+        settings: dict[str, Any] = {
             "bootstrap.servers": servers,
             "client.id": "flakelog",
             "enable.idempotence": True,
@@ -97,28 +138,50 @@ class Producer:
             "message.timeout.ms": timeout_ms,
             "compression.type": compression,
             "log_level": 0,  # errors are raised or passed to a callback instead
+            "statistics.interval.ms": STATISTICS_MS,
+            "stats_cb": self._counts.statistics,
         }
+        if transactional_id is not None:
+            settings |= {"transactional.id": transactional_id, "transaction.timeout.ms": transaction_timeout_ms}
+            settings["message.timeout.ms"] = min(timeout_ms, transaction_timeout_ms)  # librdkafka demands it
         try:
             self._producer = Librdkafka(settings)
         except KafkaException as error:
             raise ValueError(error.args[0].str()) from None
+        self._lock: Any = nullcontext() if ids is None else Lock()
+        self._own_snowflake, self._snowflake = _stamper(ids, zookeeper, directory, snowflake)
 
-    def send(self, topic: str, value: Any, key: Any = None, callback: Callback | None = None) -> Delivered | None:
+    def send(
+        self,
+        topic: str,
+        value: Any,
+        key: Any = None,
+        callback: Callback | None = None,
+        *,
+        headers: Headers | None = None,
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+    ) -> Delivered | None:
         """Send or queue a message. Return its place with `sync`, else None.
 
-        Raise QueueFull, or ProduceError with `sync`. `callback(error, delivered)` is called once, with one of the two
-        None: with `sync` before `send` returns, else within a later `send`, `flush` or `close`.
+        `headers` are (name, value) pairs or a mapping; text is encoded as UTF-8. A `partition` counts before the
+        partitioner. `timestamp_ms` is Unix ms, by default the time of the call. Raise QueueFull, or ProduceError with
+        `sync`. `callback(error, delivered)` is called once, with one of the two None: with `sync` before `send`
+        returns, else within a later `send`, `flush`, `poll`, `commit` or `close`.
         """
         data, key_data = self._encoder(value), self._key_encoder(key)
+        pairs = headers_of(headers, self._snowflake is not None)
+        where = self._chosen(topic, key_data) if partition is None else partition
         outcome: list[ProduceError | Delivered] = []
 
         def done(error: Any, message: Any) -> None:
             result = self._result(topic, error, message)
             outcome.append(result)
+            self._counts.done(error is None, message)
             if not self._sync:
                 self._tell(result, callback)
 
-        self._enqueue(topic, data, key_data, done)
+        self._enqueue(topic, data, key_data, where, pairs, timestamp_ms or 0, done)
         if not self._sync:
             self._producer.poll(0)
             return None
@@ -138,25 +201,108 @@ class Producer:
         if first is not None:
             raise ProduceError(f"{failures} messages were not acknowledged; the first: {first}") from first
 
-    close = flush
+    def poll(self, seconds: float = 0.0) -> int:
+        """Call the callbacks that are due, waiting up to `seconds` for a first one. Return how many were called."""
+        return int(self._producer.poll(seconds))
+
+    def close(self) -> None:
+        """Flush, and give back the worker number. A transaction that is open is aborted by the broker later."""
+        try:
+            self.flush()
+        finally:
+            if self._own_snowflake is not None:
+                self._own_snowflake.close()
+
+    def figures(self) -> ProducerFigures:
+        """Return messages and bytes sent, failed and queued, and the times of requests and acknowledgements."""
+        return self._counts.figures(len(self._producer), time.monotonic())
+
+    # --- transactions
+
+    def begin(self) -> None:
+        """Begin a transaction. The first one fences earlier producers of the transactional id. Raise TryAgain."""
+        if not self._has_begun:
+            self._transact(self._producer.init_transactions)
+            self._has_begun = True
+        self._transact(self._producer.begin_transaction, with_timeout=False)
+
+    def commit(self) -> None:
+        """Flush, and commit the transaction: readers of committed records see all of it or nothing.
+
+        Raise TryAgain, MustAbort or ProducerFenced.
+        """
+        self._transact(self._producer.commit_transaction)
+
+    def abort(self) -> None:
+        """Abort the transaction, and drop its messages that are queued. Raise TryAgain or ProducerFenced."""
+        self._transact(self._producer.abort_transaction)
+        self._producer.poll(0)
+        self._failures, self._first_failure = 0, None
+
+    def send_offsets(self, consumer: GroupMember, offsets: Mapping[Partition, int] | None = None) -> None:
+        """Commit a consumer's positions with the transaction, or these: {(topic, partition): next offset}.
+
+        Give the consumer `ConsumerConfig(auto_commit_interval_ms=None)`, so that only transactions commit. Raise
+        TryAgain, MustAbort if the consumer no longer owns the partitions, or ProducerFenced.
+        """
+        wanted = consumer.positions if offsets is None else offsets
+        places = [TopicPartition(topic, partition, offset) for (topic, partition), offset in wanted.items()]
+        if places:
+            metadata = group_metadata(consumer.identity)
+            self._transact(lambda seconds: self._producer.send_offsets_to_transaction(places, metadata, seconds))
+
+    @contextmanager
+    def transaction(self) -> Iterator[Self]:
+        """Begin a transaction; commit it at the end of the block, or abort it if the block raises."""
+        self.begin()
+        try:
+            yield self
+        except BaseException:
+            self.abort()
+            raise
+        try:
+            self.commit()
+        except MustAbort:
+            self.abort()
+            raise
+
+    def _transact(self, call: Callable[..., object], with_timeout: bool = True) -> None:
+        if self._transactional_id is None:
+            raise ClientError('this producer has no transactions: give it transactional_id="..."')
+        try:
+            call(self._timeout_ms / 1000) if with_timeout else call()
+        except KafkaException as error:
+            raise transaction_error(error.args[0], f"transactional id {self._transactional_id}") from None
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        """Flush. If the block raised an exception, suppress the ProduceError of the flush."""
+        """Close. If the block raised an exception, suppress the ProduceError of the flush."""
         try:
-            self.flush()
+            self.close()
         except ProduceError:
             if error is None:
                 raise
 
-    def _enqueue(self, topic: str, value: bytes | None, key: bytes | None, done: Callable[[Any, Any], None]) -> None:
-        partition = ANY_PARTITION if self._partitioner is None else self._chosen(self._partitioner, topic, key)
+    def _enqueue(
+        self,
+        topic: str,
+        value: bytes | None,
+        key: bytes | None,
+        partition: int,
+        headers: list[Header],
+        timestamp_ms: int,
+        done: Callable[[Any, Any], None],
+    ) -> None:
         waited_ms = 0
+        produce = self._producer.produce
         while True:
             try:
-                self._producer.produce(topic, value, key, partition, on_delivery=done)
+                with self._lock:  # a stamped message is queued before the next id is made, so that ids rise
+                    stamped = headers if self._snowflake is None else [*headers, id_header(self._snowflake.next_id())]
+                    produce(topic, value, key, partition, done, timestamp=timestamp_ms, headers=stamped)
+                self._counts.sent += 1
                 return
             except BufferError:
                 if waited_ms >= self._enqueue_timeout_ms:
@@ -166,14 +312,16 @@ class Producer:
             except KafkaException as error:
                 raise ProduceError(f"{topic}: {error.args[0].str()}") from None
 
-    def _chosen(self, partitioner: Partitioner, topic: str, key: bytes | None) -> int:
-        partitions = self._partitions_of(topic)
-        chosen = partitioner(key, partitions)
+    def _chosen(self, topic: str, key: bytes | None) -> int:
+        if self._partitioner is None:
+            return ANY_PARTITION
+        partitions = self.partitions_of(topic)
+        chosen = self._partitioner(key, partitions)
         if not 0 <= chosen < partitions:
             raise ValueError(f"the partitioner chose {chosen}; {topic} has partitions 0 to {partitions - 1}")
         return chosen
 
-    def _partitions_of(self, topic: str) -> int:
+    def partitions_of(self, topic: str) -> int:
         """Return a topic's number of partitions. Look it up only once, because a partitioner would move keys if the
         number changed."""
         if topic not in self._partitions:
@@ -202,3 +350,21 @@ class Producer:
         elif isinstance(result, ProduceError):
             self._failures += 1
             self._first_failure = self._first_failure or result
+
+
+def _stamper(
+    ids: str | None, zookeeper: str | None, directory: "str | PathLike[str] | None", snowflake: "Snowflake | None"
+) -> "tuple[Snowflake | None, Snowflake | None]":
+    """Return the Snowflake that the producer has to close, and the one that stamps; None without one."""
+    if ids is None:
+        if zookeeper is not None or directory is not None or snowflake is not None:
+            raise ValueError('a place for worker numbers is used with ids="header" only')
+        return None, None
+    if ids != "header":
+        raise ValueError(f"ids={ids!r}: give 'header', or leave it out; a Flakelog broker makes the ids itself")
+    if snowflake is not None:
+        return None, snowflake
+    from idgen.snowflake import Snowflake
+
+    made = Snowflake(zookeeper=zookeeper, directory=directory)
+    return made, made

@@ -1,0 +1,193 @@
+"""SHELL (asyncio, a thread): the Producer for programs under asyncio."""
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from os import PathLike
+from threading import Thread
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self, TypedDict, Unpack
+
+from broker.client.errors import ClientError, MustAbort, ProduceError, QueueFull
+from broker.client.group_protocol import Partition
+from broker.client.librdkafka import Headers
+from broker.client.producer import Delivered, Encoder, GroupMember, Partitioner, Producer
+from broker.client.producer_figures import ProducerFigures
+
+if TYPE_CHECKING:
+    from idgen.snowflake import Snowflake
+
+SERVE_SECONDS = 0.1  # the thread looks so often whether the producer was closed
+ROOM_SECONDS = 0.01  # pause before a message is tried again while the queue is full
+
+Outcome = ProduceError | Delivered
+
+
+class ProducerSettings(TypedDict, total=False):
+    """The arguments of `Producer`, except `sync`."""
+
+    encoder: Encoder
+    key_encoder: Encoder
+    partitioner: Partitioner | None
+    queue_time_ms: int
+    batch_size: int
+    queue_size: int
+    enqueue_timeout_ms: int
+    timeout_ms: int
+    compression: str
+    transactional_id: str | None
+    transaction_timeout_ms: int
+    ids: str | None
+    zookeeper: str | None
+    directory: "str | PathLike[str] | None"
+    snowflake: "Snowflake | None"
+
+
+class AsyncProducer:
+    """The asyncio version of `Producer`, with the same arguments, except `sync`.
+
+        async with AsyncProducer("127.0.0.1:9092") as producer:
+            delivered = await producer.send("greetings", "hello", key="world")
+
+    `send` waits for the acknowledgement. To send many messages at once, gather several calls. A producer belongs to
+    one event loop.
+    """
+
+    def __init__(self, servers: str, **settings: Unpack[ProducerSettings]) -> None:
+        self._servers = servers
+        self._wait_seconds = settings.pop("enqueue_timeout_ms", 30_000) / 1_000
+        self._settings = settings
+        self._producer: Producer | None = None
+        self._starting = asyncio.Lock()
+        self._thread: Thread | None = None
+        self._is_closed = False
+        self._outcomes: deque[tuple[asyncio.Future[Delivered], Outcome]] = deque()
+
+    async def __aenter__(self) -> Self:
+        await self._started()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def _started(self) -> Producer:
+        """Return the producer. It is made in a thread, because a claim of a worker number may wait."""
+        if self._is_closed:
+            raise ClientError("the producer was closed")
+        async with self._starting:
+            if self._producer is None:
+                settings: Any = self._settings | {"enqueue_timeout_ms": 0}
+                self._producer = await asyncio.to_thread(Producer, self._servers, **settings)
+                self._loop = asyncio.get_running_loop()
+                self._thread = Thread(target=self._serve, args=(self._producer,), name="producer", daemon=True)
+                self._thread.start()
+        return self._producer
+
+    def _serve(self, producer: Producer) -> None:
+        """Call the callbacks of acknowledged messages. Runs in the thread."""
+        while not self._is_closed:
+            producer.poll(SERVE_SECONDS)
+
+    async def send(
+        self,
+        topic: str,
+        value: Any,
+        key: Any = None,
+        *,
+        headers: Headers | None = None,
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+    ) -> Delivered:
+        """Send a message, and return its place when it is acknowledged. Raise ProduceError or QueueFull."""
+        producer = self._producer or await self._started()
+        outcome: asyncio.Future[Delivered] = asyncio.get_running_loop().create_future()
+
+        def done(error: ProduceError | None, delivered: Delivered | None) -> None:
+            if error is not None or delivered is not None:
+                self._told(outcome, error or delivered)
+
+        ends = asyncio.get_running_loop().time() + self._wait_seconds
+        if self._settings.get("partitioner") is not None:
+            await asyncio.to_thread(producer.partitions_of, topic)
+        while True:
+            try:
+                producer.send(
+                    topic, value, key, done, headers=headers, partition=partition, timestamp_ms=timestamp_ms
+                )
+                return await outcome
+            except QueueFull:
+                if asyncio.get_running_loop().time() >= ends:
+                    raise QueueFull(f"the queue stayed full for {self._wait_seconds * 1_000:g} ms") from None
+                await asyncio.sleep(ROOM_SECONDS)
+
+    def _told(self, outcome: asyncio.Future[Delivered], result: Any) -> None:
+        """Hand an outcome to the loop; several that come together wake it once."""
+        self._outcomes.append((outcome, result))
+        if len(self._outcomes) == 1:
+            self._loop.call_soon_threadsafe(self._deliver)
+
+    def _deliver(self) -> None:
+        while self._outcomes:
+            outcome, result = self._outcomes.popleft()
+            if outcome.done():
+                continue
+            if isinstance(result, ProduceError):
+                outcome.set_exception(result)
+            else:
+                outcome.set_result(result)
+
+    async def flush(self) -> None:
+        """Wait until each message is acknowledged or failed."""
+        await asyncio.to_thread((await self._started()).flush)
+
+    def figures(self) -> ProducerFigures:
+        """Return messages and bytes sent, failed and queued, and the times of requests and acknowledgements."""
+        if self._producer is None:
+            raise ClientError("the producer has not sent anything yet")
+        return self._producer.figures()
+
+    async def begin(self) -> None:
+        """Begin a transaction, as `Producer.begin` does."""
+        await asyncio.to_thread((await self._started()).begin)
+
+    async def commit(self) -> None:
+        """Commit the transaction, as `Producer.commit` does."""
+        await asyncio.to_thread((await self._started()).commit)
+
+    async def abort(self) -> None:
+        """Abort the transaction, as `Producer.abort` does."""
+        await asyncio.to_thread((await self._started()).abort)
+
+    async def send_offsets(self, consumer: GroupMember, offsets: Mapping[Partition, int] | None = None) -> None:
+        """Commit a consumer's positions with the transaction, as `Producer.send_offsets` does."""
+        await asyncio.to_thread((await self._started()).send_offsets, consumer, offsets)
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[Self]:
+        """Begin a transaction; commit it at the end of the block, or abort it if the block raises."""
+        await self.begin()
+        try:
+            yield self
+        except BaseException:
+            await self.abort()
+            raise
+        try:
+            await self.commit()
+        except MustAbort:
+            await self.abort()
+            raise
+
+    async def close(self) -> None:
+        """Wait until each message is acknowledged or failed, and give back the worker number."""
+        if self._producer is None or self._is_closed:
+            self._is_closed = True
+            return
+        try:
+            await asyncio.to_thread(self._producer.close)
+        finally:
+            self._is_closed = True
+            if self._thread is not None:
+                await asyncio.to_thread(self._thread.join)

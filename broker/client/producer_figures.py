@@ -1,0 +1,83 @@
+"""The figures of a producer, early Kafka's (SyncProducerStats, AsyncProducerStats), as values."""
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+STATISTICS_MS = 5_000  # how often librdkafka tells its requests; each time costs it and us under a millisecond
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerFigures:
+    """The figures of a producer at one moment. Counts begin when it is made; `seconds` is the time since then."""
+
+    seconds: float
+    sent: int
+    """Messages that were queued."""
+    acknowledged: int
+    failed: int
+    """Messages that were dropped without an acknowledgement."""
+    queued: int
+    """Messages that wait for their acknowledgement now."""
+    bytes: int
+    """Bytes of the values and keys that were acknowledged."""
+    ack_ms_avg: float
+    """Mean time from `send` to the acknowledgement, in ms."""
+    ack_ms_max: float
+    requests: int
+    """Requests to all brokers, up to five seconds ago; so are their times."""
+    request_ms_avg: float
+    request_ms_max: float
+
+    @property
+    def requests_per_second(self) -> float:
+        """Mean rate of requests since the start."""
+        return self.requests / self.seconds if self.seconds else 0.0
+
+
+class ProducerCounts:
+    """What a producer counts."""
+
+    def __init__(self, begun: float) -> None:
+        self.sent = 0
+        self._begun = begun
+        self._acknowledged = self._failed = self._bytes = 0
+        self._ack_s = self._ack_s_max = 0.0
+        self._requests = 0
+        self._request_ms_avg = self._request_ms_max = 0.0
+
+    def done(self, acknowledged: bool, message: Any) -> None:
+        """Count an outcome; `message` is librdkafka's."""
+        if not acknowledged:
+            self._failed += 1
+            return
+        self._acknowledged += 1
+        self._bytes += len(message)
+        latency = message.latency() or 0.0
+        self._ack_s += latency
+        self._ack_s_max = max(self._ack_s_max, latency)
+
+    def statistics(self, text: str) -> None:
+        """Take librdkafka's statistics (https://github.com/confluentinc/librdkafka/blob/master/STATISTICS.md)."""
+        brokers = [each for each in json.loads(text).get("brokers", {}).values() if each.get("rtt", {}).get("cnt")]
+        self._requests = sum(int(each["tx"]) for each in brokers) or self._requests
+        number = sum(int(each["rtt"]["cnt"]) for each in brokers)
+        if number:
+            self._request_ms_avg = sum(each["rtt"]["avg"] * each["rtt"]["cnt"] for each in brokers) / number / 1_000
+            self._request_ms_max = max(self._request_ms_max, max(each["rtt"]["max"] for each in brokers) / 1_000)
+
+    def figures(self, queued: int, now: float) -> ProducerFigures:
+        """Return the figures until now."""
+        return ProducerFigures(
+            now - self._begun,
+            self.sent,
+            self._acknowledged,
+            self._failed,
+            queued,
+            self._bytes,
+            1_000 * self._ack_s / self._acknowledged if self._acknowledged else 0.0,
+            1_000 * self._ack_s_max,
+            self._requests,
+            self._request_ms_avg,
+            self._request_ms_max,
+        )
