@@ -12,6 +12,7 @@ from os.path import dirname, realpath
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from broker.client.admin_client import Admin
     from broker.client.async_consumer import AsyncConsumer
     from broker.client.async_producer import AsyncProducer
     from broker.client.asyncio import AsyncClient
@@ -53,6 +54,7 @@ if TYPE_CHECKING:
 
 # module -> names; more names are renamed below. Loading one name loads nothing that only the others need.
 _MODULES = {
+    "broker.client.admin_client": ("Admin",),
     "broker.client.async_consumer": ("AsyncConsumer",),
     "broker.client.async_producer": ("AsyncProducer",),
     "broker.client.asyncio": ("AsyncClient",),
@@ -90,6 +92,7 @@ _HOMES["__version__"] = ("broker.version", "VERSION")
 _EXTRAS = {"read": "pyarrow"}
 
 __all__ = [
+    "Admin",
     "AsyncClient",
     "AsyncConsumer",
     "AsyncIdClient",

@@ -1,0 +1,190 @@
+"""Administration of a cluster as a class: each method runs one of the operations that the command line uses."""
+
+from collections.abc import Iterable, Mapping
+from types import TracebackType
+from typing import Self
+
+from broker.client import admin, cluster_admin, quota_admin, transaction_admin
+from broker.client.admin import BROKER, TOPIC, ConfigValue, Group, ListedGroup, Resource
+from broker.client.blocking import TIMEOUT_SECONDS, BlockingClient
+from broker.client.cluster_admin import Cluster, LogDir, Replicas
+from broker.client.core import EARLIEST, LATEST, TopicInfo
+from broker.client.group_protocol import Partition
+from broker.client.positions import find_positions
+from broker.client.quota_admin import Quota
+from broker.client.transaction_admin import ActiveProducer, ListedTransaction, Transaction
+from broker.wire.fetch import READ_UNCOMMITTED
+
+BROKER_DEFAULT = -1  # as many partitions as the broker's num.partitions
+
+
+class Admin:
+    """Administration of any cluster of Kafka's protocol: what `flakelog topic`, `group`, `config` and others do.
+
+        with Admin("127.0.0.1:9092") as admin:
+            admin.create_topic("orders", 4, {"retention.ms": "86400000"})
+
+    A partition is a pair (topic, number). `timeout` limits the wait for each answer, in seconds. Methods raise
+    BrokerError with the broker's reason, and other ClientErrors.
+    """
+
+    def __init__(self, servers: str, timeout: float = TIMEOUT_SECONDS) -> None:
+        self._client = BlockingClient(servers, timeout)
+        self._core = self._client.core
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._client.close()
+
+    # --- topics
+
+    def topics(self) -> list[TopicInfo]:
+        """Return all topics, those of the broker itself included."""
+        return self._client.topics()
+
+    def topic(self, name: str) -> TopicInfo:
+        """Return a topic."""
+        return self._client.topic(name)
+
+    def create_topic(
+        self, name: str, partitions: int = BROKER_DEFAULT, configs: Mapping[str, str] | None = None
+    ) -> None:
+        """Create a topic, by default with the broker's `num.partitions`."""
+        self._client.create_topic(name, partitions, configs)
+
+    def delete_topic(self, name: str) -> None:
+        """Delete a topic and all its records."""
+        self._client.delete_topic(name)
+
+    def add_partitions(self, topic: str, to: int) -> None:
+        """Increase a topic's number of partitions to `to`. Keys may map to other partitions afterwards."""
+        self._client.run(admin.create_partitions(self._core, topic, to))
+
+    def delete_records(self, before: Mapping[Partition, int]) -> dict[Partition, int]:
+        """Delete the records below these offsets; return the first offset that each log has now."""
+        return {
+            (topic, number): self._client.run(admin.delete_records(self._core, topic, number, offset))
+            for (topic, number), offset in before.items()
+        }
+
+    # --- settings
+
+    def topic_configs(self, topic: str, names: Iterable[str] = ()) -> list[ConfigValue]:
+        """Return a topic's settings in effect: those with these names, or all."""
+        return self._client.run(admin.describe_configs(self._core, Resource(TOPIC, topic), names))
+
+    def alter_topic_configs(self, topic: str, values: Mapping[str, str | None]) -> None:
+        """Change settings of a topic at once; None restores a default. If one is refused, none is changed."""
+        self._client.run(admin.alter_configs(self._core, Resource(TOPIC, topic), values))
+
+    def broker_configs(self, broker: int | None = None, names: Iterable[str] = ()) -> list[ConfigValue]:
+        """Return the settings of a broker by its node id, or those altered for all brokers."""
+        return self._client.run(admin.describe_configs(self._core, _broker(broker), names))
+
+    def alter_broker_configs(self, values: Mapping[str, str | None], broker: int | None = None) -> None:
+        """Change settings of a broker, or of all brokers; None restores a default."""
+        self._client.run(admin.alter_configs(self._core, _broker(broker), values))
+
+    # --- offsets
+
+    def first_offsets(self, partitions: Iterable[Partition]) -> dict[Partition, int]:
+        """Return the first offset that each partition's log has."""
+        return self.offsets_at(EARLIEST, partitions)
+
+    def end_offsets(
+        self, partitions: Iterable[Partition], isolation_level: int = READ_UNCOMMITTED
+    ) -> dict[Partition, int]:
+        """Return the offset of each partition's next record; for READ_COMMITTED its last stable offset."""
+        return self._client.run(find_positions(self._core, partitions, LATEST, isolation_level))
+
+    def offsets_at(self, time_ms: int, partitions: Iterable[Partition]) -> dict[Partition, int]:
+        """Return each partition's first offset at or after a time, Unix ms; the log's end if all are older."""
+        return self._client.run(find_positions(self._core, partitions, time_ms, READ_UNCOMMITTED))
+
+    def offsets_of_id(self, id: int, partitions: Iterable[Partition]) -> dict[Partition, int]:
+        """Return each partition's first offset whose id is at least `id`; the log's end if all are below.
+
+        Raise Unsupported if the broker keeps no ids.
+        """
+        return self._client.run(find_positions(self._core, partitions, id, READ_UNCOMMITTED, by_id=True))
+
+    # --- groups
+
+    def groups(self) -> list[ListedGroup]:
+        """Return the consumer groups of all brokers."""
+        return self._client.run(admin.list_groups(self._core))
+
+    def group(self, name: str) -> Group:
+        """Return a group and its members. The state of an unknown group is "Dead"."""
+        return self._client.run(admin.describe_group(self._core, name))
+
+    def committed(self, group: str) -> dict[Partition, int]:
+        """Return what a group has committed."""
+        return self._client.run(admin.committed(self._core, group))
+
+    def lag(self, group: str) -> dict[Partition, int]:
+        """Return the number of offsets between what a group has committed and the end of each partition."""
+        committed = self.committed(group)
+        ends = self.end_offsets(committed)
+        return {key: max(0, ends[key] - offset) for key, offset in committed.items()}
+
+    def reset_offsets(self, group: str, offsets: Mapping[Partition, int]) -> None:
+        """Move a group without members to these offsets."""
+        self._client.run(admin.commit(self._core, group, offsets))
+
+    def delete_group(self, group: str) -> None:
+        """Delete a group without members, and all that it has committed."""
+        self._client.run(admin.delete_group(self._core, group))
+
+    # --- brokers, partitions, quotas
+
+    def cluster(self) -> Cluster:
+        """Return the cluster's id, its controller and its brokers."""
+        return self._client.run(cluster_admin.describe_cluster(self._core))
+
+    def log_dirs(self) -> list[LogDir]:
+        """Return the data directories of all brokers, with the bytes of each partition."""
+        return self._client.run(cluster_admin.log_dirs(self._core))
+
+    def replicas(self, *topics: str) -> dict[Partition, Replicas]:
+        """Return leader and replicas of all partitions of these topics, or of all topics."""
+        return self._client.run(cluster_admin.replicas(self._core, topics))
+
+    def quotas(self, entity: Mapping[str, str | None] | None = None, strict: bool = False) -> list[Quota]:
+        """Return the quotas that name this entity, or all: {"client-id": "etl"}; the name None is the default.
+
+        With `strict`, entities that have other parts too are left out.
+        """
+        return self._client.run(quota_admin.describe_quotas(self._core, tuple((entity or {}).items()), strict))
+
+    def alter_quotas(self, entity: Mapping[str, str | None], values: Mapping[str, float | None]) -> None:
+        """Change quotas of an entity: {"producer_byte_rate": 1e6}; None removes one."""
+        self._client.run(quota_admin.alter_quotas(self._core, tuple(entity.items()), values))
+
+    # --- transactions
+
+    def transactions(self, *states: str) -> list[ListedTransaction]:
+        """Return the transactional ids that are in one of these states, such as "Ongoing", or all."""
+        return self._client.run(transaction_admin.list_transactions(self._core, states))
+
+    def transaction(self, transactional_id: str) -> Transaction:
+        """Return the state of a transactional id, and the partitions of its open transaction."""
+        return self._client.run(transaction_admin.describe_transaction(self._core, transactional_id))
+
+    def producers(self, topic: str, partition: int) -> list[ActiveProducer]:
+        """Return the producers that a partition remembers, and where their open transactions begin."""
+        return self._client.run(transaction_admin.describe_producers(self._core, topic, partition))
+
+    def abort_transaction(self, topic: str, partition: int, producer: ActiveProducer) -> None:
+        """Abort a hanging transaction in one partition, without its coordinator; `producers` finds it."""
+        self._client.run(transaction_admin.abort_transaction(self._core, topic, partition, producer))
+
+
+def _broker(node_id: int | None) -> Resource:
+    return Resource(BROKER, "" if node_id is None else str(node_id))

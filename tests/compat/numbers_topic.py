@@ -1,0 +1,41 @@
+"""A topic of numbers, for the tests of the Python API."""
+
+import re
+
+from broker.client.blocking import BlockingClient
+from broker.client.consumer_config import ConsumerConfig
+from broker.record.records import Record, encode_batch
+from tests.patience import SECONDS
+
+NOBODY = "127.0.0.1:1"
+SOON_MS = 300  # how long an iterator waits for a record that does not come
+WAIT_MS = SECONDS * 1_000
+QUICK = ConsumerConfig(session_timeout_ms=3_000, heartbeat_interval_ms=200, fetch_max_wait_ms=50)
+BY_HAND = ConsumerConfig(
+    session_timeout_ms=3_000, heartbeat_interval_ms=200, fetch_max_wait_ms=50, auto_commit_interval_ms=None
+)
+
+
+def name_of(request):
+    """Return a name for the test's topics and groups."""
+    return re.sub("[^a-z0-9]", "-", request.node.name)[:80]
+
+
+def fill(address, name):
+    """Make a topic of two partitions with the values 0 to 9: even ones in partition 0, odd ones in partition 1."""
+    with BlockingClient(address) as client:
+        client.create_topic(name, 2)
+        for number in range(10):
+            say(client, name, number % 2, number)
+    return name
+
+
+def say(client, topic, partition, *values):
+    """Send values; the timestamp of each is 1,000 ms and the first value."""
+    records = [Record(at, 0, b"key", b"%d" % value) for at, value in enumerate(values)]
+    return client.produce(topic, partition, encode_batch(records, base_timestamp_ms=1_000 + values[0]))
+
+
+def values(records):
+    """Return the values of records as numbers, sorted."""
+    return sorted(int(record.value) for record in records)

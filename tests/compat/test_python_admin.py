@@ -1,0 +1,80 @@
+"""Flakelog's Python API against the real server: administration."""
+
+
+import pytest
+
+from broker.client.admin_client import Admin
+from broker.client.consumer import Consumer
+from broker.client.errors import BrokerError
+from broker.client.producer import Producer
+from tests.compat.numbers_topic import QUICK, WAIT_MS, fill, name_of
+
+
+@pytest.fixture
+def name(request):
+    return name_of(request)
+
+
+@pytest.fixture
+def topic(group_broker, name):
+    return fill(group_broker.address, name)
+
+
+# --- administration ------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def admin(group_broker):
+    with Admin(group_broker.address) as made:
+        yield made
+
+
+def test_topics_and_their_settings_are_administered(admin, name):
+    admin.create_topic(name, 1, {"retention.ms": "1000000"})
+    admin.add_partitions(name, 3)
+    assert admin.topic(name).partitions == 3 and name in {each.name for each in admin.topics()}
+    admin.alter_topic_configs(name, {"retention.ms": None, "segment.bytes": "1048576"})
+    found = {each.name: each.value for each in admin.topic_configs(name, ["retention.ms", "segment.bytes"])}
+    assert found["segment.bytes"] == "1048576" and found["retention.ms"] != "1000000"
+    admin.delete_topic(name)
+    with pytest.raises(BrokerError, match="UNKNOWN_TOPIC_OR_PARTITION"):
+        admin.topic(name)
+
+
+def test_offsets_are_found_and_records_deleted(admin, group_broker, topic):
+    both = [(topic, 0), (topic, 1)]
+    assert admin.end_offsets(both) == dict.fromkeys(both, 5)
+    assert admin.offsets_at(1_003, both) == {(topic, 0): 2, (topic, 1): 1}
+    with Consumer(group_broker.address, topic, partitions=[1], config=QUICK) as consumer:
+        id = consumer.poll(WAIT_MS)[2].id
+    assert admin.offsets_of_id(id, [(topic, 1)]) == {(topic, 1): 2}
+    assert admin.delete_records({(topic, 0): 3}) == {(topic, 0): 3}
+    assert admin.first_offsets(both) == {(topic, 0): 3, (topic, 1): 0}
+
+
+def test_groups_are_described_reset_and_deleted(admin, group_broker, topic, name):
+    with Consumer(group_broker.address, topic, group=name, config=QUICK) as consumer:
+        consumer.poll(WAIT_MS)
+        assert [len(each.partitions) for each in admin.group(name).members] == [2]
+    admin.reset_offsets(name, {(topic, 0): 1, (topic, 1): 5})
+    assert admin.committed(name) == {(topic, 0): 1, (topic, 1): 5}
+    assert admin.lag(name) == {(topic, 0): 4, (topic, 1): 0}
+    assert name in {each.group_id for each in admin.groups()}
+    admin.delete_group(name)
+    assert admin.group(name).state == "Dead"
+
+
+def test_the_cluster_its_disks_quotas_and_transactions_are_shown(admin, group_broker, topic, name):
+    (broker,) = admin.cluster().brokers
+    assert {each.leader for each in admin.replicas(topic).values()} == {broker.id}
+    assert (topic, 0) in admin.log_dirs()[0].sizes
+    assert admin.broker_configs(broker.id, ["log.dirs"])
+    admin.alter_quotas({"client-id": name}, {"consumer_byte_rate": 1e9})
+    assert admin.quotas({"client-id": name})[0].values == {"consumer_byte_rate": 1e9}
+    admin.alter_quotas({"client-id": name}, {"consumer_byte_rate": None})
+    assert admin.quotas({"client-id": name}) == []
+    with Producer(group_broker.address, transactional_id=name) as producer, producer.transaction():
+        producer.send(topic, "1", partition=0)
+        producer.flush()
+        assert name in {each.transactional_id for each in admin.transactions("Ongoing")}
+        assert [each.first_offset for each in admin.producers(topic, 0) if each.first_offset is not None] == [5]

@@ -1,0 +1,165 @@
+"""Flakelog's Python API against the real server: headers, ids, transactions and figures of producers."""
+
+import asyncio
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+
+import pytest
+
+from broker.client.async_producer import AsyncProducer
+from broker.client.blocking import BlockingClient
+from broker.client.consumer import Consumer
+from broker.client.consumer_config import ConsumerConfig
+from broker.client.errors import ClientError, MustAbort, ProduceError, ProducerFenced
+from broker.client.producer import Producer
+from tests.compat.numbers_topic import BY_HAND, NOBODY, SOON_MS, fill, name_of, values
+
+
+@pytest.fixture
+def name(request):
+    return name_of(request)
+
+
+@pytest.fixture
+def topic(group_broker, name):
+    return fill(group_broker.address, name)
+
+
+# --- the Producer --------------------------------------------------------------------------------------------------
+
+
+def everything_in(broker, topic, **settings):
+    config = ConsumerConfig(fetch_max_wait_ms=50, **settings)
+    with Consumer(broker.address, topic, timeout_ms=SOON_MS, config=config) as consumer:
+        return list(consumer)
+
+
+def test_a_message_has_the_headers_partition_and_time_it_was_given(group_broker, topic):
+    with Producer(group_broker.address) as producer:
+        producer.send(topic, "v", headers={"trace": "7", "raw": b"\xff", "none": None}, partition=1, timestamp_ms=9_000)
+    found = [record for record in everything_in(group_broker, topic) if record.value == b"v"]
+    wanted = (("trace", b"7"), ("raw", b"\xff"), ("none", None))
+    assert [(each.partition, each.timestamp_ms, each.headers) for each in found] == [(1, 9_000, wanted)]
+
+
+def test_ids_in_headers_are_unique_and_rise_in_the_order_of_sending(group_broker, topic, tmp_path):
+    with Producer(group_broker.address, ids="header", directory=tmp_path) as producer:
+        for number in range(200):
+            producer.send(topic, str(1_000 + number), partition=0)
+    found = [record for record in everything_in(group_broker, topic) if int(record.value) >= 1_000]
+    ids = [int(dict(record.headers)["flakelog-id"]) for record in found]
+    assert len(set(ids)) == 200 and ids == sorted(ids)
+    assert values(found) == list(range(1_000, 1_200))
+
+
+def test_ids_in_headers_rise_with_the_offset_although_threads_share_the_producer(group_broker, topic, tmp_path):
+    with Producer(group_broker.address, ids="header", directory=tmp_path) as producer, ThreadPoolExecutor(4) as threads:
+        list(threads.map(lambda number: producer.send(topic, str(1_000 + number), partition=0), range(2_000)))
+    found = [record for record in everything_in(group_broker, topic) if int(record.value) >= 1_000]
+    ids = [int(dict(record.headers)["flakelog-id"]) for record in found]
+    assert len(ids) == 2_000 and ids == sorted(ids)
+
+
+def test_a_wrong_request_for_ids_says_what_is_right(tmp_path):
+    with pytest.raises(ValueError, match="give 'header', or leave it out"):
+        Producer(NOBODY, ids="broker")
+    with pytest.raises(ValueError, match='used with ids="header" only'):
+        Producer(NOBODY, directory=tmp_path)
+    with pytest.raises(ValueError, match="one of both"):
+        Producer(NOBODY, ids="header")
+
+
+def test_a_transaction_is_seen_whole_or_not_at_all(group_broker, topic, name):
+    with Producer(group_broker.address, transactional_id=name) as producer:
+        with producer.transaction():
+            producer.send(topic, "100", partition=0)
+            producer.send(topic, "101", partition=1)
+        with pytest.raises(KeyError), producer.transaction():
+            producer.send(topic, "200", partition=0)
+            producer.flush()
+            raise KeyError
+        with producer.transaction():
+            producer.send(topic, "102", partition=0)
+    assert values(everything_in(group_broker, topic, isolation_level="read_committed")) == [*range(10), 100, 101, 102]
+    assert 200 in values(everything_in(group_broker, topic))
+
+
+def test_a_transaction_commits_the_positions_of_a_consumer_with_its_messages(group_broker, topic, name):
+    """Read, change and write: after a crash in between, neither the output nor the position is there (KIP-447)."""
+    with BlockingClient(group_broker.address) as client:
+        client.create_topic(f"{name}-out")
+    with (
+        Consumer(group_broker.address, topic, group=name, config=BY_HAND) as consumer,
+        Producer(group_broker.address, transactional_id=name) as producer,
+    ):
+        with suppress(KeyError), producer.transaction():
+            producer.send(f"{name}-out", next(consumer).value)
+            producer.send_offsets(consumer)
+            raise KeyError
+        assert sum(consumer.committed().values()) == 0
+        with producer.transaction():
+            for _ in range(9):
+                producer.send(f"{name}-out", next(consumer).value)
+            producer.send_offsets(consumer)
+        assert sum(consumer.committed().values()) == 10
+    assert len(everything_in(group_broker, f"{name}-out", isolation_level="read_committed")) == 9
+
+
+def test_a_newer_producer_of_the_same_transactional_id_fences_the_older(group_broker, topic, name):
+    older, newer = (Producer(group_broker.address, transactional_id=name) for _ in range(2))
+    older.begin()
+    newer.begin()
+    older.send(topic, "300")
+    with pytest.raises((ProducerFenced, MustAbort)):
+        older.commit()
+    newer.send(topic, "301")
+    newer.commit()
+    newer.close()
+    found = values(everything_in(group_broker, topic, isolation_level="read_committed"))
+    assert 301 in found and 300 not in found
+
+
+def test_transactions_need_a_transactional_id():
+    with pytest.raises(ClientError, match='give it transactional_id="..."'):
+        Producer(NOBODY).begin()
+
+
+def test_a_producer_counts_what_it_sends_and_what_it_drops(group_broker, topic):
+    with Producer(group_broker.address) as producer:
+        producer.send(topic, "value", key="key")
+        producer.flush()
+        figures = producer.figures()
+    assert (figures.sent, figures.acknowledged, figures.failed, figures.queued, figures.bytes) == (1, 1, 0, 0, 5)
+    assert figures.ack_ms_max >= figures.ack_ms_avg > 0
+    dropping = Producer(NOBODY, timeout_ms=SOON_MS)
+    dropping.send("t", "v", callback=lambda error, delivered: None)
+    dropping.flush()
+    assert (dropping.figures().failed, dropping.figures().acknowledged) == (1, 0)
+
+
+def test_the_asyncio_producer_sends_many_messages_at_once(group_broker, topic, name):
+    async def send():
+        async with AsyncProducer(group_broker.address, queue_size=50) as producer:
+            places = await asyncio.gather(
+                *(producer.send(topic, str(number), partition=1) for number in range(1_000, 1_500))
+            )
+            with pytest.raises(ProduceError, match="no-such-partition|Unknown partition"):
+                await producer.send(topic, "v", partition=7)
+            return sorted(each.offset for each in places), producer.figures().acknowledged
+
+    assert asyncio.run(send()) == (list(range(5, 505)), 500)
+    assert values(everything_in(group_broker, topic))[10:] == list(range(1_000, 1_500))
+
+
+def test_the_asyncio_producer_has_transactions(group_broker, topic, name):
+    async def send():
+        async with AsyncProducer(group_broker.address, transactional_id=name) as producer:
+            async with producer.transaction():
+                await producer.send(topic, "100", partition=0)
+            with suppress(KeyError):
+                async with producer.transaction():
+                    await producer.send(topic, "200", partition=0)
+                    raise KeyError
+
+    asyncio.run(send())
+    assert values(everything_in(group_broker, topic, isolation_level="read_committed")) == [*range(10), 100]
