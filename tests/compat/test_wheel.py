@@ -1,34 +1,26 @@
 """Wheel and sdist have the right content, and serve when installed without extras in clean environments."""
 
 import email
-import os
 import re
 import shutil
 import subprocess
 import sys
 import tarfile
 import time
-import venv
-from importlib.metadata import distribution
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from zipfile import ZipFile
 
 import pytest
-from packaging.requirements import Requirement
 
+from tests.compat.clean_environment import ROOT, build, clean, clean_environment, interpreter, pip, run
 from tests.patience import SECONDS
 
-ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = (
     "broker", "coordination", "flakelog", "idgen", "partition_manager", "pyspark_flakelog", "spark_bridge", "spout",
 )  # fmt: skip
 
 VERSIONS = ("3.11", "3.12", "3.13", "3.14")
-NOT_SOURCES = (
-    ".git", ".venv", "__pycache__", "build", "dist", "*.egg-info", "target", "node_modules", "demo-out", ".*_cache",
-    ".hypothesis",
-)  # fmt: skip
 
 ROUND_TRIP = """
 import sys
@@ -46,14 +38,8 @@ with Client(sys.argv[1]) as client:
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
-    """Return the directory of the sdist, and of the wheel built from it, as a release makes them.
-
-    They are built from a copy of the sources, because a build leaves files in the source tree.
-    """
-    source, out = tmp_path_factory.mktemp("source") / "flakelog", tmp_path_factory.mktemp("made")
-    shutil.copytree(ROOT, source, ignore=shutil.ignore_patterns(*NOT_SOURCES))
-    run(sys.executable, "-m", "build", "--no-isolation", "--outdir", out, source, cwd="/")
-    return out
+    """Return the directory of the sdist, and of the wheel built from it."""
+    return build(tmp_path_factory.mktemp("build"))
 
 
 @pytest.fixture(scope="module")
@@ -75,52 +61,8 @@ def sdist(made, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def python(wheel, tmp_path_factory):
-    """Return the interpreter of a clean environment outside the checkout with the wheel installed."""
-    directory = tmp_path_factory.mktemp("clean")
-    venv.create(directory)
-    python = directory / "bin" / "python"
-    (packages,) = directory.glob("lib/python*/site-packages")
-    for each in required_by("flakelog"):
-        copy_to(packages, each)
-    pip("--python", python, "install", "--no-index", wheel)  # fails if a requirement is missing
-    return python
-
-
-def required_by(name, extras=()):
-    """Return the distributions that `name` with these extras requires, directly or indirectly."""
-    found = set()
-    for requirement in map(Requirement, distribution(name).requires or ()):
-        marker = requirement.marker
-        if marker is None or any(marker.evaluate({"extra": extra}) for extra in ("", *extras)):
-            found |= {requirement.name} | required_by(requirement.name, requirement.extras)
-    return found
-
-
-def copy_to(packages, name):
-    """Copy an installed distribution; nothing is downloaded, because the wheel is tested and not a package index."""
-    for file in distribution(name).files:
-        if ".." not in file.parts and "__pycache__" not in file.parts:
-            (packages / file).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy(file.locate(), packages / file)
-
-
-def pip(*arguments):
-    command = [sys.executable, "-m", "pip", "--disable-pip-version-check", *arguments]
-    done = subprocess.run(list(map(str, command)), capture_output=True, text=True, env=clean(), cwd="/")
-    assert done.returncode == 0, done.stderr
-    return done.stdout
-
-
-def clean():
-    return {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-
-
-def run(python, *arguments, **more):
-    command = [str(python), *map(str, arguments)]
-    more = {"env": clean(), "timeout": SECONDS} | more
-    done = subprocess.run(command, capture_output=True, text=True, **more)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
+    """Return the interpreter of a clean environment with the wheel installed."""
+    return clean_environment(tmp_path_factory.mktemp("clean"), wheel)
 
 
 def test_the_wheel_holds_the_packages_and_neither_tests_nor_benchmarks(wheel):
@@ -267,15 +209,6 @@ def test_a_plain_installation_serves_on_each_python_of_the_machine(wheel, versio
     assert done.returncode == 0, done.stderr
     assert run(python, "-m", "pip", "check") == "No broken requirements found.\n"
     serves(python, tmp_path)
-
-
-def interpreter(version):
-    """Return the program of a Python version that works, None without one. pyenv keeps its own in a directory each."""
-    root = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"
-    for each in (f"python{version}", *sorted(map(str, root.glob(f"{version}*/bin/python{version}")))):
-        if shutil.which(each) and subprocess.run([each, "-c", "import venv"], capture_output=True).returncode == 0:
-            return each
-    return None
 
 
 def serves(python, tmp_path):

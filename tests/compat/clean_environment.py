@@ -1,0 +1,120 @@
+"""A release of Flakelog, and clean environments outside the checkout that it is installed in.
+
+Nothing is downloaded: the distributions that the release requires are copied from the environment of the tests, because
+the release is tested and not a package index.
+"""
+
+import email
+import os
+import shutil
+import subprocess
+import sys
+import venv
+from importlib.metadata import distribution
+from pathlib import Path
+from zipfile import ZipFile
+
+from packaging.requirements import Requirement
+
+from tests.patience import SECONDS
+
+ROOT = Path(__file__).resolve().parents[2]
+NOT_SOURCES = (
+    ".git", ".venv", "__pycache__", "build", "dist", "*.egg-info", "target", "node_modules", "demo-out", ".*_cache",
+    ".hypothesis",
+)  # fmt: skip
+
+
+def build(directory):
+    """Build the sdist, and the wheel from it, as a release does; return where they are.
+
+    They are built from a copy of the sources, because a build leaves files in the source tree.
+    """
+    source, made = directory / "flakelog", directory / "made"
+    shutil.copytree(ROOT, source, ignore=shutil.ignore_patterns(*NOT_SOURCES))
+    run(sys.executable, "-m", "build", "--no-isolation", "--outdir", made, source, cwd="/")
+    return made
+
+
+def clean_environment(directory, wheel, extras=(), others=()):
+    """Install a wheel in a new environment, with what it and its extras require, and the `others`.
+
+    Return the environment's interpreter. The installation fails if a requirement is missing.
+    """
+    venv.create(directory, symlinks=True)
+    python = directory / "bin" / "python"
+    (packages,) = directory.glob("lib/python*/site-packages")
+    needed = required_by(requirements_of(wheel), extras).union(others)
+    for each in others:
+        needed |= required_by({each: distribution(each).requires or ()})
+    for each in needed - {"flakelog"}:
+        copy_to(packages, each)
+    wanted = f"{wheel}[{','.join(extras)}]" if extras else wheel
+    pip("--python", python, "install", "--no-index", wanted)
+    return python
+
+
+def requirements_of(wheel):
+    """Return the requirements in a wheel's metadata, by its name, as `required_by` takes them."""
+    with ZipFile(wheel) as files:
+        (metadata,) = [name for name in files.namelist() if name.endswith("METADATA")]
+        found = email.message_from_bytes(files.read(metadata))
+    return {found["Name"]: found.get_all("Requires-Dist")}
+
+
+def required_by(known, extras=()):
+    """Return the distributions that one with these extras requires, directly or indirectly.
+
+    `known` is {its name: its requirements}; those of all others are what is installed here.
+    """
+    (first,) = known
+    found, left = {(first, frozenset(extras))}, [(first, frozenset(extras))]
+    while left:
+        name, wanted = left.pop()
+        for requirement in map(Requirement, known[name] if name in known else distribution(name).requires or ()):
+            marker = requirement.marker
+            one = requirement.name, frozenset(requirement.extras)
+            if one not in found and (marker is None or any(marker.evaluate({"extra": e}) for e in ("", *wanted))):
+                found.add(one)
+                left.append(one)
+    return {name for name, _ in found} - {first}
+
+
+def copy_to(packages, name):
+    """Copy an installed distribution, by hard links where the file system has them."""
+    for file in distribution(name).files:
+        if ".." not in file.parts and "__pycache__" not in file.parts:
+            (packages / file).parent.mkdir(parents=True, exist_ok=True)
+            try:
+                os.link(file.locate(), packages / file)
+            except FileExistsError:
+                pass  # a directory that two distributions share
+            except OSError:
+                shutil.copy(file.locate(), packages / file)
+
+
+def pip(*arguments):
+    return run(sys.executable, "-m", "pip", "--disable-pip-version-check", *arguments, cwd="/")
+
+
+def clean():
+    """Return the environment variables of a user, who has no checkout."""
+    return {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+
+
+def run(python, *arguments, **more):
+    """Return the output of a program, which must succeed."""
+    command = [str(python), *map(str, arguments)]
+    more = {"env": clean(), "timeout": SECONDS} | more
+    done = subprocess.run(command, capture_output=True, text=True, **more)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def interpreter(version):
+    """Return the program of a Python version that works, None without one. pyenv keeps its own in a directory each."""
+    root = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"
+    for each in (f"python{version}", *sorted(map(str, root.glob(f"{version}*/bin/python{version}")))):
+        if shutil.which(each) and subprocess.run([each, "-c", "import venv"], capture_output=True).returncode == 0:
+            return each
+    return None
