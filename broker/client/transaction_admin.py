@@ -1,5 +1,6 @@
 """Administration of transactions: operations over a `ClientCore`, as those of broker.client.admin (KIP-664)."""
 
+from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
 from broker.client.core import (
@@ -14,6 +15,7 @@ from broker.client.errors import BrokerError
 from broker.client.group_protocol import Partition
 from broker.client.group_requests import TRANSACTION, find_coordinator
 
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 NO_TRANSACTION = -1  # the start offset of a producer without an open transaction
 ANY_COORDINATOR_EPOCH = 0  # of a marker by an administrator: 0 fences no coordinator
 
@@ -73,13 +75,13 @@ def describe_transaction(core: ClientCore, transactional_id: str) -> Steps[Trans
     found = answer.transaction_states[0]
     if found.error_code:
         raise BrokerError(int(found.error_code), f"transactional id {transactional_id}")
-    started_ms = int(found.transaction_start_time)
+    started_ms = (found.transaction_start_time - EPOCH) // timedelta(milliseconds=1)
     return Transaction(
         transactional_id,
         found.transaction_state,
         int(found.producer_id),
         int(found.producer_epoch),
-        int(found.transaction_timeout),
+        found.transaction_timeout // timedelta(milliseconds=1),
         started_ms if started_ms > 0 else None,
         tuple((str(topic.topic), int(each)) for topic in found.topics for each in topic.partitions),
     )

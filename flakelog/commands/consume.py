@@ -1,80 +1,116 @@
-"""`flakelog consume`: read a topic's messages, with their ids, in the order of their arrival."""
+"""`flakelog consume`: read the messages of topics, with their ids, in the order of their arrival."""
 
-import base64
 import heapq
-import json
 import sys
+import time
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
+from flakelog.commands.completion import GroupType, TopicType
 from flakelog.commands.exit_codes import fail
-from flakelog.commands.start import Span, Start, StartType, find_start
-from flakelog.commands.terminal import client_of, describe_id, iso, json_option, layout_options, servers_option
+from flakelog.commands.produce_input import EscapedType
+from flakelog.commands.record_format import Formatter, FormatType, by_format, by_json, by_lines
+from flakelog.commands.start import PLACES, Span, Start, StartType, bounds_of, find_start
+from flakelog.commands.terminal import client_of, json_option, layout_options, servers_option
+from flakelog.commands.waiting import Patience, answer_seconds
 
 if TYPE_CHECKING:
     from broker.client.blocking import BlockingClient
-    from broker.client.records import LogRecord, PoisonBatch
+    from broker.client.consumer import Consumer
+    from broker.client.core import TopicInfo
+    from broker.client.log_record import LogRecord
+    from broker.client.records import PoisonBatch
     from idgen.layout import Layout
 
 FOLLOW_WAIT_MS = 250  # the longest that a round of fetches over all partitions waits for new messages
-
-Found = tuple[int, "LogRecord"]  # partition, record
+LAST_MAX = 100_000  # messages of --from -N, which are in memory at once
+GROUP_POLL_MS = 250
+GROUP_IDLE_SECONDS = 2.0  # markers of transactions may be the last of a partition, behind its last message
+COMMIT_SECONDS = 1.0
 
 
 @click.command()
-@click.argument("topic")
+@click.argument("topics", nargs=-1, required=True, type=TopicType(), metavar="TOPIC...")
 @click.option("--partition", "partitions", type=click.IntRange(0), multiple=True, help="Only this one; repeatable.")
-@click.option(
-    "--from",
-    "start",
-    type=StartType(),
-    default="earliest",
-    show_default=True,
-    metavar="PLACE",
-    help="earliest, latest, an offset, @TIME (@2013-01-01T12:00Z, @Unix-ms), or id:ID: the first id not below it.",
-)
+@click.option("--from", "start", type=StartType(), default="earliest", show_default=True, metavar="PLACE", help=PLACES)
 @click.option("--count", type=click.IntRange(1), help="Stop after so many messages.")
-@click.option("--follow", "-f", is_flag=True, help="At the end wait for more, until Ctrl-C.")
+@click.option("--follow", is_flag=True, help="At the end wait for more, until Ctrl-C.")
+@click.option(
+    "--group", "-G", type=GroupType(), metavar="NAME", help="Go on where this group is, and commit what was printed."
+)
 @click.option("--committed", is_flag=True, help="None of transactions that were aborted, or are open.")
-@click.option("--key-separator", metavar="TEXT", help="Print KEY TEXT VALUE.")
+@click.option("--format", "-f", type=FormatType(), help="Print by a format with kcat's tokens: '%t-%p %o %i: %s\\n'.")
+@click.option("--key-separator", "-K", type=EscapedType(), metavar="TEXT", help="Print KEY TEXT VALUE.")
+@click.option(
+    "--delimiter",
+    "-D",
+    type=EscapedType(),
+    default="\\n",
+    show_default=True,
+    metavar="TEXT",
+    help="Print TEXT after each message.",
+)
+@click.option("--null", "-Z", "nulls", is_flag=True, help="Print NULL for null keys, and for tombstones.")
 @click.option("--show-ids", is_flag=True, help="Print partition, offset, id and its time before each value.")
 @servers_option
 @json_option
 @layout_options
 def consume(
-    topic: str,
+    topics: tuple[str, ...],
     partitions: tuple[int, ...],
     start: Start,
     count: int | None,
     follow: bool,
+    group: str | None,
     committed: bool,
-    key_separator: str | None,
+    format: str | None,
+    key_separator: bytes | None,
+    delimiter: bytes,
+    nulls: bool,
     show_ids: bool,
     servers: str,
     as_json: bool,
     layout: "Layout",
 ) -> None:
-    """Print the messages of TOPIC, and with --follow new ones as they come.
+    """Print the messages of the TOPICs, and with --follow new ones as they come.
 
-    Partitions are merged by the messages' ids, which is the order in which they reached the log. A batch whose records
-    cannot be decoded is skipped, and named on stderr.
+    Partitions are merged by the messages' ids, which is the order in which they reached the log; with --group as they
+    come. A batch whose records cannot be decoded is skipped, and named on stderr. --from -10 is the last ten messages
+    of all.
+
+    \b
+    Tokens of --format, kcat's and %i:
+      %s value      %S its length, -1 for null    %k key        %K its length
+      %h headers    %T timestamp in ms            %t topic      %p partition
+      %o offset     %i Snowflake id               %R %S in 4 bytes, big endian
+      %% percent    \\n \\t \\r \\0 \\xHH bytes
     """
-    out = sys.stdout.buffer
+    topics = tuple(dict.fromkeys(topics))
+    null = b"NULL" if nulls else b""
+    show = (
+        by_json(layout)
+        if as_json
+        else by_format(format, null)
+        if format is not None
+        else by_lines(delimiter, key_separator, null, layout if show_ids else None, len(topics) > 1)
+    )
+    if group is not None:
+        if partitions or start.kind not in ("earliest", "latest"):
+            raise click.UsageError("a --group has its own partitions and offsets: give --from earliest or latest only")
+        _consume_as_member(servers, topics, group, start, count, follow, committed, show)
+        return
     with client_of(servers) as client, suppress(KeyboardInterrupt):
         client.on_poison = _warn
-        spans = _spans(client, topic, partitions, start, committed)
-        for partition, record in islice(_records(client, topic, spans, follow, committed), count):
-            if as_json:
-                line = json.dumps(_described(topic, partition, record, layout), ensure_ascii=False).encode()
-            else:
-                line = _line(partition, record, layout if show_ids else None, key_separator)
-            out.write(line + b"\n")
+        spans = _spans(client, topics, partitions, start, committed)
+        records = _records(client, spans, start, follow, committed)
+        for record in islice(records, count):
+            sys.stdout.buffer.write(show(record))
             if follow:
-                out.flush()
+                sys.stdout.buffer.flush()
 
 
 def _warn(batch: "PoisonBatch") -> None:
@@ -82,80 +118,144 @@ def _warn(batch: "PoisonBatch") -> None:
 
 
 def _spans(
-    client: "BlockingClient", topic: str, partitions: tuple[int, ...], start: Start, committed: bool
+    client: "BlockingClient", topics: tuple[str, ...], partitions: tuple[int, ...], start: Start, committed: bool
 ) -> list[Span]:
-    there = client.topic(topic).partitions
-    for each in partitions:
-        if each >= there:
-            fail(f"{topic} has partitions 0 to {there - 1}, not {each}")
-    chosen = sorted(set(partitions)) or range(there)
+    found = [client.topic(name) for name in topics]
+    for each in found:
+        _check_partitions(each, partitions)
+    chosen = [(each.name, number) for each in found for number in sorted(set(partitions)) or range(each.partitions)]
     if start.kind == "offset" and len(chosen) > 1:
-        raise click.UsageError(f"{topic} has {there} partitions, each with offsets of its own: name one by --partition")
-    return [find_start(client, topic, partition, start, committed) for partition in chosen]
+        there = count_partitions(found)
+        raise click.UsageError(f"{there}, each with offsets of its own: name one by --partition")
+    if start.kind == "last" and start.value > LAST_MAX:
+        raise click.UsageError(f"--from -{start.value} is more than {LAST_MAX:,} messages; give --from @TIME, or id:ID")
+    return [find_start(client, *place, start, committed) for place in chosen]
+
+
+def count_partitions(topics: "list[TopicInfo]") -> str:
+    """Return which topics have how many partitions, as text."""
+    return " and ".join(f"{each.name} has {each.partitions} partitions" for each in topics)
+
+
+def _check_partitions(topic: "TopicInfo", partitions: tuple[int, ...]) -> None:
+    for each in partitions:
+        if each >= topic.partitions:
+            fail(f"{topic.name} has partitions 0 to {topic.partitions - 1}, not {each}")
 
 
 def _records(
-    client: "BlockingClient", topic: str, spans: list[Span], follow: bool, committed: bool
-) -> Iterator[Found]:
+    client: "BlockingClient", spans: list[Span], start: Start, follow: bool, committed: bool
+) -> "Iterator[LogRecord]":
     """Yield the existing records, merged; with `follow`, poll for new ones forever after."""
-    yield from heapq.merge(*(span_records(client, topic, span, committed) for span in spans), key=_age)
-    positions = {span.partition: max(span.offset, span.end) for span in spans}
+    if start.kind == "last":
+        kept = [record for span in spans for record in _last(client, span, start.value, committed)]
+        yield from sorted(kept, key=_age)[-start.value :]
+    else:
+        yield from heapq.merge(*(span_records(client, span, committed) for span in spans), key=_age)
+    positions = {(span.topic, span.partition): max(span.offset, span.end) for span in spans}
     while follow:
-        found = []
-        for partition, offset in positions.items():
-            records, positions[partition] = client.fetch(
+        found: list[LogRecord] = []
+        for (topic, partition), offset in positions.items():
+            records, positions[topic, partition] = client.fetch(
                 topic, partition, offset, max_wait_ms=FOLLOW_WAIT_MS // len(positions), committed=committed
             )
-            found += [(partition, record) for record in records]
+            found += records
         yield from sorted(found, key=_age)
 
 
-def span_records(client: "BlockingClient", topic: str, span: Span, committed: bool) -> Iterator[Found]:
+def span_records(client: "BlockingClient", span: Span, committed: bool = False) -> "Iterator[LogRecord]":
     """Yield a partition's records up to the end it had at the start."""
     offset = span.offset
     while offset < span.end:
-        records, following = client.fetch(topic, span.partition, offset, committed=committed)
+        records, following = client.fetch(span.topic, span.partition, offset, committed=committed)
         for record in records:
             if record.offset < span.end:
-                yield span.partition, record
+                yield record
         if following == offset:
-            fail(f"{topic}-{span.partition} answers nothing at offset {offset}, though it goes to {span.end}")
+            where = f"{span.topic}-{span.partition}"
+            fail(f"{where} answers nothing at offset {offset}, though it goes to {span.end}")
         offset = following
 
 
-def _age(found: Found) -> int:
+def _last(client: "BlockingClient", span: Span, number: int, committed: bool) -> "list[LogRecord]":
+    """Return a partition's last records. Compaction and transactions leave fewer records than offsets, so look on."""
+    begin = bounds_of(client, span.topic, span.partition)[0]
+    back = number
+    while True:
+        offset = max(begin, span.end - back)
+        records = list(span_records(client, span._replace(offset=offset), committed))
+        if len(records) >= number or offset == begin:
+            return records[-number:]
+        back *= 4
+
+
+def _age(record: "LogRecord") -> int:
     """Return the sort key for merging: the record's id, because ids are k-sorted, or its timestamp if it has no id."""
-    record = found[1]
     return record.timestamp_ms if record.id is None else record.id
 
 
-def _line(partition: int, record: "LogRecord", layout: "Layout | None", key_separator: str | None) -> bytes:
-    where = b""
-    if layout is not None:
-        when = None if record.id is None else iso(layout.unpack(record.id).time_ms)
-        where = f"{partition}  {record.offset}  {record.id or '-'}  {when or '-'}  ".encode()
-    key = b"" if key_separator is None else (record.key or b"") + key_separator.encode()
-    return where + key + (record.value or b"")
+# --- as a member of a group ------------------------------------------------------------------------------------------
 
 
-def _described(topic: str, partition: int, record: "LogRecord", layout: "Layout") -> dict[str, Any]:
-    """Return a record as data for JSON.
+def _consume_as_member(
+    servers: str,
+    topics: tuple[str, ...],
+    group: str,
+    start: Start,
+    count: int | None,
+    follow: bool,
+    committed: bool,
+    show: Formatter,
+) -> None:
+    from broker.client.consumer import Consumer
+    from broker.client.consumer_config import READ_COMMITTED, READ_UNCOMMITTED, ConsumerConfig
+    from broker.client.core import LATEST
 
-    `id_time` is the time in the id; `timestamp` is the producer's or, with LogAppendTime, the log's.
-    """
-    described: dict[str, Any] = {"topic": topic, "partition": partition, "offset": record.offset}
-    if record.id is not None:
-        parts = describe_id(record.id, layout)
-        described |= {"id": parts["id"], "id_str": parts["id_str"], "id_time": parts["time"]}
-    described["timestamp"] = iso(record.timestamp_ms)
-    described |= _text("key", record.key) | _text("value", record.value)
-    described["headers"] = [{"name": name, **_text("value", value)} for name, value in record.headers]
-    return described
+    with client_of(servers) as client:
+        places = [(name, number) for name in topics for number in range(client.topic(name).partitions)]
+        ends = {} if follow else client.run(client.core.list_offsets(places, LATEST))
+        level = READ_COMMITTED if committed else READ_UNCOMMITTED
+        config = ConsumerConfig(auto_commit_interval_ms=None, isolation_level=level)
+        made = Consumer(servers, topics, group=group, start=start.kind, on_poison=_warn, config=config)
+        with closing(made) as consumer, suppress(KeyboardInterrupt):
+            for records in _polled(consumer, group, ends if not follow else None, count):
+                sys.stdout.buffer.write(b"".join(map(show, records)))
+                sys.stdout.buffer.flush()  # before the commit: what is not printed comes again
 
 
-def _text(name: str, data: bytes | None) -> dict[str, str | None]:
-    """Return bytes as text under `name`, or as base64 under `<name>_base64` if they are not UTF-8."""
+def _polled(
+    consumer: "Consumer", group: str, ends: dict[tuple[str, int], int | None] | None, count: int | None
+) -> "Iterator[list[LogRecord]]":
+    """Yield records as they come, and commit what was yielded; end at the `ends`, or after `count` records."""
+    patience, left = Patience(), count
+    patience.begin(lambda: f"partitions of group {group}")
+    begun = last = committed = time.monotonic()
+    is_dirty = False
     try:
-        return {name: None if data is None else data.decode()}
-    except UnicodeDecodeError:
-        return {f"{name}_base64": base64.b64encode(data or b"").decode()}
+        while left is None or left > 0:
+            records = consumer.poll(GROUP_POLL_MS, left)
+            now = time.monotonic()
+            if consumer.assignment:
+                patience.end()
+            elif ends is not None and now - begun > answer_seconds():
+                fail(f"group {group} gave no partition; other members have them")
+            if records:
+                yield records
+                left, last, is_dirty = None if left is None else left - len(records), now, True
+            elif ends is not None and consumer.assignment and _is_at(consumer, ends, now - last):
+                return
+            if is_dirty and now - committed > COMMIT_SECONDS:
+                consumer.commit()
+                committed, is_dirty = now, False
+    finally:
+        patience.close()
+        if is_dirty:
+            consumer.commit()
+
+
+def _is_at(consumer: "Consumer", ends: dict[tuple[str, int], int | None], idle_seconds: float) -> bool:
+    """Return True if the consumer has read its partitions up to the ends, or nothing has come for a while."""
+    if idle_seconds > GROUP_IDLE_SECONDS:
+        return True
+    positions = {place: consumer.position(*place) for place in consumer.assignment}
+    return all(position is not None and position >= (ends.get(place) or 0) for place, position in positions.items())

@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
+from flakelog.commands.completion import GroupType
 from flakelog.commands.exit_codes import fail
 from flakelog.commands.progress import progress
 from flakelog.commands.start import Start, end_of, find_start, move_options
@@ -59,7 +60,7 @@ class _Place(NamedTuple):
 
 
 @group.command()
-@click.argument("name")
+@click.argument("name", type=GroupType())
 @servers_option
 @json_option
 def describe(name: str, servers: str, as_json: bool) -> None:
@@ -117,7 +118,7 @@ def _known(client: "BlockingClient", name: str) -> "tuple[Group, dict[Partition,
 
 
 @group.command("reset-offsets")
-@click.argument("name")
+@click.argument("name", type=GroupType())
 @move_options
 @servers_option
 @json_option
@@ -181,7 +182,7 @@ def _print_reset(before: "dict[Partition, int]", after: "dict[Partition, int]", 
 
 
 @group.command()
-@click.argument("names", nargs=-1, required=True, metavar="NAME...")
+@click.argument("names", nargs=-1, required=True, type=GroupType(), metavar="NAME...")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @servers_option
 @json_option

@@ -77,7 +77,7 @@ def list_letters(
 @json_option
 def show(topic: str, letter: str, letters: str, servers: str, as_json: bool) -> None:
     """Show one dead letter of TOPIC: its message, and why it was given up."""
-    from flakelog.commands.consume import _text
+    from flakelog.commands.record_format import as_text
     from flakelog.dead_letters import PREFIX, described
 
     with client_of(servers) as client:
@@ -85,9 +85,9 @@ def show(topic: str, letter: str, letters: str, servers: str, as_json: bool) -> 
     if found is None:
         fail(f"there is no {letter} in {_topic(topic, letters)}; give a {A_LETTER}")
     told = described(found) | {"time": iso(found.timestamp_ms)}
-    told |= _text("key", found.record.key) | _text("value", found.record.value)
+    told |= as_text("key", found.record.key) | as_text("value", found.record.value)
     own = [(name, data) for name, data in found.record.headers if not name.startswith(PREFIX)]
-    told["headers"] = [{"name": name, **_text("value", data)} for name, data in own]
+    told["headers"] = [{"name": name, **as_text("value", data)} for name, data in own]
     if as_json:
         print_json(told)
         return
@@ -237,8 +237,8 @@ def _read(client: "BlockingClient", topic: str, marks: "HandledLetters", handled
         if not handled:
             span = span._replace(offset=max(span.offset, marks.start(number)))
         begin = span.offset
-        for partition, record in span_records(client, topic, span, False):
-            letter = letter_of(partition, record)
+        for record in span_records(client, span):
+            letter = letter_of(number, record)
             if letter is not None:
                 letter = letter._replace(begin=begin, is_handled=marks.has(letter))
                 begin = record.offset + 1

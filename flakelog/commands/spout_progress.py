@@ -205,5 +205,5 @@ def running_topologies(client: "BlockingClient") -> list[dict[str, Any]]:
     if TOPIC not in [each.name for each in client.topics()]:
         return []
     span = find_start(client, TOPIC, 0, Start("earliest"))
-    records = ((record.key, record.value) for _, record in span_records(client, TOPIC, span, False))
+    records = ((record.key, record.value) for record in span_records(client, span))
     return running(records, time.time_ns() // 1_000_000)

@@ -1,4 +1,4 @@
-"""The place where `flakelog consume` begins: `--from earliest | latest | OFFSET | @TIME | id:ID`."""
+"""The place where `flakelog consume` begins: `--from earliest | latest | OFFSET | -N | @TIME | id:ID`."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -12,11 +12,14 @@ if TYPE_CHECKING:
     from broker.client.blocking import BlockingClient
 
 ONLY = "Only this one; repeatable."
-PLACES = "earliest, latest, an offset, @TIME (@2013-01-01T12:00Z, @Unix-ms), or id:ID: the first id not below it."
+PLACES = (
+    "earliest, latest, an offset, -N: the last N, "
+    "@TIME (@2013-01-01T12:00Z, @Unix-ms), or id:ID: the first id not below it."
+)
 
 
 class Start(NamedTuple):
-    """A place to begin; `kind` is "earliest", "latest", "offset", "time" (Unix ms) or "id"."""
+    """A place to begin; `kind` is "earliest", "latest", "offset", "last" (so many), "time" (Unix ms) or "id"."""
 
     kind: str
     value: int = 0
@@ -37,20 +40,23 @@ class StartType(click.ParamType[Start]):
 
 
 def parse_start(text: str) -> Start:
-    """Parse one of the five forms; raise ValueError for any other text."""
+    """Parse one of the six forms; raise ValueError for any other text."""
     if text in ("earliest", "latest"):
         return Start(text)
     if text.startswith("@"):
         return Start("time", parse_time(text[1:]))
+    if text.startswith("-") and text[1:].isascii() and text[1:].isdigit() and 0 < int(text[1:]) < 1 << 63:
+        return Start("last", int(text[1:]))
     number = text.removeprefix("id:")
     if number.isascii() and number.isdigit() and int(number) < 1 << 63:
         return Start("offset" if number == text else "id", int(number))
-    raise ValueError(f"{text!r} is no place to begin; give earliest, latest, an offset, @TIME or id:ID")
+    raise ValueError(f"{text!r} is no place to begin; give earliest, latest, an offset, -N, @TIME or id:ID")
 
 
 class Span(NamedTuple):
     """The offsets of a partition to read: `offset` is next, `end` is the partition's end when it was looked up."""
 
+    topic: str
     partition: int
     offset: int
     end: int
@@ -97,13 +103,15 @@ def find_start(
     begin, end = bounds_of(client, topic, partition, committed)
     match start:
         case Start("earliest"):
-            return Span(partition, begin, end)
+            return Span(topic, partition, begin, end)
+        case Start("last", number):
+            return Span(topic, partition, max(begin, end - number), end)
         case Start("time", time_ms):
-            return Span(partition, client.find_offset(topic, partition, time_ms), end)
+            return Span(topic, partition, client.find_offset(topic, partition, time_ms), end)
         case Start("id", id):
-            return Span(partition, client.find_id(topic, partition, id), end)
+            return Span(topic, partition, client.find_id(topic, partition, id), end)
         case Start("offset", offset):
             if not begin <= offset <= end:
                 fail(f"{topic}-{partition} has offsets {begin} to {end}, not {offset}")
-            return Span(partition, offset, end)
-    return Span(partition, end, end)
+            return Span(topic, partition, offset, end)
+    return Span(topic, partition, end, end)

@@ -1,7 +1,10 @@
 """`flakelog topic`: create, list, describe, alter and delete topics."""
 
+from typing import TYPE_CHECKING
+
 import click
 
+from flakelog.commands.completion import TopicType
 from flakelog.commands.exit_codes import fail
 from flakelog.commands.progress import progress
 from flakelog.commands.start import Start, StartType, bounds_of, find_start
@@ -15,6 +18,9 @@ from flakelog.commands.terminal import (
     servers_option,
 )
 
+if TYPE_CHECKING:
+    from broker.client.blocking import BlockingClient
+
 INTERNAL = "__"  # the prefix of Kafka's own topics
 
 
@@ -24,21 +30,24 @@ def topic() -> None:
 
 
 @topic.command()
-@click.argument("name")
+@click.argument("names", nargs=-1, required=True, metavar="NAME...")
 @click.option("--partitions", type=click.IntRange(1), help="[default: the broker's num.partitions]")
 @click.option("--config", "configs", multiple=True, metavar="NAME=VALUE", help="A topic setting: segment.bytes=1048576")
 @servers_option
 @json_option
-def create(name: str, partitions: int | None, configs: tuple[str, ...], servers: str, as_json: bool) -> None:
-    """Create topic NAME."""
+def create(
+    names: tuple[str, ...], partitions: int | None, configs: tuple[str, ...], servers: str, as_json: bool
+) -> None:
+    """Create topics."""
     settings = dict(assignment(each, "--config") for each in configs)
     with client_of(servers) as client:
-        client.create_topic(name, -1 if partitions is None else partitions, settings)
-        made = client.topic(name)
-    if as_json:
-        print_json({"topic": made.name, "topic_id": str(made.id), "partitions": made.partitions})
-    else:
-        click.echo(f"created {made.name}: {count_of(made.partitions, 'partition')}")
+        for name in dict.fromkeys(names):
+            client.create_topic(name, -1 if partitions is None else partitions, settings)
+            made = client.topic(name)
+            if as_json:
+                print_json({"topic": made.name, "topic_id": str(made.id), "partitions": made.partitions})
+            else:
+                click.echo(f"created {made.name}: {count_of(made.partitions, 'partition')}")
 
 
 @topic.command("list")
@@ -60,21 +69,26 @@ def list_topics(with_internal: bool, servers: str, as_json: bool) -> None:
 
 
 @topic.command()
-@click.argument("name")
+@click.argument("names", nargs=-1, required=True, type=TopicType(), metavar="NAME...")
 @servers_option
 @json_option
-def describe(name: str, servers: str, as_json: bool) -> None:
-    """Show the partitions of topic NAME: first offset, end offset, and the number of offsets between."""
+def describe(names: tuple[str, ...], servers: str, as_json: bool) -> None:
+    """Show the settings and partitions of topics: first offset, end offset, and the number of offsets between."""
+    with client_of(servers) as client:
+        for name in dict.fromkeys(names):
+            _describe(client, name, as_json)
+
+
+def _describe(client: "BlockingClient", name: str, as_json: bool) -> None:
     from broker.client import admin
 
-    with client_of(servers) as client:
-        described = client.topic(name)
-        settings = client.run(admin.describe_configs(client.core, admin.Resource(admin.TOPIC, name)))
-        bounds = []
-        with progress("partitions", described.partitions) as step:
-            for partition in range(described.partitions):
-                bounds.append(bounds_of(client, name, partition))
-                step()
+    described = client.topic(name)
+    settings = client.run(admin.describe_configs(client.core, admin.Resource(admin.TOPIC, name)))
+    bounds = []
+    with progress("partitions", described.partitions) as step:
+        for partition in range(described.partitions):
+            bounds.append(bounds_of(client, name, partition))
+            step()
     own = {each.name: each.value for each in settings if each.source == admin.TOPIC_SOURCE}
     partitions = [
         {"partition": partition, "begin": begin, "end": end, "offsets": end - begin}
@@ -91,7 +105,7 @@ def describe(name: str, servers: str, as_json: bool) -> None:
 
 
 @topic.command()
-@click.argument("name")
+@click.argument("name", type=TopicType())
 @click.option("--set", "assignments", multiple=True, metavar="SETTING=VALUE", help="Set it; repeatable.")
 @click.option("--unset", "names", multiple=True, metavar="SETTING", help="Put it back to its default; repeatable.")
 @servers_option
@@ -116,7 +130,7 @@ def alter(name: str, assignments: tuple[str, ...], names: tuple[str, ...], serve
 
 
 @topic.command("add-partitions")
-@click.argument("name")
+@click.argument("name", type=TopicType())
 @click.option("--to", "partitions", type=click.IntRange(2), required=True, help="How many there are to be in all.")
 @servers_option
 @json_option
@@ -133,7 +147,7 @@ def add_partitions(name: str, partitions: int, servers: str, as_json: bool) -> N
 
 
 @topic.command("delete-records")
-@click.argument("name")
+@click.argument("name", type=TopicType())
 @click.option("--partition", "numbers", type=click.IntRange(0), multiple=True, help="Only this one; repeatable.")
 @click.option(
     "--before",
@@ -173,18 +187,20 @@ def delete_records(
 
 
 @topic.command()
-@click.argument("name")
+@click.argument("names", nargs=-1, required=True, type=TopicType(), metavar="NAME...")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @servers_option
 @json_option
-def delete(name: str, yes: bool, servers: str, as_json: bool) -> None:
-    """Delete topic NAME with all its messages, and the offsets that groups have committed for it."""
+def delete(names: tuple[str, ...], yes: bool, servers: str, as_json: bool) -> None:
+    """Delete topics with all their messages, and the offsets that groups have committed for them."""
     with client_of(servers) as client:
-        there = client.topic(name)
+        found = [client.topic(name) for name in dict.fromkeys(names)]
         if not yes:
-            click.confirm(f"delete {name} with {count_of(there.partitions, 'partition')}?", abort=True, err=True)
-        client.delete_topic(name)
-    if as_json:
-        print_json({"topic": name, "topic_id": str(there.id), "deleted": True})
-    else:
-        click.echo(f"deleted {name}")
+            what = ", ".join(f"{each.name} with {count_of(each.partitions, 'partition')}" for each in found)
+            click.confirm(f"delete {what}?", abort=True, err=True)
+        for each in found:
+            client.delete_topic(each.name)
+            if as_json:
+                print_json({"topic": each.name, "topic_id": str(each.id), "deleted": True})
+            else:
+                click.echo(f"deleted {each.name}")

@@ -8,11 +8,12 @@ import click
 import pytest
 from click.testing import CliRunner
 
+from broker.client.log_record import LogRecord
 from broker.version import VERSION
 from flakelog.cli import COMMANDS, main
-from flakelog.commands.consume import _text
 from flakelog.commands.produce import _by_partition
 from flakelog.commands.produce_input import Framing, Line, Target, known_size, read_lines, unescape
+from flakelog.commands.record_format import as_text, by_format
 from flakelog.commands.start import Start, parse_start
 from flakelog.commands.terminal import count_of, describe_id, iso, parse_time, print_table
 from idgen.layout import Layout
@@ -26,16 +27,17 @@ NEW_YEAR_2013_MS = 1_356_998_400_000
         ("earliest", Start("earliest")),
         ("latest", Start("latest")),
         ("17", Start("offset", 17)),
+        ("-10", Start("last", 10)),
         ("@2013-01-01", Start("time", NEW_YEAR_2013_MS)),
         ("@1356998400000", Start("time", NEW_YEAR_2013_MS)),
         ("id:285898127569846272", Start("id", 285898127569846272)),
     ],
 )
-def test_a_place_to_begin_is_one_of_five(text, place):
+def test_a_place_to_begin_is_one_of_six(text, place):
     assert parse_start(text) == place
 
 
-@pytest.mark.parametrize("text", ["", "newest", "-1", "id:", "id:x", "id:9223372036854775808", "@", "@noon", "1.5"])
+@pytest.mark.parametrize("text", ["", "newest", "-0", "-x", "id:", "id:x", "id:9223372036854775808", "@noon", "1.5"])
 def test_what_is_no_place_to_begin_is_refused(text):
     with pytest.raises(ValueError, match="give"):
         parse_start(text)
@@ -81,9 +83,26 @@ def test_numbers_are_told_with_their_noun():
 
 
 def test_bytes_that_are_no_text_are_told_as_base64():
-    assert _text("value", b"caf\xc3\xa9") == {"value": "café"}
-    assert _text("value", b"\xff\x00") == {"value_base64": "/wA="}
-    assert _text("value", None) == {"value": None}
+    assert as_text("value", b"caf\xc3\xa9") == {"value": "café"}
+    assert as_text("value", b"\xff\x00") == {"value_base64": "/wA="}
+    assert as_text("value", None) == {"value": None}
+
+
+def test_a_format_has_kcats_tokens_and_the_id():
+    """The tokens are those of kcat -f; a null has the length -1."""
+    record = LogRecord(7, 99, 1_000, b"k", b"val", (("a", b"1"), ("b", None)), 0, "orders", 2)
+    print_record = by_format("%t [%p] %o %i %T %k/%K %s/%S %h 100%%\\t\\x41\\n")
+    assert print_record(record) == b"orders [2] 7 99 1000 k/1 val/3 a=1,b=NULL 100%\tA\n"
+    assert by_format("%R%s")(record) == b"\0\0\0\x03val"
+    tombstone = record._replace(key=None, value=None, id=None)
+    assert by_format("%k%K %s%S %i")(tombstone) == b"-1 -1 -"
+    assert by_format("%k %s", b"NULL")(tombstone) == b"NULL NULL"
+
+
+@pytest.mark.parametrize("wrong", ["%x", "100%", "%", "%s\\q"])
+def test_an_unknown_token_of_a_format_is_refused(wrong):
+    with pytest.raises(ValueError, match="no token of a format|unknown escape"):
+        by_format(wrong)
 
 
 class Chunks(io.BytesIO):

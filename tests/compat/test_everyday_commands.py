@@ -1,0 +1,206 @@
+"""What users of kcat, rpk and Kafka's own tools do every day, by our commands, against a real server."""
+
+import json
+import os
+import subprocess
+import sys
+from functools import partial
+
+import pytest
+from confluent_kafka import Producer
+
+from tests.compat.server_process import ROOT
+from tests.compat.stock_clients import QUIET
+from tests.patience import SECONDS
+
+
+def objects(text):
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def lines(first, end):
+    return b"".join(b"%d\n" % n for n in range(first, end))
+
+
+# --- produce ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("more", ["", "--show-ids"])
+def test_messages_have_headers_keys_tombstones_and_any_delimiter(flakelog, more):
+    topic = f"day-headers{more}"
+    code, _, errors = flakelog(
+        f"produce {topic} -K : -D \\0 -Z -H source=shop -H empty= -H none {more}", b"a:1\n2\0b:\0:3\0"
+    )
+    assert code == 0, errors
+    read = objects(flakelog(f"consume {topic} --json")[1])
+    assert [(each["key"], each["value"]) for each in read] == [("a", "1\n2"), ("b", None), (None, "3")]
+    headers = [{"name": "source", "value": "shop"}, {"name": "empty", "value": ""}, {"name": "none", "value": None}]
+    assert all(each["headers"] == headers for each in read)
+    assert flakelog(f"consume {topic} -K = -Z -D ;")[1] == "a=1\n2;b=NULL;NULL=3;"
+    assert flakelog(f"consume {topic} -f %k:%S:%h; --count 2")[1] == (
+        "a:3:source=shop,empty=,none=NULL;b:-1:source=shop,empty=,none=NULL;"
+    )
+
+
+def test_files_are_read_as_lines_or_as_one_message_each(flakelog, tmp_path):
+    one, two = tmp_path / "one", tmp_path / "two"
+    one.write_bytes(b"1\n2\n")
+    two.write_bytes(b"3\n4")
+    assert flakelog(f"produce day-files {one} {two}", b"not this")[0] == 0
+    assert flakelog("consume day-files")[1] == "1\n2\n3\n4\n"
+    assert flakelog(f"produce day-whole --whole {one} {two}")[0] == 0
+    assert [each["value"] for each in objects(flakelog("consume day-whole --json")[1])] == ["1\n2\n", "3\n4"]
+
+
+# --- consume ---------------------------------------------------------------------------------------------------------
+
+
+def test_the_last_messages_are_those_of_all_partitions(flakelog, broker):
+    flakelog("topic create day-last --partitions 3")
+    for part in range(3):
+        flakelog(f"produce day-last --partition {part} --show-ids", lines(part * 10, part * 10 + 10))
+    assert flakelog("consume day-last --from -12")[1] == lines(18, 30).decode()
+    assert flakelog("consume day-last --from -1000")[1].count("\n") == 30
+    assert flakelog("consume day-last --from -2 --partition 0")[1] == "8\n9\n"
+    assert flakelog("consume day-last --from -2 --count 1")[1] == "28\n"
+
+
+def test_the_last_messages_are_found_behind_markers_of_transactions(flakelog, broker):
+    producer = Producer({"bootstrap.servers": broker.address, "transactional.id": "day-last", **QUIET})
+    producer.init_transactions(SECONDS)
+    for number in range(6):
+        producer.begin_transaction()
+        producer.produce("day-marked", str(number))
+        producer.commit_transaction(SECONDS) if number < 3 else producer.abort_transaction(SECONDS)
+    assert flakelog("consume day-marked --from -2 --committed")[1] == "1\n2\n"
+
+
+def test_several_topics_are_read_at_once_in_the_order_of_their_ids(flakelog):
+    for number in range(6):
+        flakelog(f"produce day-topic-{number % 2} --show-ids", b"%d\n" % number)
+    out = flakelog("consume day-topic-0 day-topic-1 day-topic-0 -f %t:%s\\n")[1]
+    assert out == "".join(f"day-topic-{number % 2}:{number}\n" for number in range(6))
+    table = flakelog("consume day-topic-0 day-topic-1 --show-ids")[1].splitlines()
+    assert table[0].startswith("day-topic-0  0  0  ")
+
+
+def test_a_group_goes_on_where_it_was(flakelog, group_broker):
+    flakelog = partial(flakelog, FLAKELOG_SERVERS=group_broker.address)
+    flakelog("produce day-group", lines(0, 10))
+    assert flakelog("consume day-group --group day-readers --count 4")[1] == lines(0, 4).decode()
+    assert flakelog("consume day-group -G day-readers")[1] == lines(4, 10).decode()
+    (described,) = objects(flakelog("group describe day-readers --json")[1])
+    assert [(each["committed"], each["lag"]) for each in described["partitions"]] == [(10, 0)]
+    assert flakelog("consume day-group --group day-readers --from -3")[0] == 2
+
+
+def test_several_topics_are_created_described_and_deleted(flakelog):
+    created = flakelog("topic create day-a day-b --partitions 2")[1]
+    assert created == "created day-a: 2 partitions\ncreated day-b: 2 partitions\n"
+    described = objects(flakelog("topic describe day-a day-b --json")[1])
+    assert [each["topic"] for each in described] == ["day-a", "day-b"]
+    assert flakelog("topic delete day-a day-b --yes")[1] == "deleted day-a\ndeleted day-b\n"
+
+
+# --- cluster, partitions, transactions, quotas ---------------------------------------------------------------------
+
+
+def test_the_cluster_and_its_disks_are_described(flakelog, broker):
+    (described,) = objects(flakelog("cluster describe --json")[1])
+    assert described["brokers"] == [{"id": 1, "address": broker.address, "rack": None}] and described["controller"] == 1
+    (disk,) = objects(flakelog("cluster disks --json")[1])
+    assert disk["path"] == str(broker.data_dir) and 0 < disk["usable_bytes"] < disk["total_bytes"]
+    assert broker.address in flakelog("cluster describe")[1] and str(broker.data_dir) in flakelog("cluster disks")[1]
+
+
+def test_partitions_are_listed_and_described(flakelog):
+    flakelog("topic create day-parts --partitions 2")
+    flakelog("produce day-parts --partition 1", lines(0, 5))
+    rows = objects(flakelog("partitions list day-parts --json")[1])
+    assert [(row["partition"], row["leader"], row["begin"], row["end"]) for row in rows] == [(0, 1, 0, 0), (1, 1, 0, 5)]
+    assert rows[0]["bytes"] == 0 < rows[1]["bytes"] and rows[1]["in_sync"] == [1]
+    assert flakelog("partitions list day-parts --problems")[1] == ""
+    (described,) = objects(flakelog("partitions describe day-parts 1 --json")[1])
+    assert described["last_stable"] == 5 and len(described["producers"]) == 1
+    assert "last stable: 5" in flakelog("partitions describe day-parts 1")[1]
+    assert "has partitions 0 to 1, not 7" in flakelog("partitions describe day-parts 7")[2]
+
+
+def test_a_transaction_is_listed_described_found_hanging_and_aborted(flakelog, broker):
+    producer = Producer({"bootstrap.servers": broker.address, "transactional.id": "day-open", **QUIET})
+    producer.init_transactions(SECONDS)
+    producer.begin_transaction()
+    producer.produce("day-hangs", "x")
+    producer.flush(SECONDS)
+    ongoing = objects(flakelog("transactions list --state Ongoing --json")[1])
+    (listed,) = (each for each in ongoing if each["transactional_id"] == "day-open")
+    (described,) = objects(flakelog("transactions describe day-open --json")[1])
+    assert described["producer_id"] == listed["producer_id"] and described["partitions"] == ["day-hangs-0"]
+    assert described["state"] == "Ongoing" and described["started"].startswith("20")
+    code, out, errors = flakelog("transactions find-hanging day-hangs --older-than 0")
+    assert (code, out, errors) == (0, "", "no transaction hangs\n"), "its coordinator will end it"
+    assert "none from offset 5; they begin at 0" in flakelog("transactions abort day-hangs 0 --start-offset 5 --yes")[2]
+    assert flakelog("consume day-hangs --committed")[1] == ""
+    assert flakelog("transactions abort day-hangs 0 --start-offset 0 --yes")[0] == 0
+    (place,) = objects(flakelog("partitions describe day-hangs 0 --json")[1])
+    assert place["last_stable"] == place["end"] == 2
+    assert "TRANSACTIONAL_ID_NOT_FOUND" in flakelog("transactions describe day-nothing")[2]
+
+
+def test_quotas_are_set_listed_described_and_removed(flakelog):
+    assert flakelog("quotas alter --client-id day --set producer_byte_rate=1000 --set consumer_byte_rate=2e3")[0] == 0
+    wanted = {"entity": {"client-id": "day"}, "quotas": {"consumer_byte_rate": 2000.0, "producer_byte_rate": 1000.0}}
+    assert wanted in objects(flakelog("quotas list --json")[1])
+    assert objects(flakelog("quotas describe --client-id day --json")[1]) == [wanted]
+    assert flakelog("quotas describe --user day")[1] == ""
+    table = flakelog("quotas alter --client-id day --unset producer_byte_rate")[1].splitlines()
+    assert [line.split() for line in table[1:]] == [["client-id", "day", "consumer_byte_rate", "2000"]]
+    assert flakelog("quotas alter --client-id day --unset consumer_byte_rate")[1] == ""
+    assert flakelog("quotas alter --client-id day --set speed=1")[0] == 1
+
+
+# --- completion ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_a_completion_script_is_printed(flakelog, shell):
+    code, script, _ = flakelog(f"completion {shell}")
+    assert code == 0 and f"_FLAKELOG_COMPLETE={shell}_complete" in script.replace("'", "")
+
+
+def completed(servers, *words):
+    """Return what bash would offer for the last of the words, and stderr."""
+    environment = {
+        **os.environ, "PYTHONPATH": str(ROOT), "FLAKELOG_SERVERS": servers, "_FLAKELOG_COMPLETE": "bash_complete",
+        "COMP_WORDS": " ".join(("flakelog", *words)), "COMP_CWORD": str(len(words)),
+    }  # fmt: skip
+    program = "import sys; from flakelog.cli import main; main(prog_name='flakelog')"
+    done = subprocess.run(
+        [sys.executable, "-c", program], env=environment, capture_output=True, text=True, timeout=SECONDS
+    )
+    return [line.partition(",")[2] for line in done.stdout.split()], done.stderr
+
+
+def test_names_of_commands_topics_and_groups_are_completed(flakelog, group_broker):
+    broker = group_broker
+    flakelog = partial(flakelog, FLAKELOG_SERVERS=broker.address)
+    flakelog("produce day-complete-topic", b"x\n")
+    flakelog("consume day-complete-topic --group day-complete-group")
+    assert completed(broker.address, "topic", "des")[0] == ["describe"]
+    assert completed(broker.address, "consume", "day-compl")[0] == ["day-complete-topic"]
+    assert completed(broker.address, "group", "describe", "day-compl")[0] == ["day-complete-group"]
+    assert completed("127.0.0.1:1", "consume", "day-compl") == ([], ""), "a shell shows no error"
+
+
+def test_a_bash_that_has_sourced_the_script_completes(flakelog, broker, tmp_path):
+    installed = tmp_path / "flakelog"
+    installed.write_text(f"#!{sys.executable}\nfrom flakelog.cli import main\n\nmain(prog_name='flakelog')\n")
+    installed.chmod(0o755)
+    script = flakelog("completion bash")[1]
+    asked = 'COMP_WORDS=(flakelog topic crea); COMP_CWORD=2; _flakelog_completion flakelog; echo "${COMPREPLY[@]}"'
+    path = f"{tmp_path}{os.pathsep}{os.environ['PATH']}"
+    done = subprocess.run(
+        ["bash", "-c", f"{script}\n{asked}"], capture_output=True, text=True, timeout=SECONDS,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "FLAKELOG_SERVERS": broker.address, "PATH": path},
+    )  # fmt: skip
+    assert done.stdout.split() == ["create"], done.stderr
