@@ -200,8 +200,9 @@ def _run(
 
         print_values(settings, properties.origins, run.as_json)
         return
+    topics = _topics(run.topics)
     with _directory(run, settings) as directory:
-        _serve(settings, directory, run, _warnings(properties))
+        _serve(settings, directory, run, topics, _warnings(properties))
 
 
 def _warnings(properties: Properties) -> list[str]:
@@ -229,7 +230,7 @@ def _directory(run: Run, settings: Settings) -> Iterator[Path]:
         shutil.rmtree(temporary, ignore_errors=True)
 
 
-def _serve(settings: Settings, directory: Path, run: Run, warnings: list[str]) -> None:
+def _serve(settings: Settings, directory: Path, run: Run, topics: "list[Any]", warnings: list[str]) -> None:
     from broker.net import reactor as fast
 
     fast.install(settings.server.busy_poll_us)
@@ -252,7 +253,7 @@ def _serve(settings: Settings, directory: Path, run: Run, warnings: list[str]) -
         log.info("{line}", line=line)
 
     app = Server(settings, directory, run.zookeeper, reactor, report)
-    app.topics = _topics(run.topics)
+    app.topics = topics
     fast.when_stopped_again(reactor, app.end_grace)
     control = _control(app, reactor) if run.controlled else None
     outcome: list[str] = []
