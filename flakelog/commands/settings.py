@@ -49,6 +49,7 @@ def _all() -> "list[tuple[str, Setting]]":
     from idgen.settings import settings_of
     from partition_manager.config import SpoutConfig
     from spout.config import TopologyConfig
+    from spout.multilang.config import StormConfig
     from spout.sink_config import SinkConfig
 
     of_server = [("server", each) for config in CONFIGS for each in settings_of(config)]
@@ -59,6 +60,7 @@ def _all() -> "list[tuple[str, Setting]]":
         ("group member", GroupMemberConfig),
         ("sink", SinkConfig),
         ("topology", TopologyConfig),
+        ("storm", StormConfig),
     )
     for scope, config in of_topologies:
         found += [(scope, each) for each in settings_of(config)]  # in the order of their subjects

@@ -69,7 +69,14 @@ def check_for_storm(plan: Plan) -> None:
                 where = f"{node.name!r} declares field {MESSAGE_FIELD!r} of stream {stream!r}"
                 raise TopologyError(f"{where}, which Flakelog adds to each stream inside Storm: give it another name")
     for bolt in plan.bolts:
+        known = set()
         for source, stream, grouping in bolt.inputs:
+            if (source, stream) in known:
+                raise TopologyError(
+                    f"bolt {bolt.name!r} receives stream {stream!r} of {source!r} by several groupings, and Storm "
+                    "keeps one for each stream: declare another stream, or another bolt"
+                )
+            known.add((source, stream))
             if isinstance(grouping, Custom):
                 raise TopologyError(f"bolt {bolt.name!r} receives stream {stream!r} of {source!r} by {_CUSTOM}")
         made = bolt.make()

@@ -85,17 +85,17 @@ def test_a_packed_environment_comes_from_the_blobstore_and_python_runs_it():
 
 def test_each_grouping_has_its_name_in_flux():
     topology = make()
-    inputs = topology.bolt("b", Bolt())
-    inputs.fields("split", "letter").all("source").global_("source").none("source").local_or_shuffle("source")
-    inputs.direct("split", stream="chosen").shuffle("split", stream="long")
-    assert groupings_of(topology)[1:] == [
+    topology.bolt("a", Bolt()).fields("split", "letter").all("source").direct("split", stream="chosen")
+    topology.bolt("b", Bolt()).global_("source").none("split", stream="long")
+    topology.bolt("c", Bolt()).local_or_shuffle("source")
+    found = sorted(document(topology)["streams"], key=lambda each: each["to"])
+    assert [each["grouping"] for each in found if each["to"] != "split"] == [
         {"type": "FIELDS", "streamId": "default", "args": ["letter"]},
         {"type": "ALL", "streamId": "default"},
-        {"type": "GLOBAL", "streamId": "default"},
-        {"type": "SHUFFLE", "streamId": "default"},
-        {"type": "LOCAL_OR_SHUFFLE", "streamId": "default"},
         {"type": "DIRECT", "streamId": "chosen"},
+        {"type": "GLOBAL", "streamId": "default"},
         {"type": "SHUFFLE", "streamId": "long"},
+        {"type": "LOCAL_OR_SHUFFLE", "streamId": "default"},
     ]
 
 
@@ -119,10 +119,13 @@ def test_storm_ticks_a_bolt_in_whole_seconds():
 def test_what_cannot_run_inside_storm_is_refused_by_name():
     custom = make()
     custom.bolt("b", Bolt()).custom("source", lambda values, tasks: tasks[0])
+    twice = make()
+    twice.bolt("b", Bolt()).all("source").shuffle("source")
     once = make()
     once.bolt("sink", LogSink("out", exactly_once=True, config=SinkConfig())).shuffle("source")
     for topology, said in (
         (custom, "bolt 'b' receives stream 'default' of 'source' by a grouping in Python code"),
+        (twice, "bolt 'b' receives stream 'default' of 'source' by several groupings, and Storm keeps one"),
         (once, "bolt 'sink' is a sink with exactly_once"),
         (make("a/b"), r"topology 'a/b': Storm allows none of / . : \\ in a topology's name"),
     ):

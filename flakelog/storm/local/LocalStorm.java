@@ -9,6 +9,8 @@ import java.util.Properties;
 import java.util.concurrent.TimeUnit;
 import java.util.logging.Level;
 import java.util.logging.Logger;
+import org.apache.logging.log4j.LogManager;
+import org.apache.logging.log4j.core.config.Configurator;
 import org.apache.storm.Config;
 import org.apache.storm.LocalCluster;
 import org.apache.storm.flux.FluxBuilder;
@@ -51,16 +53,28 @@ public final class LocalStorm {
         this.name = name;
     }
 
-    public static void main(String[] arguments) throws Exception {
+    public static void main(String[] arguments) {
         SNAKEYAML.setLevel(Level.OFF);
-        TopologyDef topology = FluxParser.parseFile(arguments[0], false, true, new Properties(), false);
+        try {
+            run(arguments[0]);
+        } catch (Throwable error) {
+            error.printStackTrace();
+            System.exit(1); // threads of Storm would keep the process alive
+        }
+        System.exit(0);
+    }
+
+    private static void run(String file) throws Exception {
+        TopologyDef topology = FluxParser.parseFile(file, false, true, new Properties(), false);
         Config config = FluxBuilder.buildConfig(topology);
+        config.remove(Config.TOPOLOGY_BLOBSTORE_MAP); // its files are in this directory: nothing is uploaded or unpacked
         int zookeeper = startZooKeeper();
         LocalCluster.Builder builder = new LocalCluster.Builder()
             .withSupervisors(1)
             .withPortsPerSupervisor(SLOTS)
             .withDaemonConf(Config.STORM_ZOOKEEPER_SERVERS, List.of("127.0.0.1"))
             .withDaemonConf(Config.STORM_ZOOKEEPER_PORT, zookeeper)
+            .withDaemonConf(Config.SUPERVISOR_WORKER_SHUTDOWN_SLEEP_SECS, 1)
             .withDaemonConf(Config.TOPOLOGY_ENABLE_MESSAGE_TIMEOUTS, true);
         try (LocalCluster cluster = builder.build()) {
             var built = FluxBuilder.buildTopology(new ExecutionContext(topology, config));
@@ -70,7 +84,6 @@ public final class LocalStorm {
         }
         awaitComponents();
         System.out.println("ok");
-        System.exit(0);
     }
 
     /** Returns the port. Storm's own in-process ZooKeeper would listen at all of this machine's addresses. */
@@ -119,6 +132,8 @@ public final class LocalStorm {
     }
 
     private void stop(int seconds) throws Exception {
+        // Storm reports each process that ends as an error, also those that it ends itself.
+        Configurator.setAllLevels(LogManager.getRootLogger().getName(), org.apache.logging.log4j.Level.OFF);
         KillOptions options = new KillOptions();
         options.set_wait_secs(seconds);
         cluster.killTopologyWithOpts(name, options);

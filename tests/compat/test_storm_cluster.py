@@ -1,0 +1,139 @@
+"""A topology with every grouping in a real local Storm cluster, from the YAML that `flakelog spout storm` writes.
+
+test_storm_kills.py has what takes longer: rebalances, kills and the examples.
+"""
+
+import json
+from collections import Counter
+
+import pytest
+
+from broker.client.blocking import BlockingClient
+from broker.record.records import Record, encode_batch
+from tests.compat.storm import need_storm, storm_of
+from tests.compat.storm_program import KEYS
+from tests.patience import until
+
+need_storm()
+
+TOPIC = "numbers-for-storm"
+PARTITIONS = 3
+FIRST = range(0, 60)
+UNLUCKY, LATE, SILENT = 13, 7, 17
+LUCKY = set(FIRST) - {UNLUCKY}
+EVEN = {n for n in LUCKY if n % 2 == 0}
+TIMEOUT = ("--set", "topology.message.timeout.secs=1")
+
+
+class Run:
+    """The cluster, and what its bolts noted."""
+
+    def __init__(self, cluster, broker, directory):
+        self.cluster = cluster
+        self.broker = broker
+        self.directory = directory
+
+    def say(self, numbers):
+        """Produce the numbers to all partitions in turn."""
+        with BlockingClient(self.broker.address) as client:
+            for partition in range(PARTITIONS):
+                values = [n for n in numbers if n % PARTITIONS == partition]
+                records = [Record(at, 0, None, json.dumps({"n": n}).encode()) for at, n in enumerate(values)]
+                client.produce(TOPIC, partition, encode_batch(records, base_timestamp_ms=0))
+
+    def notes(self, component):
+        """Return the notes of all tasks of a component."""
+        files = self.directory.glob(f"{component}-*.jsonl")
+        return [json.loads(line) for file in files for line in file.read_text().splitlines()]
+
+    def seen(self, component):
+        return {each["n"] for each in self.notes(component)}
+
+    def await_all(self, numbers):
+        wanted = set(numbers) - {UNLUCKY}
+        until(lambda: wanted <= self.seen("by-key"), f"all of {numbers} in Storm")
+
+
+@pytest.fixture(scope="module")
+def run(broker, tmp_path_factory):
+    with BlockingClient(broker.address) as client:
+        client.create_topic(TOPIC, PARTITIONS)
+    directory = tmp_path_factory.mktemp("storm")
+    environment = {"FLAKELOG_SERVERS": broker.address, "STORM_TEST_TOPIC": TOPIC}
+    with storm_of("tests.compat.storm_program:everything", directory, *TIMEOUT, **environment) as cluster:
+        run = Run(cluster, broker, directory)
+        run.say(FIRST)
+        run.await_all(FIRST)
+        yield run
+
+
+def tasks_by_number(run, component, stream):
+    """Return the tasks that got each number on a stream."""
+    found = {}
+    for each in run.notes(component):
+        if each["stream"] == stream:
+            found.setdefault(each["n"], set()).add(each["task"])
+    return found
+
+
+def test_each_grouping_gives_a_tuple_to_the_tasks_it_chooses(run):
+    by_key = {(each["n"] % KEYS, each["task"]) for each in run.notes("by-key")}
+    assert len(by_key) == KEYS and {task for _, task in by_key} == {0, 1}, "fields: each key has one task"
+    assert tasks_by_number(run, "spread", "route/even") == {n: {0, 1} for n in EVEN}, "all"
+    assert tasks_by_number(run, "spread", "route/chosen") == {n: {n % 2} for n in LUCKY}, "direct"
+    assert tasks_by_number(run, "spread", "route/default").keys() == LUCKY, "partial key"
+    assert tasks_by_number(run, "one", "route/default") == {n: {0} for n in LUCKY}, "global"
+    assert tasks_by_number(run, "one", "route/even").keys() == EVEN, "none"
+    assert tasks_by_number(run, "one", "numbers/default").keys() == set(FIRST), "local or shuffle"
+
+
+def test_a_tuple_tells_its_message_after_two_hops(run):
+    for each in run.notes("by-key"):
+        assert (each["partition"], each["offset"]) == (each["n"] % PARTITIONS, each["n"] // PARTITIONS)
+
+
+def test_a_failed_message_comes_again_and_a_silent_one_after_the_timeout_of_storm(run):
+    attempts = Counter(each["n"] for each in run.notes("route"))
+    assert attempts[LATE] == attempts[SILENT] == 2 and attempts[8] == 1
+
+
+def test_a_message_that_always_fails_becomes_a_dead_letter(run):
+    def letters():
+        with BlockingClient(run.broker.address) as client:
+            if f"{TOPIC}.dead-letters" not in [each.name for each in client.topics()]:
+                return []
+            return client.fetch(f"{TOPIC}.dead-letters", 0, 0)[0]
+
+    (letter,) = until(letters, "the dead letter")
+    assert json.loads(letter.value) == {"n": UNLUCKY}
+    assert dict(letter.headers)["flakelog-dead-attempts"] == b"3"
+    assert Counter(each["n"] for each in run.notes("route"))[UNLUCKY] == 3
+
+
+def test_partitions_are_divided_among_tasks_and_progress_is_stored(run, flakelog):
+    store = run.directory / "progress"
+
+    def behind():
+        code, out, _ = flakelog(f"spout progress show everything.numbers --store {store} --json")
+        found = [json.loads(line) for line in out.splitlines()] if code == 0 else []
+        return len(found) == PARTITIONS and all(each["lag"] == 0 for each in found)
+
+    until(behind, "the stored progress of each partition")
+
+
+def test_a_print_of_a_user_is_a_line_of_the_log(run):
+    assert "a print of a user goes to the log" in (run.directory / "storm.log").read_text()
+
+
+def test_while_it_is_deactivated_nothing_is_emitted_and_nothing_is_lost(run):
+    run.cluster.ask("deactivate")
+    before = len(run.notes("route"))
+    run.say(range(200, 230))
+    run.cluster.ask("activate")
+    run.await_all(set(range(200, 230)) - {213})
+    assert len(run.notes("route")) > before
+
+
+def test_a_stop_ends_all_processes_in_order(run):
+    run.cluster.stop(seconds=1)
+    assert run.cluster.wait() == 0
