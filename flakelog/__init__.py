@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from broker.client.consumer_config import ConsumerConfig
     from broker.client.log_record import LogRecord as Record
     from broker.client.producer import Producer
+    from broker.client.prometheus import ClientMetrics
     from broker.version import VERSION as __version__
     from coordination.access import Access as ZooKeeperAccess
     from flakelog import errors
@@ -61,6 +62,7 @@ _MODULES = {
     "broker.client.consumer": ("Consumer",),
     "broker.client.consumer_config": ("ConsumerConfig",),
     "broker.client.producer": ("Producer",),
+    "broker.client.prometheus": ("ClientMetrics",),
     "idgen.client.asyncio": ("AsyncIdClient",),
     "idgen.client.blocking": ("IdClient",),
     "idgen.client.twisted": ("TwistedIdClient",),
@@ -103,6 +105,7 @@ __all__ = [
     "BatchBolt",
     "Bolt",
     "Client",
+    "ClientMetrics",
     "Consumer",
     "ConsumerConfig",
     "Earliest",
