@@ -9,7 +9,7 @@ from pathlib import Path
 from setuptools import setup
 
 HERE = Path(__file__).parent
-LINK = re.compile(r"\[([^\]]+)\]\((?!\w+://)([^)\s]+)\)")
+LINK = re.compile(r"(!?)\[([^\]]+)\]\((?!\w+://)([^)\s]+)\)")
 NOTE = "\nThe files named here are in the source distribution.\n"
 
 
@@ -25,9 +25,9 @@ def long_description(readme: str, address: str) -> str:
     """Return the README with absolute links, or without an address with the names of the files in their place."""
 
     def absolute(link: re.Match[str]) -> str:
-        text, file = link.groups()
+        image, text, file = link.groups()
         if address:
-            return f"[{text}]({address.rstrip('/')}/{file})"
+            return f"{image}[{text}]({address.rstrip('/')}/{file})"
         return f"`{file}`" if text == file else f"{text} (`{file}`)"
 
     return LINK.sub(absolute, readme) + ("" if address else NOTE)

@@ -106,8 +106,8 @@ class GroupConfig:
         "flakelog.metrics.group.partitions.max",
         2_000,
         "Committed offsets whose lag /metrics shows, the groups known longest first; "
-        "flakelog_group_partitions_left_out counts the others. Each takes three lines, which are written in the thread "
-        "that serves the log.",
+        "flakelog_group_partitions_left_out counts the others. So many add 30 ms to a scrape, in which the thread that "
+        "serves the log waits.",
         check=at_least(0),
         unit="offsets",
     )

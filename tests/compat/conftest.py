@@ -15,8 +15,8 @@ from tests.compat.server_process import ServerProcess
 LONGEST = (
     "test_readme", "test_spark", "test_kill_9", "test_benchmarks", "test_stock_clients", "test_server_start",
     "test_kafka_tools", "test_demo", "test_old_records", "test_java_clients", "test_golden_frames", "test_transactions",
-    "test_wheel", "test_storm_cluster", "test_full_disk", "test_ids_under_faults", "test_big_logs", "test_spout_runner",
-    "test_errors_as_kafka", "test_mixed_groups", "test_connector_options",
+    "test_wheel", "test_storm_cluster", "test_front_door", "test_full_disk", "test_ids_under_faults", "test_big_logs",
+    "test_spout_runner", "test_errors_as_kafka", "test_mixed_groups", "test_connector_options",
 )  # fmt: skip
 
 

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from importlib.resources import files
 from pathlib import Path
+from zipfile import ZipFile
 
 import jsonschema
 import promql_parser
@@ -18,6 +19,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from flakelog.metric_table import ALL, HISTOGRAM
 from flakelog.settings import read_environment
+from tests.compat.clean_environment import pip
 from tests.compat.server_process import ServerProcess
 from tests.patience import SECONDS
 
@@ -81,7 +83,7 @@ def test_the_health_check_of_the_image_asks_a_real_server(image, tmp_path):
     assert subprocess.run(program, timeout=SECONDS, stderr=subprocess.DEVNULL).returncode == 1
 
 
-def test_what_the_image_copies_exists_and_is_not_ignored():
+def test_a_wheel_is_built_from_what_the_image_copies(tmp_path):
     """Docker and Podman both read `.dockerignore`. It lets through exactly what a wheel is built from."""
     let_through = {line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line.startswith("!")}
     assert all((ROOT / name).exists() for name in let_through)
@@ -89,6 +91,13 @@ def test_what_the_image_copies_exists_and_is_not_ignored():
     assert let_through == packages | {
         "setup.cfg", "setup.py", "pyproject.toml", "MANIFEST.in", "constraints.txt", "README.md", "LICENSE"
     }  # fmt: skip
+    (tmp_path / "source").mkdir()
+    for name in let_through:
+        copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy
+        copy(ROOT / name, tmp_path / "source" / name)
+    pip("wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", tmp_path, tmp_path / "source")
+    (wheel,) = tmp_path.glob("*.whl")
+    assert packages <= {name.split("/")[0] for name in ZipFile(wheel).namelist()}
 
 
 @pytest.mark.soak

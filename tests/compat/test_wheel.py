@@ -105,10 +105,10 @@ def test_with_an_address_of_the_project_the_links_are_absolute():
     setup = module_from_spec(spec)
     spec.loader.exec_module(setup)
     address = setup.source_address("[metadata]\nproject_urls =\n    Source = https://code.example/flakelog/\n")
-    readme = "See the [tutorial](docs/tutorial.md#start) and [Kafka](https://kafka.apache.org)."
+    readme = "See the [tutorial](docs/tutorial.md#start), ![it](docs/it.png) and [Kafka](https://kafka.apache.org)."
     assert setup.long_description(readme, address) == (
-        "See the [tutorial](https://code.example/flakelog/docs/tutorial.md#start) and "
-        "[Kafka](https://kafka.apache.org)."
+        "See the [tutorial](https://code.example/flakelog/docs/tutorial.md#start), "
+        "![it](https://code.example/flakelog/docs/it.png) and [Kafka](https://kafka.apache.org)."
     )
 
 
