@@ -21,6 +21,7 @@ from spout.api import Spout
 from spout.executor import Executor
 from spout.grouping import ByFields, Custom, Direct, Grouping, LocalOrShuffle, PartialKey, Shuffle, ToAll, ToFirst
 from spout.task import TaskCounts
+from spout.topology import Node
 
 GROUPINGS: dict[type, str] = {
     Shuffle: "shuffle",
@@ -151,28 +152,13 @@ class Snapshot:
 def snapshot(executor: Executor, *, state: str, started_ms: int, at_ms: int) -> Snapshot:
     """Return the figures of a topology. Times are Unix ms."""
     plan = executor.plan
-    counts = executor.counts()
+    counts, metrics = executor.counts(), executor.metrics()
     components, partitions, letters = [], [], []
     for node in plan.nodes:
-        instances = executor.instances_of(node.name)
-        kind = "spout" if isinstance(instances[0], Spout) else "bolt"
-        components.append(
-            ComponentFigures(
-                name=node.name,
-                kind=kind,
-                parallelism=node.parallelism,
-                streams={name: stream.fields for name, stream in node.streams.items()},
-                inputs=tuple(_input(each.component, each.stream, each.grouping) for each in node.inputs),
-                tasks=tuple(each.copy() for each in counts[node.name]),
-                messages=_messages(instances),
-                metrics=dict(executor.metrics().get(node.name, {})),
-                outages=tuple(_outages(instances)),
-            )
-        )
-        letters += [topic for each in instances for topic in _dead_letter_topics(each)]
-        for index, instance in enumerate(instances):
-            for status in _statuses(instance):
-                partitions.append(_partition(node.name, index, status, at_ms))
+        instances = dict(enumerate(executor.instances_of(node.name)))
+        components.append(component_figures(node, instances, counts[node.name], metrics.get(node.name, {})))
+        partitions += partition_figures(node.name, instances, at_ms)
+        letters += dead_letter_topics(instances)
     return Snapshot(
         topology=plan.name,
         topology_id=plan.id,
@@ -185,6 +171,35 @@ def snapshot(executor: Executor, *, state: str, started_ms: int, at_ms: int) -> 
         partitions=tuple(partitions),
         dead_letter_topics=tuple(sorted(set(letters))),
     )
+
+
+def component_figures(
+    node: Node[Any], instances: Mapping[int, Any], counts: Sequence[TaskCounts], metrics: Mapping[str, float]
+) -> ComponentFigures:
+    """Return the figures of a component's tasks in this process: `instances` are its spouts or bolts by task index."""
+    return ComponentFigures(
+        name=node.name,
+        kind="spout" if isinstance(next(iter(instances.values())), Spout) else "bolt",
+        parallelism=len(instances),
+        streams={name: stream.fields for name, stream in node.streams.items()},
+        inputs=tuple(_input(each.component, each.stream, each.grouping) for each in node.inputs),
+        tasks=tuple(each.copy() for each in counts),
+        messages=_messages(list(instances.values())),
+        metrics=dict(metrics),
+        outages=tuple(_outages(instances)),
+    )
+
+
+def partition_figures(component: str, instances: Mapping[int, Any], at_ms: int) -> list[PartitionFigures]:
+    """Return the figures of the partitions that these tasks read."""
+    found = ((index, status) for index, instance in instances.items() for status in _statuses(instance))
+    return [_partition(component, index, status, at_ms) for index, status in found]
+
+
+def dead_letter_topics(instances: Mapping[int, Any]) -> list[str]:
+    """Return the topics to which these tasks write dead letters."""
+    found = (getattr(each, "dead_letter_topic", "") for each in instances.values())
+    return [topic for topic in found if topic]
 
 
 def as_document(taken: Snapshot) -> dict[str, Any]:
@@ -240,17 +255,12 @@ def _messages(instances: Sequence[Any]) -> dict[str, int]:
     return {field.name: getattr(total, field.name) for field in fields(Counts)} if counted else {}
 
 
-def _outages(instances: Sequence[Any]) -> Iterator[OutageFigures]:
-    for task, instance in enumerate(instances):
+def _outages(instances: Mapping[int, Any]) -> Iterator[OutageFigures]:
+    for task, instance in instances.items():
         outage = getattr(instance, "outage", None)
         found = outage() if callable(outage) else None
         if isinstance(found, Outage):
             yield OutageFigures(task, found.type, found.lasted_ms, found.probes_failed, str(found))
-
-
-def _dead_letter_topics(instance: Any) -> list[str]:
-    topic = getattr(instance, "dead_letter_topic", "")
-    return [topic] if topic else []
 
 
 def _statuses(instance: Any) -> list[PartitionStatus]:

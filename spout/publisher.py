@@ -7,6 +7,9 @@
              "rates": {...}, "latency_ms": {...}, "lag": {...}}
             as spout.figures has them; null (a tombstone) after a clean stop
 
+Inside Storm each task is a process, and its document has one component with one task. The documents of all processes of
+a topology id add up.
+
 A document without a successor is stale after `expires_ms` (Unix ms), because its process was killed or is cut off.
 """
 

@@ -85,6 +85,7 @@ SHELLS = {
     "spout/transactor.py",
     "spout/multilang/__main__.py",
     "spout/multilang/output.py",
+    "spout/multilang/publishing.py",
     "spout/multilang/shell.py",
     "spout/multilang/world.py",
     "spout/stderr_log.py",

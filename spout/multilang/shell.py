@@ -119,7 +119,8 @@ class Process:
         self._config = handshake.config(StormConfig)
         connection.limit(self._config.storm_frame_max_bytes)
         run_id = f"{socket.gethostname()}-{os.getpid()}-{uuid4().hex[:12]}"  # see offset_document.process_of
-        self._task, reactor = prepared(name, handshake, self._config, run_id, connection, self._wake)
+        prepared_ = prepared(name, handshake, self._config, run_id, connection, self._wake)
+        self._task, self._figures, reactor = prepared_
         self._reactor: Any = reactor
         self._poller = select.poll()
         self._poller.register(connection.reader, select.POLLIN)
@@ -165,6 +166,7 @@ class Process:
     def _begin(self, messages: list[Any]) -> None:
         self._task.open(_now_ms())
         self._is_open = True
+        self._figures.start()
         self._receive(messages)
         self._follow()
 
@@ -202,7 +204,7 @@ class Process:
     def _follow(self) -> None:
         """Read on unless too much waits, set the timer for what is due next, or end."""
         if self._is_stopping:
-            if self._task.idle or _now_ms() >= self._until_ms:
+            if (self._task.idle and self._figures.idle) or _now_ms() >= self._until_ms:
                 self._end()
                 return
         elif self._is_reading == (self._task.is_full or self._is_woken and not self._task.is_waiting_for_storm):
@@ -254,12 +256,14 @@ class Process:
 
     def _finish(self) -> None:
         self._task.finish(_now_ms())
+        self._figures.stop(self._wake)
         self._follow()
 
     def _end(self) -> None:
         self._is_ended = True
         exit_within_seconds(1 if self._error is not None else 0)
         wire = self._task.wire
+        self._figures.abandon()
         if self._error is None and not self._task.idle:
             wire.say("progress could not be stored: the messages it covers come again", WARN)
         try:

@@ -243,6 +243,11 @@ class SpoutTask:
         """Return True if, after `finish`, nothing is outstanding that `close` would cut off."""
         return self.spout.idle
 
+    @property
+    def in_flight(self) -> int:
+        """Return how many emitted tuples are neither acked nor failed."""
+        return len(self._output.in_flight)
+
     def close(self, now_ms: int) -> None:
         """Let the spout release its resources."""
         self.wire.now_ms = now_ms

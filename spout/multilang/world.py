@@ -20,6 +20,7 @@ from spout.multilang.bolt_task import BoltTask
 from spout.multilang.config import StormConfig
 from spout.multilang.context import Place, node_of
 from spout.multilang.handshake import Handshake
+from spout.multilang.publishing import Publishing
 from spout.multilang.spout_task import SpoutTask
 from spout.multilang.wire import Pipe
 from spout.stderr_log import is_of_interest
@@ -43,8 +44,11 @@ class StormWorld(TwistedWorld):
 
 def prepared(
     name: str, handshake: Handshake, config: StormConfig, run_id: str, pipe: Pipe, wake: Callable[[], None]
-) -> tuple[SpoutTask | BoltTask, ReactorBase]:
-    """Return the task of the topology at `name`, and the reactor. An exception of the user's module comes out."""
+) -> tuple[SpoutTask | BoltTask, Publishing, ReactorBase]:
+    """Return the task of the topology at `name`, the publishing of its figures, and the reactor.
+
+    An exception of the user's module comes out.
+    """
     plan = ConfiguredTopology(find_topology(name), handshake.texts()).plan()
     made = node_of(plan, handshake.component).make()
     is_bolt = isinstance(made, Bolt)
@@ -56,11 +60,14 @@ def prepared(
 
     reactor_: Any = reactor
     place = Place(plan, handshake, handshake.config(TopologyConfig), config, StormWorld(reactor_), run_id, pipe, wake)
-    if not is_bolt:
-        return SpoutTask(place), reactor_
-    from spout.background import TwistedBackground
+    task: SpoutTask | BoltTask
+    if is_bolt:
+        from spout.background import TwistedBackground
 
-    return BoltTask(place, TwistedBackground(reactor_), time.monotonic_ns), reactor_
+        task = BoltTask(place, TwistedBackground(reactor_), time.monotonic_ns)
+    else:
+        task = SpoutTask(place)
+    return task, Publishing(place, task, reactor_), reactor_
 
 
 def observe_log(say: Callable[[str, int], None]) -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from broker.client.blocking import BlockingClient
 from broker.record.records import Record, encode_batch
+from spout.publisher import running
 from tests.compat.storm import need_storm, storm_of
 from tests.compat.storm_program import KEYS
 from tests.patience import until
@@ -18,6 +19,7 @@ need_storm()
 
 TOPIC = "numbers-for-storm"
 PARTITIONS = 3
+TASKS = 10
 FIRST = range(0, 60)
 UNLUCKY, LATE, SILENT = 13, 7, 17
 LUCKY = set(FIRST) - {UNLUCKY}
@@ -121,6 +123,29 @@ def test_partitions_are_divided_among_tasks_and_progress_is_stored(run, flakelog
     until(behind, "the stored progress of each partition")
 
 
+def documents(broker):
+    """Return the documents of the topology's processes that run."""
+    with BlockingClient(broker.address) as client:
+        records, _ = client.fetch("__flakelog_topologies", 0, 0, max_bytes=1 << 24)
+    found = running([(record.key, record.value) for record in records], now_ms=0)
+    return [each for each in found if each["topology"] == "everything"]
+
+
+def test_each_process_publishes_its_figures_and_together_they_are_those_of_the_topology(run):
+    until(lambda: len(documents(run.broker)) == TASKS, "a document of each task")
+    parts = [part for each in documents(run.broker) for part in each["components"]]
+    names = ("numbers", "route", "by-key", "spread", "one")
+    assert Counter(part["name"] for part in parts) == dict.fromkeys(names, 2)
+
+    def acked():
+        found = [part for each in documents(run.broker) for part in each["components"] if part["name"] == "numbers"]
+        return sum(task["acked"] for part in found for task in part["tasks"])
+
+    until(lambda: acked() == len(LUCKY), "the acked messages")
+    read = [partition["partition"] for each in documents(run.broker) for partition in each["partitions"]]
+    assert sorted(read) == list(range(PARTITIONS))
+
+
 def test_a_print_of_a_user_is_a_line_of_the_log(run):
     assert "a print of a user goes to the log" in (run.directory / "storm.log").read_text()
 
@@ -137,3 +162,4 @@ def test_while_it_is_deactivated_nothing_is_emitted_and_nothing_is_lost(run):
 def test_a_stop_ends_all_processes_in_order(run):
     run.cluster.stop(seconds=1)
     assert run.cluster.wait() == 0
+    assert documents(run.broker) == [], "each process took its figures back"

@@ -1,0 +1,39 @@
+"""The figures of one task inside Storm, as a part of its topology's: each task is a process, and publishes its own.
+
+The documents of a topology's processes have one topology id, and add up (spout/publisher.py).
+"""
+
+from typing import Any, cast
+
+from spout.figures import Snapshot, component_figures, dead_letter_topics, partition_figures
+from spout.log_spout import LogSpout
+from spout.multilang.bolt_task import BoltTask
+from spout.multilang.context import Place, StormContext, node_of
+from spout.multilang.spout_task import SpoutTask
+from spout.topology import Plan
+
+
+def task_snapshot(place: Place, task: SpoutTask | BoltTask, *, state: str, started_ms: int, at_ms: int) -> Snapshot:
+    """Return the figures of a task. Times are Unix ms."""
+    node = node_of(place.plan, place.handshake.component)
+    own = task.task
+    context = cast(StormContext, own.instance.context)
+    instances: dict[int, Any] = {own.index: own.instance}
+    return Snapshot(
+        topology=place.plan.name,
+        topology_id=place.plan.id,
+        run_id=place.run_id,
+        state=state,
+        started_ms=started_ms,
+        at_ms=at_ms,
+        in_flight=task.in_flight,
+        components=(component_figures(node, instances, [own.counts], context.metrics.values()),),
+        partitions=tuple(partition_figures(node.name, instances, at_ms)),
+        dead_letter_topics=tuple(dead_letter_topics(instances)),
+    )
+
+
+def servers_of(plan: Plan) -> list[str]:
+    """Return the clusters that the topology's spouts read, where its figures are published."""
+    made = (node.make() for node in plan.spouts)
+    return sorted({each.servers for each in made if isinstance(each, LogSpout)})

@@ -1,0 +1,52 @@
+"""A task inside Storm publishes the figures of its own part of the topology."""
+
+from spout.figures import Rates
+from spout.log_spout import LogSpout
+from spout.multilang.figures import servers_of, task_snapshot
+from spout.topology import Topology
+from tests.spout.multilang.storm_side import CoreDriver, emits
+from tests.spout.worlds import Collect, SpoutWorld
+
+
+def topology_of():
+    topology = Topology("t", id="t-1")
+    topology.spout("flights", LogSpout("flights", servers="a:1"), parallelism=2)
+    topology.spout("trains", LogSpout("trains", servers="b:1"))
+    topology.bolt("collect", Collect()).fields("flights", "id").shuffle("trains")
+    return topology
+
+
+def taken(driver, at_ms=10_000):
+    return task_snapshot(driver.place, driver.task, state="running", started_ms=0, at_ms=at_ms)
+
+
+def test_a_spouts_task_tells_its_counts_its_partitions_and_the_tuples_in_flight():
+    world = SpoutWorld(2)
+    for number in range(4):
+        world.log.append(b"v", partition=number % 2)
+    driver = CoreDriver(topology_of(), "flights", index=1, world=world)
+    driver.activate()
+    driver.work()
+    first, second = emits(driver.next())
+    driver.ack(first)
+    driver.fail(second)
+    figures = taken(driver)
+    (flights,) = figures.components
+    assert (figures.topology_id, figures.run_id, flights.name, flights.kind) == ("t-1", "run-1", "flights", "spout")
+    assert flights.parallelism == len(flights.tasks) == 1, "processes add up"
+    assert [flights.total(name) for name in ("emitted", "acked", "failed")] == [2, 1, 1] and figures.in_flight == 0
+    ((partition, task, lag),) = [(each.partition, each.task, each.lag) for each in figures.partitions]
+    assert (partition, task, lag) == (1, 1, 1) and figures.dead_letter_topics == ("flights.dead-letters",)
+    assert Rates(None, figures).rate("flights", "emitted") == 0.2
+
+
+def test_a_bolts_task_tells_its_inputs_so_that_a_reader_has_the_whole_graph():
+    (collect,) = taken(CoreDriver(topology_of(), "collect")).components
+    assert [(each.component, each.grouping, each.fields) for each in collect.inputs] == [
+        ("flights", "fields", ("id",)),
+        ("trains", "shuffle", ()),
+    ]
+
+
+def test_figures_go_to_each_cluster_that_a_spout_reads():
+    assert servers_of(topology_of().plan()) == ["a:1", "b:1"]
