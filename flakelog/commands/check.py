@@ -6,12 +6,14 @@ from pathlib import Path
 import click
 
 from flakelog.commands.exit_codes import fail
-from flakelog.commands.terminal import count_of
+from flakelog.commands.progress import progress
+from flakelog.commands.terminal import count_of, json_option, print_json
 
 
 @click.command()
 @click.argument("data_dir", metavar="DATA-DIR", type=click.Path(exists=True, file_okay=False, path_type=Path))
-def check(data_dir: Path) -> None:
+@json_option
+def check(data_dir: Path, as_json: bool) -> None:
     """Look for damage in a data directory whose server is stopped.
 
     Reads every batch with its checksum, every id and every index entry, and changes nothing. Prints one line for each
@@ -45,12 +47,20 @@ def check(data_dir: Path) -> None:
         fail(str(error))
     found = 0
     checked = DirectoryCheck(logs)
-    for line in checked.damages():
-        found += 1
-        click.echo(line)
-    for line in notes:
-        if " is offline: " not in line:
-            click.echo(f"a start would say: {line}")
+    with progress(str(data_dir), checked.size, in_bytes=True) as step:
+        for line in checked.damages(step):
+            found += 1
+            if as_json:
+                print_json({"damage": line})
+            else:
+                click.echo(line)
+    told = [line for line in notes if " is offline: " not in line]
+    if as_json:
+        totals = {"partitions": checked.partitions, "segments": checked.segments, "bytes": checked.bytes}
+        print_json(totals | {"damages": found, "notes": told})
+        sys.exit(1 if found else 0)
+    for line in told:
+        click.echo(f"a start would say: {line}")
     parts = count_of(checked.partitions, "partition"), count_of(checked.segments, "segment")
     click.echo(f"{', '.join(parts)}, {count_of(checked.bytes, 'byte')}: {count_of(found, 'damage')}")
     sys.exit(1 if found else 0)

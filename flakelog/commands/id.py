@@ -23,7 +23,7 @@ from flakelog.commands.terminal import (
     print_table,
     servers_option,
 )
-from flakelog.commands.waiting import answer_seconds, contact_seconds, greet, timeout_option
+from flakelog.commands.waiting import answer_seconds, contact_seconds, greet, timeout_option, waiting_for
 
 if TYPE_CHECKING:
     from broker.client.blocking import BlockingClient
@@ -113,7 +113,9 @@ def _asked_ids(count: int, server: str) -> Iterator[list[int]]:
     with asked as client:
         try:
             for portion in _portions(count):
-                yield client.get_ids(portion)
+                with waiting_for(f"the id service at {server}"):
+                    ids = client.get_ids(portion)
+                yield ids
         except IdServiceError as error:
             fail(f"the id service at {server} refuses: {error}")
         except IdServiceUnreachable as error:

@@ -6,6 +6,7 @@ import time
 from typing import TYPE_CHECKING
 
 from flakelog.commands.progress import PATIENCE_SECONDS
+from flakelog.commands.waiting import Patience
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -24,6 +25,7 @@ class ReadProgress:
         self._begun = time.monotonic()
         self._bar: Progress | None = None
         self._what, self._total, self._before = "", 0, 0
+        self._patience = None if self._shown else Patience()
 
     def begin(self, what: str, rows: int) -> None:
         """Begin a piece of work with at most `rows` rows."""
@@ -31,11 +33,13 @@ class ReadProgress:
         with self._lock:
             self._what, self._total, self._before = what, rows, self.rows
             self._begun = time.monotonic()
+        self._wait()
 
     def add(self, rows: int, size: int) -> None:
         with self._lock:
             self.rows += rows
             self.bytes += size
+            self._wait()
             if not self._shown or time.monotonic() - self._begun < PATIENCE_SECONDS:
                 return
             if self._bar is None:
@@ -44,8 +48,15 @@ class ReadProgress:
             amount = f"{self.bytes / (1 << 20):,.0f} MiB"
             self._bar.update(self._bar.task_ids[0], completed=self.rows - self._before, amount=amount)
 
+    def _wait(self) -> None:
+        """Begin to wait for the next rows; a bar shows that by itself."""
+        if self._patience is not None:
+            self._patience.begin(lambda: f"more rows of {self._what}, {self.rows:,} came")
+
     def end(self) -> None:
         """Remove the bar."""
+        if self._patience is not None:
+            self._patience.end()
         with self._lock:
             if self._bar is not None:
                 self._bar.stop()

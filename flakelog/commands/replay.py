@@ -13,6 +13,7 @@ from flakelog.commands import transfer
 from flakelog.commands.exit_codes import fail, with_exit_codes
 from flakelog.commands.read_progress import ReadProgress
 from flakelog.commands.terminal import TimeType, client_of, count_of, json_option, print_json, servers_option
+from flakelog.commands.waiting import waiting_for
 
 if TYPE_CHECKING:
     from spark_bridge.output.progress import Report
@@ -283,10 +284,10 @@ def _by_spark(run: Run, manifest: "Manifest", place: "Storage") -> "tuple[Receip
     console = Console(stderr=True)
     progress = Progress(transfer.now())
     try:
-        with console.status("starting Spark"):
+        with console.status("starting Spark"), waiting_for("Spark to start"):
             spark = spark_session("flakelog-replay")
         try:
-            with console.status("replaying"):
+            with console.status("replaying"), waiting_for("Spark to replay"):
                 receipt = replay_manifest(
                     spark, run.servers, manifest, place, run.on_poison, single_writer=run.single_writer
                 )

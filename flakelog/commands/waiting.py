@@ -7,7 +7,8 @@ every SAY_SECONDS says what the command waits for.
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -60,18 +61,26 @@ def _given(default: float) -> float:
     return default if context is None else float(context.meta.get(_KEY, default))
 
 
+@contextmanager
+def waiting_for(what: str) -> Iterator[None]:
+    """Say on stderr what the block waits for, if that takes long."""
+    patience = Patience()
+    patience.begin(lambda: what)
+    try:
+        yield
+    finally:
+        patience.close()
+
+
 def greet(session: "Coordinator", where: str) -> None:
     """Wait until a ZooKeeper answers a session that was opened without waiting. Raise NobodyAnswers."""
     from coordination.port import CoordinatorUnavailable
 
-    patience = Patience()
-    patience.begin(lambda: f"ZooKeeper at {where}")
     try:
-        session.wait_until_connected(int(contact_seconds() * 1000))
+        with waiting_for(f"ZooKeeper at {where}"):
+            session.wait_until_connected(int(contact_seconds() * 1000))
     except CoordinatorUnavailable as error:
         raise NobodyAnswers(str(error)) from None
-    finally:
-        patience.close()
 
 
 class Patience:

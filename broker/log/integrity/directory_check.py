@@ -5,7 +5,7 @@ what a start would refuse, and a walk with CRCs over every segment finds the res
 """
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from broker.log.integrity.guard import check_aborted
 from broker.log.integrity.region_check import Verdict
@@ -23,8 +23,13 @@ class DirectoryCheck:
         self._logs = logs
         self.partitions = self.segments = self.bytes = 0
 
-    def damages(self) -> Iterator[str]:
-        """Yield one line for each damage."""
+    @property
+    def size(self) -> int:
+        """The bytes that `damages` reads."""
+        return sum(segment.size for log in self._logs.all() for segment in log.segments.all)
+
+    def damages(self, read: Callable[[int], object] = lambda size: None) -> Iterator[str]:
+        """Yield one line for each damage. `read` is called with the size of each segment that was read."""
         self.partitions = len(self._logs.all())
         for name, reason in sorted(self._logs.offline.items()):
             self.partitions += 1
@@ -36,6 +41,7 @@ class DirectoryCheck:
                     self.bytes += segment.size
                     if (line := self._damage_of(log, segment)) is not None:
                         yield f"{log.name}: {line}"
+                    read(segment.size)
 
     @staticmethod
     def _damage_of(log: PartitionLog, segment: Segment) -> str | None:
