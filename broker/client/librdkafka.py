@@ -2,12 +2,14 @@
 
 import struct
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from broker.client.errors import BrokerError, ClientError, MustAbort, ProducerFenced, TryAgain
-from broker.client.group_requests import GroupIdentity
 from broker.record.id_header import ID_HEADER
 from broker.wire.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from broker.client.group_requests import GroupIdentity
 
 Headers = Mapping[str, str | bytes | None] | Iterable[tuple[str, str | bytes | None]]
 
@@ -31,7 +33,7 @@ def headers_of(headers: Headers | None, is_stamped: bool) -> list[Header]:
     return found
 
 
-def group_metadata(identity: GroupIdentity) -> bytes:
+def group_metadata(identity: "GroupIdentity") -> bytes:
     """Return a member of a group as librdkafka serialises it (rd_kafka_consumer_group_metadata_write).
 
     "CGMDv2:", the generation as a native i32, the group's and the member's id, and the instance id behind a byte that

@@ -24,12 +24,12 @@ from confluent_kafka import TopicPartition
 
 from broker.client.errors import ClientError, MustAbort, ProduceError, QueueFull
 from broker.client.group_protocol import Partition
-from broker.client.group_requests import GroupIdentity
 from broker.client.librdkafka import Header, Headers, group_metadata, headers_of, transaction_error
 from broker.client.producer_figures import STATISTICS_MS, ProducerCounts, ProducerFigures
 from broker.record.id_header import id_header
 
 if TYPE_CHECKING:
+    from broker.client.group_requests import GroupIdentity
     from idgen.snowflake import Snowflake
 
 QUEUE_SIZE = 100_000  # messages, as librdkafka's default; Kafka 0.7's was 10,000, when a message cost more
@@ -55,7 +55,7 @@ class GroupMember(Protocol):
     """A member of a group, such as a Consumer, whose progress a transaction can commit."""
 
     @property
-    def identity(self) -> GroupIdentity: ...
+    def identity(self) -> "GroupIdentity": ...
 
     @property
     def positions(self) -> Mapping[Partition, int]: ...
