@@ -76,5 +76,6 @@ def test_the_cluster_its_disks_quotas_and_transactions_are_shown(admin, group_br
     with Producer(group_broker.address, transactional_id=name) as producer, producer.transaction():
         producer.send(topic, "1", partition=0)
         producer.flush()
+        assert admin.transaction(name).partitions == ((topic, 0),)
         assert name in {each.transactional_id for each in admin.transactions("Ongoing")}
         assert [each.first_offset for each in admin.producers(topic, 0) if each.first_offset is not None] == [5]
