@@ -1,4 +1,4 @@
-"""The whole as a new user meets it: the wheel in a fresh environment, the README, the tutorial, the web console.
+"""The whole as a new user meets it: the wheel in a fresh environment, README, tutorial, web console, wrong inputs.
 
 The user has a shell, an empty directory and Python. No checkout is on the path, and no package that only tests need.
 """
@@ -6,6 +6,7 @@ The user has a shell, an empty directory and Python. No checkout is on the path,
 import re
 import signal
 import subprocess
+from contextlib import contextmanager
 from urllib.request import urlopen
 
 import pytest
@@ -13,7 +14,10 @@ import pytest
 from tests.compat.clean_environment import ROOT, build, clean, clean_environment, run
 from tests.compat.documents import Tour, blocks_of
 from tests.compat.server_process import FREE_PORTS
+from tests.compat.test_wrong_inputs import WRONG, assert_one_clear_line, at, make_place
 from tests.patience import SECONDS
+
+SOON_SECONDS = 30  # a command waits less than 5 s; a busy machine takes longer to start Python
 
 
 @pytest.fixture(scope="module")
@@ -75,22 +79,51 @@ def test_the_demo_holds_for_a_full_installation(full, tmp_path):
     assert last.startswith("replay agrees:")
 
 
-def test_the_console_of_an_installation_has_its_pages_and_their_files(plain, tmp_path):
+@contextmanager
+def serving(bin, directory):
+    """Run the server of an installation, and yield its addresses by name."""
     settings = [f"--set={name}={value}" for name, value in FREE_PORTS.items()]
-    command = [plain / "flakelog", "server", "--data-dir", "data", *settings]
-    server = subprocess.Popen(command, cwd=tmp_path, env=clean(), stdout=subprocess.PIPE, text=True)
+    command = [bin / "flakelog", "server", "--data-dir", "data", *settings]
+    server = subprocess.Popen(command, cwd=directory, env=clean(), stdout=subprocess.PIPE, text=True)
     try:
-        address = re.search(r"console=(http://[^/ ]+)/", server.stdout.readline())[1]
-        for path in ("/", "/console/topics", "/console/groups", "/console/ids"):
-            page = ask(address + path)
-            assert "<title>" in page and "Flakelog" in page
-            for file in set(re.findall(r'(?:src|href)="(/[^"]*\.(?:js|css|svg|ico))', page)):
-                assert ask(address + file), file
+        words = (word.partition("=") for word in server.stdout.readline().split())
+        yield {name: address for name, _, address in words}
     finally:
         server.send_signal(signal.SIGTERM)
         assert server.wait(SECONDS) == 0
 
 
+def test_the_console_of_an_installation_has_its_pages_and_their_files(plain, tmp_path):
+    with serving(plain, tmp_path) as addresses:
+        address = addresses["console"].rstrip("/")
+        for path in ("/", "/console/topics", "/console/groups", "/console/ids"):
+            page = ask(address + path)
+            assert "<title>" in page and "Flakelog" in page
+            for file in set(re.findall(r'(?:src|href)="(/[^"]*\.(?:js|css|svg|ico))', page)):
+                assert ask(address + file), file
+
+
 def ask(address):
     with urlopen(address, timeout=SECONDS) as answer:
         return answer.read().decode()
+
+
+@pytest.fixture(scope="module")
+def served(full, tmp_path_factory):
+    """The address of a server, which has a topic, and a directory for wrong paths."""
+    with serving(full, tmp_path_factory.mktemp("served")) as addresses:
+        run(full / "flakelog", "topic", "create", "wrong", "--partitions", "2", "--servers", addresses["broker"])
+        yield addresses["broker"], make_place(tmp_path_factory.mktemp("wrong"))
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("command, code, said", WRONG, ids=[command for command, _, _ in WRONG])
+def test_a_wrong_input_to_an_installation_gives_one_clear_line(full, served, tmp_path, command, code, said):
+    """Each is a process of its own, which the time limit ends if it waits for long."""
+    servers, place = served
+    words = [full / "flakelog", *at(place, command).split()]
+    env = clean() | {"FLAKELOG_SERVERS": servers}
+    done = subprocess.run(
+        words, cwd=tmp_path, env=env, input="line\n", capture_output=True, text=True, timeout=SOON_SECONDS
+    )
+    assert_one_clear_line((done.returncode, done.stdout, done.stderr), code, said)

@@ -107,12 +107,32 @@ LINES_OF_USAGE = ("Usage: ", "Try '")  # which click prints before the error of 
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory):
-    """Return a directory, a file that is no properties file, and a properties file with an unknown setting."""
-    directory = tmp_path_factory.mktemp("wrong")
+    return make_place(tmp_path_factory.mktemp("wrong"))
+
+
+def make_place(directory):
+    """Fill a directory: an empty one, a file that is no properties file, a properties file with an unknown setting."""
     (directory / "empty").mkdir()
     (directory / "file").write_bytes(b"\xff\xfe")
     (directory / "props").write_text("num.partition=4\n")
     return directory
+
+
+def at(place, command):
+    """Return a command with the paths of a place."""
+    for name, path in (("TMP", "empty"), ("FILE", "file"), ("PROPS", "props")):
+        command = command.replace(name, str(place / path))
+    return command
+
+
+def assert_one_clear_line(answer, code, said):
+    """Check (exit code, output, errors) of a command."""
+    found, out, errors = answer
+    lines = [line for line in errors.splitlines() if not line.startswith(LINES_OF_USAGE) and line]
+    assert found == code, answer
+    assert said in (errors or out), errors
+    assert len(lines) == 1, lines
+    assert "Traceback" not in errors and ("Error" in lines[0] or not said)
 
 
 @pytest.mark.timeout(30)
@@ -121,11 +141,4 @@ def test_a_wrong_input_gives_one_clear_line_and_the_right_exit_code(flakelog, pl
     """A command waits CONTACT_SECONDS for a server at most; pytest-timeout ends one that waits longer."""
     assert CONTACT_SECONDS < 5
     flakelog("topic create wrong --partitions 2")
-    for name, path in (("TMP", "empty"), ("FILE", "file"), ("PROPS", "props")):
-        command = command.replace(name, str(place / path))
-    found, out, errors = flakelog(command, b"line\n")
-    lines = [line for line in errors.splitlines() if not line.startswith(LINES_OF_USAGE) and line]
-    assert found == code, (found, out, errors)
-    assert said in (errors or out), errors
-    assert len(lines) == 1, lines
-    assert "Traceback" not in errors and ("Error" in lines[0] or not said)
+    assert_one_clear_line(flakelog(at(place, command), b"line\n"), code, said)
