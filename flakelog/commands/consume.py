@@ -4,7 +4,7 @@ import heapq
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import closing, suppress
+from contextlib import AbstractContextManager, closing, nullcontext, suppress
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -103,7 +103,7 @@ def consume(
             raise click.UsageError("a --group has its own partitions and offsets: give --from earliest or latest only")
         _consume_as_member(servers, topics, group, start, count, follow, committed, show)
         return
-    with client_of(servers) as client, suppress(KeyboardInterrupt):
+    with client_of(servers) as client, _ends_at_ctrl_c(follow):
         client.on_poison = _warn
         spans = _spans(client, topics, partitions, start, committed)
         records = _records(client, spans, start, follow, committed)
@@ -111,6 +111,11 @@ def consume(
             sys.stdout.buffer.write(show(record))
             if follow:
                 sys.stdout.buffer.flush()
+
+
+def _ends_at_ctrl_c(follow: bool) -> AbstractContextManager[None]:
+    """Return a context in which Ctrl-C is the normal end, if the command follows the log."""
+    return suppress(KeyboardInterrupt) if follow else nullcontext()
 
 
 def _warn(batch: "PoisonBatch") -> None:
@@ -217,7 +222,7 @@ def _consume_as_member(
         level = READ_COMMITTED if committed else READ_UNCOMMITTED
         config = ConsumerConfig(auto_commit_interval_ms=None, isolation_level=level)
         made = Consumer(servers, topics, group=group, start=start.kind, on_poison=_warn, config=config)
-        with closing(made) as consumer, suppress(KeyboardInterrupt):
+        with closing(made) as consumer, _ends_at_ctrl_c(follow):
             for records in _polled(consumer, group, ends if not follow else None, count):
                 sys.stdout.buffer.write(b"".join(map(show, records)))
                 sys.stdout.buffer.flush()  # before the commit: what is not printed comes again

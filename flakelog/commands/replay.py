@@ -13,7 +13,7 @@ from flakelog.commands import transfer
 from flakelog.commands.exit_codes import fail, with_exit_codes
 from flakelog.commands.read_progress import ReadProgress
 from flakelog.commands.terminal import TimeType, client_of, count_of, json_option, print_json, servers_option
-from flakelog.commands.waiting import waiting_for
+from flakelog.commands.waiting import answer_seconds, waiting_for
 
 if TYPE_CHECKING:
     from spark_bridge.output.progress import Report
@@ -264,6 +264,7 @@ def _by_arrow(run: Run, manifest: "Manifest", place: "Storage") -> "tuple[Receip
             on_poison=run.on_poison,
             threads=run.threads,
             single_writer=run.single_writer,
+            request_timeout_ms=int(answer_seconds() * 1000),
             on_batch=lambda batch: read(batch.num_rows, batch.nbytes),
             on_written=lambda within, file: progress.wrote(file.bytes),
         )

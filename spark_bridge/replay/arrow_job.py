@@ -32,6 +32,7 @@ def replay(
     on_poison: str = FAIL,
     threads: int = THREADS,
     single_writer: bool = False,
+    request_timeout_ms: int | None = None,
     on_batch: OnBatch = lambda batch: None,
     on_written: OnWritten = lambda within, file: None,
 ) -> Receipt:
@@ -41,7 +42,10 @@ def replay(
     ReplayError if the proof fails, `out` is something other than this replay, or a rerun differs from it; `out` is then
     unchanged. Raise what a read raises: DataLoss, CorruptBatch, ReadFailed, OptionError, ManifestError, ClusterError.
     """
-    pinned = pin_read({"kafka.bootstrap.servers": servers, "manifest": "given", "onPoison": on_poison}, manifest)
+    options = {"kafka.bootstrap.servers": servers, "manifest": "given", "onPoison": on_poison}
+    if request_timeout_ms is not None:
+        options["kafka.request.timeout.ms"] = str(request_timeout_ms)
+    pinned = pin_read(options, manifest)
     topic = ReplayTopic(servers)
     with run_of(out, manifest, Writer.usual(), single_writer=single_writer) as run:
         announce(topic, out, manifest)

@@ -1,0 +1,40 @@
+"""What a command or a server says while it waits."""
+
+import time
+
+from twisted.internet.task import Clock
+
+from flakelog.app import _saying
+from flakelog.commands import waiting
+from flakelog.commands.waiting import Patience
+from tests.patience import until
+
+
+def test_a_start_that_waits_says_so_again_and_again():
+    clock, said = Clock(), []
+    end = _saying(clock, lambda: said.append(clock.seconds()))
+    clock.pump([0.5] * 20)
+    assert said == [1.0, 5.0, 9.0]
+    assert end("result") == "result"
+    clock.pump([0.5] * 20)
+    assert len(said) == 3 and not clock.getDelayedCalls()
+
+
+def test_a_start_that_is_quick_says_nothing():
+    clock, said = Clock(), []
+    end = _saying(clock, lambda: said.append(clock.seconds()))
+    clock.advance(0.5)
+    end(None)
+    clock.advance(10)
+    assert said == []
+
+
+def test_a_long_wait_is_named_on_stderr_and_a_short_one_is_not(monkeypatch, capsys):
+    monkeypatch.setattr(waiting, "LOOK_SECONDS", 0.001)
+    patience = Patience()
+    patience.begin(lambda: "never shown")
+    patience.end()
+    patience.begin(lambda: "the server")
+    patience._since = patience._said = time.monotonic() - 5
+    assert until(lambda: capsys.readouterr().err).startswith("waiting for the server, 5 s now\n")
+    patience.close()
