@@ -10,6 +10,8 @@ from typing import NamedTuple
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 
+from broker.client import prometheus
+
 Family = CounterMetricFamily | GaugeMetricFamily | HistogramMetricFamily
 
 COUNTER, GAUGE, HISTOGRAM = "counter", "gauge", "histogram"
@@ -205,7 +207,23 @@ TOPOLOGY = {
 }
 """The metrics of `flakelog spout run --http-port`."""
 
-ALL = {row.name: row for sections in (SERVER, TOPOLOGY) for rows in sections.values() for row in rows}
+CLIENTS = {
+    "Consumers": _rows(
+        *((f"consumer_{name}_total", COUNTER, text, "client") for name, text, _ in prometheus.CONSUMER_COUNTERS),
+        *((f"consumer_{name}", GAUGE, text, "client") for name, text, _ in prometheus.CONSUMER_GAUGES),
+        *(
+            (f"consumer_{name}", GAUGE, text, "client", "topic", "partition")
+            for name, text, _ in prometheus.PARTITION_GAUGES
+        ),
+    ),
+    "Producers": _rows(
+        *((f"producer_{name}_total", COUNTER, text, "client") for name, text, _ in prometheus.PRODUCER_COUNTERS),
+        *((f"producer_{name}", GAUGE, text, "client") for name, text, _ in prometheus.PRODUCER_GAUGES),
+    ),
+}
+"""The metrics of a program's own clients, by `ClientMetrics`."""
+
+ALL = {row.name: row for sections in (SERVER, TOPOLOGY, CLIENTS) for rows in sections.values() for row in rows}
 
 
 def family(name: str) -> Family:

@@ -12,7 +12,44 @@ from broker.client.producer_figures import ProducerFigures
 Figures = ConsumerFigures | ProducerFigures
 F = TypeVar("F")
 Row = tuple[str, str, Callable[[F], float]]
-"""Name and help of a metric, and its value of some figures."""
+"""Name and help of a metric, and its value of some figures. flakelog/metric_table.py lists them with all others."""
+
+
+CONSUMER_COUNTERS: tuple[Row[ConsumerFigures], ...] = (
+    ("fetch_requests", "Fetch requests that were answered", lambda f: f.fetches.requests),
+    ("fetch_failures", "Fetches of a partition that were tried again", lambda f: f.fetches.failed_requests),
+    ("fetch_seconds", "Time of all fetch requests, waits included", lambda f: f.fetches.request_ms / 1e3),
+    ("records", "Records fetched", lambda f: f.fetches.records),
+    ("fetched_bytes", "Bytes of the batches fetched", lambda f: f.fetches.bytes),
+    ("commits", "Commits of offsets", lambda f: f.fetches.commits),
+    ("rebalances", "Changes of the assignment", lambda f: f.fetches.rebalances),
+    ("poison_batches", "Batches that cannot be decoded", lambda f: f.fetches.poison_batches),
+    ("resets", "Positions that the log no longer had", lambda f: f.fetches.resets),
+)
+CONSUMER_GAUGES: tuple[Row[ConsumerFigures], ...] = (
+    ("fetch_max_seconds", "Longest fetch", lambda f: f.fetches.request_ms_max / 1e3),
+)
+PARTITION_GAUGES: tuple[tuple[str, str, Callable[[PartitionFigures], int | None]], ...] = (
+    ("position_offset", "Offset after the last record handed to the program", lambda p: p.position),
+    ("committed_offset", "Offset that the group has committed", lambda p: p.committed),
+    ("end_offset", "End of the log as the last fetch told", lambda p: p.end),
+    ("lag_messages", "Messages from the position to the end of the log", lambda p: p.lag),
+    ("lag_bytes", "Their size, from the mean size of records", lambda p: p.lag_bytes),
+)
+PRODUCER_COUNTERS: tuple[Row[ProducerFigures], ...] = (
+    ("messages", "Messages that were queued", lambda f: f.sent),
+    ("acknowledged_messages", "Messages that were acknowledged", lambda f: f.acknowledged),
+    ("dropped_messages", "Messages dropped without an acknowledgement", lambda f: f.failed),
+    ("acknowledged_bytes", "Bytes of values and keys that were acknowledged", lambda f: f.bytes),
+    ("requests", "Requests to all brokers", lambda f: f.requests),
+)
+PRODUCER_GAUGES: tuple[Row[ProducerFigures], ...] = (
+    ("queued_messages", "Messages that wait for their acknowledgement", lambda f: f.queued),
+    ("acknowledgement_avg_seconds", "Mean time from send to acknowledgement", lambda f: f.ack_ms_avg / 1e3),
+    ("acknowledgement_max_seconds", "Longest time from send to acknowledgement", lambda f: f.ack_ms_max / 1e3),
+    ("request_avg_seconds", "Mean time of a request", lambda f: f.request_ms_avg / 1e3),
+    ("request_max_seconds", "Longest request", lambda f: f.request_ms_max / 1e3),
+)
 
 
 class HasFigures(Protocol):
@@ -40,10 +77,12 @@ class ClientMetrics(Collector):
         consumers = {name: each for name, each in found.items() if isinstance(each, ConsumerFigures)}
         producers = {name: each for name, each in found.items() if isinstance(each, ProducerFigures)}
         if consumers:
-            yield from _of_consumers(consumers)
+            yield from _by_client(CounterMetricFamily, "flakelog_consumer_", CONSUMER_COUNTERS, consumers)
+            yield from _by_client(GaugeMetricFamily, "flakelog_consumer_", CONSUMER_GAUGES, consumers)
             yield from _of_partitions(consumers)
         if producers:
-            yield from _of_producers(producers)
+            yield from _by_client(CounterMetricFamily, "flakelog_producer_", PRODUCER_COUNTERS, producers)
+            yield from _by_client(GaugeMetricFamily, "flakelog_producer_", PRODUCER_GAUGES, producers)
 
 
 def _by_client(
@@ -60,33 +99,8 @@ def _by_client(
         yield family
 
 
-def _of_consumers(found: dict[str, ConsumerFigures]) -> Iterator[Metric]:
-    prefix = "flakelog_consumer_"
-    totals: tuple[Row[ConsumerFigures], ...] = (
-        ("fetch_requests", "Fetch requests that were answered", lambda f: f.fetches.requests),
-        ("fetch_failures", "Fetches of a partition that were tried again", lambda f: f.fetches.failed_requests),
-        ("fetch_seconds", "Time of all fetch requests, waits included", lambda f: f.fetches.request_ms / 1e3),
-        ("records", "Records fetched", lambda f: f.fetches.records),
-        ("fetched_bytes", "Bytes of the batches fetched", lambda f: f.fetches.bytes),
-        ("commits", "Commits of offsets", lambda f: f.fetches.commits),
-        ("rebalances", "Changes of the assignment", lambda f: f.fetches.rebalances),
-        ("poison_batches", "Batches that cannot be decoded", lambda f: f.fetches.poison_batches),
-        ("resets", "Positions that the log no longer had", lambda f: f.fetches.resets),
-    )
-    slowest: Row[ConsumerFigures] = ("fetch_seconds_max", "Longest fetch", lambda f: f.fetches.request_ms_max / 1e3)
-    yield from _by_client(CounterMetricFamily, prefix, totals, found)
-    yield from _by_client(GaugeMetricFamily, prefix, (slowest,), found)
-
-
 def _of_partitions(found: dict[str, ConsumerFigures]) -> Iterator[Metric]:
-    gauges: tuple[tuple[str, str, Callable[[PartitionFigures], int | None]], ...] = (
-        ("position_offset", "Offset after the last record handed to the program", lambda p: p.position),
-        ("committed_offset", "Offset that the group has committed", lambda p: p.committed),
-        ("end_offset", "End of the log as the last fetch told", lambda p: p.end),
-        ("lag_records", "Offsets between the position and the end of the log", lambda p: p.lag),
-        ("lag_bytes", "The lag in bytes, estimated by the mean size of records", lambda p: p.lag_bytes),
-    )
-    for name, help, value in gauges:
+    for name, help, value in PARTITION_GAUGES:
         family = GaugeMetricFamily(f"flakelog_consumer_{name}", help, labels=("client", "topic", "partition"))
         for client, figures in found.items():
             for (topic, partition), each in figures.partitions.items():
@@ -94,23 +108,3 @@ def _of_partitions(found: dict[str, ConsumerFigures]) -> Iterator[Metric]:
                 if number is not None:
                     family.add_metric((client, topic, str(partition)), number)
         yield family
-
-
-def _of_producers(found: dict[str, ProducerFigures]) -> Iterator[Metric]:
-    prefix = "flakelog_producer_"
-    totals: tuple[Row[ProducerFigures], ...] = (
-        ("messages", "Messages that were queued", lambda f: f.sent),
-        ("acknowledged_messages", "Messages that were acknowledged", lambda f: f.acknowledged),
-        ("dropped_messages", "Messages dropped without an acknowledgement", lambda f: f.failed),
-        ("acknowledged_bytes", "Bytes of values and keys that were acknowledged", lambda f: f.bytes),
-        ("requests", "Requests to all brokers", lambda f: f.requests),
-    )
-    gauges: tuple[Row[ProducerFigures], ...] = (
-        ("queued_messages", "Messages that wait for their acknowledgement", lambda f: f.queued),
-        ("acknowledgement_seconds_avg", "Mean time from send to acknowledgement", lambda f: f.ack_ms_avg / 1e3),
-        ("acknowledgement_seconds_max", "Longest time from send to acknowledgement", lambda f: f.ack_ms_max / 1e3),
-        ("request_seconds_avg", "Mean time of a request", lambda f: f.request_ms_avg / 1e3),
-        ("request_seconds_max", "Longest request", lambda f: f.request_ms_max / 1e3),
-    )
-    yield from _by_client(CounterMetricFamily, prefix, totals, found)
-    yield from _by_client(GaugeMetricFamily, prefix, gauges, found)

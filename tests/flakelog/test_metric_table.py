@@ -8,7 +8,7 @@ from importlib.util import module_from_spec, spec_from_file_location
 
 import pytest
 
-from flakelog.metric_table import ALL, COUNTER, HISTOGRAM, SERVER, TOPOLOGY, family
+from flakelog.metric_table import ALL, CLIENTS, COUNTER, HISTOGRAM, SERVER, TOPOLOGY, family
 from tests.test_papers import PAPERS, ROOT, names
 
 ROWS = list(ALL.values())
@@ -56,7 +56,7 @@ def test_a_family_has_the_type_and_the_words_of_its_row():
 
 
 def test_no_metric_is_twice_in_the_table():
-    rows = [row.name for sections in (SERVER, TOPOLOGY) for rows in sections.values() for row in rows]
+    rows = [row.name for sections in (SERVER, TOPOLOGY, CLIENTS) for rows in sections.values() for row in rows]
     assert len(rows) == len(set(rows)) == len(ALL)
 
 

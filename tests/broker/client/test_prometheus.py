@@ -1,11 +1,14 @@
 """The figures of producers and consumers as Prometheus metrics."""
 
+import re
+
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from broker.client.consumer_figures import ConsumerFigures, FetchFigures, PartitionFigures
 from broker.client.producer_figures import ProducerCounts
 from broker.client.prometheus import ClientMetrics
+from flakelog.metric_table import CLIENTS
 
 
 class Consumer:
@@ -33,10 +36,14 @@ class Producer:
         return counts.figures(1, now=15.0)
 
 
-def samples(**clients):
+def text_of(**clients):
     registry = CollectorRegistry()
     registry.register(ClientMetrics(**clients))
-    families = text_string_to_metric_families(generate_latest(registry).decode())
+    return generate_latest(registry).decode()
+
+
+def samples(**clients):
+    families = text_string_to_metric_families(text_of(**clients))
     return {(sample.name, *sample.labels.values()): sample.value for each in families for sample in each.samples}
 
 
@@ -44,7 +51,7 @@ def test_a_consumer_tells_requests_records_and_the_lag_of_each_partition():
     found = samples(orders=Consumer())
     assert found["flakelog_consumer_fetch_requests_total", "orders"] == 4
     assert found["flakelog_consumer_fetch_seconds_total", "orders"] == 0.2
-    assert found["flakelog_consumer_lag_records", "orders", "0", "orders"] == 4
+    assert found["flakelog_consumer_lag_messages", "orders", "0", "orders"] == 4
     assert found["flakelog_consumer_lag_bytes", "orders", "0", "orders"] == 400
     assert ("flakelog_consumer_committed_offset", "orders", "0", "orders") not in found
 
@@ -54,9 +61,9 @@ def test_a_producer_tells_what_it_sent_and_dropped():
     assert found["flakelog_producer_messages_total", "out"] == 3
     assert found["flakelog_producer_dropped_messages_total", "out"] == 1
     assert found["flakelog_producer_acknowledged_bytes_total", "out"] == 7
-    assert found["flakelog_producer_acknowledgement_seconds_max", "out"] == 0.25
+    assert found["flakelog_producer_acknowledgement_max_seconds", "out"] == 0.25
     assert found["flakelog_producer_requests_total", "out"] == 5
-    assert found["flakelog_producer_request_seconds_max", "out"] == 0.003
+    assert found["flakelog_producer_request_max_seconds", "out"] == 0.003
 
 
 def test_figures_have_rates_and_means():
@@ -65,3 +72,8 @@ def test_figures_have_rates_and_means():
     assert (consumer.lag, consumer.lag_bytes) == (4, 400)
     assert (producer.requests_per_second, producer.seconds, producer.queued) == (1.0, 5.0, 1)
     assert (producer.request_ms_avg, producer.ack_ms_avg) == (2.0, 250.0)
+
+
+def test_the_table_of_metrics_has_exactly_these():
+    found = dict(re.findall(r"^# TYPE (\w+) (\w+)$", text_of(orders=Consumer(), out=Producer()), re.MULTILINE))
+    assert found == {row.name: row.kind for rows in CLIENTS.values() for row in rows}
