@@ -3,12 +3,14 @@
 Jinja escapes every value (autoescape), and refuses a name that the model does not have (StrictUndefined).
 """
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from broker.version import VERSION
 from flakelog.console import text
+from flakelog.console.messages import Row
 from flakelog.console.security import Session
 
 HTMX, UPLOT = "htmx-2.0.11.min.js", "uPlot-1.6.32"
@@ -66,3 +68,8 @@ def render(templates: Environment, view: View, session: Session | None, is_locke
 def render_part(templates: Environment, template: str, model: Any) -> str:
     """Return the HTML of a part of a page."""
     return templates.get_template(template).render(model=model, part="")
+
+
+def render_rows(templates: Environment, topic: str, rows: Sequence[Row]) -> str:
+    """Return the HTML of new rows of a live tail."""
+    return templates.get_template("message_rows.html").render(rows=rows, topic=topic, fresh=True)

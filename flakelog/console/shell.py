@@ -14,8 +14,12 @@ from werkzeug.exceptions import HTTPException
 
 from broker.client.errors import ClientError
 from broker.engine.engine import Engine
+from broker.wire.errors import WireError
 from flakelog.console.broker_pages import HOME, BrokerPages, ConsoleServer
-from flakelog.console.pages import NotThere, View, environment, render, render_part
+from flakelog.console.message_pages import MessagePages, Raw, TailOf
+from flakelog.console.messages import Tail, positions_text
+from flakelog.console.own_client import OwnBroker
+from flakelog.console.pages import NotThere, View, environment, render, render_part, render_rows
 from flakelog.console.security import FORWARDED, HEADERS, Asked, NeedsLogin, Refused, Session, gate_of
 from flakelog.console.streams import Live, Streams, Tick
 from flakelog.console.visit import BadField, Fields
@@ -54,6 +58,8 @@ class Console:
         config = server.settings.server
         self.gate = gate_of(config, server.addresses["http"], secrets.token_bytes(32))
         self.templates = environment()
+        jobs = OwnBroker(server.reactor, server.addresses["broker"])
+        self.messages = MessagePages(engine.services, jobs, config, self.pages.layout)
         self.streams = Streams(server.reactor, config.console_max_streams)
         self._cookie = f"flakelog_console_{server.addresses['http'].rpartition(':')[2]}"
         self._static = _static_files()
@@ -67,6 +73,10 @@ class Console:
             "/": self.pages.overview_page,
             "/topics": self.pages.topics_page,
             "/topics/<name>": self.pages.topic_page,
+            "/topics/<name>/messages": self.messages.messages_page,
+            "/topics/<name>/message": self.messages.message_page,
+            "/topics/<name>/raw": self.messages.raw,
+            "/find": self.messages.find_page,
             "/groups": self.pages.groups_page,
             "/group": self.pages.group_page,
             "/transactions": self.pages.transactions_page,
@@ -115,6 +125,10 @@ class Console:
         return Visit(request, Fields(request.args), asked, session)
 
     def _answer(self, request: Any, session: Session | None, view: Any) -> Any:
+        if isinstance(view, Raw):
+            return _download(request, view)
+        if isinstance(view, str):
+            return _redirect(request, view)
         if not isinstance(view, View):
             return view
         request.setResponseCode(view.status)
@@ -129,7 +143,7 @@ class Console:
             return self._error(request, session, error.status, error.reason)
         if isinstance(error, (BadField, NotThere)):
             return self._error(request, session, 404 if isinstance(error, NotThere) else 400, str(error))
-        if isinstance(error, ClientError):
+        if isinstance(error, (ClientError, WireError)):
             return self._error(request, session, 502, f"the broker answered: {error}")
         log.failure("console: a page failed", failure)
         return self._error(request, session, 500, "the page failed; the server's log says why")
@@ -204,18 +218,33 @@ class Console:
         return self._serve(request, lambda visit: self._stream(visit))
 
     def _stream(self, visit: Visit) -> Any:
-        live = self._live(visit.fields)
+        live = self._live(visit)
         if not self.streams.has_room:
             raise Refused(503, "too many pages get live figures; flakelog.console.max.streams limits them")
         return self.streams.serve(visit.request, live)
 
-    def _live(self, fields: Fields) -> Live:
+    def _live(self, visit: Visit) -> Live:
         """Return what the stream of a page sends. Raise NotThere."""
+        fields = visit.fields
+        if fields.text("page") == "tail":
+            last = (visit.request.getHeader(b"last-event-id") or b"").decode(errors="replace")
+            return self._tail(self.messages.tail(fields, last or fields.text("last")))
         self.pages.live(fields, 0)
 
         def live(since_ms: int) -> Tick:
             part = self.pages.live(fields, since_ms)
             return Tick(render_part(self.templates, part.template, part.model), part.points)
+
+        return live
+
+    def _tail(self, tail: TailOf) -> Live:
+        def tick(found: Tail) -> Tick:
+            rows = render_rows(self.templates, tail.topic, found.rows)
+            return Tick(rows=rows, at=positions_text(found.positions), left_out=found.left_out)
+
+        def live(since_ms: int) -> Any:
+            read = tail.read()
+            return Tick() if read is None else read.addCallback(tick)
 
         return live
 
@@ -232,6 +261,12 @@ def _redirect(request: Any, target: str) -> bytes:
     request.setResponseCode(303)
     request.setHeader(b"Location", target.encode())
     return b""
+
+
+def _download(request: Any, raw: Raw) -> bytes:
+    request.setHeader(b"Content-Type", b"application/octet-stream")
+    request.setHeader(b"Content-Disposition", f'attachment; filename="{raw.name}"'.encode())
+    return raw.data
 
 
 def _own_path(target: str) -> str:

@@ -22,12 +22,15 @@ log = Logger()
 class Tick(NamedTuple):
     """The state of a page now: the HTML of its live part, and the newest points of its charts by name.
 
-    `rows` is HTML that is put before the rows that are there, at a live tail.
+    `rows` is HTML that is put before the rows that are there, at a live tail. `at` is where the tail is, which the
+    browser sends when it connects again (Last-Event-ID).
     """
 
-    html: str
+    html: str = ""
     points: Mapping[str, Any] = {}
     rows: str = ""
+    at: str = ""
+    left_out: int = 0
 
 
 Live = Callable[[int], Any]
@@ -119,8 +122,8 @@ class _Stream:
             return
         newest = [column[-1] for columns in tick.points.values() if (column := columns[0])]
         if tick.html != self._html or newest or tick.rows:
-            told = {"points": tick.points, "rows": tick.rows}
-            self._write("figures", told | ({"html": tick.html} if tick.html != self._html else {}))
+            told = {"points": tick.points, "rows": tick.rows, "left_out": tick.left_out}
+            self._write("figures", told | ({"html": tick.html} if tick.html != self._html else {}), tick.at)
             self._html, self._silent = tick.html, 0
             self._since_ms = max([self._since_ms, *(round(each * 1_000) for each in newest)])
         else:
@@ -129,5 +132,6 @@ class _Stream:
                 self._silent = 0
                 self._request.write(b": still here\n\n")
 
-    def _write(self, event: str, data: Mapping[str, Any]) -> None:
-        self._request.write(f"event: {event}\ndata: {json.dumps(data)}\n\n".encode())
+    def _write(self, event: str, data: Mapping[str, Any], at: str) -> None:
+        place = f"id: {at}\n" if at else ""
+        self._request.write(f"event: {event}\n{place}data: {json.dumps(data)}\n\n".encode())

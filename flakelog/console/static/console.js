@@ -61,6 +61,7 @@
 
   const state = document.getElementById("live-state");
   let source = null;
+  let last = ""; // where a live tail is
 
   function tell(text) {
     if (state && state.textContent !== text) state.textContent = text;
@@ -87,6 +88,7 @@
     }
     for (const [name, columns] of Object.entries(told.points || {}))
       charts.filter((each) => each.dataset.chart === name).forEach((each) => extend(each, columns));
+    if (told.left_out) tell(told.left_out.toLocaleString("en") + " messages came too fast to be shown");
     if (told.rows) {
       const rows = document.getElementById("tail");
       if (rows) {
@@ -100,9 +102,9 @@
   function open() {
     const page = document.body.dataset.stream;
     if (!page || source || document.hidden) return;
-    source = new EventSource("/console/events?page=" + page);
+    source = new EventSource("/console/events?page=" + page + (last ? "&last=" + encodeURIComponent(last) : ""));
     source.onopen = () => tell("live");
-    source.addEventListener("figures", (event) => { tell("live"); figures(JSON.parse(event.data)); });
+    source.addEventListener("figures", (event) => { last = event.lastEventId || last; tell("live"); figures(JSON.parse(event.data)); });
     source.onerror = () => tell(source && source.readyState === 2 ? "not live: the server keeps no more pages live, or was stopped" : "connecting again");
   }
 

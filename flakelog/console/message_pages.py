@@ -1,0 +1,158 @@
+"""The pages that read messages. Each checks its fields, and reads in a thread; the result is a view."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple, Protocol
+from urllib.parse import quote, urlencode
+
+from broker.client.blocking import BlockingClient
+from broker.client.log_record import LogRecord
+from broker.client.records import PoisonBatch
+from broker.services.context import BrokerServices
+from flakelog.config import ServerConfig
+from flakelog.console import messages
+from flakelog.console.pages import NotThere, View
+from flakelog.console.visit import Fields
+from idgen.layout import ID_BITS, Layout
+
+HERE = "/console/topics"
+
+
+class Jobs(Protocol):
+    """Threads with a client of the broker."""
+
+    def run(self, job: Callable[[BlockingClient], Any], /) -> Any:
+        """Return a Deferred of the job's result."""
+        ...
+
+
+class Raw(NamedTuple):
+    """Bytes of a message, to be downloaded under a name."""
+
+    name: str
+    data: bytes
+
+
+class MessagePages:
+    """The pages of messages of one broker."""
+
+    def __init__(self, services: BrokerServices, jobs: Jobs, config: ServerConfig, layout: Layout) -> None:
+        self._services = services
+        self._jobs = jobs
+        self._limits = messages.Limits(config.console_page_records, config.console_page_bytes)
+        self._layout = layout
+
+    def messages_page(self, fields: Fields, name: str) -> Any:
+        """Return a Deferred of the page of a topic's messages."""
+        self._check(name)
+        start = fields.text("start", messages.NEWEST)
+        query = messages.query_of(name, fields.text("partition"), start, fields.text("value"))
+        spans = messages.spans_of(self._services, name)
+        if query.partition is not None and query.partition not in spans:
+            raise NotThere(f"{name} has no partition {query.partition} here")
+
+        def view(found: messages.MessagePage) -> View:
+            stream = ""
+            if query.start == messages.NEWEST:
+                shown = {
+                    number: at
+                    for number, at in found.positions.items()
+                    if query.partition in (None, number)
+                }
+                stream = f"tail&topic={quote(name)}&at={messages.positions_text(shown)}"
+            return View("messages.html", f"Messages of {name}", HERE, found, stream)
+
+        read = self._jobs.run(lambda client: messages.read_page(client, query, spans, self._limits))
+        return read.addCallback(view)
+
+    def message_page(self, fields: Fields, name: str) -> Any:
+        """Return a Deferred of the page of one message."""
+        partition, offset = fields.number("partition"), fields.number("offset")
+
+        def view(record: LogRecord) -> View:
+            row = messages.row_of(partition, record, messages.WHOLE_CHARACTERS)
+            parts = None if row.id is None else self._layout.unpack(row.id)
+            model = {"topic": name, "row": row, "id": parts, "span": spans.get(partition)}
+            return View("message.html", f"{name}-{partition}, offset {offset}", HERE, model)
+
+        self._check(name)
+        spans = messages.spans_of(self._services, name)
+        return self._read_one(name, partition, offset).addCallback(view)
+
+    def raw(self, fields: Fields, name: str) -> Any:
+        """Return a Deferred of a message's value or key, as Raw."""
+        partition, offset, part = fields.number("partition"), fields.number("offset"), fields.text("part", "value")
+        self._check(name)
+
+        def found(record: LogRecord) -> Raw:
+            return Raw(f"{name}-{partition}-{offset}.{part}", (record.key if part == "key" else record.value) or b"")
+
+        if part not in ("key", "value"):
+            raise NotThere(f"a message has a key and a value, and no {part[:40]!r}")
+        return self._read_one(name, partition, offset).addCallback(found)
+
+    def find_page(self, fields: Fields) -> Any:
+        """Return a Deferred of the address of the message with an id. Raise NotThere."""
+        id = fields.number("id")
+        if not 0 < id < 1 << ID_BITS:
+            raise NotThere("no message has the id 0")
+        places = messages.candidates(self._services, id)
+
+        def address(found: tuple[str, int, int] | None) -> str:
+            if found is None:
+                raise NotThere(f"no message has the id {id}; {len(places):,} partitions may hold it, and do not")
+            return f"{HERE}/{found[0]}/message?" + urlencode({"partition": found[1], "offset": found[2]})
+
+        return self._jobs.run(lambda client: messages.find_id(client, places, id)).addCallback(address)
+
+    # --- the live tail -------------------------------------------------------------------------------------------
+
+    def tail(self, fields: Fields, last: str) -> "TailOf":
+        """Return the live tail of a topic from the positions that `last` or the field `at` names. Raise NotThere."""
+        name = fields.text("topic")
+        self._check(name)
+        return TailOf(name, messages.parse_positions(last or fields.text("at")), self)
+
+    def read_tail(self, name: str, positions: dict[int, int]) -> Any:
+        """Return a Deferred of the Tail after these positions, or None at once if nothing is new."""
+        spans = messages.spans_of(self._services, name)
+        if not any(number in spans and spans[number].end > at for number, at in positions.items()):
+            return None
+        return self._jobs.run(lambda client: messages.read_tail(client, name, positions, spans, self._limits))
+
+    # --- internals
+
+    def _check(self, name: str) -> None:
+        if self._services.metadata.topic(name) is None:
+            raise NotThere(f"there is no topic {name!r}")
+
+    def _read_one(self, name: str, partition: int, offset: int) -> Any:
+        span = messages.spans_of(self._services, name).get(partition)
+        if span is None or not span.start <= offset < span.end:
+            raise NotThere(f"{name}-{partition} has no message at offset {offset}")
+
+        def there(found: LogRecord | PoisonBatch | None) -> LogRecord:
+            if found is None:
+                raise NotThere(f"{name}-{partition} has no message at offset {offset}")
+            if isinstance(found, PoisonBatch):
+                raise NotThere(f"the message cannot be shown: {found}")
+            return found
+
+        return self._jobs.run(lambda client: messages.read_one(client, name, partition, offset)).addCallback(there)
+
+
+class TailOf:
+    """The live tail of one page: the positions that were shown, and what is new after them."""
+
+    def __init__(self, topic: str, positions: dict[int, int], pages: MessagePages) -> None:
+        self.topic = topic
+        self.positions = positions
+        self._pages = pages
+
+    def read(self) -> Any:
+        """Return a Deferred of a Tail, whose positions are taken over, or None if nothing is new."""
+        found = self._pages.read_tail(self.topic, self.positions)
+        return None if found is None else found.addCallback(self._take)
+
+    def _take(self, tail: messages.Tail) -> messages.Tail:
+        self.positions = dict(tail.positions)
+        return tail
