@@ -175,6 +175,26 @@ def _take(rows: list[Row], fetched: FetchedPartition, offset: int, count: int, m
     return offset
 
 
+def read_partition_records(
+    client: BlockingClient, topic: str, partition: int, offset: int, bytes_max: int
+) -> list[LogRecord]:
+    """Return the messages of a partition from an offset to its end, as far as they fit into `bytes_max`.
+
+    Batches that cannot be read are skipped. Raise ClientError or WireError.
+    """
+    found: list[LogRecord] = []
+    left = bytes_max
+    while left > 0:
+        fetched = client.run(client.core.fetch(topic, partition, offset, max_bytes=1 << 20, max_wait_ms=0))
+        read = read_records(fetched, offset, ONE_BYTES_MAX)
+        if read.next_offset == offset:
+            break
+        found += read.records
+        offset = read.next_offset
+        left -= sum(len(each.value or b"") + len(each.key or b"") for each in read.records) + 1
+    return found
+
+
 def read_one(client: BlockingClient, topic: str, partition: int, offset: int) -> LogRecord | PoisonBatch | None:
     """Return the message at an offset, or its batch if that cannot be read, None if the offset has no message.
 

@@ -21,6 +21,8 @@ NAVIGATION = (
     ("/console/transactions", "Transactions"),
     ("/console/quotas", "Quotas"),
     ("/console/ids", "Ids"),
+    ("/console/topologies", "Topologies"),
+    ("/console/replays", "Replays and loads"),
 )
 
 

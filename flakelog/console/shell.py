@@ -15,7 +15,7 @@ from werkzeug.exceptions import HTTPException
 from broker.client.errors import ClientError
 from broker.engine.engine import Engine
 from broker.wire.errors import WireError
-from flakelog.console.broker_pages import HOME, BrokerPages, ConsoleServer
+from flakelog.console.broker_pages import HOME, BrokerPages, ConsoleServer, LivePart
 from flakelog.console.message_pages import MessagePages, Raw, TailOf
 from flakelog.console.messages import Tail, positions_text
 from flakelog.console.own_client import OwnBroker
@@ -23,6 +23,7 @@ from flakelog.console.pages import NotThere, View, environment, render, render_p
 from flakelog.console.security import FORWARDED, HEADERS, Asked, NeedsLogin, Refused, Session, gate_of
 from flakelog.console.streams import Live, Streams, Tick
 from flakelog.console.visit import BadField, Fields
+from flakelog.console.work_pages import WorkPages
 
 STATIC_TYPES = {"js": "text/javascript", "css": "text/css", "svg": "image/svg+xml", "txt": "text/plain"}
 STATIC_CACHE = "public, max-age=3600"
@@ -60,7 +61,8 @@ class Console:
         self.templates = environment()
         jobs = OwnBroker(server.reactor, server.addresses["broker"])
         self.messages = MessagePages(engine.services, jobs, config, self.pages.layout)
-        self.streams = Streams(server.reactor, config.console_max_streams)
+        self.work = WorkPages(server, engine.services, jobs, config)
+        self.streams = Streams(server.reactor, config.console_max_streams, (NotThere, Refused, ClientError, WireError))
         self._cookie = f"flakelog_console_{server.addresses['http'].rpartition(':')[2]}"
         self._static = _static_files()
 
@@ -80,6 +82,11 @@ class Console:
             "/groups": self.pages.groups_page,
             "/group": self.pages.group_page,
             "/transactions": self.pages.transactions_page,
+            "/topologies": self.work.topologies_page,
+            "/topology": self.work.topology_page,
+            "/letters/<name>": self.work.letters_page,
+            "/replays": self.work.replays_page,
+            "/replay": self.work.replay_page,
             "/quotas": self.pages.quotas_page,
             "/ids": self.pages.ids_page,
         }
@@ -229,11 +236,15 @@ class Console:
         if fields.text("page") == "tail":
             last = (visit.request.getHeader(b"last-event-id") or b"").decode(errors="replace")
             return self._tail(self.messages.tail(fields, last or fields.text("last")))
-        self.pages.live(fields, 0)
+        if fields.text("page") not in ("topologies", "topology"):
+            self.pages.live(fields, 0)
 
-        def live(since_ms: int) -> Tick:
-            part = self.pages.live(fields, since_ms)
+        def tick(part: LivePart) -> Tick:
             return Tick(render_part(self.templates, part.template, part.model), part.points)
+
+        def live(since_ms: int) -> Any:
+            read = self.work.live(fields, since_ms)
+            return tick(self.pages.live(fields, since_ms)) if read is None else read.addCallback(tick)
 
         return live
 

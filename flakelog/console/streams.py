@@ -33,6 +33,7 @@ class Tick(NamedTuple):
     left_out: int = 0
 
 
+Expected = tuple[type[Exception], ...]
 Live = Callable[[int], Any]
 """Takes the time in ms up to which the page has points; returns a Tick, or a Deferred of one."""
 
@@ -40,8 +41,10 @@ Live = Callable[[int], Any]
 class Streams:
     """The streams of all open pages, at most `streams_max`."""
 
-    def __init__(self, reactor: Any, streams_max: int) -> None:
+    def __init__(self, reactor: Any, streams_max: int, expected: Expected) -> None:
+        """Errors of the `expected` classes end a stream without a line in the log."""
         self._reactor = reactor
+        self._expected = expected
         self._max = streams_max
         self._open: set[_Stream] = set()
 
@@ -51,7 +54,7 @@ class Streams:
 
     def serve(self, request: Any, live: Live) -> "Deferred[bytes]":
         """Answer a request with a stream; the Deferred fires when it has ended."""
-        stream = _Stream(request, live, self._open.discard)
+        stream = _Stream(request, live, self._open.discard, self._expected)
         self._open.add(stream)
         stream.begin(self._reactor)
         return stream.ended
@@ -60,8 +63,11 @@ class Streams:
 class _Stream:
     """The events of one page. It is the producer of its connection, which pauses it while the peer does not read."""
 
-    def __init__(self, request: Any, live: Live, ended: Callable[["_Stream"], None]) -> None:
+    def __init__(
+        self, request: Any, live: Live, ended: Callable[["_Stream"], None], expected: Expected
+    ) -> None:
         self._request = request
+        self._expected = expected
         self._live = live
         self.ended: Deferred[bytes] = Deferred()
         self._forget = ended
@@ -109,9 +115,11 @@ class _Stream:
         found.addCallbacks(self._send, self._failed)
 
     def _failed(self, failure: Any) -> None:
+        """End the stream. What it showed may have ended too, and then the browser's next attempt gets the reason."""
         self._busy = False
         if not self._done:
-            log.failure("console: live figures failed", failure)
+            if not failure.check(*self._expected):
+                log.failure("console: live figures failed", failure)
             self._stop()
             self._request.unregisterProducer()
             self.ended.callback(b"event: failed\ndata: {}\n\n")

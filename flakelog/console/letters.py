@@ -1,0 +1,132 @@
+"""Dead letters of a topic: the newest that were not sent back, and sending some of them again."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
+
+from broker.client.blocking import BlockingClient
+from flakelog.console.messages import Limits, Span, read_partition_records
+from flakelog.console.text import Shown, shown, visible
+from flakelog.dead_letters import PREFIX, Letter, batches, letter_of
+from flakelog.handled_letters import HandledLetters
+
+SUFFIX = ".dead-letters"  # of the topic of a spout's dead letters, unless its configuration names another
+ERROR_CHARACTERS = 2_000
+
+
+class LetterRow(NamedTuple):
+    """A dead letter. `unsendable` says why it cannot be sent again, empty if it can."""
+
+    place: str
+    partition: int
+    offset: int
+    reason: str
+    error: str
+    attempts: int
+    source: str
+    id: int | None
+    timestamp_ms: int
+    key: Shown
+    value: Shown
+    headers: Sequence[str]
+    unsendable: str
+
+
+class LettersPage(NamedTuple):
+    """The newest letters of a dead-letter topic; `older` counts offsets before them that were not read."""
+
+    topic: str
+    rows: Sequence[LetterRow]
+    older: int
+
+
+class Unsendable(ValueError):
+    """Letters that cannot be sent again; the message says why."""
+
+
+def read_letters(client: BlockingClient, topic: str, spans: Mapping[int, Span], limits: Limits) -> LettersPage:
+    """Return the newest letters that were not sent back. Raise ClientError or WireError."""
+    marks = HandledLetters(client, topic)
+    count = max(limits.records // max(len(spans), 1), 1)
+    found: list[Letter] = []
+    older = 0
+    for number, span in spans.items():
+        first = max(marks.start(number), span.start)
+        start = max(first, span.end - count)
+        older += start - first
+        budget = max(limits.bytes // max(len(spans), 1), 1)
+        for record in read_partition_records(client, topic, number, start, budget):
+            letter = letter_of(number, record)
+            if letter is not None and not marks.has(letter):
+                found.append(letter)
+    found.sort(key=lambda each: each.timestamp_ms, reverse=True)
+    return LettersPage(topic, [row_of(each) for each in found[: limits.records]], older)
+
+
+def row_of(letter: Letter) -> LetterRow:
+    """Return a letter as a page shows it."""
+    own = [visible(name[:100]) for name, _ in letter.record.headers if not name.startswith(PREFIX)]
+    return LetterRow(
+        letter.place,
+        letter.partition,
+        letter.offset,
+        visible(letter.reason[:100]),
+        visible(letter.error[:ERROR_CHARACTERS]),
+        letter.attempts,
+        f"{letter.source}-{letter.source_partition}, offset {letter.source_offset}",
+        letter.id,
+        letter.timestamp_ms,
+        shown(letter.record.key),
+        shown(letter.record.value),
+        own,
+        _unsendable(letter) or "",
+    )
+
+
+def read_chosen(client: BlockingClient, topic: str, places: Sequence[str]) -> list[Letter]:
+    """Return the letters at these places. Raise Unsendable, ClientError or WireError.
+
+    Each letter begins right at its own offset, so that sending it marks no letter before it.
+    """
+    marks = HandledLetters(client, topic)
+    found = []
+    for place in places:
+        number, _, offset = place.partition(":")
+        if not (number.isdecimal() and offset.isdecimal() and len(place) < 40):
+            raise Unsendable(f"{place[:40]!r} is no letter; give PARTITION:OFFSET")
+        records, _ = client.fetch(topic, int(number), int(offset), max_bytes=1, max_wait_ms=0)
+        letters = [letter_of(int(number), record) for record in records if record.offset == int(offset)]
+        letter = letters[0] if letters else None
+        if letter is None:
+            raise Unsendable(f"{topic} has no dead letter at {place}")
+        if marks.has(letter):
+            raise Unsendable(f"the letter {place} was sent again already")
+        wrong = _unsendable(letter)
+        if wrong is not None:
+            raise Unsendable(f"the letter {place} cannot be sent again: {wrong}")
+        found.append(letter)
+    marks.check(found)
+    return found
+
+
+def send_again(client: BlockingClient, topic: str, places: Sequence[str], log: Callable[[str], None]) -> int:
+    """Send the letters' messages to their topics, and mark the letters; return how many were sent.
+
+    Raise Unsendable with nothing sent, or ClientError, after which the log has a line for all that were.
+    """
+    chosen = read_chosen(client, topic, places)
+    marks = HandledLetters(client, topic)
+    by_source: dict[str, list[Letter]] = {}
+    for letter in chosen:
+        by_source.setdefault(letter.source, []).append(letter)
+    for source, letters in sorted(by_source.items()):
+        for partition, some, batch in batches(letters):
+            offset = client.produce(source, partition, batch).base_offset
+            marks.mark(some)
+            log(f"sent {', '.join(each.place for each in some)} of {topic} to {source}-{partition} from {offset} on")
+    return len(chosen)
+
+
+def _unsendable(letter: Letter) -> str | None:
+    if letter.source.startswith("__"):
+        return f"it names the broker's own topic {letter.source[:60]} as its source"
+    return letter.unsendable

@@ -1,0 +1,266 @@
+"""Topologies that run, by the documents that their processes publish (spout/publisher.py), and one with its graph.
+
+The documents come from a topic that others can write to. So nothing in them is trusted to be there, or to be of a type.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from broker.client.blocking import BlockingClient
+from flakelog.console.json_fields import list_of, mapping_of, mappings_of, number_of, text_of
+from flakelog.console.messages import read_partition_records
+
+BACK_MS = 15_000  # longer than a document is valid, so that each process has one in this time
+BYTES_MAX = 16 << 20  # of documents that are read for a page: a minute of ten large processes
+PARTITIONS_SHOWN = 200
+PROBLEMS_SHOWN = 50
+COMPONENTS_MAX = 200
+RATES = ("emitted", "executed", "acked", "failed")
+POINTS = ("emitted", "acked", "failed", "messages behind")
+
+
+class TopologyRow(NamedTuple):
+    """A running topology over all its processes. A figure is None while it is not known."""
+
+    id: str
+    name: str
+    states: Sequence[str]
+    processes: int
+    acked: float
+    failed: float
+    lag: int | None
+    lag_ms: int | None
+    in_flight: int
+    dead_letters: int
+    problems: int
+
+
+class ComponentRow(NamedTuple):
+    """A spout or a bolt: its tasks and its rates in a second, over all processes."""
+
+    name: str
+    kind: str
+    tasks: int
+    rates: Mapping[str, float]
+    errors: int
+    p50_ms: float | None
+    p99_ms: float | None
+    inputs: Sequence[tuple[str, str, str]]
+
+
+class Node(NamedTuple):
+    """A box of the graph, with its upper left corner."""
+
+    component: ComponentRow
+    x: int
+    y: int
+
+
+class Edge(NamedTuple):
+    """A stream of the graph, as the path of an SVG, with a label and its place."""
+
+    path: str
+    label: str
+    x: int
+    y: int
+
+
+class Graph(NamedTuple):
+    """The graph of a topology as boxes and curves."""
+
+    nodes: Sequence[Node]
+    edges: Sequence[Edge]
+    width: int
+    height: int
+
+
+class TopologyPage(NamedTuple):
+    """A running topology."""
+
+    row: TopologyRow
+    components: Sequence[ComponentRow]
+    graph: Graph
+    partitions: Sequence[Mapping[str, Any]]
+    partitions_left_out: int
+    processes: Sequence[Mapping[str, Any]]
+    problems: Sequence[str]
+    dead_letter_topics: Sequence[str]
+
+
+def read_documents(client: BlockingClient, topic: str, partitions: Iterable[int], now_ms: int) -> list[dict[str, Any]]:
+    """Return the documents of the topologies that run. Raise ClientError or WireError."""
+    from spout.publisher import running
+
+    records = []
+    for number in partitions:
+        start = client.find_offset(topic, number, now_ms - BACK_MS)
+        records += read_partition_records(client, topic, number, start, BYTES_MAX)
+    return running(((each.key, each.value) for each in records), now_ms)
+
+
+def topology_rows(documents: Iterable[Mapping[str, Any]]) -> list[TopologyRow]:
+    """Return a row for each topology, by name."""
+    by_id: dict[str, list[Mapping[str, Any]]] = {}
+    for each in documents:
+        by_id.setdefault(text_of(each.get("topology_id")), []).append(each)
+    return sorted((_row(id, some) for id, some in by_id.items()), key=lambda each: (each.name, each.id))
+
+
+def topology_page(documents: Iterable[Mapping[str, Any]], id: str) -> TopologyPage | None:
+    """Return the topology with this id, None if it does not run."""
+    mine = [each for each in documents if text_of(each.get("topology_id")) == id]
+    if not mine:
+        return None
+    components = _components(mine)
+    partitions = [one for each in mine for one in mappings_of(each.get("partitions"))]
+    partitions.sort(key=_by_need)
+    left_out = max(len(partitions) - PARTITIONS_SHOWN, 0)
+    left_out += sum(int(number_of(each.get("partitions_left_out")) or 0) for each in mine)
+    letters = {text_of(topic) for each in mine for topic in list_of(each.get("dead_letter_topics"))}
+    return TopologyPage(
+        row=_row(id, mine),
+        components=components,
+        graph=graph_of(components),
+        partitions=[_partition(one) for one in partitions[:PARTITIONS_SHOWN]],
+        partitions_left_out=left_out,
+        processes=[_process(each) for each in mine],
+        problems=[problem for each in mine for problem in _problems(each)][:PROBLEMS_SHOWN],
+        dead_letter_topics=sorted(letters),
+    )
+
+
+def points_of(row: TopologyRow, components: Sequence[ComponentRow]) -> list[float | None]:
+    """Return the values of POINTS."""
+    emitted = sum(each.rates["emitted"] for each in components if each.kind == "spout")
+    return [emitted, row.acked, row.failed, row.lag]
+
+
+# --- parts of a document ---------------------------------------------------------------------------------------------
+
+
+def _row(id: str, documents: Sequence[Mapping[str, Any]]) -> TopologyRow:
+    spouts = [each for each in _components(documents) if each.kind == "spout"]
+    lags = [each["lag"] if isinstance(each.get("lag"), Mapping) else {} for each in documents]
+    messages = [number_of(each.get("lag")) for each in lags]
+    ages = [number_of(each.get("lag_ms")) for each in lags]
+    letters = 0.0
+    for document in documents:
+        for each in mappings_of(document.get("components")):
+            letters += number_of(mapping_of(each.get("messages")).get("dead_lettered")) or 0
+    known = [int(value) for value in messages if value is not None]
+    return TopologyRow(
+        id=id,
+        name=text_of(documents[0].get("topology")) or id,
+        states=sorted({text_of(each.get("state")) for each in documents}),
+        processes=len(documents),
+        acked=sum(each.rates["acked"] for each in spouts),
+        failed=sum(each.rates["failed"] for each in spouts),
+        lag=sum(known) if len(known) == len(messages) else None,
+        lag_ms=max((int(value) for value in ages if value is not None), default=None),
+        in_flight=int(sum(number_of(each.get("in_flight")) or 0 for each in documents)),
+        dead_letters=int(letters),
+        problems=sum(len(list(_problems(each))) for each in documents),
+    )
+
+
+def _components(documents: Sequence[Mapping[str, Any]]) -> list[ComponentRow]:
+    found: dict[str, ComponentRow] = {}
+    for document in documents:
+        rates, latencies = mapping_of(document.get("rates")), mapping_of(document.get("latency_ms"))
+        for each in mappings_of(document.get("components"))[:COMPONENTS_MAX]:
+            name = text_of(each.get("name"))
+            own = mapping_of(rates.get(name))
+            before = found.get(name)
+            tasks = mappings_of(each.get("tasks"))
+            found[name] = ComponentRow(
+                name,
+                text_of(each.get("kind")),
+                int(number_of(each.get("parallelism")) or 0) + (before.tasks if before else 0),
+                {key: (number_of(own.get(key)) or 0.0) + (before.rates[key] if before else 0.0) for key in RATES},
+                int(sum(number_of(task.get("errors")) or 0 for task in tasks)) + (before.errors if before else 0),
+                number_of(mapping_of(latencies.get(name)).get("p50")),
+                number_of(mapping_of(latencies.get(name)).get("p99")),
+                [
+                    (text_of(one.get("component")), text_of(one.get("stream")), text_of(one.get("grouping")))
+                    for one in mappings_of(each.get("inputs"))
+                ],
+            )
+    return list(found.values())
+
+
+def _problems(document: Mapping[str, Any]) -> Iterable[str]:
+    for each in mappings_of(document.get("components")):
+        for outage in mappings_of(each.get("outages")):
+            yield f"{text_of(each.get('name'))}: {text_of(outage.get('text'))}"
+    for one in mappings_of(document.get("partitions")):
+        if one.get("error") or one.get("phase") in ("fenced", "broken"):
+            place = f"{text_of(one.get('topic'))}-{text_of(one.get('partition'))}"
+            yield f"{place} ({text_of(one.get('component'))}, {text_of(one.get('phase'))}): {text_of(one.get('error'))}"
+
+
+def _by_need(one: Mapping[str, Any]) -> tuple[bool, float, str]:
+    """Sort partitions with errors first, then those with the most lag."""
+    return not one.get("error"), -(number_of(one.get("lag")) or 0), text_of(one.get("topic"))
+
+
+def _partition(one: Mapping[str, Any]) -> dict[str, Any]:
+    numbers = {name: number_of(one.get(name)) for name in ("watermark", "high_watermark", "lag", "lag_ms", "pending")}
+    texts = {name: text_of(one.get(name)) for name in ("component", "topic", "partition", "phase", "error")}
+    return numbers | texts
+
+
+def _process(each: Mapping[str, Any]) -> dict[str, Any]:
+    times = {name: int(number_of(each.get(name)) or -1) for name in ("started_ms", "at_ms")}
+    return times | {name: text_of(each.get(name)) for name in ("run_id", "host", "pid", "state")}
+
+
+# --- the graph -------------------------------------------------------------------------------------------------------
+
+BOX_WIDTH, BOX_HEIGHT = 168, 58
+GAP_X, GAP_Y, MARGIN = 84, 22, 16
+
+
+def graph_of(components: Sequence[ComponentRow]) -> Graph:
+    """Return the graph from left to right: a component stands right of all those it gets tuples from."""
+    by_name = {each.name: each for each in components}
+    layers = _layers(by_name)
+    columns: dict[int, list[ComponentRow]] = {}
+    for each in components:
+        columns.setdefault(layers[each.name], []).append(each)
+    tallest = max((len(some) for some in columns.values()), default=0)
+    height = 2 * MARGIN + max(tallest * (BOX_HEIGHT + GAP_Y) - GAP_Y, 0)
+    nodes: dict[str, Node] = {}
+    for layer, some in columns.items():
+        top = (height - len(some) * (BOX_HEIGHT + GAP_Y) + GAP_Y) // 2
+        for at, each in enumerate(some):
+            nodes[each.name] = Node(each, MARGIN + layer * (BOX_WIDTH + GAP_X), top + at * (BOX_HEIGHT + GAP_Y))
+    edges = [
+        _edge(nodes[source], nodes[each.name], stream, grouping)
+        for each in components
+        for source, stream, grouping in each.inputs
+        if source in nodes
+    ]
+    width = 2 * MARGIN + max((layer + 1 for layer in columns), default=0) * (BOX_WIDTH + GAP_X) - GAP_X
+    return Graph(list(nodes.values()), edges, max(width, 0), height)
+
+
+def _layers(components: Mapping[str, ComponentRow]) -> dict[str, int]:
+    """Return the longest way to each component from one without inputs. A circle ends the search."""
+    layers = dict.fromkeys(components, 0)
+    for _ in range(min(len(components), COMPONENTS_MAX)):
+        changed = False
+        for name, each in components.items():
+            wanted = max((layers[source] + 1 for source, _, _ in each.inputs if source in layers), default=0)
+            if wanted > layers[name] and wanted < len(components):
+                layers[name], changed = wanted, True
+        if not changed:
+            break
+    return layers
+
+
+def _edge(source: Node, target: Node, stream: str, grouping: str) -> Edge:
+    x, y = source.x + BOX_WIDTH, source.y + BOX_HEIGHT // 2
+    to_x, to_y = target.x, target.y + BOX_HEIGHT // 2
+    middle = (x + to_x) // 2
+    label = grouping if stream in ("", "default") else f"{stream}: {grouping}"
+    return Edge(f"M{x} {y}C{middle} {y} {middle} {to_y} {to_x} {to_y}", label, middle, (y + to_y) // 2 - 5)
