@@ -112,6 +112,7 @@ SHELLS = {
     "spark_bridge/replay/job.py",
     "spark_bridge/replay/publication.py",
     "spark_bridge/session.py",
+    "flakelog/console/own_client.py",
     "flakelog/console/shell.py",
     "flakelog/console/streams.py",
 }

@@ -9,7 +9,6 @@ from flakelog.console.text import Shown, shown, visible
 from flakelog.dead_letters import PREFIX, Letter, batches, letter_of
 from flakelog.handled_letters import HandledLetters
 
-SUFFIX = ".dead-letters"  # of the topic of a spout's dead letters, unless its configuration names another
 ERROR_CHARACTERS = 2_000
 
 

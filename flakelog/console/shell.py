@@ -12,10 +12,12 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 from werkzeug.exceptions import HTTPException
 
-from broker.client.errors import ClientError
+from broker.client.errors import BrokerError, ClientError
 from broker.engine.engine import Engine
 from broker.wire.errors import WireError
+from flakelog.console.action_pages import ActionPages
 from flakelog.console.broker_pages import HOME, BrokerPages, ConsoleServer, LivePart
+from flakelog.console.letters import Unsendable
 from flakelog.console.message_pages import MessagePages, Raw, TailOf
 from flakelog.console.messages import Tail, positions_text
 from flakelog.console.own_client import OwnBroker
@@ -24,6 +26,7 @@ from flakelog.console.security import FORWARDED, HEADERS, Asked, NeedsLogin, Ref
 from flakelog.console.streams import Live, Streams, Tick
 from flakelog.console.visit import BadField, Fields
 from flakelog.console.work_pages import WorkPages
+from flakelog.handled_letters import TooManyMarks
 
 STATIC_TYPES = {"js": "text/javascript", "css": "text/css", "svg": "image/svg+xml", "txt": "text/plain"}
 STATIC_CACHE = "public, max-age=3600"
@@ -61,6 +64,7 @@ class Console:
         self.templates = environment()
         jobs = OwnBroker(server.reactor, server.addresses["broker"])
         self.messages = MessagePages(engine.services, jobs, config, self.pages.layout)
+        self.actions = ActionPages(engine.services, jobs)
         self.work = WorkPages(server, engine.services, jobs, config)
         self.streams = Streams(server.reactor, config.console_max_streams, (NotThere, Refused, ClientError, WireError))
         self._cookie = f"flakelog_console_{server.addresses['http'].rpartition(':')[2]}"
@@ -92,6 +96,8 @@ class Console:
         }
         for path, page in pages.items():
             self._page(app, path, page)
+        self._page(app, "/do/<name>", self.actions.form_page)
+        app.route("/do/<name>", methods=["POST"], endpoint="do")(self._do)
         app.route("/events", methods=["GET"], endpoint="events")(self._events)
         app.route("/login", methods=["GET", "POST"], endpoint="login")(self._login)
         app.route("/logout", methods=["POST"], endpoint="logout")(self._logout)
@@ -148,8 +154,10 @@ class Console:
             return failure
         if isinstance(error, Refused):
             return self._error(request, session, error.status, error.reason)
-        if isinstance(error, (BadField, NotThere)):
+        if isinstance(error, (BadField, NotThere, Unsendable, TooManyMarks)):
             return self._error(request, session, 404 if isinstance(error, NotThere) else 400, str(error))
+        if isinstance(error, BrokerError):
+            return self._error(request, session, 400, f"the broker refused it: {error}")
         if isinstance(error, (ClientError, WireError)):
             return self._error(request, session, 502, f"the broker answered: {error}")
         log.failure("console: a page failed", failure)
@@ -199,14 +207,21 @@ class Console:
 
     def _logout(self, request: Any) -> Any:
         def end(visit: Visit) -> Any:
-            self.check(visit)
+            self._check(visit)
             gone = f"{self._cookie}=; Path=/; HttpOnly; SameSite=Strict; Max-Age=0"
             request.responseHeaders.addRawHeader(b"Set-Cookie", gone.encode())
             return _redirect(request, LOGIN)
 
         return self._serve(request, end)
 
-    def check(self, visit: Visit) -> None:
+    def _do(self, request: Any, name: str) -> Any:
+        def act(visit: Visit) -> Any:
+            self._check(visit)
+            return self.actions.act(visit.fields, name, visit.peer)
+
+        return self._serve(request, act)
+
+    def _check(self, visit: Visit) -> None:
         """Raise Refused unless the request is an action of the visitor's own page."""
         self.gate.check_action(visit.asked, visit.session, visit.fields.text("csrf"))
 

@@ -11,6 +11,7 @@ from broker.settings.config_entries import ConfigSource, topic_entries
 
 PAGE_ROWS = 100
 INTERNAL = "__"
+SUFFIX = ".dead-letters"  # of the topic of a spout's dead letters, unless its configuration names another
 SORTS = ("name", "messages", "bytes", "partitions")
 SOURCES = {
     ConfigSource.TOPIC: "topic",
@@ -102,6 +103,7 @@ class TopicPage(NamedTuple):
     pages: Pages
     configs: Sequence[ConfigRow]
     groups: Sequence[str]
+    has_letters: bool
 
 
 def topic_list(
@@ -144,6 +146,7 @@ def topic_page(services: BrokerServices, name: str, page: int = 0) -> TopicPage 
         pages=pages,
         configs=config_rows(services, topic),
         groups=services.groups.core.readers(topic.name),
+        has_letters=services.metadata.topic(topic.name + SUFFIX) is not None,
     )
 
 

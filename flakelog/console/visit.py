@@ -34,6 +34,7 @@ class Fields:
             raise BadField(f"{name} is {value[:40]!r}; give a number from 0 to 2**63 - 1")
         return int(value)
 
-    def all(self) -> dict[str, str]:
-        """Return each field's first value."""
-        return {name: self.text(name) for name in self._args}
+    def every(self, name: str) -> list[str]:
+        """Return all values of a field."""
+        self.text(name)
+        return list(self._args.get(name, ()))

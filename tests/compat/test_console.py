@@ -4,52 +4,17 @@ import http.client
 import json
 import re
 import subprocess
-from urllib.parse import urlencode
 
 import pytest
 
 from broker.client.blocking import BlockingClient
+from tests.compat.console_visitor import Visitor
 from tests.compat.server_process import ROOT, DidNotStart, ServerProcess
 from tests.patience import SECONDS
 
 TOKEN = "correct horse battery staple"
 PAGES = ("/", "/console/", "/console/topics", "/console/topics/orders", "/console/groups", "/console/transactions",
          "/console/quotas", "/console/ids")  # fmt: skip
-
-
-class Visitor:
-    """A browser's requests, without a browser: it keeps cookies, and sends an Origin with each POST."""
-
-    def __init__(self, address):
-        self.address = address
-        self.cookies = {}
-        self.headers = {}
-
-    def ask(self, method, path, body=None, **headers):
-        connection = http.client.HTTPConnection(self.address, timeout=SECONDS)
-        sent = dict(self.headers)
-        if self.cookies:
-            sent["Cookie"] = "; ".join(f"{name}={value}" for name, value in self.cookies.items())
-        if method == "POST":
-            sent |= {"Origin": f"http://{self.address}", "Content-Type": "application/x-www-form-urlencoded"}
-        sent |= {name.replace("_", "-"): value for name, value in headers.items()}
-        sent = {name: value for name, value in sent.items() if value is not None}
-        connection.request(method, path, None if body is None else urlencode(body), sent)
-        answer = connection.getresponse()
-        for each in answer.msg.get_all("Set-Cookie", []):
-            name, _, value = each.partition(";")[0].partition("=")
-            self.cookies[name] = value
-        text = answer.read().decode()
-        connection.close()
-        return answer, text
-
-    def get(self, path, **headers):
-        answer, text = self.ask("GET", path, **headers)
-        return answer.status, text
-
-    def post(self, path, body, **headers):
-        answer, text = self.ask("POST", path, body, **headers)
-        return answer.status, text
 
 
 @pytest.fixture(scope="module")

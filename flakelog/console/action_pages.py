@@ -1,0 +1,86 @@
+"""The pages of actions: a form, a plan to confirm, and the outcome. The log has a line for each confirmed action."""
+
+from typing import Any
+from urllib.parse import quote
+
+from broker.services.context import BrokerServices
+from flakelog.console.actions import ACTIONS, Action, Done, Planned
+from flakelog.console.message_pages import Jobs
+from flakelog.console.pages import NotThere, View
+from flakelog.console.text import visible
+from flakelog.console.topics import config_rows
+from flakelog.console.visit import Fields
+
+CONFIRMED = "yes"
+LINE_CHARACTERS_MAX = 500
+
+
+class ActionPages:
+    """The actions of one broker."""
+
+    def __init__(self, services: BrokerServices, jobs: Jobs) -> None:
+        self._services = services
+        self._jobs = jobs
+
+    def form_page(self, fields: Fields, name: str) -> View:
+        """Return the form of an action. Raise NotThere."""
+        action = self._action(name)
+        if not action.form:
+            raise NotThere(f"{action.title.lower()} begins on another page")
+        topic = self._services.metadata.topic(fields.text("topic"))
+        model = {
+            "name": name,
+            "title": action.title,
+            "given": {field: fields.text(field) for field in action.fields},
+            "configs": [] if topic is None else config_rows(self._services, topic),
+            "partitions": 0 if topic is None else len(topic.partitions),
+        }
+        return View(action.form, action.title, "", model)
+
+    def act(self, fields: Fields, name: str, peer: str) -> Any:
+        """Return a Deferred of the plan to confirm, or of what was done if the form says that it was confirmed."""
+        action = self._action(name)
+        if fields.text("confirmed") != CONFIRMED:
+            planned = self._jobs.run(lambda client: action.plan(client, fields))
+            return planned.addCallback(lambda found: self._plan_view(name, action, fields, found))
+        lines: list[str] = []
+        done = self._jobs.run(lambda client: action.carry_out(client, fields, lines.append))
+
+        def ended(result: Any) -> Any:
+            is_done = isinstance(result, Done)
+            outcome = "done" if is_done else f"failed: {result.getErrorMessage()}"
+            self._services.report(_line(f"console: {peer} asked for {name} ({_given(action, fields)}): {outcome}"))
+            for line in lines:
+                self._services.report(_line(f"console: {line}"))
+            return View("done.html", action.title, "", result) if is_done else result
+
+        return done.addBoth(ended)
+
+    def _plan_view(self, name: str, action: Action, fields: Fields, planned: Planned) -> View:
+        hidden = [(field, value) for field in action.fields for value in fields.every(field)]
+        model = {"name": name, "title": action.title, "planned": planned, "hidden": hidden, "back": _back(fields)}
+        return View("confirm.html", action.title, "", model)
+
+    def _action(self, name: str) -> Action:
+        if name not in ACTIONS:
+            raise NotThere(f"there is no action {name!r}")
+        return ACTIONS[name]
+
+
+def _back(fields: Fields) -> str:
+    """Return the page that an action was begun on."""
+    if group := fields.text("group"):
+        return f"/console/group?group={quote(group, safe='')}"
+    if topic := fields.text("letters"):
+        return f"/console/letters/{quote(topic, safe='')}"
+    return f"/console/topics/{quote(fields.text('topic'), safe='')}".rstrip("/")
+
+
+def _given(action: Action, fields: Fields) -> str:
+    return ", ".join(f"{field}={'+'.join(fields.every(field))!r}" for field in action.fields if fields.text(field))
+
+
+def _line(text: str) -> str:
+    """Return a line of the log, on which nothing is hidden and which is not too long."""
+    shown = visible(text).replace("\n", "\\n").replace("\t", " ")
+    return shown if len(shown) <= LINE_CHARACTERS_MAX else shown[: LINE_CHARACTERS_MAX - 1] + "…"

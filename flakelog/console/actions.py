@@ -1,0 +1,261 @@
+"""Actions: what a visitor asks for, what it will do, and how it is done by the broker's own requests.
+
+An action is asked for twice. `plan` says what it will do, and changes nothing; after the visitor has confirmed that,
+`carry_out` does it. Both run in a thread, with a client of the broker's listener.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
+from urllib.parse import quote
+
+from broker.client import admin
+from broker.client.blocking import BlockingClient
+from broker.client.core import EARLIEST, LATEST
+from flakelog.console import letters
+from flakelog.console.text import parse_time, time
+from flakelog.console.visit import BadField, Fields
+
+PARTITIONS_SHOWN = 200  # of a group's offsets in a plan
+LETTERS_MAX = 100
+STARTS = ("earliest", "latest", "time", "offset", "id")
+
+
+class Planned(NamedTuple):
+    """What an action will do: a sentence, a table of details, warnings, and the word on its button."""
+
+    sentence: str
+    button: str
+    head: Sequence[str] = ()
+    rows: Sequence[Sequence[str]] = ()
+    warning: str = ""
+
+
+class Done(NamedTuple):
+    """What an action did, and the page that shows it."""
+
+    sentence: str
+    target: str
+
+
+class Action(NamedTuple):
+    """An action: its title, the names of its fields, and its two steps. `form` is the template that asks for fields."""
+
+    title: str
+    fields: Sequence[str]
+    plan: Callable[[BlockingClient, Fields], Planned]
+    carry_out: Callable[[BlockingClient, Fields, Callable[[str], None]], Done]
+    form: str = ""
+
+
+# --- topics ----------------------------------------------------------------------------------------------------------
+
+
+def _plan_topic(client: BlockingClient, fields: Fields) -> Planned:
+    name, partitions, settings = _new_topic(fields)
+    number = "the broker's default number of partitions" if partitions == -1 else _count(partitions, "partition")
+    sentence = f"Create the topic {name} with {number}."
+    return Planned(sentence, "Create it", ("Setting", "Value"), [list(each) for each in settings.items()])
+
+
+def _create_topic(client: BlockingClient, fields: Fields, log: Callable[[str], None]) -> Done:
+    name, partitions, settings = _new_topic(fields)
+    client.create_topic(name, partitions, settings)
+    return Done(f"The topic {name} was created.", f"/console/topics/{name}")
+
+
+def _new_topic(fields: Fields) -> tuple[str, int, dict[str, str]]:
+    name = fields.text("name").strip()
+    if not name:
+        raise BadField("a topic has a name of letters, digits, '.', '_' and '-'")
+    partitions = fields.number("partitions", -1)
+    if partitions == 0 or partitions > 1 << 30:
+        raise BadField("a topic has at least one partition")
+    return name, partitions, _settings(fields.text("settings"))
+
+
+def _settings(text: str) -> dict[str, str]:
+    """Parse lines of NAME=VALUE. Raise BadField."""
+    found = {}
+    for line in filter(None, (each.strip() for each in text.splitlines())):
+        name, sign, value = line.partition("=")
+        if not sign or not name.strip():
+            raise BadField(f"{line[:60]!r} is no setting; give NAME=VALUE, one a line")
+        found[name.strip()] = value.strip()
+    return found
+
+
+def _plan_partitions(client: BlockingClient, fields: Fields) -> Planned:
+    name, partitions = _topic(fields), _partitions(fields)
+    has = client.topic(name).partitions
+    if partitions <= has:
+        raise BadField(f"{name} has {has} partitions; give a larger number, as a topic never gets fewer")
+    warning = "Messages stay where they are, but keys may map to other partitions afterwards. This cannot be undone."
+    return Planned(f"Give {name} {_count(partitions, 'partition')}; it has {has}.", "Add them", warning=warning)
+
+
+def _add_partitions(client: BlockingClient, fields: Fields, log: Callable[[str], None]) -> Done:
+    name, partitions = _topic(fields), _partitions(fields)
+    client.run(admin.create_partitions(client.core, name, partitions))
+    return Done(f"{name} has {_count(partitions, 'partition')} now.", f"/console/topics/{name}")
+
+
+def _partitions(fields: Fields) -> int:
+    partitions = fields.number("partitions")
+    if not 0 < partitions < 1 << 30:
+        raise BadField("give the number of partitions that there are to be in all")
+    return partitions
+
+
+def _plan_alteration(client: BlockingClient, fields: Fields) -> Planned:
+    name = _topic(fields)
+    (setting, value), = _alteration(fields).items()
+    resource = admin.Resource(admin.TOPIC, name)
+    known = {each.name: each for each in client.run(admin.describe_configs(client.core, resource))}
+    if setting not in known:
+        raise BadField(f"topics have no setting {setting!r}; the topic's page lists them")
+    before = known[setting].value
+    rows = [[setting, "–" if before is None else before, "its default" if value is None else value]]
+    sentence = f"Restore {setting} of {name}." if value is None else f"Set {setting} of {name}."
+    return Planned(sentence, "Alter it", ("Setting", "Now", "Then"), rows)
+
+
+def _alter(client: BlockingClient, fields: Fields, log: Callable[[str], None]) -> Done:
+    name, values = _topic(fields), _alteration(fields)
+    client.run(admin.alter_configs(client.core, admin.Resource(admin.TOPIC, name), values))
+    return Done(f"{', '.join(values)} of {name} was altered.", f"/console/topics/{name}")
+
+
+def _alteration(fields: Fields) -> dict[str, str | None]:
+    setting = fields.text("setting").strip()
+    if not setting:
+        raise BadField("name the setting to alter")
+    return {setting: None if fields.text("restore") else fields.text("value").strip()}
+
+
+def _topic(fields: Fields) -> str:
+    name = fields.text("topic").strip()
+    if not name:
+        raise BadField("name the topic")
+    return name
+
+
+# --- groups ----------------------------------------------------------------------------------------------------------
+
+
+def _plan_reset(client: BlockingClient, fields: Fields) -> Planned:
+    group, before, after = _reset(client, fields)
+    rows = [
+        [f"{topic}-{partition}", str(before.get((topic, partition), "–")), str(offset)]
+        for (topic, partition), offset in after.items()
+    ]
+    where = {"earliest": "the oldest messages", "latest": "the end"}.get(fields.text("to"), "another place")
+    if fields.text("to") == "time":
+        where = time(parse_time(fields.text("value")))
+    sentence = f"Move the group {group} to {where} in {_count(len(rows), 'partition')}."
+    warning = "Its consumers begin there when they start; they read messages again, or skip some."
+    more = len(rows) - PARTITIONS_SHOWN
+    if more > 0:
+        rows = [*rows[:PARTITIONS_SHOWN], [f"and {more:,} more", "", ""]]
+    return Planned(sentence, "Reset its offsets", ("Partition", "Now", "Then"), rows, warning)
+
+
+def _reset_offsets(client: BlockingClient, fields: Fields, log: Callable[[str], None]) -> Done:
+    group, _, after = _reset(client, fields)
+    client.run(admin.commit(client.core, group, after))
+    target = "/console/group?group=" + quote(group, safe='')
+    return Done(f"The offsets of {group} were reset in {_count(len(after), 'partition')}.", target)
+
+
+def _reset(
+    client: BlockingClient, fields: Fields
+) -> tuple[str, Mapping[tuple[str, int], int], dict[tuple[str, int], int]]:
+    """Return the group, its offsets by topic and partition, and those it is to have."""
+    group, topic, to = fields.text("group"), fields.text("topic").strip(), fields.text("to", "earliest")
+    if to not in STARTS:
+        raise BadField(f"a group is moved to {', '.join(STARTS)}, not to {to[:40]!r}")
+    described = client.run(admin.describe_group(client.core, group))
+    if described.members:
+        members = _count(len(described.members), "member")
+        raise BadField(f"the group {group} is {described.state} with {members}; stop them first")
+    before = client.run(admin.committed(client.core, group))
+    wanted = [place for place in before if topic in ("", place[0])]
+    if topic and not wanted:
+        wanted = [(topic, number) for number in range(client.topic(topic).partitions)]
+    if not wanted:
+        raise BadField(f"the group {group} has committed no offsets; name a topic")
+    return group, before, _places(client, wanted, to, fields)
+
+
+def _places(
+    client: BlockingClient, wanted: Sequence[tuple[str, int]], to: str, fields: Fields
+) -> dict[tuple[str, int], int]:
+    """Return the offset to move to in each partition, within its log."""
+
+    def ask(at: int, by_id: bool = False) -> Mapping[tuple[str, int], int | None]:
+        return client.run(client.core.list_offsets(wanted, at, by_id=by_id))
+
+    starts, ends = ask(EARLIEST), ask(LATEST)
+    if to in ("earliest", "latest"):
+        found = starts if to == "earliest" else ends
+    elif to == "time":
+        try:
+            found = ask(parse_time(fields.text("value")))
+        except ValueError as error:
+            raise BadField(str(error)) from None
+    elif to == "id":
+        found = ask(fields.number("value"), by_id=True)
+    else:
+        found = dict.fromkeys(wanted, fields.number("value"))
+    after = {}
+    for place in wanted:
+        first, end, at = starts[place] or 0, ends[place] or 0, found[place]
+        after[place] = end if at is None else min(max(at, first), end)
+    return after
+
+
+# --- dead letters ----------------------------------------------------------------------------------------------------
+
+
+def _plan_letters(client: BlockingClient, fields: Fields) -> Planned:
+    topic, places = _chosen(fields)
+    found = letters.read_chosen(client, topic, places)
+    rows = [[each.place, f"{each.source}-{each.source_partition}", str(each.source_offset)] for each in found]
+    number = _count(len(rows), "message")
+    sentence = f"Send {number} of {topic} to {_count(len({each.source for each in found}), 'topic')} again."
+    return Planned(sentence, "Send again", ("Letter", "To", "Was at offset"), rows)
+
+
+def _send_letters(client: BlockingClient, fields: Fields, log: Callable[[str], None]) -> Done:
+    topic, places = _chosen(fields)
+    sent = letters.send_again(client, topic, places, log)
+    return Done(f"{_count(sent, 'message')} of {topic} sent again.", f"/console/letters/{quote(topic, safe='')}")
+
+
+def _chosen(fields: Fields) -> tuple[str, list[str]]:
+    topic, places = fields.text("letters"), list(dict.fromkeys(fields.every("place")))
+    if not topic or not places:
+        raise BadField("choose the letters to send again")
+    if len(places) > LETTERS_MAX:
+        raise BadField(f"choose at most {LETTERS_MAX} letters; `flakelog spout dead send` sends all")
+    return topic, places
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number:,} {what}" if number == 1 else f"{number:,} {what}s"
+
+
+ACTIONS = {
+    "create-topic": Action(
+        "Create a topic", ("name", "partitions", "settings"), _plan_topic, _create_topic, "create_topic.html"
+    ),
+    "add-partitions": Action(
+        "Add partitions", ("topic", "partitions"), _plan_partitions, _add_partitions, "add_partitions.html"
+    ),
+    "alter-setting": Action(
+        "Alter a setting", ("topic", "setting", "value", "restore"), _plan_alteration, _alter, "alter_setting.html"
+    ),
+    "reset-offsets": Action(
+        "Reset offsets", ("group", "topic", "to", "value"), _plan_reset, _reset_offsets, "reset_offsets.html"
+    ),
+    "send-again": Action("Send dead letters again", ("letters", "place"), _plan_letters, _send_letters),
+}
