@@ -38,7 +38,7 @@ class ActionPages:
         return View(action.form, action.title, "", model)
 
     def act(self, fields: Fields, name: str, peer: str) -> Any:
-        """Return a Deferred of the plan to confirm, or of what was done if the form says that it was confirmed."""
+        """Return a Deferred of the plan to confirm, or of the outcome if the form says that it was confirmed."""
         action = self._action(name)
         if fields.text("confirmed") != CONFIRMED:
             planned = self._jobs.run(lambda client: action.plan(client, fields))

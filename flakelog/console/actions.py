@@ -21,7 +21,7 @@ STARTS = ("earliest", "latest", "time", "offset", "id")
 
 
 class Planned(NamedTuple):
-    """What an action will do: a sentence, a table of details, warnings, and the word on its button."""
+    """The effect of an action: a sentence, a table of details, warnings, and the word on its button."""
 
     sentence: str
     button: str
@@ -31,7 +31,7 @@ class Planned(NamedTuple):
 
 
 class Done(NamedTuple):
-    """What an action did, and the page that shows it."""
+    """The outcome of an action, and the page that shows it."""
 
     sentence: str
     target: str

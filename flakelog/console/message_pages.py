@@ -141,7 +141,7 @@ class MessagePages:
 
 
 class TailOf:
-    """The live tail of one page: the positions that were shown, and what is new after them."""
+    """The live tail of one page: the positions that were shown, from which it continues."""
 
     def __init__(self, topic: str, positions: dict[int, int], pages: MessagePages) -> None:
         self.topic = topic

@@ -70,7 +70,7 @@ class Row(NamedTuple):
 class MessagePage(NamedTuple):
     """A page of messages. `following` and `before` are offsets of pages of one partition, None without one.
 
-    `positions` are the offsets after the last ones shown, by partition, from which a live tail goes on.
+    `positions` are the offsets after the last ones shown, by partition, from which a live tail continues.
     """
 
     query: Query
@@ -162,7 +162,7 @@ def _take(rows: list[Row], fetched: FetchedPartition, offset: int, count: int, m
         batch = replace(fetched, records=data[position : position + header.size])
         read = read_records(batch, offset, left if rows else max(max_first, 1))
         if read.poison and rows:
-            break  # it may fit a page of its own
+            break  # it may fit the next page
         rows += [_poison_row(each) for each in read.poison]
         for record in read.records:
             if len(rows) >= count:

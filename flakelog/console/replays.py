@@ -85,7 +85,7 @@ def work_rows(documents: Mapping[str, Mapping[str, Any]]) -> list[WorkRow]:
 
 
 def rows_over_time(rows: Sequence[WorkRow]) -> list[list[float | None]]:
-    """Return what was written when, as columns of a chart: seconds since 1970, rows of loads, rows of replays."""
+    """Return the written messages as columns: seconds since 1970, messages of loads, messages of replays."""
     done = sorted((each for each in rows if each.rows is not None and each.at_ms > 0), key=lambda each: each.at_ms)
     return [
         [each.at_ms / 1_000 for each in done],

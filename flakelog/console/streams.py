@@ -115,7 +115,7 @@ class _Stream:
         found.addCallbacks(self._send, self._failed)
 
     def _failed(self, failure: Any) -> None:
-        """End the stream. What it showed may have ended too, and then the browser's next attempt gets the reason."""
+        """End the stream. The browser connects again, and gets the reason."""
         self._busy = False
         if not self._done:
             if not failure.check(*self._expected):
