@@ -16,10 +16,10 @@ if TYPE_CHECKING:
     from broker.client.async_consumer import AsyncConsumer
     from broker.client.async_producer import AsyncProducer
     from broker.client.asyncio import AsyncClient
-    from broker.client.blocking import BlockingClient as Client
+    from broker.client.blocking import Client
     from broker.client.consumer import Consumer
     from broker.client.consumer_config import ConsumerConfig
-    from broker.client.log_record import LogRecord as Record
+    from broker.client.log_record import Record
     from broker.client.producer import Producer
     from broker.client.prometheus import ClientMetrics
     from broker.version import VERSION as __version__
@@ -53,14 +53,16 @@ if TYPE_CHECKING:
     from spout.sink_config import SinkConfig
     from spout.topology import Topology
 
-# module -> names; more names are renamed below. Loading one name loads nothing that only the others need.
+# module -> names; one more name is renamed below. Loading one name loads nothing that only the others need.
 _MODULES = {
     "broker.client.admin_client": ("Admin",),
     "broker.client.async_consumer": ("AsyncConsumer",),
     "broker.client.async_producer": ("AsyncProducer",),
     "broker.client.asyncio": ("AsyncClient",),
+    "broker.client.blocking": ("Client",),
     "broker.client.consumer": ("Consumer",),
     "broker.client.consumer_config": ("ConsumerConfig",),
+    "broker.client.log_record": ("Record",),
     "broker.client.producer": ("Producer",),
     "broker.client.prometheus": ("ClientMetrics",),
     "idgen.client.asyncio": ("AsyncIdClient",),
@@ -85,8 +87,6 @@ _MODULES = {
     "spout.topology": ("Topology",),
 }
 _HOMES = {name: (module, name) for module, names in _MODULES.items() for name in names}
-_HOMES["Client"] = ("broker.client.blocking", "BlockingClient")
-_HOMES["Record"] = ("broker.client.log_record", "LogRecord")
 _HOMES["ZooKeeperAccess"] = ("coordination.access", "Access")
 _HOMES["__version__"] = ("broker.version", "VERSION")
 

@@ -50,8 +50,9 @@ class AsyncConsumer:
     ) -> None:
         config = config or ConsumerConfig()
         self._engine = ConsumerEngine(
-            servers, subscription(topics, partitions, group), group, start, config, on_poison
+            servers, subscription(topics, partitions, group), group, start, config
         )
+        self._on_poison = on_poison
         self._timeout_ms = timeout_ms
         self._callbacks = {ASSIGNED: on_assigned, REVOKED: on_revoked, LOST: on_lost}
         self._records_max = config.max_poll_records
@@ -89,6 +90,9 @@ class AsyncConsumer:
     async def _prepare(self, records_max: int, until_s: float | None) -> bool:
         while True:
             step = await self._engine.step(records_max, until_s)
+            for batch in self._engine.take_poison():
+                if self._on_poison is not None:
+                    self._on_poison(batch)
             if isinstance(step, bool):
                 return step
             await self._call_back(step)

@@ -60,9 +60,9 @@ class AsyncFetches:
 
     def _send(self, leader: Address, ask: PartitionAsk) -> None:
         now = self.client.core.known_id(ask.topic)
-        before = self._topic_ids.setdefault(ask.key, now)
+        before = self._topic_ids.get(ask.key)
+        self._topic_ids[ask.key] = now or before
         if before is not None and now is not None and before != now:
-            self._topic_ids[ask.key] = now
             self._answer(ask, TopicRecreated(ask.topic, now))
             return
         if leader not in self._brokers:

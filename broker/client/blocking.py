@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from typing import TypeVar
+from typing import Self, TypeVar
 
 from broker.client.connection import MAX_ANSWER_BYTES, ClientConnection
 from broker.client.core import (
@@ -43,8 +43,8 @@ TLS_ALERT = b"\x15\x03"  # the first bytes of a TLS alert record (RFC 8446, sect
 _log = logging.getLogger(__name__)
 
 
-class BlockingClient:
-    """A client of any broker of Kafka's protocol: `with BlockingClient("127.0.0.1:9092") as client: ...`
+class Client:
+    """A client of any broker of Kafka's protocol: `with Client("127.0.0.1:9092") as client: ...`
 
     It keeps one connection to each broker. `timeout` limits the wait for each socket operation, in seconds, and
     `connect_timeout` that for a connection and its first answer, which any broker gives at once. A broker's quotas and
@@ -76,7 +76,7 @@ class BlockingClient:
         self._running = threading.RLock()
         self._connections: dict[Address, tuple[socket.socket, ClientConnection]] = {}
 
-    def __enter__(self) -> "BlockingClient":
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -273,6 +273,10 @@ class BlockingClient:
             if self.on_poison is not None:
                 self.on_poison(batch)
         return read.records, read.next_offset
+
+
+BlockingClient = Client
+"""Its name beside the Twisted client and the asyncio client."""
 
 
 def _isolation(committed: bool) -> int:

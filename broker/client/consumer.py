@@ -44,10 +44,11 @@ class Consumer:
 
     A record counts as processed when the program asks for the next one. By default the consumer commits every five
     seconds what is processed; `config=ConsumerConfig(auto_commit_interval_ms=None)` leaves that to `commit`. After a
-    crash, records since the last commit come again. The iterator ends after `timeout_ms` without a record; None waits
-    forever. `on_assigned`, `on_revoked` and `on_lost` get partitions as (topic, partition) pairs: new ones, ones to be
-    handed over, which may still be committed, and ones that another member may own already. They run while the program
-    waits for a record. `on_poison` gets each PoisonBatch that is skipped.
+    crash, records since the last commit come again. The iterator ends after `timeout_ms` without a record, also while
+    the group shares out its partitions; None waits forever. `on_assigned`, `on_revoked` and `on_lost` get partitions as
+    (topic, partition) pairs: new ones, ones to be handed over, which may still be committed, and ones that another
+    member may own already. `on_poison` gets each PoisonBatch that is skipped. All run in the program's thread, while it
+    waits for a record.
 
     The program has to ask for a record every `max.poll.interval.ms`, or the group gives its partitions to others. The
     first record asked for raises Unreachable or BrokerError if a broker or topic is not there; later failures are
@@ -71,8 +72,9 @@ class Consumer:
     ) -> None:
         config = config or ConsumerConfig()
         self._engine = ConsumerEngine(
-            servers, subscription(topics, partitions, group), group, start, config, on_poison
+            servers, subscription(topics, partitions, group), group, start, config
         )
+        self._on_poison = on_poison
         self._timeout_ms = timeout_ms
         self._callbacks = {ASSIGNED: on_assigned, REVOKED: on_revoked, LOST: on_lost}
         self._records_max = config.max_poll_records
@@ -127,6 +129,9 @@ class Consumer:
     def _prepare(self, records_max: int, until_s: float | None) -> bool:
         while True:
             step = self._call(self._engine.step(records_max, until_s))
+            for batch in self._engine.take_poison():
+                if self._on_poison is not None:
+                    self._on_poison(batch)
             if isinstance(step, bool):
                 return step
             callback = self._callbacks[step.kind]

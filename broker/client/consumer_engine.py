@@ -30,7 +30,7 @@ from broker.client.group_protocol import Partition
 from broker.client.group_requests import CommittedOffset, GroupIdentity, commit_offsets, find_coordinator
 from broker.client.group_thread import GroupThread
 from broker.client.positions import STARTS, committed_positions, find_positions
-from broker.client.records import OnPoison
+from broker.client.records import PoisonBatch
 from broker.client.subscription import Subscription
 from broker.record.compression import DECOMPRESSED_BYTES_MAX
 from broker.wire.errors import ErrorCode
@@ -78,7 +78,6 @@ class ConsumerEngine:
         group: str | None,
         start: str,
         config: ConsumerConfig,
-        on_poison: OnPoison | None,
     ) -> None:
         if start not in STARTS:
             raise ValueError(f"start={start!r}: give {' or '.join(map(repr, STARTS))}")
@@ -88,7 +87,6 @@ class ConsumerEngine:
         self._servers = servers
         self._subscribed = subscribed
         self._start = STARTS[start]
-        self._on_poison = on_poison
         self._client = AsyncClient(servers)
         self._fetches = AsyncFetches(self._client, config, self.core.figures, self._answered)
         self._thread: GroupThread | None = None
@@ -96,6 +94,7 @@ class ConsumerEngine:
         self._changes: list[Rebalance] = []
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._wake = asyncio.Event()
+        self._want_call: asyncio.Handle | None = None
         self._begun = self._commit_due = self._refresh_due = time.monotonic()
         self._is_open = self._is_closed = False
 
@@ -272,21 +271,25 @@ class ConsumerEngine:
     # --- fetches
 
     def _want(self) -> None:
+        self._want_call = None
         self._fetches.want(self.core.asks(_now_ms()))
 
     def _answered(self, ask: PartitionAsk, answer: FetchedPartition | Exception) -> None:
         self.core.answered(ask, answer, _now_ms())
         self._wake.set()
-        if not isinstance(answer, Exception):
-            self._want()
+        if self._want_call is None:  # all answers of a response are followed by one look at the partitions
+            self._want_call = asyncio.get_running_loop().call_soon(self._want)
 
     def _report(self) -> None:
         for note in self.core.take_notes():
             _log.warning("%s", note)
-        for batch in self.core.take_poison():
+
+    def take_poison(self) -> list[PoisonBatch]:
+        """Return and clear the batches that were skipped since the last call, for the program; log each."""
+        poison = self.core.take_poison()
+        for batch in poison:
             _log.warning("skipped a batch whose records cannot be decoded: %s", batch)
-            if self._on_poison is not None:
-                self._on_poison(batch)
+        return poison
 
     # --- commits
 
@@ -397,6 +400,8 @@ class ConsumerEngine:
         self._is_closed = True
         for task in self._tasks.values():
             task.cancel()
+        if self._want_call is not None:
+            self._want_call.cancel()
         if self._thread is not None:
             if self.config.auto_commit_interval_ms is not None:
                 await self._commit_last(key for key in self.core.owned if self._thread.owns(key))

@@ -16,7 +16,7 @@ _NUMBER_MAX = LONG_MAX >> 1
 """A usual base timestamp and delta are at most this, so that no time has more than 64 bits."""
 
 
-class LogRecord(NamedTuple):
+class Record(NamedTuple):
     """A record. Times are in ms since 1970.
 
     `id` is its Snowflake id. A broker other than Flakelog sends none; then `id` is that of a header `flakelog-id`
@@ -34,6 +34,9 @@ class LogRecord(NamedTuple):
     topic: str = ""
     partition: int = -1
 
+
+LogRecord = Record
+"""Its name beside broker.record.records.Record, a record in its batch."""
 
 _new = tuple.__new__  # as LogRecord(...), at a third of its time
 

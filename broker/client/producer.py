@@ -166,8 +166,8 @@ class Producer:
 
         `headers` are (name, value) pairs or a mapping; text is encoded as UTF-8. A `partition` counts before the
         partitioner. `timestamp_ms` is Unix ms, by default the time of the call. Raise QueueFull, or ProduceError with
-        `sync`. `callback(error, delivered)` is called once, with one of the two None: with `sync` before `send`
-        returns, else within a later `send`, `flush`, `poll`, `commit` or `close`.
+        `sync`, or IdError if no id can be made. `callback(error, delivered)` is called once, with one of the two None:
+        with `sync` before `send` returns, else within a later `send`, `flush`, `poll`, `commit` or `close`.
         """
         data, key_data = self._encoder(value), self._key_encoder(key)
         pairs = headers_of(headers, self._snowflake is not None)

@@ -1,6 +1,9 @@
 """Flakelog's Python API against Apache Kafka, which keeps no ids: producers stamp them into headers."""
 
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 from textwrap import dedent
 
@@ -13,6 +16,7 @@ from broker.client.errors import Unsupported
 from broker.client.producer import Producer
 from spark_bridge.arrow_reader import read
 from tests.compat.numbers_topic import name_of, values
+from tests.compat.server_process import PYTHONPATH
 
 SCALING = Path(__file__).resolve().parents[2] / "docs" / "scaling.md"
 BY_HAND = ConsumerConfig(fetch_max_wait_ms=50, auto_commit_interval_ms=None)
@@ -93,3 +97,32 @@ def test_the_page_on_scaling_shows_what_happens(kafka, zookeeper, capsys):
     exec(program.replace("timeout_ms=10_000", f"timeout_ms={JOINS_MS}"), {})
     id, value = capsys.readouterr().out.split(" ", 1)
     assert int(id) > 0 and value == "b'order 7'\n"
+
+
+SPOUT = """
+import sys, threading
+from flakelog import Bolt, LogSpout, StringScheme, Topology, run_in_background
+
+class Show(Bolt):
+    def execute(self, tup):
+        print(tup["id"], tup["value"], flush=True)
+
+servers, topic, store = sys.argv[1:]
+topology = Topology("ids")
+topology.spout("log", LogSpout(topic, servers=servers, store=store, scheme=StringScheme()))
+topology.bolt("show", Show()).shuffle("log")
+run_in_background(topology)
+sys.stdin.read()
+"""
+
+
+def test_a_spout_emits_the_ids_of_the_headers(kafka, stamped, tmp_path):
+    with Consumer(kafka, stamped, config=BY_HAND) as consumer:
+        wanted = {f"{each.id} {each.value.decode()}\n" for each in (next(consumer) for _ in range(10))}
+    argv = [sys.executable, "-c", SPOUT, kafka, stamped, str(tmp_path / "progress")]
+    environment = os.environ | {"PYTHONPATH": PYTHONPATH}
+    with subprocess.Popen(
+        argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
+    ) as program:
+        assert {program.stdout.readline() for _ in range(10)} == wanted
+        program.stdin.close()

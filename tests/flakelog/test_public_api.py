@@ -2,6 +2,7 @@
 
 import inspect
 import pydoc
+import re
 import subprocess
 import sys
 
@@ -10,6 +11,7 @@ import pytest
 import flakelog
 from broker.version import VERSION
 from flakelog import errors
+from tests.test_tidy import ROOT
 
 
 def public_members(thing):
@@ -59,6 +61,12 @@ def test_a_public_name_and_its_methods_have_docstrings(name):
     if inspect.isclass(thing):
         undocumented = [each for each, member in public_members(thing).items() if not inspect.getdoc(member)]
         assert undocumented == [], f"flakelog.{name} has members without a docstring"
+
+
+def test_the_api_reference_has_each_public_name():
+    page = (ROOT / "docs" / "api.md").read_text()
+    named = set(re.findall(r"^::: flakelog\.(\w+)$", page, re.MULTILINE))
+    assert set(flakelog.__all__) - named == {"__version__"}
 
 
 @pytest.mark.parametrize("name", sorted(set(errors.__all__) - {"ErrorCode"}))
