@@ -20,6 +20,7 @@ from typing import Any
 from uuid import uuid4
 
 from benchmarks.measure import Figures
+from benchmarks.multilang_components import STREAMPARSE, VERSION
 
 ROOT = Path(__file__).parent.parent
 INSTALLED = ROOT / "build" / "stream-packages"
@@ -133,6 +134,6 @@ RUNS = {BARE_LOOP: _bare_loop, "quixstreams": _quixstreams, "bytewax": _bytewax,
 
 if __name__ == "__main__":
     if len(sys.argv) == 1:
-        print(*(f"{name}=={version}" for name, version in VERSIONS.items()))
+        print(*(f"{name}=={version}" for name, version in {**VERSIONS, STREAMPARSE: VERSION}.items()))
     else:
         RUNS[sys.argv[1]](sys.argv[2], sys.argv[3], Count(int(sys.argv[4])))

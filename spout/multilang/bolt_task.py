@@ -63,7 +63,8 @@ class StormBoltCollector(WorkCollector):
             raise ValueError(f"{self._task.component} is a bolt: its tuples are anchored, they have no id")
         wire, me = self._exchange, self._task
         outlet = wire.outlet(me, stream)
-        outlet.check(values, task)
+        if task is not None or outlet.direct or len(values) != outlet.width:
+            outlet.check(values, task)
         if anchors is None:
             anchors = self.current
         for tup in anchors:
@@ -126,6 +127,7 @@ class BoltTask:
         context = StormContext(place, self.wire, self._watermarks)
         self.bolt.context = context
         self.bolt.collector = self._collector = self._make_collector(background)
+        self._background = self._collector if isinstance(self._collector, BackgroundCollector) else None
         self._turn = BoltTurn(self.task, self._config, clock_ns, self.wire.report_line)
         self._metrics = MetricsSender(self.wire, context.metrics, place.config.metric_names)
         self._storm_ticks = place.handshake.tick_seconds is not None and (
@@ -159,8 +161,8 @@ class BoltTask:
         wire.now_ms = now_ms
         wire.in_step = True
         try:
-            if isinstance(self._collector, BackgroundCollector):
-                self._collector.expire(now_ms, self._config.message_timeout_ms)
+            if self._background is not None:
+                self._background.expire(now_ms, self._config.message_timeout_ms)
             worked = self._turn.take(now_ms)
         finally:
             wire.in_step = False
@@ -171,9 +173,9 @@ class BoltTask:
         if self.is_full and now_ms >= self._sync_at_ms:
             self._sync_at_ms = now_ms + SYNC_MS
             wire.sync()
-        wire.show_due()
         wire.take_lines()
-        self._metrics.send()
+        if self._metrics.names:
+            self._metrics.send()
         return worked and bool(self.task.inbox)
 
     @property
@@ -189,8 +191,8 @@ class BoltTask:
     def next_deadline_ms(self) -> int | None:
         """Return when `work` has something to do although nothing comes, or None."""
         times = [self.task.tick_at_ms, self.wire.next_deadline_ms()]
-        if isinstance(self._collector, BackgroundCollector):
-            times.append(self._collector.next_deadline_ms(self._config.message_timeout_ms))
+        if self._background is not None:
+            times.append(self._background.next_deadline_ms(self._config.message_timeout_ms))
         if self.is_full:
             times.append(self._sync_at_ms)
         return min((each for each in times if each is not None), default=None)
@@ -209,8 +211,8 @@ class BoltTask:
     def close(self, now_ms: int) -> None:
         """End the coroutines and threads, and let the bolt release its resources."""
         self.wire.now_ms = now_ms
-        if isinstance(self._collector, BackgroundCollector):
-            self._collector.abandon()
+        if self._background is not None:
+            self._background.abandon()
         self.bolt.cleanup()
 
     # --- internals

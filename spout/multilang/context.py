@@ -112,16 +112,16 @@ class MetricsSender:
     def __init__(self, wire: Wire, metrics: TaskMetrics, names: frozenset[str]) -> None:
         self._wire = wire
         self._metrics = metrics
-        self._names = names
+        self.names = names
         self._sent: dict[str, float] = {}
         self._due_ms = 0
 
     def send(self, interval_ms: int = 1_000) -> None:
         """Send what has changed, if it is due; a counter as its growth, a gauge as its value."""
-        if not self._names or self._wire.now_ms < self._due_ms:
+        if self._wire.now_ms < self._due_ms:
             return
         self._due_ms = self._wire.now_ms + interval_ms
         for name, value in self._metrics.values().items():
-            if name in self._names and value != self._sent.get(name, 0):
+            if name in self.names and value != self._sent.get(name, 0):
                 self._wire.metric(name, value - self._sent.get(name, 0) if self._metrics.is_counter(name) else value)
                 self._sent[name] = value

@@ -34,6 +34,14 @@ class FrameDecoder:
 
     def receive(self, data: bytes) -> list[Any]:
         """Return the messages that these bytes complete. Raise BadFrame."""
+        if not self._size and data.endswith(END):  # the usual case, in short: one frame
+            try:
+                text = data.decode()
+                message, at = _scan(text, 0)
+                if at + len(END) == len(text):
+                    return [message]
+            except (ValueError, RecursionError, StopIteration):
+                pass  # several frames, or a bad one
         if self._size:
             if END not in data and END not in self._tail + data[: len(END) - 1]:
                 self._keep(data)

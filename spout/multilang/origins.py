@@ -88,10 +88,16 @@ def message_text(spout: str, number: int, place: MessagePlace | None, watermark:
     return f"[[[{_dumps(spout)},{where},{_dumps(watermark)},{_dumps(name)}]],{path}]"
 
 
-def message_parts(spout: str, topic: str, partition: int, name: str) -> tuple[str, str]:
-    """Return the text of a message of a log in two parts: offset,watermark belongs between them, number]]] after."""
+def message_parts(spout: str, topic: str, partition: int, name: str | None = None) -> tuple[str, str]:
+    """Return the text of a message, inside JSON, in two parts: `offset,watermark` goes between, `number]]]"` after."""
     own = _dumps(spout)
-    return f"[[[{own},{_dumps(topic)},{partition},", f",{_dumps(name)}]],[[{own},"
+    begin, end = f"[[[{own},{json_of(topic)},{partition},", f",{_dumps(name)}]],[[{own},"
+    return f'"{inside_json(begin)}', inside_json(end)
+
+
+def inside_json(text: str) -> str:
+    """Return text as it stands between the quotes of JSON."""
+    return encode_basestring(text)[1:-1]
 
 
 def text_of_emit(component: str, number: int, anchors: Sequence[Tuple]) -> str | None:

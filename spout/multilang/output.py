@@ -11,8 +11,8 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Callable
-from io import TextIOWrapper
-from typing import NamedTuple
+from contextlib import suppress
+from typing import NamedTuple, TextIO
 
 try:
     import fcntl
@@ -42,14 +42,15 @@ class CapturedOutput:
         self.storm_in = os.dup(0)
         self.storm_out = os.dup(1)
         self._stderr = os.dup(2)
-        os.set_blocking(self._stderr, False)
+        with suppress(OSError):  # a device such as /dev/null has no such mode, and needs none
+            os.set_blocking(self._stderr, False)
         nothing = os.open(os.devnull, os.O_RDONLY)
         os.dup2(nothing, 0)
         os.close(nothing)
         self._levels = {_capture(1): INFO, _capture(2): WARN}
-        for stream in (sys.stdout, sys.stderr):
-            if isinstance(stream, TextIOWrapper):
-                stream.reconfigure(line_buffering=True, errors="backslashreplace")
+        # New ones, because the old ones may believe that they write to a file.
+        sys.stdout = _stream(1)
+        sys.stderr = _stream(2)
         self._lines: deque[Line] = deque()
         self._dropped = 0
         self._lock = threading.Lock()
@@ -111,6 +112,10 @@ class CapturedOutput:
             wakes = was_empty and bool(self._lines)
         if wakes:
             self.on_lines()
+
+
+def _stream(fd: int) -> TextIO:
+    return open(fd, "w", buffering=1, encoding="utf-8", errors="backslashreplace", closefd=False)
 
 
 def _capture(fd: int) -> int:

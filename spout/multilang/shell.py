@@ -1,8 +1,8 @@
 """SHELL (descriptors, the reactor, signals, the clock): one task's process, between Storm's pipes and the reactor.
 
 Twisted's reactor runs in the main thread, and calls all methods of the spout or bolt. It reads Storm's pipe. While
-Storm sends one command after another, the process waits for the next one at the pipe itself for a millisecond, and
-returns to the reactor at least every five: a turn of the reactor takes as long as a command.
+Storm sends one command after another, the process waits for the next one at the pipe itself for a few milliseconds,
+and returns to the reactor at least every five: a turn of the reactor takes as long as a command.
 """
 
 import os
@@ -26,7 +26,7 @@ from spout.multilang.wire import PipeClosed
 
 READ_BYTES = 65_536
 SLICE_NS = 5_000_000  # longest time away from the reactor, plus one call of the user's code
-STICKY_MS = 1  # how long to wait for Storm's next command outside the reactor
+STICKY_MS = 4  # how long to wait for Storm's next command outside the reactor
 EXIT_SECONDS = 3.0  # how long threads of the user may delay the end of the process
 
 
@@ -167,24 +167,24 @@ class Process:
         self._task.open(_now_ms())
         self._is_open = True
         self._figures.start()
-        self._receive(messages)
+        if self._task.receive(messages, _now_ms()):
+            self._wake()
+        self._flush()
         self._follow()
 
     def _read(self) -> None:
         """Read and answer messages, for a limited time as long as one follows the other."""
-        end_ns = time.monotonic_ns() + SLICE_NS
-        while not self._is_stopping:
-            self._receive(self._connection.read())
-            if self._is_woken or not self._task.is_waiting_for_storm or time.monotonic_ns() > end_ns:
-                break
-            if not self._poller.poll(STICKY_MS):
+        task, connection, clock_ns, poll = self._task, self._connection, time.monotonic_ns, self._poller.poll
+        end_ns = clock_ns() + SLICE_NS
+        while True:
+            if task.receive(connection.read(), clock_ns() // 1_000_000):
+                self._wake()
+            data = task.take()
+            if data:
+                connection.write(data)
+            if self._is_woken or not task.is_waiting_for_storm or clock_ns() > end_ns or not poll(STICKY_MS):
                 break
         self._follow()
-
-    def _receive(self, messages: list[Any]) -> None:
-        if self._task.receive(messages, _now_ms()):
-            self._wake()
-        self._flush()
 
     def _turn(self) -> None:
         """Do what is due."""

@@ -6,6 +6,7 @@ Storm waits for the `sync` of each command before it sends another one. The id o
 spout gets the id it emitted, the same object, whatever it is; an ack of a number that is not in flight is ignored.
 """
 
+import json
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NoReturn, cast
 
@@ -14,7 +15,8 @@ from spout.api import DEFAULT_STREAM, Spout, Tuple
 from spout.log_spout import LogSpout
 from spout.multilang.context import MetricsSender, Place, StormContext, node_of, task_of, wire_of
 from spout.multilang.frames import BadFrame
-from spout.multilang.origins import NO_WATERMARK, field_json, field_of, message_parts, message_text
+from spout.multilang.origins import NO_WATERMARK, field_json, field_of, inside_json, message_parts, message_text
+from spout.multilang.values import json_of
 from spout.multilang.wire import Wire, WireOutlet, direct_part
 from spout.task import Task
 
@@ -32,6 +34,8 @@ class Origins:
         self._spout = spout
         self._component = component
         self._is_log = isinstance(spout, LogSpout) and type(spout).place is LogSpout.place
+        self._is_own = type(spout).place is Spout.place and type(spout).watermarks is Spout.watermarks
+        self._own = message_parts(component, component, spout.context.index)
         self._watermarks: dict[tuple[str, int], int] = {}
         self._parts: dict[tuple[str, int, str], tuple[str, str]] = {}  # of each partition
         self._due_ms = 0
@@ -42,10 +46,10 @@ class Origins:
             self._due_ms = now_ms + WATERMARKS_MS
             self._watermarks = dict(self._spout.watermarks())
 
-    def text(self, id: Any, number: int) -> str:
-        """Return the text of a tuple's origin."""
+    def json(self, id: Any, number: int) -> str:
+        """Return the text of a tuple's origin, as JSON. Raise NoStormValue if Storm cannot carry the place."""
         if id is None:
-            return message_text(self._component, number, None, None, None)
+            return field_json(message_text(self._component, number, None, None, None))
         if self._is_log and id.__class__ is MessageId:
             topic, partition, offset, _, topic_id = id
             parts = self._parts.get((topic_id, partition, topic))
@@ -53,12 +57,14 @@ class Origins:
                 parts = message_parts(self._component, topic_id or topic, partition, topic)
                 self._parts[topic_id, partition, topic] = parts
             watermark = self._watermarks.get((topic_id or topic, partition), NO_WATERMARK)
-            return f"{parts[0]}{offset},{watermark}{parts[1]}{number}]]]"
+            return f'{parts[0]}{offset},{watermark}{parts[1]}{number}]]]"'
+        if self._is_own:
+            where = str(id) if id.__class__ is int else inside_json(json_of(id))
+            return f'{self._own[0]}{where},null{self._own[1]}{number}]]]"'
         place = self._spout.place(id)
-        where = place.topic, place.partition
-        if where in self._watermarks:
-            return message_text(self._component, number, place, self._watermarks[where], place.topic)
-        return message_text(self._component, number, place, None, None)
+        stored = self._watermarks.get((place.topic, place.partition))
+        name = None if stored is None else place.topic
+        return field_json(message_text(self._component, number, place, stored, name))
 
 
 class StormSpoutCollector:
@@ -103,7 +109,8 @@ class StormSpoutCollector:
         if anchors:
             raise ValueError(f"{self._task.component} is a spout: its tuples are anchored to nothing")
         outlet = self._wire.outlet(self._task, stream)
-        outlet.check(values, task)
+        if task is not None or outlet.direct or len(values) != outlet.width:
+            outlet.check(values, task)
         number = self._number + 1 if id == self._id else 0
         part = self._part(outlet, values, id, number)
         self._id, self._number = id, number
@@ -120,7 +127,8 @@ class StormSpoutCollector:
         outlet = self._wire.outlet(self._task, DEFAULT_STREAM)
         parts = []
         for number, values in enumerate(rows):
-            outlet.check(values, None)
+            if outlet.direct or len(values) != outlet.width:
+                outlet.check(values, None)
             parts.append(self._part(outlet, values, id, number))
         for part in parts:
             self._send(part, id, "")
@@ -139,7 +147,9 @@ class StormSpoutCollector:
 
     def _part(self, outlet: WireOutlet, values: Sequence[Any], id: Any, number: int) -> str:
         row, originals = self._wire.row(outlet, values)
-        message = field_json(field_of(self._origins.text(id, number), originals))
+        message = self._origins.json(id, number)
+        if originals:
+            message = field_json(field_of(json.loads(message), originals))
         return f'"tuple":[{row}{message}]{outlet.stream_part}'
 
     def _send(self, part: str, id: Any, direct: str) -> None:
@@ -164,9 +174,9 @@ class SpoutTask:
         self._max_pending = place.handshake.max_pending
         self.task = task_of(place, self.spout)
         self._context = StormContext(place, self.wire, {})
+        self.spout.context = self._context
         self._origins = Origins(self.spout, self.task.component)
         self._output = StormSpoutCollector(self.task, self.wire, self._origins, self._is_settled)
-        self.spout.context = self._context
         self.spout.collector = cast(Any, self._output)
         self._metrics = MetricsSender(self.wire, self._context.metrics, place.config.metric_names)
         self._settled: list[tuple[str, Any]] = []  # acks and fails that came while an emit waited for its task ids
@@ -328,7 +338,7 @@ class SpoutTask:
         self.spout.poll()
 
     def _sync(self) -> None:
-        self.wire.show_due()
         self.wire.take_lines()
-        self._metrics.send()
+        if self._metrics.names:
+            self._metrics.send()
         self.wire.sync()

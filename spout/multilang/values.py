@@ -37,7 +37,8 @@ class NoStormValue(TypeError):
 
 def json_of(value: Any) -> str:
     """Return a value as JSON for Storm. Raise NoStormValue, or ValueError for a value that is too large or too deep."""
-    return _ENCODERS.get(value.__class__, _no_value)(value)
+    encode = _ENCODERS.get(value.__class__)
+    return encode(value) if encode is not None else _no_value(value)
 
 
 def grouping_json_of(value: Any) -> str:
@@ -72,8 +73,8 @@ def _no_value(value: Any) -> str:
 
 
 def _text(value: str) -> str:
-    if value.isascii():
-        return encode_basestring(value) if value[:1] != MARK else f'"{MARK}' + encode_basestring(value)[1:]
+    if value.isascii() and value[:1] != MARK:
+        return encode_basestring(value)
     try:
         value.encode()
     except UnicodeEncodeError:

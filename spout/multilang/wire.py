@@ -26,6 +26,7 @@ INFO, WARN, ERROR = 2, 3, 4  # Storm's numbers of log levels
 LEVELS: Mapping[str, int] = {"info": INFO, "warn": WARN, "error": ERROR}
 
 REPORTED_MESSAGES_MAX = 10  # messages named in the report of a failure: a batch may have thousands
+SUMMARY_MS = 1_000  # how often summaries of repeated reports are looked for
 LINE_CHARACTERS_MAX = 8_192  # of a line for the log; Storm's log files are for people
 
 _SYNC = SYNC.decode()
@@ -48,6 +49,7 @@ class WireOutlet(StreamOutlet):
 
     def __init__(self, name: str, stream: Stream, directly: Mapping[int, Any], grouped: Sequence[str]) -> None:
         super().__init__(name, stream, directly)
+        self.width = len(stream.fields)
         self.grouped = frozenset(self.fields.index[field] for field in grouped)
         self.stream_part = "" if name == "default" else f',"stream":{encode_basestring(name)}'
 
@@ -72,14 +74,14 @@ class Wire(Engine):
         self._log = RunLog()
         self._lines: deque[str] = deque()  # commands that wait for `take_lines`
         self._dropped = 0
+        self._summary_at_ms = 0
         self.waiting: deque[Any] = deque()  # messages that came while an emit waited for its task ids
 
     # --- commands
 
     def write(self, text: str) -> None:
         """Write the JSON of a message to Storm."""
-        self._out.append(text)
-        self._out.append(_END)
+        self._out.append(text + _END)
 
     def sync(self) -> None:
         """Write the end of the answers to a command, or of an answer to a heartbeat."""
@@ -87,14 +89,19 @@ class Wire(Engine):
 
     def take(self) -> bytes:
         """Return and clear what is to be written to Storm."""
-        if not self._out:
+        out = self._out
+        if not out:
             return b""
-        text = "".join(self._out)
-        self._out.clear()
+        text = "".join(out)
+        out.clear()
         return text.encode(errors="replace")
 
     def take_lines(self) -> None:
-        """Write the lines for Storm's log, because Storm reads now."""
+        """Write the lines for Storm's log, because Storm reads now; first the summaries that are due."""
+        if self.now_ms >= self._summary_at_ms:
+            self._summary_at_ms = self.now_ms + SUMMARY_MS
+            for due in self._log.due(self.now_ms):
+                self._show(due)
         while self._lines:
             self.write(self._lines.popleft())
         if self._dropped:
@@ -127,14 +134,15 @@ class Wire(Engine):
         """
         originals: list[tuple[int, Any]] = []
         texts: list[str] = []
+        grouped = outlet.grouped
         try:
             for value in values:
-                if len(texts) in outlet.grouped and value.__class__ is not str:
-                    text = grouping_json_of(value)
-                    if text != json_of(value):
+                text = json_of(value)
+                if grouped and value.__class__ is not str and len(texts) in grouped:
+                    same = grouping_json_of(value)
+                    if same != text:
                         originals.append((len(texts), value))
-                else:
-                    text = json_of(value)
+                        text = same
                 texts.append(text)
         except (NoStormValue, ValueError) as error:
             field = outlet.fields.names[len(texts)]
@@ -172,11 +180,6 @@ class Wire(Engine):
         """Give a report to Storm's log, or count it if it repeats. An error becomes one of Storm's, with traceback."""
         line = self._log.line(report, self.now_ms)
         if line is not None:
-            self._show(line)
-
-    def show_due(self) -> None:
-        """Give the summaries of repeated reports that are due to Storm's log."""
-        for line in self._log.due(self.now_ms):
             self._show(line)
 
     def show_rest(self) -> None:

@@ -22,6 +22,7 @@ ALONE = {
     "compaction-mixed",
 }  # fmt: skip
 BROUGHT_BY_MAVEN = {
+    "multilang-storm",
     "java-consumer", "spark-connector", "spark-one-task", "spark-two-tasks", "spark-stream", "spark-write",
 }  # fmt: skip
 MAY_BE_NOTHING = {"repeated", "flood answered/s"}

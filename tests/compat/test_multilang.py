@@ -10,7 +10,7 @@ from broker.client.blocking import BlockingClient
 from broker.record.records import Record, encode_batch
 from spout.topology_source import find_topology
 from tests.patience import SECONDS
-from tests.spout.multilang.storm_side import HEARTBEAT, SYNC, ProcessDriver, commands, emits, storm_tuple
+from tests.spout.multilang.storm_side import HEARTBEAT, ROOT, SYNC, ProcessDriver, commands, emits, storm_tuple
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="pipes are not waited for there")
 
@@ -206,6 +206,12 @@ def test_a_process_that_cannot_begin_says_why_to_storm_and_ends(start, component
     (error,) = driver.rest()
     assert error["command"] == "error" and fault in error["msg"]
     assert driver.ended()[0] == 1
+
+
+def test_standard_streams_may_be_files_and_an_end_of_input_before_the_handshake_is_a_clean_end():
+    argv = [sys.executable, "-m", "spout.multilang", "shouting:make", "shout"]
+    nothing = subprocess.DEVNULL
+    assert subprocess.run(argv, stdin=nothing, stdout=nothing, stderr=nothing, cwd=ROOT).returncode == 0
 
 
 def test_the_command_says_how_it_is_used():
