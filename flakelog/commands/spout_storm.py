@@ -14,8 +14,9 @@ from flakelog.commands.exit_codes import fail
 
 if TYPE_CHECKING:
     from flakelog.storm.flux import Launch
+    from flakelog.storm.local_cluster import LocalCluster
 
-STOP_SECONDS = 2  # for tuples in flight at a stop of a local cluster; what is left comes again at the next start
+STOP_SECONDS = 2  # for tuples in flight at a stop of a local cluster; later ones come again at the next start
 
 
 @click.command()
@@ -145,13 +146,21 @@ def run_locally(name: str, config: Path | None, assignments: tuple[str, ...]) ->
         file.write_text(text)
         with LocalCluster(storm, file) as cluster:
             try:
-                click.echo(cluster.start())
-                code = cluster.wait()
-                fail(f"a component's process ended, so the local cluster ended (exit code {code}); see the log above")
-            except KeyboardInterrupt:
-                cluster.stop(STOP_SECONDS)
+                _run_until_stopped(cluster)
             except ClusterEnded as error:
                 fail(f"{error}; see the log above")
+            except KeyboardInterrupt:  # before it was ready, or a second time
+                raise SystemExit(130) from None
+
+
+def _run_until_stopped(cluster: "LocalCluster") -> None:
+    click.echo(cluster.start())
+    try:
+        code = cluster.wait()
+    except KeyboardInterrupt:
+        cluster.stop(STOP_SECONDS)
+        return
+    fail(f"a component's process ended, so the local cluster ended (exit code {code}); see the log above")
 
 
 def _interrupt(*_: Any) -> NoReturn:

@@ -1,6 +1,6 @@
 """Storm's jars and the compiled LocalStorm: brought by Maven and Java once, and kept in a cache directory.
 
-    storm = find_storm()          # StormNotFound names what is missing
+    storm = find_storm()          # raises StormNotFound, which names the missing program
     storm.command("/tmp/x", "topology.yaml")
 """
 
@@ -25,11 +25,11 @@ _FLUX_PARENT = Path("repository", "org", "apache", "storm", "flux", "2.8.3", "fl
 
 
 class StormNotFound(RuntimeError):
-    """No local cluster can be started here; the message is one line that says what is missing."""
+    """A local cluster needs a program that is not installed; the message names it in one line."""
 
 
 class Storm(NamedTuple):
-    """What a local cluster needs: a Java, and the directory with classes and the list of jars."""
+    """The parts of a local cluster: a Java, and the directory with the classes and the list of jars."""
 
     java: Path
     directory: Path

@@ -35,18 +35,12 @@ def write_flux(topology, path, *options):
 
 
 @contextmanager
-def storm_of(topology, directory, *options, module_path=None, **environment):
-    """Run a topology in a local cluster whose log is `directory`/storm.log; kill it at the end if it still runs.
-
-    With `module_path`, the topology's module is there while the YAML is written, and the processes find nothing by
-    PYTHONPATH.
-    """
+def storm_of(topology, directory, *options, **environment):
+    """Run a topology in a local cluster whose log is `directory`/storm.log; kill it at the end if it still runs."""
     flux = directory / "topology.yaml"
     environment |= {"JAVA_TOOL_OPTIONS": JVM_OPTIONS, "STORM_TEST_DIRECTORY": str(directory)}
-    environment["PYTHONPATH"] = "" if module_path else PYTHONPATH
+    environment["PYTHONPATH"] = PYTHONPATH
     with pytest.MonkeyPatch.context() as patch:
-        if module_path:
-            patch.syspath_prepend(module_path)
         for name, value in environment.items():
             patch.setenv(name, value)
         write_flux(topology, flux, *options)

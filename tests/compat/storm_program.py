@@ -1,8 +1,8 @@
 """Topologies for the tests inside Storm. Each bolt writes a line for each of its tuples into STORM_TEST_DIRECTORY.
 
 `numbers` notes each message of a topic whose values are numbers. `everything` reads a topic of JSON objects {"n": ...}.
-Of these, 7, 107, ... fail at the first attempt, 13, 113, ... fail always, and 17, 117, ... get no answer at the first
-attempt.
+The messages 7, 107, ... fail at the first attempt, 13, 113, ... fail always, and 17, 117, ... get no answer at the
+first attempt.
 """
 
 import json
@@ -22,6 +22,14 @@ FAST = SpoutConfig(
 )
 
 
+class Paused(LogSpout):
+    """A spout that notes in a file of its task that it was deactivated."""
+
+    def deactivate(self):
+        super().deactivate()
+        (DIRECTORY / f"deactivated-{self.context.index}").touch()
+
+
 class Noted(Bolt):
     """A bolt that notes its tuples in a file of its task."""
 
@@ -37,10 +45,29 @@ class Noted(Bolt):
         self.note(n=tup["n"], stream=stream, partition=message.partition, offset=message.offset)
 
 
+class TickedByStorm(Noted):
+    """A bolt that Storm ticks, because its interval is of whole seconds."""
+
+    tick_interval_ms = 1_000
+
+    def tick(self):
+        (DIRECTORY / "ticked-by-storm").touch()
+
+
+class TickedByItself(Noted):
+    """A bolt whose process ticks it."""
+
+    tick_interval_ms = 50
+
+    def tick(self):
+        (DIRECTORY / "ticked-by-itself").touch()
+
+
 class Route(Noted):
     """Emits to three streams; answers some tuples late or with a failure."""
 
     auto_ack = False
+    needs_task_ids = True
 
     def declare_output_fields(self, declarer):
         declarer.declare("n", "key")
@@ -59,7 +86,7 @@ class Route(Noted):
             self.fail(tup, ValueError(f"{n} is unlucky"))
             return
         print("a print of a user goes to the log")
-        self.emit((n, n % KEYS), anchors=[tup])
+        self.note(n=n, emitted_to=self.emit((n, n % KEYS), anchors=[tup]))
         if n % 2 == 0:
             self.emit((n,), anchors=[tup], stream="even")
         tasks = self.context.tasks_of("spread")
@@ -71,13 +98,13 @@ def everything():
     """Return a topology with every grouping that Storm has, and several streams."""
     topology = Topology("everything")
     servers, topic = os.environ["FLAKELOG_SERVERS"], os.environ["STORM_TEST_TOPIC"]
-    spout = LogSpout(topic, servers=servers, store=str(DIRECTORY / "progress"), scheme=JsonScheme("n"), config=FAST)
+    spout = Paused(topic, servers=servers, store=str(DIRECTORY / "progress"), scheme=JsonScheme("n"), config=FAST)
     topology.spout("numbers", spout, parallelism=2)
     topology.bolt("route", Route(), parallelism=2).shuffle("numbers")
     topology.bolt("by-key", Noted(), parallelism=2).fields("route", "key")
-    spread = topology.bolt("spread", Noted(), parallelism=2).all("route", stream="even")
+    spread = topology.bolt("spread", TickedByStorm(), parallelism=2).all("route", stream="even")
     spread.direct("route", stream="chosen").partial_key("route", "key")
-    one = topology.bolt("one", Noted(), parallelism=2).global_("route")
+    one = topology.bolt("one", TickedByItself(), parallelism=2).global_("route")
     one.local_or_shuffle("numbers").none("route", stream="even")
     return topology
 

@@ -94,8 +94,22 @@ def test_a_tuple_tells_its_message_after_two_hops(run):
         assert (each["partition"], each["offset"]) == (each["n"] % PARTITIONS, each["n"] // PARTITIONS)
 
 
+def attempts_of(run):
+    return Counter(each["n"] for each in run.notes("route") if "first" in each)
+
+
+def test_an_emit_returns_the_tasks_that_storm_chose(run):
+    emitted = {each["n"]: each["emitted_to"] for each in run.notes("route") if "emitted_to" in each}
+    assert emitted.keys() == LUCKY and {len(set(tasks)) for tasks in emitted.values()} == {3}, "one of each bolt"
+
+
+def test_a_bolt_is_ticked_by_storm_or_by_its_process(run):
+    until(lambda: (run.directory / "ticked-by-storm").exists(), "a tick of Storm")
+    until(lambda: (run.directory / "ticked-by-itself").exists(), "a tick of the process")
+
+
 def test_a_failed_message_comes_again_and_a_silent_one_after_the_timeout_of_storm(run):
-    attempts = Counter(each["n"] for each in run.notes("route"))
+    attempts = attempts_of(run)
     assert attempts[LATE] == attempts[SILENT] == 2 and attempts[8] == 1
 
 
@@ -109,7 +123,7 @@ def test_a_message_that_always_fails_becomes_a_dead_letter(run):
     (letter,) = until(letters, "the dead letter")
     assert json.loads(letter.value) == {"n": UNLUCKY}
     assert dict(letter.headers)["flakelog-dead-attempts"] == b"3"
-    assert Counter(each["n"] for each in run.notes("route"))[UNLUCKY] == 3
+    assert attempts_of(run)[UNLUCKY] == 3
 
 
 def test_partitions_are_divided_among_tasks_and_progress_is_stored(run, flakelog):
@@ -152,11 +166,19 @@ def test_a_print_of_a_user_is_a_line_of_the_log(run):
 
 def test_while_it_is_deactivated_nothing_is_emitted_and_nothing_is_lost(run):
     run.cluster.ask("deactivate")
+    until(lambda: len(list(run.directory.glob("deactivated-*"))) == 2, "the deactivation of both spout tasks")
     before = len(run.notes("route"))
-    run.say(range(200, 230))
+    later = range(200, 212)
+    run.say(later)
+
+    def behind():
+        found = [each["lag"] for each in documents(run.broker) for each in each["partitions"]]
+        return None not in found and sum(found) == len(later)
+
+    until(behind, "the figures of the messages that wait")
+    assert len(run.notes("route")) == before
     run.cluster.ask("activate")
-    run.await_all(set(range(200, 230)) - {213})
-    assert len(run.notes("route")) > before
+    run.await_all(later)
 
 
 def test_a_stop_ends_all_processes_in_order(run):

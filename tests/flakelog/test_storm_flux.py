@@ -1,4 +1,4 @@
-"""The Flux YAML of a topology: what Storm is told to start, and how it connects it."""
+"""The Flux YAML of a topology: the commands that Storm starts, and the streams between them."""
 
 import pytest
 import yaml

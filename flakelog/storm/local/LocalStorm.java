@@ -67,7 +67,6 @@ public final class LocalStorm {
     private static void run(String file) throws Exception {
         TopologyDef topology = FluxParser.parseFile(file, false, true, new Properties(), false);
         Config config = FluxBuilder.buildConfig(topology);
-        config.remove(Config.TOPOLOGY_BLOBSTORE_MAP); // its files are in this directory: nothing is uploaded or unpacked
         int zookeeper = startZooKeeper();
         LocalCluster.Builder builder = new LocalCluster.Builder()
             .withSupervisors(1)
