@@ -4,7 +4,7 @@ import heapq
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, closing, nullcontext, suppress
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext, suppress
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -16,7 +16,7 @@ from flakelog.commands.produce_input import EscapedType
 from flakelog.commands.record_format import Formatter, FormatType, by_format, by_json, by_lines
 from flakelog.commands.start import PLACES, Span, Start, StartType, bounds_of, find_start
 from flakelog.commands.terminal import client_of, json_option, layout_options, servers_option
-from flakelog.commands.waiting import Patience, answer_seconds
+from flakelog.commands.waiting import SAY_SECONDS, Patience, answer_seconds
 
 if TYPE_CHECKING:
     from broker.client.blocking import BlockingClient
@@ -31,6 +31,7 @@ LAST_MAX = 100_000  # messages of --from -N, which are in memory at once
 GROUP_POLL_MS = 250
 GROUP_IDLE_SECONDS = 2.0  # markers of transactions may be the last of a partition, behind its last message
 COMMIT_SECONDS = 1.0
+AWAY_PAUSE_SECONDS = 0.2
 
 
 @click.command()
@@ -80,7 +81,7 @@ def consume(
 
     Partitions are merged by the messages' ids, which is the order in which they reached the log; with --group as they
     come. A batch whose records cannot be decoded is skipped, and named on stderr. --from -10 is the last ten messages
-    of all.
+    of all. With --follow, a server that restarts is waited for, as long as --timeout says.
 
     \b
     Tokens of --format, kcat's and %i:
@@ -158,14 +159,43 @@ def _records(
     else:
         yield from heapq.merge(*(span_records(client, span, committed) for span in spans), key=_age)
     positions = {(span.topic, span.partition): max(span.offset, span.end) for span in spans}
+    away, wait_ms = Away(), FOLLOW_WAIT_MS // max(len(positions), 1)
     while follow:
         found: list[LogRecord] = []
         for (topic, partition), offset in positions.items():
-            records, positions[topic, partition] = client.fetch(
-                topic, partition, offset, max_wait_ms=FOLLOW_WAIT_MS // len(positions), committed=committed
-            )
-            found += records
+            with away.noticed():
+                records, positions[topic, partition] = client.fetch(
+                    topic, partition, offset, max_wait_ms=wait_ms, committed=committed
+                )
+                found += records
         yield from sorted(found, key=_age)
+
+
+class Away:
+    """The time for which a server is away while a command follows its log; it is named on stderr."""
+
+    def __init__(self) -> None:
+        self._since: float | None = None
+        self._said = 0.0
+
+    @contextmanager
+    def noticed(self) -> Iterator[None]:
+        """Bear with a server that is away, as in a restart. Raise its error after --timeout."""
+        from broker.client.errors import BrokerError, CommitFailed, Unreachable
+
+        try:
+            yield
+            self._since = None
+        except (BrokerError, CommitFailed, Unreachable) as error:
+            now = time.monotonic()
+            self._since = now if self._since is None else self._since
+            left = answer_seconds() - (now - self._since)
+            if left <= 0 or (isinstance(error, BrokerError) and not error.retriable):
+                raise
+            if now - self._said >= SAY_SECONDS:
+                self._said = now
+                click.echo(f"{error}; trying for {left:.0f} s", err=True)
+            time.sleep(AWAY_PAUSE_SECONDS)
 
 
 def span_records(client: "BlockingClient", span: Span, committed: bool = False) -> "Iterator[LogRecord]":
@@ -223,19 +253,23 @@ def _consume_as_member(
         config = ConsumerConfig(auto_commit_interval_ms=None, isolation_level=level)
         made = Consumer(servers, topics, group=group, start=start.kind, on_poison=_warn, config=config)
         with closing(made) as consumer, _ends_at_ctrl_c(follow):
-            for records in _polled(consumer, group, ends if not follow else None, count):
+            for records in _polled(client, consumer, group, None if follow else ends, count):
                 sys.stdout.buffer.write(b"".join(map(show, records)))
                 sys.stdout.buffer.flush()  # before the commit: what is not printed comes again
 
 
 def _polled(
-    consumer: "Consumer", group: str, ends: dict[tuple[str, int], int | None] | None, count: int | None
+    client: "BlockingClient",
+    consumer: "Consumer",
+    group: str,
+    ends: dict[tuple[str, int], int | None] | None,
+    count: int | None,
 ) -> "Iterator[list[LogRecord]]":
     """Yield records as they come, and commit what was yielded; end at the `ends`, or after `count` records."""
     patience, left = Patience(), count
     patience.begin(lambda: f"partitions of group {group}")
     begun = last = committed = time.monotonic()
-    is_dirty = False
+    is_dirty, asked, away = False, begun, Away()
     try:
         while left is None or left > 0:
             records = consumer.poll(GROUP_POLL_MS, left)
@@ -249,9 +283,14 @@ def _polled(
                 left, last, is_dirty = None if left is None else left - len(records), now, True
             elif ends is not None and consumer.assignment and _is_at(consumer, ends, now - last):
                 return
+            elif now - max(last, asked) > SAY_SECONDS:  # the consumer itself tries on without a word
+                with away.noticed():
+                    client.run(client.core.nodes())
+                    asked = now
             if is_dirty and now - committed > COMMIT_SECONDS:
-                consumer.commit()
-                committed, is_dirty = now, False
+                with away.noticed():
+                    consumer.commit()
+                    committed, is_dirty = now, False
     finally:
         patience.close()
         if is_dirty:

@@ -109,7 +109,7 @@ def _show(entity: "Entity", strict: bool, servers: str, as_json: bool) -> None:
         for each in found:
             print_json({"entity": dict(each.entity), "quotas": each.values})
     elif found:
-        rows = [(_named(each), name, f"{rate:g}") for each in found for name, rate in sorted(each.values.items())]
+        rows = [(_named(each), name, f"{rate:.15g}") for each in found for name, rate in sorted(each.values.items())]
         print_table(("CLIENTS", "QUOTA", "RATE"), rows)
     else:
         click.echo("there are no quotas", err=True)

@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from functools import partial
@@ -9,7 +10,7 @@ from functools import partial
 import pytest
 from confluent_kafka import Producer
 
-from tests.compat.server_process import ROOT
+from tests.compat.server_process import ROOT, ServerProcess
 from tests.compat.stock_clients import QUIET
 from tests.patience import SECONDS
 
@@ -92,6 +93,31 @@ def test_a_group_goes_on_where_it_was(flakelog, group_broker):
     (described,) = objects(flakelog("group describe day-readers --json")[1])
     assert [(each["committed"], each["lag"]) for each in described["partitions"]] == [(10, 0)]
     assert flakelog("consume day-group --group day-readers --from -3")[0] == 2
+
+
+@pytest.mark.parametrize("more", [(), pytest.param(("--group", "day-followers"), marks=pytest.mark.soak)])
+def test_follow_goes_on_over_a_restart_of_the_server_and_says_so(tmp_path, more):
+    settings = {"group.initial.rebalance.delay.ms": "0"}
+    with ServerProcess(tmp_path / "data", settings).keep_ports() as server:
+        environment = {**os.environ, "PYTHONPATH": str(ROOT), "FLAKELOG_SERVERS": server.address}
+        command = [sys.executable, "-m", "flakelog"]
+
+        def produce(value):
+            subprocess.run([*command, "produce", "day"], input=value, env=environment, check=True, capture_output=True)
+
+        produce(b"before\n")
+        following = subprocess.Popen(
+            [*command, "consume", "day", "--follow", *more],
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment,
+        )  # fmt: skip
+        assert following.stdout.readline() == "before\n"
+        server.kill()
+        assert f"no broker answers at {server.address}" in following.stderr.readline()
+        server.start()
+        produce(b"after\n")
+        assert following.stdout.readline() == "after\n", following.stderr.read()
+        following.send_signal(signal.SIGINT)
+        assert following.wait(SECONDS) == 0
 
 
 def test_several_topics_are_created_described_and_deleted(flakelog):
