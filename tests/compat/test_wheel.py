@@ -13,7 +13,17 @@ from zipfile import ZipFile
 
 import pytest
 
-from tests.compat.clean_environment import ROOT, build, clean, clean_environment, interpreter, pip, run
+from tests.compat.clean_environment import (
+    ROOT,
+    build,
+    clean,
+    clean_environment,
+    interpreter,
+    pip,
+    required_by,
+    requirements_of,
+    run,
+)
 from tests.patience import SECONDS
 
 PACKAGES = (
@@ -118,6 +128,19 @@ def test_the_sdist_holds_every_file_of_the_repository(sdist):
     listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
     missing = [name for name in listed.splitlines() if (ROOT / name).exists() and not (sdist / name).exists()]
     assert not missing, f"name them in MANIFEST.in: {missing}"
+
+
+def test_every_package_that_make_installs_has_its_version_fixed(wheel):
+    """So that all machines, and a later day, install the same."""
+    fixed = {name_of(line) for line in (ROOT / "constraints.txt").read_text().splitlines() if "==" in line}
+    needed = required_by(requirements_of(wheel), ("all", "test"))
+    missing = sorted({name_of(each) for each in needed} - fixed - {"flakelog"})
+    assert not missing, f"name their versions in constraints.txt: {', '.join(missing)}"
+
+
+def name_of(requirement):
+    """Return the name of a distribution as PyPI compares it (PEP 503)."""
+    return re.sub(r"[-_.]+", "-", requirement.partition("==")[0].strip()).lower()
 
 
 def test_tests_run_from_the_sdist(sdist):
