@@ -64,6 +64,14 @@ def test_topics_are_found_by_a_part_of_their_name(world):
     assert "__own" in [row.name for row in world.view("topics", internal=1).model.rows]
 
 
+def test_ten_thousand_topics_are_a_list_of_pages(world):
+    world.broker.know({f"topic-{number:05}": 1 for number in range(10_000)})
+    for fields in ({}, {"sort": "bytes"}, {"search": "topic-0"}, {"page": 99}):
+        assert len(world.view("topics", **fields).model.rows) == 100
+    assert [row.name for row in world.view("topics", search="7777").model.rows] == ["topic-07777"]
+    assert "of 10,000 topics" in world.html("topics")
+
+
 def test_topics_can_be_sorted_by_a_figure(world):
     world.broker.create("few")
     world.broker.create("many")

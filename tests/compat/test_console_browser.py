@@ -1,0 +1,357 @@
+"""The web console in a real browser: Debian's Chromium, driven by Playwright.
+
+Each test also fails if the page reports an error, for example a script that the Content-Security-Policy stops.
+FLAKELOG_PICTURES=docs/pictures makes the tests save their screenshots there.
+"""
+
+import json
+import os
+import re
+import time
+from pathlib import Path
+
+import pytest
+
+from broker.client import admin
+from broker.client.blocking import BlockingClient
+from broker.record.records import Record, encode_batch
+from tests.compat.server_process import ROOT, ServerProcess
+from tests.patience import MS, until
+
+CHROMIUM = Path("/usr/bin/chromium")
+if not CHROMIUM.exists():
+    pytest.skip(f"no browser at {CHROMIUM}: the console is not tested in one", allow_module_level=True)
+playwright = pytest.importorskip("playwright.sync_api", reason="no Playwright: the console is not tested in a browser")
+
+TIME_MS = 1_700_000_000_000
+HOSTILE = '<script>window.hacked=1</script><img src=x onerror="window.hacked=1"><p hx-get=/x hx-trigger=load>\u202e'
+PAGES = {
+    "overview": "/", "topics": "/console/topics", "topic": "/console/topics/orders",
+    "messages": "/console/topics/orders/messages", "message": "/console/topics/orders/message?partition=0&offset=3",
+    "groups": "/console/groups", "group": "/console/group?group=billing", "transactions": "/console/transactions",
+    "quotas": "/console/quotas", "ids": "/console/ids?id=2124074378676142081", "topologies": "/console/topologies",
+    "topology": "/console/topology?id=order-service", "letters": "/console/letters/orders.dead-letters",
+    "replays": "/console/replays", "replay": "/console/replay?key=ab", "create": "/console/do/create-topic",
+    "partitions": "/console/do/add-partitions?topic=orders", "alter": "/console/do/alter-setting?topic=orders",
+    "reset": "/console/do/reset-offsets?group=billing",
+}  # fmt: skip
+PICTURES = {
+    ("overview", 1280, "light"), ("messages", 1280, "dark"), ("topology", 1280, "light"), ("topic", 320, "light"),
+}  # fmt: skip
+# The contrast of each text with what is behind it, by WCAG 2.2 (1.4.3), of all texts that are shown.
+CONTRAST = """() => {
+  const rgb = (text) => text.match(/[\\d.]+/g).map(Number);
+  const linear = (c) => c <= .04045 ? c / 12.92 : ((c + .055) / 1.055) ** 2.4;
+  const light = ([r, g, b]) => [r, g, b].map((c) => linear(c / 255))
+    .reduce((sum, c, at) => sum + c * [.2126, .7152, .0722][at], 0);
+  const behind = (e) => { for (; e; e = e.parentElement) { const c = rgb(getComputedStyle(e).backgroundColor);
+    if (c.length < 4 || c[3] === 1) return c; } return [255, 255, 255]; };
+  const found = [];
+  for (const e of document.querySelectorAll("body *")) {
+    const text = [...e.childNodes].filter((n) => n.nodeType === 3).map((n) => n.textContent.trim()).join("");
+    if (!text || !e.checkVisibility() || e.closest("svg, .uplot, .skip")) continue;
+    const style = getComputedStyle(e), [a, b] = [light(rgb(style.color)), light(behind(e))].sort((x, y) => y - x);
+    const big = parseFloat(style.fontSize) >= 24 || (parseFloat(style.fontSize) >= 18.66 && style.fontWeight >= 700);
+    const ratio = (a + .05) / (b + .05);
+    if (ratio < (big ? 3 : 4.5)) found.push(`${text.slice(0, 40)}: ${ratio.toFixed(2)}`);
+  }
+  return found;
+}"""
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    with ServerProcess(tmp_path_factory.mktemp("console") / "data") as running:
+        with BlockingClient(running.address) as client:
+            fill(client)
+        yield running
+
+
+def fill(client):
+    """Fill a broker with something for each page."""
+    client.create_topic("orders", 3, {"retention.ms": "-1"})
+    client.create_topic("orders.dead-letters")
+    for partition in range(3):
+        orders = [Record(n, n * 700, b"customer-%d" % (n % 7), order(n), (("source", b"web"),)) for n in range(200)]
+        client.produce("orders", partition, encode_batch(orders, base_timestamp_ms=TIME_MS))
+    client.run(admin.commit(client.core, "billing", {("orders", n): 150 + 20 * n for n in range(3)}))
+    client.produce("orders.dead-letters", 0, encode_batch([letter(n) for n in range(4)], base_timestamp_ms=TIME_MS))
+    later_ms = time.time_ns() // 1_000_000 + 3_000_000  # a document is read while it is new
+    publish(client, "__flakelog_topologies", "a", topology(), later_ms)
+    publish(client, "__flakelog_replays", "ab", replay(), TIME_MS)
+
+
+def order(n):
+    lines = [{"sku": "A1", "n": 2}, {"sku": "B7", "n": 1}]
+    return json.dumps({"order": 1000 + n, "total": round(9.9 * (n % 13 + 1), 2), "lines": lines}).encode()
+
+
+def letter(n):
+    facts = {"reason": "attempts", "error": "ValueError: there is no customer 7, in price", "attempts": "5"}
+    facts |= {"topic": "orders", "partition": "0", "offset": str(n), "timestamp-ms": str(TIME_MS + n)}
+    headers = tuple((f"flakelog-dead-{name}", value.encode()) for name, value in facts.items())
+    return Record(n, 0, b"customer-7", order(n), headers)
+
+
+def topology():
+    def component(name, kind, tasks, *inputs):
+        streams = [{"component": each, "stream": "default", "grouping": "shuffle"} for each in inputs]
+        letters = {"dead_lettered": 4 * (kind == "spout")}
+        return {"name": name, "kind": kind, "parallelism": tasks, "messages": letters, "inputs": streams}
+
+    parts = [component("orders", "spout", 2), component("parse", "bolt", 2, "orders")]
+    parts += [component("price", "bolt", 4, "parse"), component("audit", "bolt", 1, "parse")]
+    parts += [component("store", "bolt", 1, "price")]
+    rates = {each["name"]: {"emitted": 812.5, "executed": 812.5, "acked": 810.0, "failed": 2.5} for each in parts}
+    return {
+        "v": 1, "topology": "order-service", "topology_id": "order-service", "run_id": "5f0c", "host": "shop-1",
+        "pid": 7, "state": "running", "expires_ms": 1 << 50, "started_ms": TIME_MS, "components": parts, "rates": rates,
+        "in_flight": 37, "latency_ms": {"orders": {"p50": 7, "p99": 63}}, "lag": {"lag": 120, "lag_ms": 900},
+        "dead_letter_topics": ["orders.dead-letters"],
+        "partitions": [{"topic": "orders", "partition": n, "phase": "running", "lag": 40, "component": "orders",
+                        "watermark": 160, "high_watermark": 200, "lag_ms": 900, "pending": 12} for n in range(3)],
+    }  # fmt: skip
+
+
+def replay():
+    ranges = [{"topic": "orders", "partition": n, "start": 0, "end": 200 - 30 * n} for n in range(3)]
+    files = {f"orders-0000{n}.parquet": {"rows": 200 - 30 * n, "sha256": "5f0c" * 16} for n in range(3)}
+    receipt = {"rows": 510, "checksum": "crc32c:5f0c8e21", "files": files}
+    return {"v": 1, "kind": "replay", "state": "done", "at_ms": TIME_MS, "place": "s3://shop/replays/november",
+            "manifest": {"flakelog_manifest": 3, "ranges": ranges}, "receipt": receipt}  # fmt: skip
+
+
+def publish(client, topic, key, document, time_ms):
+    client.create_topic(topic, 1, {"cleanup.policy": "compact"})
+    record = Record(0, 0, key.encode(), json.dumps(document).encode())
+    batch = encode_batch([record], base_timestamp_ms=time_ms)
+    client.produce(topic, 0, batch)
+
+
+@pytest.fixture(scope="module")
+def browser():
+    with playwright.sync_playwright() as driver:
+        made = driver.chromium.launch(executable_path=str(CHROMIUM), args=["--no-sandbox"])
+        yield made
+        made.close()
+
+
+@pytest.fixture
+def open_page(browser, server):
+    """Return a function that opens a page; the test fails if one reports an error."""
+    contexts, errors = [], []
+
+    def opened(path, width=1280, height=800, scheme="light", script=True, address=None):
+        context = browser.new_context(
+            viewport={"width": width, "height": height}, color_scheme=scheme, java_script_enabled=script
+        )
+        contexts.append(context)
+        page = context.new_page()
+        page.set_default_timeout(MS)
+        page.on("console", lambda each: errors.append(each.text) if each.type in ("error", "warning") else None)
+        page.on("pageerror", lambda each: errors.append(str(each)))
+        page.goto(f"http://{address or server.http}{path}")
+        return page
+
+    yield opened
+    for each in contexts:
+        each.close()
+    assert not errors
+
+
+@pytest.fixture
+def client(server):
+    with BlockingClient(server.address) as made:
+        yield made
+
+
+def picture(page, name):
+    """Save a screenshot with few colours, so that it is small, if the environment asks for pictures."""
+    if where := os.environ.get("FLAKELOG_PICTURES"):
+        from PIL import Image
+
+        file = ROOT / where / f"console-{name}.png"
+        page.screenshot(path=file)
+        Image.open(file).convert("RGB").quantize(48).save(file, optimize=True)
+
+
+# --- every page ------------------------------------------------------------------------------------------------------
+
+
+def test_every_page_works_in_light_and_dark_and_at_320_pixels(open_page):
+    """No page is wider than the window, each has one heading, and all text has the contrast of WCAG AA."""
+    for width, scheme in ((1280, "light"), (1280, "dark"), (320, "light")):
+        page = open_page("/", width, 800, scheme)
+        for name, path in PAGES.items():
+            answer = page.goto(page.url.split("/", 3)[0] + "//" + page.url.split("/", 3)[2] + path)
+            assert answer.status == 200, path
+            assert page.locator("h1").count() == 1 and page.locator("main").count() == 1, path
+            wider = page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
+            assert wider <= 0, f"{path} is {wider} pixels wider than {width}"
+            assert page.evaluate(CONTRAST) == [], f"{path} in {scheme}"
+            if (name, width, scheme) in PICTURES:
+                picture(page, name)
+
+
+def test_every_page_works_without_its_script(open_page):
+    page = open_page("/", script=False)
+    for path in (PAGES["topics"], PAGES["messages"], PAGES["group"], PAGES["topology"], PAGES["create"]):
+        assert page.goto(re.match(r"http://[^/]+", page.url)[0] + path).status == 200
+        assert page.locator("h1").is_visible()
+
+
+def test_the_console_works_by_keyboard(open_page):
+    page = open_page("/console/topics")
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.className") == "skip"
+    page.keyboard.press("Enter")
+    assert page.evaluate("location.hash") == "#main"
+    links = set()
+    for _ in range(20):
+        page.keyboard.press("Tab")
+        links.add(page.evaluate("document.activeElement.getAttribute('href') || document.activeElement.name || ''"))
+    assert {"/console/do/create-topic", "search", "/console/topics/orders"} <= links
+    page.goto(page.url.partition("#")[0] + "/orders/messages?partition=0&start=oldest")
+    page.locator("td.value summary").first.focus()
+    page.keyboard.press("Enter")
+    assert page.locator("td.value pre").first.inner_text().startswith('{\n  "order": 1000')
+
+
+# --- live figures ----------------------------------------------------------------------------------------------------
+
+
+def test_figures_and_charts_move_while_the_page_is_open(open_page, client):
+    page = open_page("/")
+    until(lambda: page.evaluate("document.getElementById('live-state').textContent === 'live'"))
+    before = page.locator(".fact", has_text="Messages").nth(1).inner_text()
+    client.create_topic("moving")
+    client.produce("moving", 0, encode_batch([Record(n, 0, None, b"x") for n in range(77)], base_timestamp_ms=TIME_MS))
+    until(lambda: page.locator(".fact", has_text="Messages").nth(1).inner_text() != before)
+    until(lambda: page.evaluate("document.querySelector('.chart').points[0].length >= 2"))
+    assert page.locator(".chart canvas").count() == 2
+
+
+def test_lag_is_drawn_over_time(open_page, client):
+    page = open_page(PAGES["group"])
+    client.produce("orders", 0, encode_batch([Record(0, 0, None, b"{}")], base_timestamp_ms=TIME_MS))
+    until(lambda: page.evaluate("document.querySelector('.chart').points[0].length >= 2"))
+    lags = page.evaluate("document.querySelector('.chart').points[1]")
+    assert lags[-1] == lags[0] + 1 or lags[-1] == lags[0] > 0
+
+
+def test_new_messages_are_followed_and_hostile_ones_are_text(open_page, client):
+    client.create_topic("hostile")
+    hostile = HOSTILE.encode()
+    page = open_page("/console/topics/hostile/messages")
+    until(lambda: page.evaluate("document.getElementById('live-state').textContent === 'live'"))
+    records = [
+        Record(0, 0, hostile, hostile, ((HOSTILE, hostile),)),
+        Record(1, 0, b"\xff", b"\xc3("),
+        Record(2, 0, None, b"x" * 1_000_000),
+    ]
+    client.produce("hostile", 0, encode_batch(records, base_timestamp_ms=TIME_MS))
+    until(lambda: page.evaluate("document.querySelectorAll('#tail tr').length === 3"))
+    assert page.locator("#tail tr").last.inner_text().count("<script>window.hacked") >= 2
+    for path in ("messages", "messages?start=oldest", *(f"message?partition=0&offset={n}" for n in range(3))):
+        page.goto(re.match(r"http://[^/]+", page.url)[0] + f"/console/topics/hostile/{path}")
+        for each in page.locator("details").all():
+            each.evaluate("(e) => e.open = true")
+        assert page.evaluate("window.hacked === undefined && !document.querySelector('main [hx-get], main img')")
+
+
+# --- finding and acting ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.soak
+def test_among_ten_thousand_topics_one_is_found_while_its_name_is_typed(open_page, tmp_path):
+    with ServerProcess(tmp_path / "data", {"flakelog.max.partitions": "20000"}) as many:
+        with BlockingClient(many.address) as client:
+            for start in range(0, 10_000, 1_000):
+                create_many(client, [f"topic-{number:05}" for number in range(start, start + 1_000)])
+        page = open_page("/console/topics", address=many.http)
+        assert page.locator("#rows tbody tr").count() == 100
+        assert "1–100 of 10,000 topics" in page.locator(".pager").inner_text()
+        page.get_by_label("Search").fill("topic-07777")
+        until(lambda: page.evaluate("document.querySelectorAll('#rows tbody tr').length === 1"))
+        page.get_by_role("link", name="topic-07777").click()
+        assert page.locator("h1").inner_text() == "topic-07777"
+
+
+def create_many(client, names):
+    from broker.client.core import CREATE_TOPICS
+
+    def steps():
+        address = yield from client.core.controller()
+        topics = [{"name": name, "num_partitions": 1, "replication_factor": -1, "assignments": (), "configs": ()}
+                  for name in names]  # fmt: skip
+        answer = yield from client.core.ask(address, CREATE_TOPICS, {"topics": topics, "timeout": 60_000})
+        assert not any(each.error_code for each in answer.topics)
+
+    client.run(steps())
+
+
+def test_a_message_is_found_by_its_id(open_page, client):
+    (record, *_), _ = client.fetch("orders", 2, 5, max_bytes=1)
+    page = open_page("/console/ids")
+    page.get_by_label("Decode an id").fill(str(record.id))
+    page.get_by_role("button", name="Decode").click()
+    page.get_by_role("link", name="Find its message").click()
+    assert page.locator("h1").inner_text() == "Offset 5" and "orders-2" in page.locator("main").inner_text()
+
+
+def test_every_action_asks_first_and_is_done_then(open_page, client):
+    page = open_page("/console/topics")
+    base = re.match(r"http://[^/]+", page.url)[0]
+    page.get_by_role("link", name="Create a topic").click()
+    page.get_by_label("Name").fill("shipments")
+    page.get_by_label("Partitions").fill("2")
+    page.get_by_role("button", name="Create…").click()
+    assert "shipments" not in {each.name for each in client.topics()}
+    picture(page, "confirm")
+    page.get_by_role("button", name="Create it").click()
+    page.get_by_role("link", name="Show it").click()
+    assert page.locator("h1").inner_text() == "shipments"
+
+    page.get_by_role("link", name="Add partitions").click()
+    page.get_by_label("Partitions in all").fill("5")
+    page.get_by_role("button", name="Add…").click()
+    page.get_by_role("button", name="Add them").click()
+    page.get_by_role("link", name="Show it").click()
+    assert client.topic("shipments").partitions == 5
+
+    page.get_by_role("link", name="Alter a setting").click()
+    page.get_by_label("Setting").select_option("retention.ms")
+    page.get_by_label("Value").fill("86400000")
+    page.get_by_role("button", name="Alter…").click()
+    page.get_by_role("button", name="Alter it").click()
+    page.get_by_role("link", name="Show it").click()
+    assert "86400000" in page.locator("tr.own").inner_text()
+
+    page.goto(base + PAGES["group"])
+    page.get_by_role("link", name="Reset offsets").click()
+    page.get_by_label("Move to").select_option("earliest")
+    page.get_by_role("button", name="Reset…").click()
+    page.get_by_role("button", name="Reset its offsets").click()
+    assert set(client.run(admin.committed(client.core, "billing")).values()) == {0}
+
+    page.goto(base + PAGES["letters"])
+    picture(page, "letters")
+    end = client.find_offset("orders", 0, -1)
+    page.get_by_label("Letter 0:2").check()
+    page.get_by_role("button", name="Send the chosen ones again…").click()
+    page.get_by_role("button", name="Send again").click()
+    page.get_by_role("link", name="Show it").click()
+    assert client.find_offset("orders", 0, -1) == end + 1 and page.get_by_label("Letter 0:2").count() == 0
+
+
+def test_with_a_token_a_visitor_logs_in_and_out(open_page, tmp_path):
+    settings = {"flakelog.console.token": "correct horse battery"}
+    with ServerProcess(tmp_path / "data", settings) as locked:
+        page = open_page("/console/groups", address=locked.http)
+        assert page.locator("h1").inner_text() == "Log in"
+        page.get_by_label("Token").fill("correct horse battery")
+        page.get_by_role("button", name="Log in").click()
+        assert page.locator("h1").inner_text() == "Consumer groups"
+        assert page.evaluate("document.cookie") == "", "scripts cannot read the session"
+        page.get_by_role("button", name="Log out").click()
+        assert page.locator("h1").inner_text() == "Log in"
