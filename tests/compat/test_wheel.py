@@ -13,6 +13,7 @@ from zipfile import ZipFile
 
 import pytest
 
+from flakelog.storm.jars import SOURCES
 from tests.compat.clean_environment import (
     ROOT,
     build,
@@ -180,6 +181,11 @@ def test_the_wheel_holds_the_files_of_the_console(wheel):
     paths = [*(console / "static").iterdir(), *(console / "templates").iterdir()]
     files = {path.relative_to(ROOT).as_posix() for path in paths}
     assert files and files <= set(ZipFile(wheel).namelist())
+
+
+def test_the_files_of_a_local_storm_cluster_are_in_the_wheel(wheel):
+    names = ZipFile(wheel).namelist()
+    assert {f"flakelog/storm/local/{name}" for name in SOURCES} <= set(names)
 
 
 def test_every_package_says_that_it_is_typed(wheel):
