@@ -13,7 +13,7 @@ Times are in ms on the caller's clock.
 
 from collections import deque
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from broker.client.consumer_config import ConsumerConfig
 from broker.client.consumer_figures import FetchFigures, PartitionFigures
@@ -87,7 +87,7 @@ class ConsumerCore:
     @property
     def paused(self) -> frozenset[Partition]:
         """The partitions whose records are held back."""
-        return frozenset(key for key, place in self._places.items() if place.is_paused)
+        return frozenset(key for key, place in list(self._places.items()) if place.is_paused)
 
     def assigned(self, partitions: Iterable[Partition]) -> None:
         """Add partitions, without positions."""
@@ -326,9 +326,10 @@ class ConsumerCore:
 
     def partition_figures(self) -> dict[Partition, PartitionFigures]:
         """Return the figures of each partition, with its position."""
-        for place in self._places.values():
-            place.figures.position, place.figures.committed = place.position, place.committed
-        return {key: place.figures for key, place in self._places.items()}
+        return {
+            key: replace(place.figures, position=place.position, committed=place.committed)
+            for key, place in list(self._places.items())  # a copy, because another thread may ask
+        }
 
     def _note(self, note: str) -> None:
         if len(self._notes) < NOTES_MAX:

@@ -15,6 +15,7 @@ import logging
 import time
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from broker.client.async_fetches import AsyncFetches
@@ -110,7 +111,7 @@ class ConsumerEngine:
             self._wake.clear()
             self._follow_group()
             if self._changes:
-                return self._changes.pop(0)
+                return self._changes[0]
             self._begin_due_work()
             is_prepared = self.core.prepare(records_max)
             self._want()
@@ -121,14 +122,17 @@ class ConsumerEngine:
             await self._wait(now, until_s)
 
     async def settle(self, change: Rebalance) -> None:
-        """Finish a change after its callback: commit and release the partitions that were revoked."""
-        if change.kind != REVOKED:
-            return
-        if self.config.auto_commit_interval_ms is not None:
-            await self._commit_last(change.partitions)
-        self.core.drop(change.partitions)
-        if self._thread is not None:
-            self._thread.released(change.partitions)
+        """Finish a change after its callback: commit and release the partitions that were revoked.
+
+        A change that is not finished, because its callback raised or the call was cancelled, comes again.
+        """
+        if change.kind == REVOKED:
+            if self.config.auto_commit_interval_ms is not None:
+                await self._commit_last(change.partitions)
+            self.core.drop(change.partitions)
+            if self._thread is not None:
+                self._thread.released(change.partitions)
+        self._changes.remove(change)
 
     async def _opened(self) -> None:
         """At the first call look up the topics, so that a wrong name or address is an error at once, and join."""
@@ -380,7 +384,8 @@ class ConsumerEngine:
 
     def figures(self) -> ConsumerFigures:
         """Return the figures until now."""
-        return ConsumerFigures(time.monotonic() - self._begun, self.core.figures, self.core.partition_figures())
+        fetches = replace(self.core.figures)
+        return ConsumerFigures(time.monotonic() - self._begun, fetches, self.core.partition_figures())
 
     def _owned(self, partitions: Iterable[Partition] | None) -> list[Partition]:
         """Return the partitions, or all owned ones. Raise ClientError for one that is not owned."""

@@ -128,6 +128,7 @@ class Producer:
         self._transactional_id = transactional_id
         self._has_begun = False
         self._counts = ProducerCounts(time.monotonic())
+        self._counting = Lock()
         settings: dict[str, Any] = {
             "bootstrap.servers": servers,
             "client.id": "flakelog",
@@ -177,7 +178,8 @@ class Producer:
         def done(error: Any, message: Any) -> None:
             result = self._result(topic, error, message)
             outcome.append(result)
-            self._counts.done(error is None, message)
+            with self._counting:
+                self._counts.done(error is None, message)
             if not self._sync:
                 self._tell(result, callback)
 
@@ -302,7 +304,6 @@ class Producer:
                 with self._lock:  # a stamped message is queued before the next id is made, so that ids rise
                     stamped = headers if self._snowflake is None else [*headers, id_header(self._snowflake.next_id())]
                     produce(topic, value, key, partition, done, timestamp=timestamp_ms, headers=stamped)
-                self._counts.sent += 1
                 return
             except BufferError:
                 if waited_ms >= self._enqueue_timeout_ms:

@@ -39,7 +39,6 @@ class ProducerCounts:
     """What a producer counts."""
 
     def __init__(self, begun: float) -> None:
-        self.sent = 0
         self._begun = begun
         self._acknowledged = self._failed = self._bytes = 0
         self._ack_s = self._ack_s_max = 0.0
@@ -70,7 +69,7 @@ class ProducerCounts:
         """Return the figures until now."""
         return ProducerFigures(
             now - self._begun,
-            self.sent,
+            self._acknowledged + self._failed + queued,
             self._acknowledged,
             self._failed,
             queued,

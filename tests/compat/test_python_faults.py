@@ -139,3 +139,22 @@ def test_an_idle_program_that_does_not_ask_loses_its_partitions_and_comes_back(g
             while len(other.assignment) < 2:
                 other.poll(50)
             assert idle.poll(50) == [] and lost == [frozenset({(topic, 0), (topic, 1)})]
+
+
+def test_a_callback_that_raises_is_called_again_and_no_revocation_is_lost(group_broker, topic, name):
+    calls = []
+
+    def revoked(partitions):
+        calls.append(partitions)
+        if len(calls) == 1:
+            raise KeyError
+
+    with Consumer(group_broker.address, topic, group=name, on_revoked=revoked, config=QUICK) as first:
+        assert len([next(first) for _ in range(10)]) == 10
+        with Consumer(group_broker.address, topic, group=name, config=QUICK) as second:
+            with pytest.raises(KeyError):
+                while not second.assignment:
+                    assert first.poll(20) + second.poll(20) == []
+            while not second.assignment:
+                assert first.poll(20) + second.poll(20) == []
+    assert len(calls) == 2 and calls[0] == calls[1]
