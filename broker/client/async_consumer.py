@@ -17,7 +17,7 @@ from broker.client.positions import EARLIEST_START
 from broker.client.records import OnPoison
 from broker.client.subscription import Topics, subscription
 
-HOUSEKEEPING_SECONDS = 1.0  # an iterator serves its group and its commits at least so often
+HOUSEKEEPING_SECONDS = 1.0  # the longest time between two checks of an iterator for rebalances and commits
 
 OnRebalance = Callable[[frozenset[Partition]], Awaitable[object] | object]
 
@@ -161,7 +161,7 @@ class AsyncConsumer:
 
     @property
     def positions(self) -> dict[Partition, int]:
-        """The positions that differ from what is committed, for `Producer.send_offsets`."""
+        """The positions that are not committed yet, for `Producer.send_offsets`."""
         return {key: each.offset for key, each in self._engine.core.to_commit().items()}
 
     def figures(self) -> ConsumerFigures:
@@ -169,7 +169,7 @@ class AsyncConsumer:
         return self._engine.figures()
 
     async def close(self) -> None:
-        """Commit what is processed, if commits are by time, and leave the group. Harmless if repeated."""
+        """Commit the processed records if commits are by time, and leave the group. Harmless if repeated."""
         await self._engine.close()
 
 

@@ -23,7 +23,7 @@ OnAnswer = Callable[[PartitionAsk, FetchedPartition | Exception], None]
 class AsyncFetches:
     """Fetch partitions from their leaders, which `client` looks up; call `answer` with each ask and its result.
 
-    A fetch that a broker holds delays the later requests of its connection, so fetches have connections of their own.
+    A broker answers the requests of a connection in order, so fetches that wait for records need separate connections.
     """
 
     def __init__(self, client: AsyncClient, config: ConsumerConfig, figures: FetchFigures, answer: OnAnswer) -> None:

@@ -18,7 +18,7 @@ from broker.client.producer_figures import ProducerFigures
 if TYPE_CHECKING:
     from idgen.snowflake import Snowflake
 
-SERVE_SECONDS = 0.1  # the thread looks so often whether the producer was closed
+SERVE_SECONDS = 0.1  # how often the thread checks whether the producer was closed
 ROOM_SECONDS = 0.01  # pause before a message is tried again while the queue is full
 
 Outcome = ProduceError | Delivered

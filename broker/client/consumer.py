@@ -199,7 +199,7 @@ class Consumer:
 
     @property
     def positions(self) -> dict[Partition, int]:
-        """The positions that differ from what is committed, for `Producer.send_offsets`."""
+        """The positions that are not committed yet, for `Producer.send_offsets`."""
         return {key: each.offset for key, each in self._engine.core.to_commit().items()}
 
     def figures(self) -> ConsumerFigures:
@@ -207,7 +207,7 @@ class Consumer:
         return self._engine.figures()
 
     def close(self) -> None:
-        """Commit what is processed, if commits are by time, and leave the group. Harmless if repeated."""
+        """Commit the processed records if commits are by time, and leave the group. Harmless if repeated."""
         if self._is_closed or os.getpid() != self._process:
             return
         try:

@@ -1,4 +1,4 @@
-"""The partitions of a consumer, without sockets: their positions, the records fetched ahead, and what is handed out.
+"""The partitions of a consumer, without sockets: positions, records fetched ahead, and records handed out.
 
     assigned --> unplaced --> place --> asks --> answered --> prepare --> hand --> to_commit
                                  ^                   |
@@ -27,7 +27,7 @@ from broker.wire.errors import ErrorCode
 from broker.wire.fetch import FetchedPartition
 
 RETRY_MS, RETRY_MS_MAX = 100, 1_000  # pause after a failed fetch, doubled at each failure in a row
-NOTES_MAX = 1_000  # lines for the log that nobody took
+NOTES_MAX = 1_000  # lines that wait for `take_notes`
 
 
 class _Chunk:
@@ -45,7 +45,7 @@ class _Chunk:
 
 @dataclass(slots=True)
 class _Place:
-    """What a consumer knows of one partition."""
+    """The state of one partition."""
 
     position: int | None = None
     epoch: int = NO_EPOCH
@@ -114,7 +114,7 @@ class ConsumerCore:
             place.committed = offset if is_committed else place.committed
 
     def seek(self, key: Partition, offset: int, epoch: int = NO_EPOCH) -> None:
-        """Go on at `offset`, and drop what was fetched ahead. Raise KeyError for a partition that is not owned."""
+        """Go on at `offset`, and drop the records fetched ahead. Raise KeyError if the partition is not owned."""
         place = self._places[key]
         self._forget_ahead(key)
         place.position = place.fetch_offset = offset
@@ -158,7 +158,7 @@ class ConsumerCore:
         return min(times, default=None)
 
     def answered(self, ask: PartitionAsk, answer: FetchedPartition | Exception, now_ms: int) -> None:
-        """Take the answer to an ask. One to an ask that `seek` or `drop` has ended is ignored."""
+        """Take the answer to an ask. Ignore it if `seek` or `drop` has ended the ask."""
         place = self._places.get(ask.key)
         if place is None or place.asked is None or place.asked[:3] != ask[:3]:
             return
@@ -301,7 +301,7 @@ class ConsumerCore:
     # --- commits, notes, figures
 
     def to_commit(self) -> dict[Partition, CommittedOffset]:
-        """Return the positions that differ from what is committed."""
+        """Return the positions that are not committed yet."""
         return {
             key: CommittedOffset(place.position, place.epoch)
             for key, place in self._places.items()

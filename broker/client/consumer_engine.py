@@ -6,8 +6,8 @@
         True: records are prepared, `engine.core.hand()` returns them; False: none came until `until_s`
 
 Everything that the program handed out before a step counts as processed: the step commits it when the interval is over.
-Positions are looked up, and commits by time are sent, in tasks of their own, so a step ends in time even if a broker
-does not answer. A member of a group sends its heartbeats in a thread (broker.client.group_thread).
+Separate tasks look up positions and send commits by time, so a step ends in time even if a broker does not answer.
+A member of a group sends its heartbeats in a thread (broker.client.group_thread).
 """
 
 import asyncio
@@ -399,7 +399,7 @@ class ConsumerEngine:
     # --- the end
 
     async def close(self) -> None:
-        """Commit what is processed, if commits are by time, and leave the group. Harmless if repeated."""
+        """Commit the processed records if commits are by time, and leave the group. Harmless if repeated."""
         if self._is_closed:
             return
         self._is_closed = True

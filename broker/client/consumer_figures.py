@@ -7,7 +7,7 @@ from broker.client.group_protocol import Partition
 
 @dataclass(slots=True)
 class PartitionFigures:
-    """One owned partition. Offsets are None while they are not known."""
+    """The figures of an owned partition. Offsets are None while they are not known."""
 
     position: int | None = None
     """The consumed offset: that after the last record handed to the program."""
@@ -69,7 +69,7 @@ class FetchFigures:
 
 @dataclass(frozen=True, slots=True)
 class ConsumerFigures:
-    """The figures of a consumer at one moment. Counts and sums begin when it is made; seconds are those since then."""
+    """The figures of a consumer at one moment. Counts and sums began `seconds` ago, when it was made."""
 
     seconds: float
     fetches: FetchFigures

@@ -1,4 +1,4 @@
-"""What librdkafka's Python API takes and gives, converted: headers, a group's member, and errors of transactions."""
+"""Conversions for librdkafka's Python API: headers, a group's member, and errors of transactions."""
 
 import struct
 from collections.abc import Iterable, Mapping

@@ -1,4 +1,4 @@
-"""One Fetch for several partitions of a leader, as early Kafka's `multifetch`."""
+"""A Fetch of several partitions in one request to each leader, as early Kafka's `multifetch`."""
 
 from collections.abc import Mapping
 

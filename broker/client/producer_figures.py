@@ -36,7 +36,7 @@ class ProducerFigures:
 
 
 class ProducerCounts:
-    """What a producer counts."""
+    """The counters of a producer."""
 
     def __init__(self, begun: float) -> None:
         self._begun = begun

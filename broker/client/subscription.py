@@ -1,4 +1,4 @@
-"""What a consumer reads: topics by name or by a pattern, and their partitions; validated, without sockets."""
+"""The subscription of a consumer: topics by name or by a pattern, and their partitions."""
 
 from collections.abc import Iterable, Sequence
 from re import Pattern

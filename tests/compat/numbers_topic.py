@@ -36,6 +36,11 @@ def say(client, topic, partition, *values):
     return client.produce(topic, partition, encode_batch(records, base_timestamp_ms=1_000 + values[0]))
 
 
+def take(consumer, count):
+    """Return the next records of a consumer."""
+    return [next(consumer) for _ in range(count)]
+
+
 def values(records):
     """Return the values of records as numbers, sorted."""
     return sorted(int(record.value) for record in records)

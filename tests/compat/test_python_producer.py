@@ -12,7 +12,7 @@ from broker.client.consumer import Consumer
 from broker.client.consumer_config import ConsumerConfig
 from broker.client.errors import ClientError, MustAbort, ProduceError, ProducerFenced
 from broker.client.producer import Producer
-from tests.compat.numbers_topic import BY_HAND, NOBODY, SOON_MS, fill, name_of, values
+from tests.compat.numbers_topic import BY_HAND, NOBODY, SOON_MS, WAIT_MS, fill, name_of, take, values
 
 
 @pytest.fixture
@@ -28,16 +28,17 @@ def topic(group_broker, name):
 # --- the Producer --------------------------------------------------------------------------------------------------
 
 
-def everything_in(broker, topic, **settings):
+def read(broker, topic, count, **settings):
+    """Return the first records of a topic."""
     config = ConsumerConfig(fetch_max_wait_ms=50, **settings)
-    with Consumer(broker.address, topic, timeout_ms=SOON_MS, config=config) as consumer:
-        return list(consumer)
+    with Consumer(broker.address, topic, timeout_ms=WAIT_MS, config=config) as consumer:
+        return take(consumer, count)
 
 
 def test_a_message_has_the_headers_partition_and_time_it_was_given(group_broker, topic):
     with Producer(group_broker.address) as producer:
         producer.send(topic, "v", headers={"trace": "7", "raw": b"\xff", "none": None}, partition=1, timestamp_ms=9_000)
-    found = [record for record in everything_in(group_broker, topic) if record.value == b"v"]
+    found = [record for record in read(group_broker, topic, 11) if record.value == b"v"]
     wanted = (("trace", b"7"), ("raw", b"\xff"), ("none", None))
     assert [(each.partition, each.timestamp_ms, each.headers) for each in found] == [(1, 9_000, wanted)]
 
@@ -46,7 +47,7 @@ def test_ids_in_headers_are_unique_and_rise_in_the_order_of_sending(group_broker
     with Producer(group_broker.address, ids="header", directory=tmp_path) as producer:
         for number in range(200):
             producer.send(topic, str(1_000 + number), partition=0)
-    found = [record for record in everything_in(group_broker, topic) if int(record.value) >= 1_000]
+    found = [record for record in read(group_broker, topic, 210) if int(record.value) >= 1_000]
     ids = [int(dict(record.headers)["flakelog-id"]) for record in found]
     assert len(set(ids)) == 200 and ids == sorted(ids)
     assert values(found) == list(range(1_000, 1_200))
@@ -55,7 +56,7 @@ def test_ids_in_headers_are_unique_and_rise_in_the_order_of_sending(group_broker
 def test_ids_in_headers_rise_with_the_offset_although_threads_share_the_producer(group_broker, topic, tmp_path):
     with Producer(group_broker.address, ids="header", directory=tmp_path) as producer, ThreadPoolExecutor(4) as threads:
         list(threads.map(lambda number: producer.send(topic, str(1_000 + number), partition=0), range(2_000)))
-    found = [record for record in everything_in(group_broker, topic) if int(record.value) >= 1_000]
+    found = [record for record in read(group_broker, topic, 2_010) if int(record.value) >= 1_000]
     ids = [int(dict(record.headers)["flakelog-id"]) for record in found]
     assert len(ids) == 2_000 and ids == sorted(ids)
 
@@ -80,8 +81,8 @@ def test_a_transaction_is_seen_whole_or_not_at_all(group_broker, topic, name):
             raise KeyError
         with producer.transaction():
             producer.send(topic, "102", partition=0)
-    assert values(everything_in(group_broker, topic, isolation_level="read_committed")) == [*range(10), 100, 101, 102]
-    assert 200 in values(everything_in(group_broker, topic))
+    assert values(read(group_broker, topic, 13, isolation_level="read_committed")) == [*range(10), 100, 101, 102]
+    assert 200 in values(read(group_broker, topic, 14))
 
 
 def test_a_transaction_commits_the_positions_of_a_consumer_with_its_messages(group_broker, topic, name):
@@ -102,7 +103,7 @@ def test_a_transaction_commits_the_positions_of_a_consumer_with_its_messages(gro
                 producer.send(f"{name}-out", next(consumer).value)
             producer.send_offsets(consumer)
         assert sum(consumer.committed().values()) == 10
-    assert len(everything_in(group_broker, f"{name}-out", isolation_level="read_committed")) == 9
+    assert len(read(group_broker, f"{name}-out", 9, isolation_level="read_committed")) == 9
 
 
 def test_a_newer_producer_of_the_same_transactional_id_fences_the_older(group_broker, topic, name):
@@ -115,7 +116,7 @@ def test_a_newer_producer_of_the_same_transactional_id_fences_the_older(group_br
     newer.send(topic, "301")
     newer.commit()
     newer.close()
-    found = values(everything_in(group_broker, topic, isolation_level="read_committed"))
+    found = values(read(group_broker, topic, 11, isolation_level="read_committed"))
     assert 301 in found and 300 not in found
 
 
@@ -148,7 +149,7 @@ def test_the_asyncio_producer_sends_many_messages_at_once(group_broker, topic, n
             return sorted(each.offset for each in places), producer.figures().acknowledged
 
     assert asyncio.run(send()) == (list(range(5, 505)), 500)
-    assert values(everything_in(group_broker, topic))[10:] == list(range(1_000, 1_500))
+    assert values(read(group_broker, topic, 510))[10:] == list(range(1_000, 1_500))
 
 
 def test_the_asyncio_producer_has_transactions(group_broker, topic, name):
@@ -162,4 +163,4 @@ def test_the_asyncio_producer_has_transactions(group_broker, topic, name):
                     raise KeyError
 
     asyncio.run(send())
-    assert values(everything_in(group_broker, topic, isolation_level="read_committed")) == [*range(10), 100]
+    assert values(read(group_broker, topic, 11, isolation_level="read_committed")) == [*range(10), 100]
