@@ -31,10 +31,14 @@ EXIT_SECONDS = 3.0  # how long threads of the user may delay the end of the proc
 
 
 class Connection:
-    """The pipes to Storm: a spout.multilang.wire.Pipe. A write blocks until Storm has taken it."""
+    """The pipes to Storm: a spout.multilang.wire.Pipe. A write blocks until Storm has taken it.
+
+    `is_waiting` is True while a write or an exchange may block.
+    """
 
     def __init__(self, reader: int, writer: int) -> None:
         self.reader = reader
+        self.is_waiting = False
         self._writer = writer
         self._decoder = FrameDecoder(StormConfig().storm_frame_max_bytes)
 
@@ -54,6 +58,7 @@ class Connection:
 
     def write(self, data: bytes) -> None:
         """Write all of the data. Raise PipeClosed."""
+        self.is_waiting = True
         try:
             sent = os.write(self._writer, data)
             while sent < len(data):
@@ -61,10 +66,16 @@ class Connection:
                 sent = os.write(self._writer, data)
         except OSError:
             raise PipeClosed from None
+        finally:
+            self.is_waiting = False
 
     def exchange(self, data: bytes) -> list[Any]:
         self.write(data)
-        return self.read()
+        self.is_waiting = True
+        try:
+            return self.read()
+        finally:
+            self.is_waiting = False
 
 
 def run(name: str, component: str, output: CapturedOutput) -> int:
@@ -140,7 +151,7 @@ class Process:
         observe_log(self._task.wire.say)
         self._output.on_lines = lambda: self._reactor.callFromThread(self._wake)
         for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, lambda *_: self._reactor.callFromThread(self._stop))
+            signal.signal(number, self._signalled)
         self._reactor.callWhenRunning(partial(self._guarded, partial(self._begin, messages)))
         self._reactor.run(installSignalHandlers=False)
         if self._error is not None:
@@ -243,6 +254,12 @@ class Process:
         except Exception as error:
             self._error = error
             self._end()
+
+    def _signalled(self, *_: object) -> None:
+        """Stop soon, and wait no longer for Storm, which may not read any more. Called between any two steps."""
+        self._reactor.callFromThread(self._stop)
+        if self._connection.is_waiting:
+            raise PipeClosed
 
     def _stop(self) -> None:
         """Store the progress and end, because Storm has closed the pipe or sent a signal. Later calls do nothing."""

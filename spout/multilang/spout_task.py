@@ -232,8 +232,12 @@ class SpoutTask:
         times = [self._held_until_ms, self.wire.next_deadline_ms()]
         at_ms = self.spout.next_deadline_ms() if self._is_polled or self._held_until_ms is not None else None
         if at_ms is not None:
-            # A message may be ready while Storm asks for none. It is looked at again soon, but not at once.
-            soon_ms = WAIT_MS if self._held_until_ms is None else self._context.config.topology_spout_wait_ms
+            # A message may be ready while Storm asks for none. It is looked at again soon, but not at once. While an
+            # answer is held, the spout is asked after 1, 2, 4 and 8 ms.
+            soon_ms = WAIT_MS
+            if self._held_until_ms is not None:
+                held_ms = self.wire.now_ms + self._config.storm_idle_ms - self._held_until_ms
+                soon_ms = max(held_ms, self._context.config.topology_spout_wait_ms)
             times.append(max(at_ms, self.wire.now_ms + soon_ms))
         return min((each for each in times if each is not None), default=None)
 

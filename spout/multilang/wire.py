@@ -33,8 +33,8 @@ _SYNC = SYNC.decode()
 _END = "\nend\n"
 
 
-class PipeClosed(Exception):
-    """Storm has closed the pipe."""
+class PipeClosed(BaseException):
+    """Storm has closed the pipe, or ends the process. It passes through handlers of a user's exceptions."""
 
 
 class Pipe(Protocol):

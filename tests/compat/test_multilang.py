@@ -1,18 +1,18 @@
 """The command that Storm starts, as a real process with Storm's side of its pipes played by the test."""
 
+import fcntl
 import signal
 import subprocess
 import sys
+import termios
 
 import pytest
 
 from broker.client.blocking import BlockingClient
 from broker.record.records import Record, encode_batch
 from spout.topology_source import find_topology
-from tests.patience import SECONDS
-from tests.spout.multilang.storm_side import HEARTBEAT, ROOT, SYNC, ProcessDriver, commands, emits, storm_tuple
-
-pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="pipes are not waited for there")
+from tests.patience import SECONDS, until
+from tests.spout.multilang.storm_side import HEARTBEAT, ROOT, SYNC, ProcessDriver, commands, emits, storm_tuple, written
 
 TOPOLOGY = '''
 import ctypes
@@ -102,6 +102,7 @@ def make():
     made.bolt("unready", Unready()).shuffle("numbers")
     return made
 '''
+ONE_ANSWER_BYTES = 61_000  # and not two: a pipe takes 64 KiB
 ONE_EACH = {"flakelog.storm.emits.per.next": 1}
 
 
@@ -153,6 +154,20 @@ def test_a_signal_ends_the_process_with_its_progress_stored(start, tmp_path, num
     driver.process.send_signal(number)
     assert driver.process.wait(SECONDS) == 0
     assert (tmp_path / "progress").read_text() == "1"
+
+
+def test_a_signal_ends_a_bolt_whose_answers_storm_takes_no_longer(start):
+    driver = start("shout")
+    driver.read()
+    driver.process.stdin.write(written(storm_tuple("1", [1, "~b" + "v" * 60_000, None], "numbers")) * 3)
+    driver.process.stdin.flush()
+    until(lambda: unread(driver.process.stdout) > ONE_ANSWER_BYTES, "a full pipe")
+    driver.process.send_signal(signal.SIGTERM)
+    assert driver.process.wait(SECONDS) == 0
+
+
+def unread(pipe):
+    return int.from_bytes(fcntl.ioctl(pipe, termios.FIONREAD, bytes(4)), sys.byteorder)
 
 
 def test_an_exception_of_a_spout_is_an_error_of_storms_and_ends_the_process(start):

@@ -9,6 +9,7 @@ from spout.api import Bolt, Spout
 from spout.background import TwistedBackground
 from spout.bolts import BatchBolt
 from spout.multilang.frames import BadFrame
+from spout.multilang.wire import PipeClosed
 from spout.once import OncePerMessage
 from spout.origin import MessagePlace, Origin
 from spout.topology import Topology
@@ -228,6 +229,45 @@ def test_without_asking_an_emit_returns_no_task_ids():
     driver = driver_of(Plain())
     driver.send(line())
     assert driver.instance.seen == [("a line", [])]
+
+
+def test_a_pipe_that_closes_while_an_emit_waits_is_no_failure_of_the_tuple():
+    driver = driver_of(Asking())
+    driver.pipe.exchange = closed
+    with pytest.raises(PipeClosed):
+        driver.send(line())
+    assert "fail" not in commands(driver.answers())
+
+
+def closed(data):
+    raise PipeClosed
+
+
+# --- as Storm's own tester does
+
+
+def test_a_bolt_may_emit_when_it_is_prepared_and_keep_tuples_without_an_ack():
+    class Tester(Shout):
+        auto_ack = False
+
+        def prepare(self):
+            self.emit(("bolt initializing",))
+
+        def execute(self, tup):
+            if tup["line"] == "skip":
+                self.context.log("skip randomly skipped!")
+            else:
+                self.emit((tup["line"] + "lalala",), anchors=[tup])
+                self.ack(tup)
+
+    driver = driver_of(Tester())
+    (first,) = driver.answers()
+    assert first["tuple"] == ["bolt initializing", None] and first["anchors"] == []
+    emit, ack = driver.send(line("1", "nathan"))
+    assert emit["tuple"][0] == "nathanlalala" and ack == {"command": "ack", "id": "1"}
+    assert driver.send(line("2", "skip")) == [
+        {"command": "log", "msg": "shout[0]: skip randomly skipped!", "level": 2}
+    ]
 
 
 # --- ticks

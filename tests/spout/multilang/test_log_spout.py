@@ -7,6 +7,7 @@ import pytest
 from spout.config import SpoutConfig
 from spout.log_spout import LogSpout
 from spout.multilang.origins import StormTuple
+from spout.multilang.wire import PipeClosed
 from spout.topology import Topology
 from tests.spout.multilang.storm_side import SYNC, CoreDriver, commands, emits
 from tests.spout.worlds import Collect, SpoutWorld
@@ -126,6 +127,27 @@ def test_a_message_with_a_value_that_storm_cannot_carry_is_undecodable():
     driver.work(1)
     (letter,) = world.dead.letters
     assert "flights emits to stream 'default' a field 'value' that Storm does not take" in letter.error
+
+
+def test_a_message_whose_emit_meets_the_end_of_the_pipe_comes_again_and_is_no_dead_letter():
+    class Asking(LogSpout):
+        needs_task_ids = True
+
+    def closed(data):
+        raise PipeClosed
+
+    topology = Topology("t")
+    topology.spout("flights", Asking("flights", config=FAST))
+    topology.bolt("collect", Collect()).shuffle("flights")
+    world = world_of(b"a")
+    driver = CoreDriver(topology, "flights", world=world)
+    driver.activate()
+    driver.pipe.exchange = closed
+    with pytest.raises(PipeClosed):
+        driver.next()
+    driver.task.finish(driver.now_ms)
+    driver.work(1)
+    assert world.dead.letters == [] and stored(world) == 0
 
 
 def test_a_message_of_several_tuples_is_acked_when_all_are_and_each_has_its_number():

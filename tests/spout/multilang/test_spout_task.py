@@ -252,8 +252,18 @@ def test_a_spout_with_nothing_to_emit_holds_its_answer_for_a_while():
     driver = driver_of(Empty())
     assert driver.next() == []
     assert driver.task.next_deadline_ms() == driver.now_ms + 1  # when a spout is asked again by default
-    assert driver.work(9) == []
-    assert driver.work(1) == [SYNC]
+    asked = []
+    while not (answers := driver.work()):
+        asked.append(driver.now_ms - 1_000)
+        driver.now_ms = driver.task.next_deadline_ms()
+    assert asked == [0, 1, 2, 4, 8] and answers == [SYNC] and driver.now_ms == 1_010
+
+
+def test_an_idle_spout_holds_nothing_if_the_setting_says_so():
+    class Empty(Numbers):
+        end = 0
+
+    assert driver_of(Empty(), {"flakelog.storm.idle.ms": 0}).next() == [SYNC]
 
 
 def test_a_tuple_that_comes_meanwhile_is_emitted_at_once():
