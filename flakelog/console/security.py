@@ -96,7 +96,7 @@ class Gate:
         """Return the request's session; `fresh` is a random text for a new one. Raise Refused or NeedsLogin."""
         if self.closed is not None:
             raise Refused(403, self.closed)
-        if asked.fetch_site == "cross-site" and asked.fetch_mode not in ("", "navigate"):
+        if asked.fetch_site in ("cross-site", "same-site") and asked.fetch_mode not in ("", "navigate"):
             raise Refused(403, "a page of another site asked for this")
         if asked.is_forwarded and not self.is_locked:
             raise Refused(403, "the request came through a proxy; set flakelog.console.token to open the console")

@@ -12,6 +12,11 @@
     duration: (v) => (v == null ? "–" : v < 1000 ? Math.round(v) + " ms" : (v / 1000).toFixed(1) + " s"),
   };
   const clock = (seconds) => new Date(seconds * 1000).toISOString().slice(11, 19);
+  // A chart is at least half a minute wide, also while it has one point or none.
+  const span = (low, high) => {
+    const end = high ?? Date.now() / 1000;
+    return low == null || end - low < 30 ? [end - 30, end] : [low, high];
+  };
   const charts = [];
 
   function color(name) {
@@ -29,7 +34,7 @@
     element.replaceChildren();
     element.chart = new uPlot({
       width: Math.max(element.clientWidth, 200), height: 150, cursor: { y: false },
-      scales: { y: { range: (_, low, high) => [0, high > 0 ? high * 1.08 : 1] } },
+      scales: { x: { range: (_, low, high) => span(low, high) }, y: { range: (_, low, high) => [0, high > 0 ? high * 1.08 : 1] } },
       axes: [{ ...axis, values: (_, all) => all.map(clock) }, { ...axis, size: 64, values: (_, all) => all.map(unit) }],
       series: [{ value: (_, v) => (v == null ? "–" : clock(v)) }, ...series], legend: { show: true },
     }, data, element);

@@ -86,8 +86,9 @@ def test_wrong_tokens_are_slowed_down_and_then_the_right_one_too():
     assert locked.login(asked(), TOKEN, 60_000, "a").id == "a"
 
 
-def test_a_page_of_another_site_cannot_load_parts_of_the_console():
-    assert "another site" in refused(lambda: gate().session(asked(fetch_site="cross-site", fetch_mode="cors"), 0, "a"))
+@pytest.mark.parametrize("site", ["cross-site", "same-site"])
+def test_a_page_of_another_site_or_port_cannot_load_parts_of_the_console(site):
+    assert "another site" in refused(lambda: gate().session(asked(fetch_site=site, fetch_mode="cors"), 0, "a"))
     assert gate().session(asked(fetch_site="cross-site", fetch_mode="navigate"), 0, "a").id == "a"
 
 
