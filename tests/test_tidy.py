@@ -92,6 +92,7 @@ SHELLS = {
     "spout/topology_source.py",
     "spout/world.py",
     "spout/group_store.py",
+    "spark_bridge/reading/kept_clients.py",
     "spark_bridge/reading/range_reader.py",
     "spark_bridge/source/datasource.py",
     "spark_bridge/source/read_task.py",

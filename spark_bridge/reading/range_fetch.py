@@ -1,10 +1,14 @@
 """Reading one range from a cluster: the sequence of requests, and the handling of each answer.
 
 The next fetch is sent before the current answer is decoded. Fetch versions are negotiated. Ids need v12 (Kafka 2.7),
-which is the first version that can ask Flakelog for them (broker.wire.tags).
+which is the first version that can ask Flakelog for them (broker.wire.tags). From v13 on a fetch names the topic by its
+id (KIP-516), so a client that has read a partition of the topic needs no metadata for the next: a broker refuses the id
+of a topic that was made again.
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
+from uuid import UUID
 
 import pyarrow as pa
 
@@ -44,6 +48,14 @@ class _NothingThere(ClientError):
 
 class _LogEnded(_NothingThere):
     """The log ends inside the range: it was truncated, or is not what the range was made of."""
+
+
+class _Place(NamedTuple):
+    """Where a partition is read: its leader, the version of Fetch, and the topic as that version names it."""
+
+    leader: Address
+    version: int
+    topic: str | UUID
 
 
 class RangeFetch:
@@ -109,22 +121,21 @@ class RangeFetch:
         return ReadFailed(f"{self._within} could not be read past offset {self._cursor.position}{attempts}: {error}")
 
     def _read_from_leader(self) -> Iterator[pa.RecordBatch]:
-        leader = self._find_leader()
-        if leader is None:
+        place = self._known_place() or self._find_place()
+        if place is None:
             return
-        version = self._client.run(self._client.core.version(leader, fetch.API_KEY))
         try:
-            self._send_fetch(leader, version)
+            self._send_fetch(place)
             while not self._cursor.done:
-                answer = self._fetched(leader, version)
-                batches = [] if answer is None else self._accepted(leader, answer)
-                broken = None if self._cursor.done else self._send_ahead(leader, version)
+                answer = self._fetched(place)
+                batches = [] if answer is None else self._accepted(place.leader, answer)
+                broken = None if self._cursor.done else self._send_ahead(place)
                 if answer is not None:
                     yield from self._decoded(batches, answer)
                 if broken:
                     raise broken
         finally:
-            self._client.give_up(leader)
+            self._client.give_up(place.leader)
 
     def _accepted(self, leader: Address, answer: FetchedPartition) -> list[PlacedBatch]:
         before = self._cursor.position
@@ -138,8 +149,22 @@ class RangeFetch:
             raise kind(f"{leader} has no records at offset {before}; {end}")
         return batches
 
-    def _find_leader(self) -> Address | None:
-        """Return the leader. Return None if the partition was deleted and its offsets were reported as lost."""
+    def _known_place(self) -> _Place | None:
+        """Return the place that the client knows from an earlier range of the topic, or None if it must ask."""
+        core, within = self._client.core, self._within
+        id, leader = core.known_id(within.topic), core.known_leader(within.topic, within.partition)
+        if id is None or leader is None or (self._topic_id and str(id) != self._topic_id):
+            return None
+        place = self._place(leader, id)
+        return place if place.topic == id else None  # a name alone may be another topic's by now
+
+    def _place(self, leader: Address, id: UUID | None) -> _Place:
+        core, newest = self._client.core, fetch.TOPIC_IDS if id else None
+        version = self._client.run(core.version(leader, fetch.API_KEY, newest))
+        return _Place(leader, version, id if id and version >= fetch.TOPIC_IDS else self._within.topic)
+
+    def _find_place(self) -> _Place | None:
+        """Ask for the place. Return None if the partition was deleted and its offsets were reported as lost."""
         name, partition = self._within.topic, self._within.partition
         (topic,) = self._client.run(self._client.core.metadata([name]))
         if self._topic_id and topic.id and str(topic.id) != self._topic_id:
@@ -155,32 +180,32 @@ class RangeFetch:
         leader = topic.leaders[partition]
         if leader is None:
             raise BrokerError(ErrorCode.LEADER_NOT_AVAILABLE, f"{self._within.name} has no leader")
-        return leader
+        return self._place(leader, topic.id)
 
-    def _send_fetch(self, leader: Address, version: int) -> None:
+    def _send_fetch(self, place: _Place) -> None:
         within, settings, cursor = self._within, self._settings, self._cursor
         seen = cursor.passed_offsets, cursor.passed_bytes, cursor.largest_batch_bytes
         size = fetch_size(cursor.left, *seen, settings.fetch_bytes)
-        wanted = FetchPartition(within.topic, within.partition, cursor.position, size)
+        wanted = FetchPartition(place.topic, within.partition, cursor.position, size)
         request = FetchRequest(
             settings.fetch_wait_ms, 1, size, [wanted], isolation_level=self._isolation, wants_ids=True
         )
-        self._client.send(fetch_exchange(leader, version, request))
+        self._client.send(fetch_exchange(place.leader, place.version, request))
 
-    def _send_ahead(self, leader: Address, version: int) -> ClientError | None:
+    def _send_ahead(self, place: _Place) -> ClientError | None:
         """Send the next request before the current answer is decoded. Return an error instead of raising it.
 
         The cursor has already passed the current batches, so the caller must yield them before it raises the error.
         """
         try:
-            self._send_fetch(leader, version)
+            self._send_fetch(place)
         except ClientError as error:
             return error
         return None
 
-    def _fetched(self, leader: Address, version: int) -> FetchedPartition | None:
+    def _fetched(self, place: _Place) -> FetchedPartition | None:
         """Return the partition's answer. Return None if its first offsets were deleted, and reported as lost."""
-        response = self._once_not_held_back(leader, version)
+        response = self._once_not_held_back(place)
         within, core = self._within, self._client.core
         core.check(within.topic, within.partition, response.error_code)
         if len(response.partitions) != 1:
@@ -207,15 +232,15 @@ class RangeFetch:
             f"its log starts at {first} and ends at {end}",
         )
 
-    def _once_not_held_back(self, leader: Address, version: int) -> FetchResponse:
+    def _once_not_held_back(self, place: _Place) -> FetchResponse:
         """Return the answer. A reader over its quota first receives no data but a time to wait (KIP-219), so retry."""
-        response = fetch.decode_response(version, self._client.receive(leader), 0)
+        response = fetch.decode_response(place.version, self._client.receive(place.leader), 0)
         for _ in range(self._settings.patience.attempts):
             if not response.is_held_back:
                 break
             self._client.pause(response.throttle_ms)
-            self._send_fetch(leader, version)
-            response = fetch.decode_response(version, self._client.receive(leader), 0)
+            self._send_fetch(place)
+            response = fetch.decode_response(place.version, self._client.receive(place.leader), 0)
         return response
 
     def _decoded(self, batches: list[PlacedBatch], answer: FetchedPartition) -> Iterator[pa.RecordBatch]:
@@ -241,7 +266,7 @@ class RangeFetch:
 def _is_loss(error: Exception) -> bool:
     """Return True if an error that lasts means that the log no longer has the rest of the range."""
     if isinstance(error, BrokerError):
-        return error.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        return error.code in (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
     return isinstance(error, _LogEnded)
 
 

@@ -9,7 +9,8 @@ from collections.abc import Callable, Iterator, Sequence
 
 import pyarrow as pa
 
-from spark_bridge.reading.network import Address, Client, connect
+from spark_bridge.reading.kept_clients import CLIENTS
+from spark_bridge.reading.network import Address, Client
 from spark_bridge.reading.offset_range import OffsetRange
 from spark_bridge.reading.range_fetch import RangeFetch
 from spark_bridge.reading.settings import ReadSettings
@@ -30,9 +31,9 @@ def read_range(
     """Yield all records of `within`, or raise an exception; see RangeFetch. Log the batches that are left out.
 
     With `settings.fail_on_data_loss` false, missing offsets are passed to `on_lost` with the reason, or else logged.
+    The process keeps the client for its next range.
     """
-
-    with connect(servers, settings) as client:
+    with CLIENTS.lend(servers, settings) as client:
         yield from range_of(within, columns, client, settings, topic_id, on_skipped, on_lost)
 
 

@@ -73,6 +73,11 @@ class ReadOptions:
     """For the user: options that are ignored, and why."""
 
     @property
+    def is_split(self) -> bool:
+        """Return True if the user says how many tasks there are."""
+        return bool(self.min_partitions or self.max_records_per_partition or self.manifest)
+
+    @property
     def read_committed(self) -> bool:
         return self.settings.read_committed
 

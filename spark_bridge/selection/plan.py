@@ -4,12 +4,18 @@ The split depends only on the ranges and the options, never on the Spark cluster
 tasks and the same files.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from spark_bridge.reading.offset_range import OffsetRange
 
 TASKS_MAX = 100_000
 """Spark's driver keeps state for each task; a plan with more tasks than this is a mistake."""
+
+TASKS_ENOUGH = 100
+"""Small ranges are put together down to about this many tasks, so that work on few messages still runs in parallel."""
+
+GROUP_OFFSETS_MAX = 10_000
+"""Offsets of the ranges that one task reads together."""
 
 
 def plan(
@@ -34,6 +40,24 @@ def plan(
     if sum(counts) > TASKS_MAX:
         raise ValueError(f"{sum(counts)} tasks asked for, at most {TASKS_MAX} are planned; ask for larger ones")
     return tuple(part for one, count in zip(ordered, counts, strict=True) for part in cut(one, count))
+
+
+def groups(offsets: Sequence[int]) -> Iterator[range]:
+    """Yield runs of neighbours, each for one task, from the number of offsets of each range.
+
+    A task costs as long as 10,000 messages take to read. So where a plan has many more ranges than TASKS_ENOUGH, small
+    neighbours are read by one task, as Spark does with small files; a large range stays alone. The result depends only
+    on the ranges.
+    """
+    ranges_max = max(len(offsets) // TASKS_ENOUGH, 1)
+    first, total = 0, 0
+    for place, each in enumerate(offsets):
+        if place > first and (place - first == ranges_max or total + each > GROUP_OFFSETS_MAX):
+            yield range(first, place)
+            first, total = place, 0
+        total += each
+    if offsets:
+        yield range(first, len(offsets))
 
 
 def cut(one: OffsetRange, count: int) -> Iterable[OffsetRange]:

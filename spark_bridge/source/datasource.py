@@ -14,6 +14,7 @@ Spark finds the source in each session by the module pyspark_flakelog. `register
 import logging
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any, NoReturn
 
 import pyarrow as pa
 from pyspark.sql import SparkSession
@@ -22,10 +23,8 @@ from pyspark.sql.types import StructType
 
 from broker.version import VERSION
 from spark_bridge.reading.cluster import Cluster
-from spark_bridge.reading.offset_range import OffsetRange
 from spark_bridge.reading.row import sql_schema
 from spark_bridge.selection import manifest
-from spark_bridge.selection.late import LateRange
 from spark_bridge.selection.option_table import OptionError
 from spark_bridge.selection.options import ReadOptions, parse
 from spark_bridge.selection.pinned import PinnedRead, pin
@@ -33,7 +32,7 @@ from spark_bridge.selection.selector import SelectionError
 from spark_bridge.selection.stream_options import parse_stream
 from spark_bridge.selection.write_options import parse_write
 from spark_bridge.source.one_line import one_line
-from spark_bridge.source.read_task import RangePartition, TaskRead, warn_of_loss
+from spark_bridge.source.read_task import TaskRange, TaskRead, input_partitions, warn_of_loss
 from spark_bridge.source.stream_reader import FlakelogStreamReader
 from spark_bridge.source.writer import BatchWriter, StreamWriter, TopicWrite
 
@@ -52,12 +51,17 @@ class FlakelogDataSource(DataSource):
 
     _options: ReadOptions | None = None
     _pinned: PinnedRead | None = None  # late binding has none
+    _is_planned = False  # from now on the tasks' source is pickled, which needs no plan
     _only_stream: str | None = None
     """Why the options cannot be those of a batch read, if they can be those of a stream."""
 
     @classmethod
     def name(cls) -> str:
         return NAME
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Spark pickles the source with each task's function too: a plan of thousands of ranges is left out then."""
+        return self.__dict__ | ({"_pinned": None} if self._is_planned else {})
 
     @one_line()
     def schema(self) -> str:
@@ -79,7 +83,8 @@ class FlakelogDataSource(DataSource):
             raise OptionError(OWN_SCHEMA)
         for warning in self._options.warnings:
             _log.warning("flakelog: %s", warning)
-        return FlakelogReader(self._pinned or pin_now(self._options))
+        self._is_planned = True
+        return FlakelogReader(self._pinned or pin_now(self._options), together=not self._options.is_split)
 
     @one_line()
     def streamReader(self, schema: StructType) -> FlakelogStreamReader:
@@ -124,44 +129,38 @@ def pin_now(options: ReadOptions) -> PinnedRead:
     return pinned
 
 
-class LatePartition(InputPartition):
-    """The input of a task whose range moves with the log."""
-
-    def __init__(self, task: LateRange) -> None:
-        super().__init__(task)
-        self.task = task
-
-
-def _partition(within: OffsetRange, pinned: PinnedRead) -> RangePartition:
-    settings = pinned.settings
-    return RangePartition(within, pinned.topic_id(within), settings.require_ids, settings.id_clock)
-
-
-def _now(task: LateRange, pinned: PinnedRead) -> OffsetRange:
-    topic, committed = task.within.topic, pinned.settings.read_committed
-    with Cluster.connect(pinned.servers, pinned.settings) as cluster:
-        return task.resolve(cluster.earliest(topic), cluster.latest(topic, committed=committed))
-
-
 class FlakelogReader(DataSourceReader):
-    """A reader whose `read` runs on executors with only `PinnedRead` and the partition as input.
+    """A reader whose `read` runs on executors with only `TaskRead` and the partition as input.
 
     It deliberately accepts no filters. Spark (4.2) keeps the partitions left by `pushFilters` in the DataFrame's own
     source: after `rows.where("partition = 1").count()`, `rows.count()` would silently count partition 1 alone (a test
     guards against this). Use options to narrow a read: assign, startingOffsets, startingId and others.
     """
 
-    def __init__(self, pinned: PinnedRead) -> None:
+    def __init__(self, pinned: PinnedRead, *, together: bool) -> None:
+        """Read the ranges of `pinned`, several small ones in a task if `together`."""
         self._pinned = pinned
+        self._together = together
+
+    def __reduce__(self) -> tuple[type[TaskRead], tuple[object, ...]]:
+        """Give the executors a TaskRead in place of this: a plan of thousands of ranges takes time to unpickle."""
+        pinned = self._pinned
+        return TaskRead, (pinned.servers, pinned.columns, pinned.settings, pinned.poison_report)
 
     @one_line()
     def partitions(self) -> Sequence[InputPartition]:
-        pinned = self._pinned
-        return [LatePartition(task) if task.moves else _partition(task.within, pinned) for task in pinned.tasks]
+        pinned, settings = self._pinned, self._pinned.settings
+        ranges = [
+            TaskRange(
+                task.within,
+                pinned.topic_id(task.within),
+                settings.require_ids,
+                settings.id_clock,
+                task if task.moves else None,
+            )
+            for task in pinned.tasks
+        ]
+        return input_partitions(ranges, together=self._together)
 
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        pinned = self._pinned
-        if isinstance(partition, LatePartition):
-            with one_line():
-                partition = _partition(_now(partition.task, pinned), pinned)
-        return TaskRead(pinned.servers, pinned.columns, pinned.settings, pinned.poison_report).read(partition)
+    def read(self, partition: InputPartition) -> NoReturn:
+        raise TypeError("the tasks read: Spark pickles this reader for them, as a TaskRead")

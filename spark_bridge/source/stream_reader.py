@@ -28,7 +28,7 @@ from spark_bridge.selection.stream_log import SelectedLog
 from spark_bridge.selection.stream_options import StreamOptions
 from spark_bridge.selection.stream_planner import StreamPlanner
 from spark_bridge.source.one_line import one_line
-from spark_bridge.source.read_task import RangePartition, TaskRead
+from spark_bridge.source.read_task import TaskRange, TaskRead, input_partitions
 
 _log = logging.getLogger(__name__)
 
@@ -76,10 +76,11 @@ class FlakelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     @one_line()
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         planned = self._open().ranges(start, end)
-        return [
-            RangePartition(each.within, each.topic_id, self._keeps_ids(each.within.topic), self._clock())
+        ranges = [
+            TaskRange(each.within, each.topic_id, self._keeps_ids(each.within.topic), self._clock())
             for each in planned
         ]
+        return input_partitions(ranges, together=not self._options.read.is_split)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return self._read.read(partition)

@@ -138,3 +138,21 @@ def test_a_plan_takes_one_connection_to_the_broker(tmp_path):
             pinned = pin(options, cluster, None, "0.1.0")
         assert len(pinned.manifest.topic_ids) == 40
         assert connections_opened(server) - before == 1
+
+
+def test_the_ranges_of_a_process_take_one_connection_also_after_the_broker_has_restarted(tmp_path):
+    """Each of 1,000 small tasks opened its own."""
+    server = ServerProcess(tmp_path / "data")
+    server.keep_ports()
+    with server:
+        with BlockingClient(server.address) as client:
+            client.create_topic("small", 20)
+            for partition in range(20):
+                client.produce("small", partition, encode_batch([Record(0, 0, None, b"v")], base_timestamp_ms=1))
+        for _ in ("at first", "after a restart"):
+            before = connections_opened(server)
+            ranges = [OffsetRange("small", partition, 0, 1) for partition in range(20)]
+            read = [batch.num_rows for one in ranges for batch in read_range(one, ("value",), addresses(server.address))]
+            assert read == [1] * 20
+            assert connections_opened(server) - before == 1
+            server.restart()

@@ -182,6 +182,8 @@ class Cluster:
         (asked,) = request.partitions
         self.fetched.append(asked.fetch_offset)
         fault = self.fault()
+        if fault is None and version >= fetch.TOPIC_IDS and asked.topic != self.topic_id:
+            fault = ErrorCode.UNKNOWN_TOPIC_ID
         if isinstance(fault, Throttle):
             return b"".join(fetch.encode_response(version, FetchResponse(throttle_ms=fault.ms)))
         answer = FetchedPartition(asked.topic, asked.partition, 0, self.end, self.stable, self.start)

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spark_bridge.reading.offset_range import OffsetRange
-from spark_bridge.selection.plan import TASKS_MAX, plan
+from spark_bridge.selection.plan import GROUP_OFFSETS_MAX, TASKS_ENOUGH, TASKS_MAX, groups, plan
 
 
 def test_without_options_each_range_is_a_task():
@@ -55,3 +55,28 @@ def test_more_tasks_than_a_driver_can_keep_are_refused():
 def test_a_negative_option_is_refused():
     with pytest.raises(ValueError, match="minPartitions"):
         plan([], min_partitions=-1)
+
+
+# --- ranges that a task reads together --------------------------------------------------------------------------------
+
+
+def test_up_to_enough_tasks_each_range_has_its_own():
+    assert list(groups([1] * TASKS_ENOUGH)) == [range(n, n + 1) for n in range(TASKS_ENOUGH)]
+    assert list(groups([])) == []
+
+
+def test_many_small_ranges_are_read_together_by_about_enough_tasks():
+    assert list(groups([10] * 1_000)) == [range(n, n + 10) for n in range(0, 1_000, 10)]
+
+
+def test_a_large_range_is_read_alone():
+    offsets = [10] * 500 + [GROUP_OFFSETS_MAX] + [10] * 499
+    assert range(500, 501) in list(groups(offsets))
+
+
+@given(st.lists(st.integers(0, 2 * GROUP_OFFSETS_MAX), max_size=1_000))
+def test_groups_have_every_range_once_in_order_and_few_offsets(offsets):
+    found = list(groups(offsets))
+    assert [place for each in found for place in each] == list(range(len(offsets)))
+    assert all(len(each) == 1 or sum(offsets[place] for place in each) <= GROUP_OFFSETS_MAX for each in found)
+    assert len(found) >= min(len(offsets), TASKS_ENOUGH)

@@ -136,6 +136,38 @@ def test_a_topic_made_again_under_the_same_name_is_not_read():
         read(Cluster(10), 0, 10, topic_id=str(UUID(int=78)))
 
 
+def test_the_next_range_of_a_topic_needs_no_metadata():
+    """A client that is kept asks again only after an error (KIP-516: the broker checks the id of the topic)."""
+    cluster = Cluster(100)
+    cluster.leaders = {0: 1, 1: 1}
+    assert read(cluster, 0, 50, topic_id=str(TOPIC_ID)) == rows(0, 50)
+    assert read(cluster, 50, 100, partition=1, topic_id=str(TOPIC_ID)) == rows(50, 100)
+    assert cluster.asked["metadata"] == 1
+    cluster.leaders = {0: 0, 1: 0}
+    cluster.faults = [ErrorCode.NOT_LEADER_OR_FOLLOWER]
+    assert read(cluster, 0, 50) == rows(0, 50)
+    assert cluster.asked["metadata"] == 2
+
+
+@pytest.mark.parametrize("topic_id", [None, str(TOPIC_ID)])
+def test_a_kept_client_sees_that_a_topic_was_made_again(topic_id):
+    cluster = Cluster(100)
+    read(cluster, 0, 50, topic_id=topic_id)
+    cluster.topic_id = UUID(int=78)
+    if topic_id is None:
+        assert read(cluster, 0, 100) == rows(0, 100), "no manifest says which topic it must be"
+    else:
+        with pytest.raises(DataLoss, match="deleted and made again"):
+            read(cluster, 0, 100, topic_id=topic_id)
+
+
+def test_a_broker_without_topic_ids_is_asked_for_metadata_by_each_range():
+    cluster = Cluster(100, versions=KAFKA_2_1, ids=False)
+    for _ in range(2):
+        assert len(read(cluster, 0, 50)) == 50
+    assert cluster.asked["metadata"] == 2
+
+
 def test_a_partition_that_is_not_there_is_data_lost():
     with pytest.raises(DataLoss, match="topic 't' has no partition 7"):
         read(Cluster(10), 0, 10, partition=7)
@@ -182,7 +214,7 @@ def test_damage_is_an_error_and_is_not_asked_for_again():
 # --- versions ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("versions", "version"), [(KAFKA_2_1, 10), (KAFKA_3_9, 12), (KAFKA_4_0, 12)])
+@pytest.mark.parametrize(("versions", "version"), [(KAFKA_2_1, 10), (KAFKA_3_9, 13), (KAFKA_4_0, 13)])
 def test_every_kafka_from_2_1_to_4_is_read_in_a_version_that_both_have(versions, version):
     cluster = Cluster(50, ids=False, versions=versions)
     assert [row["offset"] for row in read(cluster, 3, 47)] == list(range(3, 47))
