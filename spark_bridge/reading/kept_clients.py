@@ -1,7 +1,7 @@
 """SHELL (sockets, processes): the clients of a process, kept from one range to the next.
 
-Spark reads one range after the other in a Python worker. A connection for each, with versions and metadata, takes longer
-than a small range.
+Spark reads one range after the other in a Python worker. A connection for each, with versions and metadata, takes
+longer than a small range.
 """
 
 import os

@@ -152,7 +152,7 @@ def test_the_ranges_of_a_process_take_one_connection_also_after_the_broker_has_r
         for _ in ("at first", "after a restart"):
             before = connections_opened(server)
             ranges = [OffsetRange("small", partition, 0, 1) for partition in range(20)]
-            read = [batch.num_rows for one in ranges for batch in read_range(one, ("value",), addresses(server.address))]
-            assert read == [1] * 20
+            at = addresses(server.address)
+            assert [batch.num_rows for one in ranges for batch in read_range(one, ("value",), at)] == [1] * 20
             assert connections_opened(server) - before == 1
             server.restart()
