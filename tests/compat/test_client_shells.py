@@ -105,8 +105,9 @@ def test_on_a_reactor_it_is_the_same_error(kind):
     [
         (b"\0\0\0\x05hel", "it closed the connection after 3 of 5 bytes"),
         (b"\0\0", "it closed the connection after 2 of 4 bytes"),
-        (b"HTTP/1.1 400 Bad Request", f"it sent a frame of {int.from_bytes(b'HTTP', 'big')} bytes, at most"),
-        (b"\x15\x03\x03\0\x02", "it sent a frame of 352518912 bytes, at most"),
+        (b"HTTP/1.1 400 Bad Request", "it speaks HTTP"),
+        (b"\x15\x03\x03\0\x02", "it speaks TLS"),
+        (b"-ERR unknown command", f"it sent a frame of {int.from_bytes(b'-ERR', 'big')} bytes, at most"),
     ],
 )
 def test_what_is_no_frame_is_refused_before_memory_is_taken(sent, said):
@@ -127,7 +128,7 @@ def test_what_is_no_frame_is_refused_before_memory_is_taken(sent, said):
 def test_a_broker_that_falls_silent_is_unreachable_after_the_timeout():
     with socket.create_server(("127.0.0.1", 0)) as listener:
         address = "{}:{}".format(*listener.getsockname())
-        with BlockingClient(address, timeout=0.05) as client, pytest.raises(Unreachable, match=f"{address}.*timed out"):
+        with BlockingClient(address, timeout=0.05) as client, pytest.raises(Unreachable, match=f"{address}.*no answer within"):
             client.topics()
 
 
