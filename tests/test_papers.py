@@ -93,6 +93,11 @@ def anchors_of(page):
     return {re.sub(r"[^a-z0-9]+", "-", heading.lower()).strip("-") for heading in headings}
 
 
+def test_the_first_page_of_the_site_leads_to_all_others():
+    pages = {page.name for page in (ROOT / "docs").glob("*.md")} - {"index.md"}
+    assert set(re.findall(r"\]\((\w[\w-]*\.md)\)", (ROOT / "docs" / "index.md").read_text())) == pages
+
+
 @pytest.mark.parametrize("page", PAPERS, ids=names(PAPERS))
 def test_a_path_exists(page):
     """A path is named from the top, or from the page's own directory."""

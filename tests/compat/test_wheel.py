@@ -96,7 +96,7 @@ def metadata_of(wheel):
 
 def test_the_metadata_names_author_licence_and_what_it_is_for(wheel):
     found = metadata_of(wheel)
-    assert found["Author"] == "Flakelog developers" and found["License-Expression"] == "Apache-2.0"
+    assert found["Author"] == "Flakelog developers" and found["License-Expression"] == "Apache-2.0 AND 0BSD AND MIT"
     assert found["Requires-Python"] == ">=3.11" and found["Description-Content-Type"] == "text/markdown"
     told = set(found.get_all("Classifier"))
     assert {f"Programming Language :: Python :: {version}" for version in VERSIONS} <= told
@@ -194,12 +194,14 @@ def test_every_package_says_that_it_is_typed(wheel):
     assert {f"{package}/py.typed" for package in PACKAGES} <= set(names)
 
 
-def test_the_licence_is_in_the_wheel(wheel):
+def test_the_licences_are_in_the_wheel(wheel):
+    """Flakelog's, and those of the libraries that the web console contains."""
     with ZipFile(wheel) as files:
-        (licence,) = [name for name in files.namelist() if name.endswith("LICENSE")]
-        (metadata,) = [name for name in files.namelist() if name.endswith("METADATA")]
-        assert files.read(licence) == (ROOT / "LICENSE").read_bytes()
-        assert re.search(rb"^License(-Expression)?: Apache-2.0$", files.read(metadata), re.MULTILINE)
+        names = [name for name in files.namelist() if ".dist-info/licenses/" in name]
+        held = {name.rpartition("/")[2]: files.read(name) for name in names}
+    static = ROOT / "flakelog" / "console" / "static"
+    sources = [ROOT / "LICENSE", *static.glob("*-LICENSE.txt")]
+    assert len(sources) == 3 and held == {path.name: path.read_bytes() for path in sources}
 
 
 def test_pytest_finds_the_plugin_by_the_wheel(wheel):
