@@ -115,6 +115,19 @@ def test_figures_come_as_server_sent_events(server):
     connection.close()
 
 
+def test_open_pages_do_not_hold_a_server_up_that_stops(tmp_path):
+    with ServerProcess(tmp_path / "data") as running:
+        with BlockingClient(running.address) as client:
+            client.create_topic("orders")
+        assert Visitor(running.http).get("/console/topics/orders/messages")[0] == 200, "its thread exists now"
+        connection = http.client.HTTPConnection(running.http, timeout=SECONDS)
+        connection.request("GET", "/console/events?page=overview")
+        next(events(connection.getresponse()))
+        assert running.stop() == 0
+        assert "Traceback" not in running.log
+        connection.close()
+
+
 def test_streams_are_limited(locked):
     visitor = Visitor(locked.http)
     visitor.headers["Authorization"] = f"Bearer {TOKEN}"

@@ -13,9 +13,9 @@
   };
   const clock = (seconds) => new Date(seconds * 1000).toISOString().slice(11, 19);
   // A chart is at least half a minute wide, also while it has one point or none.
-  const span = (low, high) => {
-    const end = high ?? Date.now() / 1000;
-    return low == null || end - low < 30 ? [end - 30, end] : [low, high];
+  const span = (times) => {
+    const end = times.length ? times[times.length - 1] : Date.now() / 1000;
+    return [Math.min(times.length ? times[0] : end, end - 30), end];
   };
   const charts = [];
 
@@ -33,8 +33,8 @@
     }));
     element.replaceChildren();
     element.chart = new uPlot({
-      width: Math.max(element.clientWidth, 200), height: 150, cursor: { y: false },
-      scales: { x: { range: (_, low, high) => span(low, high) }, y: { range: (_, low, high) => [0, high > 0 ? high * 1.08 : 1] } },
+      width: Math.max(element.clientWidth, 200), height: 150, cursor: { y: false, drag: { x: false, y: false } },
+      scales: { x: { range: (plot) => span(plot.data[0]) }, y: { range: (_, low, high) => [0, high > 0 ? high * 1.08 : 1] } },
       axes: [{ ...axis, values: (_, all) => all.map(clock) }, { ...axis, size: 64, values: (_, all) => all.map(unit) }],
       series: [{ value: (_, v) => (v == null ? "–" : clock(v)) }, ...series], legend: { show: true },
     }, data, element);

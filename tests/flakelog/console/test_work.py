@@ -1,0 +1,95 @@
+"""Topologies, replays and loads, as far as their documents go: others write them, so anything may be in them."""
+
+import json
+
+import pytest
+
+from broker.client.log_record import LogRecord
+from flakelog.console.replays import bars, documents_of, work_page, work_rows
+from flakelog.console.topologies import graph_of, topology_page, topology_rows
+
+ODD = (None, 5, "x", [], {}, [None], {"a": []}, -1.5, True)
+
+
+def component(name, *inputs, kind="bolt"):
+    streams = [{"component": each, "stream": "default", "grouping": "shuffle"} for each in inputs]
+    return {"name": name, "kind": kind, "parallelism": 2, "inputs": streams, "tasks": [{"errors": 1}]}
+
+
+def document(**more):
+    parts = [component("orders", kind="spout"), component("parse", "orders"), component("store", "parse", "orders")]
+    rates = {"orders": {"emitted": 5.0, "acked": 4.0, "failed": 1.0}}
+    return {"topology": "shop", "topology_id": "shop", "state": "running", "components": parts, "rates": rates} | more
+
+
+def test_processes_of_a_topology_are_summed():
+    two = [document(lag={"lag": 3, "lag_ms": 50}), document(lag={"lag": 4, "lag_ms": 10}, state="closing")]
+    (row,) = topology_rows(two)
+    assert (row.processes, row.acked, row.lag, row.lag_ms, row.states) == (2, 8.0, 7, 50, ["closing", "running"])
+    assert [each.tasks for each in topology_page(two, "shop").components] == [4, 4, 4]
+
+
+def test_a_lag_that_one_process_does_not_know_is_not_known():
+    (row,) = topology_rows([document(lag={"lag": 3}), document()])
+    assert row.lag is None
+
+
+def test_the_graph_goes_from_left_to_right():
+    graph = topology_page([document()], "shop").graph
+    left_to_right = sorted(graph.nodes, key=lambda each: each.x)
+    assert [node.component.name for node in left_to_right] == ["orders", "parse", "store"]
+    assert len(graph.edges) == 3 and graph.edges[0].label == "shuffle"
+    assert all(0 <= node.x < graph.width and 0 <= node.y < graph.height for node in graph.nodes)
+
+
+def test_a_graph_with_a_circle_is_drawn():
+    page = topology_page([document(components=[component("a", "b"), component("b", "a"), component("c", "c")])], "shop")
+    assert len(page.graph.nodes) == len(page.graph.edges) == 3
+
+
+def test_a_graph_of_nothing_is_empty():
+    assert graph_of([]).nodes == []
+
+
+@pytest.mark.parametrize("odd", ODD)
+@pytest.mark.parametrize(
+    "field",
+    ["components", "partitions", "rates", "latency_ms", "lag", "in_flight", "dead_letter_topics", "started_ms"],
+)
+def test_a_topology_with_odd_fields_is_shown(field, odd):
+    spout = {"name": "a", "kind": "spout", field: odd}
+    for documents in ([document(**{field: odd})], [document(components=[spout])]):
+        assert topology_rows(documents)[0].name == "shop"
+        assert topology_page(documents, "shop").row.processes == 1
+
+
+def record(key, value):
+    return LogRecord(0, None, 0, key, value if value is None else json.dumps(value).encode())
+
+
+def test_the_newest_document_of_a_key_counts():
+    planned, done = ({"v": 1, "state": state} for state in ("planned", "done"))
+    records = [record(b"a", planned), record(b"b", planned), record(b"a", done)]
+    records += [record(b"b", None), record(b"c", {"v": 2}), record(b"d", [1]), record(None, {"v": 1})]
+    assert documents_of(records) == {"a": {"v": 1, "state": "done"}, "": {"v": 1}}
+
+
+def test_a_load_shows_the_ranges_of_its_manifest():
+    ranges = [{"topic": "orders", "partition": n, "start": 10, "end": 20 + n} for n in range(2)]
+    load = {"kind": "load", "state": "done", "manifest": {"topic": "orders", "manifest": {"ranges": ranges}}}
+    (row,) = work_rows({"k": load | {"receipt": {"rows": 21}}})
+    assert (row.topics, row.offsets, row.rows) == (["orders"], 21, 21)
+    assert [(each.label, each.value) for each in work_page("k", load).ranges] == [("orders-0", 10), ("orders-1", 11)]
+
+
+@pytest.mark.parametrize("odd", ODD)
+@pytest.mark.parametrize("field", ["kind", "state", "at_ms", "place", "manifest", "receipt", "left_out"])
+def test_a_replay_with_odd_fields_is_shown(field, odd):
+    for each in ({field: odd}, {"manifest": {"ranges": odd, "topic": odd}, "receipt": {"files": odd, "parts": odd}}):
+        assert len(work_rows({"k": each})) == 1
+        assert work_page("k", each).row.key == "k"
+
+
+def test_bars_are_as_long_as_their_values():
+    assert [each.length for each in bars([("a", 50), ("b", 100), ("c", 0)])] == [500, 1_000, 0]
+    assert [each.length for each in bars([("a", 0)])] == [0]
