@@ -138,7 +138,7 @@ class BoltTask:
     # --- the shell's verbs
 
     def take(self) -> bytes:
-        """Return and clear what is to be written to Storm."""
+        """Return and clear the bytes for Storm."""
         return self.wire.take()
 
     def open(self, now_ms: int) -> None:
@@ -180,7 +180,7 @@ class BoltTask:
 
     @property
     def is_full(self) -> bool:
-        """Return True if so many tuples wait that Storm's messages should not be read now."""
+        """Return True if the inbox is full: the shell then reads no more of Storm's messages."""
         return len(self.task.inbox) >= self._config.topology_executor_receive_buffer_size
 
     @property
@@ -238,6 +238,8 @@ class BoltTask:
             )  # fmt: skip
         except (KeyError, TypeError):
             raise BadFrame(f"Storm sent no tuple: {str(message)[:200]}") from None
+        if id.__class__ is not str or row.__class__ is not list:
+            raise BadFrame(f"Storm sent a tuple without id or values: {str(message)[:200]}")
         if stream == HEARTBEAT:
             self.wire.sync()
         elif stream == TICK:
@@ -248,14 +250,16 @@ class BoltTask:
             self.task.inbox.append(self._tuple(component, stream, number, id, row))
 
     def _tuple(self, component: str, stream: str, number: int, id: str, row: list[Any]) -> StormTuple:
-        found = self._emitters.get((component, stream, number))
-        if found is None:
-            found = self._emitters[component, stream, number] = self._emitter(component, stream, number)
-        emitter, has_message = found
-        text = row.pop() if has_message and row else None
         try:
+            found = self._emitters.get((component, stream, number))
+            if found is None:
+                found = self._emitters[component, stream, number] = self._emitter(component, stream, number)
+            emitter, has_message = found
+            text = row.pop() if has_message else None
             values = values_of(row)
             text = restored(text, values)
+        except BadFrame:
+            raise
         except (ValueError, TypeError, KeyError, AttributeError, IndexError) as error:
             raise BadFrame(f"stream {stream!r} of {component!r} brought a value that cannot be read: {error}") from None
         return StormTuple(tuple(values), emitter, id, text, self._watermarks)

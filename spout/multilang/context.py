@@ -17,7 +17,7 @@ from spout.topology import Node, Plan, TopologyError
 
 
 class Place(NamedTuple):
-    """What the shell gives to a task: the plan, Storm's handshake, the settings in it, and ports."""
+    """The shell's arguments for a task: the plan, Storm's handshake, the settings in it, and ports."""
 
     plan: Plan
     handshake: Handshake
@@ -117,7 +117,7 @@ class MetricsSender:
         self._due_ms = 0
 
     def send(self, interval_ms: int = 1_000) -> None:
-        """Send what has changed, if it is due; a counter as its growth, a gauge as its value."""
+        """Send changed metrics, once in an interval: a counter as its growth, a gauge as its value."""
         if self._wire.now_ms < self._due_ms:
             return
         self._due_ms = self._wire.now_ms + interval_ms

@@ -16,7 +16,7 @@ TIMEOUT_SECONDS = "topology.subprocess.timeout.secs"
 
 
 class BadHandshake(ValueError):
-    """A first message that does not belong to this process; the text says what is wrong."""
+    """A first message that does not belong to this process; the text names the fault."""
 
 
 @dataclass(frozen=True)

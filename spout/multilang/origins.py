@@ -2,9 +2,10 @@
 
     [[[spout, topic, partition, offset, watermark, name], ...], [[component, number], ...]]
 
-First the messages, each with its place (spout.origin.MessagePlace), the watermark of its partition's stored progress
-when it was emitted, -1 if there is none, and the name of the topic; a message of a user's spout has None for both. Then
-the path of emits. An emit adds one item to the end of the path, so a bolt changes the text without reading it.
+First come the messages, each with its place (spout.origin.MessagePlace), a watermark and the name of its topic. The
+watermark is that of the partition's stored progress at the time of the emit, or -1 without any. A message of a user's
+spout has null for watermark and name. Then comes the path of emits. An emit adds one item to the end of the path, so a
+bolt changes the text without reading it.
 
 If fields to group by had to change their type for Storm, a line comes first with their places and values:
 

@@ -198,7 +198,7 @@ class Process:
         self._follow()
 
     def _turn(self) -> None:
-        """Do what is due."""
+        """Do the work that is due, and give captured output to the log."""
         self._is_woken = False
         for line in self._output.take():
             self._task.wire.say(line.text, line.level)
@@ -213,7 +213,7 @@ class Process:
             self._connection.write(data)
 
     def _follow(self) -> None:
-        """Read on unless too much waits, set the timer for what is due next, or end."""
+        """Start or stop reading, set the timer for the next deadline, or end."""
         if self._is_stopping:
             if (self._task.idle and self._figures.idle) or _now_ms() >= self._until_ms:
                 self._end()
@@ -237,7 +237,7 @@ class Process:
         self._timer = self._reactor.callLater(delay, partial(self._guarded, self._turn))
 
     def _wake(self) -> None:
-        """Do what is due soon, because an answer has arrived or more is left to do."""
+        """Schedule a turn, because an answer has arrived or work is left."""
         if not self._is_woken:
             self._is_woken = True
             self._reactor.callLater(0, partial(self._guarded, self._turn))
@@ -256,7 +256,7 @@ class Process:
             self._end()
 
     def _signalled(self, *_: object) -> None:
-        """Stop soon, and wait no longer for Storm, which may not read any more. Called between any two steps."""
+        """Handle a stop signal: stop soon, and interrupt a wait for Storm, which may read no more."""
         self._reactor.callFromThread(self._stop)
         if self._connection.is_waiting:
             raise PipeClosed

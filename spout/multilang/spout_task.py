@@ -188,7 +188,7 @@ class SpoutTask:
     # --- the shell's verbs
 
     def take(self) -> bytes:
-        """Return and clear what is to be written to Storm."""
+        """Return and clear the bytes for Storm."""
         return self.wire.take()
 
     def open(self, now_ms: int) -> None:
@@ -199,7 +199,7 @@ class SpoutTask:
     def receive(self, messages: Iterable[Any], now_ms: int) -> bool:
         """Carry out commands of Storm. Return False, because nothing is left to do at once.
 
-        An exception of the spout comes out. Raise BadFrame for what is no command.
+        An exception of the spout propagates. Raise BadFrame if a message is no command.
         """
         self.wire.now_ms = now_ms
         for message in messages:

@@ -1,4 +1,4 @@
-"""What a topology declares to Storm: streams, groupings and ticks. And what of a topology cannot run there.
+"""Declarations of a topology to Storm: streams, groupings and ticks; and refusals of plans that cannot run there.
 
 Each stream has one more field, the last one, which carries where a tuple comes from; see spout.multilang.origins.
 """

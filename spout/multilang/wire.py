@@ -1,4 +1,4 @@
-"""What the tasks of both kinds share: commands for Storm, lines for its log, and the row of a tuple.
+"""The common part of both kinds of tasks: commands for Storm, lines for its log, and the row of a tuple.
 
 Storm takes the answers of a spout only while it waits for one, so that lines for its log wait for the next command.
 """
@@ -88,7 +88,7 @@ class Wire(Engine):
         self._out.append(_SYNC)
 
     def take(self) -> bytes:
-        """Return and clear what is to be written to Storm."""
+        """Return and clear the bytes for Storm."""
         out = self._out
         if not out:
             return b""

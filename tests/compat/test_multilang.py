@@ -263,7 +263,7 @@ GROUP = {"flakelog.storm.stop.ms": 10_000}
 
 
 def emits_until(driver, number):
-    """Send `next` until so many tuples are emitted, and return the emits."""
+    """Send `next` until this many tuples are emitted, and return the emits."""
     found = []
     while len(found) < number:
         found += emits(driver.command("next"))

@@ -3,6 +3,8 @@
 import json
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from twisted.internet.defer import Deferred
 
 from spout.api import Bolt, Spout
@@ -203,6 +205,29 @@ def test_values_that_storm_has_in_another_type_come_back_in_their_own():
 def test_what_is_no_tuple_is_refused(message):
     with pytest.raises(BadFrame):
         driver_of(Shout()).send(message)
+
+
+NAMES = st.sampled_from(["lines", "default", "comp", "tuple", "~"])
+ANYTHING = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text("~bj[]{}:,\"\n1", max_size=8) | NAMES,
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(NAMES, inner, max_size=3),
+    max_leaves=8,
+)
+TUPLE = st.fixed_dictionaries(dict.fromkeys(("comp", "stream", "task", "id", "tuple"), ANYTHING))
+NEARLY = st.builds(lambda row, task: storm_tuple("1", row, task=task), st.lists(ANYTHING, max_size=4), ANYTHING)
+
+
+@given(st.lists(ANYTHING | TUPLE | NEARLY, max_size=5))
+def test_whatever_comes_is_executed_or_refused_as_a_bad_frame(messages):
+    class Quiet(Shout):
+        def execute(self, tup):
+            self.seen.append(tup)
+
+    driver = driver_of(Quiet())
+    try:
+        driver.send(*messages)
+    except BadFrame:
+        pass
 
 
 # --- task ids

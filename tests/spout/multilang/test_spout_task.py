@@ -3,6 +3,8 @@
 import json
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from spout.api import Bolt, Spout
 from spout.multilang.frames import BadFrame
@@ -324,6 +326,22 @@ def test_an_exception_of_the_spout_comes_out_because_the_process_ends_by_it():
 def test_what_is_no_command_of_a_spout_is_refused(message):
     with pytest.raises(BadFrame, match="Storm sent "):
         driver_of(Numbers()).send(message)
+
+
+COMMANDS = st.sampled_from(["next", "ack", "fail", "activate", "deactivate", "dance", None, 7])
+IDS = st.none() | st.integers(0, 9) | st.text(max_size=2) | st.lists(st.integers(), max_size=2) | st.booleans()
+
+
+@given(st.lists(st.fixed_dictionaries({"command": COMMANDS}, optional={"id": IDS}), max_size=30))
+def test_any_commands_have_one_sync_each_until_one_is_none(messages):
+    driver = driver_of(Numbers(), {"topology.max.spout.pending": None})
+    answers = []
+    for number, message in enumerate(messages):
+        try:
+            answers += driver.send(message)
+        except BadFrame:
+            return
+        assert commands(answers).count("sync") == number + 1
 
 
 # --- metrics

@@ -1,4 +1,4 @@
-"""What a topology declares to Storm, and which topologies cannot run there."""
+"""Declarations of a topology to Storm, and topologies that cannot run there."""
 
 import pytest
 
