@@ -2,6 +2,8 @@
 
 import json
 import os
+import random
+import signal
 import subprocess
 import sys
 from uuid import uuid4
@@ -13,6 +15,7 @@ from pyiceberg.catalog import load_catalog
 
 from broker.client.blocking import BlockingClient
 from broker.record.records import Record, encode_batch
+from tests.compat.server_process import ROOT
 
 SCHEMA = {
     "type": "record",
@@ -79,6 +82,51 @@ def test_an_iceberg_table_gets_each_message_once(tmp_path, orders):
     table = load_catalog("shop", **settings).load_table("sales.orders").scan().to_arrow()
     assert sorted(table["offset"].to_pylist()) == [0, 0, 1, 1, 2, 2, 3, 3]
     load("--verify")
+
+
+def delta_offsets(tmp_path, settings):
+    return DeltaTable(tmp_path / "t").to_pyarrow_table().select(["partition", "offset"]).to_pylist()
+
+
+def iceberg_offsets(tmp_path, settings):
+    rows = load_catalog("shop", **settings).load_table("sales.orders").scan(selected_fields=("partition", "offset"))
+    return rows.to_arrow().to_pylist()
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize(
+    ("to", "format", "read"),
+    [("{tmp_path}/t", "delta", delta_offsets), ("iceberg://shop/sales.orders", "iceberg", iceberg_offsets)],
+    ids=["delta", "iceberg"],
+)
+def test_a_table_gets_each_message_once_though_its_loads_are_killed_half_way(tmp_path, orders, to, format, read):
+    """Loads are killed at any moment between their start and their end; each next run finishes what is planned."""
+    settings = {"type": "sql", "uri": f"sqlite:///{tmp_path}/catalog.db", "warehouse": f"file://{tmp_path}"}
+    env = os.environ | {f"PYICEBERG_CATALOG__SHOP__{name.upper()}": value for name, value in settings.items()}
+    asked = ["load", orders.name, "--servers", orders.address, "--to", to.format(tmp_path=tmp_path), "--format", format]
+    argv = [sys.executable, "-m", "tests.compat.load_program"]
+    chance, killed, written = random.Random(4), 0, 3
+    with subprocess.Popen(argv, cwd=ROOT, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+
+        def run(kill_after_s):
+            process.stdin.write(json.dumps([{"args": asked, "kill_after_s": kill_after_s}]) + "\n")
+            process.stdin.flush()
+            return json.loads(process.stdout.readline())[0]
+
+        took_s = run(None)["took_s"]
+        for _ in range(40):
+            orders.append(b"later", b"and later")
+            written += 2
+            ended = run(chance.uniform(0.01, took_s))
+            assert ended["code"] in (0, -signal.SIGALRM)
+            killed += ended["code"] != 0
+            rows = [(row["partition"], row["offset"]) for row in read(tmp_path, settings)]
+            assert len(rows) == len(set(rows)), "no message is in twice, whatever was killed"
+        assert run(None)["code"] == 0
+        process.stdin.close()
+    assert killed >= 10
+    rows = [(row["partition"], row["offset"]) for row in read(tmp_path, settings)]
+    assert sorted(rows) == [(partition, offset) for partition in range(2) for offset in range(written)]
 
 
 def test_another_topic_gets_each_message_once(tmp_path, load, orders):
