@@ -7,9 +7,11 @@ import asyncio
 import os
 import time
 from collections.abc import Callable, Coroutine, Iterable, Mapping
+from concurrent.futures import Future
+from functools import partial
 from threading import Thread
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, ParamSpec, Self, TypeVar
 
 from broker.client.async_consumer import HOUSEKEEPING_SECONDS, positions_to_commit
 from broker.client.consumer_config import ConsumerConfig
@@ -24,6 +26,7 @@ from broker.client.positions import EARLIEST_START
 from broker.client.records import OnPoison
 from broker.client.subscription import Topics, subscription
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 OnRebalance = Callable[[frozenset[Partition]], object]
@@ -85,17 +88,24 @@ class Consumer:
         self._thread = Thread(target=self._loop.run_forever, name=f"consumer {group or ''}", daemon=True)
         self._thread.start()
 
-    def _call(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine on the loop, and wait for it. An exception here, such as Ctrl-C, cancels it."""
+    def _call(self, work: Callable[P, Coroutine[Any, Any, T]], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Run `work` on the loop, and wait for it. An exception here, such as Ctrl-C, cancels it."""
         if self._is_closed or os.getpid() != self._process:
-            work.close()
             why = "was closed" if self._is_closed else "belongs to the process that made it: make one after a fork"
             raise ClientError(f"the consumer {why}")
-        future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        future: Future[T] = Future()
+        task: list[asyncio.Task[T]] = []
+
+        def begin() -> None:
+            task.append(self._loop.create_task(work(*args, **kwargs)))
+            task[0].add_done_callback(partial(_pass_on, future))
+
         try:
+            self._loop.call_soon_threadsafe(begin)
             return future.result()
         finally:
-            future.cancel()  # no effect on one that is done
+            if not future.done():
+                self._loop.call_soon_threadsafe(lambda: [each.cancel() for each in task])
 
     def __enter__(self) -> Self:
         return self
@@ -128,7 +138,7 @@ class Consumer:
 
     def _prepare(self, records_max: int, until_s: float | None) -> bool:
         while True:
-            step = self._call(self._engine.step(records_max, until_s))
+            step = self._call(self._engine.step, records_max, until_s)
             for batch in self._engine.take_poison():
                 if self._on_poison is not None:
                     self._on_poison(batch)
@@ -137,50 +147,50 @@ class Consumer:
             callback = self._callbacks[step.kind]
             if callback is not None:
                 callback(step.partitions)
-            self._call(self._engine.settle(step))
+            self._call(self._engine.settle, step)
 
     def commit(self, offsets: Mapping[Partition, int] | None = None) -> None:
         """Commit the positions of all partitions, or these: {(topic, partition): next offset}. Raise CommitFailed.
 
         A position is the offset after the last record that the program got, so call it when that is processed.
         """
-        self._call(self._engine.commit(positions_to_commit(self._engine, offsets)))
+        self._call(self._engine.commit, positions_to_commit(self._engine, offsets))
 
     def committed(self, partitions: Iterable[Partition] | None = None) -> dict[Partition, int]:
         """Return what the group has committed for these partitions or all owned ones."""
-        return self._call(self._engine.committed(self.assignment if partitions is None else partitions))
+        return self._call(self._engine.committed, self.assignment if partitions is None else partitions)
 
     def position(self, topic: str, partition: int) -> int | None:
         """Return the offset after the last record handed out, None while it is not known."""
-        return self._call(self._engine.position((topic, partition)))
+        return self._call(self._engine.position, (topic, partition))
 
     def seek(self, topic: str, partition: int, offset: int) -> None:
         """Go on at `offset`."""
-        self._call(self._engine.seek((topic, partition), offset))
+        self._call(self._engine.seek, (topic, partition), offset)
 
     def seek_to_time(self, time_ms: int, partitions: Iterable[Partition] | None = None) -> None:
         """Go on at the first record at or after a time, Unix ms, in these partitions or all owned ones."""
-        self._call(self._engine.seek_to(time_ms, partitions))
+        self._call(self._engine.seek_to, time_ms, partitions)
 
     def seek_to_id(self, id: int, partitions: Iterable[Partition] | None = None) -> None:
         """Go on at the first record whose id is at least `id`. Raise Unsupported if the broker keeps no ids."""
-        self._call(self._engine.seek_to(id, partitions, by_id=True))
+        self._call(self._engine.seek_to, id, partitions, by_id=True)
 
     def seek_to_start(self, partitions: Iterable[Partition] | None = None) -> None:
         """Go on at the first record of the log."""
-        self._call(self._engine.seek_to(EARLIEST, partitions))
+        self._call(self._engine.seek_to, EARLIEST, partitions)
 
     def seek_to_end(self, partitions: Iterable[Partition] | None = None) -> None:
         """Go on at the end of the log."""
-        self._call(self._engine.seek_to(LATEST, partitions))
+        self._call(self._engine.seek_to, LATEST, partitions)
 
     def pause(self, partitions: Iterable[Partition] | None = None) -> None:
         """Hold back the records of these partitions or all owned ones. The group is served as before."""
-        self._call(self._engine.pause(partitions))
+        self._call(self._engine.pause, partitions)
 
     def resume(self, partitions: Iterable[Partition] | None = None) -> None:
         """End the pause of these partitions or all owned ones."""
-        self._call(self._engine.resume(partitions))
+        self._call(self._engine.resume, partitions)
 
     @property
     def assignment(self) -> frozenset[Partition]:
@@ -211,9 +221,19 @@ class Consumer:
         if self._is_closed or os.getpid() != self._process:
             return
         try:
-            self._call(self._engine.close())
+            self._call(self._engine.close)
         finally:
             self._is_closed = True
             self._loop.call_soon_threadsafe(self._loop.stop)
             self._thread.join()
             self._loop.close()
+
+
+def _pass_on(future: Future[T], task: "asyncio.Task[T]") -> None:
+    """Give the outcome of a task to the thread that waits for it."""
+    if task.cancelled():
+        future.cancel()
+    elif (error := task.exception()) is not None:
+        future.set_exception(error)
+    else:
+        future.set_result(task.result())

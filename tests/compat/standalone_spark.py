@@ -23,7 +23,8 @@ import pyspark
 
 from coordination.java import find_java
 from spark_bridge.session import java_home
-from tests.compat.test_wheel import PACKAGES, ROOT, required_by
+from tests.compat.clean_environment import ROOT, required_by
+from tests.compat.test_wheel import PACKAGES
 from tests.patience import PROGRAM_SECONDS, until
 
 WORKERS = 2
@@ -53,7 +54,7 @@ def executor_packages():
     setup.read(ROOT / "setup.cfg")
     named = setup["options.extras_require"]["executor"].split()
     names = {re.match(r"[\w.-]+", each).group() for each in named}
-    return names | {other for name in names for other in required_by(name)}
+    return names | {other for name in names for other in required_by({name: distribution(name).requires or ()})}
 
 
 def install(python):
