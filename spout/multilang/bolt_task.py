@@ -2,18 +2,20 @@
 
     receive(messages, now_ms), work(now_ms) -> more to do, take() -> bytes, next_deadline_ms()
 
-Storm feeds tuples without waiting for their acks, so coroutines and threads work as in the embedded engine.
+Storm feeds tuples without waiting for their acks, so coroutines and threads work as in the embedded engine. Tuples
+for which the bolt raises Unavailable are held; see spout.multilang.held.
 """
 
 from collections.abc import Iterable, Sequence
 from json.encoder import encode_basestring
 from typing import Any, cast
 
-from spout.api import DEFAULT_STREAM, Bolt, Emitter, Fields, Tuple
+from spout.api import DEFAULT_STREAM, Bolt, Emitter, Fields, Tuple, Unavailable
 from spout.background_collector import BackgroundCollector, CoroutineWork, ThreadWork
-from spout.collector import WorkCollector, cause_number
+from spout.collector import WorkCollector, cause_number, text_of
 from spout.multilang.context import MetricsSender, Place, StormContext, node_of, task_of, wire_of
 from spout.multilang.frames import BadFrame
+from spout.multilang.held import HeldTuples
 from spout.multilang.origins import StormTuple, Watermarks, field_json, field_of, restored, text_of_emit
 from spout.multilang.streams import MESSAGE_FIELD, storm_tick_seconds
 from spout.multilang.values import values_of
@@ -29,9 +31,10 @@ SYNC_MS = 500  # how often Storm hears from a task that reads nothing, because t
 
 
 class StormBoltCollector(WorkCollector):
-    """The collector of a bolt task inside Storm."""
+    """The collector of a bolt task inside Storm. `held` has the tuples that wait for a service."""
 
     _exchange: Wire
+    held: HeldTuples
 
     def __init__(self, task: Task, exchange: Wire) -> None:
         super().__init__(task, exchange)
@@ -87,21 +90,35 @@ class StormBoltCollector(WorkCollector):
 
     def ack_all(self, tuples: Sequence[Tuple]) -> None:
         """Ack tuples, except those that are acked or failed already."""
+        held = self.held
         for tup in tuples:
             if tup.anchors is not None:
                 self._exchange.write(f'{{"command":"ack","id":{encode_basestring(tup.anchors)}}}')
                 tup.anchors = None
                 self._task.counts.acked += 1
+                if held.tries:
+                    held.settled(tup)
 
     def fail(self, tup: Tuple, error: str | BaseException = "") -> None:
         """Fail a tuple so that its message is emitted again. A second ack or fail of it is ignored.
 
-        The spout is not told of the error, because Storm has no place for it.
+        If the error is Unavailable, hold the tuple and execute it again later. The spout is told of no error, because
+        Storm has no place for it.
         """
-        if tup.anchors is not None:
-            self._exchange.write(f'{{"command":"fail","id":{encode_basestring(tup.anchors)}}}')
+        if tup.anchors is None:
+            return
+        if not isinstance(error, Unavailable):
+            self.held.settled(tup)
+        elif self.held.keep(tup, error, self._exchange.now_ms):
             tup.anchors = None
-            self._task.counts.failed += 1
+            return
+        self.give_up(tup)
+
+    def give_up(self, tup: Tuple) -> None:
+        """Fail a tuple that is neither acked nor failed, whatever the reason."""
+        self._exchange.write(f'{{"command":"fail","id":{encode_basestring(tup.anchors)}}}')
+        tup.anchors = None
+        self._task.counts.failed += 1
 
 
 class StormCoroutineCollector(CoroutineWork, StormBoltCollector):
@@ -127,6 +144,8 @@ class BoltTask:
         context = StormContext(place, self.wire, self._watermarks)
         self.bolt.context = context
         self.bolt.collector = self._collector = self._make_collector(background)
+        timeout_ms, pause_max_ms = self._config.message_timeout_ms, place.config.storm_unavailable_pause_max_ms
+        self._held = self._collector.held = HeldTuples(timeout_ms, pause_max_ms)
         self._background = self._collector if isinstance(self._collector, BackgroundCollector) else None
         self._turn = BoltTurn(self.task, self._config, clock_ns, self.wire.report_line)
         self._metrics = MetricsSender(self.wire, context.metrics, place.config.metric_names)
@@ -163,6 +182,8 @@ class BoltTask:
         try:
             if self._background is not None:
                 self._background.expire(now_ms, self._config.message_timeout_ms)
+            if self._held:
+                self._take_held(now_ms)
             worked = self._turn.take(now_ms)
         finally:
             wire.in_step = False
@@ -180,8 +201,8 @@ class BoltTask:
 
     @property
     def is_full(self) -> bool:
-        """Return True if the inbox is full: the shell then reads no more of Storm's messages."""
-        return len(self.task.inbox) >= self._config.topology_executor_receive_buffer_size
+        """Return True if too many tuples wait: the shell then reads no more of Storm's messages."""
+        return len(self.task.inbox) + len(self._held) >= self._config.topology_executor_receive_buffer_size
 
     @property
     def is_waiting_for_storm(self) -> bool:
@@ -190,7 +211,7 @@ class BoltTask:
 
     def next_deadline_ms(self) -> int | None:
         """Return when `work` has something to do although nothing comes, or None."""
-        times = [self.task.tick_at_ms, self.wire.next_deadline_ms()]
+        times = [self.task.tick_at_ms, self.wire.next_deadline_ms(), self._held.next_deadline_ms(self.wire.now_ms)]
         if self._background is not None:
             times.append(self._background.next_deadline_ms(self._config.message_timeout_ms))
         if self.is_full:
@@ -216,6 +237,15 @@ class BoltTask:
         self.bolt.cleanup()
 
     # --- internals
+
+    def _take_held(self, now_ms: int) -> None:
+        """Put tuples that waited for a service back into the inbox; fail those for which it is too late."""
+        due = self._held.due(now_ms)
+        self.task.inbox.extendleft(reversed(due.again))
+        for tup, error in due.expired:
+            said = f"held for {(now_ms - tup.came_ms) / 1000:,.1f} s and given up: {text_of(error)}"
+            self._collector.report_error(said, (tup,))
+            self._collector.give_up(tup)
 
     def _make_collector(self, background: Background) -> StormBoltCollector:
         bolt, task, mode = self.bolt, self.task, mode_of(self.bolt)
@@ -262,7 +292,7 @@ class BoltTask:
             raise
         except (ValueError, TypeError, KeyError, AttributeError, IndexError) as error:
             raise BadFrame(f"stream {stream!r} of {component!r} brought a value that cannot be read: {error}") from None
-        return StormTuple(tuple(values), emitter, id, text, self._watermarks)
+        return StormTuple(tuple(values), emitter, id, text, self._watermarks, self.wire.now_ms)
 
     def _emitter(self, component: str, stream: str, number: int) -> tuple[Emitter, bool]:
         """Return the emitter of tuples, and whether they have the field `__message`."""

@@ -48,6 +48,14 @@ class StormConfig:
         check=at_least(0),
         unit="ms",
     )
+    storm_unavailable_pause_max_ms: int = setting(
+        "flakelog.storm.unavailable.pause.max.ms",
+        5_000,
+        "longest pause before a tuple for which a bolt raised Unavailable is executed again, within "
+        "topology.message.timeout.secs: the first is 100 ms, and each doubles the one before",
+        check=at_least(1),
+        unit="ms",
+    )
     storm_metrics: str = setting(
         "flakelog.storm.metrics",
         "",

@@ -48,17 +48,34 @@ _SOURCE = _Source()
 
 
 class StormTuple(Tuple):
-    """A tuple that Storm brought. `anchors` is its id there; `text` is the field `__message` without its first line."""
+    """A tuple that Storm brought. `anchors` is its id there; `text` is the field `__message` without its first line.
 
-    __slots__ = ("text", "_watermarks", "_link")
+    `came_ms` is when it came, by the process's clock. `is_again` is True for a tuple that spout.multilang.held kept.
+    """
+
+    __slots__ = ("text", "came_ms", "is_again", "_watermarks", "_link")
 
     def __init__(
-        self, values: Sequence[Any], emitter: Emitter, id: str, text: str | None, watermarks: Watermarks
+        self,
+        values: Sequence[Any],
+        emitter: Emitter,
+        id: str,
+        text: str | None,
+        watermarks: Watermarks,
+        came_ms: int = 0,
     ) -> None:
         super().__init__(values, emitter, id)
         self.text = text
+        self.came_ms = came_ms
+        self.is_again = False
         self._watermarks = watermarks
         self._link: Link | None = None
+
+    def again(self) -> "StormTuple":
+        """Return a tuple to be executed in place of this one, whose emits are numbered from 0 again."""
+        tup = StormTuple(self.values, self.emitter, self.anchors, self.text, self._watermarks, self.came_ms)
+        tup.is_again = True
+        return tup
 
     @property
     def link(self) -> Link | None:

@@ -4,6 +4,12 @@
 
 Storm waits for the `sync` of each command before it sends another one. The id of an emit is a number on the wire. The
 spout gets the id it emitted, the same object, whatever it is; an ack of a number that is not in flight is ignored.
+Storm gives any JSON back as it was, lists too. A number is short, never comes twice in the life of a process, and lets
+the id of a user's spout be of any type. The field `__message` tells where a tuple comes from.
+
+Storm gives no reason for a failure. The time tells timeouts from failures. A bolt holds a tuple that needs a service
+which is down until the message timeout (spout.multilang.held), so an outage appears as timeouts here. If no message
+has been acked since the emit of one that timed out, the spout is told Unavailable, and counts no attempt.
 """
 
 import json
@@ -20,7 +26,9 @@ from spout.multilang.values import json_of
 from spout.multilang.wire import Wire, WireOutlet, direct_part
 from spout.task import Task
 
-FAILED = "failed or timed out inside Storm, which gives no reason"
+FAILED = "failed inside Storm, which gives no reason: see the errors of the bolts in its log or UI"
+TIMED_OUT = "timeout: not acked inside Storm within {} s (topology.message.timeout.secs)"
+LATE_SHARE = 0.9  # of the message timeout, after which a failure is a timeout: Storm's clock is a tick
 WAIT_MS = 10  # shortest time between two polls of a spout that Storm asks for nothing
 WATERMARKS_MS = 100  # how often the stored watermarks are looked up, for the messages emitted next
 
@@ -172,6 +180,9 @@ class SpoutTask:
         self.wire = wire_of(place, node)
         self._config = place.config
         self._max_pending = place.handshake.max_pending
+        self._late_ms = int(place.topology_config.message_timeout_ms * LATE_SHARE)
+        self._timed_out = TIMED_OUT.format(place.topology_config.topology_message_timeout_secs)
+        self._acked_ms = -1  # latest ack
         self.task = task_of(place, self.spout)
         self._context = StormContext(place, self.wire, {})
         self.spout.context = self._context
@@ -316,13 +327,18 @@ class SpoutTask:
             return  # of an emit without an id, or of a process before this one
         id, emitted_ms = found
         counts = self.task.counts
+        now_ms = self.wire.now_ms
         if command == "ack":
             counts.acked += 1
-            counts.took(self.wire.now_ms - emitted_ms)
+            counts.took(now_ms - emitted_ms)
+            self._acked_ms = now_ms
             self.spout.ack(id)
             return
+        is_late = now_ms - emitted_ms >= self._late_ms
         counts.failed += 1
-        self._context.failure, self._context.unavailable = FAILED, False
+        counts.timed_out += is_late
+        self._context.failure = self._timed_out if is_late else FAILED
+        self._context.unavailable = is_late and self._acked_ms < emitted_ms
         self._output.begin()
         self.spout.fail(id)
 

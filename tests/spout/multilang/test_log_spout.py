@@ -103,6 +103,24 @@ def test_a_failed_message_comes_again_after_its_backoff_and_becomes_a_dead_lette
     assert letter.record.value == b"poison" and "inside Storm" in letter.error
 
 
+def test_an_outage_longer_than_all_attempts_makes_no_dead_letter():
+    """A bolt holds what it cannot process until the message timeout."""
+    world = world_of(b"a", b"b")
+    driver = driver_of(world, conf={"topology.message.timeout.secs": 10})
+    attempts = 0
+    for _ in range(20_000):
+        found = emits(driver.next() + driver.work(10))
+        attempts += len(found)
+        for emit in found:
+            driver.now_ms += 10_000
+            driver.fail(emit)
+    assert attempts > 6 and world.dead.letters == []
+    while not (found := emits(driver.next() + driver.work(10))):
+        pass
+    driver.ack(found[0])
+    assert driver.instance.counts.acked == 1
+
+
 def test_an_ack_of_an_earlier_attempt_is_harmless():
     world = world_of(b"a")
     driver = driver_of(world)

@@ -42,6 +42,7 @@ class Numbers(Spout):
 
     def fail(self, id):
         self.heard.append(("fail", id, self.context.failure))
+        self.unavailable = self.context.unavailable
 
 
 class Take(Bolt):
@@ -89,9 +90,28 @@ def test_the_spout_hears_of_acks_and_fails_with_the_very_id_it_emitted():
     first, second = emits(driver.next())
     assert driver.fail(second) == [SYNC]
     assert driver.ack(first) == [SYNC]
-    why = "failed or timed out inside Storm, which gives no reason"
+    why = "failed inside Storm, which gives no reason: see the errors of the bolts in its log or UI"
     assert driver.instance.heard[2:] == [("fail", ("n", 1), why), ("ack", ("n", 0))]
     assert (driver.task.task.counts.acked, driver.task.task.counts.failed) == (1, 1)
+
+
+def test_a_failure_as_late_as_the_message_timeout_is_a_timeout_and_no_fault_of_the_message_if_none_was_acked_since():
+    driver = driver_of(Numbers(), {"topology.message.timeout.secs": 10})
+    driver.activate()
+    first, second = emits(driver.next())
+    driver.now_ms += 5_000
+    third, fourth = emits(driver.next())
+    driver.fail(second)
+    assert driver.instance.unavailable is False and driver.task.task.counts.timed_out == 0
+    driver.ack(third)
+    driver.now_ms += 5_000
+    driver.fail(first)
+    assert driver.instance.heard[-1][2].startswith("timeout: not acked inside Storm within 10 s")
+    assert driver.instance.unavailable is False, "another message was acked meanwhile"
+    (last, _) = emits(driver.next())
+    driver.now_ms += 10_000
+    driver.fail(last)
+    assert driver.instance.unavailable is True and driver.task.task.counts.timed_out == 2
 
 
 @pytest.mark.parametrize("id", [99, "", None, ["n", 0], "1", True])
