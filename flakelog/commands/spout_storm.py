@@ -75,7 +75,7 @@ def storm(
         said = f"{module} is a file of this machine: give a module's name, which the workers have installed"
         raise click.BadParameter(said, param_hint="MODULE:TOPOLOGY")
     launch = Launch(name, python, environment, dict(_variable(each) for each in variables))
-    text = flux_of(name, launch, workers, config, assignments, {})
+    text = flux_of(name, launch, workers, config, assignments, {}, for_cluster=True)
     if str(out) == "-":
         click.echo(text, nl=False)
         return
@@ -92,9 +92,12 @@ def flux_of(
     config: Path | None,
     assignments: tuple[str, ...],
     environment: Mapping[str, str],
+    *,
+    for_cluster: bool = False,
 ) -> str:
     """Return the Flux YAML of a topology with the given settings; BadParameter if it cannot run inside Storm."""
     from flakelog.settings import collect_topology
+    from flakelog.storm.cluster import check_for_cluster
     from flakelog.storm.config import storm_config
     from flakelog.storm.flux import flux_document, flux_yaml
     from idgen.settings import InvalidSetting, from_properties
@@ -110,6 +113,8 @@ def flux_of(
         raise click.BadParameter(str(error), param_hint="--set or --config") from None
     try:
         plan = ConfiguredTopology(find_topology(name), texts).plan()
+        for warning in check_for_cluster(plan) if for_cluster else ():
+            click.echo(f"Warning: {warning}", err=True)
         return flux_yaml(flux_document(plan, launch, settings))
     except (NoTopology, TopologyError, InvalidSetting) as error:
         raise click.BadParameter(str(error), param_hint="MODULE:TOPOLOGY") from None

@@ -5,10 +5,13 @@ import yaml
 from click.testing import CliRunner
 
 from flakelog.cli import main
+from flakelog.storm.cluster import check_for_cluster
 from flakelog.storm.config import storm_config
 from flakelog.storm.flux import JAVA_FIELDS, Launch, flux_document, flux_yaml
 from spout.api import Bolt, Spout
 from spout.log_sink import LogSink
+from spout.log_spout import LogSpout
+from spout.once import OncePerMessage
 from spout.sink_config import SinkConfig
 from spout.topology import Topology, TopologyError
 
@@ -133,6 +136,14 @@ def test_what_cannot_run_inside_storm_is_refused_by_name():
             document(topology)
 
 
+def test_progress_in_a_zookeeper_or_a_group_and_state_in_memory_need_no_file():
+    topology = Topology("words")
+    for name, store in (("lines", "kafka"), ("others", "zookeeper://zk:2181/logs")):
+        topology.spout(name, LogSpout(name, store=store))
+    topology.bolt("count", OncePerMessage(":memory:")).shuffle("lines")
+    assert check_for_cluster(topology.plan()) == []
+
+
 def test_the_configuration_bounds_tuples_in_flight_and_carries_the_settings_of_spouts():
     assert storm_config({}, 2) == {
         "topology.workers": 2,
@@ -151,13 +162,22 @@ def test_the_yaml_reads_back_as_it_was_and_quotes_what_snakeyaml_takes_for_a_num
 
 
 PROGRAM = """
-from flakelog import Bolt, LogSpout, Topology
-topology = Topology("words")
-topology.spout("lines", LogSpout("lines"))
-topology.bolt("count", Bolt()).shuffle("lines")
-custom = Topology("custom")
-custom.spout("lines", LogSpout("lines"))
-custom.bolt("count", Bolt()).custom("lines", lambda values, tasks: tasks[0])
+from flakelog import Bolt, LogSpout, OncePerMessage, Topology
+
+
+def make(bolt=Bolt(), group=lambda inputs: inputs.shuffle("lines"), **spout):
+    topology = Topology("words")
+    topology.spout("lines", LogSpout("lines", **{"store": "kafka", **spout}))
+    group(topology.bolt("count", bolt))
+    return topology
+
+
+topology = make()
+custom = make(group=lambda inputs: inputs.custom("lines", lambda values, tasks: tasks[0]))
+relative_store = make(store="progress")
+absolute_store = make(store="/var/lib/progress")
+relative_state = make(OncePerMessage("words.db"))
+absolute_state = make(OncePerMessage("/var/lib/words.db"))
 """
 
 
@@ -188,6 +208,8 @@ def test_the_command_refuses_what_a_worker_could_not_start(storm):
     for arguments, code, said in (
         (["words_for_storm.py:topology", "--out", "-"], 2, "words_for_storm.py is a file of this machine: give"),
         (["words_for_storm:custom", "--out", "-"], 2, "by a grouping in Python code, which Storm cannot call"),
+        (["words_for_storm:relative_store", "--out", "-"], 2, "spout 'lines' keeps its progress in the directory prog"),
+        (["words_for_storm:relative_state", "--out", "-"], 2, "bolt 'count' keeps its state in the file words.db, and"),
         (["words_for_storm:topolgy", "--out", "-"], 2, "did you mean 'topology'?"),
         (["words_for_storm:topology", "--out", "-", "--env", "A"], 2, "'A' is no NAME=VALUE"),
         (["words_for_storm:topology", "--out", "-", "--set", "topology.max.spout.pendng=9"], 2, "did you mean"),
@@ -195,6 +217,12 @@ def test_the_command_refuses_what_a_worker_could_not_start(storm):
     ):
         found, _, err = storm(*arguments)
         assert found == code and said in " ".join(err.split()), err
+
+
+@pytest.mark.parametrize("name, said", [("absolute_store", "begins anew"), ("absolute_state", "does not find it")])
+def test_files_of_one_machine_are_written_with_a_warning(storm, name, said):
+    code, out, err = storm(f"words_for_storm:{name}", "--out", "-")
+    assert code == 0 and out.startswith("name: words\n") and err.startswith("Warning: ") and said in err
 
 
 def test_what_a_local_cluster_lacks_is_one_line(storm, monkeypatch, tmp_path):
