@@ -140,7 +140,8 @@ def points_of(row: TopologyRow, components: Sequence[ComponentRow]) -> list[floa
 
 def _row(id: str, documents: Sequence[Mapping[str, Any]]) -> TopologyRow:
     spouts = [each for each in _components(documents) if each.kind == "spout"]
-    lags = [each["lag"] if isinstance(each.get("lag"), Mapping) else {} for each in documents]
+    # A process that reads no partition has no lag, as each bolt's inside Storm.
+    lags = [mapping_of(each.get("lag")) for each in documents if mappings_of(each.get("partitions"))]
     messages = [number_of(each.get("lag")) for each in lags]
     ages = [number_of(each.get("lag_ms")) for each in lags]
     letters = 0.0
@@ -155,7 +156,7 @@ def _row(id: str, documents: Sequence[Mapping[str, Any]]) -> TopologyRow:
         processes=len(documents),
         acked=sum(each.rates["acked"] for each in spouts),
         failed=sum(each.rates["failed"] for each in spouts),
-        lag=sum(known) if len(known) == len(messages) else None,
+        lag=sum(known) if known and len(known) == len(messages) else None,
         lag_ms=max((int(value) for value in ages if value is not None), default=None),
         in_flight=int(sum(number_of(each.get("in_flight")) or 0 for each in documents)),
         dead_letters=int(letters),
@@ -178,14 +179,19 @@ def _components(documents: Sequence[Mapping[str, Any]]) -> list[ComponentRow]:
                 int(number_of(each.get("parallelism")) or 0) + (before.tasks if before else 0),
                 {key: (number_of(own.get(key)) or 0.0) + (before.rates[key] if before else 0.0) for key in RATES},
                 int(sum(number_of(task.get("errors")) or 0 for task in tasks)) + (before.errors if before else 0),
-                number_of(mapping_of(latencies.get(name)).get("p50")),
-                number_of(mapping_of(latencies.get(name)).get("p99")),
+                _longest(mapping_of(latencies.get(name)).get("p50"), before.p50_ms if before else None),
+                _longest(mapping_of(latencies.get(name)).get("p99"), before.p99_ms if before else None),
                 [
                     (text_of(one.get("component")), text_of(one.get("stream")), text_of(one.get("grouping")))
                     for one in mappings_of(each.get("inputs"))
                 ],
             )
     return list(found.values())
+
+
+def _longest(found: object, before: float | None) -> float | None:
+    """Return the longer of two times, either of which may be unknown: that of a whole is not known of its parts."""
+    return max((each for each in (number_of(found), before) if each is not None), default=None)
 
 
 def _problems(document: Mapping[str, Any]) -> Iterable[str]:
@@ -211,7 +217,10 @@ def _partition(one: Mapping[str, Any]) -> dict[str, Any]:
 
 def _process(each: Mapping[str, Any]) -> dict[str, Any]:
     times = {name: int(number_of(each.get(name)) or -1) for name in ("started_ms", "at_ms")}
-    return times | {name: text_of(each.get(name)) for name in ("run_id", "host", "pid", "state")}
+    own = mappings_of(each.get("components"))
+    is_task = len(own) == 1 and own[0].get("parallelism") == 1  # as all are inside Storm
+    texts = {name: text_of(each.get(name)) for name in ("run_id", "host", "pid", "state")}
+    return times | texts | {"task": text_of(own[0].get("name")) if is_task else ""}
 
 
 # --- the graph -------------------------------------------------------------------------------------------------------

@@ -22,16 +22,46 @@ def document(**more):
     return {"topology": "shop", "topology_id": "shop", "state": "running", "components": parts, "rates": rates} | more
 
 
+READ = {"partitions": [{"topic": "orders", "partition": 0, "lag": 3}]}
+
+
 def test_processes_of_a_topology_are_summed():
-    two = [document(lag={"lag": 3, "lag_ms": 50}), document(lag={"lag": 4, "lag_ms": 10}, state="closing")]
+    closing = {"state": "closing", "lag": {"lag": 4, "lag_ms": 10}}
+    two = [document(lag={"lag": 3, "lag_ms": 50}, **READ), document(**READ, **closing)]
     (row,) = topology_rows(two)
     assert (row.processes, row.acked, row.lag, row.lag_ms, row.states) == (2, 8.0, 7, 50, ["closing", "running"])
     assert [each.tasks for each in topology_page(two, "shop").components] == [4, 4, 4]
 
 
 def test_a_lag_that_one_process_does_not_know_is_not_known():
-    (row,) = topology_rows([document(lag={"lag": 3}), document()])
+    (row,) = topology_rows([document(lag={"lag": 3}, **READ), document(**READ)])
     assert row.lag is None
+
+
+def task_document(name, inputs=(), kind="bolt", **more):
+    """Return the document of one task inside Storm: a process with one component. A bolt reads no partition."""
+    part = component(name, *inputs, kind=kind) | {"parallelism": 1}
+    return document(components=[part], lag={"lag": None, "lag_ms": None}, partitions=[], **more)
+
+
+def test_the_tasks_inside_storm_add_up_to_the_topology_that_an_embedded_process_would_be():
+    spouts = [
+        task_document("orders", kind="spout", rates={"orders": {"acked": 4.0}}, latency_ms={"orders": {"p99": p99}})
+        | READ
+        | {"lag": {"lag": 3, "lag_ms": 20}, "in_flight": 2}
+        for p99 in (7, None)
+    ]
+    bolts = [task_document("parse", ["orders"], rates={"parse": {"executed": 5.0}}) for _ in range(3)]
+    (row,) = topology_rows([*spouts, *bolts])
+    assert (row.processes, row.acked, row.lag, row.lag_ms, row.in_flight) == (5, 8.0, 6, 20, 4)
+    page = topology_page([*bolts, *spouts], "shop")
+    assert {each.name: (each.tasks, each.p99_ms) for each in page.components} == {"orders": (2, 7), "parse": (3, None)}
+    assert len(page.graph.edges) == 1 and len(page.partitions) == 2
+    assert [each["task"] for each in page.processes] == ["parse"] * 3 + ["orders"] * 2
+
+
+def test_without_a_partition_there_is_no_lag():
+    assert topology_rows([document()])[0].lag is None
 
 
 def test_the_graph_goes_from_left_to_right():
