@@ -182,12 +182,17 @@ def component_figures(
         kind="spout" if isinstance(next(iter(instances.values())), Spout) else "bolt",
         parallelism=len(instances),
         streams={name: stream.fields for name, stream in node.streams.items()},
-        inputs=tuple(_input(each.component, each.stream, each.grouping) for each in node.inputs),
+        inputs=inputs_of(node),
         tasks=tuple(each.copy() for each in counts),
         messages=_messages(list(instances.values())),
         metrics=dict(metrics),
         outages=tuple(_outages(instances)),
     )
+
+
+def inputs_of(node: Node[Any]) -> tuple[Input, ...]:
+    """Return the subscriptions of a component, which are none for a spout."""
+    return tuple(_input(each.component, each.stream, each.grouping) for each in node.inputs)
 
 
 def partition_figures(component: str, instances: Mapping[int, Any], at_ms: int) -> list[PartitionFigures]:

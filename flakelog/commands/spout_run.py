@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from flakelog.commands.exit_codes import fail
+from flakelog.commands.spout_view import Site, follow, live_screen
 
 if TYPE_CHECKING:
     from spout.figures import Snapshot
@@ -75,7 +76,12 @@ def run(
     by a second SIGINT or SIGTERM.
     """
     if in_storm:
-        _run_in_storm(name, config, assignments)
+        if click.get_current_context().get_parameter_source("log_format") is not click.core.ParameterSource.DEFAULT:
+            said = "the log of --storm is Storm's, in text for people"
+            raise click.BadParameter(said, param_hint="--log-format")
+        from flakelog.commands.spout_storm import run_locally
+
+        run_locally(name, config, assignments, Site(http_host, http_port), every)
         return
     topology, topology_config = _topology(name, config, assignments)
     from flakelog import server_log
@@ -87,9 +93,13 @@ def run(
     with _screen(live) as show:
 
         def watch(running: "BackgroundRun") -> None:
-            if http_port is not None:
-                _serve(running, http_host, http_port)
-            _follow(running, show, REFRESH_SECONDS if live else every)
+            try:
+                Site(http_host, http_port).serve(running.runner.snapshot, running.call)
+            except click.ClickException:
+                running.stop()
+                running.wait()
+                raise
+            follow(running, show, REFRESH_SECONDS if live else every)
 
         try:
             run_until_stopped(topology, config=topology_config, watch=watch)
@@ -99,18 +109,6 @@ def run(
             raise
         except Exception as error:  # the runner has logged a spout's with its traceback
             fail(f"the topology failed: {type(error).__name__}: {error}")
-
-
-def _run_in_storm(name: str, config: Path | None, assignments: tuple[str, ...]) -> None:
-    """Run it in a local cluster; BadParameter for an option that only the embedded engine has."""
-    from flakelog.commands.spout_storm import run_locally
-
-    given = click.get_current_context().get_parameter_source
-    for option in ("http_port", "http_host", "log_format", "every"):
-        if given(option) is not click.core.ParameterSource.DEFAULT:
-            flag = f"--{option.replace('_', '-')}"
-            raise click.BadParameter("it is of the embedded engine, and --storm runs Storm's", param_hint=flag)
-    run_locally(name, config, assignments)
 
 
 def _topology(name: str, config: Path | None, assignments: tuple[str, ...]) -> tuple[Any, Any]:
@@ -134,41 +132,11 @@ def _topology(name: str, config: Path | None, assignments: tuple[str, ...]) -> t
     return topology, topology_config
 
 
-def _serve(running: "BackgroundRun", host: str, port: int) -> None:
-    """Serve health and metrics for as long as the topology runs; fail if the port is taken."""
-    from twisted.internet.error import CannotListenError
-
-    from flakelog.topology_site import make_site
-    from idgen.http_hosts import OwnHosts
-
-    site = make_site(running.runner.snapshot, OwnHosts(bound=host))
-    try:
-        bound = running.call(lambda reactor: reactor.listenTCP(port, site, interface=host).getHost())
-    except CannotListenError as error:
-        running.stop()
-        running.wait()
-        fail(f"--http-port {port}: {error.socketError}; give another, or 0 for a free one")
-    click.echo(f"ready: http={host}:{bound.port}")
-
-
-def _follow(running: "BackgroundRun", show: "Callable[[Snapshot | None, Snapshot], None]", seconds: float) -> None:
-    """Show the figures every `seconds` until the topology ends; 0: never."""
-    before = None
-    while not running.ended:
-        try:
-            running.wait(seconds or None)
-        except TimeoutError:
-            after = running.snapshot()
-            if not running.ended:
-                show(before, after)
-            before = after
-
-
 def _screen(live: bool) -> Any:
     """Return a context that yields a function to show figures: on the terminal's screen, or as a line of the log."""
     from twisted.logger import Logger
 
-    from flakelog.topology_view import facts_of, line_of, screen_of
+    from flakelog.topology_view import facts_of, line_of
 
     if not live:
         log = Logger("flakelog.topology")
@@ -177,27 +145,4 @@ def _screen(live: bool) -> Any:
             log.info("{text}", text=line_of(before, after), facts=facts_of(before, after))
 
         return nullcontext(write)
-    from rich.console import Console
-
-    return _Live(Console(stderr=True), screen_of)
-
-
-class _Live:
-    """The live view on a terminal; what the program prints meanwhile appears above it."""
-
-    def __init__(self, console: Any, render: Callable[..., Any]) -> None:
-        from rich.live import Live
-
-        self._console = console
-        self._render = render
-        self._live = Live(console=console, auto_refresh=False, transient=True)
-
-    def __enter__(self) -> "Callable[[Snapshot | None, Snapshot], None]":
-        self._live.start()
-        return self._show
-
-    def __exit__(self, *_: object) -> None:
-        self._live.stop()
-
-    def _show(self, before: "Snapshot | None", after: "Snapshot") -> None:
-        self._live.update(self._render(before, after, self._console.height), refresh=True)
+    return live_screen()

@@ -3,20 +3,36 @@
 import os
 import signal
 import sys
-from collections.abc import Mapping
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import IO, TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 import click
 
 from flakelog.commands.exit_codes import fail
+from flakelog.commands.spout_view import Site, follow, live_screen
 
 if TYPE_CHECKING:
+    from flakelog.storm.figures import PublishedFigures
     from flakelog.storm.flux import Launch
     from flakelog.storm.local_cluster import LocalCluster
+    from spout.figures import Snapshot
+    from spout.topology import Plan
 
-STOP_SECONDS = 2  # for tuples in flight at a stop of a local cluster; later ones come again at the next start
+REFRESH_SECONDS = 4.0  # of the live view: two documents of each task, so that rates are steady
+DRAIN = "flakelog.topology.drain.ms"
+DRAIN_MS = 2_000  # in a local cluster, unless the setting says: Storm waits all of it, also if nothing is in flight
+
+
+class Flux(NamedTuple):
+    """A topology for Storm: its plan, Storm's configuration of it, and the YAML with both."""
+
+    plan: "Plan"
+    config: Mapping[str, Any]
+    text: str
 
 
 @click.command()
@@ -75,7 +91,7 @@ def storm(
         said = f"{module} is a file of this machine: give a module's name, which the workers have installed"
         raise click.BadParameter(said, param_hint="MODULE:TOPOLOGY")
     launch = Launch(name, python, environment, dict(_variable(each) for each in variables))
-    text = flux_of(name, launch, workers, config, assignments, {}, for_cluster=True)
+    text = flux_of(name, launch, workers, config, assignments, {}, for_cluster=True).text
     if str(out) == "-":
         click.echo(text, nl=False)
         return
@@ -94,8 +110,8 @@ def flux_of(
     environment: Mapping[str, str],
     *,
     for_cluster: bool = False,
-) -> str:
-    """Return the Flux YAML of a topology with the given settings; BadParameter if it cannot run inside Storm."""
+) -> Flux:
+    """Return a topology with the given settings for Storm; BadParameter if it cannot run there."""
     from flakelog.settings import collect_topology
     from flakelog.storm.cluster import check_for_cluster
     from flakelog.storm.config import storm_config
@@ -115,7 +131,7 @@ def flux_of(
         plan = ConfiguredTopology(find_topology(name), texts).plan()
         for warning in check_for_cluster(plan) if for_cluster else ():
             click.echo(f"Warning: {warning}", err=True)
-        return flux_yaml(flux_document(plan, launch, settings))
+        return Flux(plan, settings, flux_yaml(flux_document(plan, launch, settings)))
     except (NoTopology, TopologyError, InvalidSetting) as error:
         raise click.BadParameter(str(error), param_hint="MODULE:TOPOLOGY") from None
     except ModuleNotFoundError as error:
@@ -131,8 +147,10 @@ def _variable(text: str) -> tuple[str, str]:
     return name, value
 
 
-def run_locally(name: str, config: Path | None, assignments: tuple[str, ...]) -> None:
-    """Run a topology in a local Storm cluster until SIGTERM or Ctrl-C."""
+def run_locally(
+    name: str, config: Path | None, assignments: tuple[str, ...], site: Site, line_seconds: float
+) -> None:
+    """Run a topology in a local Storm cluster until SIGTERM or Ctrl-C, and show its figures meanwhile."""
     from flakelog.storm.flux import Launch
     from flakelog.storm.jars import StormNotFound, find_storm
     from flakelog.storm.local_cluster import ClusterEnded, LocalCluster
@@ -140,32 +158,114 @@ def run_locally(name: str, config: Path | None, assignments: tuple[str, ...]) ->
     where, _, topology = name.rpartition(":")
     if where.endswith(".py") or "/" in where:
         name = f"{Path(where).resolve()}:{topology}"  # a worker of this machine has this machine's files
-    text = flux_of(name, Launch(name, sys.executable), 1, config, assignments, os.environ)
+    flux = flux_of(name, Launch(name, sys.executable), 1, config, assignments, os.environ)
+    servers = _published_at(flux)
+    if servers is None and site.port is not None:
+        said = "figures come from the topic __flakelog_topologies: they need a LogSpout and flakelog.topology.publish"
+        raise click.BadParameter(said, param_hint="--http-port")
     try:
         storm = find_storm(say=lambda line: click.echo(line, err=True))
     except StormNotFound as error:
         fail(str(error))
     signal.signal(signal.SIGTERM, _interrupt)
-    with TemporaryDirectory(prefix="flakelog-storm-") as directory:
+    figures = None if servers is None else _figures(flux.plan, servers)
+    live = figures is not None and sys.stderr.isatty()
+    with TemporaryDirectory(prefix="flakelog-storm-") as directory, _log(live) as log:
         file = Path(directory, "topology.yaml")
-        file.write_text(text)
-        with LocalCluster(storm, file) as cluster:
+        file.write_text(flux.text)
+        with LocalCluster(storm, file, log=log) as cluster:
             try:
-                _run_until_stopped(cluster)
+                _run_until_stopped(_Run(cluster, figures), site, live, line_seconds, _drain_seconds(flux.config))
             except ClusterEnded as error:
                 fail(f"{error}; see the log above")
             except KeyboardInterrupt:  # before it was ready, or a second time
                 raise SystemExit(130) from None
 
 
-def _run_until_stopped(cluster: "LocalCluster") -> None:
-    click.echo(cluster.start())
+class _Run(NamedTuple):
+    """A local cluster with the figures of its topology: a flakelog.commands.spout_run.Followed."""
+
+    cluster: "LocalCluster"
+    figures: "PublishedFigures | None"
+
+    @property
+    def ended(self) -> bool:
+        return self.cluster.ended
+
+    def wait(self, timeout: float | None = None) -> None:
+        self.cluster.wait(timeout)
+
+    def snapshot(self) -> "Snapshot":
+        assert self.figures is not None, "nothing is shown without figures"
+        return self.figures.snapshot()
+
+
+def _run_until_stopped(run: _Run, site: Site, live: bool, line_seconds: float, drain_seconds: int) -> None:
+    from flakelog.topology_view import line_of
+
+    def write(before: "Snapshot | None", after: "Snapshot") -> None:
+        click.echo(line_of(before, after), err=True)
+
+    if run.figures is not None:
+        run.figures.start()
+        site.serve(run.figures.snapshot, _in_reactor)
+    seconds = REFRESH_SECONDS if live else line_seconds if run.figures is not None else 0
+    click.echo(run.cluster.start())
     try:
-        code = cluster.wait()
+        with live_screen() if live else nullcontext(write) as show:
+            follow(run, show, seconds)
     except KeyboardInterrupt:
-        cluster.stop(STOP_SECONDS)
+        run.cluster.stop(drain_seconds)
         return
+    code = run.cluster.wait()
     fail(f"a component's process ended, so the local cluster ended (exit code {code}); see the log above")
+
+
+def _published_at(flux: Flux) -> str | None:
+    """Return the servers where the topology publishes its figures, None if it publishes none."""
+    from spout.multilang.figures import servers_of
+
+    servers = servers_of(flux.plan)
+    return servers[0] if servers and flux.config.get("flakelog.topology.publish", True) else None
+
+
+def _figures(plan: "Plan", servers: str) -> "PublishedFigures":
+    from flakelog.storm.figures import PublishedFigures
+
+    return PublishedFigures(plan, servers, f"local-{os.getpid()}")
+
+
+def _drain_seconds(config: Mapping[str, Any]) -> int:
+    """Return how long tuples in flight may take at a stop, in the whole seconds that Storm knows."""
+    return -(-int(config.get(DRAIN, DRAIN_MS)) // 1000)
+
+
+def _in_reactor(work: Any) -> Any:
+    """Call `work(reactor)` in the reactor's thread, which this starts."""
+    from spout.reactor_thread import call, ensure_running
+    from spout.runner import installed_reactor
+
+    reactor = installed_reactor()
+    ensure_running(reactor)
+    return call(reactor, lambda: work(reactor))
+
+
+@contextmanager
+def _log(live: bool) -> Iterator[IO[str] | None]:
+    """Yield a file for Storm's log, None for standard error. Beside a live view, its lines appear above the view."""
+    if not live:
+        yield None
+        return
+    reader, writer = os.pipe()
+
+    def copy() -> None:
+        with open(reader, errors="replace") as lines:
+            for line in lines:
+                print(line, end="", file=sys.stderr)
+
+    threading.Thread(target=copy, name="flakelog-storm-log", daemon=True).start()
+    with open(writer, "w") as log:
+        yield log
 
 
 def _interrupt(*_: Any) -> NoReturn:

@@ -99,9 +99,17 @@ class LocalCluster:
         self.ask(f"stop {seconds}")
         self._running.wait()
 
-    def wait(self) -> int:
-        """Wait for the process to end, and return its exit code."""
-        return self._running.wait()
+    @property
+    def ended(self) -> bool:
+        """Return True if the process has ended."""
+        return self._running.poll() is not None
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Wait for the process to end, and return its exit code. Raise TimeoutError after `timeout` seconds."""
+        try:
+            return self._running.wait(timeout)
+        except subprocess.TimeoutExpired:
+            raise TimeoutError(f"the local Storm cluster still runs after {timeout} s") from None
 
     def close(self) -> None:
         """End the process if it still runs, by force if it has to be, and remove its files."""

@@ -230,5 +230,13 @@ def test_what_a_local_cluster_lacks_is_one_line(storm, monkeypatch, tmp_path):
     monkeypatch.setattr("shutil.which", lambda name, **_: None)
     result = CliRunner().invoke(main, ["spout", "run", "--storm", "words_for_storm:topology"])
     assert result.exit_code == 1 and result.stderr.count("\n") == 1 and "a local Storm cluster needs" in result.stderr
-    result = CliRunner().invoke(main, ["spout", "run", "--storm", "--every", "3", "words_for_storm:topology"])
-    assert result.exit_code == 2 and "--every" in result.stderr
+
+
+def test_a_local_cluster_has_no_json_log_and_no_site_without_figures(storm):
+    name = "words_for_storm:topology"
+    for options, said in (
+        (["--log-format", "json"], "--log-format: the log of --storm is Storm's"),
+        (["--http-port", "0", "--set", "flakelog.topology.publish=false"], "--http-port: figures come from the topic"),
+    ):
+        result = CliRunner().invoke(main, ["spout", "run", "--storm", *options, name])
+        assert result.exit_code == 2 and said in " ".join(result.stderr.split())

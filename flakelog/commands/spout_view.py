@@ -1,0 +1,91 @@
+"""The figures of a topology that a command runs: a live view on a terminal, lines of the log, and an HTTP site."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+import click
+
+from flakelog.commands.exit_codes import fail
+
+if TYPE_CHECKING:
+    from spout.figures import Snapshot
+
+
+class Site(NamedTuple):
+    """Where to serve health and metrics; `port` None: nowhere."""
+
+    host: str
+    port: int | None
+
+    def serve(self, take: "Callable[[], Snapshot]", call: Callable[[Callable[[Any], Any]], Any]) -> None:
+        """Serve health and metrics of what `take` returns, until the process ends; fail if the port is taken.
+
+        `call` calls a function with the reactor in its thread, and returns the result.
+        """
+        if self.port is None:
+            return
+        from twisted.internet.error import CannotListenError
+
+        from flakelog.topology_site import make_site
+        from idgen.http_hosts import OwnHosts
+
+        site = make_site(take, OwnHosts(bound=self.host))
+        try:
+            bound = call(lambda reactor: reactor.listenTCP(self.port, site, interface=self.host).getHost())
+        except CannotListenError as error:
+            fail(f"--http-port {self.port}: {error.socketError}; give another, or 0 for a free one")
+        click.echo(f"ready: http={self.host}:{bound.port}")
+
+
+class Followed(Protocol):
+    """A topology that runs."""
+
+    @property
+    def ended(self) -> bool: ...
+
+    def wait(self, timeout: float | None = None) -> None: ...
+
+    def snapshot(self) -> "Snapshot": ...
+
+
+def follow(running: Followed, show: "Callable[[Snapshot | None, Snapshot], None]", seconds: float) -> None:
+    """Show the figures every `seconds` until the topology ends; 0: never."""
+    before = None
+    while not running.ended:
+        try:
+            running.wait(seconds or None)
+        except TimeoutError:
+            after = running.snapshot()
+            if not running.ended:
+                show(before, after)
+            before = after
+
+
+def live_screen() -> Any:
+    """Return a context that yields a function to show figures on the terminal's screen."""
+    from rich.console import Console
+
+    from flakelog.topology_view import screen_of
+
+    return _Live(Console(stderr=True), screen_of)
+
+
+class _Live:
+    """The live view on a terminal; what the program prints meanwhile appears above it."""
+
+    def __init__(self, console: Any, render: Callable[..., Any]) -> None:
+        from rich.live import Live
+
+        self._console = console
+        self._render = render
+        self._live = Live(console=console, auto_refresh=False, transient=True)
+
+    def __enter__(self) -> "Callable[[Snapshot | None, Snapshot], None]":
+        self._live.start()
+        return self._show
+
+    def __exit__(self, *_: object) -> None:
+        self._live.stop()
+
+    def _show(self, before: "Snapshot | None", after: "Snapshot") -> None:
+        self._live.update(self._render(before, after, self._console.height), refresh=True)

@@ -1,0 +1,78 @@
+"""SHELL (a thread, the network, the clock): the figures of a topology in a local cluster, for people and for /metrics.
+
+Each task is a process that publishes its own part every two seconds. A thread reads them all the time.
+"""
+
+import threading
+import time
+from contextlib import suppress
+
+from broker.client.blocking import BlockingClient
+from broker.client.errors import ClientError
+from broker.wire.errors import WireError
+from spout.figures import Snapshot
+from spout.published import snapshot_of
+from spout.publisher import TOPIC, running
+from spout.topology import Plan
+
+AGAIN_SECONDS = 1.0  # between two attempts to read, while the topic or the broker is not there
+WAIT_MS = 500
+CLIENT_SECONDS = 10.0
+
+
+class PublishedFigures:
+    """The figures of a topology that is started now, read at `servers`. Processes that began earlier do not count."""
+
+    def __init__(self, plan: Plan, servers: str, run_id: str) -> None:
+        self._plan = plan
+        self._servers = servers
+        self._run_id = run_id
+        self._begun_ms = _now_ms()
+        self._latest: dict[bytes, bytes] = {}  # bounded by the tasks of the topology
+        self._lock = threading.Lock()
+        self._is_closed = threading.Event()
+        self._client: BlockingClient | None = None
+        self._thread = threading.Thread(target=self._read, name="flakelog-figures", daemon=True)
+
+    def start(self) -> None:
+        """Begin to read."""
+        self._thread.start()
+
+    def close(self) -> None:
+        """Read no more."""
+        self._is_closed.set()
+        if self._client is not None:
+            self._client.interrupt()
+
+    def snapshot(self) -> Snapshot:
+        """Return the figures as they were published last."""
+        now_ms = _now_ms()
+        with self._lock:
+            documents = running(self._latest.items(), now_ms)
+        return snapshot_of(self._plan, documents, run_id=self._run_id, since_ms=self._begun_ms, at_ms=now_ms)
+
+    def _read(self) -> None:
+        while not self._is_closed.is_set():
+            with suppress(ClientError, WireError, OSError):
+                with BlockingClient(self._servers, CLIENT_SECONDS) as client:
+                    self._client = client
+                    self._follow(client)
+            self._is_closed.wait(AGAIN_SECONDS)
+
+    def _follow(self, client: BlockingClient) -> None:
+        offset = client.find_offset(TOPIC, 0, self._begun_ms)
+        prefix = f"{self._plan.id}/".encode()
+        while not self._is_closed.is_set():
+            records, offset = client.fetch(TOPIC, 0, offset, max_wait_ms=WAIT_MS)
+            with self._lock:
+                for each in records:
+                    if each.key is None or not each.key.startswith(prefix):
+                        continue
+                    if each.value is None:
+                        self._latest.pop(each.key, None)
+                    else:
+                        self._latest[each.key] = each.value
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000

@@ -1,0 +1,107 @@
+"""The figures of a topology whose tasks are processes elsewhere, put together from their documents (spout.publisher).
+
+Others can write to the topic of the documents, so a document that is not as `spout.figures` makes it is left out.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from spout.figures import ComponentFigures, OutageFigures, PartitionFigures, Snapshot, inputs_of
+from spout.task import TaskCounts
+from spout.topology import Node, Plan
+
+STARTING = "starting"
+RUNNING = "running"
+
+
+class _Part(NamedTuple):
+    """The figures of one process: for each component its tasks, counts of messages, metrics and outages."""
+
+    state: str
+    started_ms: int
+    in_flight: int
+    components: Mapping[str, tuple[list[TaskCounts], Mapping[str, float], Mapping[str, float], list[OutageFigures]]]
+    partitions: Sequence[PartitionFigures]
+    dead_letter_topics: Sequence[str]
+
+
+def snapshot_of(
+    plan: Plan, documents: Iterable[Mapping[str, Any]], *, run_id: str, since_ms: int, at_ms: int
+) -> Snapshot:
+    """Return the figures at `at_ms` (Unix ms) of the processes that began at `since_ms` or later.
+
+    The state is "starting" until each task of the plan has a document.
+    """
+    found = [part for each in documents if (part := _part(each)) is not None]
+    parts = [part for part in found if part.started_ms >= since_ms]
+    components = tuple(_component(plan, node, parts) for node in plan.nodes)
+    is_whole = sum(len(each.tasks) for each in components) >= sum(node.parallelism for node in plan.nodes)
+    states = {part.state for part in parts} - {RUNNING}
+    return Snapshot(
+        topology=plan.name,
+        topology_id=plan.id,
+        run_id=run_id,
+        state=min(states) if states else RUNNING if is_whole else STARTING,
+        started_ms=min((part.started_ms for part in parts), default=at_ms),
+        at_ms=at_ms,
+        in_flight=sum(part.in_flight for part in parts),
+        components=components,
+        partitions=tuple(each for part in parts for each in part.partitions),
+        dead_letter_topics=tuple(sorted({topic for part in parts for topic in part.dead_letter_topics})),
+    )
+
+
+def _component(plan: Plan, node: Node[Any], parts: Sequence[_Part]) -> ComponentFigures:
+    mine = [part.components[node.name] for part in parts if node.name in part.components]
+    tasks = tuple(task for own, _, _, _ in mine for task in own)
+    return ComponentFigures(
+        name=node.name,
+        kind="spout" if node in plan.spouts else "bolt",
+        parallelism=len(tasks),
+        streams={name: stream.fields for name, stream in node.streams.items()},
+        inputs=inputs_of(node),
+        tasks=tasks,
+        messages={name: int(total) for name, total in _sums(messages for _, messages, _, _ in mine).items()},
+        metrics=_sums(metrics for _, _, metrics, _ in mine),
+        outages=tuple(outage for _, _, _, outages in mine for outage in outages),
+    )
+
+
+def _sums(parts: Iterable[Mapping[str, float]]) -> dict[str, float]:
+    sums: dict[str, float] = {}
+    for part in parts:
+        for name, value in part.items():
+            sums[name] = sums.get(name, 0) + value
+    return sums
+
+
+def _part(document: Mapping[str, Any]) -> _Part | None:
+    try:
+        return _Part(
+            str(document["state"]),
+            int(document["started_ms"]),
+            int(document["in_flight"]),
+            {
+                str(each["name"]): (
+                    [_counts(task) for task in each["tasks"]],
+                    _numbers(each["messages"]),
+                    _numbers(each["metrics"]),
+                    [OutageFigures(**outage) for outage in each["outages"]],
+                )
+                for each in document["components"]
+            },
+            [PartitionFigures(**each) for each in document["partitions"]],
+            [str(topic) for topic in document["dead_letter_topics"]],
+        )
+    except (KeyError, TypeError, ValueError, AttributeError):
+        return None
+
+
+def _counts(task: Mapping[str, Any]) -> TaskCounts:
+    counts = TaskCounts(**task)
+    sum([*counts.latencies, counts.emitted, counts.executed, counts.acked, counts.failed, counts.timed_out])
+    return counts
+
+
+def _numbers(found: Mapping[str, Any]) -> Mapping[str, float]:
+    return {str(name): value + 0 for name, value in found.items()}
