@@ -87,6 +87,7 @@ SHELLS = {
     "spout/multilang/output.py",
     "spout/multilang/publishing.py",
     "spout/multilang/shell.py",
+    "spout/multilang/starting.py",
     "spout/multilang/world.py",
     "spout/stderr_log.py",
     "spout/topology_source.py",

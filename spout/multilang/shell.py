@@ -22,6 +22,7 @@ from spout.multilang.config import StormConfig
 from spout.multilang.frames import FrameDecoder, frame
 from spout.multilang.handshake import BadHandshake, Handshake, handshake_of
 from spout.multilang.output import WARN, CapturedOutput
+from spout.multilang.starting import Starting
 from spout.multilang.wire import PipeClosed
 
 READ_BYTES = 65_536
@@ -40,6 +41,7 @@ class Connection:
         self.reader = reader
         self.is_waiting = False
         self._writer = writer
+        self._writing = threading.Lock()  # a thread writes too while the process starts
         self._decoder = FrameDecoder(StormConfig().storm_frame_max_bytes)
 
     def limit(self, frame_bytes: int) -> None:
@@ -60,14 +62,20 @@ class Connection:
         """Write all of the data. Raise PipeClosed."""
         self.is_waiting = True
         try:
-            sent = os.write(self._writer, data)
-            while sent < len(data):
-                data = data[sent:]
-                sent = os.write(self._writer, data)
-        except OSError:
-            raise PipeClosed from None
+            self.write_in_thread(data)
         finally:
             self.is_waiting = False
+
+    def write_in_thread(self, data: bytes) -> None:
+        """Write all of the data, in any thread. Raise PipeClosed."""
+        try:
+            with self._writing:
+                sent = os.write(self._writer, data)
+                while sent < len(data):
+                    data = data[sent:]
+                    sent = os.write(self._writer, data)
+        except OSError:
+            raise PipeClosed from None
 
     def exchange(self, data: bytes) -> list[Any]:
         self.write(data)
@@ -92,7 +100,8 @@ def run(name: str, component: str, output: CapturedOutput) -> int:
         if handshake.component != component:
             said = f"this process has component {component!r}, and Storm started it as that of {handshake.component!r}"
             raise BadHandshake(said)
-        return Process(name, handshake, connection, output).run(left)
+        starting = Starting(connection.write_in_thread, f"{component}[{handshake.index}]")
+        return Process(name, handshake, connection, output, starting.end).run(left)
     except Exception as error:
         tell_failure(connection, output, f"{component}[{handshake.index}]", error)
         return 1
@@ -119,14 +128,22 @@ def _shake_hands(connection: Connection) -> tuple[Handshake, list[Any]]:
 
 
 class Process:
-    """The process of one task: a reader of the reactor."""
+    """The process of one task: a reader of the reactor. `started` is called when its spout or bolt is open."""
 
-    def __init__(self, name: str, handshake: Handshake, connection: Connection, output: CapturedOutput) -> None:
+    def __init__(
+        self,
+        name: str,
+        handshake: Handshake,
+        connection: Connection,
+        output: CapturedOutput,
+        started: Callable[[], None],
+    ) -> None:
         from spout.multilang.world import prepared
 
         self._handshake = handshake
         self._connection = connection
         self._output = output
+        self._started = started
         self._config = handshake.config(StormConfig)
         connection.limit(self._config.storm_frame_max_bytes)
         run_id = f"{socket.gethostname()}-{os.getpid()}-{uuid4().hex[:12]}"  # see offset_document.process_of
@@ -177,6 +194,7 @@ class Process:
     def _begin(self, messages: list[Any]) -> None:
         self._task.open(_now_ms())
         self._is_open = True
+        self._started()
         self._figures.start()
         if self._task.receive(messages, _now_ms()):
             self._wake()

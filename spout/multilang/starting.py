@@ -1,0 +1,43 @@
+"""SHELL (a thread): says to Storm now and then that a process still starts.
+
+Storm ends a worker whose process is silent for `topology.subprocess.timeout.secs`, by default 30 s, and starts it
+again. An import or a `prepare` that takes longer, of a large model for example, would never end otherwise.
+"""
+
+import threading
+from collections.abc import Callable
+
+from spout.multilang.frames import frame
+from spout.multilang.wire import INFO, PipeClosed
+
+SECONDS = 10  # a third of the time that Storm waits
+
+
+class Starting:
+    """A thread that writes a line for Storm's log every SECONDS, until `end` is called."""
+
+    def __init__(
+        self, write: Callable[[bytes], None], task: str, wait: Callable[[float], bool] | None = None
+    ) -> None:
+        """Begin; `wait` waits for so many seconds, and returns True if `end` has been called."""
+        self._write = write
+        self._task = task
+        self._ended = threading.Event()
+        self._wait = wait or self._ended.wait
+        self._thread = threading.Thread(target=self._say, name="flakelog-starting", daemon=True)
+        self._thread.start()
+
+    def end(self) -> None:
+        """Write no more."""
+        self._ended.set()
+        self._thread.join()
+
+    def _say(self) -> None:
+        seconds = 0
+        while not self._wait(SECONDS):
+            seconds += SECONDS
+            said = f"{self._task}: it is being imported and opened for {seconds} s now"
+            try:
+                self._write(frame({"command": "log", "msg": said, "level": INFO}))
+            except PipeClosed:
+                return
