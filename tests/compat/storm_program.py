@@ -2,14 +2,15 @@
 
 `numbers` notes each message of a topic whose values are numbers. `everything` reads a topic of JSON objects {"n": ...}.
 The messages 7, 107, ... fail at the first attempt, 13, 113, ... fail always, and 17, 117, ... get no answer at the
-first attempt.
+first attempt. 19, 119, ... find their service away at first. While the file `away` is there, all find it away.
 """
 
 import json
 import os
+import sys
 from pathlib import Path
 
-from flakelog import Bolt, JsonScheme, LogSpout, SpoutConfig, StringScheme, Topology
+from flakelog import Bolt, JsonScheme, LogSpout, SpoutConfig, StringScheme, Topology, Unavailable
 
 DIRECTORY = Path(os.environ.get("STORM_TEST_DIRECTORY", "."))
 KEYS = 5
@@ -78,14 +79,17 @@ class Route(Noted):
         n = tup["n"]
         first = not (DIRECTORY / f"seen-{n}").exists()
         self.note(n=n, first=first)
-        if n % 100 in (7, 17):
+        if n % 100 in (7, 17, 19):
             (DIRECTORY / f"seen-{n}").touch()
+        if (n % 100 == 19 and first) or (DIRECTORY / "away").exists():
+            raise Unavailable(f"the service of {n} is away")
         if n % 100 == 17 and first:
             return
         if n % 100 == 13 or (n % 100 == 7 and first):
             self.fail(tup, ValueError(f"{n} is unlucky"))
             return
         print("a print of a user goes to the log")
+        print("and what is an error stands out", file=sys.stderr)
         self.note(n=n, emitted_to=self.emit((n, n % KEYS), anchors=[tup]))
         if n % 2 == 0:
             self.emit((n,), anchors=[tup], stream="even")

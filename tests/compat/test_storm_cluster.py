@@ -4,33 +4,38 @@ test_storm_kills.py has what takes longer: rebalances, kills and the examples.
 """
 
 import json
+import re
 from collections import Counter
 
 import pytest
 
 from broker.client.blocking import BlockingClient
 from broker.record.records import Record, encode_batch
+from flakelog.storm.figures import PublishedFigures
 from spout.publisher import running
+from spout.topology_source import find_topology
 from tests.compat.storm import need_storm, storm_of
 from tests.compat.storm_program import KEYS
 from tests.patience import until
 
 need_storm()
 
+TOPOLOGY = "tests.compat.storm_program:everything"
 TOPIC = "numbers-for-storm"
 PARTITIONS = 3
 TASKS = 10
 FIRST = range(0, 60)
-UNLUCKY, LATE, SILENT = 13, 7, 17
+UNLUCKY, LATE, SILENT, AWAY = 13, 7, 17, 19
 LUCKY = set(FIRST) - {UNLUCKY}
 EVEN = {n for n in LUCKY if n % 2 == 0}
 TIMEOUT = ("--set", "topology.message.timeout.secs=1")
 
 
 class Run:
-    """The cluster, and what its bolts noted."""
+    """The cluster, what its bolts noted, and the figures that its processes publish."""
 
-    def __init__(self, cluster, broker, directory):
+    def __init__(self, cluster, broker, directory, figures):
+        self.figures = figures
         self.cluster = cluster
         self.broker = broker
         self.directory = directory
@@ -62,11 +67,17 @@ def run(broker, tmp_path_factory):
         client.create_topic(TOPIC, PARTITIONS)
     directory = tmp_path_factory.mktemp("storm")
     environment = {"FLAKELOG_SERVERS": broker.address, "STORM_TEST_TOPIC": TOPIC}
-    with storm_of("tests.compat.storm_program:everything", directory, *TIMEOUT, **environment) as cluster:
-        run = Run(cluster, broker, directory)
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in environment.items():
+            patch.setenv(name, value)
+        figures = PublishedFigures(find_topology(TOPOLOGY).plan(), broker.address, "test")
+    figures.start()
+    with storm_of(TOPOLOGY, directory, *TIMEOUT, **environment) as cluster:
+        run = Run(cluster, broker, directory, figures)
         run.say(FIRST)
         run.await_all(FIRST)
         yield run
+    figures.close()
 
 
 def tasks_by_number(run, component, stream):
@@ -113,6 +124,13 @@ def test_a_failed_message_comes_again_and_a_silent_one_after_the_timeout_of_stor
     assert attempts[LATE] == attempts[SILENT] == 2 and attempts[8] == 1
 
 
+def test_a_message_whose_service_is_away_is_executed_again_without_a_failure_inside_storm(run):
+    assert attempts_of(run)[AWAY] == 2 and AWAY in run.seen("by-key")
+    until(lambda: run.figures.snapshot().component("numbers").total("acked") == len(LUCKY), "the acked messages")
+    failed = [run.figures.snapshot().component("numbers").total(name) for name in ("failed", "timed_out")]
+    assert failed == [3 + 1 + 1, 1], "the unlucky one, the late one and the silent one"
+
+
 def test_a_message_that_always_fails_becomes_a_dead_letter(run):
     def letters():
         with BlockingClient(run.broker.address) as client:
@@ -147,21 +165,17 @@ def documents(broker):
 
 def test_each_process_publishes_its_figures_and_together_they_are_those_of_the_topology(run):
     until(lambda: len(documents(run.broker)) == TASKS, "a document of each task")
-    parts = [part for each in documents(run.broker) for part in each["components"]]
+    figures = run.figures.snapshot()
     names = ("numbers", "route", "by-key", "spread", "one")
-    assert Counter(part["name"] for part in parts) == dict.fromkeys(names, 2)
-
-    def acked():
-        found = [part for each in documents(run.broker) for part in each["components"] if part["name"] == "numbers"]
-        return sum(task["acked"] for part in found for task in part["tasks"])
-
-    until(lambda: acked() == len(LUCKY), "the acked messages")
-    read = [partition["partition"] for each in documents(run.broker) for partition in each["partitions"]]
-    assert sorted(read) == list(range(PARTITIONS))
+    assert {each.name: len(each.tasks) for each in figures.components} == dict.fromkeys(names, 2)
+    assert figures.state == "running" and not figures.problems
+    assert sorted(each.partition for each in figures.partitions) == list(range(PARTITIONS))
 
 
 def test_a_print_of_a_user_is_a_line_of_the_log(run):
-    assert "a print of a user goes to the log" in (run.directory / "storm.log").read_text()
+    log = (run.directory / "storm.log").read_text()
+    assert re.search("INFO .* a print of a user goes to the log", log)
+    assert re.search("WARN .* and what is an error stands out", log)
 
 
 def test_while_it_is_deactivated_nothing_is_emitted_and_nothing_is_lost(run):

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from urllib.request import urlopen
 
 import pytest
 
@@ -53,10 +54,10 @@ def numbers(first, end):
     return [b"%d" % n for n in range(first, end)]
 
 
-def notes(directory):
-    """Return the (n, pid) of all notes; the last line of a killed process may be cut off."""
+def notes(directory, component="check"):
+    """Return the notes of a component's tasks; the last line of a killed process may be cut off."""
     found = []
-    for file in directory.glob("check-*.jsonl"):
+    for file in directory.glob(f"{component}-*.jsonl"):
         for line in file.read_text().splitlines():
             try:
                 found.append(json.loads(line))
@@ -65,8 +66,8 @@ def notes(directory):
     return found
 
 
-def seen(directory):
-    return {each["n"] for each in notes(directory)}
+def seen(directory, component="check"):
+    return {each["n"] for each in notes(directory, component)}
 
 
 def components_of(cluster):
@@ -115,6 +116,20 @@ def test_a_rebalance_hands_partitions_to_new_processes(broker, topic, environmen
         cluster.stop(seconds=1)
 
 
+def test_an_outage_longer_than_all_attempts_makes_no_dead_letter(broker, topic, environment, tmp_path):
+    """A message has 3 attempts of a second; the outage lasts for several more of each."""
+    everything, timeout = "tests.compat.storm_program:everything", "topology.message.timeout.secs=1"
+    (tmp_path / "away").touch()
+    say(broker, topic, [b'{"n": %d}' % n for n in range(20, 26)])
+    with storm_of(everything, tmp_path, "--set", timeout, **environment) as cluster:
+        until(lambda: len(notes(tmp_path, "route")) > 30, "executions in vain")
+        (tmp_path / "away").unlink()
+        until(lambda: seen(tmp_path, "by-key") == set(range(20, 26)), "each message")
+        cluster.stop(seconds=1)
+    with BlockingClient(broker.address) as client:
+        assert f"{topic}.dead-letters" not in [each.name for each in client.topics()]
+
+
 def test_two_clusters_run_at_once(broker, topic, environment, tmp_path):
     say(broker, topic, numbers(0, 100))
     first, second = tmp_path / "first", tmp_path / "second"
@@ -153,15 +168,22 @@ class Command:
     def __init__(self, broker, directory):
         name = f"{ROOT / 'examples' / 'count_words.py'}:count_words"
         self.log = directory / "log"
+        options = ["--http-port", "0", "--every", "0.5"]
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "flakelog", "spout", "run", "--storm", name],
+            [sys.executable, "-m", "flakelog", "spout", "run", "--storm", *options, name],
             cwd=directory,
             env={**os.environ, "FLAKELOG_SERVERS": broker.address, "PYTHONPATH": PYTHONPATH},
             stdout=subprocess.PIPE,
             stderr=open(self.log, "a"),
             text=True,
         )
+        self.site = self.process.stdout.readline().removeprefix("ready: http=").strip()
         assert self.process.stdout.readline() == "ready: topology=count-words\n"
+
+    def metric(self, name):
+        with urlopen(f"http://{self.site}/metrics", timeout=SECONDS) as answer:
+            found = [line.split()[-1] for line in answer.read().decode().splitlines() if line.startswith(name)]
+        return float(found[0]) if found else None
 
     def until(self, line):
         until(lambda: line in self.log.read_text(), line)
@@ -186,6 +208,9 @@ def test_the_command_runs_an_example_in_storm_and_goes_on_where_it_stopped(broke
     say_lines(b"the quick fox", b"the dog")
     command = Command(broker, tmp_path)
     command.until("5 words")
+    until(lambda: command.metric('flakelog_topology_acked_total{component="lines"}') == 2, "the acked lines")
+    until(lambda: command.metric("flakelog_topology_running") == 1, "the figures of each task")
+    command.until("acked ")
     assert command.stop(signal.SIGTERM) == 0
     say_lines(b"over")
     command = Command(broker, tmp_path)
