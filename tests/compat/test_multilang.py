@@ -271,7 +271,10 @@ def emits_until(driver, number):
 
 
 @pytest.mark.parametrize("store", ["progress", "kafka"])
-def test_messages_of_a_real_topic_go_through_both_processes_and_progress_is_kept(broker, tmp_path, monkeypatch, store):
+def test_messages_of_a_real_topic_go_through_both_processes_and_progress_is_kept(
+    group_broker, tmp_path, monkeypatch, store
+):
+    broker = group_broker
     topic = f"multilang-{store}"
     with BlockingClient(broker.address) as client:
         client.create_topic(topic, 2)

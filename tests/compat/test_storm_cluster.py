@@ -14,6 +14,7 @@ from broker.record.records import Record, encode_batch
 from flakelog.storm.figures import PublishedFigures
 from spout.publisher import running
 from spout.topology_source import find_topology
+from tests.compat.console_visitor import Visitor
 from tests.compat.storm import need_storm, storm_of
 from tests.compat.storm_program import KEYS
 from tests.patience import until
@@ -170,6 +171,15 @@ def test_each_process_publishes_its_figures_and_together_they_are_those_of_the_t
     assert {each.name: len(each.tasks) for each in figures.components} == dict.fromkeys(names, 2)
     assert figures.state == "running" and not figures.problems
     assert sorted(each.partition for each in figures.partitions) == list(range(PARTITIONS))
+
+
+def test_the_console_shows_the_topology_inside_storm_as_one(run):
+    def page():
+        text = Visitor(run.broker.http).get("/console/topology?id=everything")[1]
+        return "<dt>Lag</dt><dd>0<" in text and text
+
+    shown = until(page, "the topology without lag")
+    assert shown.count("a task of route") == 2 and "2 × spout" in shown
 
 
 def test_a_print_of_a_user_is_a_line_of_the_log(run):
