@@ -70,6 +70,15 @@ def running(records: Iterable[tuple[bytes | None, bytes | None]], now_ms: int) -
     return [each for each in documents if each.get("v") == VERSION and each.get("expires_ms", 0) > now_ms]
 
 
+def holds(value: bytes, topology_id: str) -> bool:
+    """Return True for the document of a bolt of this topology that holds tuples, because a service is away."""
+    document = _decode(value)
+    components = document.get("components")
+    if document.get("topology_id") != topology_id or not isinstance(components, list):
+        return False
+    return any(each.get("kind") == "bolt" and each.get("outages") for each in components if isinstance(each, dict))
+
+
 def _decode(value: bytes) -> dict[str, Any]:
     try:
         document = json.loads(value)

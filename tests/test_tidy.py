@@ -84,6 +84,7 @@ SHELLS = {
     "spout/refused_record.py",
     "spout/transactor.py",
     "spout/multilang/__main__.py",
+    "spout/multilang/outage_reader.py",
     "spout/multilang/output.py",
     "spout/multilang/publishing.py",
     "spout/multilang/shell.py",

@@ -13,6 +13,7 @@ from typing import Any, cast
 from spout.api import DEFAULT_STREAM, Bolt, Emitter, Fields, Tuple, Unavailable
 from spout.background_collector import BackgroundCollector, CoroutineWork, ThreadWork
 from spout.collector import WorkCollector, cause_number, text_of
+from spout.figures import OutageFigures
 from spout.multilang.context import MetricsSender, Place, StormContext, node_of, task_of, wire_of
 from spout.multilang.frames import BadFrame
 from spout.multilang.held import HeldTuples
@@ -228,6 +229,11 @@ class BoltTask:
     def in_flight(self) -> int:
         """Return 0: a tuple in flight counts once, at its spout."""
         return 0
+
+    def outages(self) -> tuple[OutageFigures, ...]:
+        """Return the outage because of which tuples are held, if there is one."""
+        found = self._held.outage(self.wire.now_ms, self.task.index)
+        return () if found is None else (found,)
 
     def close(self, now_ms: int) -> None:
         """End the coroutines and threads, and let the bolt release its resources."""

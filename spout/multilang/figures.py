@@ -3,6 +3,7 @@
 The documents of a topology's processes have one topology id, and add up (spout/publisher.py).
 """
 
+from dataclasses import replace
 from typing import Any, cast
 
 from spout.figures import Snapshot, component_figures, dead_letter_topics, partition_figures
@@ -19,6 +20,9 @@ def task_snapshot(place: Place, task: SpoutTask | BoltTask, *, state: str, start
     own = task.task
     context = cast(StormContext, own.instance.context)
     instances: dict[int, Any] = {own.index: own.instance}
+    component = component_figures(node, instances, [own.counts], context.metrics.values())
+    if isinstance(task, BoltTask):
+        component = replace(component, outages=task.outages())
     return Snapshot(
         topology=place.plan.name,
         topology_id=place.plan.id,
@@ -27,7 +31,7 @@ def task_snapshot(place: Place, task: SpoutTask | BoltTask, *, state: str, start
         started_ms=started_ms,
         at_ms=at_ms,
         in_flight=task.in_flight,
-        components=(component_figures(node, instances, [own.counts], context.metrics.values()),),
+        components=(component,),
         partitions=tuple(partition_figures(node.name, instances, at_ms)),
         dead_letter_topics=tuple(dead_letter_topics(instances)),
     )

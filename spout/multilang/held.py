@@ -15,6 +15,8 @@ from typing import NamedTuple
 
 from partition_manager.retry import RetryPolicy
 from spout.api import Tuple
+from spout.collector import text_of
+from spout.figures import OutageFigures
 from spout.multilang.origins import StormTuple
 
 PAUSE_MIN_MS = 100  # as the first probe of a spout in an outage
@@ -38,6 +40,8 @@ class HeldTuples:
         self._pauses = RetryPolicy(min(PAUSE_MIN_MS, pause_max_ms), 2.0, pause_max_ms)
         self._tuples: deque[tuple[StormTuple, BaseException]] = deque()
         self.tries = 0
+        self._since_ms = 0  # when the service went away
+        self._error = ""  # the latest
         self._again_ms = 0  # end of the pause
         self._expire_ms = 0  # no tuple's time is up before
 
@@ -55,7 +59,9 @@ class HeldTuples:
         self._expire_ms = min(self._expire_ms, expire_ms) if self._tuples else expire_ms
         if not self.tries or (not self._tuples and now_ms >= self._again_ms):
             self.tries = 1
+            self._since_ms = now_ms
             self._again_ms = now_ms + self._pauses.delay_ms(1)
+        self._error = text_of(error)
         self._tuples.append((tup.again(), error))
         return True
 
@@ -63,6 +69,8 @@ class HeldTuples:
         """Note that a tuple was acked, or failed for another reason. If it was held, all others are due."""
         if isinstance(tup, StormTuple) and tup.is_again:
             self.tries = 0
+        self._since_ms = 0  # when the service went away
+        self._error = ""  # the latest
 
     def due(self, now_ms: int) -> Due:
         """Return and forget the tuples that are due."""
@@ -76,6 +84,14 @@ class HeldTuples:
             self.tries += 1
             self._again_ms = now_ms + self._pauses.delay_ms(self.tries)
         return Due(again, expired)
+
+    def outage(self, now_ms: int, task: int) -> OutageFigures | None:
+        """Return the outage of the service for the figures of the task with this index, or None."""
+        if not self._tuples:
+            return None
+        lasted_ms, number = max(now_ms - self._since_ms, 0), len(self._tuples)
+        said = f"{number} tuple{'' if number == 1 else 's'} held for up to {lasted_ms / 1000:,.1f} s: {self._error}"
+        return OutageFigures(task, self._error.partition(": ")[0], lasted_ms, self.tries, said)
 
     def next_deadline_ms(self, now_ms: int) -> int | None:
         """Return when `due` has something to return, or None if nothing is held."""

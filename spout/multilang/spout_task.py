@@ -8,8 +8,9 @@ Storm gives any JSON back as it was, lists too. A number is short, never comes t
 the id of a user's spout be of any type. The field `__message` tells where a tuple comes from.
 
 Storm gives no reason for a failure. The time tells timeouts from failures. A bolt holds a tuple that needs a service
-which is down until the message timeout (spout.multilang.held), so an outage appears as timeouts here. If no message
-has been acked since the emit of one that timed out, the spout is told Unavailable, and counts no attempt.
+which is down until the message timeout (spout.multilang.held), so an outage appears as timeouts here. Such a timeout is
+no fault of the message, and the spout counts no attempt: if no message has been acked since its emit, or if the figures
+of a bolt say that it holds tuples.
 """
 
 import json
@@ -183,6 +184,9 @@ class SpoutTask:
         self._late_ms = int(place.topology_config.message_timeout_ms * LATE_SHARE)
         self._timed_out = TIMED_OUT.format(place.topology_config.topology_message_timeout_secs)
         self._acked_ms = -1  # latest ack
+        self.look: Callable[[Callable[[bool], None]], None] | None = None  # the shell's: asks if a bolt holds tuples
+        self._late: list[Any] = []  # ids that timed out, while the shell looks
+        self._is_held: bool | None = None  # its answer
         self.task = task_of(place, self.spout)
         self._context = StormContext(place, self.wire, {})
         self.spout.context = self._context
@@ -222,6 +226,8 @@ class SpoutTask:
     def work(self, now_ms: int) -> bool:
         """Let the spout process answers from outside, and answer a held `next` if there is a tuple or it is time."""
         self.wire.now_ms = now_ms
+        if self._is_held is not None:
+            self._fail_late(self._is_held)
         self._poll()
         if self._held_until_ms is not None and (self._emit() or now_ms >= self._held_until_ms):
             self._held_until_ms = None
@@ -337,8 +343,26 @@ class SpoutTask:
         is_late = now_ms - emitted_ms >= self._late_ms
         counts.failed += 1
         counts.timed_out += is_late
-        self._context.failure = self._timed_out if is_late else FAILED
-        self._context.unavailable = is_late and self._acked_ms < emitted_ms
+        if not is_late:
+            self._fail(id, FAILED, False)
+        elif self._acked_ms < emitted_ms or self.look is None:
+            self._fail(id, self._timed_out, self._acked_ms < emitted_ms)
+        else:
+            self._late.append(id)
+            if len(self._late) == 1:
+                self.look(self._looked)
+
+    def _looked(self, is_held: bool) -> None:
+        self._is_held = is_held
+        self._context.wake()
+
+    def _fail_late(self, is_held: bool) -> None:
+        late, self._late, self._is_held = self._late, [], None
+        for id in late:
+            self._fail(id, self._timed_out, is_held)
+
+    def _fail(self, id: Any, reason: str, unavailable: bool) -> None:
+        self._context.failure, self._context.unavailable = reason, unavailable
         self._output.begin()
         self.spout.fail(id)
 

@@ -19,7 +19,9 @@ from spout.config import TopologyConfig
 from spout.multilang.bolt_task import BoltTask
 from spout.multilang.config import StormConfig
 from spout.multilang.context import Place, node_of
+from spout.multilang.figures import servers_of
 from spout.multilang.handshake import Handshake
+from spout.multilang.outage_reader import OutageReader
 from spout.multilang.publishing import Publishing
 from spout.multilang.spout_task import SpoutTask
 from spout.multilang.wire import Pipe
@@ -67,6 +69,8 @@ def prepared(
         task = BoltTask(place, TwistedBackground(reactor_), time.monotonic_ns)
     else:
         task = SpoutTask(place)
+        if place.topology_config.topology_publish and (servers := servers_of(plan)):
+            task.look = OutageReader(servers[0], plan.id, reactor_).look
     return task, Publishing(place, task, reactor_), reactor_
 
 

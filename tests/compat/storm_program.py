@@ -2,7 +2,7 @@
 
 `numbers` notes each message of a topic whose values are numbers. `everything` reads a topic of JSON objects {"n": ...}.
 The messages 7, 107, ... fail at the first attempt, 13, 113, ... fail always, and 17, 117, ... get no answer at the
-first attempt. 19, 119, ... find their service away at first. While the file `away` is there, all find it away.
+first attempt. 19, 119, ... find their service away at first. While the file `away` is there, all below 1,000 do.
 """
 
 import json
@@ -81,7 +81,7 @@ class Route(Noted):
         self.note(n=n, first=first)
         if n % 100 in (7, 17, 19):
             (DIRECTORY / f"seen-{n}").touch()
-        if (n % 100 == 19 and first) or (DIRECTORY / "away").exists():
+        if (n % 100 == 19 and first) or (n < 1_000 and (DIRECTORY / "away").exists()):
             raise Unavailable(f"the service of {n} is away")
         if n % 100 == 17 and first:
             return

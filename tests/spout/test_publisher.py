@@ -3,8 +3,8 @@
 import json
 from dataclasses import replace
 
-from spout.figures import ComponentFigures, PartitionFigures, Snapshot
-from spout.publisher import EXPIRES_MS, PARTITIONS_MAX, VERSION, document_of, key_of, running
+from spout.figures import ComponentFigures, OutageFigures, PartitionFigures, Snapshot
+from spout.publisher import EXPIRES_MS, PARTITIONS_MAX, VERSION, document_of, holds, key_of, running
 from spout.task import TaskCounts
 
 LOG = ComponentFigures("log", "spout", 1, {"default": ("id",)}, (), (TaskCounts(emitted=20),), {}, {})
@@ -46,3 +46,13 @@ def test_a_process_runs_until_its_document_expires_or_a_tombstone_comes():
     assert found["at_ms"] == 11_000
     assert running([new], now_ms=11_000 + EXPIRES_MS) == []
     assert running([new, (b"words-1/a", None)], now_ms=12_000) == []
+
+
+def test_a_bolt_of_the_topology_that_holds_tuples_is_found():
+    outage = OutageFigures(0, "Unavailable", 2_000, 1, "3 tuples held")
+    bolt = replace(LOG, name="store", kind="bolt", outages=(outage,))
+    made = document_of(None, replace(FIGURES, components=(LOG, bolt)), host="a", pid=1)
+    assert holds(made, "words-1") and not holds(made, "other")
+    spout = replace(LOG, outages=(outage,))
+    for calm in (document_of(None, replace(FIGURES, components=(spout,)), host="a", pid=1), b"x", b"[]", b"{}"):
+        assert not holds(calm, "words-1")

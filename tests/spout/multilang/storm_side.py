@@ -16,6 +16,7 @@ from spout.multilang.handshake import handshake_of
 from spout.multilang.spout_task import SpoutTask
 from spout.multilang.streams import storm_streams
 from spout.work import NoBackground
+from tests.compat.server_process import PYTHONPATH
 from tests.patience import SECONDS
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -162,7 +163,7 @@ class ProcessDriver:
         self.pids = self.folder / "pids"
         self.pids.mkdir(exist_ok=True)
         argv = [sys.executable, "-m", "spout.multilang", name, component]
-        environment = {**os.environ, "PYTHONPATH": str(ROOT), **(environment or {})}
+        environment = {**os.environ, "PYTHONPATH": PYTHONPATH, **(environment or {})}
         self.process = subprocess.Popen(
             argv,
             cwd=self.folder,

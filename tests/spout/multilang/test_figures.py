@@ -1,10 +1,11 @@
 """A task inside Storm publishes the figures of its own part of the topology."""
 
+from spout.api import Unavailable
 from spout.figures import Rates
 from spout.log_spout import LogSpout
 from spout.multilang.figures import servers_of, task_snapshot
 from spout.topology import Topology
-from tests.spout.multilang.storm_side import CoreDriver, emits
+from tests.spout.multilang.storm_side import CoreDriver, emits, storm_tuple
 from tests.spout.worlds import Collect, SpoutWorld
 
 
@@ -46,6 +47,20 @@ def test_a_bolts_task_tells_its_inputs_so_that_a_reader_has_the_whole_graph():
         ("flights", "fields", ("id",)),
         ("trains", "shuffle", ()),
     ]
+
+
+def test_a_bolts_task_that_holds_tuples_tells_the_outage_as_a_problem():
+    class Away(Collect):
+        def execute(self, tup):
+            raise Unavailable("no answer")
+
+    topology = topology_of()
+    topology.bolt("away", Away()).shuffle("flights")
+    driver = CoreDriver(topology, "away")
+    assert taken(driver).problems == []
+    driver.send(*[storm_tuple(str(n), [n, None, "~bv", None], "flights") for n in range(3)])
+    driver.work(2_000)
+    assert taken(driver).problems == ["away[0]: 3 tuples held for up to 2.0 s: Unavailable: no answer"]
 
 
 def test_figures_go_to_each_cluster_that_a_spout_reads():

@@ -114,6 +114,25 @@ def test_a_failure_as_late_as_the_message_timeout_is_a_timeout_and_no_fault_of_t
     assert driver.instance.unavailable is True and driver.task.task.counts.timed_out == 2
 
 
+@pytest.mark.parametrize("is_held", [False, True])
+def test_a_timeout_while_others_are_acked_counts_unless_a_bolt_says_that_it_holds_tuples(is_held):
+    driver = driver_of(Numbers(), {"topology.message.timeout.secs": 10})
+    asked = []
+    driver.task.look = asked.append
+    driver.activate()
+    first, second = emits(driver.next())
+    driver.now_ms += 10_000
+    (third, _) = emits(driver.next())
+    driver.ack(third)
+    assert driver.fail(first) == driver.fail(second) == [SYNC]
+    assert driver.instance.heard[-1] == ("ack", ("n", 2)) and len(asked) == 1, "the spout hears of it with the answer"
+    asked.pop()(is_held)
+    assert driver.wakes
+    driver.work()
+    assert [each[:2] for each in driver.instance.heard[-2:]] == [("fail", ("n", 0)), ("fail", ("n", 1))]
+    assert driver.instance.unavailable is is_held
+
+
 @pytest.mark.parametrize("id", [99, "", None, ["n", 0], "1", True])
 def test_a_stale_or_unknown_id_is_harmless(id):
     driver = driver_of(Numbers())
