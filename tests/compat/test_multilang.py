@@ -145,7 +145,7 @@ def test_a_spouts_session_from_the_handshake_to_the_end_of_input(start, tmp_path
     assert code == 0 and (tmp_path / "progress").read_text() == "1" and (tmp_path / "closed").exists()
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.soak)])
 def test_a_signal_ends_the_process_with_its_progress_stored(start, tmp_path, number):
     driver = start("numbers")
     driver.read()
@@ -194,7 +194,7 @@ def test_a_bolts_session(start):
     assert driver.ended()[0] == 0
 
 
-@pytest.mark.parametrize("component", ["async", "thread"])
+@pytest.mark.parametrize("component", ["async", pytest.param("thread", marks=pytest.mark.soak)])
 def test_a_bolt_in_coroutines_or_threads(start, component):
     driver = start(component)
     driver.read()
@@ -207,12 +207,15 @@ def test_a_bolt_in_coroutines_or_threads(start, component):
     assert driver.ended()[0] == 0
 
 
+NAME, SOAK = "flakelog.storm.idle.ms", pytest.mark.soak
+
+
 @pytest.mark.parametrize(
     "component, options, fault",
     [
         ("unready", {}, "unready[0]: OSError: no disk"),
-        ("shout", {"name": "nowhere:make"}, "shout[0]: NoTopology: there is no module 'nowhere'"),
-        ("shout", {"conf": {"flakelog.storm.idle.ms": "soon"}}, "flakelog.storm.idle.ms"),
+        pytest.param("shout", {"name": "nowhere:make"}, "NoTopology: there is no module 'nowhere'", marks=SOAK),
+        pytest.param("shout", {"conf": {NAME: "soon"}}, NAME, marks=SOAK),
     ],
 )
 def test_a_process_that_cannot_begin_says_why_to_storm_and_ends(start, component, options, fault):
@@ -223,6 +226,7 @@ def test_a_process_that_cannot_begin_says_why_to_storm_and_ends(start, component
     assert driver.ended()[0] == 1
 
 
+@pytest.mark.soak
 def test_standard_streams_may_be_files_and_an_end_of_input_before_the_handshake_is_a_clean_end():
     argv = [sys.executable, "-m", "spout.multilang", "shouting:make", "shout"]
     nothing = subprocess.DEVNULL
@@ -270,7 +274,7 @@ def emits_until(driver, number):
     return found
 
 
-@pytest.mark.parametrize("store", ["progress", "kafka"])
+@pytest.mark.parametrize("store", ["kafka", pytest.param("progress", marks=pytest.mark.soak)])
 def test_messages_of_a_real_topic_go_through_both_processes_and_progress_is_kept(
     group_broker, tmp_path, monkeypatch, store
 ):
