@@ -50,7 +50,8 @@ class ComponentFigures:
     """A component: its place in the graph, and the counts of each of its tasks by index.
 
     `messages` are a LogSpout's counts of message outcomes, `metrics` the component's own counters and gauges, `outages`
-    the tasks of a LogSpout that try one message at a time, because all fail.
+    the tasks of a LogSpout that try one message at a time, because all fail. Inside Storm a bolt's `outages` are those
+    because of which it holds tuples, and `failures` the latest messages that failed there.
     """
 
     name: str
@@ -62,6 +63,7 @@ class ComponentFigures:
     messages: Mapping[str, int]
     metrics: Mapping[str, float]
     outages: tuple["OutageFigures", ...] = ()
+    failures: tuple["MessageFailure", ...] = ()
 
     def total(self, name: str) -> int:
         """Return the sum of one count of `TaskCounts` over the tasks."""
@@ -81,6 +83,16 @@ class OutageFigures:
     lasted_ms: int
     probes_failed: int
     text: str
+
+
+@dataclass(frozen=True, slots=True)
+class MessageFailure:
+    """A message that failed in a bolt. `error` is the exception and the bolt."""
+
+    topic: str
+    partition: int
+    offset: int
+    error: str
 
 
 @dataclass(frozen=True, slots=True)

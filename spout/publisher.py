@@ -14,9 +14,9 @@ A document without a successor is stale after `expires_ms` (Unix ms), because it
 """
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from spout.figures import PartitionFigures, Rates, Snapshot, as_document
 
@@ -70,13 +70,35 @@ def running(records: Iterable[tuple[bytes | None, bytes | None]], now_ms: int) -
     return [each for each in documents if each.get("v") == VERSION and each.get("expires_ms", 0) > now_ms]
 
 
-def holds(value: bytes, topology_id: str) -> bool:
-    """Return True for the document of a bolt of this topology that holds tuples, because a service is away."""
-    document = _decode(value)
-    components = document.get("components")
-    if document.get("topology_id") != topology_id or not isinstance(components, list):
-        return False
-    return any(each.get("kind") == "bolt" and each.get("outages") for each in components if isinstance(each, dict))
+class BoltsLately(NamedTuple):
+    """What the bolts of a topology published lately.
+
+    `holds` is True if one held tuples, because a service was away. `failures` are the exceptions, each with its bolt,
+    of messages by topic, partition and offset.
+    """
+
+    holds: bool
+    failures: Mapping[tuple[str, int, int], str]
+
+
+def bolts_lately(values: Iterable[bytes], topology_id: str) -> BoltsLately:
+    """Return what the documents of the bolts of this topology tell, in the order of the log."""
+    holds = False
+    failures: dict[tuple[str, int, int], str] = {}
+    for value in values:
+        document = _decode(value)
+        components = document.get("components")
+        if document.get("topology_id") != topology_id or not isinstance(components, list):
+            continue
+        for each in components:
+            try:
+                if each["kind"] == "bolt":
+                    holds = holds or bool(each["outages"])
+                    for one in each["failures"]:
+                        failures[one["topic"], one["partition"], one["offset"]] = str(one["error"])
+            except (KeyError, TypeError):
+                continue  # not as spout.figures makes it
+    return BoltsLately(holds, failures)
 
 
 def _decode(value: bytes) -> dict[str, Any]:

@@ -6,6 +6,7 @@ Storm feeds tuples without waiting for their acks, so coroutines and threads wor
 for which the bolt raises Unavailable are held; see spout.multilang.held.
 """
 
+from collections import deque
 from collections.abc import Iterable, Sequence
 from json.encoder import encode_basestring
 from typing import Any, cast
@@ -13,7 +14,7 @@ from typing import Any, cast
 from spout.api import DEFAULT_STREAM, Bolt, Emitter, Fields, Tuple, Unavailable
 from spout.background_collector import BackgroundCollector, CoroutineWork, ThreadWork
 from spout.collector import WorkCollector, cause_number, text_of
-from spout.figures import OutageFigures
+from spout.figures import MessageFailure, OutageFigures
 from spout.multilang.context import MetricsSender, Place, StormContext, node_of, task_of, wire_of
 from spout.multilang.frames import BadFrame
 from spout.multilang.held import HeldTuples
@@ -28,6 +29,9 @@ from spout.work import Background, Mode, mode_of
 
 HEARTBEAT = "__heartbeat"
 TICK = "__tick"
+FAILURES_TOLD_MAX = 50  # in one document: 10 kB
+FAILURES_TOLD_MS = 3_000  # so that each is in one document at least: there is one every two seconds
+FAILURE_CHARACTERS_MAX = 300
 SYNC_MS = 500  # how often Storm hears from a task that reads nothing, because too many tuples wait
 
 
@@ -39,6 +43,7 @@ class StormBoltCollector(WorkCollector):
 
     def __init__(self, task: Task, exchange: Wire) -> None:
         super().__init__(task, exchange)
+        self.failures: deque[tuple[int, Tuple, str]] = deque(maxlen=FAILURES_TOLD_MAX)  # the latest: when, what and why
         self._needs_task_ids = cast(Bolt, task.instance).needs_task_ids
         self._need_part = "}" if self._needs_task_ids else ',"need_task_ids":false}'
 
@@ -103,8 +108,8 @@ class StormBoltCollector(WorkCollector):
     def fail(self, tup: Tuple, error: str | BaseException = "") -> None:
         """Fail a tuple so that its message is emitted again. A second ack or fail of it is ignored.
 
-        If the error is Unavailable, hold the tuple and execute it again later. The spout is told of no error, because
-        Storm has no place for it.
+        If the error is Unavailable, hold the tuple and execute it again later. Storm has no place for the error; the
+        spout finds it in the figures.
         """
         if tup.anchors is None:
             return
@@ -113,10 +118,11 @@ class StormBoltCollector(WorkCollector):
         elif self.held.keep(tup, error, self._exchange.now_ms):
             tup.anchors = None
             return
-        self.give_up(tup)
+        self.give_up(tup, text_of(error))
 
-    def give_up(self, tup: Tuple) -> None:
+    def give_up(self, tup: Tuple, error: str) -> None:
         """Fail a tuple that is neither acked nor failed, whatever the reason."""
+        self.failures.append((self._exchange.now_ms, tup, error))
         self._exchange.write(f'{{"command":"fail","id":{encode_basestring(tup.anchors)}}}')
         tup.anchors = None
         self._task.counts.failed += 1
@@ -235,6 +241,18 @@ class BoltTask:
         found = self._held.outage(self.wire.now_ms, self.task.index)
         return () if found is None else (found,)
 
+    def failures(self) -> tuple[MessageFailure, ...]:
+        """Return the latest failures of messages of logs, those of the last document too."""
+        since_ms = self.wire.now_ms - FAILURES_TOLD_MS
+        found = []
+        for failed_ms, tup, error in self._collector.failures:
+            place = tup.link.details(1)[:1] if failed_ms >= since_ms and tup.link is not None else ()
+            for each in place:
+                if {"topic", "partition", "offset"} <= each.keys():
+                    said = f"{error[:FAILURE_CHARACTERS_MAX]}, in {self.task.component}"
+                    found.append(MessageFailure(each["topic"], each["partition"], each["offset"], said))
+        return tuple(found)
+
     def close(self, now_ms: int) -> None:
         """End the coroutines and threads, and let the bolt release its resources."""
         self.wire.now_ms = now_ms
@@ -251,7 +269,7 @@ class BoltTask:
         for tup, error in due.expired:
             said = f"held for {(now_ms - tup.came_ms) / 1000:,.1f} s and given up: {text_of(error)}"
             self._collector.report_error(said, (tup,))
-            self._collector.give_up(tup)
+            self._collector.give_up(tup, said)
 
     def _make_collector(self, background: Background) -> StormBoltCollector:
         bolt, task, mode = self.bolt, self.task, mode_of(self.bolt)

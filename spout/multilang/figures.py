@@ -22,7 +22,7 @@ def task_snapshot(place: Place, task: SpoutTask | BoltTask, *, state: str, start
     instances: dict[int, Any] = {own.index: own.instance}
     component = component_figures(node, instances, [own.counts], context.metrics.values())
     if isinstance(task, BoltTask):
-        component = replace(component, outages=task.outages())
+        component = replace(component, outages=task.outages(), failures=task.failures())
     return Snapshot(
         topology=place.plan.name,
         topology_id=place.plan.id,

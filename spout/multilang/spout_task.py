@@ -25,9 +25,10 @@ from spout.multilang.frames import BadFrame
 from spout.multilang.origins import NO_WATERMARK, field_json, field_of, inside_json, message_parts, message_text
 from spout.multilang.values import json_of
 from spout.multilang.wire import Wire, WireOutlet, direct_part
+from spout.publisher import BoltsLately
 from spout.task import Task
 
-FAILED = "failed inside Storm, which gives no reason: see the errors of the bolts in its log or UI"
+FAILED = "failed inside Storm, which gives no reason: see the errors of the bolts in its log or UI"  # see named_letters
 TIMED_OUT = "timeout: not acked inside Storm within {} s (topology.message.timeout.secs)"
 LATE_SHARE = 0.9  # of the message timeout, after which a failure is a timeout: Storm's clock is a tick
 WAIT_MS = 10  # shortest time between two polls of a spout that Storm asks for nothing
@@ -184,7 +185,7 @@ class SpoutTask:
         self._late_ms = int(place.topology_config.message_timeout_ms * LATE_SHARE)
         self._timed_out = TIMED_OUT.format(place.topology_config.topology_message_timeout_secs)
         self._acked_ms = -1  # latest ack
-        self.look: Callable[[Callable[[bool], None]], None] | None = None  # the shell's: asks if a bolt holds tuples
+        self.look: Callable[[Callable[[BoltsLately], None]], None] | None = None  # the shell's: asks the bolts
         self._late: list[Any] = []  # ids that timed out, while the shell looks
         self._is_held: bool | None = None  # its answer
         self.task = task_of(place, self.spout)
@@ -352,8 +353,8 @@ class SpoutTask:
             if len(self._late) == 1:
                 self.look(self._looked)
 
-    def _looked(self, is_held: bool) -> None:
-        self._is_held = is_held
+    def _looked(self, bolts: BoltsLately) -> None:
+        self._is_held = bolts.holds
         self._context.wake()
 
     def _fail_late(self, is_held: bool) -> None:

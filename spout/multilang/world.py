@@ -6,22 +6,24 @@ It is imported after the handshake, so that Storm has the process's id before a 
 import asyncio
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 from twisted.internet.base import ReactorBase
+from twisted.internet.interfaces import IReactorTime
 from twisted.logger import ILogObserver, eventAsText, globalLogPublisher
 from zope.interface import provider
 
 from broker.client.group_config import GroupMemberConfig
-from partition_manager.ports import GroupStore
+from partition_manager.ports import DeadLetterSink, GroupStore
 from spout.api import Bolt
 from spout.config import TopologyConfig
 from spout.multilang.bolt_task import BoltTask
+from spout.multilang.bolts_reader import BoltsReader
 from spout.multilang.config import StormConfig
 from spout.multilang.context import Place, node_of
 from spout.multilang.figures import servers_of
 from spout.multilang.handshake import Handshake
-from spout.multilang.outage_reader import OutageReader
+from spout.multilang.named_letters import NamedLetters
 from spout.multilang.publishing import Publishing
 from spout.multilang.spout_task import SpoutTask
 from spout.multilang.wire import Pipe
@@ -34,7 +36,16 @@ LEVELS = {"debug": 1, "info": 2, "warn": 3, "error": 4, "critical": 4}  # Twiste
 
 
 class StormWorld(TwistedWorld):
-    """The ports of a process that has one task of its component."""
+    """The ports of a process that has one task of its component. `bolts` tells what the bolts published, if they do."""
+
+    def __init__(self, reactor: ReactorBase, bolts: BoltsReader | None) -> None:
+        super().__init__(reactor)
+        self._bolts = bolts
+
+    def dead_letters(self, servers: str, topic: str) -> DeadLetterSink:
+        """Return a sink of dead letters that name the exceptions of the bolts."""
+        sink = super().dead_letters(servers, topic)
+        return sink if self._bolts is None else NamedLetters(sink, self._bolts, cast(IReactorTime, self._reactor))
 
     def group_member(
         self, servers: str, group_id: str, component: str, tasks: int, config: GroupMemberConfig
@@ -61,7 +72,10 @@ def prepared(
     from twisted.internet import reactor
 
     reactor_: Any = reactor
-    place = Place(plan, handshake, handshake.config(TopologyConfig), config, StormWorld(reactor_), run_id, pipe, wake)
+    topology_config = handshake.config(TopologyConfig)
+    published_at = servers_of(plan) if topology_config.topology_publish and not is_bolt else []
+    bolts = BoltsReader(published_at[0], plan.id, reactor_) if published_at else None
+    place = Place(plan, handshake, topology_config, config, StormWorld(reactor_, bolts), run_id, pipe, wake)
     task: SpoutTask | BoltTask
     if is_bolt:
         from spout.background import TwistedBackground
@@ -69,8 +83,7 @@ def prepared(
         task = BoltTask(place, TwistedBackground(reactor_), time.monotonic_ns)
     else:
         task = SpoutTask(place)
-        if place.topology_config.topology_publish and (servers := servers_of(plan)):
-            task.look = OutageReader(servers[0], plan.id, reactor_).look
+        task.look = bolts.look if bolts is not None else None
     return task, Publishing(place, task, reactor_), reactor_
 
 

@@ -142,6 +142,7 @@ def test_a_message_that_always_fails_becomes_a_dead_letter(run):
     (letter,) = until(letters, "the dead letter")
     assert json.loads(letter.value) == {"n": UNLUCKY}
     assert dict(letter.headers)["flakelog-dead-attempts"] == b"3"
+    assert dict(letter.headers)["flakelog-dead-error"] == b"ValueError: 13 is unlucky, in route"
     assert attempts_of(run)[UNLUCKY] == 3
 
 

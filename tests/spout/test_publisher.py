@@ -3,8 +3,8 @@
 import json
 from dataclasses import replace
 
-from spout.figures import ComponentFigures, OutageFigures, PartitionFigures, Snapshot
-from spout.publisher import EXPIRES_MS, PARTITIONS_MAX, VERSION, document_of, holds, key_of, running
+from spout.figures import ComponentFigures, MessageFailure, OutageFigures, PartitionFigures, Snapshot
+from spout.publisher import EXPIRES_MS, PARTITIONS_MAX, VERSION, bolts_lately, document_of, key_of, running
 from spout.task import TaskCounts
 
 LOG = ComponentFigures("log", "spout", 1, {"default": ("id",)}, (), (TaskCounts(emitted=20),), {}, {})
@@ -48,11 +48,18 @@ def test_a_process_runs_until_its_document_expires_or_a_tombstone_comes():
     assert running([new, (b"words-1/a", None)], now_ms=12_000) == []
 
 
-def test_a_bolt_of_the_topology_that_holds_tuples_is_found():
-    outage = OutageFigures(0, "Unavailable", 2_000, 1, "3 tuples held")
-    bolt = replace(LOG, name="store", kind="bolt", outages=(outage,))
-    made = document_of(None, replace(FIGURES, components=(LOG, bolt)), host="a", pid=1)
-    assert holds(made, "words-1") and not holds(made, "other")
-    spout = replace(LOG, outages=(outage,))
-    for calm in (document_of(None, replace(FIGURES, components=(spout,)), host="a", pid=1), b"x", b"[]", b"{}"):
-        assert not holds(calm, "words-1")
+def test_bolts_tell_if_they_hold_tuples_and_why_messages_failed():
+    failures = (MessageFailure("lines", 3, 7, "ValueError: bad, in store"),)
+    bolt = replace(LOG, name="store", kind="bolt", failures=failures)
+    holding = replace(bolt, failures=(), outages=(OutageFigures(0, "Unavailable", 2_000, 1, "3 tuples held"),))
+    made = [document_of(None, replace(FIGURES, components=(LOG, each)), host="a", pid=1) for each in (bolt, holding)]
+    why = {("lines", 3, 7): "ValueError: bad, in store"}
+    assert bolts_lately(made, "words-1") == (True, why) and bolts_lately(made[:1], "words-1") == (False, why)
+    assert bolts_lately(made, "other") == (False, {})
+
+
+def test_what_is_no_document_of_a_bolt_tells_nothing():
+    spout = replace(LOG, outages=(OutageFigures(0, "timeout", 2_000, 1, "an outage"),))
+    odd = [b'{"topology_id": "words-1", "components": %s}' % each for each in (b"5", b"[5]", b'[{"kind": "bolt"}]')]
+    made = document_of(None, replace(FIGURES, components=(spout,)), host="a", pid=1)
+    assert bolts_lately([made, b"x", b"[]", b"{}", *odd], "words-1") == (False, {})

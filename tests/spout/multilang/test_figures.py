@@ -1,7 +1,7 @@
 """A task inside Storm publishes the figures of its own part of the topology."""
 
 from spout.api import Unavailable
-from spout.figures import Rates
+from spout.figures import MessageFailure, Rates
 from spout.log_spout import LogSpout
 from spout.multilang.figures import servers_of, task_snapshot
 from spout.topology import Topology
@@ -61,6 +61,17 @@ def test_a_bolts_task_that_holds_tuples_tells_the_outage_as_a_problem():
     driver.send(*[storm_tuple(str(n), [n, None, "~bv", None], "flights") for n in range(3)])
     driver.work(2_000)
     assert taken(driver).problems == ["away[0]: 3 tuples held for up to 2.0 s: Unavailable: no answer"]
+
+
+def test_a_bolts_task_tells_the_messages_that_failed_for_three_seconds():
+    driver = CoreDriver(topology_of(), "collect")
+    driver.instance.fails = lambda tup, seen: True
+    place = '[[["flights","topic-id",3,41,40,"flights"]],[["flights",0]]]'
+    driver.send(*[storm_tuple("1", [1, None, "~bv", each], "flights") for each in (place, None)])
+    told = MessageFailure("flights", 3, 41, "RuntimeError: on purpose, in collect")
+    assert taken(driver).components[0].failures == (told,)
+    driver.work(3_001)
+    assert taken(driver).components[0].failures == ()
 
 
 def test_figures_go_to_each_cluster_that_a_spout_reads():

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from spout.api import Bolt, Spout
 from spout.multilang.frames import BadFrame
 from spout.multilang.handshake import BadHandshake, check_streams, handshake_of
+from spout.publisher import BoltsLately
 from spout.topology import Topology, TopologyError
 from tests.spout.multilang.storm_side import SYNC, CoreDriver, commands, emits, handshake
 
@@ -126,7 +127,7 @@ def test_a_timeout_while_others_are_acked_counts_unless_a_bolt_says_that_it_hold
     driver.ack(third)
     assert driver.fail(first) == driver.fail(second) == [SYNC]
     assert driver.instance.heard[-1] == ("ack", ("n", 2)) and len(asked) == 1, "the spout hears of it with the answer"
-    asked.pop()(is_held)
+    asked.pop()(BoltsLately(is_held, {}))
     assert driver.wakes
     driver.work()
     assert [each[:2] for each in driver.instance.heard[-2:]] == [("fail", ("n", 0)), ("fail", ("n", 1))]

@@ -1,0 +1,75 @@
+"""Dead letters of a spout inside Storm, and the exceptions that the bolts published."""
+
+from twisted.internet.task import Clock
+
+from partition_manager.dead_letter import ATTEMPTS
+from partition_manager.ports import Buried, Bury, DeadLetter, Failed, FetchedRecord
+from spout.multilang.named_letters import WAIT_SECONDS, NamedLetters
+from spout.multilang.spout_task import FAILED
+from spout.publisher import BoltsLately
+
+WHY = {("orders", 0, 7): "ValueError: bad, in store"}
+
+
+class Letters:
+    """The sink behind, which writes at once."""
+
+    def __init__(self):
+        self.errors = []
+        self.is_closed = False
+
+    def ask(self, request, answer):
+        self.errors.append(request.letter.error)
+        answer(Buried())
+
+    def close(self):
+        self.is_closed = True
+
+
+class Bolts:
+    """A reader that answers when it is told to."""
+
+    def __init__(self):
+        self.asked = []
+
+    def look(self, answer, *, again=False):
+        assert again, "what was read before says nothing of these messages"
+        self.asked.append(answer)
+
+
+class Session:
+    def __init__(self):
+        self.inner, self.bolts, self.clock, self.answers = Letters(), Bolts(), Clock(), []
+        self.sink = NamedLetters(self.inner, self.bolts, self.clock)
+
+    def bury(self, offset, error=FAILED):
+        record = FetchedRecord(offset, None, 0, None, b"value")
+        self.sink.ask(Bury(DeadLetter("orders", 0, record, 1, ATTEMPTS, 5, error)), self.answers.append)
+
+
+def test_a_letter_names_the_exception_of_its_message_if_a_bolt_has_told_it():
+    session = Session()
+    session.bury(7)
+    session.clock.advance(1)
+    session.bury(8)
+    session.clock.advance(WAIT_SECONDS - 1)
+    assert session.inner.errors == [] and len(session.bolts.asked) == 1, "letters are looked up together"
+    session.bolts.asked.pop()(BoltsLately(False, WHY))
+    assert session.inner.errors == ["ValueError: bad, in store", FAILED] and session.answers == [Buried(), Buried()]
+    session.bury(9)
+    session.clock.advance(WAIT_SECONDS)
+    assert len(session.bolts.asked) == 1
+
+
+def test_a_letter_that_has_a_reason_does_not_wait():
+    session = Session()
+    session.bury(7, "timeout: not acked inside Storm within 30 s")
+    assert session.answers == [Buried()]
+
+
+def test_letters_that_wait_at_the_end_are_not_written_and_their_messages_come_again():
+    session = Session()
+    session.bury(7)
+    session.sink.close()
+    session.clock.advance(WAIT_SECONDS)
+    assert isinstance(session.answers[0], Failed) and session.inner.is_closed and not session.bolts.asked
