@@ -8,11 +8,13 @@ from typing import Protocol
 
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 
+from partition_manager.outage import TIMEOUT
 from partition_manager.ports import Answer, Bury, DeadLetterSink, Failed
 from spout.multilang.spout_task import FAILED
 from spout.publisher import INTERVAL_MS, BoltsLately
 
 WAIT_SECONDS = INTERVAL_MS / 1000 + 0.5
+UNNAMED = (FAILED, f"{TIMEOUT}: ")  # how the errors begin that a spout inside Storm gives its messages
 
 
 class Reader(Protocol):
@@ -33,7 +35,7 @@ class NamedLetters:
 
     def ask(self, request: Bury, answer: Callable[[Answer], None]) -> None:
         """Write the letter; one that names no exception waits first, and names it then if a bolt has told it."""
-        if request.letter.error != FAILED:
+        if not request.letter.error.startswith(UNNAMED):
             self._inner.ask(request, answer)
             return
         self._waiting.append((request, answer))
