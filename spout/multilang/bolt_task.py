@@ -248,9 +248,10 @@ class BoltTask:
         for failed_ms, tup, error in self._collector.failures:
             place = tup.link.details(1)[:1] if failed_ms >= since_ms and tup.link is not None else ()
             for each in place:
-                if {"topic", "partition", "offset"} <= each.keys():
+                topic, partition, offset = (each.get(name) for name in ("topic", "partition", "offset"))
+                if isinstance(topic, str) and isinstance(partition, int) and isinstance(offset, int):
                     said = f"{error[:FAILURE_CHARACTERS_MAX]}, in {self.task.component}"
-                    found.append(MessageFailure(each["topic"], each["partition"], each["offset"], said))
+                    found.append(MessageFailure(topic, partition, offset, said))
         return tuple(found)
 
     def close(self, now_ms: int) -> None:

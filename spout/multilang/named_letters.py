@@ -6,7 +6,7 @@ A letter waits until the figures of the bolt are there: two seconds and a little
 from collections.abc import Callable
 from typing import Protocol
 
-from twisted.internet.interfaces import IDelayedCall, IReactorTime
+from twisted.internet.base import DelayedCall, ReactorBase
 
 from partition_manager.outage import TIMEOUT
 from partition_manager.ports import Answer, Bury, DeadLetterSink, Failed
@@ -26,12 +26,12 @@ class Reader(Protocol):
 class NamedLetters:
     """A partition_manager.ports.DeadLetterSink before another one."""
 
-    def __init__(self, inner: DeadLetterSink, reader: Reader, reactor: IReactorTime) -> None:
+    def __init__(self, inner: DeadLetterSink, reader: Reader, reactor: ReactorBase) -> None:
         self._inner = inner
         self._reader = reader
         self._reactor = reactor
         self._waiting: list[tuple[Bury, Callable[[Answer], None]]] = []  # bounded by the messages in flight
-        self._call: IDelayedCall | None = None
+        self._call: DelayedCall | None = None
 
     def ask(self, request: Bury, answer: Callable[[Answer], None]) -> None:
         """Write the letter; one that names no exception waits first, and names it then if a bolt has told it."""

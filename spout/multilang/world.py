@@ -6,10 +6,9 @@ It is imported after the handshake, so that Storm has the process's id before a 
 import asyncio
 import time
 from collections.abc import Callable
-from typing import Any, cast
+from typing import Any
 
 from twisted.internet.base import ReactorBase
-from twisted.internet.interfaces import IReactorTime
 from twisted.logger import ILogObserver, eventAsText, globalLogPublisher
 from zope.interface import provider
 
@@ -45,7 +44,7 @@ class StormWorld(TwistedWorld):
     def dead_letters(self, servers: str, topic: str) -> DeadLetterSink:
         """Return a sink of dead letters that name the exceptions of the bolts."""
         sink = super().dead_letters(servers, topic)
-        return sink if self._bolts is None else NamedLetters(sink, self._bolts, cast(IReactorTime, self._reactor))
+        return sink if self._bolts is None else NamedLetters(sink, self._bolts, self._reactor)
 
     def group_member(
         self, servers: str, group_id: str, component: str, tasks: int, config: GroupMemberConfig

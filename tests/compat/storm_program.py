@@ -12,7 +12,7 @@ from pathlib import Path
 
 from flakelog import Bolt, JsonScheme, LogSpout, SpoutConfig, StringScheme, Topology, Unavailable
 
-DIRECTORY = Path(os.environ.get("STORM_TEST_DIRECTORY", "."))
+DIRECTORY = Path(os.environ.get("STORM_TEST_DIRECTORY", ".")).resolve()
 KEYS = 5
 FAST = SpoutConfig(
     spout_max_attempts=3,
