@@ -71,7 +71,7 @@ def running(records: Iterable[tuple[bytes | None, bytes | None]], now_ms: int) -
 
 
 class BoltsLately(NamedTuple):
-    """What the bolts of a topology published lately.
+    """The latest outages and failures of the bolts of a topology.
 
     `holds` is True if one held tuples, because a service was away. `failures` are the exceptions, each with its bolt,
     of messages by topic, partition and offset.

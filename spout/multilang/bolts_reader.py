@@ -32,7 +32,7 @@ class BoltsReader:
         self._waiting: list[Answer] = []
 
     def look(self, answer: Answer, *, again: bool = False) -> None:
-        """Call `answer` now or soon. What was read within two seconds is not read again, unless `again` is True."""
+        """Call `answer` now or soon. With `again` True read the figures, else do so if two seconds have passed."""
         if not again and _now_ms() < self._read_ms + INTERVAL_MS:
             answer(self._found)
             return

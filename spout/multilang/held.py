@@ -23,7 +23,7 @@ PAUSE_MIN_MS = 100  # as the first probe of a spout in an outage
 
 
 class Due(NamedTuple):
-    """What is due: tuples to execute next, in order, and tuples whose time is up, each with the reason it was held."""
+    """Tuples to execute next, in order; and tuples that Storm waits for no longer, each with the bolt's exception."""
 
     again: list[StormTuple]
     expired: list[tuple[StormTuple, BaseException]]

@@ -19,7 +19,7 @@ class Starting:
     def __init__(
         self, write: Callable[[bytes], None], task: str, wait: Callable[[float], bool] | None = None
     ) -> None:
-        """Begin; `wait` waits for so many seconds, and returns True if `end` has been called."""
+        """Start the thread. `wait(seconds)` returns True as soon as `end` is called, and False after that time."""
         self._write = write
         self._task = task
         self._ended = threading.Event()

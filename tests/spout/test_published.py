@@ -1,4 +1,4 @@
-"""The figures of a topology whose tasks are processes of their own, put together from what they publish."""
+"""The figures of a topology, added up from the documents of its processes."""
 
 import json
 

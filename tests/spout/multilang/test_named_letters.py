@@ -27,7 +27,7 @@ class Letters:
 
 
 class Bolts:
-    """A reader that answers when it is told to."""
+    """A reader whose answers the test gives."""
 
     def __init__(self):
         self.asked = []

@@ -6,7 +6,7 @@ from tests.spout.multilang.storm_side import frames_of
 
 
 def waits(times):
-    """Return a wait that passes so many times, and says then that the start has ended."""
+    """Return a `wait` that is interrupted by the end of the start after this number of calls."""
     answers = [False] * times + [True]
 
     def wait(seconds):
