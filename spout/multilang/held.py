@@ -20,6 +20,7 @@ from spout.figures import OutageFigures
 from spout.multilang.origins import StormTuple
 
 PAUSE_MIN_MS = 100  # as the first probe of a spout in an outage
+EXPIRE_MS = 100  # shortest time between two looks at all tuples, of which there may be some ten thousand
 
 
 class Due(NamedTuple):
@@ -103,5 +104,6 @@ class HeldTuples:
         came_ms = now_ms - self._timeout_ms
         expired = [each for each in self._tuples if each[0].came_ms <= came_ms]
         self._tuples = deque(each for each in self._tuples if each[0].came_ms > came_ms)
-        self._expire_ms = min((tup.came_ms for tup, _ in self._tuples), default=0) + self._timeout_ms
+        oldest_ms = min((tup.came_ms for tup, _ in self._tuples), default=0)
+        self._expire_ms = max(oldest_ms + self._timeout_ms, now_ms + EXPIRE_MS)
         return expired
