@@ -12,7 +12,9 @@ C = TypeVar("C")
 
 MAX_PENDING = "topology.max.spout.pending"
 TICK_SECONDS = "topology.tick.tuple.freq.secs"
-TIMEOUT_SECONDS = "topology.subprocess.timeout.secs"
+# How long a process may be silent, before Storm ends its worker: the first of these that is set.
+TIMEOUT_SECONDS = ("topology.subprocess.timeout.secs", "supervisor.worker.timeout.secs")
+TIMEOUT_SECONDS_DEFAULT = 30
 
 
 class BadHandshake(ValueError):
@@ -51,6 +53,12 @@ class Handshake:
         """Return how often Storm ticks the task, or None if it does not."""
         value = self.conf.get(TICK_SECONDS)
         return None if value is None else int(value)
+
+    @property
+    def timeout_seconds(self) -> int:
+        """Return after how many seconds of silence Storm ends the worker."""
+        given = [self.conf[name] for name in TIMEOUT_SECONDS if self.conf.get(name)]
+        return int(given[0]) if given else TIMEOUT_SECONDS_DEFAULT
 
     def config(self, kind: type[C]) -> C:
         """Return settings of this kind with the values of the configuration. Raise InvalidSetting."""

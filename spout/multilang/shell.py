@@ -100,7 +100,7 @@ def run(name: str, component: str, output: CapturedOutput) -> int:
         if handshake.component != component:
             said = f"this process has component {component!r}, and Storm started it as that of {handshake.component!r}"
             raise BadHandshake(said)
-        starting = Starting(connection.write_in_thread, f"{component}[{handshake.index}]")
+        starting = Starting(connection.write_in_thread, handshake)
         return Process(name, handshake, connection, output, starting.end).run(left)
     except Exception as error:
         tell_failure(connection, output, f"{component}[{handshake.index}]", error)

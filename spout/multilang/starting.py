@@ -1,27 +1,29 @@
 """SHELL (a thread): says to Storm now and then that a process still starts.
 
-Storm ends a worker whose process is silent for `topology.subprocess.timeout.secs`, by default 30 s, and starts it
-again. An import or a `prepare` that takes longer, of a large model for example, would never end otherwise.
+Storm ends a worker whose process is silent for too long, by default 30 s, and starts it again. An import or a `prepare`
+that takes longer, of a large model for example, would never end otherwise.
 """
 
 import threading
 from collections.abc import Callable
 
 from spout.multilang.frames import frame
+from spout.multilang.handshake import Handshake
 from spout.multilang.wire import INFO, PipeClosed
 
-SECONDS = 10  # a third of the time that Storm waits
+SHARE = 3  # lines in the time that Storm waits
 
 
 class Starting:
-    """A thread that writes a line for Storm's log every SECONDS, until `end` is called."""
+    """A thread that writes a line for Storm's log now and then, until `end` is called."""
 
     def __init__(
-        self, write: Callable[[bytes], None], task: str, wait: Callable[[float], bool] | None = None
+        self, write: Callable[[bytes], None], handshake: Handshake, wait: Callable[[float], bool] | None = None
     ) -> None:
         """Start the thread. `wait(seconds)` returns True as soon as `end` is called, and False after that time."""
         self._write = write
-        self._task = task
+        self._task = f"{handshake.component}[{handshake.index}]"
+        self._seconds = max(1, handshake.timeout_seconds // SHARE)
         self._ended = threading.Event()
         self._wait = wait or self._ended.wait
         self._thread = threading.Thread(target=self._say, name="flakelog-starting", daemon=True)
@@ -34,8 +36,8 @@ class Starting:
 
     def _say(self) -> None:
         seconds = 0
-        while not self._wait(SECONDS):
-            seconds += SECONDS
+        while not self._wait(self._seconds):
+            seconds += self._seconds
             said = f"{self._task}: it is being imported and opened for {seconds} s now"
             try:
                 self._write(frame({"command": "log", "msg": said, "level": INFO}))

@@ -8,6 +8,7 @@ first attempt. 19, 119, ... find their service away at first. While the file `aw
 import json
 import os
 import sys
+import time
 from pathlib import Path
 
 from flakelog import Bolt, JsonScheme, LogSpout, SpoutConfig, StringScheme, Topology, Unavailable
@@ -114,7 +115,11 @@ def everything():
 
 
 class Check(Noted):
-    """A bolt that notes the number in each message."""
+    """A bolt that notes the number in each message. It takes STORM_TEST_PREPARE_SECONDS to prepare."""
+
+    def prepare(self):
+        time.sleep(float(os.environ.get("STORM_TEST_PREPARE_SECONDS", 0)))
+        super().prepare()
 
     def execute(self, tup):
         self.note(n=int(tup["value"]))

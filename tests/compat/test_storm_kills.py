@@ -140,6 +140,16 @@ def test_an_outage_longer_than_all_attempts_makes_no_dead_letter(broker, topic, 
         assert f"{topic}.dead-letters" not in [each.name for each in client.topics()]
 
 
+def test_a_bolt_that_prepares_for_longer_than_storm_waits_comes_up(broker, topic, environment, tmp_path):
+    """Storm ends a worker whose process is silent for 30 s; here that would end the cluster."""
+    environment["STORM_TEST_PREPARE_SECONDS"] = "35"
+    say(broker, topic, numbers(0, 100))
+    with storm_of(NUMBERS, tmp_path, **environment) as cluster:
+        until(lambda: len(seen(tmp_path)) == 100, "each message")
+        assert "check[1]: it is being imported and opened for 30 s now" in (tmp_path / "storm.log").read_text()
+        cluster.stop()
+
+
 def test_two_clusters_run_at_once(broker, topic, environment, tmp_path):
     say(broker, topic, numbers(0, 100))
     first, second = tmp_path / "first", tmp_path / "second"
