@@ -8,8 +8,8 @@ first attempt. 19, 119, ... find their service away at first. While the file `aw
 import json
 import os
 import sys
-import time
 from pathlib import Path
+from threading import Event
 
 from flakelog import Bolt, JsonScheme, LogSpout, SpoutConfig, StringScheme, Topology, Unavailable
 
@@ -118,7 +118,7 @@ class Check(Noted):
     """A bolt that notes the number in each message. It takes STORM_TEST_PREPARE_SECONDS to prepare."""
 
     def prepare(self):
-        time.sleep(float(os.environ.get("STORM_TEST_PREPARE_SECONDS", 0)))
+        Event().wait(float(os.environ.get("STORM_TEST_PREPARE_SECONDS", 0)))
         super().prepare()
 
     def execute(self, tup):
