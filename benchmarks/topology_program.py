@@ -7,21 +7,21 @@ JSON has `servers`, `topic`, `messages`, and perhaps `held` (the first message i
 it has that many partitions it prints a line, waits for a line on its standard input, and emits the first message then.
 
 The process ends when it has processed all messages. It prints as JSON the monotonic times of the first message and the
-last one, and the CPU seconds in between. It uses the public interface only, so that it runs on any checkout.
+last one, and the CPU seconds in between. It runs as `flakelog spout run` does, on any checkout that has it.
 """
 
 import json
+import os
+import signal
 import sys
 import time
 from collections import Counter
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from twisted.internet import reactor
-from twisted.internet.threads import deferToThread
-
 from flakelog import Bolt, LogSpout, Topology
-from spout.runner import Runner
+from spout.config import TopologyConfig
+from spout.run import BackgroundRun, run_until_stopped
 
 POLL_SECONDS = 0.2
 plan: dict[str, Any] = json.loads(sys.argv[1])
@@ -48,7 +48,7 @@ class Process(Bolt):
             clock.append((time.perf_counter(), time.process_time()))
             if self.held is not None:
                 self.ack(self.held)
-            runner.stop()
+            os.kill(os.getpid(), signal.SIGTERM)
 
     def hold(self, tup: Any) -> None:
         """Ack each message but the first."""
@@ -58,20 +58,21 @@ class Process(Bolt):
             self.ack(tup)
 
 
-def begin() -> None:
-    runner.start().addBoth(lambda _: reactor.stop())
+def watch(running: BackgroundRun) -> None:
+    """With `partitions`, let the first message be emitted when they are there and the parent has written a line."""
     if "partitions" in plan:
-        runner.pause()
-        wait_for_partitions()
-
-
-def wait_for_partitions() -> None:
-    (spout,) = runner.executor.instances_of("log")
-    if sum(each.phase.value == "running" for each in spout.status()) == plan["partitions"]:
+        running.pause()
+        while running.call(lambda _: partitions_of(running)) < plan["partitions"]:
+            time.sleep(POLL_SECONDS)
         print("joined", flush=True)
-        deferToThread(sys.stdin.readline).addCallback(lambda _: runner.resume())
-    else:
-        reactor.callLater(POLL_SECONDS, wait_for_partitions)
+        sys.stdin.readline()
+        running.resume()
+
+
+def partitions_of(running: BackgroundRun) -> int:
+    """Return the number of partitions that the process reads."""
+    (spout,) = running.runner.executor.instances_of("log")
+    return sum(each.phase.value == "running" for each in spout.status())
 
 
 with TemporaryDirectory() as directory:
@@ -79,8 +80,6 @@ with TemporaryDirectory() as directory:
     store = "kafka" if "partitions" in plan else directory
     topology.spout("log", LogSpout(plan["topic"], servers=plan["servers"], store=store, id=plan.get("group")))
     topology.bolt("process", Process).shuffle("log")
-    runner = Runner(topology)
-    reactor.callWhenRunning(begin)
-    reactor.run()
+    run_until_stopped(topology, config=TopologyConfig(), watch=watch)
 (began, cpu_began), (ended, cpu_ended) = clock
 print(json.dumps({"began": began, "ended": ended, "cpu": cpu_ended - cpu_began}))

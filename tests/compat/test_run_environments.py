@@ -152,6 +152,34 @@ asyncio.run(cell())
     assert err.count("Enough: 3 are acked") == 5 and "Traceback" in err, "each failure is logged with its traceback"
 
 
+def test_the_garbage_collector_runs_rarely_while_a_topology_runs_and_is_then_as_before():
+    code, out, err = result_of("""
+import gc
+
+class Look(Bolt):
+    def execute(self, tup):
+        if tup["n"] == 0:
+            sys.stdout.write(f"{gc.get_threshold()[0]} {gc.get_freeze_count() > 10_000}\\n")
+
+before = gc.get_threshold()
+for _ in range(2):
+    try:
+        run(topology(1, Look()))
+    except Enough:
+        pass
+    assert (gc.get_threshold(), gc.get_freeze_count()) == (before, 0)
+gc.freeze()
+gc.set_threshold(5_000)
+try:
+    run(topology(1, Look()))
+except Enough:
+    pass
+assert gc.get_threshold()[0] == 5_000 and gc.get_freeze_count(), "a program's own settings stay"
+""")
+    assert code == 0, err
+    assert out.split("closed\n") == ["100000 True\n", "100000 True\n", "5000 True\n", ""]
+
+
 def test_run_async_runs_beside_a_loop_and_stops_cleanly_when_cancelled():
     code, out, err = result_of("""
 async def main():
