@@ -6,6 +6,8 @@ from typing import Any, Protocol
 
 from klein import Klein
 from prometheus_client import generate_latest
+from twisted.internet.defer import Deferred
+from twisted.internet.threads import deferToThreadPool
 
 from broker.engine.engine import Engine
 from flakelog import health as told
@@ -63,17 +65,36 @@ def make_site(server: SiteServer, line: IdQueue, hosts: OwnHosts) -> SmallSite:
 
 
 def _add_console(app: Klein, server: SiteServer, engine: Engine) -> None:
-    """Serve the console at / and below /console/. Its first request loads it, because most servers never get one."""
+    """Serve the console at / and below /console/. Its first request loads it, because most servers never get one.
+
+    A thread imports it and compiles its templates, because the broker's clients would wait for that, half a second.
+    """
     made: list[Any] = []
+
+    def load() -> tuple[Any, Any]:
+        from flakelog.console.pages import environment
+        from flakelog.console.shell import Console
+
+        return Console, environment()
+
+    def make(loaded: tuple[Any, Any]) -> Any:
+        console, templates = loaded
+        if not made:
+            made.append(console(server, engine, templates).app().resource())
+        return made[0]
+
+    @app.route("/console", methods=["GET", "HEAD"], endpoint="console_without_slash")
+    def home(request: Any) -> bytes:
+        request.redirect(b"/")
+        return b""
 
     @app.route("/", methods=["GET", "HEAD"], endpoint="console_home")
     @app.route("/console/", methods=["GET", "HEAD", "POST"], branch=True, endpoint="console")
     def console(request: Any) -> Any:
-        if not made:
-            from flakelog.console.shell import Console
-
-            made.append(Console(server, engine).app().resource())
-        return made[0]
+        if made:
+            return made[0]
+        loaded: Deferred[tuple[Any, Any]] = deferToThreadPool(server.reactor, server.reactor.getThreadPool(), load)
+        return loaded.addCallback(make)
 
 
 def _answer(request: Any, good: bool, body: Mapping[str, Any]) -> bytes:

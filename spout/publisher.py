@@ -66,8 +66,8 @@ def running(records: Iterable[tuple[bytes | None, bytes | None]], now_ms: int) -
     Skip documents that are expired, were replaced, or are not of VERSION.
     """
     latest = {key: value for key, value in records}
-    documents = [_decode(value) for value in latest.values() if value is not None]
-    return [each for each in documents if each.get("v") == VERSION and each.get("expires_ms", 0) > now_ms]
+    documents = [decode(value) for value in latest.values() if value is not None]
+    return [each for each in documents if is_fresh(each, now_ms)]
 
 
 class BoltsLately(NamedTuple):
@@ -86,7 +86,7 @@ def bolts_lately(values: Iterable[bytes], topology_id: str) -> BoltsLately:
     holds = False
     failures: dict[tuple[str, int, int], str] = {}
     for value in values:
-        document = _decode(value)
+        document = decode(value)
         components = document.get("components")
         if document.get("topology_id") != topology_id or not isinstance(components, list):
             continue
@@ -101,12 +101,19 @@ def bolts_lately(values: Iterable[bytes], topology_id: str) -> BoltsLately:
     return BoltsLately(holds, failures)
 
 
-def _decode(value: bytes) -> dict[str, Any]:
+def is_fresh(document: Mapping[str, Any], now_ms: int) -> bool:
+    """Return True if a document has not expired. Others can write to the topic, so the field may be of any type."""
+    expires_ms = document.get("expires_ms")
+    return isinstance(expires_ms, (int, float)) and expires_ms > now_ms
+
+
+def decode(value: bytes) -> dict[str, Any]:
+    """Return a document, an empty one if the value is none of VERSION."""
     try:
         document = json.loads(value)
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
-    return document if isinstance(document, dict) else {}
+    return document if isinstance(document, dict) and document.get("v") == VERSION else {}
 
 
 def _by_need(one: PartitionFigures) -> tuple[bool, int, str, int]:

@@ -6,7 +6,7 @@ from urllib.parse import quote
 from broker.services.context import BrokerServices
 from flakelog.console.actions import ACTIONS, Action, Done, Planned
 from flakelog.console.message_pages import Jobs
-from flakelog.console.pages import NotThere, View
+from flakelog.console.pages import NotThere, View, error_view
 from flakelog.console.text import visible
 from flakelog.console.topics import config_rows
 from flakelog.console.visit import Fields
@@ -27,15 +27,26 @@ class ActionPages:
         action = self._action(name)
         if not action.form:
             raise NotThere(f"{action.title.lower()} begins on another page")
+        return self._form(fields, name, action)
+
+    def refused(self, fields: Fields, name: str, status: int, reason: str) -> View:
+        """Return the form of a refused action, with the visitor's fields and the reason. Raise NotThere."""
+        action = self._action(name)
+        if not action.form:
+            return error_view(status, reason, (_back(fields), "Back"), "Not done")
+        return self._form(fields, name, action, reason, status)
+
+    def _form(self, fields: Fields, name: str, action: Action, wrong: str = "", status: int = 200) -> View:
         topic = self._services.metadata.topic(fields.text("topic"))
         model = {
             "name": name,
             "title": action.title,
+            "wrong": wrong,
             "given": {field: fields.text(field) for field in action.fields},
             "configs": [] if topic is None else config_rows(self._services, topic),
             "partitions": 0 if topic is None else len(topic.partitions),
         }
-        return View(action.form, action.title, "", model)
+        return View(action.form, action.title, "", model, status=status)
 
     def act(self, fields: Fields, name: str, peer: str) -> Any:
         """Return a Deferred of the plan to confirm, or of the outcome if the form says that it was confirmed."""
@@ -44,7 +55,6 @@ class ActionPages:
             planned = self._jobs.run(lambda client: action.plan(client, fields))
             return planned.addCallback(lambda found: self._plan_view(name, action, fields, found))
         lines: list[str] = []
-        done = self._jobs.run(lambda client: action.carry_out(client, fields, lines.append))
 
         def ended(result: Any) -> Any:
             is_done = isinstance(result, Done)
@@ -54,7 +64,7 @@ class ActionPages:
                 self._services.report(_line(f"console: {line}"))
             return View("done.html", action.title, "", result) if is_done else result
 
-        return done.addBoth(ended)
+        return self._jobs.change(lambda client: action.carry_out(client, fields, lines.append), ended)
 
     def _plan_view(self, name: str, action: Action, fields: Fields, planned: Planned) -> View:
         hidden = [(field, value) for field in action.fields for value in fields.every(field)]

@@ -17,6 +17,7 @@ from flakelog.console.visit import BadField, Fields
 
 PARTITIONS_SHOWN = 200  # of a group's offsets in a plan
 LETTERS_MAX = 100
+DELETING = ("cleanup.policy", "retention.bytes", "retention.ms")  # settings by which a log deletes messages
 STARTS = ("earliest", "latest", "time", "offset", "id")
 
 
@@ -116,7 +117,8 @@ def _plan_alteration(client: BlockingClient, fields: Fields) -> Planned:
     before = known[setting].value
     rows = [[setting, "–" if before is None else before, "its default" if value is None else value]]
     sentence = f"Restore {setting} of {name}." if value is None else f"Set {setting} of {name}."
-    return Planned(sentence, "Alter it", ("Setting", "Now", "Then"), rows)
+    warning = "The log deletes messages by this setting, and that cannot be undone." if setting in DELETING else ""
+    return Planned(sentence, "Alter it", ("Setting", "Now", "Then"), rows, warning)
 
 
 def _alter(client: BlockingClient, fields: Fields, log: Callable[[str], None]) -> Done:

@@ -7,7 +7,7 @@ from urllib.parse import quote
 from broker.engine.engine import Engine
 from flakelog import health as told
 from flakelog.console import groups, ids, overview, quotas, topics, transactions
-from flakelog.console.history import RateSeries, SeriesByName
+from flakelog.console.history import INTERVAL_MS, RateSeries, SeriesByName
 from flakelog.console.pages import NotThere, View
 from flakelog.console.visit import Fields
 from flakelog.settings import Settings
@@ -40,13 +40,15 @@ class BrokerPages:
         self._throughput = RateSeries(overview.THROUGHPUT)
         self._ids = RateSeries(ids.RATE)
         self._lag = SeriesByName(groups.LAG)
+        self._seen: tuple[int, overview.Overview] | None = None
+        """The overview and its time: it counts all partitions, so the streams of several pages share it."""
         self.layout = server.settings.idgen.layout
 
     def live(self, fields: Fields, since_ms: int) -> LivePart:
         """Return the live part of the page that `page` names, with the points after a time. Raise NotThere."""
         match fields.text("page"):
             case "overview":
-                found = self._overview()
+                found = self._overview(is_shared=True)
                 return LivePart("overview_live.html", found, {"throughput": self._throughput.columns(since_ms)})
             case "group":
                 group_id = fields.text("group")
@@ -107,11 +109,15 @@ class BrokerPages:
     def now_ms(self) -> int:
         return self._server.clock.now_ms()
 
-    def _overview(self) -> overview.Overview:
+    def _overview(self, is_shared: bool = False) -> overview.Overview:
         now_ms = self.now_ms
+        if is_shared and self._seen is not None and 0 <= now_ms - self._seen[0] < INTERVAL_MS // 2:
+            return self._seen[1]
         if self._throughput.is_due(now_ms):
             self._throughput.count(now_ms, overview.counters(self._engine))
-        return overview.overview(self._server, self._engine, self._throughput)
+        found = overview.overview(self._server, self._engine, self._throughput)
+        self._seen = now_ms, found
+        return found
 
     def _group(self, group_id: str, page: int) -> groups.GroupPage:
         found = groups.group_page(self._services, group_id, page)

@@ -7,8 +7,10 @@ TEXT_CHARACTERS_MAX = 500
 
 
 def text_of(value: Any) -> str:
-    """Return a value as text of at most TEXT_CHARACTERS_MAX; "" for None."""
-    return "" if value is None else str(value)[:TEXT_CHARACTERS_MAX]
+    """Return a text or a number as text of at most TEXT_CHARACTERS_MAX, fit for UTF-8; "" for another value."""
+    if not isinstance(value, (str, int, float)):
+        return ""
+    return str(value)[:TEXT_CHARACTERS_MAX].encode(errors="replace").decode()
 
 
 def number_of(value: Any) -> float | None:

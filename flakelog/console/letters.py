@@ -4,12 +4,15 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from broker.client.blocking import BlockingClient
-from flakelog.console.messages import Limits, Span, read_partition_records
+from flakelog.console.messages import Limits, Span, read_partition_records, size_of
 from flakelog.console.text import Shown, shown, visible
 from flakelog.dead_letters import PREFIX, Letter, batches, letter_of
 from flakelog.handled_letters import HandledLetters
 
 ERROR_CHARACTERS = 2_000
+WINDOWS_MAX = 50  # that a search for letters reads in a partition
+WINDOW_MAX = 2_000  # offsets of one of them
+INT32_MAX, INT64_MAX = (1 << 31) - 1, (1 << 63) - 1
 
 
 class LetterRow(NamedTuple):
@@ -46,19 +49,44 @@ def read_letters(client: BlockingClient, topic: str, spans: Mapping[int, Span], 
     """Return the newest letters that were not sent back. Raise ClientError or WireError."""
     marks = HandledLetters(client, topic)
     count = max(limits.records // max(len(spans), 1), 1)
+    budget = max(limits.bytes // max(len(spans), 1), 1)
     found: list[Letter] = []
     older = 0
     for number, span in spans.items():
         first = max(marks.start(number), span.start)
-        start = max(first, span.end - count)
-        older += start - first
-        budget = max(limits.bytes // max(len(spans), 1), 1)
-        for record in read_partition_records(client, topic, number, start, budget):
-            letter = letter_of(number, record)
-            if letter is not None and not marks.has(letter):
-                found.append(letter)
-    found.sort(key=lambda each: each.timestamp_ms, reverse=True)
+        some, at = _newest(client, topic, number, Span(first, span.end), marks, Limits(count, budget))
+        found += some
+        older += at - first
+    found.sort(key=lambda each: (each.timestamp_ms, each.partition, each.offset), reverse=True)
     return LettersPage(topic, [row_of(each) for each in found[: limits.records]], older)
+
+
+def _newest(
+    client: BlockingClient, topic: str, partition: int, span: Span, marks: HandledLetters, limits: Limits
+) -> tuple[list[Letter], int]:
+    """Return letters of a partition that were not sent back, and the offset from which on they are all.
+
+    Search from the end backwards, in windows that become larger while all letters in them were sent back, and smaller
+    while their letters do not fit into the limits.
+    """
+    found: list[Letter] = []
+    at, window, left = max(span.end, span.start), limits.records, limits.bytes
+    for _ in range(WINDOWS_MAX):
+        if at <= span.start or left <= 0 or len(found) >= limits.records:
+            break
+        start = max(at - window, span.start)
+        records, after = read_partition_records(client, topic, partition, start, left, at)
+        if after < at and window > 1:
+            window = max(min(len(records), window // 2), 1)
+            continue
+        letters = [each for record in records if (each := letter_of(partition, record)) and not marks.has(each)]
+        room = limits.records - len(found)
+        at = start if len(letters) <= room else letters[-room].offset
+        found += letters[-room:]
+        left -= sum(size_of(each.record) for each in letters)
+        if not letters:
+            window = min(window * 2, WINDOW_MAX)
+    return found, at
 
 
 def row_of(letter: Letter) -> LetterRow:
@@ -128,4 +156,6 @@ def send_again(client: BlockingClient, topic: str, places: Sequence[str], log: C
 def _unsendable(letter: Letter) -> str | None:
     if letter.source.startswith("__"):
         return f"it names the broker's own topic {letter.source[:60]} as its source"
+    if not (0 <= letter.source_partition <= INT32_MAX and -1 <= letter.timestamp_ms <= INT64_MAX):
+        return "its headers name no partition, or no time"
     return letter.unsendable

@@ -24,6 +24,10 @@ class Jobs(Protocol):
         """Return a Deferred of the job's result."""
         ...
 
+    def change(self, job: Callable[[BlockingClient], Any], ended: Callable[[Any], Any], /) -> Any:
+        """Run a job that changes something, to its end; return a Deferred of what `ended` makes of its result."""
+        ...
+
 
 class Raw(NamedTuple):
     """Bytes of a message, to be downloaded under a name."""
@@ -53,12 +57,9 @@ class MessagePages:
         def view(found: messages.MessagePage) -> View:
             stream = ""
             if query.start == messages.NEWEST:
-                shown = {
-                    number: at
-                    for number, at in found.positions.items()
-                    if query.partition in (None, number)
-                }
-                stream = f"tail&topic={quote(name)}&at={messages.positions_text(shown)}"
+                only = "" if query.partition is None else f"&partition={query.partition}"
+                shown = {number: at for number, at in found.positions.items() if query.partition in (None, number)}
+                stream = f"tail&topic={quote(name)}{only}&at={messages.positions_text(shown)}"
             return View("messages.html", f"Messages of {name}", HERE, found, stream)
 
         read = self._jobs.run(lambda client: messages.read_page(client, query, spans, self._limits))
@@ -107,14 +108,20 @@ class MessagePages:
     # --- the live tail -------------------------------------------------------------------------------------------
 
     def tail(self, fields: Fields, last: str) -> "TailOf":
-        """Return the live tail of a topic from the positions that `last` or the field `at` names. Raise NotThere."""
+        """Return the live tail of a topic from the positions that `last` or the field `at` names. Raise NotThere.
+
+        It follows one partition if the field `partition` names one, and otherwise all, those added later included.
+        """
         name = fields.text("topic")
         self._check(name)
-        return TailOf(name, messages.parse_positions(last or fields.text("at")), self)
+        return TailOf(name, messages.parse_positions(last or fields.text("at")), not fields.text("partition"), self)
 
-    def read_tail(self, name: str, positions: dict[int, int]) -> Any:
+    def spans(self, name: str) -> dict[int, messages.Span]:
+        """Return the offsets of each partition of a topic."""
+        return messages.spans_of(self._services, name)
+
+    def read_tail(self, name: str, positions: dict[int, int], spans: dict[int, messages.Span]) -> Any:
         """Return a Deferred of the Tail after these positions, or None at once if nothing is new."""
-        spans = messages.spans_of(self._services, name)
         if not any(number in spans and spans[number].end > at for number, at in positions.items()):
             return None
         return self._jobs.run(lambda client: messages.read_tail(client, name, positions, spans, self._limits))
@@ -127,12 +134,14 @@ class MessagePages:
 
     def _read_one(self, name: str, partition: int, offset: int) -> Any:
         span = messages.spans_of(self._services, name).get(partition)
+        nothing = f"{name}-{partition} has no message at offset {offset}"
         if span is None or not span.start <= offset < span.end:
-            raise NotThere(f"{name}-{partition} has no message at offset {offset}")
+            raise NotThere(nothing)
 
         def there(found: LogRecord | PoisonBatch | None) -> LogRecord:
-            if found is None:
-                raise NotThere(f"{name}-{partition} has no message at offset {offset}")
+            if found is None:  # compaction removed it, or it is the marker of a transaction
+                query = urlencode({"partition": partition, "start": messages.OFFSET, "value": offset})
+                raise NotThere(nothing, (f"{HERE}/{name}/messages?{query}", "Show the next messages"))
             if isinstance(found, PoisonBatch):
                 raise NotThere(f"the message cannot be shown: {found}")
             return found
@@ -143,14 +152,21 @@ class MessagePages:
 class TailOf:
     """The live tail of one page: the positions that were shown, from which it continues."""
 
-    def __init__(self, topic: str, positions: dict[int, int], pages: MessagePages) -> None:
+    def __init__(self, topic: str, positions: dict[int, int], follows_all: bool, pages: MessagePages) -> None:
         self.topic = topic
         self.positions = positions
+        self._follows_all = follows_all
+        self._begun = False
         self._pages = pages
 
     def read(self) -> Any:
         """Return a Deferred of a Tail, whose positions are taken over, or None if nothing is new."""
-        found = self._pages.read_tail(self.topic, self.positions)
+        spans = self._pages.spans(self.topic)
+        if self._follows_all:
+            for number, span in spans.items():  # a partition that was not known before is new, and read from its start
+                self.positions.setdefault(number, span.start if self._begun else span.end)
+        self._begun = True
+        found = self._pages.read_tail(self.topic, self.positions, spans)
         return None if found is None else found.addCallback(self._take)
 
     def _take(self, tail: messages.Tail) -> messages.Tail:

@@ -1,26 +1,31 @@
 """Messages of a topic: a page of them from a place on, one of them, and one by its id.
 
 A page holds a limited number of messages and of unpacked bytes. Batches are unpacked one by one until the page is full,
-so that a batch which unpacks to gigabytes costs no more than its share.
+so that a batch which unpacks to gigabytes costs no more than its share. A damaged batch, or a partition that is
+offline, is a row that says so, among the messages that can be read.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import NamedTuple
 
 from broker.client.blocking import BlockingClient
+from broker.client.errors import BrokerError, MissingId
 from broker.client.log_record import LogRecord
 from broker.client.records import PoisonBatch, read_records
-from broker.record.batch import walk
+from broker.record.batch import BatchHeader, CorruptBatch, walk
 from broker.record.compression import Codec
 from broker.services.context import BrokerServices
+from broker.wire.errors import WireError
 from broker.wire.fetch import FetchedPartition
 from flakelog.console.text import BODY_CHARACTERS, Shown, parse_time, shown, visible
 from flakelog.console.visit import BadField
 
 NEWEST, OLDEST, OFFSET, TIME, ID = "newest", "oldest", "offset", "time", "id"
 STARTS = (NEWEST, OLDEST, OFFSET, TIME, ID)
-PARTITIONS_MAX = 32  # of a page over all partitions; each needs a request or two
+PARTITIONS_MAX = 100  # of a page over all partitions; each needs a request or two
+UNREADABLE = (BrokerError, MissingId, CorruptBatch, WireError)  # errors of one partition, which spoil no others
 FETCHES_MAX = 20  # of a partition for one page; only transactions' markers need more than one
 HEADERS_SHOWN = 50  # of a message on a page
 WHOLE_CHARACTERS = 65_536  # of a value on the message's own page; the rest can be downloaded
@@ -36,10 +41,11 @@ class Limits(NamedTuple):
 
 
 class Span(NamedTuple):
-    """A partition's first offset and the end of what consumers see."""
+    """A partition's first offset, the end of what consumers see, and its last id, which tells when that was written."""
 
     start: int
     end: int
+    last_id: int = 0
 
 
 class Query(NamedTuple):
@@ -53,7 +59,10 @@ class Query(NamedTuple):
 
 
 class Row(NamedTuple):
-    """A message on a page. In place of a batch that is not shown, `wrong` says why."""
+    """A message on a page. In place of a batch or a partition that is not shown, `wrong` says why.
+
+    `last_offset` is that of such a batch, -1 if it is not known.
+    """
 
     partition: int
     offset: int
@@ -71,15 +80,16 @@ class MessagePage(NamedTuple):
     """A page of messages. `following` and `before` are offsets of pages of one partition, None without one.
 
     `positions` are the offsets after the last ones shown, by partition, from which a live tail continues.
+    `partitions_left_out` counts those with messages that a page over all partitions has no room for.
     """
 
     query: Query
     rows: Sequence[Row]
     spans: Mapping[int, Span]
-    partitions: int
     before: int | None
     following: int | None
     positions: Mapping[int, int]
+    partitions_left_out: int = 0
 
 
 def query_of(topic: str, partition: str, start: str, value: str) -> Query:
@@ -106,93 +116,176 @@ def spans_of(services: BrokerServices, topic: str) -> dict[int, Span]:
     """Return the offsets of each partition that is there."""
     known = services.metadata.topic(topic)
     logs = (services.logs.find(topic, number) for number in range(0 if known is None else len(known.partitions)))
-    return {log.partition: Span(log.log_start_offset, log.high_watermark) for log in logs if log is not None}
+    return {
+        log.partition: Span(log.log_start_offset, log.high_watermark, log.last_id) for log in logs if log is not None
+    }
+
+
+def starts_of(services: BrokerServices, topic: str, bytes_max: int) -> dict[int, int]:
+    """Return for each partition the start of its newest segments that have at most `bytes_max` in all."""
+    found = {}
+    for number, span in spans_of(services, topic).items():
+        left, start = bytes_max, span.end
+        for segment in reversed(services.logs.get(topic, number).segments.all):
+            left -= segment.size
+            if left < 0:
+                break
+            start = segment.base_offset
+        found[number] = max(start, span.start)
+    return found
 
 
 def read_page(client: BlockingClient, query: Query, spans: Mapping[int, Span], limits: Limits) -> MessagePage:
-    """Return a page of messages. Raise ClientError or WireError."""
-    asked = [query.partition] if query.partition is not None else _busiest(spans)
-    count = max(limits.records // max(len(asked), 1), 1)
-    budget = max(limits.bytes // max(len(asked), 1), 1)
+    """Return a page of messages. Raise ClientError."""
+    filled = _filled(spans, query.start)
+    asked = [query.partition] if query.partition is not None else filled[:PARTITIONS_MAX]
+    share = _share(limits, len(asked))
     rows: list[Row] = []
     positions = {number: span.end for number, span in spans.items()}
     before = following = None
     for number in asked:
         span = spans.get(number, Span(0, 0))
-        at = _place(client, query, number, span, count)
-        found, positions[number] = read_partition(client, query.topic, number, at, count, budget, limits.bytes)
+        at, found, positions[number] = _read_span(client, query, number, span, share, limits.bytes)
         rows += found
         if query.partition is not None:
-            before = max(span.start, at - count) if at > span.start else None
+            before = max(span.start, at - share.records) if at > span.start else None
             following = positions[number] if positions[number] < span.end else None
     rows.sort(key=lambda each: (each.id or each.timestamp_ms, each.partition, each.offset))
     if query.partition is not None:
         rows.sort(key=lambda each: each.offset)
     if query.start == NEWEST:
         rows.reverse()
-    return MessagePage(query, rows, spans, len(spans), before, following, positions)
+    left_out = 0 if query.partition is not None else len(filled) - len(asked)
+    return MessagePage(query, rows, spans, before, following, positions, left_out)
+
+
+def _share(limits: Limits, partitions: int) -> Limits:
+    """Return the limits of each of some partitions on a page."""
+    return Limits(max(limits.records // max(partitions, 1), 1), max(limits.bytes // max(partitions, 1), 1))
+
+
+def _read_span(
+    client: BlockingClient, query: Query, partition: int, span: Span, share: Limits, max_unpacked: int
+) -> tuple[int, list[Row], int]:
+    """Return where a page begins in a partition, its rows, and the offset after them."""
+    at = span.start
+    try:
+        if query.start == NEWEST:
+            return read_newest(client, query.topic, partition, span, share, max_unpacked)
+        at = _place(client, query, partition, span)
+        return at, *read_partition(client, query.topic, partition, at, share, max_unpacked)
+    except UNREADABLE as error:
+        return at, [_wrong_row(partition, at, str(error))], span.end
+
+
+def read_newest(
+    client: BlockingClient, topic: str, partition: int, span: Span, limits: Limits, max_unpacked: int
+) -> tuple[int, list[Row], int]:
+    """Return the newest messages of a span that fit into the limits: where they begin, they, the offset after them.
+
+    Batches can only be read forwards. So if the last 100 messages do not fit, fewer of them are read again.
+    """
+    count = limits.records
+    while True:
+        at = max(span.start, span.end - count)
+        rows, after = read_partition(client, topic, partition, at, Limits(count, limits.bytes), max_unpacked)
+        if after >= span.end or count == 1:
+            return at, rows, after
+        count = max(min(len(rows), count // 2), 1)
 
 
 def read_partition(
-    client: BlockingClient, topic: str, partition: int, offset: int, count: int, max_bytes: int, max_unpacked: int
+    client: BlockingClient, topic: str, partition: int, offset: int, limits: Limits, max_unpacked: int
 ) -> tuple[list[Row], int]:
-    """Return at most `count` messages of a partition from an offset on, and the offset after them.
+    """Return the messages of a partition from an offset on, within limits, and the offset after them.
 
-    A first batch is unpacked up to `max_unpacked` bytes, or named if it is larger; the next ones up to `max_bytes`.
+    A first batch is unpacked up to `max_unpacked` bytes, or named if it is larger; the next ones up to `limits.bytes`.
     """
     rows: list[Row] = []
     for _ in range(FETCHES_MAX):
-        steps = client.core.fetch(topic, partition, offset, max_bytes=max_bytes, max_wait_ms=0)
-        before, offset = offset, _take(rows, client.run(steps), offset, count, max_bytes, max_unpacked)
+        steps = client.core.fetch(topic, partition, offset, max_bytes=limits.bytes, max_wait_ms=0)
+        before, offset = offset, _take(rows, client.run(steps), offset, limits, max_unpacked)
         if rows or offset == before:
             break
     return rows, offset
 
 
-def _take(rows: list[Row], fetched: FetchedPartition, offset: int, count: int, max_bytes: int, max_first: int) -> int:
+def _take(rows: list[Row], fetched: FetchedPartition, offset: int, limits: Limits, max_first: int) -> int:
     """Add rows of the fetched batches; return the offset after them."""
-    assert isinstance(fetched.records, (bytes, bytearray, memoryview)), "a client has bytes"
-    data = memoryview(fetched.records)
-    left = max_bytes
-    for position, header in walk(data):
-        end = max(header.last_offset, header.base_offset) + 1
-        if header.is_control or end <= offset:
+    left = limits.bytes
+    try:
+        for header, batch in _batches(fetched):
+            end = max(header.last_offset, header.base_offset) + 1
+            if header.is_control or end <= offset:
+                offset = max(offset, end)
+                continue
+            try:
+                read = read_records(batch, offset, left if rows else max(max_first, 1))
+            except (CorruptBatch, MissingId) as error:
+                rows.append(_wrong_row(fetched.partition, header.base_offset, str(error), end - 1))
+                offset = end
+                continue
+            if read.poison and rows:
+                break  # it may fit the next page
+            rows += [_poison_row(each) for each in read.poison]
+            for record in read.records:
+                if len(rows) >= limits.records:
+                    return record.offset
+                rows.append(row_of(fetched.partition, record))
+                left -= size_of(record)
             offset = max(offset, end)
-            continue
-        batch = replace(fetched, records=data[position : position + header.size])
-        read = read_records(batch, offset, left if rows else max(max_first, 1))
-        if read.poison and rows:
-            break  # it may fit the next page
-        rows += [_poison_row(each) for each in read.poison]
-        for record in read.records:
-            if len(rows) >= count:
-                return record.offset
-            rows.append(row_of(fetched.partition, record))
-            left -= len(record.key or b"") + len(record.value or b"")
-        offset = max(offset, end)
-        if left <= 0 or len(rows) >= count:
-            break
+            if left <= 0 or len(rows) >= limits.records:
+                break
+    except CorruptBatch as error:  # it is not known where the next batch begins
+        rows.append(_wrong_row(fetched.partition, offset, str(error)))
     return offset
 
 
-def read_partition_records(
-    client: BlockingClient, topic: str, partition: int, offset: int, bytes_max: int
-) -> list[LogRecord]:
-    """Return the messages of a partition from an offset to its end, as far as they fit into `bytes_max`.
+def _batches(fetched: FetchedPartition) -> Iterator[tuple[BatchHeader, FetchedPartition]]:
+    """Yield the header of each batch, and an answer with this batch alone. Raise CorruptBatch at a damaged length."""
+    assert isinstance(fetched.records, (bytes, bytearray, memoryview)), "a client has bytes"
+    data = memoryview(fetched.records)
+    for position, header in walk(data):
+        yield header, replace(fetched, records=data[position : position + header.size])
 
-    Batches that cannot be read are skipped. Raise ClientError or WireError.
+
+def size_of(record: LogRecord) -> int:
+    """Return the bytes of a message, its headers included."""
+    headers = sum(len(name) + len(value or b"") for name, value in record.headers)
+    return len(record.key or b"") + len(record.value or b"") + headers
+
+
+def read_partition_records(
+    client: BlockingClient, topic: str, partition: int, offset: int, bytes_max: int, end: int = 1 << 63
+) -> tuple[list[LogRecord], int]:
+    """Return the messages of a partition from an offset on that fit into `bytes_max`, and the offset after them.
+
+    Stop before the offset `end`. Skip batches that cannot be read. Raise ClientError or WireError.
     """
     found: list[LogRecord] = []
     left = bytes_max
-    while left > 0:
+    while left > 0 and offset < end:
         fetched = client.run(client.core.fetch(topic, partition, offset, max_bytes=1 << 20, max_wait_ms=0))
-        read = read_records(fetched, offset, ONE_BYTES_MAX)
-        if read.next_offset == offset:
+        before = offset
+        for records, offset in _readable(fetched, offset):
+            found += [each for each in records if each.offset < end]
+            left -= sum(map(size_of, records)) + 1
+            if left <= 0:
+                break
+        if offset == before:
             break
-        found += read.records
-        offset = read.next_offset
-        left -= sum(len(each.value or b"") + len(each.key or b"") for each in read.records) + 1
-    return found
+    return found, min(offset, end)
+
+
+def _readable(fetched: FetchedPartition, offset: int) -> Iterator[tuple[list[LogRecord], int]]:
+    """Yield the messages of each batch from `offset` on, none if it cannot be read, and the offset after them."""
+    with suppress(CorruptBatch):
+        for header, batch in _batches(fetched):
+            records: list[LogRecord] = []
+            with suppress(CorruptBatch, MissingId):
+                records = read_records(batch, offset, ONE_BYTES_MAX).records
+            offset = max(offset, header.last_offset + 1, header.base_offset + 1)
+            yield records, offset
 
 
 def read_one(client: BlockingClient, topic: str, partition: int, offset: int) -> LogRecord | PoisonBatch | None:
@@ -238,28 +331,29 @@ def row_of(partition: int, record: LogRecord, characters: int = BODY_CHARACTERS)
 
 
 def _poison_row(batch: PoisonBatch) -> Row:
-    nothing, reason = shown(None), batch.reason[:300]
-    place = batch.partition, batch.base_offset, batch.first_id, -1
-    return Row(*place, nothing, nothing, (), "", reason, batch.last_offset)
+    return _wrong_row(batch.partition, batch.base_offset, batch.reason, batch.last_offset)
 
 
-def _place(client: BlockingClient, query: Query, partition: int, span: Span, count: int) -> int:
+def _wrong_row(partition: int, offset: int, why: str, last_offset: int = -1) -> Row:
+    nothing = shown(None)
+    return Row(partition, offset, None, -1, nothing, nothing, (), "", why[:300], last_offset)
+
+
+def _place(client: BlockingClient, query: Query, partition: int, span: Span) -> int:
     match query.start:
-        case "oldest":
-            return span.start
         case "offset":
             return min(max(query.value, span.start), span.end)
         case "time":
             return client.find_offset(query.topic, partition, query.value)
         case "id":
             return client.find_id(query.topic, partition, query.value)
-    return max(span.start, span.end - count)
+    return span.start
 
 
-def _busiest(spans: Mapping[int, Span]) -> list[int]:
-    """Return the partitions of a page over all: those with messages, at most PARTITIONS_MAX."""
+def _filled(spans: Mapping[int, Span], start: str) -> list[int]:
+    """Return the partitions with messages, by number, or for the newest messages by the time of the last one."""
     filled = [number for number, span in spans.items() if span.end > span.start]
-    return sorted(filled)[:PARTITIONS_MAX]
+    return sorted(filled, key=lambda number: (-spans[number].last_id if start == NEWEST else 0, number))
 
 
 # --- the live tail ---------------------------------------------------------------------------------------------------
@@ -278,17 +372,21 @@ def read_tail(
 ) -> Tail:
     """Return the messages after `positions`, or the newest of them if there are more than a page holds."""
     new = [number for number, at in positions.items() if number in spans and spans[number].end > at]
-    count = max(limits.records // max(len(new), 1), 1)
+    share = _share(limits, len(new))
     rows: list[Row] = []
     left_out, after = 0, dict(positions)
     for number in new[: limits.records]:
-        at = max(positions[number], spans[number].end - count, spans[number].start)
-        left_out += at - positions[number]
-        share = max(limits.bytes // len(new), 1)
-        found, end = read_partition(client, topic, number, at, count, share, limits.bytes)
+        end = spans[number].end
+        span = Span(max(positions[number], spans[number].start), end)
+        after[number] = end
+        try:
+            at, found, following = read_newest(client, topic, number, span, share, limits.bytes)
+        except UNREADABLE as error:
+            rows.append(_wrong_row(number, span.start, str(error)))
+            continue
         rows += found
-        left_out += max(spans[number].end - end, 0)
-        after[number] = max(end, spans[number].end)
+        left_out += at - positions[number] + max(end - following, 0)
+        after[number] = max(following, end)
     rows.sort(key=lambda each: (each.id or each.timestamp_ms, each.partition, each.offset), reverse=True)
     return Tail(rows, after, left_out)
 

@@ -38,11 +38,18 @@ class View(NamedTuple):
 
 
 class NotThere(Exception):
-    """Something that a page's address names does not exist; the message says what."""
+    """Something that a page's address names does not exist; the message says what.
+
+    `more` is the address and the text of a link to something near it, if there is something.
+    """
+
+    def __init__(self, reason: str, more: tuple[str, str] | None = None) -> None:
+        super().__init__(reason)
+        self.more = more
 
 
 def environment() -> Environment:
-    """Return the templates with the filters that they use."""
+    """Return the templates, compiled, with the filters that they use."""
     made = Environment(
         loader=PackageLoader("flakelog.console"),
         autoescape=True,
@@ -55,7 +62,16 @@ def environment() -> Environment:
         visible=text.visible,
     )  # fmt: skip
     made.globals.update(version=VERSION, navigation=NAVIGATION, htmx=HTMX, uplot=UPLOT)
+    for name in made.list_templates(["html"]):
+        made.get_template(name)
     return made
+
+
+def error_view(
+    status: int, reason: str, more: tuple[str, str] | None = None, title: str = "Not shown"
+) -> View:
+    """Return the page that says why something is not shown, or not done; `more` is a link's address and text."""
+    return View("error.html", title, "", {"status": status, "reason": reason, "more": more}, status=status)
 
 
 def render(templates: Environment, view: View, session: Session | None, is_locked: bool) -> bytes:

@@ -60,7 +60,7 @@ class WorkPage(NamedTuple):
 def read_documents(client: BlockingClient, span: Span) -> dict[str, dict[str, Any]]:
     """Return the newest document of each key. Raise ClientError or WireError."""
     start = max(span.start, span.end - RECORDS_MAX)
-    return documents_of(read_partition_records(client, TOPIC, 0, start, BYTES_MAX))
+    return documents_of(read_partition_records(client, TOPIC, 0, start, BYTES_MAX)[0])
 
 
 def documents_of(records: Iterable[LogRecord]) -> dict[str, dict[str, Any]]:
@@ -152,7 +152,10 @@ def _ranges(manifest: Mapping[str, Any]) -> list[tuple[str, int, int, int]]:
 
 
 def _json(document: Mapping[str, Any]) -> str:
-    text = pretty_json(json.dumps(document).encode()) or ""
+    try:
+        text = pretty_json(json.dumps(document).encode()) or ""
+    except RecursionError:
+        text = "it is nested too deep to be shown"
     return text if len(text) <= JSON_CHARACTERS else text[:JSON_CHARACTERS] + "\n…"
 
 

@@ -4,8 +4,9 @@
     open      the port listens on loopback, and there is no token: a visitor gets a session at once
     locked    there is a token: a session begins with it, or each request has it (`Authorization: Bearer`)
 
-A session is a signed cookie, valid until it expires or the process ends. An action also needs the session's CSRF token
-and an `Origin` that is exactly the host the request was sent to (OWASP, Cross-Site Request Forgery Prevention).
+A session is a signed cookie, valid until it expires, its visitor logs out, or the process ends. An action also needs
+the session's CSRF token and an `Origin` that is exactly the host the request was sent to (OWASP, Cross-Site Request
+Forgery Prevention).
 """
 
 import hmac
@@ -20,10 +21,14 @@ from flakelog.listeners import EVERYWHERE
 from idgen.http_hosts import ANY_HOST, parse_hosts
 
 SESSION_MS = 12 * 3_600_000  # a working day
+SESSIONS_ENDED_MAX = 1_000  # logged out and not yet expired; one more ends all sessions, so that none comes back
 FAILED_LOGINS_MAX = 10  # in FAILED_LOGINS_MS, over all visitors: a token cannot be guessed at this pace
 FAILED_LOGINS_MS = 60_000
 BEARER = "bearer"  # the session of a request that has the token itself
-FORWARDED = ("forwarded", "x-forwarded-for", "x-forwarded-host", "x-real-ip", "via")
+FORWARDED = (
+    "forwarded", "via", "x-forwarded-for", "x-forwarded-host", "x-forwarded-proto", "x-forwarded-server", "x-real-ip",
+    "x-client-ip", "x-original-host", "true-client-ip", "cf-connecting-ip",
+)  # fmt: skip
 CONTENT_SECURITY_POLICY = "default-src 'self'; frame-ancestors 'none'; form-action 'self'; base-uri 'none'"
 HEADERS = {
     "Content-Security-Policy": CONTENT_SECURITY_POLICY,
@@ -49,11 +54,15 @@ class Asked(NamedTuple):
 
 
 class Session(NamedTuple):
-    """A visitor's session. `cookie` is the value to set, empty if the visitor has it already."""
+    """A visitor's session. `cookie` is the value to set, empty if the visitor has it already.
+
+    `expires_ms` is when the session ends; that of BEARER lasts as long as its request.
+    """
 
     id: str
     csrf: str
     cookie: str = ""
+    expires_ms: int = 0
 
 
 class Refused(Exception):
@@ -63,6 +72,10 @@ class Refused(Exception):
         super().__init__(reason)
         self.status = status
         self.reason = reason
+
+
+class CameByLink(Exception):
+    """A request by a link on another site, with which a browser sends no session (SameSite=Strict), if it has one."""
 
 
 class NeedsLogin(Exception):
@@ -80,6 +93,7 @@ class Gate:
         self._token = token
         self._secret = secret
         self._failures: deque[int] = deque(maxlen=FAILED_LOGINS_MAX)
+        self._ended: dict[str, int] = {}
         self.closed: str | None = None
         """Why nothing is shown, None if the console is served."""
         if token is None and not is_loopback:
@@ -93,18 +107,25 @@ class Gate:
         return self._token is not None
 
     def session(self, asked: Asked, now_ms: int, fresh: str) -> Session:
-        """Return the request's session; `fresh` is a random text for a new one. Raise Refused or NeedsLogin."""
+        """Return the request's session; `fresh` is a random text for a new one.
+
+        Raise CameByLink if the browser may have a session that it did not send, otherwise Refused or NeedsLogin.
+        """
         if self.closed is not None:
             raise Refused(403, self.closed)
         if asked.fetch_site in ("cross-site", "same-site") and asked.fetch_mode not in ("", "navigate"):
             raise Refused(403, "a page of another site asked for this")
         if asked.is_forwarded and not self.is_locked:
             raise Refused(403, "the request came through a proxy; set flakelog.console.token to open the console")
-        if asked.authorization and self._is_token(asked.authorization.removeprefix("Bearer ")):
+        scheme, _, given = asked.authorization.partition(" ")
+        if self.is_locked and scheme.lower() == BEARER:  # another scheme is that of a proxy in front
+            self._check_token(given.strip(), now_ms, 401)
             return Session(BEARER, self._csrf(BEARER))
         found = self._read(asked.cookie, now_ms)
         if found is not None:
-            return Session(found, self._csrf(found))
+            return found
+        if asked.fetch_site in ("cross-site", "same-site"):
+            raise CameByLink
         if self.is_locked:
             raise NeedsLogin
         return self._begin(fresh, now_ms)
@@ -114,11 +135,23 @@ class Gate:
         if self.closed is not None:
             raise Refused(403, self.closed)
         self._check_origin(asked)
-        self._check_pace(now_ms)
-        if not self.is_locked or not self._is_token(token):
-            self._failures.append(now_ms)
-            raise Refused(403, "that is not the token")
+        self._check_token(token, now_ms, 403)
         return self._begin(fresh, now_ms)
+
+    def logout(self, session: Session, now_ms: int) -> None:
+        """End a session, so that its cookie counts no more, whoever has it."""
+        self._ended = {id: expires_ms for id, expires_ms in self._ended.items() if expires_ms > now_ms}
+        self._ended[session.id] = session.expires_ms
+        if len(self._ended) > SESSIONS_ENDED_MAX:
+            self._secret = hmac.digest(self._secret, b"all sessions end", "sha256")
+            self._ended.clear()
+
+    def is_live(self, session: Session, now_ms: int) -> bool:
+        """Return True while a session that was given has not ended."""
+        if session.id == BEARER:
+            return True
+        same = hmac.compare_digest(session.csrf, self._csrf(session.id))
+        return same and session.id not in self._ended and now_ms < session.expires_ms
 
     def check_action(self, asked: Asked, session: Session, csrf: str) -> None:
         """Raise Refused unless the request is an action of the session's own page."""
@@ -137,25 +170,29 @@ class Gate:
         if asked.fetch_site not in ("", "same-origin"):
             raise Refused(403, "a page of another site asked for this")
 
-    def _check_pace(self, now_ms: int) -> None:
+    def _check_token(self, text: str, now_ms: int, status: int) -> None:
+        """Raise Refused, with this status if the text is not the token, with 429 if there were too many wrong ones."""
         if len(self._failures) == FAILED_LOGINS_MAX and now_ms - self._failures[0] < FAILED_LOGINS_MS:
             raise Refused(429, "too many wrong tokens; wait a minute")
-
-    def _is_token(self, text: str) -> bool:
-        return self._token is not None and hmac.compare_digest(text.encode(), self._token.encode())
+        if self._token is None or not hmac.compare_digest(text.encode(), self._token.encode()):
+            self._failures.append(now_ms)
+            raise Refused(status, "that is not the token")
 
     def _begin(self, id: str, now_ms: int) -> Session:
         expires_ms = now_ms + SESSION_MS
-        return Session(id, self._csrf(id), f"{id}.{expires_ms}.{self._sign(f'session {id} {expires_ms}')}")
+        cookie = f"{id}.{expires_ms}.{self._sign(f'session {id} {expires_ms}')}"
+        return Session(id, self._csrf(id), cookie, expires_ms)
 
-    def _read(self, cookie: str, now_ms: int) -> str | None:
-        """Return the session id in a cookie; None if it is not ours, or has expired."""
+    def _read(self, cookie: str, now_ms: int) -> Session | None:
+        """Return the session of a cookie; None if the cookie is not ours, or its session has ended."""
         id, _, rest = cookie.partition(".")
         expires, _, signature = rest.partition(".")
         if not (expires.isascii() and expires.isdigit() and len(expires) < 20):
             return None
-        good = hmac.compare_digest(signature.encode(), self._sign(f"session {id} {expires}").encode())
-        return id if good and now_ms < int(expires) else None
+        if not hmac.compare_digest(signature.encode(), self._sign(f"session {id} {expires}").encode()):
+            return None
+        found = Session(id, self._csrf(id), "", int(expires))
+        return found if self.is_live(found, now_ms) else None
 
     def _csrf(self, id: str) -> str:
         return self._sign(f"csrf {id}")

@@ -6,6 +6,7 @@ from importlib.resources import files
 from typing import Any, cast
 from urllib.parse import quote
 
+from jinja2 import Environment
 from klein import Klein
 from twisted.internet.defer import CancelledError, maybeDeferred
 from twisted.logger import Logger
@@ -14,6 +15,7 @@ from werkzeug.exceptions import HTTPException
 
 from broker.client.errors import BrokerError, ClientError
 from broker.engine.engine import Engine
+from broker.record.batch import CorruptBatch
 from broker.wire.errors import WireError
 from flakelog.console.action_pages import ActionPages
 from flakelog.console.broker_pages import HOME, BrokerPages, ConsoleServer, LivePart
@@ -21,8 +23,8 @@ from flakelog.console.letters import Unsendable
 from flakelog.console.message_pages import MessagePages, Raw, TailOf
 from flakelog.console.messages import Tail, positions_text
 from flakelog.console.own_client import OwnBroker
-from flakelog.console.pages import NotThere, View, environment, render, render_part, render_rows
-from flakelog.console.security import FORWARDED, HEADERS, Asked, NeedsLogin, Refused, Session, gate_of
+from flakelog.console.pages import NotThere, View, error_view, render, render_part, render_rows
+from flakelog.console.security import FORWARDED, HEADERS, Asked, CameByLink, NeedsLogin, Refused, Session, gate_of
 from flakelog.console.streams import Live, Streams, Tick
 from flakelog.console.visit import BadField, Fields
 from flakelog.console.work_pages import WorkPages
@@ -31,6 +33,12 @@ from flakelog.handled_letters import TooManyMarks
 STATIC_TYPES = {"js": "text/javascript", "css": "text/css", "svg": "image/svg+xml", "txt": "text/plain"}
 STATIC_CACHE = "public, max-age=3600"
 LOGIN = "/console/login"
+# This page loads its own address again. The browser then sends the session's cookie, because the page is ours.
+ASK_AGAIN = b"""<!doctype html>
+<html lang="en"><meta charset="utf-8"><title>Flakelog</title><meta http-equiv="refresh" content="0">
+<p><a href="">Show the page</a></p></html>
+"""
+EXPECTED = (NotThere, Refused, ClientError, WireError, CorruptBatch)  # that end a stream without a line in the log
 
 log = Logger()
 
@@ -46,8 +54,7 @@ class Visit:
 
     @property
     def peer(self) -> str:
-        address = self.request.getClientAddress()
-        return f"{getattr(address, 'host', '?')}:{getattr(address, 'port', '?')}"
+        return _peer(self.request)
 
 
 Serve = Callable[[Visit], Any]
@@ -56,17 +63,17 @@ Serve = Callable[[Visit], Any]
 class Console:
     """The console of one server process that has a broker."""
 
-    def __init__(self, server: ConsoleServer, engine: Engine) -> None:
+    def __init__(self, server: ConsoleServer, engine: Engine, templates: Environment) -> None:
         self.server = server
         self.pages = BrokerPages(server, engine)
         config = server.settings.server
         self.gate = gate_of(config, server.addresses["http"], secrets.token_bytes(32))
-        self.templates = environment()
+        self.templates = templates
         jobs = OwnBroker(server.reactor, server.addresses["broker"])
         self.messages = MessagePages(engine.services, jobs, config, self.pages.layout)
         self.actions = ActionPages(engine.services, jobs)
         self.work = WorkPages(server, engine.services, jobs, config)
-        self.streams = Streams(server.reactor, config.console_max_streams, (NotThere, Refused, ClientError, WireError))
+        self.streams = Streams(server.reactor, config.console_max_streams, EXPECTED)
         self._cookie = f"flakelog_console_{server.addresses['http'].rpartition(':')[2]}"
         self._static = _static_files()
 
@@ -122,11 +129,22 @@ class Console:
         _set(request, HEADERS)
         try:
             visit = self._visit(request)
+        except CameByLink:
+            request.setHeader(b"Content-Type", b"text/html; charset=utf-8")
+            return ASK_AGAIN
         except NeedsLogin:
             target = quote(request.uri.decode(errors="replace"), safe="/?=&")
-            return _redirect(request, f"{LOGIN}?next={quote(target, safe='')}")
+            address = f"{LOGIN}?next={quote(target, safe='')}"
+            if request.getHeader(b"hx-request"):  # a search on a page whose session has ended
+                request.setHeader(b"HX-Redirect", address.encode())
+                return b""
+            return _redirect(request, address)
         except (Refused, BadField) as error:
-            return self._error(request, None, getattr(error, "status", 400), str(error))
+            status = getattr(error, "status", 400)
+            if status == 401:
+                request.setHeader(b"WWW-Authenticate", b"Bearer")
+                log.warn("console: {peer} sent a wrong token", peer=_peer(request))
+            return self._error(request, None, status, str(error))
         shown = maybeDeferred(page, visit)
         shown.addCallback(lambda view: self._answer(request, visit.session, view))
         return shown.addErrback(self._failed, request, visit.session)
@@ -152,20 +170,15 @@ class Console:
         error = failure.value
         if isinstance(error, CancelledError):  # the peer closed its connection
             return failure
-        if isinstance(error, Refused):
-            return self._error(request, session, error.status, error.reason)
-        if isinstance(error, (BadField, NotThere, Unsendable, TooManyMarks)):
-            return self._error(request, session, 404 if isinstance(error, NotThere) else 400, str(error))
-        if isinstance(error, BrokerError):
-            return self._error(request, session, 400, f"the broker refused it: {error}")
-        if isinstance(error, (ClientError, WireError)):
-            return self._error(request, session, 502, f"the broker answered: {error}")
-        log.failure("console: a page failed", failure)
-        return self._error(request, session, 500, "the page failed; the server's log says why")
+        more = error.more if isinstance(error, NotThere) else None
+        return self._error(request, session, *_reason(failure), more)
 
-    def _error(self, request: Any, session: Session | None, status: int, reason: str) -> Any:
-        view = View("error.html", "Not shown", "", {"status": status, "reason": reason}, status=status)
-        return self._answer(request, session, view)
+    def _error(
+        self, request: Any, session: Session | None, status: int, reason: str, more: tuple[str, str] | None = None
+    ) -> Any:
+        """Answer with the reason why something is not shown; `more` is the address and the text of a link."""
+        title = "Not done" if request.method == b"POST" else "Not shown"
+        return self._answer(request, session, error_view(status, reason, more, title))
 
     # --- who asks ------------------------------------------------------------------------------------------------
 
@@ -185,29 +198,36 @@ class Console:
     def _give(self, request: Any, session: Session) -> None:
         if session.cookie:
             text = f"{self._cookie}={session.cookie}; Path=/; HttpOnly; SameSite=Strict"
+            if (request.getHeader(b"origin") or b"").startswith(b"https://"):  # a login through a proxy with TLS
+                text += "; Secure"
             request.responseHeaders.addRawHeader(b"Set-Cookie", text.encode())
 
     def _login(self, request: Any) -> Any:
         _set(request, HEADERS)
-        fields, wrong, status = Fields(request.args), "", 200
-        target = _own_path(fields.text("next"))
-        if request.method == b"POST":
-            try:
+        fields, target, wrong, status = Fields(request.args), HOME, "", 200
+        try:
+            target = _own_path(fields.text("next"))
+            if request.method == b"POST":
                 asked = self._asked(request)
                 session = self.gate.login(asked, fields.text("token"), self._now_ms(), secrets.token_hex(16))
                 self._give(request, session)
+                log.info("console: {peer} logged in", peer=_peer(request))
                 return _redirect(request, target)
-            except (Refused, BadField) as error:
-                wrong, status = str(error), getattr(error, "status", 400)
-                log.warn("console: a login from {peer} failed: {why}", peer=request.getClientAddress(), why=wrong)
+        except (Refused, BadField) as error:
+            wrong, status = str(error), getattr(error, "status", 400)
+            if status != 429:  # the log has at most FAILED_LOGINS_MAX such lines in a minute
+                log.warn("console: a login from {peer} failed: {why}", peer=_peer(request), why=wrong)
         if self.gate.closed is not None:
             return self._error(request, None, 403, self.gate.closed)
+        if not self.gate.is_locked:
+            return _redirect(request, target)
         model = {"next": target, "wrong": wrong}
         return self._answer(request, None, View("login.html", "Log in", "", model, status=status))
 
     def _logout(self, request: Any) -> Any:
         def end(visit: Visit) -> Any:
             self._check(visit)
+            self.gate.logout(visit.session, self._now_ms())
             gone = f"{self._cookie}=; Path=/; HttpOnly; SameSite=Strict; Max-Age=0"
             request.responseHeaders.addRawHeader(b"Set-Cookie", gone.encode())
             return _redirect(request, LOGIN)
@@ -217,7 +237,14 @@ class Console:
     def _do(self, request: Any, name: str) -> Any:
         def act(visit: Visit) -> Any:
             self._check(visit)
-            return self.actions.act(visit.fields, name, visit.peer)
+            done = maybeDeferred(self.actions.act, visit.fields, name, visit.peer)
+            return done.addErrback(refused, visit)
+
+        def refused(failure: Failure, visit: Visit) -> Any:
+            """Show the form again, with the visitor's fields and the reason."""
+            if isinstance(failure.value, (CancelledError, NotThere)):
+                return failure
+            return self.actions.refused(visit.fields, name, *_reason(failure))
 
         return self._serve(request, act)
 
@@ -243,7 +270,15 @@ class Console:
         live = self._live(visit)
         if not self.streams.has_room:
             raise Refused(503, "too many pages get live figures; flakelog.console.max.streams limits them")
-        return self.streams.serve(visit.request, live)
+        if visit.request.method == b"HEAD":
+            return b""
+
+        def of_session(since_ms: int) -> Any:
+            if not self.gate.is_live(visit.session, self._now_ms()):
+                raise Refused(403, "the session has ended")
+            return live(since_ms)
+
+        return self.streams.serve(visit.request, of_session)
 
     def _live(self, visit: Visit) -> Live:
         """Return what the stream of a page sends. Raise NotThere."""
@@ -259,7 +294,7 @@ class Console:
 
         def live(since_ms: int) -> Any:
             read = self.work.live(fields, since_ms)
-            return tick(self.pages.live(fields, since_ms)) if read is None else read.addCallback(tick)
+            return maybeDeferred(lambda: self.pages.live(fields, since_ms) if read is None else read).addCallback(tick)
 
         return live
 
@@ -281,6 +316,29 @@ class Console:
 def _set(request: Any, headers: Any) -> None:
     for name, value in headers.items():
         request.setHeader(name.encode(), value.encode())
+
+
+def _peer(request: Any) -> str:
+    address = request.getClientAddress()
+    return f"{getattr(address, 'host', '?')}:{getattr(address, 'port', '?')}"
+
+
+def _reason(failure: Failure) -> tuple[int, str]:
+    """Return the HTTP status of an error, and the reason for the visitor."""
+    error = failure.value
+    match error:
+        case Refused():
+            return error.status, error.reason
+        case NotThere():
+            return 404, str(error)
+        case BadField() | Unsendable() | TooManyMarks():
+            return 400, str(error)
+        case BrokerError():
+            return 400, f"the broker refused it: {error}"
+        case ClientError() | WireError() | CorruptBatch():
+            return 502, f"the broker answered: {error}"
+    log.failure("console: a page failed", failure)
+    return 500, "the page failed; the server's log says why"
 
 
 def _redirect(request: Any, target: str) -> bytes:

@@ -172,7 +172,8 @@ def _row(services: BrokerServices, topic: Topic) -> TopicRow:
         messages += log.log_end_offset - log.log_start_offset
         size += log.segments.size
         offline += log.offline is not None
-    policy = services.config_of(topic).cleanup_policy if topic.properties else ""
+    config = services.config_of(topic) if topic.properties else services.config.topic_defaults
+    policy = config.cleanup_policy
     return TopicRow(topic.name, len(topic.partitions), messages, size, policy, offline)
 
 

@@ -1,5 +1,8 @@
 """Topologies that run, by the documents that their processes publish (spout/publisher.py), and one with its graph.
 
+A process that stops deletes its document. A process that is killed leaves its document, which expires. A topology of
+which all documents have expired is listed as lost.
+
 The documents come from a topic that others can write to. So nothing in them is trusted to be there, or to be of a type.
 """
 
@@ -8,10 +11,13 @@ from typing import Any, NamedTuple
 
 from broker.client.blocking import BlockingClient
 from flakelog.console.json_fields import list_of, mapping_of, mappings_of, number_of, text_of
-from flakelog.console.messages import read_partition_records
+from flakelog.console.messages import read_partition_records, size_of
 
 BACK_MS = 15_000  # longer than a document is valid, so that each process has one in this time
 BYTES_MAX = 16 << 20  # of documents that are read for a page: a minute of ten large processes
+LOST_MS = 7 * 86_400_000  # since a topology was lost; older ones are not listed
+LOST_MAX = 50
+LOST_BYTES_MAX = 32 << 20  # of the topic, read to find them: two of its segments, and older ones that are compacted
 PARTITIONS_SHOWN = 200
 PROBLEMS_SHOWN = 50
 COMPONENTS_MAX = 200
@@ -35,8 +41,20 @@ class TopologyRow(NamedTuple):
     problems: int
 
 
+class LostRow(NamedTuple):
+    """A topology that ended without a word: when its last process told of itself, and how many processes it had."""
+
+    id: str
+    name: str
+    at_ms: int
+    processes: int
+
+
 class ComponentRow(NamedTuple):
-    """A spout or a bolt: its tasks and its rates in a second, over all processes."""
+    """A spout or a bolt: its tasks and its rates in a second, over all processes.
+
+    The latencies are those of the slowest process, because shares of a whole do not add up.
+    """
 
     name: str
     kind: str
@@ -75,7 +93,7 @@ class Graph(NamedTuple):
 
 
 class TopologyPage(NamedTuple):
-    """A running topology."""
+    """A topology. `lost_ms` is when a lost one told of itself last, None if it runs."""
 
     row: TopologyRow
     components: Sequence[ComponentRow]
@@ -85,6 +103,7 @@ class TopologyPage(NamedTuple):
     processes: Sequence[Mapping[str, Any]]
     problems: Sequence[str]
     dead_letter_topics: Sequence[str]
+    lost_ms: int | None = None
 
 
 def read_documents(client: BlockingClient, topic: str, partitions: Iterable[int], now_ms: int) -> list[dict[str, Any]]:
@@ -94,16 +113,53 @@ def read_documents(client: BlockingClient, topic: str, partitions: Iterable[int]
     records = []
     for number in partitions:
         start = client.find_offset(topic, number, now_ms - BACK_MS)
-        records += read_partition_records(client, topic, number, start, BYTES_MAX)
+        records += read_partition_records(client, topic, number, start, BYTES_MAX)[0]
     return running(((each.key, each.value) for each in records), now_ms)
+
+
+def read_lost(client: BlockingClient, topic: str, starts: Mapping[int, int], now_ms: int) -> list[dict[str, Any]]:
+    """Return the expired documents of processes that did not delete them, by the topic's records from `starts` on.
+
+    Raise ClientError or WireError.
+    """
+    latest: dict[tuple[int, bytes | None], bytes | None] = {}
+    for number, offset in starts.items():
+        left = LOST_BYTES_MAX
+        while left > 0:
+            records, following = read_partition_records(client, topic, number, offset, 1 << 20)
+            if following == offset:
+                break
+            latest |= {(number, each.key): each.value for each in records}
+            left -= sum(map(size_of, records))
+            offset = following
+    return lost_documents(latest.values(), now_ms)
+
+
+def lost_documents(values: Iterable[bytes | None], now_ms: int) -> list[dict[str, Any]]:
+    """Return the documents that expired in the last LOST_MS, of topologies of which none is fresh."""
+    from spout.publisher import decode, is_fresh
+
+    documents = [document for value in values if value is not None and (document := decode(value))]
+    running = {text_of(each.get("topology_id")) for each in documents if is_fresh(each, now_ms)}
+    return [
+        each
+        for each in documents
+        if is_fresh(each, now_ms - LOST_MS) and text_of(each.get("topology_id")) not in running
+    ]
+
+
+def lost_rows(documents: Iterable[Mapping[str, Any]]) -> list[LostRow]:
+    """Return a row for each lost topology, the one that was lost last first."""
+    rows = [
+        LostRow(id, text_of(some[0].get("topology")) or id, max(map(_at_ms, some)), len(some))
+        for id, some in _by_id(documents).items()
+    ]
+    return sorted(rows, key=lambda each: (-each.at_ms, each.id))[:LOST_MAX]
 
 
 def topology_rows(documents: Iterable[Mapping[str, Any]]) -> list[TopologyRow]:
     """Return a row for each topology, by name."""
-    by_id: dict[str, list[Mapping[str, Any]]] = {}
-    for each in documents:
-        by_id.setdefault(text_of(each.get("topology_id")), []).append(each)
-    return sorted((_row(id, some) for id, some in by_id.items()), key=lambda each: (each.name, each.id))
+    return sorted((_row(id, some) for id, some in _by_id(documents).items()), key=lambda each: (each.name, each.id))
 
 
 def topology_page(documents: Iterable[Mapping[str, Any]], id: str) -> TopologyPage | None:
@@ -127,6 +183,13 @@ def topology_page(documents: Iterable[Mapping[str, Any]], id: str) -> TopologyPa
         problems=[problem for each in mine for problem in _problems(each)][:PROBLEMS_SHOWN],
         dead_letter_topics=sorted(letters),
     )
+
+
+def lost_page(documents: Iterable[Mapping[str, Any]], id: str) -> TopologyPage | None:
+    """Return the last figures of a lost topology, None if none with this id was lost."""
+    mine = [each for each in documents if text_of(each.get("topology_id")) == id]
+    page = topology_page(mine, id)
+    return None if page is None else page._replace(lost_ms=max(map(_at_ms, mine)))
 
 
 def points_of(row: TopologyRow, components: Sequence[ComponentRow]) -> list[float | None]:
@@ -162,6 +225,17 @@ def _row(id: str, documents: Sequence[Mapping[str, Any]]) -> TopologyRow:
         dead_letters=int(letters),
         problems=sum(len(list(_problems(each))) for each in documents),
     )
+
+
+def _by_id(documents: Iterable[Mapping[str, Any]]) -> dict[str, list[Mapping[str, Any]]]:
+    by_id: dict[str, list[Mapping[str, Any]]] = {}
+    for each in documents:
+        by_id.setdefault(text_of(each.get("topology_id")), []).append(each)
+    return by_id
+
+
+def _at_ms(document: Mapping[str, Any]) -> int:
+    return int(number_of(document.get("at_ms")) or -1)
 
 
 def _components(documents: Sequence[Mapping[str, Any]]) -> list[ComponentRow]:

@@ -3,11 +3,12 @@
 from typing import Any
 from urllib.parse import quote
 
+from broker.client.blocking import BlockingClient
 from broker.services.context import BrokerServices
 from flakelog.config import ServerConfig
 from flakelog.console import letters, messages, replays, topologies
 from flakelog.console.broker_pages import ConsoleServer, LivePart
-from flakelog.console.history import SeriesByName
+from flakelog.console.history import INTERVAL_MS, SeriesByName
 from flakelog.console.message_pages import Jobs
 from flakelog.console.pages import NotThere, View
 from flakelog.console.visit import Fields
@@ -25,56 +26,83 @@ class WorkPages:
         self._jobs = jobs
         self._limits = messages.Limits(config.console_page_records, config.console_page_bytes)
         self._series = SeriesByName(topologies.POINTS)
+        self._read_ms = -1
+        self._read: list[dict[str, Any]] = []
+        """The documents as they were at `_read_ms`: streams of several pages share them."""
 
     def live(self, fields: Fields, since_ms: int) -> Any:
-        """Return a Deferred of the live part of a page, None if `page` is not one of these."""
-        if fields.text("page") == "topologies":
-            found = self._documents().addCallback(topologies.topology_rows)
-            return found.addCallback(lambda rows: LivePart("topologies_live.html", rows))
-        if fields.text("page") == "topology":
-            id = fields.text("id")
+        """Return the live part of a page or a Deferred of it, None if `page` is not one of these. Raise NotThere."""
+        id = fields.text("id")
 
-            def part(page: topologies.TopologyPage) -> LivePart:
-                return LivePart("topology_live.html", page, {"topology": self._series.of(id).columns(since_ms)})
+        def rows(documents: list[dict[str, Any]]) -> LivePart:
+            return LivePart("topologies_live.html", topologies.topology_rows(documents))
 
-            return self._topology(id).addCallback(part)
-        return None
+        def topology(documents: list[dict[str, Any]]) -> LivePart:
+            page = self._running(documents, id)
+            return LivePart("topology_live.html", page, {"topology": self._series.of(id).columns(since_ms)})
+
+        part = {"topologies": rows, "topology": topology}.get(fields.text("page"))
+        if part is None:
+            return None
+        now_ms = self._server.clock.now_ms()
+        if 0 <= now_ms - self._read_ms < INTERVAL_MS // 2:
+            return part(self._read)
+        return self._documents(now_ms).addCallback(part)
 
     # --- topologies ----------------------------------------------------------------------------------------------
 
     def topologies_page(self, fields: Fields) -> Any:
-        def view(rows: list[topologies.TopologyRow]) -> View:
-            return View("topologies.html", "Topologies", TOPOLOGIES, rows, "topologies")
+        def view(found: tuple[list[dict[str, Any]], list[dict[str, Any]]]) -> View:
+            now, lost = found
+            model = {"now": topologies.topology_rows(now), "lost": topologies.lost_rows(lost)}
+            return View("topologies.html", "Topologies", TOPOLOGIES, model, "topologies")
 
-        return self._documents().addCallback(topologies.topology_rows).addCallback(view)
+        return self._with_lost().addCallback(view)
 
     def topology_page(self, fields: Fields) -> Any:
         id = fields.text("id")
 
-        def view(page: topologies.TopologyPage) -> View:
+        def view(found: tuple[list[dict[str, Any]], list[dict[str, Any]]]) -> View:
+            now, lost = found
+            page, stream = topologies.lost_page(lost, id), ""
+            if page is None:
+                page, stream = self._running(now, id), f"topology&id={quote(id, safe='')}"
             model = {"now": page, "points": self._series.of(id).columns()}
-            stream = f"topology&id={quote(id, safe='')}"
             return View("topology.html", f"Topology {page.row.name}", TOPOLOGIES, model, stream)
 
-        return self._topology(id).addCallback(view)
+        return self._with_lost().addCallback(view)
 
-    def _topology(self, id: str) -> Any:
-        def found(documents: list[dict[str, Any]]) -> topologies.TopologyPage:
-            page = topologies.topology_page(documents, id)
-            if page is None:
-                raise NotThere(f"no topology with the id {id!r} runs now")
-            series, now_ms = self._series.of(id), self._server.clock.now_ms()
-            if series.is_due(now_ms):
-                series.add(now_ms, topologies.points_of(page.row, page.components))
-            return page
+    def _running(self, documents: list[dict[str, Any]], id: str) -> topologies.TopologyPage:
+        """Return the page of a topology that runs, and take a sample of its figures. Raise NotThere."""
+        page = topologies.topology_page(documents, id)
+        if page is None:
+            raise NotThere(f"no topology with the id {id!r} runs now")
+        series, now_ms = self._series.of(id), self._server.clock.now_ms()
+        if series.is_due(now_ms):
+            series.add(now_ms, topologies.points_of(page.row, page.components))
+        return page
 
-        return self._documents().addCallback(found)
-
-    def _documents(self) -> Any:
+    def _documents(self, now_ms: int) -> Any:
+        """Return a Deferred of the documents of the processes that run."""
         partitions = list(messages.spans_of(self._services, TOPOLOGIES_TOPIC))
+
+        def keep(documents: list[dict[str, Any]]) -> list[dict[str, Any]]:
+            self._read_ms, self._read = now_ms, documents
+            return documents
+
+        read = self._jobs.run(lambda client: topologies.read_documents(client, TOPOLOGIES_TOPIC, partitions, now_ms))
+        return read.addCallback(keep)
+
+    def _with_lost(self) -> Any:
+        """Return a Deferred of the documents of the processes that run, and of those that are lost."""
+        starts = messages.starts_of(self._services, TOPOLOGIES_TOPIC, topologies.LOST_BYTES_MAX)
         now_ms = self._server.clock.now_ms()
-        read = topologies.read_documents
-        return self._jobs.run(lambda client: read(client, TOPOLOGIES_TOPIC, partitions, now_ms))
+
+        def read(client: BlockingClient) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+            now = topologies.read_documents(client, TOPOLOGIES_TOPIC, list(starts), now_ms)
+            return now, topologies.read_lost(client, TOPOLOGIES_TOPIC, starts, now_ms)
+
+        return self._jobs.run(read)
 
     # --- dead letters --------------------------------------------------------------------------------------------
 

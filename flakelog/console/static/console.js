@@ -7,16 +7,16 @@
       if (v == null) return "–";
       for (const [unit, least] of [["TB", 1e12], ["GB", 1e9], ["MB", 1e6], ["kB", 1e3]])
         if (Math.abs(v) >= least) return (v / least).toFixed(1) + " " + unit;
-      return Math.round(v) + " B";
+      return (v % 1 && Math.abs(v) < 10 ? v.toFixed(1) : Math.round(v)) + " B";
     },
     duration: (v) => (v == null ? "–" : v < 1000 ? Math.round(v) + " ms" : (v / 1000).toFixed(1) + " s"),
   };
-  const clock = (seconds) => new Date(seconds * 1000).toISOString().slice(11, 19);
-  // A chart is at least half a minute wide, also while it has one point or none.
-  const span = (times) => {
-    const end = times.length ? times[times.length - 1] : Date.now() / 1000;
-    return [Math.min(times.length ? times[0] : end, end - 30), end];
-  };
+  const DAY = 86400;
+  const moment = (seconds) => new Date(seconds * 1000).toISOString().slice(0, 19).replace("T", " ");
+  // The labels of an axis: times of a day, or dates if the axis is longer than a day.
+  const clock = (_, all) => all.map((x) => (all.length > 1 && all[all.length - 1] - all[0] > DAY / 2 ? moment(x).slice(5, 16) : moment(x).slice(11)));
+  // A chart is at least `least` seconds wide, also while it has one point.
+  const span = (times, least) => [Math.min(times[0], times[times.length - 1] - least), times[times.length - 1]];
   const charts = [];
 
   function color(name) {
@@ -27,16 +27,20 @@
     const names = JSON.parse(element.dataset.series);
     const unit = units[element.dataset.unit] || units.number;
     const data = element.points;
+    if (element.chart) element.chart.destroy();
+    element.chart = null;
+    element.textContent = data[0].length ? "" : element.dataset.empty;
+    if (!data[0].length) return;
+    const least = Number(element.dataset.least);
     const axis = { stroke: color("--soft"), grid: { stroke: color("--line"), width: 1 }, ticks: { show: false } };
     const series = names.map((label, at) => ({
       label, stroke: color("--series-" + ((at % 3) + 1)), width: 1.5, value: (_, v) => unit(v), points: { show: data[0].length < 30, size: 4 },
     }));
-    element.replaceChildren();
     element.chart = new uPlot({
-      width: Math.max(element.clientWidth, 200), height: 150, cursor: { y: false, drag: { x: false, y: false } },
-      scales: { x: { range: (plot) => span(plot.data[0]) }, y: { range: (_, low, high) => [0, high > 0 ? high * 1.08 : 1] } },
-      axes: [{ ...axis, values: (_, all) => all.map(clock) }, { ...axis, size: 64, values: (_, all) => all.map(unit) }],
-      series: [{ value: (_, v) => (v == null ? "–" : clock(v)) }, ...series], legend: { show: true },
+      width: Math.max(element.clientWidth, 200), height: 140, cursor: { y: false, drag: { x: false, y: false } },
+      scales: { x: { range: (plot) => span(plot.data[0], least) }, y: { range: (_, low, high) => [0, high > 0 ? high * 1.08 : 1] } },
+      axes: [{ ...axis, space: 84, size: 30, values: clock }, { ...axis, size: 64, values: (_, all) => all.map(unit) }],
+      series: [{ label: "Time", value: (_, v) => (v == null ? "–" : moment(v)) }, ...series], legend: { show: true },
     }, data, element);
   }
 
@@ -46,7 +50,7 @@
     charts.push(element);
     new ResizeObserver(() => {
       const width = Math.max(element.clientWidth, 200);
-      if (element.chart && Math.abs(element.chart.width - width) > 2) element.chart.setSize({ width, height: 150 });
+      if (element.chart && Math.abs(element.chart.width - width) > 2) element.chart.setSize({ width, height: 140 });
     }).observe(element);
   }
 
@@ -60,7 +64,7 @@
       const more = columns[at === 0 ? 0 : first + at - 1].slice(from);
       return column.concat(more).slice(-1800);
     });
-    if (element.points[0].length === from + 1) draw(element);
+    if (!element.chart || element.points[0].length === 30) draw(element);
     else element.chart.setData(element.points);
   }
 
@@ -72,17 +76,27 @@
     if (state && state.textContent !== text) state.textContent = text;
   }
 
+  const late = new Map(); // parts that wait until nothing in their place is selected, so that text can be copied
+  const names = (e) => e.getAttribute("href") || e.getAttribute("aria-label") || e.textContent;
+
   // Put a new part in place of the old one; what was open stays open, and the focus stays where it was.
   function replace(part) {
     const old = document.getElementById(part.id);
-    if (!old) return;
+    late.delete(part.id);
+    if (!old || old.isEqualNode(part)) return; // a screen reader would read an equal warning again
+    const chosen = getSelection();
+    if (chosen && !chosen.isCollapsed && old.contains(chosen.anchorNode)) {
+      late.set(part.id, part);
+      return;
+    }
     for (const each of old.querySelectorAll("details[open][id]")) part.querySelector("#" + CSS.escape(each.id))?.setAttribute("open", "");
-    const links = [...old.querySelectorAll("a, [tabindex], summary")];
-    const focused = links.indexOf(document.activeElement);
+    const focused = old.contains(document.activeElement) ? names(document.activeElement) : null;
     const left = [...old.querySelectorAll(".scroll")].map((each) => each.scrollLeft);
     old.replaceWith(part);
     part.querySelectorAll(".scroll").forEach((each, at) => (each.scrollLeft = left[at] || 0));
-    if (focused >= 0) part.querySelectorAll("a, [tabindex], summary")[focused]?.focus();
+    if (focused === null) return;
+    const same = [...part.querySelectorAll("a, [tabindex], summary")].find((each) => names(each) === focused);
+    (same || document.getElementById("main")).focus({ preventScroll: true });
   }
 
   function figures(told) {
@@ -104,13 +118,15 @@
     }
   }
 
+  const isPaused = () => document.querySelector("[data-pause]")?.getAttribute("aria-pressed") === "true";
+
   function open() {
     const page = document.body.dataset.stream;
-    if (!page || source || document.hidden) return;
+    if (!page || source || document.hidden || isPaused()) return;
     source = new EventSource("/console/events?page=" + page + (last ? "&last=" + encodeURIComponent(last) : ""));
     source.onopen = () => tell("live");
     source.addEventListener("figures", (event) => { last = event.lastEventId || last; tell("live"); figures(JSON.parse(event.data)); });
-    source.onerror = () => tell(source && source.readyState === 2 ? "not live: the server keeps no more pages live, or was stopped" : "connecting again");
+    source.onerror = () => tell(source && source.readyState === 2 ? "not live: load the page again to see why" : "connecting again");
   }
 
   function close() {
@@ -124,12 +140,27 @@
   window.addEventListener("pageshow", open);
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => charts.forEach(draw));
   document.querySelectorAll(".chart").forEach(begin);
+  document.addEventListener("selectionchange", () => [...late.values()].forEach(replace));
   document.addEventListener("click", (event) => {
     const button = event.target.closest("[data-pause]");
     if (!button) return;
-    const paused = button.getAttribute("aria-pressed") === "true";
-    button.setAttribute("aria-pressed", String(!paused));
-    if (paused) open(); else { close(); tell("paused"); }
+    button.setAttribute("aria-pressed", String(!isPaused()));
+    if (isPaused()) { close(); tell("paused"); } else open();
+  });
+
+  // A form is sent once, also by a double click.
+  document.addEventListener("submit", (event) => {
+    if (event.target.method !== "post") return;
+    if (event.target.dataset.sent) event.preventDefault();
+    event.target.dataset.sent = "yes";
+  });
+  window.addEventListener("pageshow", () => document.querySelectorAll("form[data-sent]").forEach((each) => delete each.dataset.sent));
+  document.querySelectorAll("[data-all]").forEach((all) => {
+    all.hidden = false;
+    all.addEventListener("change", () => {
+      for (const each of all.closest("form").querySelectorAll("tbody input[type=checkbox]:not(:disabled)"))
+        each.checked = all.querySelector("input").checked;
+    });
   });
   open();
 })();

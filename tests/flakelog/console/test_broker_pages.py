@@ -4,11 +4,12 @@ import pytest
 
 from broker.services.metadata import Change
 from broker.services.metadata_changes import Staged
+from flakelog.console import groups
 from flakelog.console.pages import NotThere
 from flakelog.console.visit import BadField
 from tests.broker.engine_client import WALL_MS
 from tests.broker.handlers import consumer_group
-from tests.flakelog.console.world import World
+from tests.flakelog.console.world import World, fields_of
 
 HOSTILE = "</td><script>alert(1)</script>{{ 7*7 }}\u202e"
 
@@ -36,6 +37,17 @@ def test_rates_begin_with_the_second_sample(world):
     world.clock.ms += 2_000
     html, points = world.live(page="overview")
     assert points["throughput"][1] == [25.0] and "25/s" in html
+
+
+def test_the_streams_of_several_pages_count_the_partitions_once(world):
+    world.broker.create("orders")
+    world.live(page="overview")
+    world.broker.create("payments")
+    assert world.pages.live(fields_of({"page": "overview"}), 0).model.topics == 1
+    assert world.view("overview").model["now"].topics == 2, "a page that is loaded is as of now"
+    world.broker.create("refunds")
+    world.clock.ms += 1_000
+    assert world.pages.live(fields_of({"page": "overview"}), 0).model.topics == 3
 
 
 def test_what_is_wrong_is_said_first(world):
@@ -70,6 +82,12 @@ def test_ten_thousand_topics_are_a_list_of_pages(world):
         assert len(world.view("topics", **fields).model.rows) == 100
     assert [row.name for row in world.view("topics", search="7777").model.rows] == ["topic-07777"]
     assert "of 10,000 topics" in world.html("topics")
+
+
+def test_a_topic_without_settings_shows_the_brokers_cleanup_policy():
+    world = World(log_cleanup_policy="compact")
+    world.broker.create("orders")
+    assert [row.policy for row in world.view("topics").model.rows] == ["compact"]
 
 
 def test_topics_can_be_sorted_by_a_figure(world):
@@ -123,6 +141,16 @@ def test_a_groups_lag_is_counted_and_kept_over_time(world):
     html, points = world.live(page="group", group="billing")
     assert points["lag"] == [[WALL_MS / 1000, WALL_MS / 1000 + 2], [6, 7]] and "billing" not in html
     assert world.view("topic", "orders").model.groups == ["billing"]
+
+
+def test_a_list_of_large_groups_does_not_count_all_their_partitions(world, monkeypatch):
+    """A page counts on the reactor's thread, so its work is limited; a group's own page has its lag."""
+    monkeypatch.setattr(groups, "PLACES_MAX", 1)
+    world.broker.create("orders")
+    commit(world, "billing", 0)
+    commit(world, "shipping", 0)
+    assert [(row.group_id, row.lag) for row in world.view("groups").model.rows] == [("billing", 0), ("shipping", None)]
+    assert world.view("group", group="shipping").model["now"].lag == 0
 
 
 def test_a_hostile_group_id_is_text(world):

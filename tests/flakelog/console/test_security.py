@@ -2,16 +2,20 @@
 
 import pytest
 
+from flakelog.config import ServerConfig
 from flakelog.console.security import (
     BEARER,
     CONTENT_SECURITY_POLICY,
     FAILED_LOGINS_MAX,
     SESSION_MS,
+    SESSIONS_ENDED_MAX,
     Asked,
+    CameByLink,
     Gate,
     NeedsLogin,
     Refused,
 )
+from idgen.settings import InvalidSetting
 
 TOKEN = "correct horse battery"
 HERE = "127.0.0.1:8609"
@@ -46,15 +50,66 @@ def test_without_a_token_a_port_that_others_reach_shows_nothing(closed):
     assert "set flakelog.console.token" in refused(lambda: closed.login(asked(), "", 0, "a"))
 
 
-@pytest.mark.parametrize("more", [{}, {"cookie": "a.99.b"}, {"authorization": "Bearer wrong"}, {"cookie": "."}])
+@pytest.mark.parametrize("more", [{}, {"cookie": "a.99.b"}, {"authorization": "Basic dXNlcjp4"}, {"cookie": "."}])
 def test_with_a_token_browsing_needs_it(more):
     with pytest.raises(NeedsLogin):
         gate(token=TOKEN).session(asked(**more), 0, "a")
 
 
 def test_a_program_sends_the_token_with_each_request():
-    session = gate(token=TOKEN).session(asked(authorization=f"Bearer {TOKEN}"), 0, "a")
-    assert session.id == BEARER and not session.cookie
+    for scheme in ("Bearer", "bearer"):
+        locked = gate(token=TOKEN)
+        session = locked.session(asked(authorization=f"{scheme} {TOKEN}"), 0, "a")
+        assert session.id == BEARER and not session.cookie and locked.is_live(session, 1 << 60)
+
+
+def test_a_program_cannot_guess_the_token_at_another_pace_than_a_browser():
+    locked = gate(token=TOKEN)
+    for number in range(FAILED_LOGINS_MAX):
+        wrong = asked(authorization=f"Bearer wrong {number}")
+        assert refused(lambda asked=wrong: locked.session(asked, 0, "a"), 401) == "that is not the token"
+    right = asked(authorization=f"Bearer {TOKEN}")
+    assert "wait a minute" in refused(lambda: locked.session(right, 59_999, "a"), 429)
+    assert "wait a minute" in refused(lambda: locked.login(asked(), TOKEN, 59_999, "a"), 429)
+    assert locked.session(right, 60_000, "a").id == BEARER
+
+
+def test_wrong_tokens_of_others_end_no_session():
+    locked = gate(token=TOKEN)
+    cookie = locked.login(asked(), TOKEN, 0, "a").cookie
+    for _ in range(FAILED_LOGINS_MAX):
+        refused(lambda: locked.login(asked(), "wrong", 0, "b"))
+    assert locked.session(asked(cookie=cookie), 1, "c").id == "a"
+
+
+def test_the_authorization_of_a_proxy_in_front_is_no_wrong_token():
+    locked = gate(token=TOKEN)
+    cookie = locked.login(asked(), TOKEN, 0, "a").cookie
+    for _ in range(2 * FAILED_LOGINS_MAX):
+        assert locked.session(asked(cookie=cookie, authorization="Basic dXNlcjp4"), 0, "b").id == "a"
+
+
+def test_a_logout_ends_the_session_and_not_only_its_cookie():
+    locked = gate(token=TOKEN)
+    cookies = [locked.login(asked(), TOKEN, 0, each).cookie for each in "ab"]
+    first, other = (locked.session(asked(cookie=each), 1, "c") for each in cookies)
+    locked.logout(first, 2)
+    assert not locked.is_live(first, 3) and locked.is_live(other, 3)
+    with pytest.raises(NeedsLogin):
+        locked.session(asked(cookie=cookies[0]), 3, "c")
+    assert locked.session(asked(cookie=cookies[1]), 3, "c").id == "b"
+
+
+def test_sessions_that_ended_are_remembered_and_not_without_end():
+    locked = gate(token=TOKEN)
+    cookies = []
+    for number in range(SESSIONS_ENDED_MAX + 1):
+        cookies.append(locked.login(asked(), TOKEN, 0, str(number)).cookie)
+        locked.logout(locked.session(asked(cookie=cookies[-1]), 0, "x"), 0)
+    for cookie in (cookies[0], cookies[-1]):
+        with pytest.raises(NeedsLogin):
+            locked.session(asked(cookie=cookie), 1, "x")
+    assert locked.login(asked(), TOKEN, 1, "new").id == "new"
 
 
 def test_a_login_begins_a_session_that_lasts_a_day_of_work():
@@ -89,7 +144,15 @@ def test_wrong_tokens_are_slowed_down_and_then_the_right_one_too():
 @pytest.mark.parametrize("site", ["cross-site", "same-site"])
 def test_a_page_of_another_site_or_port_cannot_load_parts_of_the_console(site):
     assert "another site" in refused(lambda: gate().session(asked(fetch_site=site, fetch_mode="cors"), 0, "a"))
-    assert gate().session(asked(fetch_site="cross-site", fetch_mode="navigate"), 0, "a").id == "a"
+
+
+@pytest.mark.parametrize("site", ["cross-site", "same-site"])
+@pytest.mark.parametrize("token", [None, TOKEN])
+def test_a_link_on_another_site_neither_asks_for_a_login_nor_begins_a_session(site, token):
+    """A browser sends no session with it, even if it has one; a new one would take the place of that one."""
+    by_link = asked(fetch_site=site, fetch_mode="navigate")
+    with pytest.raises(CameByLink):
+        gate(token=token).session(by_link, 0, "a")
 
 
 def test_without_a_token_a_proxy_is_refused():
@@ -141,6 +204,13 @@ def test_an_action_without_its_sessions_token_is_refused(csrf):
 
 def test_a_login_from_another_site_is_refused():
     refused(lambda: gate(token=TOKEN).login(asked(origins=["http://evil.example"]), TOKEN, 0, "a"))
+
+
+@pytest.mark.parametrize("token", ["short", "long enough, but ünprintable"])
+def test_a_weak_token_is_refused_and_not_repeated(token):
+    with pytest.raises(InvalidSetting, match="at least 16 characters") as refusal:
+        ServerConfig(console_token=token)
+    assert token not in str(refusal.value)
 
 
 def test_pages_run_only_what_this_server_serves():

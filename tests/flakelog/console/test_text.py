@@ -81,6 +81,10 @@ def test_a_time_can_be_given_in_several_forms(text):
     assert parse_time(text) == 1_700_000_000_123
 
 
-def test_another_text_is_no_time():
-    with pytest.raises(ValueError, match="is no time; give 2026"):
-        parse_time("yesterday")
+@pytest.mark.parametrize(
+    "text", ["yesterday", "", "1969-12-31T23:59:59.999Z", "0001-01-01T00:00+23:59", "9" * 19, "9" * 5_000, "-1"]
+)
+def test_another_text_is_no_time(text):
+    """To Kafka's ListOffsets, -1 and -2 are the log's end and its start."""
+    with pytest.raises(ValueError, match="is no time from 1970 on; give 2026"):
+        parse_time(text)

@@ -5,8 +5,13 @@ import json
 import pytest
 
 from broker.client.log_record import LogRecord
+from broker.record.records import Record, encode_batch
+from flakelog.console.broker_pages import LivePart
+from flakelog.console.pages import NotThere, render_part
 from flakelog.console.replays import bars, documents_of, work_page, work_rows
-from flakelog.console.topologies import graph_of, topology_page, topology_rows
+from flakelog.console.topologies import LOST_MS, graph_of, topology_page, topology_rows
+from tests.broker.engine_client import WALL_MS
+from tests.flakelog.console.world import TEMPLATES, World, fields_of, html_of, now
 
 ODD = (None, 5, "x", [], {}, [None], {"a": []}, -1.5, True)
 
@@ -62,6 +67,88 @@ def test_the_tasks_inside_storm_add_up_to_the_topology_that_an_embedded_process_
 
 def test_without_a_partition_there_is_no_lag():
     assert topology_rows([document()])[0].lag is None
+
+
+# --- topologies that ended -------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def world():
+    made = World()
+    made.clock.ms = WALL_MS
+    made.broker.create("__flakelog_topologies")
+    return made
+
+
+def publish(world, key, told, at_ms=WALL_MS):
+    value = None if told is None else json.dumps(told).encode()
+    batch = encode_batch([Record(0, 0, key, value)], base_timestamp_ms=at_ms)
+    world.client.produce("__flakelog_topologies", 0, batch)
+
+
+def published(at_ms=WALL_MS, **more):
+    return document(v=1, at_ms=at_ms, expires_ms=at_ms + 10_000, **more)
+
+
+def topologies_now(world):
+    found = now(world.work.topologies_page(fields_of({}))).model
+    return [row.id for row in found["now"]], [(row.id, row.processes) for row in found["lost"]]
+
+
+def test_a_topology_whose_processes_were_killed_is_listed_as_lost(world):
+    """It used to disappear as if it had been stopped."""
+    for run in b"1", b"2":
+        publish(world, b"shop/" + run, published())
+    publish(world, b"other/1", published(topology_id="other"))
+    assert topologies_now(world) == (["other", "shop"], [])
+    publish(world, b"other/1", None)
+    world.clock.ms += 60_000
+    assert topologies_now(world) == ([], [("shop", 2)])
+    view = now(world.work.topology_page(fields_of({"id": "shop"})))
+    assert "It does not run: its last figures are of 2023-11-14T22:13:20.000Z" in html_of(view) and view.stream == ""
+    publish(world, b"shop/3", published(at_ms=world.clock.ms), world.clock.ms)
+    assert topologies_now(world) == (["shop"], [])
+    assert now(world.work.topology_page(fields_of({"id": "shop"}))).stream == "topology&id=shop"
+
+
+def test_a_lost_topology_is_forgotten_after_a_while(world):
+    publish(world, b"shop/1", published())
+    world.clock.ms += LOST_MS + 20_000
+    assert topologies_now(world) == ([], [])
+    with pytest.raises(NotThere, match="no topology with the id 'shop' runs now"):
+        now(world.work.topology_page(fields_of({"id": "shop"})))
+
+
+def test_the_streams_of_several_pages_read_the_topic_once(world):
+    publish(world, b"shop/1", published())
+    asked = []
+    world.jobs.run = lambda job, run=world.jobs.run: asked.append(job) or run(job)
+    for fields in ({"page": "topologies"}, {"page": "topology", "id": "shop"}, {"page": "topologies"}):
+        part = world.work.live(fields_of(fields), 0)
+        part = part if isinstance(part, LivePart) else now(part)
+        assert "4/s" in render_part(TEMPLATES, part.template, part.model)
+    assert len(asked) == 1
+    world.clock.ms += 2_000
+    now(world.work.live(fields_of({"page": "topologies"}), 0))
+    assert len(asked) == 2
+
+
+@pytest.mark.parametrize("odd", [*ODD, "\ud800", "x" * 10_000])
+@pytest.mark.parametrize("field", ["expires_ms", "at_ms", "topology", "topology_id", "state", "components", "v"])
+def test_no_document_of_another_program_hides_the_topologies(world, field, odd):
+    publish(world, b"odd/1", published() | {field: odd})
+    publish(world, b"shop/1", published(topology_id="shop 2"))
+    for later_ms in (0, 60_000):
+        world.clock.ms += later_ms
+        html = html_of(now(world.work.topologies_page(fields_of({}))))
+        assert "/console/topology?id=shop%202" in html
+        now(world.work.topology_page(fields_of({"id": "shop 2"})))
+
+
+def test_a_document_that_is_nested_too_deep_counts_as_none(world):
+    batch = encode_batch([Record(0, 0, b"deep", b"[" * 50_000)], base_timestamp_ms=WALL_MS)
+    world.client.produce("__flakelog_topologies", 0, batch)
+    assert topologies_now(world) == ([], [])
 
 
 def test_the_graph_goes_from_left_to_right():

@@ -2,10 +2,18 @@
 
 from types import SimpleNamespace
 
+from twisted.internet.defer import maybeDeferred
+
+from broker.client.blocking import BlockingClient
+from broker.client.connection import ClientConnection
+from flakelog.config import ServerConfig
+from flakelog.console.action_pages import ActionPages
 from flakelog.console.broker_pages import BrokerPages
+from flakelog.console.message_pages import MessagePages
 from flakelog.console.pages import environment, render, render_part
 from flakelog.console.security import Session
 from flakelog.console.visit import Fields
+from flakelog.console.work_pages import WorkPages
 from flakelog.settings import Settings
 from tests.broker.engine_client import WALL_MS, EngineBroker
 
@@ -24,10 +32,44 @@ class Clock:
         return self.ms
 
 
+class Client(BlockingClient):
+    """The blocking client of a broker in memory."""
+
+    def __init__(self, broker):
+        super().__init__("127.0.0.1:9092")
+        self._peer = broker.connect()
+        self._decoder = ClientConnection("console")
+
+    def give_up(self, address):
+        """Every request is answered at once."""
+
+    def send(self, exchange):
+        self._peer.feed(self._decoder.request(exchange)[1])
+
+    def receive(self, address):
+        size = 4 + int.from_bytes(self._peer.received[:4], "big")
+        frame = memoryview(bytes(self._peer.received[4:size]))
+        del self._peer.received[:size]
+        return self._decoder.take(frame).body
+
+
+class Jobs:
+    """Jobs that are done at once, in the test's thread."""
+
+    def __init__(self, broker):
+        self.client = Client(broker)
+
+    def run(self, job):
+        return maybeDeferred(job, self.client)
+
+    def change(self, job, ended):
+        return self.run(job).addBoth(ended)
+
+
 class World:
     """A broker in memory, and the pages over it."""
 
-    def __init__(self, **settings):
+    def __init__(self, *, page_records=100, page_bytes=1 << 20, **settings):
         self.broker = EngineBroker(**settings)
         self.clock = Clock()
         self.server = SimpleNamespace(
@@ -36,6 +78,16 @@ class World:
             stopped=False, reactor=None,
         )  # fmt: skip
         self.pages = BrokerPages(self.server, self.broker.engine)
+        self.jobs = Jobs(self.broker)
+        config = ServerConfig(console_page_records=page_records, console_page_bytes=page_bytes)
+        services = self.broker.services
+        self.messages = MessagePages(services, self.jobs, config, self.pages.layout)
+        self.work = WorkPages(self.server, services, self.jobs, config)
+        self.actions = ActionPages(services, self.jobs)
+
+    @property
+    def client(self):
+        return self.jobs.client
 
     def view(self, name, *path, **fields):
         return getattr(self.pages, f"{name}_page")(fields_of(fields), *path)
@@ -51,7 +103,18 @@ class World:
 
 
 def fields_of(fields):
-    return Fields({name.encode(): [str(value).encode()] for name, value in fields.items()})
+    """Return fields as a form has them; a list gives one of them several times."""
+    every = {name: value if isinstance(value, list) else [value] for name, value in fields.items()}
+    return Fields({name.encode(): [str(each).encode() for each in values] for name, values in every.items()})
+
+
+def now(deferred):
+    """Return the result of a Deferred that has fired; raise its error."""
+    found = []
+    deferred.addBoth(found.append)
+    if hasattr(found[0], "raiseException"):
+        found[0].raiseException()
+    return found[0]
 
 
 def html_of(view):

@@ -1,0 +1,92 @@
+"""Dead letters: the newest that were not sent again, however many were, and sending some of them."""
+
+import pytest
+
+from broker.record.records import Record, encode_batch
+from flakelog.console.letters import Unsendable
+from flakelog.handled_letters import HandledLetters
+from tests.broker.engine_client import WALL_MS
+from tests.flakelog.console.world import World, fields_of, html_of, now
+
+TOPIC = "orders.dead-letters"
+
+
+@pytest.fixture
+def world():
+    made = World(page_records=10, page_bytes=100_000, log_message_timestamp_after_max_ms=1 << 50)
+    made.broker.create("orders")
+    made.broker.create(TOPIC)
+    return made
+
+
+def give_up(world, *values, **facts):
+    """Write dead letters with these values."""
+    facts = {"reason": "attempts", "topic": "orders", "partition": 0, "offset": 7, "timestamp-ms": WALL_MS} | facts
+    headers = tuple((f"flakelog-dead-{name}", str(fact).encode()) for name, fact in facts.items())
+    for value in values:
+        batch = encode_batch([Record(0, 0, b"key", value, headers)], base_timestamp_ms=WALL_MS)
+        world.client.produce(TOPIC, 0, batch)
+
+
+def page(world):
+    return now(world.work.letters_page(fields_of({}), TOPIC))
+
+
+def shown(world):
+    return sorted(row.offset for row in page(world).model.rows)
+
+
+def send(world, *places):
+    fields = fields_of({"letters": TOPIC, "place": list(places), "confirmed": "yes"})
+    return now(world.actions.act(fields, "send-again", "me"))
+
+
+def handle(world, *offsets):
+    """Mark letters as sent again."""
+    from flakelog.dead_letters import letter_of
+
+    records, _ = world.client.fetch(TOPIC, 0, 0, 1 << 20, 0)
+    chosen = [letter_of(0, record) for record in records if record.offset in offsets]
+    HandledLetters(world.client, TOPIC).mark(chosen)
+
+
+def test_the_newest_letters_are_shown(world):
+    give_up(world, *[b"x"] * 25)
+    assert shown(world) == list(range(15, 25)) and page(world).model.older == 15
+
+
+def test_large_letters_do_not_hide_newer_ones(world):
+    give_up(world, *[b"x" * 40_000] * 8)
+    found = shown(world)
+    assert found and found == list(range(8 - len(found), 8)) and page(world).model.older == 8 - len(found)
+
+
+def test_letters_that_were_sent_again_do_not_hide_older_ones(world):
+    """The page used to be empty if the newest hundred letters were sent again."""
+    give_up(world, *[b"x"] * 60)
+    handle(world, *range(30, 60))
+    assert shown(world) == list(range(20, 30))
+
+
+def test_without_letters_the_page_says_so(world):
+    assert "It has no dead letters that were not sent again." in html_of(page(world))
+
+
+def test_a_letter_is_sent_once(world):
+    give_up(world, b"a", b"b")
+    assert "1 message of" in send(world, "0:1").model.sentence
+    with pytest.raises(Unsendable, match="was sent again already"):
+        send(world, "0:1")
+    records, _ = world.client.fetch("orders", 0, 0, 1 << 20, 0)
+    assert [record.value for record in records] == [b"b"] and shown(world) == [0]
+
+
+@pytest.mark.parametrize(
+    "facts", [{"partition": 1 << 40}, {"partition": -1}, {"timestamp-ms": 1 << 80}, {"topic": "__consumer_offsets"}]
+)
+def test_a_letter_whose_headers_name_no_place_cannot_be_sent(world, facts):
+    give_up(world, b"a", **facts)
+    (row,) = page(world).model.rows
+    assert row.unsendable and "It cannot be sent again" in html_of(page(world))
+    with pytest.raises(Unsendable, match="0:0 cannot be sent again"):
+        send(world, "0:0")

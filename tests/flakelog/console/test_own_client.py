@@ -1,0 +1,129 @@
+"""Jobs of the console run in threads: limited, each to its end, changes one after the other."""
+
+import socket
+from queue import SimpleQueue
+from threading import Event
+
+import pytest
+from twisted.internet.defer import CancelledError
+from twisted.internet.task import Clock
+
+from broker.client.errors import Unreachable
+from flakelog.console.own_client import CHANGES_MAX, JOBS_MAX, THREADS_MAX, OwnBroker
+from flakelog.console.security import Refused
+from tests.patience import SECONDS
+
+
+class Reactor(Clock):
+    """Calls from threads wait until the test carries them out."""
+
+    def __init__(self):
+        super().__init__()
+        self._calls = SimpleQueue()
+
+    def addSystemEventTrigger(self, *_):
+        """The fixture stops the jobs."""
+
+    def callFromThread(self, call, *arguments):
+        self._calls.put((call, arguments))
+
+    def step(self, times=1):
+        for _ in range(times):
+            call, arguments = self._calls.get(timeout=SECONDS)
+            call(*arguments)
+
+
+@pytest.fixture
+def reactor():
+    return Reactor()
+
+
+@pytest.fixture
+def silent():
+    """A socket that accepts connections and answers nothing."""
+    with socket.create_server(("127.0.0.1", 0)) as made:
+        yield made
+
+
+@pytest.fixture
+def broker(reactor, silent):
+    made = OwnBroker(reactor, "127.0.0.1:%d" % silent.getsockname()[1])
+    yield made
+    made.stop()
+
+
+def outcome(deferred):
+    """Return what a Deferred fired with, an empty list if it has not."""
+    found = []
+    deferred.addBoth(found.append)
+    return found
+
+
+def test_visitors_who_come_and_go_cannot_make_more_jobs_wait(broker, reactor):
+    """A browser that loads a page again and again cancels the earlier loads."""
+    go, ran = Event(), []
+    for number in range(JOBS_MAX):
+        left = broker.run(lambda client, number=number: (go.wait(SECONDS), ran.append(number)))
+        left.addErrback(lambda failure: failure.trap(CancelledError))
+        if number >= THREADS_MAX:
+            left.cancel()
+    with pytest.raises(Refused, match="too many pages"):
+        broker.run(lambda client: None)
+    go.set()
+    reactor.step(JOBS_MAX)
+    assert sorted(ran) == list(range(THREADS_MAX)), "jobs that nobody waits for are skipped"
+    found = outcome(broker.run(lambda client: "read"))
+    reactor.step()
+    assert found == ["read"]
+
+
+def test_changes_are_made_one_after_the_other(broker, reactor):
+    made = []
+
+    def change(client):
+        made.append(len(made))
+        return len(made)
+
+    found = [outcome(broker.change(change, lambda number: f"done {number}")) for _ in range(3)]
+    assert reactor._calls.qsize() <= 1, "the second one waits"
+    reactor.step(3)
+    assert found == [["done 1"], ["done 2"], ["done 3"]]
+
+
+def test_a_change_whose_visitor_has_left_ends_and_is_told(broker, reactor):
+    told = []
+    left = broker.change(lambda client: "changed", told.append)
+    left.addErrback(lambda failure: failure.trap(CancelledError))
+    left.cancel()
+    reactor.step()
+    assert told == ["changed"]
+
+
+def test_a_change_that_fails_lets_the_next_one_begin(broker, reactor):
+    def fail(client):
+        raise ValueError("no")
+
+    first, second = (outcome(broker.change(each, lambda result: result)) for each in (fail, lambda client: "changed"))
+    reactor.step(2)
+    assert first[0].check(ValueError) and second == ["changed"]
+
+
+def test_changes_that_wait_are_limited(broker, reactor):
+    go = Event()
+    for _ in range(1 + CHANGES_MAX):
+        broker.change(lambda client: go.wait(SECONDS), bool)
+    with pytest.raises(Refused, match="too many changes"):
+        broker.change(lambda client: None, bool)
+    go.set()
+    reactor.step(1 + CHANGES_MAX)
+
+
+def test_a_stop_ends_a_job_that_waits_for_the_broker(broker, reactor, silent):
+    """The broker cannot answer while the reactor's thread waits for the job's thread."""
+    found = outcome(broker.run(lambda client: client.topics()))
+    connection, _ = silent.accept()
+    assert connection.recv(1), "the job has sent its request, and waits"
+    broker.stop()
+    reactor.step()
+    assert found[0].check(Unreachable) and "no answer within" not in str(found[0].value)
+    connection.close()
