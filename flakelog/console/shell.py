@@ -36,6 +36,7 @@ LOGIN = "/console/login"
 # This page loads its own address again. The browser then sends the session's cookie, because the page is ours.
 ASK_AGAIN = b"""<!doctype html>
 <html lang="en"><meta charset="utf-8"><title>Flakelog</title><meta http-equiv="refresh" content="0">
+<link rel="icon" href="/console/static/icon.svg">
 <p><a href="">Show the page</a></p></html>
 """
 EXPECTED = (NotThere, Refused, ClientError, WireError, CorruptBatch)  # that end a stream without a line in the log
