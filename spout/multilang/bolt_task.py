@@ -310,14 +310,14 @@ class BoltTask:
             if found is None:
                 found = self._emitters[component, stream, number] = self._emitter(component, stream, number)
             emitter, has_message = found
-            text = row.pop() if has_message else None
+            field = row.pop() if has_message else None
             values = values_of(row)
-            text = restored(text, values)
+            text = restored(field, values)
         except BadFrame:
             raise
         except (ValueError, TypeError, KeyError, AttributeError, IndexError) as error:
             raise BadFrame(f"stream {stream!r} of {component!r} brought a value that cannot be read: {error}") from None
-        return StormTuple(tuple(values), emitter, id, text, self._watermarks, self.wire.now_ms)
+        return StormTuple(tuple(values), emitter, id, text, self._watermarks, self.wire.now_ms, (row, field))
 
     def _emitter(self, component: str, stream: str, number: int) -> tuple[Emitter, bool]:
         """Return the emitter of tuples, and whether they have the field `__message`."""

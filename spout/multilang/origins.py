@@ -18,7 +18,7 @@ from json.encoder import encode_basestring
 from typing import Any
 
 from spout.api import Emitter, Tuple
-from spout.multilang.values import json_of, value_of
+from spout.multilang.values import json_of, value_of, values_of
 from spout.origin import Link, MessagePlace
 
 NO_WATERMARK = -1
@@ -50,10 +50,11 @@ _SOURCE = _Source()
 class StormTuple(Tuple):
     """A tuple that Storm brought. `anchors` is its id there; `text` is the field `__message` without its first line.
 
-    `came_ms` is when it came, by the process's clock. `is_again` is True for a tuple that spout.multilang.held kept.
+    `came_ms` is when it came, by the process's clock; `wire` has its values and the field as they came. `is_again` is
+    True for a tuple that spout.multilang.held kept.
     """
 
-    __slots__ = ("text", "came_ms", "is_again", "_watermarks", "_link")
+    __slots__ = ("text", "came_ms", "wire", "is_again", "_watermarks", "_link")
 
     def __init__(
         self,
@@ -63,17 +64,27 @@ class StormTuple(Tuple):
         text: str | None,
         watermarks: Watermarks,
         came_ms: int = 0,
+        wire: tuple[Sequence[Any], str | None] = ((), None),
     ) -> None:
         super().__init__(values, emitter, id)
         self.text = text
         self.came_ms = came_ms
+        self.wire = wire
         self.is_again = False
         self._watermarks = watermarks
         self._link: Link | None = None
 
     def again(self) -> "StormTuple":
-        """Return a tuple to be executed in place of this one, whose emits are numbered from 0 again."""
-        tup = StormTuple(self.values, self.emitter, self.anchors, self.text, self._watermarks, self.came_ms)
+        """Return a tuple to be executed in place of this one, as it came: its emits are numbered from 0 again.
+
+        The bolt may have changed a list or a dict in its values.
+        """
+        row, field = self.wire
+        values = values_of(row)
+        restored(field, values)
+        tup = StormTuple(
+            tuple(values), self.emitter, self.anchors, self.text, self._watermarks, self.came_ms, self.wire
+        )
         tup.is_again = True
         return tup
 

@@ -8,8 +8,8 @@ from spout.background import TwistedBackground
 from spout.bolts import BatchBolt
 from spout.multilang.held import HeldTuples
 from spout.multilang.origins import StormTuple
-from tests.spout.multilang.storm_side import HEARTBEAT, SYNC, commands
-from tests.spout.multilang.test_bolt_task import driver_of, line
+from tests.spout.multilang.storm_side import HEARTBEAT, SYNC, commands, storm_tuple
+from tests.spout.multilang.test_bolt_task import ORIGIN, driver_of, line
 
 CONF = {"topology.message.timeout.secs": 10, "flakelog.storm.unavailable.pause.max.ms": 400}
 
@@ -97,6 +97,19 @@ def test_the_bolt_cannot_settle_a_tuple_that_is_held():
 
     driver = driver_of(Manual(), CONF)
     assert settled(driver.send(line("1"))) == [] and settled(driver.work(100)) == []
+
+
+def test_the_values_come_again_as_they_were():
+    class Change(Store):
+        def execute(self, tup):
+            self.tried.append(repr(tup.values))
+            tup["line"].append("more")
+            raise Unavailable("no answer")
+
+    driver = driver_of(Change(), CONF)
+    driver.send(storm_tuple("1", ['~j["a"]', 1, '[[1,"~f1.0"]]\n' + ORIGIN]))
+    driver.work(100)
+    assert driver.instance.tried == ["(['a'], 1.0)"] * 2
 
 
 def test_a_batch_is_held_and_comes_again():
