@@ -233,7 +233,7 @@ class Context(Protocol):
     world: World
     wake: Callable[[], None]  # report that an answer has arrived, so that `poll` is called soon
     failure: str  # set while `Spout.fail` is called: "timeout", or the exception's type name, ": ", its text and bolt
-    unavailable: bool  # set while `Spout.fail` is called: the bolt raised Unavailable
+    unavailable: bool  # set while `Spout.fail` is called: the bolt raised Unavailable, or inside Storm waited for it
 
     @property
     def now_ms(self) -> int:

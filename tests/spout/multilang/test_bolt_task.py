@@ -38,12 +38,12 @@ class Shout(Bolt):
         self.emit((tup["line"].upper(),))
 
 
-def driver_of(bolt, conf=None, background=None):
+def driver_of(bolt, conf=None, background=None, world=None):
     topology = Topology("shouting")
     topology.spout("lines", Lines())
     topology.bolt("shout", bolt).shuffle("lines")
     options = {} if background is None else {"background": background}
-    return CoreDriver(topology, "shout", conf=conf, **options)
+    return CoreDriver(topology, "shout", conf=conf, world=world, **options)
 
 
 def line(id="-5", text="a line", message=ORIGIN):

@@ -3,11 +3,14 @@
 import pytest
 from twisted.internet.defer import Deferred
 
+from partition_manager.ports import Failed
 from spout.api import Bolt, Unavailable
 from spout.background import TwistedBackground
 from spout.bolts import BatchBolt
+from spout.log_sink import LogSink
 from spout.multilang.held import HeldTuples
 from spout.multilang.origins import StormTuple
+from spout.sink_ports import Counted, CountPartitions, Produced
 from tests.spout.multilang.storm_side import HEARTBEAT, SYNC, commands, storm_tuple
 from tests.spout.multilang.test_bolt_task import ORIGIN, driver_of, line
 
@@ -145,6 +148,37 @@ def test_a_coroutine_that_raises_unavailable_is_started_again():
     driver.work(100)
     driver.instance.answers[1].callback(None)
     assert settled(driver.work()) == [("ack", "1")]
+
+
+class Broker:
+    """The world of a sink: a broker that is away until it is `up`."""
+
+    def __init__(self):
+        self.up = False
+        self.written = []
+
+    def producer(self, servers):
+        return self
+
+    def ask(self, request, answer):
+        if not self.up:
+            answer(Failed("no broker"))
+        elif isinstance(request, CountPartitions):
+            answer(Counted(1))
+        else:
+            self.written += [output.value for output in request.outputs]
+            answer(Produced())
+
+
+def test_a_sink_whose_broker_is_away_writes_each_record_when_it_is_back():
+    broker = Broker()
+    driver = driver_of(LogSink("out", value="line"), CONF, world=broker)
+    assert settled(driver.send(*[line(str(n), f"record {n}") for n in range(3)])) == []
+    assert settled(driver.work(1_000)) == []
+    broker.up = True
+    answers = driver.work(400) + driver.work()
+    assert sorted(settled(answers)) == [("ack", str(n)) for n in range(3)]
+    assert sorted(broker.written) == [b"record 0", b"record 1", b"record 2"]
 
 
 def test_too_many_held_tuples_stop_the_reading():
