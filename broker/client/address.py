@@ -1,5 +1,6 @@
 """Addresses of brokers, as Kafka's bootstrap.servers has them."""
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from broker.net.address import host_port
@@ -30,4 +31,16 @@ def parse_addresses(servers: str, default_port: int | None = None) -> list[Addre
         found.append(Address(host.strip("[]"), int(port)))
     if not found:
         raise ValueError("no address given; give host:port")
+    return found
+
+
+def addresses_of(servers: str | Iterable[Address]) -> list[Address]:
+    """Return addresses that are given as such or as text. Raise ValueError for anything else, such as a list of texts.
+    """
+    if isinstance(servers, str):
+        return parse_addresses(servers)
+    found = list(servers)
+    for each in found:
+        if not isinstance(each, tuple):
+            raise ValueError(f"servers={servers!r}: give text, such as 'host:9092,host:9093'")
     return found

@@ -9,7 +9,7 @@ Operations raise BrokerError for a refused request, with the broker's message if
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from broker.client.core import (
+from broker.client.api_versions import (
     CREATE_PARTITIONS,
     DELETE_GROUPS,
     DELETE_RECORDS,
@@ -19,10 +19,8 @@ from broker.client.core import (
     INCREMENTAL_ALTER_CONFIGS,
     LIST_GROUPS,
     OFFSET_FETCH,
-    Address,
-    ClientCore,
-    Steps,
 )
+from broker.client.core import Address, ClientCore, Steps
 from broker.client.errors import BrokerError
 from broker.client.group_protocol import Partition, decode_assignment
 from broker.client.group_requests import CommittedOffset, GroupIdentity, commit_offsets, find_coordinator

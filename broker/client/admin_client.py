@@ -13,7 +13,7 @@ from broker.client.group_protocol import Partition
 from broker.client.positions import find_positions
 from broker.client.quota_admin import Quota
 from broker.client.transaction_admin import ActiveProducer, ListedTransaction, Transaction
-from broker.wire.fetch import READ_UNCOMMITTED
+from broker.wire.fetch import READ_COMMITTED, READ_UNCOMMITTED
 
 BROKER_DEFAULT = -1  # as many partitions as the broker's num.partitions
 
@@ -97,11 +97,10 @@ class Admin:
         """Return the first offset that each partition's log has."""
         return self.offsets_at(EARLIEST, partitions)
 
-    def end_offsets(
-        self, partitions: Iterable[Partition], isolation_level: int = READ_UNCOMMITTED
-    ) -> dict[Partition, int]:
-        """Return the offset of each partition's next record; for READ_COMMITTED its last stable offset."""
-        return self._client.run(find_positions(self._core, partitions, LATEST, isolation_level))
+    def end_offsets(self, partitions: Iterable[Partition], committed: bool = False) -> dict[Partition, int]:
+        """Return the offset of each partition's next record; with `committed`, the end of its committed records."""
+        level = READ_COMMITTED if committed else READ_UNCOMMITTED
+        return self._client.run(find_positions(self._core, partitions, LATEST, level))
 
     def offsets_at(self, time_ms: int, partitions: Iterable[Partition]) -> dict[Partition, int]:
         """Return each partition's first offset at or after a time, Unix ms; the log's end if all are older."""
@@ -129,10 +128,13 @@ class Admin:
         return self._client.run(admin.committed(self._core, group))
 
     def lag(self, group: str) -> dict[Partition, int]:
-        """Return the number of offsets between what a group has committed and the end of each partition."""
+        """Return the number of offsets between what a group has committed and the end of each partition.
+
+        Partitions whose end no broker tells now are left out, such as those of a topic that was deleted.
+        """
         committed = self.committed(group)
-        ends = self.end_offsets(committed)
-        return {key: max(0, ends[key] - offset) for key, offset in committed.items()}
+        ends = self._client.run(find_positions(self._core, committed, LATEST, READ_UNCOMMITTED, failed={}))
+        return {key: max(0, ends[key] - offset) for key, offset in committed.items() if key in ends}
 
     def reset_offsets(self, group: str, offsets: Mapping[Partition, int]) -> None:
         """Move a group without members to these offsets."""

@@ -15,12 +15,13 @@ from broker.client.core import (
     Partition,
     Steps,
     TopicInfo,
+    addresses_of,
     advance,
-    parse_addresses,
 )
-from broker.client.errors import Unreachable
+from broker.client.errors import ClientError, Unreachable
 from broker.client.multifetch import multifetch
 from broker.client.records import LogRecord, OnPoison, read_records
+from broker.client.topic_admin import create_topic, delete_topic
 from broker.record.compression import DECOMPRESSED_BYTES_MAX
 from broker.wire.errors import WireError
 from broker.wire.fetch import READ_COMMITTED, READ_UNCOMMITTED, FetchedPartition
@@ -121,8 +122,7 @@ class AsyncClient:
         core: ClientCore | None = None,
     ) -> None:
         """With the `core` of another client, both share what they know of the cluster; connections are their own."""
-        addresses = parse_addresses(servers) if isinstance(servers, str) and core is None else servers
-        self.core = ClientCore(cast(Sequence[Address], addresses)) if core is None else core
+        self.core = ClientCore(addresses_of(servers)) if core is None else core
         self.on_poison = on_poison
         self.poison_batches = 0
         self._max_unpacked_bytes = max_unpacked_bytes
@@ -149,6 +149,8 @@ class AsyncClient:
 
     async def run(self, steps: Steps[T]) -> T:
         """Carry out an operation of the core; return its result."""
+        if self._is_closed:
+            raise ClientError("the client was closed")
         outcome: memoryview | Unreachable | None = None
         while True:
             try:
@@ -160,6 +162,7 @@ class AsyncClient:
                 channel = await self._channel(exchange.address)
                 outcome = await channel.ask(exchange, self._timeout)
             except Unreachable as error:
+                self.core.forget(exchange.address)  # another node may lead its partitions by now
                 outcome = error
 
     async def _channel(self, address: Address) -> Channel:
@@ -202,14 +205,14 @@ class AsyncClient:
 
     async def create_topic(self, name: str, partitions: int = 1, configs: Mapping[str, str] | None = None) -> None:
         """Create a topic; -1 partitions are as many as the broker's num.partitions. Raise BrokerError."""
-        await self.run(self.core.create_topic(name, partitions, configs))
+        await self.run(create_topic(self.core, name, partitions, configs))
 
     async def delete_topic(self, name: str) -> None:
         """Delete a topic and all its records."""
-        await self.run(self.core.delete_topic(name))
+        await self.run(delete_topic(self.core, name))
 
     async def find_offset(self, topic: str, partition: int, timestamp_ms: int, committed: bool = False) -> int:
-        """Return the first offset at or after a time; core.EARLIEST and core.LATEST are valid times."""
+        """Return the first offset at or after a time, Unix ms. The time -2 is the start of the log, and -1 its end."""
         return await self.run(self.core.find_offset(topic, partition, timestamp_ms, _isolation(committed)))
 
     async def find_id(self, topic: str, partition: int, id: int) -> int:

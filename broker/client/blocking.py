@@ -5,6 +5,7 @@ Threads may share a client for `run` and the operations by name, which they carr
 """
 
 import logging
+import os
 import socket
 import threading
 import time
@@ -21,12 +22,13 @@ from broker.client.core import (
     Partition,
     Steps,
     TopicInfo,
+    addresses_of,
     advance,
-    parse_addresses,
 )
 from broker.client.errors import BrokerError, Unreachable
 from broker.client.multifetch import multifetch
 from broker.client.records import LogRecord, OnPoison, Read, read_records
+from broker.client.topic_admin import create_topic, delete_topic
 from broker.record.compression import DECOMPRESSED_BYTES_MAX
 from broker.wire.errors import WireError
 from broker.wire.fetch import READ_COMMITTED, READ_UNCOMMITTED
@@ -48,7 +50,8 @@ class Client:
 
     It keeps one connection to each broker. `timeout` limits the wait for each socket operation, in seconds, and
     `connect_timeout` that for a connection and its first answer, which any broker gives at once. A broker's quotas and
-    logs name the client by `client_id`. Calls raise ClientError and its subclasses.
+    logs name the client by `client_id`. Calls raise ClientError and its subclasses. A process that was forked connects
+    anew.
 
     `fetch` skips a batch with a valid CRC whose records cannot be decoded, or unpack to more than `max_unpacked_bytes`.
     It logs a warning that names the batch, adds one to `poison_batches` and calls `on_poison` with the PoisonBatch. An
@@ -65,7 +68,7 @@ class Client:
         max_unpacked_bytes: int = DECOMPRESSED_BYTES_MAX,
         client_id: str = CLIENT_ID,
     ) -> None:
-        self.core = ClientCore(parse_addresses(servers) if isinstance(servers, str) else servers)
+        self.core = ClientCore(addresses_of(servers))
         self.on_poison = on_poison
         self.poison_batches = 0
         self._max_unpacked_bytes = max_unpacked_bytes
@@ -73,6 +76,7 @@ class Client:
         self._connect_timeout = min(timeout, CONNECT_SECONDS_MAX) if connect_timeout is None else connect_timeout
         self._first_timeout = timeout if connect_timeout is None else connect_timeout
         self._client_id = client_id
+        self._process = os.getpid()
         self._running = threading.RLock()
         self._connections: dict[Address, tuple[socket.socket, ClientConnection]] = {}
 
@@ -83,13 +87,16 @@ class Client:
         self.close()
 
     def close(self) -> None:
-        """Close the connections."""
-        for sock, _ in self._connections.values():
-            sock.close()
-        self._connections.clear()
+        """Close the connections. A call that another thread waits in ends with Unreachable; a later one connects again.
+        """
+        self.interrupt()
+        for address in list(self._connections):
+            self._connections.pop(address)[0].close()
 
     def interrupt(self) -> None:
-        """End the call that another thread waits in, with Unreachable. Only this method may be called by any thread."""
+        """End the call that another thread waits in, with Unreachable. Any thread may call it."""
+        if self._process != os.getpid():
+            return  # a shutdown would end the connections of the parent
         for sock, _ in list(self._connections.values()):
             with suppress(OSError):
                 sock.shutdown(socket.SHUT_RDWR)
@@ -159,6 +166,11 @@ class Client:
         return self.receive(exchange.address) if exchange.expects_reply else memoryview(b"")
 
     def _connect(self, address: Address) -> tuple[socket.socket, ClientConnection]:
+        if self._process != os.getpid():  # after a fork: the parent's connections carry the parent's answers
+            self._process = os.getpid()
+            for sock, _ in self._connections.values():
+                sock.close()
+            self._connections.clear()
         known = self._connections.get(address)
         if known is not None and not known[1].waiting and _has_ended(known[0]):
             self._drop(address)
@@ -208,14 +220,14 @@ class Client:
 
     def create_topic(self, name: str, partitions: int = 1, configs: Mapping[str, str] | None = None) -> None:
         """Create a topic; -1 partitions are as many as the broker's num.partitions. Raise BrokerError."""
-        self.run(self.core.create_topic(name, partitions, configs))
+        self.run(create_topic(self.core, name, partitions, configs))
 
     def delete_topic(self, name: str) -> None:
         """Delete a topic and all its records."""
-        self.run(self.core.delete_topic(name))
+        self.run(delete_topic(self.core, name))
 
     def find_offset(self, topic: str, partition: int, timestamp_ms: int, committed: bool = False) -> int:
-        """Return the first offset at or after a time; core.EARLIEST and core.LATEST are valid times."""
+        """Return the first offset at or after a time, Unix ms. The time -2 is the start of the log, and -1 its end."""
         return self.run(self.core.find_offset(topic, partition, timestamp_ms, _isolation(committed)))
 
     def find_id(self, topic: str, partition: int, id: int) -> int:

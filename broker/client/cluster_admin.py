@@ -2,7 +2,8 @@
 
 from typing import NamedTuple
 
-from broker.client.core import DESCRIBE_LOG_DIRS, METADATA, ClientCore, Steps
+from broker.client.api_versions import DESCRIBE_LOG_DIRS, METADATA
+from broker.client.core import ClientCore, Steps
 from broker.client.errors import BrokerError
 from broker.client.group_protocol import Partition
 
@@ -14,7 +15,7 @@ class Broker(NamedTuple):
 
 
 class Cluster(NamedTuple):
-    """A cluster: its id, the id of its controller (-1 if there is none now), and its brokers."""
+    """A cluster. `controller` is the id of a broker, -1 while there is none."""
 
     id: str | None
     controller: int

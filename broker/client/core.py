@@ -15,7 +15,17 @@ from typing import Any, NamedTuple, TypeAlias, TypeVar
 from uuid import UUID
 
 from broker.client.address import Address as Address
+from broker.client.address import addresses_of as addresses_of  # noqa: F401  (for its users)
 from broker.client.address import parse_addresses as parse_addresses  # noqa: F401  (for its users)
+from broker.client.api_versions import (
+    API_VERSIONS,
+    INIT_PRODUCER_ID,
+    LIST_OFFSETS,
+    METADATA,
+    NEWEST,
+    OFFSET_FOR_LEADER_EPOCH,
+    OLDEST,
+)
 from broker.client.errors import RETRIABLE, BadAnswer, BrokerError, ClientError, Unreachable, Unsupported
 from broker.version import VERSION
 from broker.wire import cold, fetch, produce, tags
@@ -26,83 +36,11 @@ from broker.wire.schema import name_of, schema
 
 CLIENT_ID = "flakelog"
 
-LIST_OFFSETS, METADATA, API_VERSIONS, CREATE_TOPICS, DELETE_TOPICS, INIT_PRODUCER_ID = 2, 3, 18, 19, 20, 22
-OFFSET_COMMIT, OFFSET_FETCH, FIND_COORDINATOR, DESCRIBE_GROUPS, LIST_GROUPS, DELETE_GROUPS = 8, 9, 10, 15, 16, 42
-JOIN_GROUP, HEARTBEAT, LEAVE_GROUP, SYNC_GROUP = 11, 12, 13, 14
-OFFSET_FOR_LEADER_EPOCH = 23
-DELETE_RECORDS, DESCRIBE_CONFIGS, CREATE_PARTITIONS, INCREMENTAL_ALTER_CONFIGS = 21, 32, 37, 44
-ADD_PARTITIONS_TO_TXN, ADD_OFFSETS_TO_TXN, END_TXN, TXN_OFFSET_COMMIT = 24, 25, 26, 28
-DESCRIBE_LOG_DIRS = 35
-WRITE_TXN_MARKERS, DESCRIBE_CLIENT_QUOTAS, ALTER_CLIENT_QUOTAS = 27, 48, 49
-DESCRIBE_PRODUCERS, DESCRIBE_TRANSACTIONS, LIST_TRANSACTIONS = 61, 65, 66
 LATEST, EARLIEST = -1, -2
 NOT_FOUND = -1  # an offset, in the answer to ListOffsets
 LIST_OFFSETS_AT_ONCE = 5_000  # partitions of a request, half of Flakelog's limit (flakelog.max.request.partitions)
 THROTTLED_MAX = 10  # attempts of a fetch that a quota holds back; Kafka holds some back for ever
 
-# The highest versions of this client. Later versions add topic ids or several groups per request, which it never uses.
-_NEWEST = {
-    produce.API_KEY: 12,
-    fetch.API_KEY: 12,
-    LIST_OFFSETS: 7,
-    METADATA: 12,
-    CREATE_TOPICS: 7,
-    DELETE_TOPICS: 6,
-    INIT_PRODUCER_ID: 4,
-    OFFSET_FOR_LEADER_EPOCH: 4,
-    OFFSET_COMMIT: 8,
-    OFFSET_FETCH: 7,
-    FIND_COORDINATOR: 3,
-    JOIN_GROUP: 9,
-    HEARTBEAT: 4,
-    LEAVE_GROUP: 5,
-    SYNC_GROUP: 5,
-    DESCRIBE_GROUPS: 5,
-    LIST_GROUPS: 4,
-    DELETE_RECORDS: 2,
-    DESCRIBE_CONFIGS: 4,
-    DESCRIBE_LOG_DIRS: 4,
-    CREATE_PARTITIONS: 3,
-    DELETE_GROUPS: 2,
-    INCREMENTAL_ALTER_CONFIGS: 1,
-    ADD_PARTITIONS_TO_TXN: 3,
-    ADD_OFFSETS_TO_TXN: 4,
-    END_TXN: 4,
-    TXN_OFFSET_COMMIT: 4,
-    **{WRITE_TXN_MARKERS: 1, DESCRIBE_CLIENT_QUOTAS: 1, ALTER_CLIENT_QUOTAS: 1},
-    **{DESCRIBE_PRODUCERS: 0, DESCRIBE_TRANSACTIONS: 0, LIST_TRANSACTIONS: 1},
-}
-_OLDEST = {
-    produce.API_KEY: 3,
-    fetch.API_KEY: 4,
-    LIST_OFFSETS: 2,  # the first version with an isolation level, as old as Fetch v4
-    METADATA: 1,
-    CREATE_TOPICS: 2,
-    DELETE_TOPICS: 1,
-    INIT_PRODUCER_ID: 0,
-    OFFSET_FOR_LEADER_EPOCH: 2,
-    OFFSET_COMMIT: 2,
-    OFFSET_FETCH: 2,
-    FIND_COORDINATOR: 1,
-    JOIN_GROUP: 4,  # the first version that asks a new member to come back with its id (KIP-394)
-    HEARTBEAT: 1,
-    LEAVE_GROUP: 3,
-    SYNC_GROUP: 1,
-    DESCRIBE_GROUPS: 0,
-    LIST_GROUPS: 0,
-    DELETE_RECORDS: 0,
-    DESCRIBE_CONFIGS: 1,
-    DESCRIBE_LOG_DIRS: 0,
-    CREATE_PARTITIONS: 0,
-    DELETE_GROUPS: 0,
-    INCREMENTAL_ALTER_CONFIGS: 0,
-    ADD_PARTITIONS_TO_TXN: 0,
-    ADD_OFFSETS_TO_TXN: 0,
-    END_TXN: 0,
-    TXN_OFFSET_COMMIT: 3,  # older ones name no member, so a member that lost its partitions could commit (KIP-447)
-    **dict.fromkeys((WRITE_TXN_MARKERS, DESCRIBE_CLIENT_QUOTAS, ALTER_CLIENT_QUOTAS), 0),
-    **dict.fromkeys((DESCRIBE_PRODUCERS, DESCRIBE_TRANSACTIONS, LIST_TRANSACTIONS), 0),
-}
 _TRANSACTIONAL_PRODUCE = 11  # from v12 on, the broker itself adds partitions to the transaction (KIP-890)
 _LIST_OFFSETS_BY_ID = 6
 
@@ -165,11 +103,16 @@ class ClientCore:
         self._nodes: dict[int, Address] = {}
         self._leaders: dict[Partition, Address] = {}
         self._topic_ids: dict[str, UUID] = {}
+        self._answered_last: Address | None = None  # so that a node that is down delays only one question
 
     def forget(self, address: Address) -> None:
         """Forget the versions and leaderships of a node that did not answer, because they may have changed."""
         self._versions.pop(address, None)
         self._leaders = {key: leader for key, leader in self._leaders.items() if leader != address}
+
+    def forget_topic(self, name: str) -> None:
+        """Forget the leaders of a topic that was deleted."""
+        self._leaders = {key: leader for key, leader in self._leaders.items() if key[0] != name}
 
     # --- versions ------------------------------------------------------------------------------------------------
 
@@ -189,11 +132,11 @@ class ClientCore:
             response = cold.decode(API_VERSIONS, version, "response", answer, 0, newest=version).newest
             self._versions[address] = {key.api_key: (key.min_version, key.max_version) for key in response.api_keys}
         low, high = self._versions[address].get(api_key, (0, -1))
-        version = min(high, _NEWEST[api_key] if newest is None else newest)
-        if version < max(low, _OLDEST[api_key]):
+        version = min(high, NEWEST[api_key] if newest is None else newest)
+        if version < max(low, OLDEST[api_key]):
             served = f"serves v{low} to v{high} of {name_of(api_key)}" if high >= 0 else f"has no {name_of(api_key)}"
             raise Unsupported(
-                f"the broker at {address} {served}; this client needs one of v{_OLDEST[api_key]} to v{_NEWEST[api_key]}"
+                f"the broker at {address} {served}; this client needs one of v{OLDEST[api_key]} to v{NEWEST[api_key]}"
             )
         return version
 
@@ -209,7 +152,7 @@ class ClientCore:
         body = cold.encode(api_key, version, "request", fields, tagged)
         flexible = bool(schema(api_key, version, "request").__flexible__)
         answer = yield Exchange(address, api_key, version, flexible, body)
-        message = cold.decode(api_key, version, "response", answer, 0, _NEWEST[api_key])
+        message = cold.decode(api_key, version, "response", answer, 0, NEWEST[api_key])
         if by_id and tags.IDS not in message.tags:
             raise Unsupported(f"the broker at {address} keeps no ids; only Flakelog can find them")
         return message.newest
@@ -218,12 +161,22 @@ class ClientCore:
 
     def metadata(self, topics: Iterable[str] | None = None) -> Steps[list[TopicInfo]]:
         """Return the topics with these names, or all topics, and create none. Raise BrokerError if one has an error."""
+        found = yield from self._look_up(topics)
+        for each in found.values():
+            if isinstance(each, BrokerError):
+                raise each
+        return [each for each in found.values() if isinstance(each, TopicInfo)]
+
+    def _look_up(self, topics: Iterable[str] | None) -> Steps[dict[str, TopicInfo | BrokerError]]:
+        """Look up topics and their leaders; return each topic or its error."""
         wanted = None if topics is None else [{"name": name} for name in topics]
         fields = {"topics": wanted, "allow_auto_topic_creation": False}
+        nodes = sorted(self._nodes.values(), key=lambda node: node != self._answered_last)
         failures: list[Unreachable] = []
-        for address in list(dict.fromkeys([*self._nodes.values(), *self.bootstrap])):
+        for address in dict.fromkeys([*nodes, *self.bootstrap]):
             try:
                 response = yield from self.ask(address, METADATA, fields)
+                self._answered_last = address
                 break
             except Unreachable as error:
                 failures.append(error)
@@ -232,12 +185,12 @@ class ClientCore:
         self.cluster_id = response.cluster_id
         self.controller_id = int(response.controller_id)
         self._nodes = {node.node_id: Address(node.host, node.port) for node in response.brokers}
-        return [self._learn(topic) for topic in response.topics]
+        return {str(topic.name): self._learn(topic) for topic in response.topics}
 
-    def _learn(self, topic: Any) -> TopicInfo:
+    def _learn(self, topic: Any) -> TopicInfo | BrokerError:
         self._topic_ids.pop(topic.name, None)
         if topic.error_code:
-            raise BrokerError(int(topic.error_code), f"topic {topic.name}")
+            return BrokerError(int(topic.error_code), f"topic {topic.name}")
         if topic.topic_id is not None:
             self._topic_ids[topic.name] = topic.topic_id
         leaders = {each.partition_index: self._nodes.get(each.leader_id) for each in topic.partitions}
@@ -260,12 +213,15 @@ class ClientCore:
         return self._nodes.get(self.controller_id, next(iter(self._nodes.values()), self.bootstrap[0]))
 
     def leader(self, topic: str, partition: int) -> Steps[Address]:
-        """Return the leader of a partition; look it up if it is not known."""
-        if (topic, partition) not in self._leaders:
-            yield from self.metadata([topic])
-        if (topic, partition) not in self._leaders:
-            raise BrokerError(ErrorCode.LEADER_NOT_AVAILABLE, f"{topic}-{partition}")
-        return self._leaders[topic, partition]
+        """Return the leader of a partition; look it up if it is not known. Raise BrokerError if it has none."""
+        known = self._leaders.get((topic, partition))
+        if known is not None:
+            return known
+        failures: dict[Partition, ClientError] = {}
+        leaders = yield from self._leaders_of([(topic, partition)], failures)
+        for error in failures.values():
+            raise error
+        return next(iter(leaders))
 
     def known_leader(self, topic: str, partition: int) -> Address | None:
         """Return the partition's leader, None if it must be looked up."""
@@ -282,32 +238,6 @@ class ClientCore:
             if error.retriable:
                 self._leaders.pop((topic, partition), None)
             raise error
-
-    def create_topic(self, name: str, partitions: int, configs: Mapping[str, str] | None = None) -> Steps[None]:
-        """Create a topic. Raise BrokerError with TOPIC_ALREADY_EXISTS or another code."""
-        address = yield from self.controller()
-        topic = {
-            "name": name,
-            "num_partitions": partitions,
-            "replication_factor": -1,
-            "assignments": (),
-            "configs": [{"name": key, "value": value} for key, value in (configs or {}).items()],
-        }
-        response = yield from self.ask(address, CREATE_TOPICS, {"topics": [topic], "timeout": 30_000})
-        answer = response.topics[0]
-        if answer.error_code:
-            raise BrokerError(int(answer.error_code), f"topic {name}", answer.error_message)
-
-    def delete_topic(self, name: str) -> Steps[None]:
-        """Delete a topic and all its records. Raise BrokerError with UNKNOWN_TOPIC_OR_PARTITION or another code."""
-        address = yield from self.controller()
-        # v6 moved the name to another field, because it also allows topic ids (KIP-516).
-        fields = {"topics": [{"name": name, "topic_id": None}], "topic_names": (name,), "timeout": 30_000}
-        response = yield from self.ask(address, DELETE_TOPICS, fields)
-        self._leaders = {key: leader for key, leader in self._leaders.items() if key[0] != name}
-        answer = response.responses[0]
-        if answer.error_code:
-            raise BrokerError(int(answer.error_code), f"topic {name}", answer.error_message)
 
     # --- the log -------------------------------------------------------------------------------------------------
 
@@ -341,28 +271,55 @@ class ClientCore:
         *,
         by_id: bool = False,
         isolation_level: int = fetch.READ_UNCOMMITTED,
+        failed: dict[Partition, ClientError] | None = None,
     ) -> Steps[dict[Partition, int | None]]:
         """Return each partition's offset at LATEST or EARLIEST, or its first at or after a time; None without one.
 
         With `by_id`, `timestamp` is an id. One request asks a leader for up to LIST_OFFSETS_AT_ONCE partitions. Raise
-        BrokerError for the first partition that has an error.
+        BrokerError for the first partition that has an error, or put the errors into `failed` and return the others.
         """
         wanted = list(dict.fromkeys(partitions))
-        unknown = dict.fromkeys(topic for topic, partition in wanted if (topic, partition) not in self._leaders)
-        if unknown:
-            yield from self.metadata(unknown)
-        asked: dict[Address, list[Partition]] = {}
-        for topic, partition in wanted:
-            address = yield from self.leader(topic, partition)
-            asked.setdefault(address, []).append((topic, partition))
+        failures: dict[Partition, ClientError] = {}
+        leaders = yield from self._leaders_of(wanted, failures)
         found: dict[Partition, int | None] = {}
-        for address, led in asked.items():
+        for address, led in leaders.items():
             for group in batched(led, LIST_OFFSETS_AT_ONCE):
-                found |= yield from self._list_offsets(address, group, timestamp, by_id, isolation_level)
-        return {key: found[key] for key in wanted}
+                try:
+                    found |= yield from self._list_offsets(address, group, timestamp, by_id, isolation_level, failures)
+                except Unreachable as error:
+                    failures |= dict.fromkeys(group, error)
+                if failures and failed is None:
+                    raise next(iter(failures.values()))
+        if failed is not None:
+            failed |= failures
+        elif failures:
+            raise next(iter(failures.values()))
+        return {key: found[key] for key in wanted if key in found}
+
+    def _leaders_of(
+        self, partitions: Iterable[Partition], failures: dict[Partition, ClientError]
+    ) -> Steps[dict[Address, list[Partition]]]:
+        """Return the partitions by their leaders, which one request looks up if some are not known."""
+        unknown = dict.fromkeys(topic for topic, partition in partitions if (topic, partition) not in self._leaders)
+        topics: dict[str, TopicInfo | BrokerError] = {}
+        if unknown:
+            topics = yield from self._look_up(unknown)
+        leaders: dict[Address, list[Partition]] = {}
+        for topic, partition in partitions:
+            if (topic, partition) in self._leaders:
+                leaders.setdefault(self._leaders[topic, partition], []).append((topic, partition))
+            else:
+                failures[topic, partition] = _no_leader(topics.get(topic), topic, partition)
+        return leaders
 
     def _list_offsets(
-        self, address: Address, partitions: Iterable[Partition], timestamp: int, by_id: bool, isolation_level: int
+        self,
+        address: Address,
+        partitions: Iterable[Partition],
+        timestamp: int,
+        by_id: bool,
+        isolation_level: int,
+        failures: dict[Partition, ClientError],
     ) -> Steps[dict[Partition, int | None]]:
         topics: dict[str, list[dict[str, int]]] = {}
         for topic, partition in partitions:
@@ -374,10 +331,14 @@ class ClientCore:
         found: dict[Partition, int | None] = {}
         for topic_answer in response.topics:
             for each in topic_answer.partitions:
-                self.check(topic_answer.name, each.partition_index, int(each.error_code))
-                offset = int(each.offset)
-                found[topic_answer.name, each.partition_index] = None if offset == NOT_FOUND else offset
-        missing = set(partitions) - set(found)
+                key = str(topic_answer.name), int(each.partition_index)
+                try:
+                    self.check(*key, int(each.error_code))
+                except BrokerError as error:
+                    failures[key] = error
+                else:
+                    found[key] = None if each.offset == NOT_FOUND else int(each.offset)
+        missing = set(partitions) - found.keys() - failures.keys()
         if missing:
             raise BadAnswer(f"the broker at {address} gave no offsets of {_names(missing)}, which it was asked for")
         return found
@@ -484,6 +445,16 @@ def batched(items: Sequence[Item], size: int) -> Iterator[Sequence[Item]]:
     """Yield the items in groups of at most `size`, in order."""
     for start in range(0, len(items), size):
         yield items[start : start + size]
+
+
+def _no_leader(found: TopicInfo | BrokerError | None, topic: str, partition: int) -> BrokerError:
+    """Return the error of a partition without a leader, from what was looked up of its topic."""
+    if isinstance(found, BrokerError):
+        return found
+    if found is None or partition in found.leaders:
+        return BrokerError(ErrorCode.LEADER_NOT_AVAILABLE, f"{topic}-{partition}")
+    there = f"the topic has partitions 0 to {found.partitions - 1}"
+    return BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{topic}-{partition}", there)
 
 
 def _names(partitions: Iterable[Partition]) -> str:

@@ -7,7 +7,7 @@ it means.
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from broker.client.core import (
+from broker.client.api_versions import (
     FIND_COORDINATOR,
     HEARTBEAT,
     JOIN_GROUP,
@@ -15,10 +15,8 @@ from broker.client.core import (
     OFFSET_COMMIT,
     OFFSET_FETCH,
     SYNC_GROUP,
-    Address,
-    ClientCore,
-    Steps,
 )
+from broker.client.core import Address, ClientCore, Steps
 from broker.client.errors import BrokerError
 from broker.client.group_assignor import NAME, assign
 from broker.client.group_config import GroupMemberConfig

@@ -18,8 +18,8 @@ def multifetch(
 ) -> Steps[dict[Partition, FetchedPartition]]:
     """Fetch batches of several partitions, each from its offset, at most about `max_bytes` of each.
 
-    Each leader gets one request, one after the other; together they wait up to `max_wait_ms` for a first record. Raise
-    BrokerError for the first partition that has an error.
+    Each leader gets one request, and none waits. If no partition has records, each gets another one, and together these
+    wait up to `max_wait_ms` for a first record. Raise BrokerError for the first partition that has an error.
     """
     unknown = dict.fromkeys(topic for topic, partition in offsets if core.known_leader(topic, partition) is None)
     if unknown:
@@ -29,13 +29,18 @@ def multifetch(
         leader = yield from core.leader(topic, partition)
         asked.setdefault(leader, []).append(FetchPartition(topic, partition, offset, max_bytes))
     found: dict[Partition, FetchedPartition] = {}
-    for leader, partitions in asked.items():
-        wait_ms = 0 if any(each.size for each in found.values()) else max_wait_ms // len(asked)
-        request = FetchRequest(
-            wait_ms, 1, TOTAL_BYTES_MAX, partitions, isolation_level=isolation_level, wants_ids=True
-        )
-        response = yield from core.fetch_answer(leader, request)
-        for each in response.partitions:
-            core.check(str(each.topic), each.partition, each.error_code)
-            found[str(each.topic), each.partition] = each
+    waits_ms = [0, max_wait_ms // len(asked)] if len(asked) > 1 else [max_wait_ms]
+    for wait_ms in waits_ms:
+        for leader, partitions in asked.items():
+            request = FetchRequest(
+                wait_ms, 1, TOTAL_BYTES_MAX, partitions, isolation_level=isolation_level, wants_ids=True
+            )
+            response = yield from core.fetch_answer(leader, request)
+            for each in response.partitions:
+                core.check(str(each.topic), each.partition, each.error_code)
+                found[str(each.topic), each.partition] = each
+            if wait_ms and any(each.size for each in response.partitions):
+                break  # the other leaders had none a moment ago
+        if any(each.size for each in found.values()):
+            break
     return {key: found[key] for key in offsets if key in found}

@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 
 from broker.client.core import EARLIEST, LATEST, NOT_FOUND, Address, ClientCore, Partition, Steps
+from broker.client.errors import ClientError
 from broker.client.group_requests import CommittedOffset, fetch_offsets
 
 EARLIEST_START, LATEST_START = "earliest", "latest"
@@ -21,13 +22,24 @@ def committed_positions(
 
 
 def find_positions(
-    core: ClientCore, partitions: Iterable[Partition], place: int, isolation_level: int, *, by_id: bool = False
+    core: ClientCore,
+    partitions: Iterable[Partition],
+    place: int,
+    isolation_level: int,
+    *,
+    by_id: bool = False,
+    failed: dict[Partition, ClientError] | None = None,
 ) -> Steps[dict[Partition, int]]:
     """Return each partition's offset at EARLIEST or LATEST, or its first at or after a time; the log's end if all are
-    older. With `by_id`, `place` is an id; raise Unsupported if a broker keeps none."""
+    older. With `by_id`, `place` is an id; raise Unsupported if a broker keeps none. The first error of a partition is
+    raised, or put into `failed`, and then the other partitions are returned."""
     wanted = list(partitions)
-    found = yield from core.list_offsets(wanted, place, by_id=by_id, isolation_level=isolation_level)
-    missing = [key for key in wanted if found[key] is None]
+    found = yield from core.list_offsets(wanted, place, by_id=by_id, isolation_level=isolation_level, failed=failed)
+    missing = [key for key, offset in found.items() if offset is None]
     if missing:
-        found |= yield from core.list_offsets(missing, LATEST, isolation_level=isolation_level)
-    return {key: NOT_FOUND if offset is None else offset for key, offset in found.items()}
+        found |= yield from core.list_offsets(missing, LATEST, isolation_level=isolation_level, failed=failed)
+    return {
+        key: NOT_FOUND if offset is None else offset
+        for key, offset in found.items()
+        if failed is None or key not in failed
+    }

@@ -3,14 +3,15 @@
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from broker.client.core import ALTER_CLIENT_QUOTAS, DESCRIBE_CLIENT_QUOTAS, ClientCore, Steps
+from broker.client.api_versions import ALTER_CLIENT_QUOTAS, DESCRIBE_CLIENT_QUOTAS
+from broker.client.core import ClientCore, Steps
 from broker.client.errors import BrokerError
 
 EXACT, DEFAULT = 0, 1  # match types of DescribeClientQuotas
 USER, CLIENT_ID, IP = "user", "client-id", "ip"
 
 Entity = tuple[tuple[str, str | None], ...]
-"""Pairs of a type and a name; the name None is the default of all that have no quota of their own."""
+"""Pairs of a type and a name. The name None stands for all entities of the type that have no quota of their own."""
 
 
 class Quota(NamedTuple):

@@ -31,17 +31,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum
 from typing import Any, NamedTuple, TypeVar
 
-from broker.client.core import (
+from broker.client.api_versions import (
     ADD_OFFSETS_TO_TXN,
     ADD_PARTITIONS_TO_TXN,
     END_TXN,
     FIND_COORDINATOR,
     INIT_PRODUCER_ID,
     TXN_OFFSET_COMMIT,
-    Address,
-    ClientCore,
-    Steps,
 )
+from broker.client.core import Address, ClientCore, Steps
 from broker.client.errors import (
     RETRIABLE,
     BrokerError,

@@ -3,14 +3,8 @@
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
-from broker.client.core import (
-    DESCRIBE_PRODUCERS,
-    DESCRIBE_TRANSACTIONS,
-    LIST_TRANSACTIONS,
-    WRITE_TXN_MARKERS,
-    ClientCore,
-    Steps,
-)
+from broker.client.api_versions import DESCRIBE_PRODUCERS, DESCRIBE_TRANSACTIONS, LIST_TRANSACTIONS, WRITE_TXN_MARKERS
+from broker.client.core import ClientCore, Steps
 from broker.client.errors import BrokerError
 from broker.client.group_protocol import Partition
 from broker.client.group_requests import TRANSACTION, find_coordinator

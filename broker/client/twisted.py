@@ -14,6 +14,7 @@ from broker.client.connection import ClientConnection
 from broker.client.core import Address, ClientCore, Exchange, Steps, TopicInfo, advance, parse_addresses
 from broker.client.errors import Unreachable
 from broker.client.records import LogRecord, OnPoison, read_records
+from broker.client.topic_admin import create_topic
 from broker.record.compression import DECOMPRESSED_BYTES_MAX
 from broker.wire.errors import WireError
 from broker.wire.fetch import FetchedPartition
@@ -127,6 +128,8 @@ class TwistedClient:
                 outcome = error
             except (ConnectError, ConnectionClosed, OSError, CancelledError, ConnectingCancelledError) as error:
                 outcome = Unreachable(str(exchange.address), str(error) or type(error).__name__)
+            if isinstance(outcome, Unreachable):
+                self.core.forget(exchange.address)  # another node may lead its partitions by now
 
     def _channel(self, address: Address) -> "Deferred[_Channel]":
         """Return a Deferred of the connection to a node. Connect if it is not open; calls meanwhile share it."""
@@ -171,7 +174,7 @@ class TwistedClient:
     def create_topic(
         self, name: str, partitions: int = 1, configs: Mapping[str, str] | None = None
     ) -> "Deferred[None]":
-        return self.run(self.core.create_topic(name, partitions, configs))
+        return self.run(create_topic(self.core, name, partitions, configs))
 
     def find_offset(self, topic: str, partition: int, timestamp_ms: int) -> "Deferred[int]":
         return self.run(self.core.find_offset(topic, partition, timestamp_ms))

@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from broker.client.core import DESCRIBE_CONFIGS, EARLIEST, LATEST, ClientCore, Partition, Steps
+from broker.client.api_versions import DESCRIBE_CONFIGS
+from broker.client.core import EARLIEST, LATEST, ClientCore, Partition, Steps
 from broker.client.errors import BrokerError, ClientError, Unsupported
 from broker.wire.errors import ErrorCode
 from broker.wire.fetch import READ_COMMITTED, READ_UNCOMMITTED

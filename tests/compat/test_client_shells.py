@@ -4,6 +4,8 @@ broker.client has a blocking client for plain programs and a Twisted client for 
 core, so both must raise the same errors.
 """
 
+import ast
+import asyncio
 import json
 import os
 import socket
@@ -13,6 +15,7 @@ import threading
 
 import pytest
 
+from broker.client.asyncio import AsyncClient
 from broker.client.blocking import BlockingClient
 from broker.client.core import Exchange
 from broker.client.errors import BadAnswer, Unreachable
@@ -98,6 +101,66 @@ def test_on_a_reactor_it_is_the_same_error(kind):
         (outcome,) = on_a_reactor("asked(client.topics())", broker.address)
     assert outcome[0] == error.__name__
     assert any(word in outcome[1] for word in said.split("|"))
+
+
+class FailingOver:
+    """A broker that says first that the leader of t-0 is at a port where nobody listens, and then that it leads."""
+
+    def __enter__(self):
+        self.looked_up = 0
+        self._broker = ScriptedBroker(self._answer)
+        self.address = self._broker.address
+        return self
+
+    def __exit__(self, *_):
+        self._broker.__exit__()
+
+    def _answer(self, api_key):
+        if api_key == API_VERSIONS:
+            return versions()
+        self.looked_up += 1
+        host, port = self.address.split(":")
+        brokers = [{"node_id": 1, "host": host, "port": int(port)}, {"node_id": 2, "host": host, "port": 1}]
+        partition = {"partition_index": 0, "leader_id": 2 if self.looked_up == 1 else 1}
+        topic = {"name": "t", "partitions": [partition]}
+        return cold.encode(METADATA, 12, "response", {"brokers": brokers, "cluster_id": "c", "topics": [topic]})
+
+
+def leaders_by_blocking(address):
+    with BlockingClient(address, timeout=SECONDS) as client:
+        first = client.run(client.core.leader("t", 0))
+        with pytest.raises(Unreachable):
+            client.fetch("t", 0, 0)
+        return str(first), str(client.run(client.core.leader("t", 0)))
+
+
+def leaders_by_asyncio(address):
+    async def ask():
+        async with AsyncClient(address, timeout=SECONDS) as client:
+            first = await client.run(client.core.leader("t", 0))
+            with pytest.raises(Unreachable):
+                await client.fetch("t", 0, 0)
+            return str(first), str(await client.run(client.core.leader("t", 0)))
+
+    return asyncio.run(ask())
+
+
+def leaders_on_a_reactor(address):
+    look_up = "client.run(client.core.leader('t', 0)).addCallback(str)"
+    fails = "client.fetch('t', 0, 0).addBoth(lambda failure: failure.type.__name__)"
+    again = f"{fails}.addCallback(lambda e: {look_up}.addCallback(lambda b: [a, e, b]))"
+    steps = f"{look_up}.addCallback(lambda a: {again})"
+    (outcome,) = on_a_reactor(f"asked({steps})", address)
+    first, error, second = ast.literal_eval(outcome[1])
+    assert error == "Unreachable"
+    return first, second
+
+
+@pytest.mark.parametrize("leaders", (leaders_by_blocking, leaders_by_asyncio, leaders_on_a_reactor))
+def test_the_leader_is_looked_up_again_if_the_one_that_is_known_refuses_connections(leaders):
+    """A broker of a cluster went away, and another one leads its partitions by now."""
+    with FailingOver() as cluster:
+        assert leaders(cluster.address) == ("127.0.0.1:1", cluster.address)
 
 
 @pytest.mark.parametrize(

@@ -38,7 +38,7 @@ PAGES = {
 PICTURES = {
     ("messages", 1280, "light"), ("topology", 1280, "light"), ("topic", 320, "dark"),
 }  # fmt: skip
-# The contrast of each text with what is behind it, by WCAG 2.2 (1.4.3), of all texts that are shown.
+# The contrast of each visible text with its background, by WCAG 2.2 (1.4.3).
 CONTRAST = """() => {
   const rgb = (text) => text.match(/[\\d.]+/g).map(Number);
   const linear = (c) => c <= .04045 ? c / 12.92 : ((c + .055) / 1.055) ** 2.4;
@@ -315,7 +315,7 @@ def test_among_ten_thousand_topics_one_is_found_while_its_name_is_typed(open_pag
 
 
 def create_many(client, names):
-    from broker.client.core import CREATE_TOPICS
+    from broker.client.api_versions import CREATE_TOPICS
 
     def steps():
         address = yield from client.core.controller()

@@ -11,6 +11,7 @@ import pytest
 
 from broker.client.admin import delete_records
 from broker.client.blocking import BlockingClient
+from broker.client.topic_admin import create_topic
 from broker.record.records import Record, encode_batch
 from tests.compat.server_process import PYTHONPATH, ROOT, ServerProcess
 from tests.patience import SECONDS
@@ -131,7 +132,7 @@ def test_a_topic_that_was_made_again_is_found_by_its_id(address):
         with Reader(address, "again") as reader:
             reader.read_until({0: ["old"]})
             client.delete_topic("again")
-            client.retry(lambda: client.core.create_topic("again", 1), SECONDS)
+            client.retry(lambda: create_topic(client.core, "again", 1), SECONDS)
             produce(client, "again", "new")
             reader.read_until({0: ["old", "new"]})
             assert "Recreated" in reader.kinds

@@ -43,7 +43,7 @@ def test_topics_and_their_settings_are_administered(admin, name):
 
 def test_offsets_are_found_and_records_deleted(admin, group_broker, topic):
     both = [(topic, 0), (topic, 1)]
-    assert admin.end_offsets(both) == dict.fromkeys(both, 5)
+    assert admin.end_offsets(both) == admin.end_offsets(both, committed=True) == dict.fromkeys(both, 5)
     assert admin.offsets_at(1_003, both) == {(topic, 0): 2, (topic, 1): 1}
     with Consumer(group_broker.address, topic, partitions=[1], config=QUICK) as consumer:
         id = consumer.poll(WAIT_MS)[2].id
@@ -60,6 +60,10 @@ def test_groups_are_described_reset_and_deleted(admin, group_broker, topic, name
     assert admin.committed(name) == {(topic, 0): 1, (topic, 1): 5}
     assert admin.lag(name) == {(topic, 0): 4, (topic, 1): 0}
     assert name in {each.group_id for each in admin.groups()}
+    admin.create_topic(f"{name}-gone", 1)
+    admin.reset_offsets(name, {(f"{name}-gone", 0): 7})
+    admin.delete_topic(f"{name}-gone")
+    assert admin.lag(name) == {(topic, 0): 4, (topic, 1): 0}
     admin.delete_group(name)
     assert admin.group(name).state == "Dead"
 

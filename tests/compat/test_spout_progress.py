@@ -12,6 +12,7 @@ from socket import gethostname
 import pytest
 
 from broker.client.blocking import BlockingClient
+from broker.client.topic_admin import create_topic
 from broker.record.records import Record, encode_batch
 from tests.compat.server_process import PYTHONPATH, ROOT
 from tests.patience import SECONDS
@@ -82,7 +83,7 @@ def produce(client, topic, *values):
 
 def recreate(client, topic):
     client.delete_topic(topic)
-    client.retry(lambda: client.core.create_topic(topic, 1), SECONDS)
+    client.retry(lambda: create_topic(client.core, topic, 1), SECONDS)
 
 
 def test_a_topic_recreated_under_a_running_spout_is_read_from_its_start(address, client, tmp_path):

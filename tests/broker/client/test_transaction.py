@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from broker.client.core import (
+from broker.client.api_versions import (
     ADD_OFFSETS_TO_TXN,
     ADD_PARTITIONS_TO_TXN,
     END_TXN,

@@ -1,0 +1,40 @@
+"""Making and deleting topics: operations over a `ClientCore`, as those of broker.client.admin.
+
+They are in a separate module because `Client` has them too, and code on Spark's executors loads no more than it needs.
+"""
+
+from collections.abc import Mapping
+
+from broker.client.api_versions import CREATE_TOPICS, DELETE_TOPICS
+from broker.client.core import ClientCore, Steps
+from broker.client.errors import BrokerError
+
+TIMEOUT_MS = 30_000
+
+
+def create_topic(core: ClientCore, name: str, partitions: int, configs: Mapping[str, str] | None = None) -> Steps[None]:
+    """Create a topic. Raise BrokerError with TOPIC_ALREADY_EXISTS or another code."""
+    address = yield from core.controller()
+    topic = {
+        "name": name,
+        "num_partitions": partitions,
+        "replication_factor": -1,
+        "assignments": (),
+        "configs": [{"name": key, "value": value} for key, value in (configs or {}).items()],
+    }
+    response = yield from core.ask(address, CREATE_TOPICS, {"topics": [topic], "timeout": TIMEOUT_MS})
+    answer = response.topics[0]
+    if answer.error_code:
+        raise BrokerError(int(answer.error_code), f"topic {name}", answer.error_message)
+
+
+def delete_topic(core: ClientCore, name: str) -> Steps[None]:
+    """Delete a topic and all its records. Raise BrokerError with UNKNOWN_TOPIC_OR_PARTITION or another code."""
+    address = yield from core.controller()
+    # v6 moved the name to another field, because it also allows topic ids (KIP-516).
+    fields = {"topics": [{"name": name, "topic_id": None}], "topic_names": (name,), "timeout": TIMEOUT_MS}
+    response = yield from core.ask(address, DELETE_TOPICS, fields)
+    core.forget_topic(name)
+    answer = response.responses[0]
+    if answer.error_code:
+        raise BrokerError(int(answer.error_code), f"topic {name}", answer.error_message)

@@ -1,0 +1,105 @@
+"""Three brokers of Kafka's protocol without sockets: the test says who leads a partition, and who is down.
+
+    nodes = Nodes({("t", 0): 1, ("t", 1): 2})
+    nodes.run(nodes.core.list_offsets([("t", 0), ("t", 1)], LATEST))
+"""
+
+from broker.client.core import Address, ClientCore, advance
+from broker.client.errors import Unreachable
+from broker.record.records import Record, encode_batch
+from broker.wire import cold, fetch
+from broker.wire.errors import ErrorCode
+from broker.wire.fetch import FetchedPartition, FetchResponse
+
+FETCH, LIST_OFFSETS, METADATA, API_VERSIONS = 1, 2, 3, 18
+VERSIONS = {FETCH: (4, 11), LIST_OFFSETS: (1, 5), METADATA: (0, 8), API_VERSIONS: (0, 3)}
+NAMES = {FETCH: "fetch", LIST_OFFSETS: "list offsets", METADATA: "metadata", API_VERSIONS: "versions"}
+NOBODY = -1
+BOOTSTRAP = Address("bootstrap", 9092)
+
+
+def address(node):
+    return Address(f"node-{node}", 9092)
+
+
+class Nodes:
+    """Brokers 1 to 3. `leaders` maps partitions to nodes, or to NOBODY; `ends` has the log's ends, 10 if not there.
+
+    `asked` has what each node was asked: (node, what), without versions of nodes that are up.
+    """
+
+    def __init__(self, leaders, ends=()):
+        self.core = ClientCore([BOOTSTRAP])
+        self.leaders = dict(leaders)
+        self.ends = dict(ends)
+        self.down = set()
+        self.errors = {}
+        self.asked = []
+        self.waits_ms = []
+
+    def run(self, steps):
+        """Carry out an operation; return its result."""
+        outcome = None
+        while True:
+            try:
+                exchange = advance(steps, outcome)
+            except StopIteration as done:
+                return done.value
+            node = 1 if exchange.address == BOOTSTRAP else int(exchange.address.host.removeprefix("node-"))
+            if exchange.api_key != API_VERSIONS or node in self.down:
+                self.asked.append((node, NAMES[exchange.api_key]))
+            if node in self.down:
+                self.core.forget(exchange.address)
+                outcome = Unreachable(str(exchange.address), "refused")
+            else:
+                answer = {API_VERSIONS: self.versions, METADATA: self.metadata, LIST_OFFSETS: self.list_offsets}
+                body = memoryview(exchange.body)
+                outcome = memoryview(answer.get(exchange.api_key, self.fetch)(node, exchange.version, body))
+
+    def versions(self, node, version, body):
+        keys = [{"api_key": key, "min_version": low, "max_version": high} for key, (low, high) in VERSIONS.items()]
+        return cold.encode(API_VERSIONS, version, "response", {"error_code": 0, "api_keys": keys})
+
+    def metadata(self, node, version, body):
+        asked = cold.decode(METADATA, version, "request", body, 0, version).newest.topics
+        there = {name for name, _ in self.leaders}
+        topics = []
+        for name in sorted(there) if asked is None else [each.name for each in asked]:
+            partitions = [
+                {"partition_index": number, "leader_id": leader, "error_code": 5 if leader == NOBODY else 0}
+                for (topic, number), leader in self.leaders.items()
+                if topic == name
+            ]
+            code = ErrorCode.NONE if name in there else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            topics.append({"name": name, "is_internal": False, "error_code": code, "partitions": partitions})
+        brokers = [{"node_id": each, "host": address(each).host, "port": 9092} for each in (1, 2, 3)]
+        return cold.encode(METADATA, version, "response", {"brokers": brokers, "cluster_id": "c", "topics": topics})
+
+    def error(self, node, key):
+        return self.errors.get(key, 0 if self.leaders.get(key) == node else ErrorCode.NOT_LEADER_OR_FOLLOWER)
+
+    def list_offsets(self, node, version, body):
+        topics = []
+        for topic in cold.decode(LIST_OFFSETS, version, "request", body, 0, version).newest.topics:
+            partitions = []
+            for each in topic.partitions:
+                key = topic.name, each.partition_index
+                code = self.error(node, key)
+                offset = 0 if each.timestamp == -2 else self.ends.get(key, 10)
+                answer = {"partition_index": each.partition_index, "error_code": code, "offset": -1 if code else offset}
+                partitions.append(answer)
+            topics.append({"name": topic.name, "partitions": partitions})
+        return cold.encode(LIST_OFFSETS, version, "response", {"topics": topics})
+
+    def fetch(self, node, version, body):
+        request = fetch.decode_request(version, body, 0)
+        self.waits_ms.append(request.max_wait_ms)
+        answers = []
+        for each in request.partitions:
+            key = each.topic, each.partition
+            end, code = self.ends.get(key, 10), self.error(node, key)
+            number = 0 if code else end - each.fetch_offset
+            records = [Record(at, 0, None, b"v") for at in range(number)]
+            data = bytes(encode_batch(records, base_timestamp_ms=0, base_offset=each.fetch_offset)) if records else b""
+            answers.append(FetchedPartition(*key, code, end, end, 0, records=data))
+        return b"".join(fetch.encode_response(version, FetchResponse(answers)))

@@ -1,0 +1,117 @@
+"""The client's core in a cluster of several brokers: who is asked, and what one broker that is down costs."""
+
+import pytest
+
+from broker.client.core import EARLIEST, LATEST
+from broker.client.errors import BrokerError, Unreachable
+from broker.client.multifetch import multifetch
+from broker.client.positions import find_positions
+from broker.client.records import read_records
+from broker.wire.errors import ErrorCode
+from tests.broker.client.several_nodes import NOBODY, Nodes, address
+
+A, B, C, D = ("t", 0), ("t", 1), ("t", 2), ("t", 3)
+SPREAD = {A: 1, B: 2, C: 3, D: 1}
+
+
+def positions(nodes, *keys, place=LATEST):
+    failed = {}
+    found = nodes.run(find_positions(nodes.core, keys, place, 0, failed=failed))
+    return found, {key: str(error) for key, error in failed.items()}
+
+
+def test_each_leader_is_asked_once_for_all_its_partitions():
+    nodes = Nodes(SPREAD, {B: 20, C: 30})
+    assert nodes.run(nodes.core.list_offsets([A, B, C, D], LATEST)) == {A: 10, B: 20, C: 30, D: 10}
+    assert nodes.asked == [(1, "metadata"), (1, "list offsets"), (2, "list offsets"), (3, "list offsets")]
+
+
+def test_positions_are_found_although_a_broker_is_down():
+    nodes = Nodes(SPREAD)
+    nodes.down.add(2)
+    found, failed = positions(nodes, A, B, C, D)
+    assert found == {A: 10, C: 10, D: 10}
+    assert failed == {B: f"no broker answers at {address(2)} (refused); start one with: flakelog server"}
+
+
+def test_positions_are_found_although_a_partition_has_no_leader():
+    nodes = Nodes(SPREAD | {B: NOBODY})
+    found, failed = positions(nodes, A, B, C, D, place=EARLIEST)
+    assert (found, failed) == ({A: 0, C: 0, D: 0}, {B: "t-1: LEADER_NOT_AVAILABLE"})
+    assert nodes.asked.count((1, "metadata")) == 1, "one look-up for all"
+
+
+def test_positions_are_found_although_a_broker_refuses_a_partition_beside_them():
+    nodes = Nodes(SPREAD)
+    nodes.errors[A] = ErrorCode.KAFKA_STORAGE_ERROR
+    found, failed = positions(nodes, A, B, C, D)
+    assert (sorted(found), failed) == ([B, C, D], {A: "t-0: KAFKA_STORAGE_ERROR"})
+
+
+def test_positions_are_found_although_another_topic_is_gone():
+    nodes = Nodes(SPREAD)
+    found, failed = positions(nodes, ("gone", 0), ("gone", 1), A)
+    assert found == {A: 10} and set(failed.values()) == {"topic gone: UNKNOWN_TOPIC_OR_PARTITION"}
+    assert nodes.asked.count((1, "metadata")) == 1
+
+
+def test_a_leader_that_moved_is_looked_up_again():
+    nodes = Nodes(SPREAD)
+    assert nodes.run(nodes.core.leader(*B)) == address(2)
+    nodes.leaders[B] = 3
+    with pytest.raises(BrokerError, match="NOT_LEADER_OR_FOLLOWER"):
+        nodes.run(nodes.core.fetch(*B, 0))
+    assert nodes.run(nodes.core.fetch(*B, 0)).size > 0
+
+
+def test_a_partition_that_does_not_exist_is_named_with_those_that_do():
+    nodes = Nodes(SPREAD)
+    with pytest.raises(BrokerError, match=r"t-7: UNKNOWN_TOPIC_OR_PARTITION \(the topic has partitions 0 to 3\)"):
+        nodes.run(nodes.core.fetch("t", 7, 0))
+
+
+def test_a_node_that_is_down_delays_only_one_look_up():
+    nodes = Nodes(SPREAD)
+    nodes.run(nodes.core.metadata(["t"]))
+    nodes.down.add(1)
+    nodes.asked.clear()
+    nodes.run(nodes.core.metadata(["t"]))
+    nodes.run(nodes.core.metadata(["t"]))
+    assert nodes.asked == [(1, "versions"), (2, "metadata"), (2, "metadata")]
+
+
+# --- multifetch ----------------------------------------------------------------------------------------------------
+
+
+def fetched(nodes, offsets, wait_ms=900):
+    found = nodes.run(multifetch(nodes.core, offsets, max_wait_ms=wait_ms))
+    return {key: len(read_records(each, offsets[key]).records) for key, each in found.items()}
+
+
+def fetches(nodes):
+    return [node for node, what in nodes.asked if what == "fetch"]
+
+
+def test_each_leader_gets_one_fetch_for_all_its_partitions_and_no_wait_delays_records_of_another():
+    nodes = Nodes(SPREAD)
+    assert fetched(nodes, {A: 10, B: 10, C: 4, D: 7}) == {A: 0, B: 0, C: 6, D: 3}
+    assert (fetches(nodes), nodes.waits_ms) == ([1, 2, 3], [0, 0, 0])
+
+
+def test_without_records_the_leaders_share_the_wait():
+    nodes = Nodes(SPREAD)
+    assert fetched(nodes, {A: 10, B: 10, C: 10}) == {A: 0, B: 0, C: 0}
+    assert (fetches(nodes), nodes.waits_ms) == ([1, 2, 3, 1, 2, 3], [0, 0, 0, 300, 300, 300])
+
+
+def test_one_leader_gets_one_fetch_that_waits():
+    nodes = Nodes(SPREAD)
+    assert fetched(nodes, {A: 10, D: 10}) == {A: 0, D: 0}
+    assert (fetches(nodes), nodes.waits_ms) == ([1], [900])
+
+
+def test_a_fetch_from_a_broker_that_is_down_is_an_error():
+    nodes = Nodes(SPREAD)
+    nodes.down.add(2)
+    with pytest.raises(Unreachable, match="node-2"):
+        fetched(nodes, {A: 0, B: 0})
