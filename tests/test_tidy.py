@@ -68,6 +68,7 @@ SHELLS = {
     "broker/client/blocking.py",
     "broker/client/consumer.py",
     "broker/client/consumer_engine.py",
+    "broker/client/consumer_offsets.py",
     "broker/client/group_thread.py",
     "broker/client/twisted.py",
     "broker/client/producer.py",

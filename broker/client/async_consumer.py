@@ -10,14 +10,16 @@ from broker.client.consumer_config import ConsumerConfig
 from broker.client.consumer_engine import ASSIGNED, LOST, REVOKED, ConsumerEngine, Rebalance
 from broker.client.consumer_figures import ConsumerFigures
 from broker.client.core import EARLIEST, LATEST
+from broker.client.errors import ClientError
 from broker.client.group_protocol import Partition
 from broker.client.group_requests import CommittedOffset, GroupIdentity
 from broker.client.log_record import LogRecord
 from broker.client.positions import EARLIEST_START
 from broker.client.records import OnPoison
-from broker.client.subscription import Topics, subscription
+from broker.client.subscription import Topics, check_offset, check_place, subscription
 
 HOUSEKEEPING_SECONDS = 1.0  # the longest time between two checks of an iterator for rebalances and commits
+ASKED_TWICE = "this consumer waits for a record already: only one task or thread may, and no callback of the consumer"
 
 OnRebalance = Callable[[frozenset[Partition]], Awaitable[object] | object]
 
@@ -29,8 +31,8 @@ class AsyncConsumer:
             async for record in consumer:
                 print(record.id, record.value)
 
-    A consumer belongs to one event loop, and one task uses it at a time. Its heartbeats go on in a thread while the
-    loop is busy.
+    A consumer belongs to one event loop, and one task at a time waits for a record. A cancelled wait loses no record.
+    Any task may call `close`: then the iterator ends. Heartbeats go on in a thread while the loop is busy.
     """
 
     def __init__(
@@ -57,6 +59,7 @@ class AsyncConsumer:
         self._callbacks = {ASSIGNED: on_assigned, REVOKED: on_revoked, LOST: on_lost}
         self._records_max = config.max_poll_records
         self._housekeeping = 0.0
+        self._is_asking = False
 
     async def __aenter__(self) -> Self:
         return self
@@ -64,6 +67,8 @@ class AsyncConsumer:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
     ) -> None:
+        if error is not None:
+            self._engine.core.give_back()
         await self.close()
 
     def __aiter__(self) -> Self:
@@ -77,26 +82,41 @@ class AsyncConsumer:
                 record = self._engine.core.hand()
                 if record is not None:
                     return record
-            if not await self._prepare(self._records_max, until):
+            if self._engine.is_closed or not await self._prepare_next(until):
                 raise StopAsyncIteration
             self._housekeeping = time.monotonic() + HOUSEKEEPING_SECONDS
 
+    async def _prepare_next(self, until_s: float | None) -> bool:
+        """Prepare records for the iterator. Return False if none come until then, or `close` is called meanwhile."""
+        try:
+            return await self._prepare(self._records_max, until_s)
+        except ClientError:
+            if self._engine.is_closed:
+                return False
+            raise
+
     async def poll(self, timeout_ms: int = 0, max_records: int | None = None) -> list[LogRecord]:
         """Return the next records, at most `max_records`; none if none came within the timeout."""
-        records_max = self._records_max if max_records is None else max_records
+        records_max = self._records_max if max_records is None else records_to_return(max_records)
         await self._prepare(records_max, time.monotonic() + timeout_ms / 1000)
         return self._engine.core.hand_all(records_max)
 
     async def _prepare(self, records_max: int, until_s: float | None) -> bool:
-        while True:
-            step = await self._engine.step(records_max, until_s)
-            for batch in self._engine.take_poison():
-                if self._on_poison is not None:
-                    self._on_poison(batch)
-            if isinstance(step, bool):
-                return step
-            await self._call_back(step)
-            await self._engine.settle(step)
+        if self._is_asking:
+            raise ClientError(ASKED_TWICE)
+        self._is_asking = True
+        try:
+            while True:
+                step = await self._engine.step(records_max, until_s)
+                for batch in self._engine.take_poison():
+                    if self._on_poison is not None:
+                        self._on_poison(batch)
+                if isinstance(step, bool):
+                    return step
+                await self._call_back(step)
+                await self._engine.settle(step)
+        finally:
+            self._is_asking = False
 
     async def _call_back(self, change: Rebalance) -> None:
         callback = self._callbacks[change.kind]
@@ -106,7 +126,7 @@ class AsyncConsumer:
 
     async def commit(self, offsets: Mapping[Partition, int] | None = None) -> None:
         """Commit the positions of all partitions, or these: {(topic, partition): next offset}. Raise CommitFailed."""
-        await self._engine.commit(positions_to_commit(self._engine, offsets))
+        await self._engine.offsets.commit(positions_to_commit(self._engine, offsets))
 
     async def committed(self, partitions: Iterable[Partition] | None = None) -> dict[Partition, int]:
         """Return what the group has committed for these partitions or all owned ones."""
@@ -118,15 +138,15 @@ class AsyncConsumer:
 
     async def seek(self, topic: str, partition: int, offset: int) -> None:
         """Go on at `offset`."""
-        await self._engine.seek((topic, partition), offset)
+        await self._engine.seek((topic, partition), check_offset((topic, partition), offset))
 
     async def seek_to_time(self, time_ms: int, partitions: Iterable[Partition] | None = None) -> None:
         """Go on at the first record at or after a time, Unix ms, in these partitions or all owned ones."""
-        await self._engine.seek_to(time_ms, partitions)
+        await self._engine.seek_to(check_place("time_ms", time_ms), partitions)
 
     async def seek_to_id(self, id: int, partitions: Iterable[Partition] | None = None) -> None:
         """Go on at the first record whose id is at least `id`. Raise Unsupported if the broker keeps no ids."""
-        await self._engine.seek_to(id, partitions, by_id=True)
+        await self._engine.seek_to(check_place("id", id), partitions, by_id=True)
 
     async def seek_to_start(self, partitions: Iterable[Partition] | None = None) -> None:
         """Go on at the first record of the log."""
@@ -135,6 +155,13 @@ class AsyncConsumer:
     async def seek_to_end(self, partitions: Iterable[Partition] | None = None) -> None:
         """Go on at the end of the log."""
         await self._engine.seek_to(LATEST, partitions)
+
+    async def seek_to_committed(self, partitions: Iterable[Partition] | None = None) -> None:
+        """Go back to what the group has committed, for example after a transaction was aborted. Raise CommitFailed.
+
+        A partition of which the group has committed nothing begins at `start`.
+        """
+        await self._engine.seek_to_committed(partitions)
 
     async def pause(self, partitions: Iterable[Partition] | None = None) -> None:
         """Hold back the records of these partitions or all owned ones. The group is served as before."""
@@ -157,7 +184,7 @@ class AsyncConsumer:
     @property
     def identity(self) -> GroupIdentity:
         """The member of the group, for `Producer.send_offsets`. Raise CommitFailed without a group."""
-        return self._engine.identity
+        return self._engine.offsets.identity
 
     @property
     def positions(self) -> dict[Partition, int]:
@@ -176,7 +203,16 @@ class AsyncConsumer:
 def positions_to_commit(
     engine: ConsumerEngine, offsets: Mapping[Partition, int] | None
 ) -> dict[Partition, CommittedOffset]:
-    """Return what `commit(offsets)` commits."""
+    """Return what `commit(offsets)` commits. Raise ValueError for an offset that cannot be one."""
     if offsets is None:
         return engine.core.to_commit()
+    for key, offset in offsets.items():
+        check_offset(key, offset)
     return {key: CommittedOffset(offset) for key, offset in offsets.items()}
+
+
+def records_to_return(max_records: int) -> int:
+    """Return `max_records`. Raise ValueError if it is not positive."""
+    if max_records < 1:
+        raise ValueError(f"max_records={max_records}: give at least 1")
+    return max_records

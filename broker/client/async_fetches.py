@@ -6,13 +6,12 @@ broker.client.fetch_session says what each request asks for, and how long the br
 import asyncio
 import time
 from collections.abc import Callable, Iterable
-from contextlib import suppress
 
 from broker.client.asyncio import AsyncClient
 from broker.client.consumer_config import ConsumerConfig
 from broker.client.consumer_figures import FetchFigures
 from broker.client.core import Address
-from broker.client.errors import BrokerError, ClientError, TopicRecreated
+from broker.client.errors import BrokerError, TopicRecreated
 from broker.client.fetch_session import FetchSession, Key, PartitionAsk, fetch_next
 from broker.wire.errors import ErrorCode
 from broker.wire.fetch import FetchedPartition
@@ -39,13 +38,11 @@ class AsyncFetches:
 
     async def close(self) -> None:
         """End all fetches, without answers."""
-        tasks = [each.task for each in self._brokers.values()] + [self._lookup]
+        tasks = [task for task in (*(each.task for each in self._brokers.values()), self._lookup) if task is not None]
         self.fetching.close()
         for task in tasks:
-            if task is not None:
-                task.cancel()
-                with suppress(asyncio.CancelledError):
-                    await task
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
     def want(self, asks: Iterable[PartitionAsk]) -> None:
         """Fetch these partitions."""
@@ -74,11 +71,11 @@ class AsyncFetches:
         """Look up the leaders of partitions that have none known."""
         while self._homeless:
             asks, self._homeless = list(self._homeless.values()), {}
-            errors: dict[str, ClientError] = {}
+            errors: dict[str, Exception] = {}
             for topic in dict.fromkeys(ask.topic for ask in asks):
                 try:
                     await self.client.run(self.client.core.metadata([topic]))
-                except ClientError as error:
+                except Exception as error:  # each ask needs an answer, whatever happened
                     errors[topic] = error
             for ask in asks:
                 leader = self.client.core.known_leader(ask.topic, ask.partition)

@@ -7,15 +7,15 @@ import asyncio
 import os
 import time
 from collections.abc import Callable, Coroutine, Iterable, Mapping
-from concurrent.futures import Future
+from concurrent.futures import CancelledError, Future
 from functools import partial
-from threading import Thread
+from threading import Lock, Thread
 from types import TracebackType
 from typing import Any, ParamSpec, Self, TypeVar
 
-from broker.client.async_consumer import HOUSEKEEPING_SECONDS, positions_to_commit
+from broker.client.async_consumer import ASKED_TWICE, HOUSEKEEPING_SECONDS, positions_to_commit, records_to_return
 from broker.client.consumer_config import ConsumerConfig
-from broker.client.consumer_engine import ASSIGNED, LOST, REVOKED, ConsumerEngine
+from broker.client.consumer_engine import ASSIGNED, CLOSED, LOST, REVOKED, ConsumerEngine
 from broker.client.consumer_figures import ConsumerFigures
 from broker.client.core import EARLIEST, LATEST
 from broker.client.errors import ClientError
@@ -24,7 +24,7 @@ from broker.client.group_requests import GroupIdentity
 from broker.client.log_record import LogRecord
 from broker.client.positions import EARLIEST_START
 from broker.client.records import OnPoison
-from broker.client.subscription import Topics, subscription
+from broker.client.subscription import Topics, check_offset, check_place, subscription
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -34,28 +34,36 @@ _now = time.monotonic
 
 
 class Consumer:
-    """A consumer of any broker of Kafka's protocol; each record has its Snowflake id. An iterator of records.
+    """A consumer of any broker of Kafka's protocol: an iterator of records, each with its Snowflake id.
 
         with Consumer("127.0.0.1:9092", "greetings", group="readers") as consumer:
             for record in consumer:
                 print(record.id, record.value)
 
-    `topics` is one name, several names, or a pattern made by `re.compile`, which reads all topics whose whole name
-    matches, also those created later. Consumers with the same `group` share the partitions (KIP-429), and go on where
-    the group has committed. Without a group a consumer reads all partitions, or those of `partitions`, and commits
-    nothing. Where nothing is committed it begins at `start`, "earliest" or "latest".
+    **Topics.** `topics` is one name, several names, or a pattern made by `re.compile`. A pattern reads all topics whose
+    whole name matches, also those created later.
 
-    A record counts as processed when the program asks for the next one. By default the consumer commits every five
-    seconds what is processed; `config=ConsumerConfig(auto_commit_interval_ms=None)` leaves that to `commit`. After a
-    crash, records since the last commit come again. The iterator ends after `timeout_ms` without a record, also while
-    the group shares out its partitions; None waits forever. `on_assigned`, `on_revoked` and `on_lost` get partitions as
-    (topic, partition) pairs: new ones, ones to be handed over, which may still be committed, and ones that another
-    member may own already. `on_poison` gets each PoisonBatch that is skipped. All run in the program's thread, while it
-    waits for a record.
+    **Groups.** Consumers with the same `group` share the partitions (KIP-429), and go on where the group has committed.
+    Without a group, a consumer reads all partitions, or those of `partitions`, and commits nothing. Where nothing is
+    committed, it begins at `start`: "earliest" or "latest".
 
-    The program has to ask for a record every `max.poll.interval.ms`, or the group gives its partitions to others. The
-    first record asked for raises Unreachable or BrokerError if a broker or topic is not there; later failures are
-    logged and tried again. Methods raise ClientError and its subclasses. One thread uses a consumer at a time.
+    **Commits.** A record counts as processed when the program asks for the next one. By default the consumer commits
+    processed records every five seconds, and at the end of the `with` block. With
+    `config=ConsumerConfig(auto_commit_interval_ms=None)`, only `commit` does. If an exception leaves the block, the
+    records handed out last are not committed, and come again. After a crash, all since the last commit come again.
+
+    **Waits.** The iterator ends after `timeout_ms` without a record, also while the group shares out its partitions;
+    None waits forever. One thread at a time waits for a record. Any thread, or a signal handler, may call `close`: then
+    the iterator ends. The program has to ask for a record every `max.poll.interval.ms`, or the group gives its
+    partitions to others.
+
+    **Callbacks.** `on_assigned` gets new partitions, `on_revoked` those to hand over, which may still be committed, and
+    `on_lost` those that another member may own already, all as (topic, partition) pairs. `on_poison` gets each
+    PoisonBatch that is skipped. All run in the program's thread, while it waits for a record.
+
+    **Errors.** The first record asked for raises Unreachable or BrokerError if a broker or topic is not there. Later
+    failures are logged and tried again. Methods raise ClientError and its subclasses, or ValueError for an argument
+    that cannot work.
     """
 
     def __init__(
@@ -84,16 +92,23 @@ class Consumer:
         self._housekeeping = 0.0
         self._process = os.getpid()
         self._is_closed = False
+        self._asking = Lock()
+        self._waiting: set[Future[Any]] = set()
         self._loop = asyncio.new_event_loop()
         self._thread = Thread(target=self._loop.run_forever, name=f"consumer {group or ''}", daemon=True)
         self._thread.start()
 
     def _call(self, work: Callable[P, Coroutine[Any, Any, T]], *args: P.args, **kwargs: P.kwargs) -> T:
         """Run `work` on the loop, and wait for it. An exception here, such as Ctrl-C, cancels it."""
-        if self._is_closed or os.getpid() != self._process:
-            why = "was closed" if self._is_closed else "belongs to the process that made it: make one after a fork"
-            raise ClientError(f"the consumer {why}")
+        if os.getpid() != self._process:
+            raise ClientError("the consumer belongs to the process that made it: make one after a fork")
+        if self._is_closed:
+            raise ClientError(CLOSED)
+        return self._run(work, *args, **kwargs)
+
+    def _run(self, work: Callable[P, Coroutine[Any, Any, T]], *args: P.args, **kwargs: P.kwargs) -> T:
         future: Future[T] = Future()
+        self._waiting.add(future)
         task: list[asyncio.Task[T]] = []
 
         def begin() -> None:
@@ -101,16 +116,28 @@ class Consumer:
             task[0].add_done_callback(partial(_pass_on, future))
 
         try:
-            self._loop.call_soon_threadsafe(begin)
+            self._schedule(begin)
             return future.result()
+        except CancelledError:
+            raise ClientError(CLOSED) from None
         finally:
+            self._waiting.discard(future)
             if not future.done():
-                self._loop.call_soon_threadsafe(lambda: [each.cancel() for each in task])
+                self._schedule(lambda: [each.cancel() for each in task])
+
+    def _schedule(self, call: Callable[[], object]) -> None:
+        """Call a function on the loop. Raise ClientError if another thread has closed it."""
+        try:
+            self._loop.call_soon_threadsafe(call)
+        except RuntimeError:
+            raise ClientError(CLOSED) from None
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        if error is not None and not self._is_closed:
+            self._engine.core.give_back()
         self.close()
 
     def __iter__(self) -> Self:
@@ -118,23 +145,42 @@ class Consumer:
 
     def __next__(self) -> LogRecord:
         """Return the next record; end after `timeout_ms` without one."""
-        if _now() < self._housekeeping:
-            record = self._engine.core.hand()
-            if record is not None:
-                return record
-        until = None if self._timeout_ms is None else _now() + self._timeout_ms / 1000
-        while self._prepare(self._records_max, until):
-            self._housekeeping = _now() + HOUSEKEEPING_SECONDS
-            record = self._engine.core.hand()
-            if record is not None:
-                return record
-        raise StopIteration
+        if not self._asking.acquire(blocking=False):
+            raise ClientError(ASKED_TWICE)
+        try:
+            if _now() < self._housekeeping:
+                record = self._engine.core.hand()
+                if record is not None:
+                    return record
+            until = None if self._timeout_ms is None else _now() + self._timeout_ms / 1000
+            while not self._is_closed and self._prepare_next(until):
+                self._housekeeping = _now() + HOUSEKEEPING_SECONDS
+                record = self._engine.core.hand()
+                if record is not None:
+                    return record
+            raise StopIteration
+        finally:
+            self._asking.release()
 
     def poll(self, timeout_ms: int = 0, max_records: int | None = None) -> list[LogRecord]:
         """Return the next records, at most `max_records`; none if none came within the timeout."""
-        records_max = self._records_max if max_records is None else max_records
-        self._prepare(records_max, _now() + timeout_ms / 1000)
-        return self._engine.core.hand_all(records_max)
+        records_max = self._records_max if max_records is None else records_to_return(max_records)
+        if not self._asking.acquire(blocking=False):
+            raise ClientError(ASKED_TWICE)
+        try:
+            self._prepare(records_max, _now() + timeout_ms / 1000)
+            return self._engine.core.hand_all(records_max)
+        finally:
+            self._asking.release()
+
+    def _prepare_next(self, until_s: float | None) -> bool:
+        """Prepare records for the iterator. Return False if none come until then, or `close` is called meanwhile."""
+        try:
+            return self._prepare(self._records_max, until_s)
+        except ClientError:
+            if self._is_closed:
+                return False
+            raise
 
     def _prepare(self, records_max: int, until_s: float | None) -> bool:
         while True:
@@ -154,7 +200,7 @@ class Consumer:
 
         A position is the offset after the last record that the program got, so call it when that is processed.
         """
-        self._call(self._engine.commit, positions_to_commit(self._engine, offsets))
+        self._call(self._engine.offsets.commit, positions_to_commit(self._engine, offsets))
 
     def committed(self, partitions: Iterable[Partition] | None = None) -> dict[Partition, int]:
         """Return what the group has committed for these partitions or all owned ones."""
@@ -166,15 +212,15 @@ class Consumer:
 
     def seek(self, topic: str, partition: int, offset: int) -> None:
         """Go on at `offset`."""
-        self._call(self._engine.seek, (topic, partition), offset)
+        self._call(self._engine.seek, (topic, partition), check_offset((topic, partition), offset))
 
     def seek_to_time(self, time_ms: int, partitions: Iterable[Partition] | None = None) -> None:
         """Go on at the first record at or after a time, Unix ms, in these partitions or all owned ones."""
-        self._call(self._engine.seek_to, time_ms, partitions)
+        self._call(self._engine.seek_to, check_place("time_ms", time_ms), partitions)
 
     def seek_to_id(self, id: int, partitions: Iterable[Partition] | None = None) -> None:
         """Go on at the first record whose id is at least `id`. Raise Unsupported if the broker keeps no ids."""
-        self._call(self._engine.seek_to, id, partitions, by_id=True)
+        self._call(self._engine.seek_to, check_place("id", id), partitions, by_id=True)
 
     def seek_to_start(self, partitions: Iterable[Partition] | None = None) -> None:
         """Go on at the first record of the log."""
@@ -183,6 +229,13 @@ class Consumer:
     def seek_to_end(self, partitions: Iterable[Partition] | None = None) -> None:
         """Go on at the end of the log."""
         self._call(self._engine.seek_to, LATEST, partitions)
+
+    def seek_to_committed(self, partitions: Iterable[Partition] | None = None) -> None:
+        """Go back to what the group has committed, for example after a transaction was aborted. Raise CommitFailed.
+
+        A partition of which the group has committed nothing begins at `start`.
+        """
+        self._call(self._engine.seek_to_committed, partitions)
 
     def pause(self, partitions: Iterable[Partition] | None = None) -> None:
         """Hold back the records of these partitions or all owned ones. The group is served as before."""
@@ -205,7 +258,7 @@ class Consumer:
     @property
     def identity(self) -> GroupIdentity:
         """The member of the group, for `Producer.send_offsets`. Raise CommitFailed without a group."""
-        return self._engine.identity
+        return self._engine.offsets.identity
 
     @property
     def positions(self) -> dict[Partition, int]:
@@ -220,13 +273,24 @@ class Consumer:
         """Commit the processed records if commits are by time, and leave the group. Harmless if repeated."""
         if self._is_closed or os.getpid() != self._process:
             return
+        self._is_closed = True
         try:
-            self._call(self._engine.close)
+            self._run(self._engine.close)
         finally:
-            self._is_closed = True
-            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._run(_end_tasks)
+            self._schedule(self._loop.stop)
             self._thread.join()
             self._loop.close()
+            for each in list(self._waiting):  # calls that came too late for the loop
+                each.cancel()
+
+
+async def _end_tasks() -> None:
+    """Cancel the calls that other threads wait for."""
+    others = asyncio.all_tasks() - {asyncio.current_task()}
+    for each in others:
+        each.cancel()
+    await asyncio.gather(*others, return_exceptions=True)
 
 
 def _pass_on(future: Future[T], task: "asyncio.Task[T]") -> None:

@@ -2,17 +2,24 @@
 
     assigned --> unplaced --> place --> asks --> answered --> prepare --> hand --> to_commit
                                  ^                   |
-                                 +--- reset, if the log does not have the position any more
+                                 +--- reset, if the log no longer has the position
 
 A partition's position is the offset after the last record that was handed to the program. It is what a commit stores.
-The fetch offset runs ahead of it. Records are prepared in the order in which their answers came, partition by
-partition; the partitions take turns. `seek` drops what was fetched ahead. An answer to an earlier ask is then ignored.
+The fetch offset runs ahead of it. Answers wait as bytes, because decoded records take many times as much memory.
+Records are decoded and prepared in the order in which their answers came, partition by partition; the partitions take
+turns. `seek` drops what was fetched ahead. An answer to an earlier ask is then ignored.
+
+The records that were handed out last count as processed when the program asks for more (`processed`). A program that
+fails before that gives them back (`give_back`), so that they are not committed.
+
+`hand`, `hand_all` and `give_back` may be called in another thread than all others, but not while `prepare`, `seek`,
+`pause` or `drop` are under way.
 
 Times are in ms on the caller's clock.
 """
 
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from broker.client.consumer_config import ConsumerConfig
@@ -21,26 +28,30 @@ from broker.client.errors import BrokerError, MissingId, TopicRecreated, Unreach
 from broker.client.fetch_session import PartitionAsk, end_of
 from broker.client.group_protocol import Partition
 from broker.client.group_requests import CommittedOffset
-from broker.client.records import NO_EPOCH, LogRecord, PoisonBatch, Read, read_records
+from broker.client.records import NO_EPOCH, LogRecord, PoisonBatch, read_records, verify_batches
 from broker.record.batch import CorruptBatch
 from broker.wire.errors import ErrorCode
 from broker.wire.fetch import FetchedPartition
+from broker.wire.frame import FileRegion
 
 RETRY_MS, RETRY_MS_MAX = 100, 1_000  # pause after a failed fetch, doubled at each failure in a row
 NOTES_MAX = 1_000  # lines that wait for `take_notes`
+NOTHING = FetchedPartition("", 0)  # in place of an answer that is decoded
 
 
 class _Chunk:
-    """The records of one answer. `next` is the first that is not prepared yet."""
+    """One answer. `records` is None until they are decoded; `next` is the first that is not prepared yet."""
 
-    __slots__ = ("records", "next", "following", "epoch", "size")
+    __slots__ = ("answer", "offset", "records", "next", "following", "epoch", "size")
 
-    def __init__(self, read: Read, size: int) -> None:
-        self.records = read.records
+    def __init__(self, answer: FetchedPartition, offset: int, following: int, epoch: int) -> None:
+        self.answer = answer
+        self.offset = offset
+        self.records: list[LogRecord] | None = None
         self.next = 0
-        self.following = read.next_offset
-        self.epoch = read.leader_epoch
-        self.size = size
+        self.following = following
+        self.epoch = epoch
+        self.size = answer.size
 
 
 @dataclass(slots=True)
@@ -60,6 +71,12 @@ class _Place:
     retry_ms: int = 0
     figures: PartitionFigures = field(default_factory=PartitionFigures)
 
+    def go_to(self, offset: int, epoch: int) -> None:
+        """Fetch from `offset` on; `epoch` is the leader epoch of the record before it."""
+        self.position = self.fetch_offset = offset
+        self.epoch = self.fetch_epoch = epoch
+        self.asked, self.must_reset, self.retry_ms = None, False, 0
+
 
 class ConsumerCore:
     """The partitions that a consumer owns."""
@@ -73,6 +90,7 @@ class ConsumerCore:
         self._bytes_ahead = 0
         self._prepared: deque[LogRecord] = deque()
         self._after: dict[Partition, tuple[int, int]] = {}  # position and epoch once all prepared are handed
+        self._last: Sequence[LogRecord] = ()  # handed out, and not known to be processed
         self._error: Exception | None = None
         self._notes: list[str] = []
         self._poison: list[PoisonBatch] = []
@@ -110,16 +128,15 @@ class ConsumerCore:
         """Set the position of a partition that has none. `epoch` is the leader epoch of the record before it."""
         place = self._places.get(key)
         if place is not None and place.position is None:
-            self.seek(key, offset, epoch)
+            place.go_to(offset, epoch)
             place.committed = offset if is_committed else place.committed
 
     def seek(self, key: Partition, offset: int, epoch: int = NO_EPOCH) -> None:
         """Go on at `offset`, and drop the records fetched ahead. Raise KeyError if the partition is not owned."""
         place = self._places[key]
         self._forget_ahead(key)
-        place.position = place.fetch_offset = offset
-        place.epoch = place.fetch_epoch = epoch
-        place.asked, place.must_reset, place.retry_ms = None, False, 0
+        self._last = [each for each in self._last if (each.topic, each.partition) != key]
+        place.go_to(offset, epoch)
 
     def pause(self, partitions: Iterable[Partition]) -> None:
         """Hand out no more records of these partitions. Raise KeyError for one that is not owned."""
@@ -171,25 +188,25 @@ class ConsumerCore:
             self._diverged(ask.key, answer.diverging)
             return
         try:
-            read = read_records(answer, ask.offset, self._max_unpacked_bytes)
-        except (CorruptBatch, MissingId) as error:
+            following, epoch = verify_batches(answer, ask.offset)
+        except CorruptBatch as error:
             self._error = error
             return
-        self.figures.fetched(len(read.records), answer.size)
-        place.figures.fetched(len(read.records), answer.size, end_of(answer, self._config.isolation))
-        self._poison += read.poison
-        self.figures.poison_batches += len(read.poison)
-        if read.next_offset != ask.offset:
-            place.fetch_offset = read.next_offset
-            place.fetch_epoch = read.leader_epoch
-            place.chunks.append(_Chunk(read, answer.size))
+        place.figures.end = end_of(answer, self._config.isolation)
+        if following != ask.offset:
+            assert not isinstance(answer.records, FileRegion), "regions are the broker's; a client has bytes"
+            answer.records = bytes(answer.records)  # a copy, because a view keeps the answers of all partitions
+            place.chunks.append(_Chunk(answer, ask.offset, following, epoch))
+            place.fetch_offset, place.fetch_epoch = following, epoch
             self._bytes_ahead += answer.size
             self._ready[ask.key] = None
 
     def _failed(self, ask: PartitionAsk, place: _Place, error: Exception, now_ms: int) -> None:
         name = f"{ask.topic}-{ask.partition}"
         code = error.code if isinstance(error, BrokerError) else None
-        if code is ErrorCode.OFFSET_OUT_OF_RANGE or isinstance(error, TopicRecreated):
+        if code is ErrorCode.OFFSET_OUT_OF_RANGE and place.position != ask.offset:
+            place.retry_ms = now_ms + RETRY_MS  # first the program gets what was fetched before
+        elif code is ErrorCode.OFFSET_OUT_OF_RANGE or isinstance(error, TopicRecreated):
             why = "its log does not have that offset" if code else str(error)
             self._note(f"{name}: position {ask.offset} is gone, so it begins again by `start`: {why}")
             self.figures.resets += 1
@@ -259,11 +276,14 @@ class ConsumerCore:
         del self._ready[key]
         while place.chunks and room:
             chunk = place.chunks[0]
-            some = chunk.records[chunk.next : chunk.next + room]
+            records = self._decoded(place, chunk)
+            if records is None:
+                return
+            some = records[chunk.next : chunk.next + room]
             self._prepared += some
             room -= len(some)
             chunk.next += len(some)
-            if chunk.next < len(chunk.records):
+            if chunk.next < len(records):
                 self._after[key] = some[-1].offset + 1, chunk.epoch
                 break
             self._after[key] = chunk.following, chunk.epoch
@@ -271,6 +291,26 @@ class ConsumerCore:
             place.chunks.popleft()
         if place.chunks:
             self._ready[key] = None
+
+    def _decoded(self, place: _Place, chunk: _Chunk) -> list[LogRecord] | None:
+        """Return a chunk's records. Without the id of one, keep the error for `prepare`, and ask for the chunk again.
+        """
+        if chunk.records is None:
+            try:
+                read = read_records(chunk.answer, chunk.offset, self._max_unpacked_bytes, check=False)
+            except MissingId as error:
+                self._error = error
+                self._bytes_ahead -= sum(each.size for each in place.chunks)
+                place.chunks.clear()
+                place.fetch_offset, place.fetch_epoch, place.asked = chunk.offset, NO_EPOCH, None
+                return None
+            chunk.records = read.records
+            chunk.answer = NOTHING
+            self.figures.fetched(len(read.records), chunk.size)
+            place.figures.fetched(len(read.records), chunk.size)
+            self._poison += read.poison
+            self.figures.poison_batches += len(read.poison)
+        return chunk.records
 
     def _settle_positions(self) -> None:
         """All prepared records are handed out: move the positions past what follows them, such as markers."""
@@ -283,6 +323,7 @@ class ConsumerCore:
         if not self._prepared:
             return None
         record = self._prepared.popleft()
+        self._last = (record,)
         place = self._places[record.topic, record.partition]
         place.position = record.offset + 1
         if not self._prepared:
@@ -292,11 +333,28 @@ class ConsumerCore:
     def hand_all(self, records_max: int) -> list[LogRecord]:
         """Hand out the prepared records, at most `records_max`."""
         if len(self._prepared) > records_max:
-            return [record for record in (self.hand() for _ in range(records_max)) if record is not None]
-        records = list(self._prepared)
-        self._prepared.clear()
-        self._settle_positions()
+            records = [record for record in (self.hand() for _ in range(records_max)) if record is not None]
+        else:
+            records = list(self._prepared)
+            self._prepared.clear()
+            self._settle_positions()
+        self._last = tuple(records)
         return records
+
+    def processed(self) -> None:
+        """Take note that the program has processed what was handed out: it asks for more, or commits."""
+        self._last = ()
+
+    def give_back(self) -> None:
+        """Take back the records that were handed out last, because the program has not processed them.
+
+        Offsets that the program has committed stay committed.
+        """
+        for record in reversed(self._last):
+            place = self._places.get((record.topic, record.partition))
+            if place is not None and (place.committed is None or record.offset >= place.committed):
+                place.position, place.epoch = record.offset, NO_EPOCH
+        self._last = ()
 
     # --- commits, notes, figures
 
@@ -304,7 +362,7 @@ class ConsumerCore:
         """Return the positions that are not committed yet."""
         return {
             key: CommittedOffset(place.position, place.epoch)
-            for key, place in self._places.items()
+            for key, place in list(self._places.items())  # a copy, because another thread may ask
             if place.position is not None and place.position != place.committed
         }
 

@@ -5,7 +5,7 @@
         a Rebalance: call the program's callback, then `await engine.settle(step)`
         True: records are prepared, `engine.core.hand()` returns them; False: none came until `until_s`
 
-Everything that the program handed out before a step counts as processed: the step commits it when the interval is over.
+Everything that was handed out before a step counts as processed: the step commits it when the interval is over.
 Separate tasks look up positions and send commits by time, so a step ends in time even if a broker does not answer.
 A member of a group sends its heartbeats in a thread (broker.client.group_thread).
 """
@@ -16,43 +16,33 @@ import time
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any, NamedTuple
+from functools import partial
+from typing import Any, NamedTuple, cast
 
 from broker.client.async_fetches import AsyncFetches
 from broker.client.asyncio import AsyncClient
 from broker.client.consumer_config import ConsumerConfig
 from broker.client.consumer_core import ConsumerCore
 from broker.client.consumer_figures import ConsumerFigures
-from broker.client.core import Address, TopicInfo
-from broker.client.errors import BrokerError, ClientError, CommitFailed, GroupRefused, Unreachable
+from broker.client.consumer_offsets import ConsumerOffsets, passes
+from broker.client.core import TopicInfo
+from broker.client.errors import BrokerError, ClientError, GroupRefused, Unreachable
 from broker.client.fetch_session import PartitionAsk
 from broker.client.group import Assigned, Event, Lost, Refused, Revoke, Trouble
 from broker.client.group_protocol import Partition
-from broker.client.group_requests import CommittedOffset, GroupIdentity, commit_offsets, find_coordinator
+from broker.client.group_requests import CommittedOffset
 from broker.client.group_thread import GroupThread
-from broker.client.positions import STARTS, committed_positions, find_positions
+from broker.client.positions import STARTS, find_positions
 from broker.client.records import PoisonBatch
-from broker.client.subscription import Subscription
+from broker.client.subscription import Subscription, check_pair, named
 from broker.record.compression import DECOMPRESSED_BYTES_MAX
 from broker.wire.errors import ErrorCode
 from broker.wire.fetch import FetchedPartition
 
 POLL_SECONDS = 1.0  # how often a step that waits shows the group that the program works
-RETRY_SECONDS = 0.2
-RETRIES_MAX = 25  # five seconds: a rebalance, a former owner's transaction, or a coordinator that moves
-LOOKUP_SECONDS = 0.1  # pause after a failed look-up of positions
+LOOKUP_SECONDS = 0.2  # pause after a failed look-up of positions
+CLOSED = "the consumer was closed"
 
-PASSING = frozenset(
-    {
-        ErrorCode.REBALANCE_IN_PROGRESS,
-        ErrorCode.ILLEGAL_GENERATION,
-        ErrorCode.UNKNOWN_MEMBER_ID,
-        ErrorCode.NOT_COORDINATOR,
-        ErrorCode.COORDINATOR_NOT_AVAILABLE,
-        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
-        ErrorCode.UNSTABLE_OFFSET_COMMIT,
-    }
-)
 _NOTHING_YET = "nothing yet: a group gives it partitions while it waits for a record"
 ASSIGNED, REVOKED, LOST = "assigned", "revoked", "lost"
 
@@ -82,6 +72,8 @@ class ConsumerEngine:
     ) -> None:
         if start not in STARTS:
             raise ValueError(f"start={start!r}: give {' or '.join(map(repr, STARTS))}")
+        if not isinstance(cast(object, config), ConsumerConfig):
+            raise TypeError(f"config={config!r}: give a ConsumerConfig(...)")
         self.core = ConsumerCore(config, DECOMPRESSED_BYTES_MAX)
         self.config = config
         self.group = group
@@ -89,29 +81,45 @@ class ConsumerEngine:
         self._subscribed = subscribed
         self._start = STARTS[start]
         self._client = AsyncClient(servers)
+        self.offsets = ConsumerOffsets(self._client, group, self.core)
         self._fetches = AsyncFetches(self._client, config, self.core.figures, self._answered)
         self._thread: GroupThread | None = None
-        self._coordinator: Address | None = None
         self._changes: list[Rebalance] = []
+        self._troubles: list[tuple[PartitionAsk, FetchedPartition | Exception]] = []
+        self._topics_now: list[TopicInfo] | None = None  # found by the last look-up
+        self._refused: str | None = None
+        self._told = ""  # the last trouble with positions that was logged
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._wake = asyncio.Event()
         self._want_call: asyncio.Handle | None = None
         self._begun = self._commit_due = self._refresh_due = time.monotonic()
         self._is_open = self._is_closed = False
 
+    @property
+    def is_closed(self) -> bool:
+        """True after the first call of `close`."""
+        return self._is_closed
+
     # --- steps
 
     async def step(self, records_max: int, until_s: float | None) -> bool | Rebalance:
         """Work until records are prepared (True), `until_s` is over (False), or partitions come or go (Rebalance).
 
-        Raise GroupRefused, or the error of a fetch that no retry can mend.
+        Raise GroupRefused, ClientError if the consumer is closed, or the error of a fetch that no retry can mend.
         """
+        self.core.processed()
         await self._opened()
+        await asyncio.sleep(0)  # records that are there already must not keep other tasks from the loop
         while True:
+            if self._is_closed:
+                raise ClientError(CLOSED)
             self._wake.clear()
             self._follow_group()
+            self._follow_log()
             if self._changes:
                 return self._changes[0]
+            if self._refused is not None:
+                raise GroupRefused(self._refused)
             self._begin_due_work()
             is_prepared = self.core.prepare(records_max)
             self._want()
@@ -128,7 +136,7 @@ class ConsumerEngine:
         """
         if change.kind == REVOKED:
             if self.config.auto_commit_interval_ms is not None:
-                await self._commit_last(change.partitions)
+                await self.offsets.commit_last(change.partitions)
             self.core.drop(change.partitions)
             if self._thread is not None:
                 self._thread.released(change.partitions)
@@ -137,7 +145,7 @@ class ConsumerEngine:
     async def _opened(self) -> None:
         """At the first call look up the topics, so that a wrong name or address is an error at once, and join."""
         if self._is_closed:
-            raise ClientError("the consumer was closed")
+            raise ClientError(CLOSED)
         if self._is_open:
             return
         topics = await self._topics()
@@ -155,7 +163,7 @@ class ConsumerEngine:
                 loop.call_soon_threadsafe(self._wake.set)
 
         names = self._subscribed.topics_of(topics)
-        self._thread = GroupThread(self._servers, self.group, names, self.config, notify)
+        self._thread = self.offsets.thread = GroupThread(self._servers, self.group, names, self.config, notify)
         self._thread.start()
 
     async def _topics(self) -> list[TopicInfo]:
@@ -195,14 +203,23 @@ class ConsumerEngine:
             self.core.figures.rebalances += 1
             self._changes.append(Rebalance(REVOKED, event.partitions))
         elif isinstance(event, Lost):
-            _log.warning("group %s: lost %s, without a commit: %s", self.group, _named(event.partitions), event.why)
+            _log.warning("group %s: lost %s, without a commit: %s", self.group, named(event.partitions), event.why)
             self.core.drop(event.partitions)
             self.core.figures.rebalances += 1
             self._changes.append(Rebalance(LOST, event.partitions))
         elif isinstance(event, Refused):
-            raise GroupRefused(event.error)
+            self._refused = event.error
         elif isinstance(event, Trouble):
             _log.warning("group %s: %s; it is asked again", self.group, event.error)
+
+    def _follow_log(self) -> None:
+        """Take what tasks found out and what may drop records: no other thread hands out records during a step."""
+        troubles, self._troubles = self._troubles, []
+        for ask, answer in troubles:
+            self.core.answered(ask, answer, _now_ms())
+        topics, self._topics_now = self._topics_now, None
+        if topics is not None and self._thread is None:
+            self._assign(topics)
 
     # --- work in tasks
 
@@ -216,8 +233,9 @@ class ConsumerEngine:
         interval_ms = self.config.auto_commit_interval_ms
         if self.group is not None and interval_ms is not None and now >= self._commit_due:
             self._commit_due = now + interval_ms / 1000
-            if self.core.to_commit():
-                self._begin("commit", self._commit_by_time)
+            processed = self.core.to_commit()  # now, because the program may get a record before the task begins
+            if processed:
+                self._begin("commit", partial(self._commit_by_time, processed))
 
     def _begin(self, name: str, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
         """Begin a task unless one of its name is under way. Raise the error with which the last one ended."""
@@ -234,21 +252,25 @@ class ConsumerEngine:
         try:
             fresh, reset = self.core.unplaced()
             if self.group is not None and fresh:
-                at = await self._group_coordinator()
-                found = await self._client.run(committed_positions(core, at, self.group, fresh))
+                found = await self.offsets.committed(fresh)
                 for key, each in found.items():
                     self.core.place(key, each.offset, each.leader_epoch, is_committed=True)
                 fresh = [key for key in fresh if key not in found]
-            steps = find_positions(core, fresh + reset, self._start, self.config.isolation)
+            failed: dict[Partition, ClientError] = {}
+            steps = find_positions(core, fresh + reset, self._start, self.config.isolation, failed=failed)
             for key, offset in (await self._client.run(steps)).items():
                 self.core.place(key, offset)
+            self._wake.set()  # the others need not wait for those that failed
+            for error in failed.values():
+                raise error
         except (BrokerError, Unreachable) as error:
-            passes = isinstance(error, Unreachable) or error.retriable or error.code in PASSING
-            if not passes:
+            if not passes(error):
                 raise
-            self._coordinator = None
-            if not isinstance(error, BrokerError) or error.code is not ErrorCode.UNSTABLE_OFFSET_COMMIT:
+            self.offsets.forget_coordinator()
+            is_usual = isinstance(error, BrokerError) and error.code is ErrorCode.UNSTABLE_OFFSET_COMMIT
+            if str(error) != self._told and not is_usual:
                 _log.warning("positions of %s: %s; they are asked for again", self.group or "a consumer", error)
+                self._told = str(error)
             await asyncio.sleep(LOOKUP_SECONDS)
         finally:
             self._wake.set()
@@ -262,13 +284,12 @@ class ConsumerEngine:
             return
         if self._thread is not None:
             self._thread.subscribe(self._subscribed.topics_of(topics))
-        else:
-            self._assign(topics)
+        self._topics_now = topics
         self._wake.set()
 
-    async def _commit_by_time(self) -> None:
+    async def _commit_by_time(self, processed: Mapping[Partition, CommittedOffset]) -> None:
         try:
-            await self.commit(self.core.to_commit())
+            await self.offsets.commit(processed)
         except ClientError as error:
             _log.warning("%s; the next commit tries again", error)
 
@@ -279,7 +300,10 @@ class ConsumerEngine:
         self._fetches.want(self.core.asks(_now_ms()))
 
     def _answered(self, ask: PartitionAsk, answer: FetchedPartition | Exception) -> None:
-        self.core.answered(ask, answer, _now_ms())
+        if isinstance(answer, Exception) or answer.diverging is not None:
+            self._troubles.append((ask, answer))
+        else:
+            self.core.answered(ask, answer, _now_ms())
         self._wake.set()
         if self._want_call is None:  # all answers of a response are followed by one look at the partitions
             self._want_call = asyncio.get_running_loop().call_soon(self._want)
@@ -295,63 +319,12 @@ class ConsumerEngine:
             _log.warning("skipped a batch whose records cannot be decoded: %s", batch)
         return poison
 
-    # --- commits
-
-    async def commit(self, offsets: Mapping[Partition, CommittedOffset]) -> None:
-        """Commit offsets for the group; wait for a rebalance that passes. Raise CommitFailed."""
-        if self.group is None:
-            raise CommitFailed("this consumer has no group, so it commits nothing: give it group='...'")
-        left = dict(offsets)
-        problem = "its coordinator is not known"
-        for _ in range(RETRIES_MAX):
-            if not left:
-                return
-            gone = [key for key in left if self._thread is not None and not self._thread.owns(key)]
-            if gone:
-                raise CommitFailed(f"group {self.group}: this consumer does not own {_named(gone)} now")
-            try:
-                at = await self._group_coordinator()
-                codes = await self._client.run(commit_offsets(self._client.core, at, self.identity, left))
-            except (BrokerError, Unreachable) as error:
-                if isinstance(error, BrokerError) and not (error.retriable or error.code in PASSING):
-                    raise
-                problem = str(error)
-            else:
-                done = {key: each for key, each in left.items() if codes.get(key) is ErrorCode.NONE}
-                self.core.committed(done)
-                left = {key: each for key, each in left.items() if key not in done}
-                if not left:
-                    self.core.figures.commits += 1
-                    return
-                worst = next((code for key in left if (code := codes.get(key)) not in PASSING), None)
-                problem = ", ".join(sorted({each.name for key in left if (each := codes.get(key)) is not None}))
-                if worst is not None:
-                    break
-            self._coordinator = None
-            await asyncio.sleep(RETRY_SECONDS)
-        raise CommitFailed(f"group {self.group}: {_named(left)} not committed: {problem}")
-
-    @property
-    def identity(self) -> GroupIdentity:
-        """The member as commits name it. Raise CommitFailed without a group."""
-        if self._thread is None:
-            raise CommitFailed("this consumer is in no group now")
-        return self._thread.identity
-
     async def committed(self, partitions: Iterable[Partition]) -> dict[Partition, int]:
         """Return what the group has committed, without partitions of which it has committed nothing."""
-        if self.group is None:
-            return {}
-        at = await self._group_coordinator()
-        found = await self._client.run(committed_positions(self._client.core, at, self.group, partitions))
-        return {key: each.offset for key, each in found.items()}
-
-    async def _group_coordinator(self) -> Address:
-        known = self._thread.coordinator if self._thread is not None else None
-        at = known or self._coordinator
-        if at is None:
-            at = self._coordinator = await self._client.run(find_coordinator(self._client.core, str(self.group)))
-        return at
+        wanted = list(partitions)
+        for each in wanted:
+            check_pair(each)
+        return {key: each.offset for key, each in (await self.offsets.committed(wanted)).items()}
 
     # --- positions
 
@@ -363,6 +336,18 @@ class ConsumerEngine:
         for key, offset in (await self._client.run(steps)).items():
             if key in self.core.owned:
                 self.core.seek(key, offset)
+
+    async def seek_to_committed(self, partitions: Iterable[Partition] | None) -> None:
+        """Go back to what the group has committed, or else to the start, in these partitions or all."""
+        await self._opened()
+        keys = self._owned(partitions)
+        found = await self.offsets.settled(keys)
+        fresh = [key for key in keys if key not in found]
+        steps = find_positions(self._client.core, fresh, self._start, self.config.isolation)
+        offsets = await self._client.run(steps)
+        for key in keys:
+            if key in self.core.owned:
+                self.core.seek(key, *(found[key][:2] if key in found else (offsets[key],)))
 
     async def seek(self, key: Partition, offset: int) -> None:
         """Go on at an offset."""
@@ -391,9 +376,11 @@ class ConsumerEngine:
         """Return the partitions, or all owned ones. Raise ClientError for one that is not owned."""
         owned = self.core.owned
         wanted = sorted(owned) if partitions is None else list(partitions)
+        for each in wanted:
+            check_pair(each)
         strange = [key for key in wanted if key not in owned]
         if strange:
-            raise ClientError(f"this consumer does not own {_named(strange)}; it owns {_named(owned) or _NOTHING_YET}")
+            raise ClientError(f"this consumer does not own {named(strange)}; it owns {named(owned) or _NOTHING_YET}")
         return wanted
 
     # --- the end
@@ -403,28 +390,21 @@ class ConsumerEngine:
         if self._is_closed:
             return
         self._is_closed = True
+        self._wake.set()
         for task in self._tasks.values():
             task.cancel()
         if self._want_call is not None:
             self._want_call.cancel()
-        if self._thread is not None:
-            if self.config.auto_commit_interval_ms is not None:
-                await self._commit_last(key for key in self.core.owned if self._thread.owns(key))
-            await asyncio.to_thread(self._thread.close)
-        await self._fetches.close()
-        self._client.close()
-
-    async def _commit_last(self, partitions: Iterable[Partition]) -> None:
-        """Commit partitions that the consumer gives up."""
-        offsets, wanted = self.core.to_commit(), set(partitions)
         try:
-            await self.commit({key: each for key, each in offsets.items() if key in wanted})
-        except ClientError as error:
-            _log.warning("%s; records since the last commit come again", error)
-
-
-def _named(partitions: Iterable[Partition]) -> str:
-    return ", ".join(f"{topic}-{number}" for topic, number in sorted(partitions))
+            if self._thread is not None:
+                if self.config.auto_commit_interval_ms is not None:
+                    await self.offsets.commit_last(key for key in self.core.owned if self._thread.owns(key))
+                await asyncio.to_thread(self._thread.close)
+        finally:  # also if this call is cancelled
+            if self._thread is not None:
+                self._thread.leave()
+            self._client.close()
+            await self._fetches.close()
 
 
 def _now_ms() -> int:

@@ -31,11 +31,10 @@ class PartitionFigures:
             return None
         return round(self.lag * self.bytes / self.records) if self.lag else 0
 
-    def fetched(self, records: int, size: int, end: int) -> None:
-        """Count an answer."""
+    def fetched(self, records: int, size: int) -> None:
+        """Count the records of an answer."""
         self.records += records
         self.bytes += size
-        self.end = end
 
 
 @dataclass(slots=True)

@@ -138,13 +138,31 @@ class GroupMember:
         self._is_unused = False
         self._failures = 0
         self._events: list[Event] = []
+        self._ended = self.identity
 
     # --- state
 
     @property
     def identity(self) -> GroupIdentity:
-        """Return the member as its commits name it."""
+        """Return the member as its requests name it."""
         return GroupIdentity(self._group_id, self._generation, self._member_id, self._config.group_instance_id)
+
+    @property
+    def committing(self) -> GroupIdentity:
+        """Return the member as its program's commits name it.
+
+        While the program does not know yet that its partitions were lost, this is the membership that has ended. So the
+        coordinator refuses progress of partitions that another member may have had meanwhile.
+        """
+        return self._ended if self._has_lost else self.identity
+
+    def may_commit(self, partition: Partition) -> bool:
+        """Return True if the partition is owned, and the program knows of everything that was lost before."""
+        return partition in self.owned and not self._has_lost
+
+    @property
+    def _has_lost(self) -> bool:
+        return any(isinstance(event, Lost) for event in self._events)
 
     @property
     def is_over(self) -> bool:
@@ -414,6 +432,8 @@ class GroupMember:
 
     def _lose(self, why: str) -> None:
         if self.owned:
+            if not self._has_lost:
+                self._ended = self.identity
             self._events.append(Lost(self.owned, why))
         self._give_up()
         self._is_unsure = True

@@ -58,7 +58,7 @@ class GroupThread:
     def identity(self) -> GroupIdentity:
         """Return the member as its commits name it now."""
         with self._changed:
-            return self._member.identity
+            return self._member.committing
 
     @property
     def coordinator(self) -> Address | None:
@@ -67,10 +67,10 @@ class GroupThread:
             return self._member.coordinator
 
     def owns(self, partition: Partition) -> bool:
-        """Return True while the partition belongs to the member."""
+        """Return True while the program may commit the partition: it belongs to the member, and did all the time."""
         with self._changed:
             self._member.tick(_now_ms())
-            return partition in self._member.owned
+            return self._member.may_commit(partition)
 
     def released(self, partitions: Iterable[Partition]) -> None:
         """Give up revoked partitions whose progress is committed."""
@@ -84,12 +84,16 @@ class GroupThread:
             self._member.subscribe(topics)
             self._changed.notify()
 
-    def close(self) -> None:
-        """Leave the group, so that others get the partitions at once. Waits for the answer up to CLOSE_SECONDS."""
+    def leave(self) -> None:
+        """Begin to leave the group, so that others get the partitions at once."""
         with self._changed:
             self._member.leave(_now_ms())
             self._client.interrupt()
             self._changed.notify()
+
+    def close(self) -> None:
+        """Leave the group. Waits for the answer up to CLOSE_SECONDS."""
+        self.leave()
         if self._thread.is_alive():
             self._thread.join(CLOSE_SECONDS)
 
@@ -120,6 +124,8 @@ class GroupThread:
             answer = self._client.run(steps)
         except ClientError as error:
             answer = error
+        except Exception as error:  # the program has to learn of it, because nothing works without this thread
+            answer = ClientError(f"the member's thread failed: {error!r}")
         with self._changed:
             member.answered(answer, _now_ms())
         return True

@@ -23,14 +23,23 @@ _MAGIC = b"CGMDv2:"
 
 
 def headers_of(headers: Headers | None, is_stamped: bool) -> list[Header]:
-    """Return headers as (name, bytes). Raise ValueError for a `flakelog-id` beside the one that the producer adds."""
+    """Return headers as (name, bytes). Raise ValueError for a `flakelog-id` beside the one that the producer adds, and
+    for what is no header."""
     if headers is None:
         return []
-    pairs = headers.items() if isinstance(headers, Mapping) else headers
-    found: list[Header] = [(name, value.encode() if isinstance(value, str) else value) for name, value in pairs]
+    found = [_header(each) for each in (headers.items() if isinstance(headers, Mapping) else headers)]
     if is_stamped and any(name == ID_HEADER for name, _ in found):
         raise ValueError(f'a header {ID_HEADER} beside ids="header", which adds it: leave out one of them')
     return found
+
+
+def _header(pair: object) -> Header:
+    match pair:
+        case (str(name), str(value)):
+            return name, value.encode()
+        case (str(name), bytes() | None as value):
+            return name, value
+    raise ValueError(f"{pair!r} is no header: give pairs of a name, as text, and a value, as text, bytes or None")
 
 
 def group_metadata(identity: "GroupIdentity") -> bytes:

@@ -21,7 +21,7 @@ from broker.wire.frame import FileRegion
 from broker.wire.id_entries import IdEntry, read_entries
 from broker.wire.primitives import Buffer
 
-__all__ = ["NO_EPOCH", "LogRecord", "OnPoison", "PoisonBatch", "Read", "read_records"]
+__all__ = ["NO_EPOCH", "LogRecord", "OnPoison", "PoisonBatch", "Read", "read_records", "verify_batches"]
 
 NO_EPOCH = -1
 
@@ -58,12 +58,29 @@ class Read(NamedTuple):
     """The leader epoch of the last batch, NO_EPOCH without a batch."""
 
 
-def read_records(fetched: FetchedPartition, from_offset: int, max_bytes: int = DECOMPRESSED_BYTES_MAX) -> Read:
+def verify_batches(fetched: FetchedPartition, from_offset: int) -> tuple[int, int]:
+    """Return the offset to fetch next and the leader epoch of the last batch, and decode no record.
+
+    They are those of `read_records`. Raise CorruptBatch if a CRC is wrong.
+    """
+    data = fetched.records
+    assert not isinstance(data, FileRegion), "regions are the broker's; a client has bytes"
+    following, epoch = from_offset, NO_EPOCH
+    for position, header in walk(data):
+        verify(data, header, position)
+        following, epoch = max(following, header.last_offset + 1, header.base_offset + 1), header.leader_epoch
+    return following, epoch
+
+
+def read_records(
+    fetched: FetchedPartition, from_offset: int, max_bytes: int = DECOMPRESSED_BYTES_MAX, *, check: bool = True
+) -> Read:
     """Return the records and the poison batches from `from_offset` on.
 
     A batch that is cut off is left for the next fetch. Records of aborted transactions are skipped if the answer lists
     these transactions, as it does at READ_COMMITTED. A batch that unpacks to more than `max_bytes` is a poison batch.
-    Raise CorruptBatch if a CRC is wrong, MissingId if the broker sends ids but not that of a record.
+    Raise CorruptBatch if a CRC is wrong, MissingId if the broker sends ids but not that of a record. Without `check`
+    the CRCs are known to be right (`verify_batches`).
     """
     data, topic, partition = fetched.records, str(fetched.topic), fetched.partition
     assert not isinstance(data, FileRegion), "regions are the broker's; a client has bytes"
@@ -72,7 +89,8 @@ def read_records(fetched: FetchedPartition, from_offset: int, max_bytes: int = D
     poison: list[PoisonBatch] = []
     following, epoch = from_offset, NO_EPOCH
     for position, header in walk(data):
-        verify(data, header, position)
+        if check:
+            verify(data, header, position)
         following, epoch = max(following, header.last_offset + 1, header.base_offset + 1), header.leader_epoch
         if aborted.takes(header) or header.is_control or header.last_offset < from_offset:
             continue

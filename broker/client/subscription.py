@@ -9,6 +9,7 @@ from broker.client.errors import InvalidTopics
 from broker.client.group_protocol import Partition
 
 Topics = str | Iterable[str] | Pattern[str]
+_INT64_MAX = (1 << 63) - 1
 
 
 class Subscription(NamedTuple):
@@ -37,8 +38,33 @@ class Subscription(NamedTuple):
         return wanted
 
 
+def check_offset(partition: Partition, offset: int) -> int:
+    """Return an offset. Raise ValueError if it cannot be one, or the partition is no pair (topic, number)."""
+    check_pair(partition)
+    if not isinstance(offset, int) or not 0 <= offset <= _INT64_MAX:
+        raise ValueError(f"{partition[0]}-{partition[1]}: {offset!r} is no offset; give a number of at least 0")
+    return offset
+
+
+def check_place(name: str, place: int) -> int:
+    """Return a time in ms, or an id, to seek to. Raise ValueError if it cannot be one."""
+    if not isinstance(place, int) or not 0 <= place <= _INT64_MAX:
+        raise ValueError(f"{name}={place!r}: give a whole number of at least 0")
+    return place
+
+
+def check_pair(partition: object) -> None:
+    """Raise ValueError unless `partition` is a pair (topic, number)."""
+    match partition:
+        case (str(), int()) if isinstance(partition, tuple):
+            return
+    raise ValueError(f"{partition!r} is no partition: give pairs, such as [('orders', 0)]")
+
+
 def subscription(topics: Topics, partitions: Iterable[int] | None, group: str | None) -> Subscription:
     """Check what a user gave, and return the subscription. Raise InvalidTopics."""
+    if isinstance(partitions, (int, str)):
+        raise InvalidTopics(f"partitions={partitions!r}: give numbers, such as [0, 1]")
     chosen = None if partitions is None else tuple(partitions)
     if chosen is not None and group is not None:
         raise InvalidTopics(f"partitions={list(chosen)} beside group={group!r}: a group shares out partitions itself")
@@ -50,3 +76,8 @@ def subscription(topics: Topics, partitions: Iterable[int] | None, group: str | 
     if not names or not all(isinstance(name, str) and name for name in names):
         raise InvalidTopics(f"topics={topics!r}: give a topic's name, several names, or a pattern made by re.compile")
     return Subscription(tuple(sorted(set(names))), None, chosen)
+
+
+def named(partitions: Iterable[Partition]) -> str:
+    """Return the names of partitions for a message, such as "orders-0, orders-1"."""
+    return ", ".join(f"{topic}-{number}" for topic, number in sorted(partitions))

@@ -5,6 +5,7 @@ import re
 import signal
 import subprocess
 import sys
+import time
 
 import pytest
 
@@ -14,8 +15,10 @@ from broker.client.blocking import BlockingClient
 from broker.client.consumer import Consumer
 from broker.client.consumer_config import ConsumerConfig
 from broker.client.errors import BrokerError, ClientError, CommitFailed, GroupRefused, InvalidTopics, Unreachable
+from broker.record.records import Record, encode_batch
 from tests.compat.numbers_topic import BY_HAND, NOBODY, QUICK, SOON_MS, WAIT_MS, fill, name_of, say, take, values
 from tests.compat.server_process import PYTHONPATH
+from tests.patience import SECONDS
 
 
 @pytest.fixture
@@ -308,6 +311,44 @@ def test_asyncio_consumers_share_a_group_with_others(group_broker, topic, name):
     assert (changes, found, again) == ([2], list(range(10)), [8])
     with Consumer(group_broker.address, topic, group=name, config=QUICK) as consumer:
         assert consumer.committed([(topic, 0), (topic, 1)]) == committed == {(topic, 0): 5, (topic, 1): 5}
+
+
+def test_an_asyncio_iterator_lets_other_tasks_run_while_records_are_there(group_broker, topic):
+    config = ConsumerConfig(fetch_max_wait_ms=50, max_poll_records=10)
+
+    async def read():
+        turns = 0
+
+        async def others():
+            nonlocal turns
+            while True:
+                turns += 1
+                await asyncio.sleep(0)
+
+        async with AsyncClient(group_broker.address) as client:
+            records = [Record(at, 0, None, b"%d" % at) for at in range(200)]
+            await client.produce(topic, 0, encode_batch(records, base_timestamp_ms=0))
+        async with AsyncConsumer(group_broker.address, topic, partitions=[0], config=config) as consumer:
+            for _ in range(10):
+                await anext(consumer)
+            task, turns_before = asyncio.create_task(others()), turns
+            for _ in range(100):
+                await anext(consumer)
+            task.cancel()
+            return turns - turns_before
+
+    assert asyncio.run(read()) >= 9
+
+
+def test_an_asyncio_program_that_polls_without_a_wait_gets_its_records(group_broker, topic):
+    async def read():
+        found, end = [], time.monotonic() + SECONDS
+        async with AsyncConsumer(group_broker.address, topic, config=QUICK) as consumer:
+            while len(found) < 10 and time.monotonic() < end:
+                found += await consumer.poll()
+        return values(found)
+
+    assert asyncio.run(read()) == list(range(10))
 
 
 def test_the_asyncio_client_has_many_requests_in_flight(group_broker, topic):

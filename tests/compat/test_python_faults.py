@@ -61,7 +61,8 @@ def test_a_consumer_that_gets_a_ctrl_c_leaves_its_group_at_once(group_broker, to
     assert lines[0] == "assigned 0 1\n" and errors.endswith("KeyboardInterrupt\n")
     with Admin(group_broker.address) as admin:
         assert admin.group(name).members == ()
-        assert sum(admin.committed(name).values()) == 10
+        # The last record is not committed if the signal came before the program asked for the next one.
+        assert sum(admin.committed(name).values()) in (9, 10)
 
 
 def test_a_consumer_stays_with_the_process_that_made_it(group_broker, topic):

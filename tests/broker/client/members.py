@@ -90,6 +90,7 @@ class Program:
         self.events = []
         self.releases = releases
         self.works = True
+        self.is_busy = False  # it processes records, and takes no events
         self.is_alive = True
         self.is_reachable = True
         self.asked = []
@@ -175,6 +176,8 @@ class Program:
         return None
 
     def take_events(self):
+        if self.is_busy:
+            return
         for event in self.member.take_events():
             self.events.append(event)
             if isinstance(event, Revoke) and self.releases:

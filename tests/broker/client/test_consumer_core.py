@@ -1,15 +1,19 @@
 """The partitions of a consumer: positions, records fetched ahead, what is handed out and committed."""
 
+import sys
+from threading import Thread
+
 import pytest
 
 from broker.client.consumer_config import ConsumerConfig
 from broker.client.consumer_core import RETRY_MS, ConsumerCore
-from broker.client.errors import BrokerError, TopicRecreated, Unreachable
+from broker.client.errors import BrokerError, MissingId, TopicRecreated, Unreachable
 from broker.client.fetch_session import PartitionAsk
+from broker.client.group_requests import CommittedOffset
 from broker.record.batch import CorruptBatch
 from broker.record.records import Record, encode_batch
 from broker.wire.errors import ErrorCode
-from broker.wire.fetch import FetchedPartition
+from broker.wire.fetch import FetchedPartition, IdRegion
 
 A, B = ("orders", 0), ("orders", 1)
 LIMIT = 1 << 20
@@ -206,3 +210,108 @@ def test_the_lag_in_bytes_follows_the_mean_size_of_records():
     figures = core.partition_figures()[A]
     assert (figures.position, figures.end, figures.lag) == (4, 10, 6)
     assert figures.lag_bytes == round(6 * figures.bytes / 4)
+
+
+def test_the_end_of_the_log_is_asked_for_after_what_was_fetched_before_it_went():
+    """Retention took the offset that is fetched next, not the records that wait for the program."""
+    core = core_of(A)
+    fetch(core, a=(0, 3))
+    core.answered(core.asks(0)[0], GONE[0], 0)
+    assert taken(core) == [(0, 0), (0, 1), (0, 2)]
+    core.answered(core.asks(RETRY_MS)[0], GONE[0], RETRY_MS)
+    assert core.unplaced() == ([], [A])
+
+
+def test_records_are_decoded_when_the_program_wants_them():
+    """Decoded records take many times the memory of their batch, so a slow program would fill the memory."""
+    core = core_of(A, B)
+    fetch(core, a=(0, 3), b=(0, 3))
+    assert core.figures.records == 0
+    assert taken(core, 2) == [(0, 0), (0, 1)]
+    assert core.figures.records == 3
+
+
+def test_an_answer_without_an_id_is_an_error_after_the_records_before_it_and_is_asked_for_again():
+    core = core_of(A)
+    fetch(core, a=(0, 3))
+    damaged = answer(A, 3, 2)
+    damaged.ids = IdRegion(3, b"")
+    core.answered(core.asks(0)[0], damaged, 0)
+    fetch(core, a=(5, 2))
+    assert taken(core) == [(0, 0), (0, 1), (0, 2)]
+    with pytest.raises(MissingId, match="has no id for offset 3"):
+        core.prepare(500)
+    assert [ask.offset for ask in core.asks(0)] == [3]
+
+
+# --- records that the program did not process ----------------------------------------------------------------------
+
+
+def test_a_record_that_the_program_failed_on_is_not_committed():
+    core = core_of(A)
+    fetch(core, a=(0, 3))
+    core.prepare(500)
+    core.hand()
+    core.hand()
+    core.give_back()
+    assert offsets(core) == {0: 1}
+
+
+def test_records_of_several_partitions_that_the_program_failed_on_are_not_committed():
+    core = core_of(A, B)
+    fetch(core, a=(0, 3), b=(0, 3))
+    taken(core, 4)
+    taken(core)
+    core.give_back()
+    assert offsets(core) == {0: 3, 1: 1}
+
+
+def test_records_are_processed_when_more_is_asked_for():
+    core = core_of(A)
+    fetch(core, a=(0, 3))
+    taken(core)
+    core.processed()
+    core.give_back()
+    assert offsets(core) == {0: 3}
+
+
+def test_what_is_committed_is_not_given_back():
+    core = core_of(A)
+    fetch(core, a=(0, 3))
+    taken(core)
+    core.committed({A: CommittedOffset(2)})
+    core.give_back()
+    assert offsets(core) == {} and core.position(A) == 2
+
+
+def test_a_seek_of_the_program_counts_more_than_what_it_failed_on():
+    core = core_of(A)
+    fetch(core, a=(0, 3))
+    taken(core)
+    core.seek(A, 50)
+    core.give_back()
+    assert offsets(core) == {0: 50}
+
+
+def test_positions_are_found_while_another_thread_hands_out_records(switching):
+    core = core_of(A)
+    late = [("orders", number) for number in range(2, 3_000)]
+    core.assigned(late)
+    fetch(core, a=(0, 20_000))
+    core.prepare(20_000)
+    found = []
+    thread = Thread(target=lambda: found.extend(iter(core.hand, None)))
+    thread.start()
+    for key in late:
+        core.place(key, 0)
+    thread.join()
+    assert [record.offset for record in found] == list(range(20_000))
+
+
+@pytest.fixture
+def switching():
+    """Let threads take turns as often as Python can."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    yield
+    sys.setswitchinterval(before)

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from broker.client.core import FIND_COORDINATOR, HEARTBEAT, JOIN_GROUP, LEAVE_GROUP
+from broker.client.api_versions import FIND_COORDINATOR, HEARTBEAT, JOIN_GROUP, LEAVE_GROUP
 from broker.client.errors import BrokerError, Unsupported
 from broker.client.group import Assigned, Lost, Phase, Refused, Revoke, Trouble, Unused
 from broker.client.group_config import GroupMemberConfig
@@ -178,6 +178,27 @@ def test_an_unreachable_coordinator_is_told_once_and_costs_the_partitions_after_
     cluster.is_up = True
     cluster.after(2_000)
     assert a.all_of(Assigned) == [ALL, ALL]
+
+
+def test_a_program_commits_nothing_from_before_its_partitions_were_lost(cluster):
+    """It was busy while its session ended, another member went on from its partitions, and it got them back."""
+    (a,) = started(cluster, "a")
+    a.is_busy, a.is_reachable = True, False
+    b = cluster.add("b")
+    cluster.after(2 * SESSION_MS)
+    assert b.member.owned == {("t", number) for number in ALL}
+    b.member.leave(cluster.now_ms)
+    a.is_reachable = True
+    a.disconnect()
+    cluster.after(SESSION_MS)
+    assert a.member.owned == {("t", number) for number in ALL}
+    assert not a.member.may_commit(("t", 0))
+    refused = a.carry_out(commit_offsets(a.core, ADDRESS, a.member.committing, {("t", 0): CommittedOffset(7)}))
+    assert refused[("t", 0)] in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION)
+    a.is_busy = False
+    cluster.after(100)
+    assert [type(event) for event in a.events if not isinstance(event, Trouble)] == [Assigned, Lost, Assigned]
+    assert a.member.may_commit(("t", 0)) and a.member.committing == a.member.identity
 
 
 def test_a_join_that_waits_long_is_renewed_and_its_member_keeps_its_partitions(cluster):

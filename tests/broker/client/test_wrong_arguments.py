@@ -1,0 +1,102 @@
+"""Arguments that cannot work: each gets an error that names it, and what would be right, before anything is sent."""
+
+import asyncio
+
+import pytest
+
+from broker.client.async_consumer import AsyncConsumer
+from broker.client.asyncio import AsyncClient
+from broker.client.blocking import Client
+from broker.client.consumer import Consumer
+from broker.client.consumer_config import ConsumerConfig
+from broker.client.errors import InvalidTopics, ProduceError
+from broker.client.producer import Producer
+
+NOBODY = "127.0.0.1:1"
+
+
+@pytest.fixture
+def producer():
+    return Producer(NOBODY, timeout_ms=100)
+
+
+@pytest.fixture
+def consumer():
+    with Consumer(NOBODY, "t", group="g", config=ConsumerConfig(auto_commit_interval_ms=None)) as made:
+        yield made
+
+
+@pytest.mark.parametrize(
+    ("message", "said"),
+    [
+        ({"topic": b"t"}, r"topic=b't': give a topic's name as text"),
+        ({"partition": "1"}, r"partition='1': give a number of at least 0"),
+        ({"partition": -2}, "partition=-2: give a number of at least 0"),
+        ({"partition": 1 << 31}, "partition=2147483648: give a number"),
+        ({"timestamp_ms": 0}, "timestamp_ms=0: give Unix ms of at least 1"),
+        ({"timestamp_ms": 1 << 63}, "timestamp_ms=9223372036854775808: give Unix ms"),
+        ({"timestamp_ms": 1.5}, "timestamp_ms=1.5: give Unix ms"),
+        ({"value": 5}, "int is neither bytes nor text: give the Producer an encoder"),
+        ({"headers": {1: "x"}}, r"\(1, 'x'\) is no header: give pairs of a name, as text"),
+        ({"headers": {"a": 5}}, r"\('a', 5\) is no header"),
+        ({"headers": [("a",)]}, r"\('a',\) is no header"),
+        ({"headers": "ab"}, "'a' is no header"),
+    ],
+)
+def test_a_message_that_cannot_be_sent_is_refused(producer, message, said):
+    with pytest.raises((TypeError, ValueError), match=said):
+        producer.send(**({"topic": "t", "value": "v"} | message))
+    assert producer.figures().sent == 0
+
+
+@pytest.mark.parametrize("make", (Producer, lambda servers: Consumer(servers, "t"), Client, AsyncClient))
+@pytest.mark.parametrize("servers", (["127.0.0.1:9092"], "", "host:many"))
+def test_servers_are_addresses_as_text(make, servers):
+    with pytest.raises(ValueError, match="host:port|host:9092,host:9093"):
+        make(servers)
+
+
+def test_a_message_outside_a_transaction_says_where_it_belongs():
+    with pytest.raises(ProduceError, match="a message is sent between `begin` and `commit`"):
+        Producer(NOBODY, transactional_id="x").send("t", "v")
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (lambda consumer: consumer.seek("t", 0, -1), "t-0: -1 is no offset; give a number of at least 0"),
+        (lambda consumer: consumer.seek("t", "0", 1), r"\('t', '0'\) is no partition"),
+        (lambda consumer: consumer.seek_to_time(-1), "time_ms=-1: give a whole number of at least 0"),
+        (lambda consumer: consumer.seek_to_time(1.5), "time_ms=1.5"),
+        (lambda consumer: consumer.seek_to_id(-1), "id=-1"),
+        (lambda consumer: consumer.commit({("t", 0): -1}), "t-0: -1 is no offset"),
+        (lambda consumer: consumer.commit({"t": 1}), "'t' is no partition: give pairs"),
+        (lambda consumer: consumer.committed(("t", 0)), "'t' is no partition: give pairs"),
+        (lambda consumer: consumer.poll(max_records=0), "max_records=0: give at least 1"),
+    ],
+)
+def test_a_place_that_cannot_be_is_refused(consumer, call, said):
+    with pytest.raises(ValueError, match=said):
+        call(consumer)
+
+
+def test_asyncio_consumers_refuse_the_same():
+    async def ask():
+        async with AsyncConsumer(NOBODY, "t") as consumer:
+            with pytest.raises(ValueError, match="t-0: -1 is no offset"):
+                await consumer.seek("t", 0, -1)
+            with pytest.raises(ValueError, match="max_records=-1"):
+                await consumer.poll(max_records=-1)
+
+    asyncio.run(ask())
+
+
+def test_a_config_of_another_kind_is_refused():
+    with pytest.raises(TypeError, match=r"give a ConsumerConfig\(\.\.\.\)"):
+        Consumer(NOBODY, "t", config={"auto.offset.reset": "earliest"})
+
+
+@pytest.mark.parametrize("partitions", (0, "0"))
+def test_partitions_are_numbers(partitions):
+    with pytest.raises(InvalidTopics, match=r"give numbers, such as \[0, 1\]"):
+        Consumer(NOBODY, "t", partitions=partitions)
