@@ -3,7 +3,7 @@
 import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from os import PathLike
 from threading import Thread
 from types import TracebackType
@@ -13,13 +13,15 @@ from broker.client.errors import ClientError, MustAbort, ProduceError, QueueFull
 from broker.client.group_protocol import Partition
 from broker.client.librdkafka import Headers
 from broker.client.producer import Delivered, Encoder, GroupMember, Partitioner, Producer
-from broker.client.producer_figures import ProducerFigures
+from broker.client.producer_figures import ProducerCounts, ProducerFigures
 
 if TYPE_CHECKING:
     from idgen.snowflake import Snowflake
 
 SERVE_SECONDS = 0.1  # how often the thread checks whether the producer was closed
 ROOM_SECONDS = 0.01  # pause before a message is tried again while the queue is full
+
+NO_FIGURES = ProducerCounts(0.0).figures(0.0)  # until the first message
 
 Outcome = ProduceError | Delivered
 
@@ -60,6 +62,7 @@ class AsyncProducer:
         self._settings = settings
         self._producer: Producer | None = None
         self._starting = asyncio.Lock()
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: Thread | None = None
         self._is_closed = False
         self._outcomes: deque[tuple[asyncio.Future[Delivered], Outcome]] = deque()
@@ -77,11 +80,16 @@ class AsyncProducer:
         """Return the producer. It is made in a thread, because a claim of a worker number may wait."""
         if self._is_closed:
             raise ClientError("the producer was closed")
+        loop = asyncio.get_running_loop()
+        self._loop = self._loop or loop
+        if self._loop is not loop:
+            raise ClientError("the producer belongs to the event loop that used it first")
+        if self._producer is not None:
+            return self._producer
         async with self._starting:
             if self._producer is None:
                 settings: Any = self._settings | {"enqueue_timeout_ms": 0}
                 self._producer = await asyncio.to_thread(Producer, self._servers, **settings)
-                self._loop = asyncio.get_running_loop()
                 self._thread = Thread(target=self._serve, args=(self._producer,), name="producer", daemon=True)
                 self._thread.start()
         return self._producer
@@ -101,8 +109,11 @@ class AsyncProducer:
         partition: int | None = None,
         timestamp_ms: int | None = None,
     ) -> Delivered:
-        """Send a message, and return its place when it is acknowledged. Raise ProduceError or QueueFull."""
-        producer = self._producer or await self._started()
+        """Send a message, and return its place when it is acknowledged. Raise ProduceError or QueueFull.
+
+        A call that is cancelled after it began may still send the message.
+        """
+        producer = await self._started()
         outcome: asyncio.Future[Delivered] = asyncio.get_running_loop().create_future()
 
         def done(error: ProduceError | None, delivered: Delivered | None) -> None:
@@ -127,7 +138,8 @@ class AsyncProducer:
         """Hand an outcome to the loop; several that come together wake it once."""
         self._outcomes.append((outcome, result))
         if len(self._outcomes) == 1:
-            self._loop.call_soon_threadsafe(self._deliver)
+            with suppress(RuntimeError):  # the loop is closed: nobody waits
+                outcome.get_loop().call_soon_threadsafe(self._deliver)
 
     def _deliver(self) -> None:
         while self._outcomes:
@@ -145,9 +157,7 @@ class AsyncProducer:
 
     def figures(self) -> ProducerFigures:
         """Return messages and bytes sent, failed and queued, and the times of requests and acknowledgements."""
-        if self._producer is None:
-            raise ClientError("the producer has not sent anything yet")
-        return self._producer.figures()
+        return NO_FIGURES if self._producer is None else self._producer.figures()
 
     async def begin(self) -> None:
         """Begin a transaction, as `Producer.begin` does."""
@@ -171,8 +181,12 @@ class AsyncProducer:
         await self.begin()
         try:
             yield self
-        except BaseException:
+        except Exception:
             await self.abort()
+            raise
+        except BaseException:  # a cancellation ends the task also if no broker answers
+            with suppress(ClientError):
+                await self.abort()
             raise
         try:
             await self.commit()

@@ -10,9 +10,12 @@ idempotence and transactions. The Producer does not learn the Snowflake ids that
 consumer sees them, and `Client.produce` returns them at once. For a broker without ids, it can stamp them itself.
 """
 
+import logging
+import os
 import time
+import weakref
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from os import PathLike
 from threading import Lock
 from types import TracebackType
@@ -22,6 +25,7 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka import Producer as Librdkafka
 from confluent_kafka import TopicPartition
 
+from broker.client.address import parse_addresses
 from broker.client.errors import ClientError, MustAbort, ProduceError, QueueFull
 from broker.client.group_protocol import Partition
 from broker.client.librdkafka import Header, Headers, group_metadata, headers_of, transaction_error
@@ -35,6 +39,9 @@ if TYPE_CHECKING:
 QUEUE_SIZE = 100_000  # messages, as librdkafka's default; Kafka 0.7's was 10,000, when a message cost more
 POLL_SECONDS = 0.1
 ANY_PARTITION = -1  # librdkafka chooses
+PARTITION_MAX, TIMESTAMP_MS_MAX = (1 << 31) - 1, (1 << 63) - 1  # of the protocol
+
+_log = logging.getLogger(__name__)
 
 Encoder = Callable[[Any], bytes | None]
 Partitioner = Callable[[bytes | None, int], int]
@@ -81,8 +88,12 @@ class Producer:
     messages without a callback failed. `partitioner(key, partitions)` gets the encoded key and chooses a partition. By
     default, equal keys go to the same partition (by CRC-32, as in librdkafka), and messages without a key are spread.
     `compression` is none, gzip, snappy, lz4 or zstd. A message is retried for up to `timeout_ms`; retries make no
-    duplicates (KIP-98). The constructor raises ValueError for a setting that librdkafka refuses; it does not wait for
-    a broker.
+    duplicates (KIP-98). The constructor raises ValueError for an address or a setting that cannot work; it does not
+    wait for a broker.
+
+    An exception of a callback is raised by the call of the producer in which the callback ran, after all else that the
+    call does. Close a producer, best by `with`: if a program ends without that, a warning counts the messages that are
+    lost. A producer belongs to the process that made it; make one after a fork.
 
     With `ids="header"` each message gets a Snowflake id as its header `flakelog-id`, for a broker that keeps no ids,
     such as Apache Kafka. The producer claims a worker number in ZooKeeper (`zookeeper="host:port"`) or in a
@@ -115,6 +126,7 @@ class Producer:
         directory: "str | PathLike[str] | None" = None,
         snowflake: "Snowflake | None" = None,
     ) -> None:
+        _check_servers(servers)
         self._encoder = encoder
         self._key_encoder = key_encoder
         self._partitioner = partitioner
@@ -129,6 +141,9 @@ class Producer:
         self._has_begun = False
         self._counts = ProducerCounts(time.monotonic())
         self._counting = Lock()
+        self._raised: list[Exception] = []  # by callbacks
+        self._process = os.getpid()
+        self._is_closed = False
         settings: dict[str, Any] = {
             "bootstrap.servers": servers,
             "client.id": "flakelog",
@@ -151,6 +166,7 @@ class Producer:
             raise ValueError(error.args[0].str()) from None
         self._lock: Any = nullcontext() if ids is None else Lock()
         self._own_snowflake, self._snowflake = _stamper(ids, zookeeper, directory, snowflake)
+        self._at_end = weakref.finalize(self, _warn_of_lost, self._counts, self._process)
 
     def send(
         self,
@@ -167,9 +183,14 @@ class Producer:
 
         `headers` are (name, value) pairs or a mapping; text is encoded as UTF-8. A `partition` counts before the
         partitioner. `timestamp_ms` is Unix ms, by default the time of the call. Raise QueueFull, or ProduceError with
-        `sync`, or IdError if no id can be made. `callback(error, delivered)` is called once, with one of the two None:
-        with `sync` before `send` returns, else within a later `send`, `flush`, `poll`, `commit` or `close`.
+        `sync`, or IdError if no id can be made; TypeError or ValueError for an argument that cannot be sent.
+        `callback(error, delivered)` is called once, with one of the two None: with `sync` before `send` returns, else
+        within a later `send`, `flush`, `poll`, `commit` or `close`.
         """
+        if self._is_closed or os.getpid() != self._process:
+            self._check_open()
+        if partition is not None or timestamp_ms is not None or topic.__class__ is not str:
+            _check_place(topic, partition, timestamp_ms)
         data, key_data = self._encoder(value), self._key_encoder(key)
         pairs = headers_of(headers, self._snowflake is not None)
         where = self._chosen(topic, key_data) if partition is None else partition
@@ -183,21 +204,36 @@ class Producer:
             if not self._sync:
                 self._tell(result, callback)
 
-        self._enqueue(topic, data, key_data, where, pairs, timestamp_ms or 0, done)
+        with self._counting:
+            self._counts.sent += 1
+        try:
+            self._enqueue(topic, data, key_data, where, pairs, timestamp_ms or 0, done)
+        except BaseException:
+            with self._counting:
+                self._counts.sent -= 1
+            raise
         if not self._sync:
-            self._producer.poll(0)
+            self._serve(0)
+            if self._raised:
+                self._raise_of_callbacks()
             return None
         while not outcome:
-            self._producer.poll(POLL_SECONDS)
+            self._serve(POLL_SECONDS)
         if callback is not None:
             self._tell(outcome[0], callback)
+            self._raise_of_callbacks()
         if isinstance(outcome[0], ProduceError):
             raise outcome[0]
         return outcome[0]
 
     def flush(self) -> None:
-        """Wait until each message is acknowledged or failed. Raise ProduceError if one without a callback failed."""
-        self._producer.flush()
+        """Wait until each message is acknowledged or failed. Raise ProduceError if one without a callback failed.
+
+        Raise ProducerFenced if another producer has taken the transactional id.
+        """
+        self._check_open()
+        self._wait_for_all()
+        self._raise_of_callbacks()
         failures, first = self._failures, self._first_failure
         self._failures, self._first_failure = 0, None
         if first is not None:
@@ -205,19 +241,67 @@ class Producer:
 
     def poll(self, seconds: float = 0.0) -> int:
         """Call the callbacks that are due, waiting up to `seconds` for a first one. Return how many were called."""
-        return int(self._producer.poll(seconds))
+        self._check_process()
+        called = self._serve(seconds)
+        if self._raised:
+            self._raise_of_callbacks()
+        return called
 
     def close(self) -> None:
-        """Flush, and give back the worker number. A transaction that is open is aborted by the broker later."""
+        """Flush, and give back the worker number. A transaction that is open is aborted by the broker later.
+
+        Harmless if repeated. Raise as `flush` does.
+        """
+        if self._is_closed or os.getpid() != self._process:
+            return
         try:
             self.flush()
+        except Exception:
+            self._at_end.detach()  # the error tells what is lost
+            raise
         finally:
+            self._is_closed = True
             if self._own_snowflake is not None:
                 self._own_snowflake.close()
 
+    def _wait_for_all(self) -> None:
+        try:
+            while self._producer.flush(POLL_SECONDS):  # in short steps, so that Ctrl-C ends the wait
+                pass
+        except KafkaException as error:
+            raise self._fatal(error) from None
+
+    def _serve(self, seconds: float) -> int:
+        """Call the callbacks that are due. Raise ProducerFenced or ClientError for an error that ends the producer."""
+        try:
+            return int(self._producer.poll(seconds))
+        except KafkaException as error:
+            raise self._fatal(error) from None
+
+    def _fatal(self, error: KafkaException) -> ClientError:
+        name = "the producer" if self._transactional_id is None else f"transactional id {self._transactional_id}"
+        return transaction_error(error.args[0], name)
+
+    def _check_process(self) -> None:
+        if os.getpid() != self._process:  # librdkafka's threads are in the parent only
+            raise ClientError("the producer belongs to the process that made it: make one after a fork")
+
+    def _check_open(self) -> None:
+        self._check_process()
+        if self._is_closed:
+            raise ClientError("the producer was closed")
+
+    def _raise_of_callbacks(self) -> None:
+        """Raise the first exception of a callback since the last call, and log the others."""
+        if self._raised:
+            (first, *others), self._raised = self._raised, []
+            for each in others:
+                _log.error("a callback raised", exc_info=each)
+            raise first
+
     def figures(self) -> ProducerFigures:
         """Return messages and bytes sent, failed and queued, and the times of requests and acknowledgements."""
-        return self._counts.figures(len(self._producer), time.monotonic())
+        return self._counts.figures(time.monotonic())
 
     # --- transactions
 
@@ -234,18 +318,21 @@ class Producer:
         Raise TryAgain, MustAbort or ProducerFenced.
         """
         self._transact(self._producer.commit_transaction)
+        self._raise_of_callbacks()
 
     def abort(self) -> None:
         """Abort the transaction, and drop its messages that are queued. Raise TryAgain or ProducerFenced."""
         self._transact(self._producer.abort_transaction)
-        self._producer.poll(0)
+        self._serve(0)
         self._failures, self._first_failure = 0, None
+        self._raise_of_callbacks()
 
     def send_offsets(self, consumer: GroupMember, offsets: Mapping[Partition, int] | None = None) -> None:
         """Commit a consumer's positions with the transaction, or these: {(topic, partition): next offset}.
 
-        Give the consumer `ConsumerConfig(auto_commit_interval_ms=None)`, so that only transactions commit. Raise
-        TryAgain, MustAbort if the consumer no longer owns the partitions, or ProducerFenced.
+        Give the consumer `ConsumerConfig(auto_commit_interval_ms=None)`, so that only transactions commit. After an
+        abort, `consumer.seek_to_committed()` reads the records of the transaction again. Raise TryAgain, MustAbort if
+        the consumer no longer owns the partitions, or ProducerFenced.
         """
         wanted = consumer.positions if offsets is None else offsets
         places = [TopicPartition(topic, partition, offset) for (topic, partition), offset in wanted.items()]
@@ -259,8 +346,12 @@ class Producer:
         self.begin()
         try:
             yield self
-        except BaseException:
+        except Exception:
             self.abort()
+            raise
+        except BaseException:  # such as Ctrl-C, which ends the program also if no broker answers
+            with suppress(ClientError):
+                self.abort()
             raise
         try:
             self.commit()
@@ -271,19 +362,20 @@ class Producer:
     def _transact(self, call: Callable[..., object], with_timeout: bool = True) -> None:
         if self._transactional_id is None:
             raise ClientError('this producer has no transactions: give it transactional_id="..."')
+        self._check_open()
         try:
             call(self._timeout_ms / 1000) if with_timeout else call()
         except KafkaException as error:
-            raise transaction_error(error.args[0], f"transactional id {self._transactional_id}") from None
+            raise self._fatal(error) from None
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        """Close. If the block raised an exception, suppress the ProduceError of the flush."""
+        """Close. If the block raised an exception, suppress the ClientError of the flush."""
         try:
             self.close()
-        except ProduceError:
+        except ClientError:
             if error is None:
                 raise
 
@@ -308,10 +400,12 @@ class Producer:
             except BufferError:
                 if waited_ms >= self._enqueue_timeout_ms:
                     raise QueueFull(f"the queue stayed full for {waited_ms} ms") from None
-                self._producer.poll(POLL_SECONDS)
+                self._serve(POLL_SECONDS)
                 waited_ms += int(POLL_SECONDS * 1000)
             except KafkaException as error:
-                raise ProduceError(f"{topic}: {error.args[0].str()}") from None
+                outside = error.args[0].code() == KafkaError._STATE
+                hint = ": a message is sent between `begin` and `commit`" if outside else ""
+                raise ProduceError(f"{topic}: {error.args[0].str()}{hint}") from None
 
     def _chosen(self, topic: str, key: bytes | None) -> int:
         if self._partitioner is None:
@@ -344,13 +438,39 @@ class Producer:
 
     def _tell(self, result: ProduceError | Delivered, callback: Callback | None) -> None:
         if callback is not None:
-            if isinstance(result, ProduceError):
-                callback(result, None)
-            else:
-                callback(None, result)
+            try:
+                if isinstance(result, ProduceError):
+                    callback(result, None)
+                else:
+                    callback(None, result)
+            except Exception as error:  # librdkafka would leave a flush or a commit half done
+                self._raised.append(error)
         elif isinstance(result, ProduceError):
             self._failures += 1
             self._first_failure = self._first_failure or result
+
+
+def _check_servers(servers: object) -> None:
+    """Raise ValueError unless these are addresses as librdkafka takes them: a port is optional."""
+    if not isinstance(servers, str):
+        raise ValueError(f"servers={servers!r}: give text, such as 'host:9092,host:9093'")
+    parse_addresses(servers, default_port=9092)
+
+
+def _check_place(topic: object, partition: object, timestamp_ms: object) -> None:
+    """Raise TypeError or ValueError for what a message cannot have. librdkafka would send some of it elsewhere."""
+    if not isinstance(topic, str):
+        raise TypeError(f"topic={topic!r}: give a topic's name as text")
+    if partition is not None and (not isinstance(partition, int) or not 0 <= partition <= PARTITION_MAX):
+        raise ValueError(f"partition={partition!r}: give a number of at least 0, or leave it out")
+    if timestamp_ms is not None and (not isinstance(timestamp_ms, int) or not 1 <= timestamp_ms <= TIMESTAMP_MS_MAX):
+        raise ValueError(f"timestamp_ms={timestamp_ms!r}: give Unix ms of at least 1, or leave it out for now")
+
+
+def _warn_of_lost(counts: ProducerCounts, process: int) -> None:
+    """Say what a producer that nobody closed had not sent. Called when it is collected, or when the program ends."""
+    if os.getpid() == process and counts.queued:
+        _log.warning("messages that may be lost, because the program did not close their producer: %d", counts.queued)
 
 
 def _stamper(

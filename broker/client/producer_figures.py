@@ -9,7 +9,7 @@ STATISTICS_MS = 5_000  # how often librdkafka tells its requests; each time cost
 
 @dataclass(frozen=True, slots=True)
 class ProducerFigures:
-    """The figures of a producer at one moment. Counts begin when it is made; `seconds` is the time since then."""
+    """The figures of a producer. Counts begin when the producer is made; `seconds` is its age."""
 
     seconds: float
     sent: int
@@ -39,6 +39,7 @@ class ProducerCounts:
     """The counters of a producer."""
 
     def __init__(self, begun: float) -> None:
+        self.sent = 0  # messages that were queued
         self._begun = begun
         self._acknowledged = self._failed = self._bytes = 0
         self._ack_s = self._ack_s_max = 0.0
@@ -65,14 +66,19 @@ class ProducerCounts:
             self._request_ms_avg = sum(each["rtt"]["avg"] * each["rtt"]["cnt"] for each in brokers) / number / 1_000
             self._request_ms_max = max(self._request_ms_max, max(each["rtt"]["max"] for each in brokers) / 1_000)
 
-    def figures(self, queued: int, now: float) -> ProducerFigures:
+    @property
+    def queued(self) -> int:
+        """Messages without an outcome."""
+        return self.sent - self._acknowledged - self._failed
+
+    def figures(self, now: float) -> ProducerFigures:
         """Return the figures until now."""
         return ProducerFigures(
             now - self._begun,
-            self._acknowledged + self._failed + queued,
+            self.sent,
             self._acknowledged,
             self._failed,
-            queued,
+            self.queued,
             self._bytes,
             1_000 * self._ack_s / self._acknowledged if self._acknowledged else 0.0,
             1_000 * self._ack_s_max,

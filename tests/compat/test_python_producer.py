@@ -106,6 +106,26 @@ def test_a_transaction_commits_the_positions_of_a_consumer_with_its_messages(gro
     assert len(read(group_broker, f"{name}-out", 9, isolation_level="read_committed")) == 9
 
 
+def test_after_an_abort_a_consumer_reads_the_records_of_the_transaction_again(group_broker, topic, name):
+    with BlockingClient(group_broker.address) as client:
+        client.create_topic(f"{name}-out")
+    with (
+        Consumer(group_broker.address, topic, group=name, config=BY_HAND) as consumer,
+        Producer(group_broker.address, transactional_id=name) as producer,
+    ):
+        for fails_after in (3, None):
+            with suppress(KeyError), producer.transaction():
+                for number in range(10):
+                    producer.send(f"{name}-out", next(consumer).value)
+                    if number == fails_after:
+                        raise KeyError
+                producer.send_offsets(consumer)
+            consumer.seek_to_committed()
+        assert sum(consumer.committed().values()) == 10
+    found = read(group_broker, f"{name}-out", 10, isolation_level="read_committed")
+    assert values(found) == list(range(10))
+
+
 def test_a_newer_producer_of_the_same_transactional_id_fences_the_older(group_broker, topic, name):
     older, newer = (Producer(group_broker.address, transactional_id=name) for _ in range(2))
     older.begin()
@@ -115,9 +135,26 @@ def test_a_newer_producer_of_the_same_transactional_id_fences_the_older(group_br
         older.commit()
     newer.send(topic, "301")
     newer.commit()
-    newer.close()
+    for each in (older, newer):
+        with suppress(ProduceError, ProducerFenced):
+            each.close()
     found = values(read(group_broker, topic, 11, isolation_level="read_committed"))
     assert 301 in found and 300 not in found
+
+
+def test_a_producer_that_is_fenced_in_the_middle_of_a_block_says_so(group_broker, topic, name):
+    older, newer = (Producer(group_broker.address, transactional_id=name) for _ in range(2))
+    with pytest.raises(ProducerFenced), older.transaction():
+        older.send(topic, "300")
+        newer.begin()
+        older.send(topic, "301")
+        older.flush()
+    with pytest.raises(ProducerFenced):
+        older.begin()
+    newer.abort()
+    for each in (older, newer):
+        with suppress(ProduceError, ProducerFenced):
+            each.close()
 
 
 def test_transactions_need_a_transactional_id():

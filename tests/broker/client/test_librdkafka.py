@@ -1,4 +1,4 @@
-"""What is converted for librdkafka, and what its errors mean."""
+"""Values converted for librdkafka, and the errors that its errors become."""
 
 import pytest
 from confluent_kafka import Consumer, KafkaError
