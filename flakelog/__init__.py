@@ -20,8 +20,9 @@ if TYPE_CHECKING:
     from broker.client.consumer import Consumer
     from broker.client.consumer_config import ConsumerConfig
     from broker.client.log_record import Record
-    from broker.client.producer import Producer
+    from broker.client.producer import Delivered, Producer
     from broker.client.prometheus import ClientMetrics
+    from broker.client.records import PoisonBatch
     from broker.version import VERSION as __version__
     from coordination.access import Access as ZooKeeperAccess
     from flakelog import errors
@@ -63,8 +64,9 @@ _MODULES = {
     "broker.client.consumer": ("Consumer",),
     "broker.client.consumer_config": ("ConsumerConfig",),
     "broker.client.log_record": ("Record",),
-    "broker.client.producer": ("Producer",),
+    "broker.client.producer": ("Delivered", "Producer"),
     "broker.client.prometheus": ("ClientMetrics",),
+    "broker.client.records": ("PoisonBatch",),
     "idgen.client.asyncio": ("AsyncIdClient",),
     "idgen.client.blocking": ("IdClient",),
     "idgen.client.twisted": ("TwistedIdClient",),
@@ -108,6 +110,7 @@ __all__ = [
     "ClientMetrics",
     "Consumer",
     "ConsumerConfig",
+    "Delivered",
     "Earliest",
     "IdClient",
     "JsonScheme",
@@ -118,6 +121,7 @@ __all__ = [
     "LogSpout",
     "MetadataScheme",
     "OncePerMessage",
+    "PoisonBatch",
     "Producer",
     "RawScheme",
     "Record",

@@ -15,10 +15,23 @@
       IdError                     of Snowflake and the id clients; idgen.errors says what cures each
       IdServiceUnreachable        also a ConnectionError
       CoordinationError           of ZooKeeper or the directory that keeps worker numbers
-      CorruptBatch, InvalidSetting, InvalidStart, InvalidTopics, SchemeError, TopologyError      also ValueErrors
+      CorruptBatch, InvalidScheme, InvalidSetting, InvalidStart, InvalidTopics, SchemeError, TopologyError
+                                  also ValueErrors
+      ClusterError                of reads, loads and replays: a broker refuses a request, or does not answer
+      OptionError, SelectionError, ManifestError
+                                  of the same: what is asked for cannot be; also ValueErrors
+      DataLoss                    the log does not have all of the range
+      ReadFailed                  a range could not be read; another attempt may succeed
+      StorageError                a place for files that cannot be used
+      LoadError                   a load that is not possible
+      ReplayError                 a replay that does not match its manifest
 
-Loads and replays raise other subclasses of `FlakelogError`.
+Errors of reads, loads and replays are loaded when they are first used; some need the extra `arrow`.
 """
+
+from importlib import import_module
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
 
 from broker.client.errors import (
     BadAnswer,
@@ -59,18 +72,43 @@ from idgen.errors import (
 )
 from idgen.settings import InvalidSetting
 from partition_manager.start_offset import InvalidStart
-from spout.scheme import SchemeError
+from spout.scheme import InvalidScheme, SchemeError
 from spout.topology import TopologyError
+
+if TYPE_CHECKING:
+    from spark_bridge.load.load import LoadError
+    from spark_bridge.output.storage import StorageError
+    from spark_bridge.reading.network import ClusterError
+    from spark_bridge.reading.range_cursor import DataLoss
+    from spark_bridge.reading.range_fetch import ReadFailed
+    from spark_bridge.replay.receipt import ReplayError
+    from spark_bridge.selection.manifest import ManifestError
+    from spark_bridge.selection.option_table import OptionError
+    from spark_bridge.selection.selector import SelectionError
+
+_HOMES = {
+    "ClusterError": "spark_bridge.reading.network",
+    "DataLoss": "spark_bridge.reading.range_cursor",
+    "LoadError": "spark_bridge.load.load",
+    "ManifestError": "spark_bridge.selection.manifest",
+    "OptionError": "spark_bridge.selection.option_table",
+    "ReadFailed": "spark_bridge.reading.range_fetch",
+    "ReplayError": "spark_bridge.replay.receipt",
+    "SelectionError": "spark_bridge.selection.selector",
+    "StorageError": "spark_bridge.output.storage",
+}
 
 __all__ = [
     "BadAnswer",
     "BrokerError",
     "ClientError",
     "ClockMovedBackwards",
+    "ClusterError",
     "CommitFailed",
     "CoordinationError",
     "CoordinatorUnavailable",
     "CorruptBatch",
+    "DataLoss",
     "ErrorCode",
     "Fenced",
     "FlakelogError",
@@ -80,6 +118,7 @@ __all__ = [
     "IdServiceUnreachable",
     "InvalidCount",
     "InvalidId",
+    "InvalidScheme",
     "InvalidSetting",
     "InvalidStart",
     "InvalidTimeRange",
@@ -88,14 +127,21 @@ __all__ = [
     "LayoutExhausted",
     "LayoutMismatch",
     "LeadExhausted",
+    "LoadError",
+    "ManifestError",
     "MissingId",
     "MustAbort",
     "NoWorkerNumber",
+    "OptionError",
     "ProduceError",
     "ProducerFenced",
     "QueueFull",
+    "ReadFailed",
+    "ReplayError",
     "SchemeError",
+    "SelectionError",
     "SequenceExhausted",
+    "StorageError",
     "TooManyCalls",
     "TopicRecreated",
     "TopologyError",
@@ -104,3 +150,14 @@ __all__ = [
     "Unsupported",
     "WorkerIdsExhausted",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"flakelog.errors has no {name!r}; it has {', '.join(__all__)}")
+    return getattr(import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    """Return the public names, without those whose extra is not installed: `help` loads each name."""
+    return [name for name in __all__ if name not in _HOMES or find_spec("pyarrow") is not None]

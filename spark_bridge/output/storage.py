@@ -26,6 +26,8 @@ from urllib.parse import parse_qs, unquote, urlsplit
 
 from pyarrow import fs
 
+from coordination.errors import FlakelogError
+
 _PARTIAL_ENDING = ".partial"  # of a local file that is being written; its name begins with a dot
 _CREATED_BYTES_MAX = 64 << 20
 """Most bytes of an object that `create` makes: it goes out in one request. Manifests and receipts are a few MB."""
@@ -37,7 +39,7 @@ ExclusivePut = Callable[[str, bytes], None]
 """Create an object at a path of the store, or raise FileExistsError."""
 
 
-class StorageError(Exception):
+class StorageError(FlakelogError):
     """A URI that names no place, or a place without a needed operation; the message says what to do."""
 
 

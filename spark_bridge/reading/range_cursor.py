@@ -13,6 +13,7 @@ from broker.client.records import AbortedTransactions
 from broker.record.batch import BatchHeader, CorruptBatch, verify, walk
 from broker.record.records import decode_records
 from broker.wire.primitives import Buffer
+from coordination.errors import FlakelogError
 from spark_bridge.reading.arrow_decode import PlacedBatch
 from spark_bridge.reading.offset_range import OffsetRange
 
@@ -23,7 +24,7 @@ OnLost: TypeAlias = Callable[[OffsetRange, str], object]
 """Gets a range of missing offsets, and the reason."""
 
 
-class DataLoss(Exception):
+class DataLoss(FlakelogError):
     """The log does not have the whole range, or never had it; the message names the missing offsets."""
 
 

@@ -27,6 +27,7 @@ from broker.wire.fetch import (
 )
 from broker.wire.id_entries import IdEntry, read_entries
 from broker.wire.primitives import Buffer
+from coordination.errors import FlakelogError
 from spark_bridge.reading.arrow_decode import MissingId, PlacedBatch, decode
 from spark_bridge.reading.cluster import is_final
 from spark_bridge.reading.fetch_size import fetch_size
@@ -38,7 +39,7 @@ from spark_bridge.reading.settings import ReadSettings as ReadSettings
 from spark_bridge.reading.skipped import SKIPPED_MAX, SkippedBatch
 
 
-class ReadFailed(Exception):
+class ReadFailed(FlakelogError):
     """The range could not be read, for a reason that may be transient; Spark may run the task again."""
 
 
