@@ -10,7 +10,7 @@ VARIABLE = "NOTIFY_SOCKET"
 def notify(report: Callable[[str], None], *states: str) -> None:
     """Send states such as `READY=1`; do nothing if no service manager asked for them.
 
-    `report` gets a line if the socket cannot be reached, because systemd then believes that the start goes on.
+    `report` gets a line if the socket cannot be reached: systemd does not learn the state, and waits for it.
     """
     address = os.environ.get(VARIABLE)
     if not address:

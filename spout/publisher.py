@@ -1,4 +1,4 @@
-"""What a topology's process publishes for consoles elsewhere: a JSON document every two seconds, in a compacted topic.
+"""The document about itself that a topology's process publishes every two seconds, for web consoles of other processes.
 
     topic   __flakelog_topologies, compacted, on the cluster that the spouts read
     key     <topology id>/<run id>: one for each process

@@ -1,4 +1,4 @@
-"""The client of a command: it gives up early on what is no broker, and says on stderr what it waits for."""
+"""The client of a command. It gives up early on ports that are no broker's, and says on stderr what it waits for."""
 
 from broker.client.blocking import BlockingClient
 from broker.client.core import Address, Exchange

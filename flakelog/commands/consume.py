@@ -255,7 +255,7 @@ def _consume_as_member(
         with closing(made) as consumer, _ends_at_ctrl_c(follow):
             for records in _polled(client, consumer, group, None if follow else ends, count):
                 sys.stdout.buffer.write(b"".join(map(show, records)))
-                sys.stdout.buffer.flush()  # before the commit: what is not printed comes again
+                sys.stdout.buffer.flush()  # before the commit, so that records that were not printed come again
 
 
 def _polled(
@@ -265,7 +265,7 @@ def _polled(
     ends: dict[tuple[str, int], int | None] | None,
     count: int | None,
 ) -> "Iterator[list[LogRecord]]":
-    """Yield records as they come, and commit what was yielded; end at the `ends`, or after `count` records."""
+    """Yield records as they come, and commit those that were yielded. Stop at the `ends`, or after `count` records."""
     patience, left = Patience(), count
     patience.begin(lambda: f"partitions of group {group}")
     begun = last = committed = time.monotonic()

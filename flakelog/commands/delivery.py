@@ -1,7 +1,7 @@
 """The delivery of `flakelog produce`: messages on their way through librdkafka, which is never silent for long.
 
-librdkafka retries for ever what passes, such as a server that is away or a disk that is full, and says nothing. So this
-counts what was acknowledged, and when no acknowledgement comes it asks the server why.
+librdkafka retries without end, and says nothing, if a server is away or its disk is full. So this module counts the
+acknowledgements. When none comes, it asks the server for the reason.
 """
 
 import time

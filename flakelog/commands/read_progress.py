@@ -49,7 +49,7 @@ class ReadProgress:
             self._bar.update(self._bar.task_ids[0], completed=self.rows - self._before, amount=amount)
 
     def _wait(self) -> None:
-        """Begin to wait for the next rows; a bar shows that by itself."""
+        """Begin to wait for the next rows. Say so after a while if no bar shows it."""
         if self._patience is not None:
             self._patience.begin(lambda: f"more rows of {self._what}, {self.rows:,} came")
 

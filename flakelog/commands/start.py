@@ -19,7 +19,10 @@ PLACES = (
 
 
 class Start(NamedTuple):
-    """A place to begin; `kind` is "earliest", "latest", "offset", "last" (so many), "time" (Unix ms) or "id"."""
+    """A place to begin. `kind` is "earliest", "latest", "offset", "last", "time" or "id".
+
+    `value` is the offset, the number of last records, the Unix ms, or the id.
+    """
 
     kind: str
     value: int = 0

@@ -51,7 +51,7 @@ class Span(NamedTuple):
 class Demo:
     """A run of the demo. `out` is the directory of the results; `flights` limits the number of flights.
 
-    With `stay` the server goes on at the end, for its web console, until Ctrl-C.
+    With `stay`, the server runs on after the demo, so that a user can look at its web console, until Ctrl-C.
     """
 
     def __init__(self, out: Path, console: Console, flights: int | None = None, stay: bool = False) -> None:

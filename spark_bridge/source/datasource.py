@@ -59,7 +59,7 @@ class FlakelogDataSource(DataSource):
         return NAME
 
     def __getstate__(self) -> dict[str, Any]:
-        """Spark pickles the source with each task's function too: a plan of thousands of ranges is left out then."""
+        """Leave the plan out: Spark pickles the source for each task, and a plan may have thousands of ranges."""
         return self.__dict__ | ({"_pinned": None} if self._is_planned else {})
 
     @one_line()

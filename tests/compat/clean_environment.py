@@ -65,7 +65,7 @@ def requirements_of(wheel):
 def required_by(known, extras=()):
     """Return the distributions that one with these extras requires, directly or indirectly.
 
-    `known` is {its name: its requirements}; those of all others are what is installed here.
+    `known` maps the name of that one to its requirements. Those of all others are read from what is installed here.
     """
     (first,) = known
     found, left = {(first, frozenset(extras))}, [(first, frozenset(extras))]

@@ -154,7 +154,7 @@ class Tour:
                 self.env[variable] = self.real.get(ADDRESSES[name], "")
 
     def look(self, command, output):
-        """Repeat a command until it shows what the document does, and check it then."""
+        """Repeat a command until its output is the document's. Then check it."""
         until(lambda: _even(self._run(command).stdout) == _even(output), f"$ {command} shows {output}")
         self.check(f"$ {command}", output, self.shell(command))
 

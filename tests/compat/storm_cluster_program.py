@@ -1,4 +1,4 @@
-"""A real Storm cluster of one machine, in network and process namespaces of its own: Nimbus and a supervisor.
+"""A real Storm cluster on one machine: Nimbus and a supervisor in their own network and process namespaces.
 
     unshare -rnpf --mount-proc --kill-child python storm_cluster_program.py DIRECTORY
 

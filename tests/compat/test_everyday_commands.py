@@ -1,4 +1,4 @@
-"""What users of kcat, rpk and Kafka's own tools do every day, by our commands, against a real server."""
+"""Everyday tasks of users of kcat, rpk and Kafka's tools, done with our commands on a real server."""
 
 import json
 import os

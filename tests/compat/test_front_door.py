@@ -119,7 +119,7 @@ def served(full, tmp_path_factory):
 @pytest.mark.soak
 @pytest.mark.parametrize("command, code, said", WRONG, ids=[command for command, _, _ in WRONG])
 def test_a_wrong_input_to_an_installation_gives_one_clear_line(full, served, tmp_path, command, code, said):
-    """Each is a process of its own, which the time limit ends if it waits for long."""
+    """Each command runs in a process. A time limit ends one that waits too long."""
     servers, place = served
     words = [full / "flakelog", *at(place, command).split()]
     env = clean() | {"FLAKELOG_SERVERS": servers}

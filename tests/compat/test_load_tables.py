@@ -100,7 +100,7 @@ def iceberg_offsets(tmp_path, settings):
     ids=["delta", "iceberg"],
 )
 def test_a_table_gets_each_message_once_though_its_loads_are_killed_half_way(tmp_path, orders, to, format, read):
-    """Loads are killed at any moment between their start and their end; each next run finishes what is planned."""
+    """Loads are killed at any moment. The next run finishes the load that was planned."""
     settings = {"type": "sql", "uri": f"sqlite:///{tmp_path}/catalog.db", "warehouse": f"file://{tmp_path}"}
     env = os.environ | {f"PYICEBERG_CATALOG__SHOP__{name.upper()}": value for name, value in settings.items()}
     asked = ["load", orders.name, "--servers", orders.address, "--to", to.format(tmp_path=tmp_path), "--format", format]

@@ -136,7 +136,7 @@ def test_a_delimiter_may_be_any_bytes():
 
 
 def test_empty_keys_and_values_are_null_where_that_is_asked_for():
-    """As kcat's -Z: a null value is a tombstone."""
+    """kcat's option -Z does the same. A null value is a tombstone."""
     lines = lines_of(b"a:\n:b\n", key_separator=b":", nulls=True)
     assert list(lines) == [[Line(b"a", None), Line(None, b"b")]]
 
