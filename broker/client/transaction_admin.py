@@ -1,16 +1,19 @@
 """Administration of transactions: operations over a `ClientCore`, as those of broker.client.admin (KIP-664)."""
 
+from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+from broker.client.address import Address
 from broker.client.api_versions import DESCRIBE_PRODUCERS, DESCRIBE_TRANSACTIONS, LIST_TRANSACTIONS, WRITE_TXN_MARKERS
-from broker.client.core import ClientCore, Steps
-from broker.client.errors import BrokerError
+from broker.client.core import ClientCore, Steps, batched
+from broker.client.errors import BadAnswer, BrokerError
 from broker.client.group_protocol import Partition
 from broker.client.group_requests import TRANSACTION, find_coordinator
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 NO_TRANSACTION = -1  # the start offset of a producer without an open transaction
+PARTITIONS_AT_ONCE = 500  # of a request; the answer has each producer of each, often thousands in all
 ANY_COORDINATOR_EPOCH = 0  # of a marker by an administrator: 0 fences no coordinator
 
 
@@ -83,22 +86,56 @@ def describe_transaction(core: ClientCore, transactional_id: str) -> Steps[Trans
 
 def describe_producers(core: ClientCore, topic: str, partition: int) -> Steps[list[ActiveProducer]]:
     """Return the producers that a partition remembers. Raise BrokerError."""
-    address = yield from core.leader(topic, partition)
-    asked = {"name": topic, "partition_indexes": (partition,)}
-    answer = yield from core.ask(address, DESCRIBE_PRODUCERS, {"topics": [asked]})
-    found = answer.topics[0].partitions[0]
-    core.check(topic, partition, int(found.error_code), found.error_message)
-    return [
-        ActiveProducer(
-            int(each.producer_id),
-            int(each.producer_epoch),
-            int(each.last_sequence),
-            int(each.last_timestamp),
-            int(each.coordinator_epoch),
-            None if each.current_txn_start_offset == NO_TRANSACTION else int(each.current_txn_start_offset),
-        )
-        for each in found.active_producers
-    ]
+    found = yield from describe_producers_of(core, [(topic, partition)])
+    return found[topic, partition]
+
+
+def describe_producers_of(
+    core: ClientCore, partitions: Iterable[Partition]
+) -> Steps[dict[Partition, list[ActiveProducer]]]:
+    """Return the producers that each partition remembers. Raise BrokerError for the first that has an error.
+
+    One request asks a leader for up to PARTITIONS_AT_ONCE partitions.
+    """
+    asked: dict[Address, list[Partition]] = {}
+    for topic, partition in dict.fromkeys(partitions):
+        address = yield from core.leader(topic, partition)
+        asked.setdefault(address, []).append((topic, partition))
+    found: dict[Partition, list[ActiveProducer]] = {}
+    for address, led in asked.items():
+        for some in batched(led, PARTITIONS_AT_ONCE):
+            found |= yield from _describe_producers(core, address, some)
+    return found
+
+
+def _describe_producers(
+    core: ClientCore, address: Address, partitions: Iterable[Partition]
+) -> Steps[dict[Partition, list[ActiveProducer]]]:
+    topics: dict[str, list[int]] = {}
+    for topic, partition in partitions:
+        topics.setdefault(topic, []).append(partition)
+    named = [{"name": topic, "partition_indexes": tuple(indexes)} for topic, indexes in topics.items()]
+    answer = yield from core.ask(address, DESCRIBE_PRODUCERS, {"topics": named})
+    found: dict[Partition, list[ActiveProducer]] = {}
+    for each in answer.topics:
+        for one in each.partitions:
+            core.check(each.name, int(one.partition_index), int(one.error_code), one.error_message)
+            found[str(each.name), int(one.partition_index)] = [_active(producer) for producer in one.active_producers]
+    missing = [f"{topic}-{partition}" for topic, partition in partitions if (topic, partition) not in found]
+    if missing:
+        raise BadAnswer(f"the broker at {address} gave no producers of {', '.join(missing)}, which it was asked for")
+    return found
+
+
+def _active(each: Any) -> ActiveProducer:
+    return ActiveProducer(
+        int(each.producer_id),
+        int(each.producer_epoch),
+        int(each.last_sequence),
+        int(each.last_timestamp),
+        int(each.coordinator_epoch),
+        None if each.current_txn_start_offset == NO_TRANSACTION else int(each.current_txn_start_offset),
+    )
 
 
 def abort_transaction(core: ClientCore, topic: str, partition: int, producer: ActiveProducer) -> Steps[None]:

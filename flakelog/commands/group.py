@@ -6,8 +6,7 @@ import click
 
 from flakelog.commands.completion import GroupType
 from flakelog.commands.exit_codes import fail
-from flakelog.commands.progress import progress
-from flakelog.commands.start import Start, end_of, find_start, move_options
+from flakelog.commands.start import Start, ends_of, find_starts, move_options
 from flakelog.commands.terminal import client_of, count_of, json_option, print_json, print_table, servers_option
 
 if TYPE_CHECKING:
@@ -68,15 +67,9 @@ def describe(name: str, servers: str, as_json: bool) -> None:
     with client_of(servers) as client:
         described, offsets = _known(client, name)
         owners = {partition: member for member in described.members for partition in member.partitions}
-        places = []
         wanted = sorted(offsets.keys() | owners.keys())
-        with progress("partitions", len(wanted)) as step:
-            for topic, partition in wanted:
-                end = end_of(client, topic, partition)
-                places.append(
-                    _Place(topic, partition, offsets.get((topic, partition)), end, owners.get((topic, partition)))
-                )
-                step()
+        ends = ends_of(client, wanted)
+    places = [_Place(*each, offsets.get(each), ends.get(each), owners.get(each)) for each in wanted]
     if as_json:
         print_json(
             {"group": name, "state": described.state, "protocol": described.protocol, "members": _members(described)}
@@ -144,7 +137,7 @@ def reset_offsets(
             members = count_of(len(described.members), "member")
             fail(f"group {name} is {described.state} with {members}; stop them first")
         wanted = _wanted(client, name, before, topics, partitions)
-        after = {(topic, number): find_start(client, topic, number, start).offset for topic, number in wanted}
+        after = {(span.topic, span.partition): span.offset for span in find_starts(client, wanted, start)}
         if execute:
             client.run(admin.commit(client.core, name, after))
     _print_reset(before, after, as_json)

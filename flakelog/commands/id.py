@@ -1,7 +1,8 @@
 """`flakelog id`: make, read and find Snowflake ids."""
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +11,8 @@ from click.core import ParameterSource
 
 from flakelog.commands.exit_codes import NobodyAnswers, fail
 from flakelog.commands.progress import progress
+from flakelog.commands.record_format import message_of
+from flakelog.commands.start import ask_each, name_left_out, offsets_of
 from flakelog.commands.terminal import (
     TimeType,
     client_of,
@@ -27,6 +30,7 @@ from flakelog.commands.waiting import answer_seconds, contact_seconds, greet, ti
 
 if TYPE_CHECKING:
     from broker.client.blocking import BlockingClient
+    from broker.client.group_protocol import Partition
     from broker.client.records import LogRecord
     from idgen.config import IdgenConfig
     from idgen.layout import Layout
@@ -305,7 +309,7 @@ def _places(client: "BlockingClient", topics: tuple[str, ...]) -> list[tuple[str
     return [(each.name, partition) for each in chosen for partition in range(each.partitions)]
 
 
-def _looked_in(places: list[tuple[str, int]]) -> str:
+def _looked_in(places: "Collection[Partition]") -> str:
     topics = {topic for topic, _ in places}
     return f"looked in {count_of(len(places), 'partition')} of {count_of(len(topics), 'topic')}"
 
@@ -313,29 +317,30 @@ def _looked_in(places: list[tuple[str, int]]) -> str:
 def _find_one(
     client: "BlockingClient", places: list[tuple[str, int]], id: int, as_json: bool, layout: "Layout"
 ) -> None:
-    with progress("partitions", len(places)) as step:
-        for topic, partition in places:
-            record = _at(client, topic, partition, id)
-            if record is not None:
-                return _show(topic, partition, record, id, layout, as_json)
-            step()
-    fail(f"no message has id {id} ({iso(layout.unpack(id).time_ms)}); {_looked_in(places)}")
+    spans, errors = ask_each(places, partial(_offsets_between, client, id, min(id + 1, ID_MAX)))
+    for (topic, partition), (offset, following) in spans.items():
+        if offset < following:
+            records, _ = client.fetch(topic, partition, offset, max_bytes=1, max_wait_ms=0)  # the batch that holds it
+            for record in records:
+                if record.id == id:
+                    return _show(topic, partition, record, id, layout, as_json)
+    name_left_out(errors)
+    fail(f"no message has id {id} ({iso(layout.unpack(id).time_ms)}); {_looked_in(spans)}")
 
 
-def _at(client: "BlockingClient", topic: str, partition: int, id: int) -> "LogRecord | None":
-    """Return the record with exactly this id, or None if the partition does not have it."""
-    offset = client.find_id(topic, partition, id)
-    # The fetch returns the whole batch that holds the offset. An id above all others has the log's end as its offset,
-    # where nothing comes.
-    records, _ = client.fetch(topic, partition, offset, max_bytes=1, max_wait_ms=0)
-    return next((record for record in records if record.id == id), None)
+def _offsets_between(
+    client: "BlockingClient", id: int, end_id: int, places: "list[Partition]"
+) -> "dict[Partition, tuple[int, int]]":
+    """Return the first offset of each partition whose id is at least `id`, and the first with at least `end_id`."""
+    first, following = (offsets_of(client, places, each, by_id=True) for each in (id, end_id))
+    return {place: (first[place], following[place]) for place in places}
 
 
 def _show(topic: str, partition: int, record: "LogRecord", id: int, layout: "Layout", as_json: bool) -> None:
     key, value = record.key or b"", record.value or b""
     if as_json:
         where = {"topic": topic, "partition": partition, "offset": record.offset}
-        print_json(where | describe_id(id, layout) | {"timestamp": iso(record.timestamp_ms)})
+        print_json(where | describe_id(id, layout) | message_of(record))
         return
     text = value.decode(errors="replace")
     described = {
@@ -357,16 +362,16 @@ def _find_span(
     start, end = span
     if end < start:
         raise click.UsageError(f"the span ends at {iso(end)}, before its start {iso(start)}")
-    bounds = [min(each, ID_MAX) for each in layout.id_range(start, end)]
-    found = []
-    with progress("partitions", len(places)) as step:
-        for topic, partition in places:
-            first, following = (client.find_id(topic, partition, each) for each in bounds)
-            if first < following:
-                found.append({"topic": topic, "partition": partition, "first_offset": first, "end_offset": following})
-            step()
+    first_id, end_id = (min(each, ID_MAX) for each in layout.id_range(start, end))
+    spans, errors = ask_each(places, partial(_offsets_between, client, first_id, end_id))
+    found = [
+        {"topic": topic, "partition": partition, "first_offset": first, "end_offset": following}
+        for (topic, partition), (first, following) in spans.items()
+        if first < following
+    ]
+    name_left_out(errors)
     if not found:
-        fail(f"no message has an id of {iso(start)} to {iso(end)}; {_looked_in(places)}")
+        fail(f"no message has an id of {iso(start)} to {iso(end)}; {_looked_in(spans)}")
     if as_json:
         for each in found:
             print_json(each)

@@ -1,18 +1,20 @@
 """`flakelog partitions`: list partitions with their nodes, offsets and sizes; describe one with its producers."""
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from flakelog.commands.completion import TopicType
 from flakelog.commands.exit_codes import fail
-from flakelog.commands.start import bounds_of
+from flakelog.commands.start import ask_each, bounds_of, bounds_of_all, name_left_out
 from flakelog.commands.terminal import client_of, iso, json_option, print_json, print_table, servers_option
 
 if TYPE_CHECKING:
     from broker.client.blocking import BlockingClient
 
 INTERNAL = "__"
+UNKNOWN = (None, None)
 
 
 @click.group()
@@ -23,7 +25,7 @@ def partitions() -> None:
 @partitions.command("list")
 @click.argument("topics", nargs=-1, type=TopicType(), metavar="[TOPIC]...")
 @click.option("--all", "with_internal", is_flag=True, help="The broker's own topics too.")
-@click.option("--problems", is_flag=True, help="Only those without a leader, or with replicas that are not in sync.")
+@click.option("--problems", is_flag=True, help="Only those offline, without a leader, or with replicas not in sync.")
 @servers_option
 @json_option
 def list_partitions(
@@ -47,25 +49,23 @@ def _rows(
     client: "BlockingClient", topics: tuple[str, ...], with_internal: bool, problems: bool
 ) -> list[dict[str, Any]]:
     from broker.client import admin, cluster_admin
-    from broker.client.core import EARLIEST, LATEST
-    from broker.client.errors import BrokerError
 
     found = client.run(cluster_admin.replicas(client.core, topics))
     wanted = {
         place: each
         for place, each in found.items()
-        if (topics or with_internal or not place[0].startswith(INTERNAL))
-        and (not problems or each.leader < 0 or set(each.in_sync) != set(each.replicas))
+        if topics or with_internal or not place[0].startswith(INTERNAL)
     }
     led = [place for place, each in wanted.items() if each.leader >= 0]
     sizes = client.run(admin.partition_sizes(client.core)) if led else {}
-    begins: dict[tuple[str, int], int | None] = {}
-    ends: dict[tuple[str, int], int | None] = {}
-    if led:
-        try:
-            begins, ends = (client.run(client.core.list_offsets(led, each)) for each in (EARLIEST, LATEST))
-        except BrokerError as error:
-            click.echo(f"offsets are not known: {error}", err=True)
+    bounds, errors = ask_each(led, partial(bounds_of_all, client))
+    name_left_out(errors)
+    if problems:
+        wanted = {
+            place: each
+            for place, each in wanted.items()
+            if each.leader < 0 or set(each.in_sync) != set(each.replicas) or place in errors
+        }
     return [
         {
             "topic": place[0],
@@ -74,9 +74,10 @@ def _rows(
             "epoch": each.leader_epoch,
             "replicas": list(each.replicas),
             "in_sync": list(each.in_sync),
-            "begin": begins.get(place),
-            "end": ends.get(place),
+            "begin": bounds.get(place, UNKNOWN)[0],
+            "end": bounds.get(place, UNKNOWN)[1],
             "bytes": sizes.get(place),
+            "error": str(errors[place]) if place in errors else None,
         }
         for place, each in wanted.items()
     ]

@@ -108,10 +108,18 @@ def described(record: "LogRecord", layout: "Layout") -> dict[str, Any]:
     if record.id is not None:
         parts = describe_id(record.id, layout)
         found |= {"id": parts["id"], "id_str": parts["id_str"], "id_time": parts["time"]}
-    found["timestamp"] = iso(record.timestamp_ms)
-    found |= as_text("key", record.key) | as_text("value", record.value)
-    found["headers"] = [{"name": name, **as_text("value", value)} for name, value in record.headers]
-    return found
+    return found | message_of(record)
+
+
+def message_of(record: "LogRecord") -> dict[str, Any]:
+    """Return a record's timestamp, key, value and headers as data for JSON."""
+    headers = [{"name": name, **as_text("value", value)} for name, value in record.headers]
+    return {
+        "timestamp": iso(record.timestamp_ms),
+        **as_text("key", record.key),
+        **as_text("value", record.value),
+        "headers": headers,
+    }
 
 
 def as_text(name: str, data: bytes | None) -> dict[str, str | None]:

@@ -1,19 +1,20 @@
 """`flakelog spout progress`: show, export and move the progress that spouts have stored."""
 
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from flakelog.commands.exit_codes import fail
-from flakelog.commands.start import Start, end_of, find_start, move_options
+from flakelog.commands.start import Start, ends_of, find_start, move_options
 from flakelog.commands.terminal import client_of, idgen_options, json_option, print_json, print_table, servers_option
 from flakelog.commands.waiting import greet, timeout_option
 
 if TYPE_CHECKING:
     from broker.client.blocking import BlockingClient
+    from broker.client.group_protocol import Partition
     from coordination.port import Coordinator
     from flakelog.stored_progress import Stored
     from idgen.config import IdgenConfig
@@ -52,7 +53,10 @@ def show(id: str | None, store: str, servers: str, as_json: bool, idgen: "IdgenC
     The id is <topology id>.<component>, unless the LogSpout has another.
     """
     with _session(store, idgen) as coordinator, client_of(servers) as client:
-        rows = [_row(client, each) for each in _found(coordinator, store, id)]
+        found = _found(coordinator, store, id)
+        documents = [each.document for each in found if each.document is not None]
+        ends = ends_of(client, {(each.topic, each.partition) for each in documents})
+        rows = [_row(each, ends) for each in found]
     if as_json:
         for row in rows:
             print_json(row)
@@ -132,7 +136,7 @@ def _session(store: str, idgen: "IdgenConfig") -> "Iterator[Coordinator]":
 
     if store == "kafka":
         raise click.BadParameter("use `flakelog group describe` and `reset-offsets`", param_hint="--store")
-    if not store.startswith(ZOOKEEPER) and not Path(store).is_dir():
+    if not store.startswith(ZOOKEEPER) and not os.path.isdir(store):  # False too where it may not be looked at
         fail(f"there is no directory {store}; give the store of the LogSpout by --store")
     try:
         if store.startswith(ZOOKEEPER):
@@ -161,12 +165,12 @@ def _found(coordinator: "Coordinator", store: str, id: str | None) -> "list[Stor
     return [each for one in (there if id is None else [id]) for each in progress_of(coordinator, one)]
 
 
-def _row(client: "BlockingClient", stored: "Stored") -> dict[str, Any]:
+def _row(stored: "Stored", ends: "dict[Partition, int]") -> dict[str, Any]:
     document = stored.document
     row: dict[str, Any] = {"id": stored.id, "path": stored.path, "error": stored.error or None}
     if document is None:
         return row | dict.fromkeys(("topic", "partition", "watermark", "done_above", "end", "lag"))
-    end = end_of(client, document.topic, document.partition)
+    end = ends.get((document.topic, document.partition))
     progress = document.progress
     return row | {
         "topic": document.topic,

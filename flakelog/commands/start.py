@@ -1,7 +1,7 @@
 """The place where `flakelog consume` begins: `--from earliest | latest | OFFSET | -N | @TIME | id:ID`."""
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import click
 
@@ -10,6 +10,11 @@ from flakelog.commands.terminal import parse_time
 
 if TYPE_CHECKING:
     from broker.client.blocking import BlockingClient
+    from broker.client.errors import BrokerError
+    from broker.client.group_protocol import Partition
+
+Answer = TypeVar("Answer")
+LEFT_OUT_MAX = 5
 
 ONLY = "Only this one; repeatable."
 PLACES = (
@@ -70,20 +75,70 @@ def bounds_of(client: "BlockingClient", topic: str, partition: int, committed: b
 
     With `committed`, the second is the start of the first open transaction if one is open.
     """
+    return bounds_of_all(client, [(topic, partition)], committed)[topic, partition]
+
+
+def bounds_of_all(
+    client: "BlockingClient", places: "Iterable[Partition]", committed: bool = False
+) -> "dict[Partition, tuple[int, int]]":
+    """Return the bounds of partitions, as `bounds_of` does. A request asks for many, so that thousands take no time."""
     from broker.client.core import EARLIEST, LATEST
 
-    return client.find_offset(topic, partition, EARLIEST), client.find_offset(topic, partition, LATEST, committed)
+    places = list(places)
+    begins, ends = offsets_of(client, places, EARLIEST), offsets_of(client, places, LATEST, committed=committed)
+    return {place: (begins[place], ends[place]) for place in places}
 
 
-def end_of(client: "BlockingClient", topic: str, partition: int) -> int | None:
-    """Return the offset of a partition's next message, None if the partition no longer exists."""
-    from broker.client.core import LATEST
+def ask_each(
+    places: "Iterable[Partition]", ask: "Callable[[list[Partition]], dict[Partition, Answer]]"
+) -> "tuple[dict[Partition, Answer], dict[Partition, BrokerError]]":
+    """Return the answers to `ask`, and the errors of partitions that are offline or deleted.
+
+    `ask` raises BrokerError if one of its partitions has an error. Then ask for each half, and so on.
+    """
     from broker.client.errors import BrokerError
 
+    wanted = list(places)
+    if not wanted:
+        return {}, {}
     try:
-        return client.find_offset(topic, partition, LATEST)
-    except BrokerError:
-        return None
+        return ask(wanted), {}
+    except BrokerError as error:
+        if len(wanted) == 1:
+            return {}, {wanted[0]: error}
+    half = len(wanted) // 2
+    first, second = ask_each(wanted[:half], ask), ask_each(wanted[half:], ask)
+    return first[0] | second[0], first[1] | second[1]
+
+
+def name_left_out(errors: "Mapping[Partition, BrokerError]") -> None:
+    """Name on stderr the partitions that could not be asked, and why; the first few of many."""
+    for error in list(errors.values())[:LEFT_OUT_MAX]:
+        click.echo(f"left out: {error}", err=True)
+    if len(errors) > LEFT_OUT_MAX:
+        click.echo(f"and {len(errors) - LEFT_OUT_MAX:,} others", err=True)
+
+
+def ends_of(client: "BlockingClient", places: "Iterable[Partition]") -> "dict[Partition, int]":
+    """Return the offset of each partition's next message, without partitions that do not answer."""
+    from broker.client.core import LATEST
+
+    return ask_each(places, lambda some: offsets_of(client, some, LATEST))[0]
+
+
+def offsets_of(
+    client: "BlockingClient", places: "list[Partition]", at: int, by_id: bool = False, committed: bool = False
+) -> "dict[Partition, int]":
+    """Return each partition's first offset at a time or an id, or its end if all messages are older."""
+    from broker.client.core import LATEST, NOT_FOUND
+    from broker.wire.fetch import READ_COMMITTED, READ_UNCOMMITTED
+
+    level = READ_COMMITTED if committed else READ_UNCOMMITTED
+    found = client.run(client.core.list_offsets(places, at, by_id=by_id, isolation_level=level))
+    late = [place for place, offset in found.items() if offset is None]
+    if late:
+        found |= client.run(client.core.list_offsets(late, LATEST, isolation_level=level))
+    return {place: NOT_FOUND if offset is None else offset for place, offset in found.items()}
 
 
 def move_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -103,18 +158,29 @@ def find_start(
     client: "BlockingClient", topic: str, partition: int, start: Start, committed: bool = False
 ) -> Span:
     """Ask the partition's leader for the offset of `start`; fail if `start` is an offset that does not exist."""
-    begin, end = bounds_of(client, topic, partition, committed)
-    match start:
-        case Start("earliest"):
-            return Span(topic, partition, begin, end)
-        case Start("last", number):
-            return Span(topic, partition, max(begin, end - number), end)
-        case Start("time", time_ms):
-            return Span(topic, partition, client.find_offset(topic, partition, time_ms), end)
-        case Start("id", id):
-            return Span(topic, partition, client.find_id(topic, partition, id), end)
-        case Start("offset", offset):
-            if not begin <= offset <= end:
-                fail(f"{topic}-{partition} has offsets {begin} to {end}, not {offset}")
-            return Span(topic, partition, offset, end)
-    return Span(topic, partition, end, end)
+    (span,) = find_starts(client, [(topic, partition)], start, committed)
+    return span
+
+
+def find_starts(
+    client: "BlockingClient", places: "Iterable[Partition]", start: Start, committed: bool = False
+) -> list[Span]:
+    """Return where each partition begins, as `find_start` does."""
+    bounds = bounds_of_all(client, places, committed)
+    found: dict[Partition, int] = {}
+    if start.kind in ("time", "id"):
+        found = offsets_of(client, list(bounds), start.value, by_id=start.kind == "id")
+    spans = []
+    for place, (begin, end) in bounds.items():
+        match start:
+            case Start("earliest"):
+                offset = begin
+            case Start("last", number):
+                offset = max(begin, end - number)
+            case Start("offset", offset):
+                if not begin <= offset <= end:
+                    fail(f"{place[0]}-{place[1]} has offsets {begin} to {end}, not {offset}")
+            case _:
+                offset = found.get(place, end)
+        spans.append(Span(*place, offset, end))
+    return spans

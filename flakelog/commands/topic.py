@@ -1,13 +1,13 @@
 """`flakelog topic`: create, list, describe, alter and delete topics."""
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 import click
 
 from flakelog.commands.completion import TopicType
 from flakelog.commands.exit_codes import fail
-from flakelog.commands.progress import progress
-from flakelog.commands.start import Start, StartType, bounds_of, find_start
+from flakelog.commands.start import Start, StartType, ask_each, bounds_of_all, find_starts, name_left_out
 from flakelog.commands.terminal import (
     assignment,
     client_of,
@@ -84,24 +84,26 @@ def _describe(client: "BlockingClient", name: str, as_json: bool) -> None:
 
     described = client.topic(name)
     settings = client.run(admin.describe_configs(client.core, admin.Resource(admin.TOPIC, name)))
-    bounds = []
-    with progress("partitions", described.partitions) as step:
-        for partition in range(described.partitions):
-            bounds.append(bounds_of(client, name, partition))
-            step()
+    places = [(name, number) for number in range(described.partitions)]
+    bounds, errors = ask_each(places, partial(bounds_of_all, client))
     own = {each.name: each.value for each in settings if each.source == admin.TOPIC_SOURCE}
-    partitions = [
-        {"partition": partition, "begin": begin, "end": end, "offsets": end - begin}
-        for partition, (begin, end) in enumerate(bounds)
-    ]
+    partitions = [_partition(place[1], bounds.get(place)) for place in places]
     if as_json:
         print_json({"topic": name, "topic_id": str(described.id), "partitions": partitions, "settings": own})
         return
-    total = sum(each["offsets"] for each in partitions)
+    total = sum(end - begin for begin, end in bounds.values())
     click.echo(f"{name}: {count_of(described.partitions, 'partition')}, {count_of(total, 'offset')}, id {described.id}")
     for setting, value in own.items():
         click.echo(f"  {setting}={value}")
     print_table(("PARTITION", "BEGIN", "END", "OFFSETS"), [list(each.values()) for each in partitions])
+    name_left_out(errors)
+
+
+def _partition(number: int, bounds: tuple[int, int] | None) -> dict[str, int | None]:
+    """Return a partition's row; `bounds` is None if the partition is offline."""
+    begin, end = bounds or (None, None)
+    offsets = None if begin is None or end is None else end - begin
+    return {"partition": number, "begin": begin, "end": end, "offsets": offsets}
 
 
 @topic.command()
@@ -171,8 +173,9 @@ def delete_records(
         wrong = [number for number in numbers if number >= there]
         if wrong:
             fail(f"{name} has partitions 0 to {there - 1}, not {', '.join(map(str, wrong))}")
-        before = {number: find_start(client, name, number, place).offset for number in numbers or range(there)}
-        begins = {number: bounds_of(client, name, number)[0] for number in before}
+        chosen = [(name, number) for number in sorted(set(numbers)) or range(there)]
+        before = {span.partition: span.offset for span in find_starts(client, chosen, place)}
+        begins = {number: begin for (_, number), (begin, _) in bounds_of_all(client, chosen).items()}
         if not yes:
             offsets = sum(max(before[number] - begins[number], 0) for number in before)
             click.confirm(f"delete {count_of(offsets, 'offset')} of {name}?", abort=True, err=True)

@@ -7,7 +7,7 @@ import click
 
 from flakelog.commands.completion import TopicType
 from flakelog.commands.exit_codes import fail
-from flakelog.commands.progress import progress
+from flakelog.commands.start import ask_each, name_left_out
 from flakelog.commands.terminal import client_of, count_of, iso, json_option, print_json, print_table, servers_option
 
 if TYPE_CHECKING:
@@ -96,17 +96,16 @@ def _hanging(client: "BlockingClient", topics: tuple[str, ...], seconds: float) 
     places = [(each.name, number) for each in chosen for number in range(each.partitions)]
     ongoing = {each.producer_id for each in client.run(transaction_admin.list_transactions(client.core, ("Ongoing",)))}
     before_ms = time.time() * 1000 - seconds * 1000
-    rows = []
-    with progress("partitions", len(places)) as step:
-        for topic, partition in places:
-            for each in client.run(transaction_admin.describe_producers(client.core, topic, partition)):
-                if each.first_offset is None or each.producer_id in ongoing or each.last_timestamp_ms > before_ms:
-                    continue
-                where = {"topic": topic, "partition": partition, "start_offset": each.first_offset}
-                who = {"producer_id": each.producer_id, "epoch": each.producer_epoch}
-                rows.append(where | who | {"last_time": iso(each.last_timestamp_ms)})
-            step()
-    return rows
+    describe_all = transaction_admin.describe_producers_of
+    found, errors = ask_each(places, lambda some: client.run(describe_all(client.core, some)))
+    name_left_out(errors)
+    return [
+        {"topic": topic, "partition": partition, "start_offset": each.first_offset}
+        | {"producer_id": each.producer_id, "epoch": each.producer_epoch, "last_time": iso(each.last_timestamp_ms)}
+        for (topic, partition), producers in found.items()
+        for each in producers
+        if each.first_offset is not None and each.producer_id not in ongoing and each.last_timestamp_ms <= before_ms
+    ]
 
 
 @transactions.command()

@@ -1,10 +1,14 @@
 """`flakelog topic`, `group` and `config`, as a user meets them: their output, effects and refusals."""
 
 import json
+import os
+import subprocess
+import sys
 
 import pytest
 from confluent_kafka import Consumer
 
+from tests.compat.server_process import ROOT, ServerProcess
 from tests.patience import SECONDS
 
 
@@ -156,3 +160,31 @@ def test_a_group_can_be_given_offsets_before_it_reads_and_be_deleted(flakelog):
     assert flakelog("group delete readers-c --yes")[:2] == (0, "deleted readers-c\n")
     code, _, errors = flakelog("group describe readers-c")
     assert code == 1 and "there is no group readers-c" in errors
+
+
+def test_a_partition_that_is_offline_is_named_and_hides_no_other(tmp_path):
+    """An operator asks most when something is wrong."""
+    with ServerProcess(tmp_path / "data") as server:
+        environment = {**os.environ, "PYTHONPATH": str(ROOT), "FLAKELOG_SERVERS": server.address}
+
+        def flakelog(command, stdin=""):
+            words = [sys.executable, "-m", "flakelog", *command.split()]
+            done = subprocess.run(words, env=environment, input=stdin, capture_output=True, text=True, timeout=SECONDS)
+            assert done.returncode == 0, done.stderr
+            return done.stdout, done.stderr
+
+        flakelog("topic create kept --partitions 2")
+        id = flakelog("produce kept --partition 0 --show-ids", "x\n")[0].split()[2]
+        server.kill()
+        log = tmp_path / "data" / "kept-1" / f"{0:020}.log"
+        log.unlink()
+        log.mkdir()
+        server.start()
+        environment["FLAKELOG_SERVERS"] = server.address
+        out, errors = flakelog("topic describe kept")
+        assert [line.split() for line in out.splitlines()[-2:]] == [["0", "0", "1", "1"], ["1", "-", "-", "-"]]
+        assert errors.startswith("left out: kept-1: KAFKA_STORAGE_ERROR")
+        (problem,) = map(json.loads, flakelog("partitions list --problems --json")[0].splitlines())
+        assert problem["partition"] == 1 and problem["error"].startswith("kept-1: KAFKA_STORAGE_ERROR")
+        assert "offset:    0" in flakelog(f"id find {id}")[0]
+        assert flakelog("transactions find-hanging")[1].startswith("left out: kept-1: KAFKA_STORAGE_ERROR")
