@@ -152,6 +152,14 @@ class ServerConfig:
         "Pages of the web console that get live figures at a time; each keeps one connection open.",
         check=at_least(0),
     )
+    metrics_partitions_max: int = setting(
+        "flakelog.metrics.partitions.max",
+        10_000,
+        "Partitions, and topics, of which /metrics has samples, the oldest first; flakelog_partitions_left_out counts "
+        "the others. So many make a page of 6 MB, which takes 0.5 s of CPU time, in slices of a few ms.",
+        check=at_least(0),
+        unit="partitions",
+    )
     busy_poll_us: int = setting(
         "flakelog.busy.poll.us",
         30,

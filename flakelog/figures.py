@@ -4,6 +4,7 @@ Counters count from the start of the process.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
 from typing import Protocol
 
 from prometheus_client import GC_COLLECTOR, PROCESS_COLLECTOR, CollectorRegistry
@@ -41,28 +42,29 @@ class MeasuredServer(Protocol):
 
 
 class Figures:
-    """A Prometheus collector over one server process."""
+    """A Prometheus collector over one server process, with the figures of `partitions_max` partitions and topics."""
 
-    def __init__(self, server: MeasuredServer) -> None:
+    def __init__(self, server: MeasuredServer, partitions_max: int) -> None:
         self._server = server
+        self._partitions_max = partitions_max
 
     def collect(self) -> Iterator[Metric]:
         yield samples("flakelog_build_info", [((VERSION,), 1)])
         if self._server.engine is not None:
-            yield from _broker(self._server.engine, self._server.clock.now_ms())
+            yield from _broker(self._server.engine, self._server.clock.now_ms(), self._partitions_max)
         yield from _ids(self._server)
 
 
-def registry_of(server: MeasuredServer) -> CollectorRegistry:
+def registry_of(server: MeasuredServer, partitions_max: int) -> CollectorRegistry:
     """Return the figures of `/metrics`: the server's, and the process's memory, descriptors and garbage collections."""
     registry = CollectorRegistry()
-    registry.register(Figures(server))
+    registry.register(Figures(server, partitions_max))
     registry.register(PROCESS_COLLECTOR)
     registry.register(GC_COLLECTOR)
     return registry
 
 
-def _broker(engine: Engine, now_ms: int) -> Iterator[Metric]:
+def _broker(engine: Engine, now_ms: int, partitions_max: int) -> Iterator[Metric]:
     services, metrics = engine.services, engine.metrics
     yield from _requests(metrics)
     yield sample("flakelog_network_received_bytes_total", metrics.bytes_received)
@@ -77,8 +79,10 @@ def _broker(engine: Engine, now_ms: int) -> Iterator[Metric]:
     yield sample("flakelog_fetch_sessions_evicted_total", sessions.evicted)
     yield from _coordinators(services)
     yield from _group_lag(services)
-    yield from _topics(metrics, services.logs.all())
-    yield from _logs(services.logs.all())
+    logs = services.logs.all()
+    yield from _topics(metrics, logs, partitions_max)
+    yield from _logs(logs[:partitions_max])
+    yield sample("flakelog_partitions_left_out", max(len(logs) - partitions_max, 0))
     yield sample("flakelog_partitions_offline", len(services.logs.offline))
     yield from _clock_waits(services, now_ms)
     yield sample("flakelog_open_files", services.logs.storage.open_count)
@@ -149,15 +153,12 @@ _TOPIC_COUNTERS = {
 }
 
 
-def _topics(metrics: Metrics, logs: Iterable[PartitionLog]) -> Iterator[Metric]:
-    logs = list(logs)
-    topics = metrics.by_topic(logs)
+def _topics(metrics: Metrics, logs: list[PartitionLog], topics_max: int) -> Iterator[Metric]:
+    topics = list(islice(metrics.by_topic(logs).items(), topics_max))
     total = metrics.total(logs)
     for field, name in _TOPIC_COUNTERS.items():
         yield sample(f"flakelog_{name}", getattr(total, field))
-        yield samples(
-            f"flakelog_topic_{name}", (((topic,), getattr(figures, field)) for topic, figures in topics.items())
-        )
+        yield samples(f"flakelog_topic_{name}", (((topic,), getattr(figures, field)) for topic, figures in topics))
 
 
 def _logs(logs: Iterable[PartitionLog]) -> Iterator[Metric]:

@@ -67,6 +67,11 @@ SERVER = {
         ("log_size_bytes", GAUGE, "Bytes of a partition's segments", "topic", "partition"),
         ("log_segments", GAUGE, "Segments of a partition", "topic", "partition"),
         ("log_appended_total", COUNTER, "Messages appended to a partition", "topic", "partition"),
+        (
+            "partitions_left_out",
+            GAUGE,
+            "Partitions without these five samples, because of flakelog.metrics.partitions.max",
+        ),
         ("partitions_offline", GAUGE, "Partitions that are offline; the log says why"),
         ("open_files", GAUGE, "Files of partitions that are open; flakelog.max.open.files limits them"),
     ),

@@ -5,13 +5,13 @@ from collections.abc import Mapping
 from typing import Any, Protocol
 
 from klein import Klein
-from prometheus_client import generate_latest
 from twisted.internet.defer import Deferred
 from twisted.internet.threads import deferToThreadPool
 
 from broker.engine.engine import Engine
 from flakelog import health as told
 from flakelog.figures import registry_of
+from flakelog.metrics_page import MetricsPage
 from flakelog.settings import Settings
 from idgen.http import SmallSite, add_id_routes
 from idgen.http_api import Route
@@ -36,7 +36,7 @@ class SiteServer(told.WatchedServer, Protocol):
 def make_site(server: SiteServer, line: IdQueue, hosts: OwnHosts) -> SmallSite:
     """Return the HTTP site of one server process."""
     app = Klein()
-    registry = registry_of(server)
+    page = MetricsPage(registry_of(server, server.settings.server.metrics_partitions_max))
 
     @app.route("/health", methods=["GET"])
     def health(request: Any) -> bytes:
@@ -52,9 +52,8 @@ def make_site(server: SiteServer, line: IdQueue, hosts: OwnHosts) -> SmallSite:
         return _answer(request, *told.ready(server))
 
     @app.route("/metrics", methods=["GET"])
-    def metrics(request: Any) -> bytes:
-        request.setHeader(b"Content-Type", b"text/plain; version=0.0.4; charset=utf-8")
-        return generate_latest(registry)
+    def metrics(request: Any) -> Any:
+        return page.render(request)
 
     if server.service is not None:
         add_id_routes(app, server.service, line, HEALTH)

@@ -5,9 +5,9 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from klein import Klein
-from prometheus_client import generate_latest
 
 from flakelog.config import ServerConfig
+from flakelog.metrics_page import MetricsPage
 from flakelog.topology_figures import registry_of
 from idgen.http import SmallSite
 from idgen.http_hosts import OwnHosts
@@ -40,7 +40,7 @@ def ready(taken: Snapshot) -> tuple[bool, Mapping[str, Any]]:
 def make_site(take: Callable[[], Snapshot], hosts: OwnHosts) -> SmallSite:
     """Return the HTTP site of a topology; `take` returns its figures."""
     app = Klein()
-    registry = registry_of(take)
+    page = MetricsPage(registry_of(take))
 
     @app.route("/health", methods=["GET"])
     def is_healthy(request: Any) -> bytes:
@@ -55,9 +55,8 @@ def make_site(take: Callable[[], Snapshot], hosts: OwnHosts) -> SmallSite:
         return _answer(request, *ready(take()))
 
     @app.route("/metrics", methods=["GET"])
-    def metrics(request: Any) -> bytes:
-        request.setHeader(b"Content-Type", b"text/plain; version=0.0.4; charset=utf-8")
-        return generate_latest(registry)
+    def metrics(request: Any) -> Any:
+        return page.render(request)
 
     times = ServerConfig()
     return SmallSite(app.resource(), hosts, idle_ms=times.http_idle_ms, request_ms=times.http_request_ms)

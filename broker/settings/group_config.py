@@ -106,8 +106,7 @@ class GroupConfig:
         "flakelog.metrics.group.partitions.max",
         2_000,
         "Committed offsets whose lag /metrics shows, the groups known longest first; "
-        "flakelog_group_partitions_left_out counts the others. So many add 30 ms to a scrape, in which the thread that "
-        "serves the log waits.",
+        "flakelog_group_partitions_left_out counts the others. So many add 30 ms of CPU time to a scrape.",
         check=at_least(0),
         unit="offsets",
     )

@@ -130,3 +130,14 @@ def test_who_is_over_a_quota_is_counted(server, samples):
 def test_the_process_is_measured_too(samples):
     assert samples["process_resident_memory_bytes", ()] > 1 << 20
     assert ("python_gc_collections_total", (("generation", "0"),)) in samples
+
+
+def test_partitions_beyond_the_limit_are_counted_and_have_no_samples(tmp_path):
+    with ServerProcess(tmp_path / "data", {"flakelog.metrics.partitions.max": "3"}) as server:
+        with BlockingClient(server.address) as client:
+            client.create_topic("first", 2)
+            client.create_topic("second", 4)
+        found = read(server)
+    assert found["flakelog_partitions_left_out", ()] == 3
+    assert sum(name == "flakelog_log_size_bytes" for name, _ in found) == 3
+    assert found["flakelog_topic_messages_in_total", (("topic", "second"),)] == 0
