@@ -1,10 +1,14 @@
-"""Messages to systemd about the state of this process (sd_notify(3)), where systemd started it with `Type=notify`."""
+"""Messages to systemd about the state of this process (sd_notify(3)), where systemd started it with `Type=notify`.
+
+With `WatchdogSec=` systemd ends a process whose reactor has hung (sd_watchdog_enabled(3)).
+"""
 
 import os
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 VARIABLE = "NOTIFY_SOCKET"
+US_PER_SECOND = 1_000_000
 
 
 def notify(report: Callable[[str], None], *states: str) -> None:
@@ -22,3 +26,11 @@ def notify(report: Callable[[str], None], *states: str) -> None:
             manager.sendall("\n".join(states).encode())
     except OSError as error:
         report(f"systemd was not notified of {states[0]}: {VARIABLE}={address}: {error.strerror or error}")
+
+
+def watchdog_seconds(environment: Mapping[str, str], process: int) -> float | None:
+    """Return how often to send WATCHDOG=1: half of what systemd allows. None if it wants none from this process."""
+    allowed, of_process = environment.get("WATCHDOG_USEC", ""), environment.get("WATCHDOG_PID", str(process))
+    if not (allowed.isascii() and allowed.isdigit() and int(allowed)) or of_process != str(process):
+        return None
+    return int(allowed) / US_PER_SECOND / 2

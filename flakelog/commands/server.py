@@ -236,11 +236,12 @@ def _serve(settings: Settings, directory: Path, run: Run, topics: "list[Any]", w
     fast.install(settings.server.busy_poll_us)
     _leave_test_tools_out()
     from twisted.internet import reactor as installed
+    from twisted.internet.task import LoopingCall
     from twisted.logger import Logger
 
     from flakelog import server_log
     from flakelog.app import Server, StartError
-    from flakelog.service_manager import notify
+    from flakelog.service_manager import notify, watchdog_seconds
 
     reactor: Any = installed
     server_log.begin(run.log_format)
@@ -275,6 +276,9 @@ def _serve(settings: Settings, directory: Path, run: Run, topics: "list[Any]", w
         gc.set_threshold(*GC_THRESHOLD)
         print(line, flush=True)
         notify(report, "READY=1", f"STATUS={line}")
+        seconds = watchdog_seconds(os.environ, os.getpid())
+        if seconds is not None:
+            LoopingCall(notify, lambda _: None, "WATCHDOG=1").start(seconds)
 
     def stop() -> Any:
         notify(report, "STOPPING=1")

@@ -18,6 +18,7 @@ from dockerfile_parse import DockerfileParser
 from prometheus_client.parser import text_string_to_metric_families
 
 from flakelog.metric_table import ALL, HISTOGRAM
+from flakelog.service_manager import watchdog_seconds
 from flakelog.settings import read_environment
 from tests.compat.clean_environment import pip
 from tests.compat.server_process import ServerProcess
@@ -203,6 +204,30 @@ def test_the_server_notifies_systemd_when_it_serves_and_when_it_stops(tmp_path, 
             assert ready == "READY=1" and status.startswith(f"STATUS=ready: broker={server.address} ")
             assert server.stop() == 0
             assert manager.next() == ["STOPPING=1"]
+
+
+def test_the_server_tells_the_watchdog_of_systemd_that_it_lives(tmp_path):
+    """sd_watchdog_enabled(3): WATCHDOG=1 twice in each interval; systemd ends a process that says nothing for one."""
+    with ServiceManager(tmp_path, False) as manager:
+        env = {"NOTIFY_SOCKET": manager.name, "WATCHDOG_USEC": "200000"}
+        with ServerProcess(tmp_path / "data", env=env) as server:
+            assert manager.next()[0] == "READY=1"
+            assert [manager.next() for _ in range(3)] == [["WATCHDOG=1"]] * 3
+            assert server.stop() == 0
+
+
+@pytest.mark.parametrize(
+    "environment, seconds",
+    [
+        ({}, None),
+        ({"WATCHDOG_USEC": "0"}, None),
+        ({"WATCHDOG_USEC": "120000000"}, 60),
+        ({"WATCHDOG_USEC": "120000000", "WATCHDOG_PID": "7"}, 60),
+        ({"WATCHDOG_USEC": "120000000", "WATCHDOG_PID": "8"}, None),
+    ],
+)
+def test_the_watchdog_is_told_where_systemd_asks_this_process(environment, seconds):
+    assert watchdog_seconds(environment, 7) == seconds
 
 
 def test_a_server_whose_service_manager_is_away_serves_and_says_so(tmp_path):
