@@ -15,7 +15,18 @@ ASK_SECONDS = 1.0  # a person waits for the completion; without an answer there 
 SHELLS = ("bash", "fish", "zsh")
 
 
-class TopicType(click.ParamType[str]):
+class NameType(click.ParamType[str]):
+    """A name that is sent to a server. Bytes that are no UTF-8 are refused, because they cannot be sent as text."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        try:
+            value.encode()
+        except UnicodeEncodeError:
+            self.fail(f"{value!r} is no UTF-8 text", param, ctx)
+        return str(value)
+
+
+class TopicType(NameType):
     """A topic's name, which a shell completes."""
 
     name = "topic"
@@ -24,7 +35,7 @@ class TopicType(click.ParamType[str]):
         return _complete(ctx, incomplete, lambda client: [each.name for each in client.topics()])
 
 
-class GroupType(click.ParamType[str]):
+class GroupType(NameType):
     """A consumer group's name, which a shell completes."""
 
     name = "group"
@@ -68,4 +79,6 @@ def completion(shell: str) -> None:
     made = get_completion_class(shell)
     assert made is not None, "click has bash, zsh and fish"
     root = click.get_current_context().find_root().command
-    click.echo(made(root, {}, "flakelog", "_FLAKELOG_COMPLETE").source())
+    script = made(root, {}, "flakelog", "_FLAKELOG_COMPLETE").source()
+    # click's script for fish cuts a description at its first comma.
+    click.echo(script.replace('string split ","', 'string split -m 1 ","') if shell == "fish" else script)
