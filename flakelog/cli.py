@@ -1,6 +1,7 @@
 """The command line. Heavy packages are imported only when a command that needs them runs, so `--help` is quick."""
 
 import errno
+import io
 import os
 import sys
 from collections.abc import Iterator
@@ -20,6 +21,7 @@ from flakelog.commands.exit_codes import (
     with_exit_codes,
 )
 
+TOLD_CHARACTERS = 80  # of a wrong argument, in its error
 CANNOT_WRITE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EPIPE)
 
 COMMANDS = {
@@ -65,8 +67,10 @@ class Commands(click.Group):
         with _read_enough():
             try:
                 return super().invoke(ctx)
-            except KeyboardInterrupt:
-                raise Interrupted("ended by Ctrl-C") from None
+            except KeyboardInterrupt as cause:
+                raise Interrupted(cause) from None
+            except UnicodeEncodeError as error:  # an argument's bytes that are no UTF-8, where a server wants text
+                raise click.UsageError(f"{error.object[:TOLD_CHARACTERS]!r} is no UTF-8 text") from None
 
     def make_context(self, *args: Any, **kwargs: Any) -> click.Context:
         with _read_enough():  # --help is printed here
@@ -74,12 +78,12 @@ class Commands(click.Group):
 
     def main(self, *args: Any, **kwargs: Any) -> Any:
         """Run the command line; report a write error, such as a full disk under `> file`, in one line."""
+        _open_streams()
         try:
             try:
                 return super().main(*args, **kwargs)
             finally:
-                if sys.stdout is not None:  # None if stdout was closed before the start (>&-)
-                    sys.stdout.flush()
+                sys.stdout.flush()
         except OSError as error:
             if error.errno not in CANNOT_WRITE or error.filename is not None:
                 raise
@@ -88,6 +92,23 @@ class Commands(click.Group):
                 sys.exit(error.__context__.code if isinstance(error.__context__, SystemExit) else SUCCESS)
             click.echo(f"Error: the output could not be written: {error.strerror}", err=True)
             sys.exit(FAILURE)
+
+
+def _open_streams() -> None:
+    """Make the three standard streams usable, whatever the caller left of them.
+
+    A closed stream (`>&-`) becomes /dev/null. Otherwise the next file or socket would get its number, and with it the
+    messages that librdkafka writes to stderr. Text that the terminal's encoding lacks is written with escapes.
+    """
+    for number, (name, mode) in enumerate((("stdin", "r"), ("stdout", "w"), ("stderr", "w"))):
+        if getattr(sys, name) is None:
+            nowhere = os.open(os.devnull, os.O_RDWR)
+            if nowhere != number:
+                os.dup2(nowhere, number)
+                os.close(nowhere)
+            setattr(sys, name, open(number, mode, encoding="utf-8"))
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
 
 
 def _add_exit_codes(command: click.Command) -> None:

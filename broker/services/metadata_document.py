@@ -234,7 +234,7 @@ def decode(data: bytes) -> Document:
     except (KeyError, IndexError, TypeError, ValueError) as error:
         if isinstance(error, MetadataDamaged):
             raise
-        raise MetadataDamaged(f"{FILE} is not a metadata document: {error!r}") from None
+        raise MetadataDamaged(f"{FILE} is not a metadata document: {type(error).__name__}: {error}") from None
 
 
 def _is_checked(data: bytes) -> bool:

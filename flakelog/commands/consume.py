@@ -5,16 +5,16 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext, suppress
-from itertools import islice
+from itertools import chain, islice
 from typing import TYPE_CHECKING
 
 import click
 
 from flakelog.commands.completion import GroupType, TopicType
-from flakelog.commands.exit_codes import fail
+from flakelog.commands.exit_codes import ends_at_sigterm, fail
 from flakelog.commands.produce_input import EscapedType
 from flakelog.commands.record_format import Formatter, FormatType, by_format, by_json, by_lines
-from flakelog.commands.start import PLACES, Span, Start, StartType, bounds_of, find_start
+from flakelog.commands.start import PLACES, Span, Start, StartType, bounds_of, find_starts
 from flakelog.commands.terminal import client_of, json_option, layout_options, servers_option
 from flakelog.commands.waiting import SAY_SECONDS, Patience, answer_seconds
 
@@ -22,13 +22,17 @@ if TYPE_CHECKING:
     from broker.client.blocking import BlockingClient
     from broker.client.consumer import Consumer
     from broker.client.core import TopicInfo
+    from broker.client.group_protocol import Partition
     from broker.client.log_record import LogRecord
     from broker.client.records import PoisonBatch
     from idgen.layout import Layout
 
 FOLLOW_WAIT_MS = 250  # the longest that a round of fetches over all partitions waits for new messages
-LAST_MAX = 100_000  # messages of --from -N, which are in memory at once
+LAST_MAX = 100_000  # messages of --from -N, which are in memory at once, and as many of one partition
+# While partitions are merged, one fetch of each is in memory. They share FETCHED_BYTES; a larger batch comes whole.
+FETCHED_BYTES, FETCH_BYTES_MIN, FETCH_BYTES_MAX = 64 << 20, 16 << 10, 1 << 20
 GROUP_POLL_MS = 250
+GROUP_POLL_RECORDS = 500  # Kafka's max.poll.records
 GROUP_IDLE_SECONDS = 2.0  # markers of transactions may be the last of a partition, behind its last message
 COMMIT_SECONDS = 1.0
 AWAY_PAUSE_SECONDS = 0.2
@@ -39,7 +43,7 @@ AWAY_PAUSE_SECONDS = 0.2
 @click.option("--partition", "partitions", type=click.IntRange(0), multiple=True, help="Only this one; repeatable.")
 @click.option("--from", "start", type=StartType(), default="earliest", show_default=True, metavar="PLACE", help=PLACES)
 @click.option("--count", type=click.IntRange(1), help="Stop after so many messages.")
-@click.option("--follow", is_flag=True, help="At the end wait for more, until Ctrl-C.")
+@click.option("--follow", is_flag=True, help="At the end wait for more, until Ctrl-C or SIGTERM.")
 @click.option(
     "--group", "-G", type=GroupType(), metavar="NAME", help="Go on where this group is, and commit what was printed."
 )
@@ -104,18 +108,21 @@ def consume(
             raise click.UsageError("a --group has its own partitions and offsets: give --from earliest or latest only")
         _consume_as_member(servers, topics, group, start, count, follow, committed, show)
         return
-    with client_of(servers) as client, _ends_at_ctrl_c(follow):
+    with ends_at_sigterm(), client_of(servers) as client, _ends_at_ctrl_c(follow):
         client.on_poison = _warn
         spans = _spans(client, topics, partitions, start, committed)
         records = _records(client, spans, start, follow, committed)
+        record = None
         for record in islice(records, count):
             sys.stdout.buffer.write(show(record))
             if follow:
                 sys.stdout.buffer.flush()
+        if record is None:
+            click.echo("no messages there; --follow waits for new ones", err=True)
 
 
 def _ends_at_ctrl_c(follow: bool) -> AbstractContextManager[None]:
-    """Return a context in which Ctrl-C is the normal end, if the command follows the log."""
+    """Return a context in which Ctrl-C or SIGTERM is the normal end, if the command follows the log."""
     return suppress(KeyboardInterrupt) if follow else nullcontext()
 
 
@@ -135,7 +142,7 @@ def _spans(
         raise click.UsageError(f"{there}, each with offsets of its own: name one by --partition")
     if start.kind == "last" and start.value > LAST_MAX:
         raise click.UsageError(f"--from -{start.value} is more than {LAST_MAX:,} messages; give --from @TIME, or id:ID")
-    return [find_start(client, *place, start, committed) for place in chosen]
+    return find_starts(client, chosen, start, committed)
 
 
 def count_partitions(topics: "list[TopicInfo]") -> str:
@@ -153,11 +160,15 @@ def _records(
     client: "BlockingClient", spans: list[Span], start: Start, follow: bool, committed: bool
 ) -> "Iterator[LogRecord]":
     """Yield the existing records, merged; with `follow`, poll for new ones forever after."""
+    fetch_bytes = min(max(FETCHED_BYTES // max(len(spans), 1), FETCH_BYTES_MIN), FETCH_BYTES_MAX)
     if start.kind == "last":
-        kept = [record for span in spans for record in _last(client, span, start.value, committed)]
-        yield from sorted(kept, key=_age)[-start.value :]
+        kept: list[LogRecord] = []
+        for span in spans:
+            last = _last(client, span, start.value, committed)
+            kept = heapq.nlargest(start.value, chain(kept, last), key=_age_and_offset)
+        yield from sorted(kept, key=_age_and_offset)
     else:
-        yield from heapq.merge(*(span_records(client, span, committed) for span in spans), key=_age)
+        yield from heapq.merge(*(span_records(client, span, committed, fetch_bytes) for span in spans), key=_age)
     positions = {(span.topic, span.partition): max(span.offset, span.end) for span in spans}
     away, wait_ms = Away(), FOLLOW_WAIT_MS // max(len(positions), 1)
     while follow:
@@ -198,11 +209,15 @@ class Away:
             time.sleep(AWAY_PAUSE_SECONDS)
 
 
-def span_records(client: "BlockingClient", span: Span, committed: bool = False) -> "Iterator[LogRecord]":
-    """Yield a partition's records up to the end it had at the start."""
+def span_records(
+    client: "BlockingClient", span: Span, committed: bool = False, fetch_bytes: int = FETCH_BYTES_MAX
+) -> "Iterator[LogRecord]":
+    """Yield a partition's records up to the end it had at the start; the records of one fetch are in memory."""
     offset = span.offset
     while offset < span.end:
-        records, following = client.fetch(span.topic, span.partition, offset, committed=committed)
+        records, following = client.fetch(
+            span.topic, span.partition, offset, max_bytes=fetch_bytes, committed=committed
+        )
         for record in records:
             if record.offset < span.end:
                 yield record
@@ -229,6 +244,11 @@ def _age(record: "LogRecord") -> int:
     return record.timestamp_ms if record.id is None else record.id
 
 
+def _age_and_offset(record: "LogRecord") -> tuple[int, int]:
+    """Return the sort key of the last records: of a partition's records with the same timestamp the later ones."""
+    return _age(record), record.offset
+
+
 # --- as a member of a group ------------------------------------------------------------------------------------------
 
 
@@ -252,7 +272,7 @@ def _consume_as_member(
         level = READ_COMMITTED if committed else READ_UNCOMMITTED
         config = ConsumerConfig(auto_commit_interval_ms=None, isolation_level=level)
         made = Consumer(servers, topics, group=group, start=start.kind, on_poison=_warn, config=config)
-        with closing(made) as consumer, _ends_at_ctrl_c(follow):
+        with ends_at_sigterm(), closing(made) as consumer, _ends_at_ctrl_c(follow):
             for records in _polled(client, consumer, group, None if follow else ends, count):
                 sys.stdout.buffer.write(b"".join(map(show, records)))
                 sys.stdout.buffer.flush()  # before the commit, so that records that were not printed come again
@@ -264,15 +284,21 @@ def _polled(
     group: str,
     ends: dict[tuple[str, int], int | None] | None,
     count: int | None,
+    records_max: int = GROUP_POLL_RECORDS,
 ) -> "Iterator[list[LogRecord]]":
-    """Yield records as they come, and commit those that were yielded. Stop at the `ends`, or after `count` records."""
+    """Yield records as they come, and commit them when the next are asked for, because then they are printed.
+
+    Stop at the `ends`, or after `count` records. A list has at most `records_max`.
+    """
     patience, left = Patience(), count
     patience.begin(lambda: f"partitions of group {group}")
     begun = last = committed = time.monotonic()
-    is_dirty, asked, away = False, begun, Away()
+    asked, away = begun, Away()
+    printed: dict[Partition, int] = {}
+    """Next offsets after the printed records, if not committed yet. The consumer's own positions may be higher."""
     try:
         while left is None or left > 0:
-            records = consumer.poll(GROUP_POLL_MS, left)
+            records = consumer.poll(GROUP_POLL_MS, records_max if left is None else min(left, records_max))
             now = time.monotonic()
             if consumer.assignment:
                 patience.end()
@@ -280,21 +306,21 @@ def _polled(
                 fail(f"group {group} gave no partition; other members have them")
             if records:
                 yield records
-                left, last, is_dirty = None if left is None else left - len(records), now, True
+                left, last, printed = None if left is None else left - len(records), now, consumer.positions
             elif ends is not None and consumer.assignment and _is_at(consumer, ends, now - last):
                 return
             elif now - max(last, asked) > SAY_SECONDS:  # the consumer itself tries on without a word
                 with away.noticed():
                     client.run(client.core.nodes())
                     asked = now
-            if is_dirty and now - committed > COMMIT_SECONDS:
+            if printed and now - committed > COMMIT_SECONDS:
                 with away.noticed():
                     consumer.commit()
-                    committed, is_dirty = now, False
+                    committed, printed = now, {}
     finally:
         patience.close()
-        if is_dirty:
-            consumer.commit()
+        if printed:
+            consumer.commit({place: offset for place, offset in printed.items() if place in consumer.assignment})
 
 
 def _is_at(consumer: "Consumer", ends: dict[tuple[str, int], int | None], idle_seconds: float) -> bool:

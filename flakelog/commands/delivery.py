@@ -10,17 +10,14 @@ from typing import Any
 import click
 from confluent_kafka import KafkaError, KafkaException, Producer
 
-from broker.client import cluster_admin
-from broker.client.blocking import BlockingClient
-from broker.client.errors import ClientError, Unreachable
-from broker.settings.config import BrokerConfig
-from flakelog.commands.produce_input import Line, Target
+from flakelog.commands.produce_input import MESSAGE_BYTES_MAX, Line, Target
+from flakelog.commands.server_trouble import why_not_acknowledged
 from flakelog.commands.terminal import count_of
 
 POLL_SECONDS = 0.1
 SAY_SECONDS = 4.0
 LAST_SECONDS = 1.0  # after Ctrl-C, for messages that are under way
-ASK_SECONDS = 0.8  # so that the reason comes within 5 s of the last acknowledgement
+OVERHEAD_BYTES = 1 << 20  # of a batch, beyond the value of its largest message: its key and headers
 
 
 class Delivery:
@@ -45,6 +42,7 @@ class Delivery:
                 "bootstrap.servers": servers,
                 "compression.type": target.compression,
                 "enable.idempotence": True,
+                "message.max.bytes": MESSAGE_BYTES_MAX + OVERHEAD_BYTES,  # max.message.bytes of the topic decides
                 "linger.ms": 5,
                 "message.timeout.ms": max(int(timeout * 1000), 6),  # more than linger.ms
                 "log_level": 0,  # `_delivered` receives the errors that matter
@@ -83,17 +81,7 @@ class Delivery:
 
     def why(self) -> tuple[str, bool]:
         """Return why no acknowledgement comes, and whether no server answers."""
-        full = BrokerConfig().disk_full_bytes
-        try:
-            with BlockingClient(self._servers, ASK_SECONDS, connect_timeout=ASK_SECONDS) as client:
-                for disk in client.run(cluster_admin.log_dirs(client.core)):
-                    if disk.error or (disk.usable_bytes is not None and disk.usable_bytes < full):
-                        return f"the disk of the server is full: {disk.path}", False
-        except Unreachable as error:
-            return f"no broker answers at {error.address} ({error.reason})", True
-        except ClientError as error:
-            return str(error), False
-        return "the server answers, but acknowledges nothing; its log says why", False
+        return why_not_acknowledged(self._servers)
 
     def _enqueue(self, line: Line) -> None:
         """Queue one message in librdkafka; wait while its queue is full."""

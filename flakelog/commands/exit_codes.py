@@ -3,7 +3,9 @@
 The exceptions end a command with one line on stderr. A cause has the same code in every command.
 """
 
-from collections.abc import Iterable
+import signal
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import NoReturn
 
 import click
@@ -23,7 +25,7 @@ EXIT_CODES = {
     DAMAGED_DATA: "the log's data is damaged",
     NO_PLACE: "the place cannot be used or written",
     INTERRUPTED: "ended by Ctrl-C before its work was done",
-    TERMINATED: "ended at once by a second SIGTERM (`spout run`)",
+    TERMINATED: "ended by SIGTERM (`produce`, `consume`), or at once by a second one (`spout run`)",
 }
 OF_ALL = (SUCCESS, FAILURE, WRONG_USAGE, NOBODY_ANSWERS, INTERRUPTED)
 OF_TRANSFERS = (SUCCESS, FAILURE, WRONG_USAGE, NOBODY_ANSWERS, LOST_DATA, OTHER_DATA, PROBLEMS_FOUND, DAMAGED_DATA,
@@ -67,9 +69,37 @@ class ProblemsFound(click.ClickException):
 
 
 class Interrupted(click.ClickException):
-    """Ctrl-C ended the command before its work was done; the message says how far it came."""
+    """Ctrl-C or SIGTERM ended the command before its work was done; the message says how far it came."""
 
-    exit_code = INTERRUPTED
+    def __init__(self, cause: KeyboardInterrupt, how_far: str = "") -> None:
+        self._is_term = isinstance(cause, Terminated)
+        super().__init__(f"ended by {'SIGTERM' if self._is_term else 'Ctrl-C'}{how_far and ': '}{how_far}")
+
+    @property
+    def exit_code(self) -> int:  # type: ignore[override]
+        return TERMINATED if self._is_term else INTERRUPTED
+
+
+class Terminated(KeyboardInterrupt):
+    """SIGTERM, handled as Ctrl-C is."""
+
+
+@contextmanager
+def ends_at_sigterm() -> Iterator[None]:
+    """End the block at SIGTERM as at Ctrl-C, so that messages are counted or committed, and the group is left."""
+
+    def end(*_: object) -> NoReturn:
+        raise Terminated
+
+    try:
+        before = signal.signal(signal.SIGTERM, end)
+    except ValueError:  # a thread other than the main one, as in a test
+        yield
+        return
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def fail(message: str) -> NoReturn:

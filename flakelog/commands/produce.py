@@ -1,22 +1,27 @@
 """`flakelog produce`: send lines of stdin or of files as messages.
 
-librdkafka sends them, because of its throughput; with --show-ids our own client does, because it receives the ids.
+librdkafka sends them, because of its throughput, and because it tries on while a server is away. It takes up to a
+second to get an idempotent producer's id. So our own client sends a small input, and with --show-ids any input, because
+it receives the ids.
 """
 
+import random
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, BinaryIO
 from zlib import crc32
 
 import click
 
 from flakelog.commands.completion import TopicType
-from flakelog.commands.exit_codes import Interrupted, NobodyAnswers, fail
+from flakelog.commands.exit_codes import Interrupted, NobodyAnswers, ends_at_sigterm, fail
 from flakelog.commands.produce_input import (
     EscapedType,
     Framing,
+    Input,
     Line,
     Target,
     known_size,
@@ -30,6 +35,9 @@ from flakelog.commands.waiting import answer_seconds
 
 if TYPE_CHECKING:
     from broker.client.blocking import BlockingClient
+
+Show = Callable[[int, int, int | None], object]
+"""Prints partition, offset and id of a message; the id is None if the broker has no ids."""
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 
@@ -79,14 +87,17 @@ def produce(
         raise click.UsageError("--whole is for FILEs without keys: give FILEs, and no --key-separator")
     begun = time.monotonic()
     sources = list(files) or [sys.stdin.buffer]
+    if not files and sys.stdin.isatty():
+        click.echo("reading messages from the terminal, one a line; Ctrl-D ends them", err=True)
     pairs = [parse_header(each) for each in headers]
     framing = Framing(delimiter, key_separator, nulls)
     size = known_size(sources)
-    with client_of(servers) as client, progress(f"to {topic}", size, in_bytes=True) as step:
+    with ends_at_sigterm(), client_of(servers) as client, progress(f"to {topic}", size, in_bytes=True) as step:
         target = Target(topic, _partitions(client, topic, partition), partition, compression, pairs)
-        lines = read_whole(sources, framing, step) if whole else read_lines(sources, framing, step)
-        if show_ids:
-            messages = _send_and_show(client, target, lines, as_json)
+        lines = Input(read_whole(sources, framing, step) if whole else read_lines(sources, framing, step))
+        if show_ids or lines.is_small:
+            show = partial(_show, as_json=as_json) if show_ids else None
+            messages = _send_directly(client, target, lines, show)
         else:
             messages = _send(servers, target, lines)
     seconds = time.monotonic() - begun
@@ -118,7 +129,7 @@ def _partitions(client: "BlockingClient", topic: str, partition: int | None) -> 
 # --- through librdkafka ------------------------------------------------------------------------------------------
 
 
-def _send(servers: str, target: Target, chunks: Iterator[list[Line]]) -> int:
+def _send(servers: str, target: Target, chunks: Input) -> int:
     from flakelog.commands.delivery import Delivery
 
     delivery = Delivery(servers, target, answer_seconds())
@@ -132,9 +143,9 @@ def _send(servers: str, target: Target, chunks: Iterator[list[Line]]) -> int:
             delivery.flush()
             raise
         delivery.flush()
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as cause:
         delivery.end_now()
-        raise Interrupted(f"ended by Ctrl-C: {delivery.counts()}") from None
+        raise Interrupted(cause, delivery.counts()) from None
     if delivery.failed:
         why, unreachable = delivery.why() if delivery.timed_out else (delivery.reason, False)
         raise (NobodyAnswers if unreachable else click.ClickException)(f"{delivery.counts()}: {why}")
@@ -144,24 +155,29 @@ def _send(servers: str, target: Target, chunks: Iterator[list[Line]]) -> int:
 # --- through our own client --------------------------------------------------------------------------------------
 
 
-def _send_and_show(client: "BlockingClient", target: Target, chunks: Iterator[list[Line]], as_json: bool) -> int:
-    from broker.client.errors import ClientError, Unreachable
+def _send_directly(client: "BlockingClient", target: Target, chunks: Input, show: "Show | None") -> int:
+    from broker.client.errors import BrokerError, ClientError, Unreachable
+    from broker.wire.errors import ErrorCode
+    from flakelog.commands.server_trouble import full_disk
 
     sent = acknowledged = 0
-    turn = 0
+    turn = random.randrange(target.partitions)
     try:
         for lines in chunks:
             sent += len(lines)
             turn += bool(lines)
             for partition, some in _by_partition(target, lines, turn).items():
                 for offset, id in _produce(client, target, partition, some):
-                    _show(partition, offset, id, as_json)
+                    if show is not None:
+                        show(partition, offset, id)
                 acknowledged += len(some)
-    except KeyboardInterrupt:
-        raise Interrupted(f"ended by Ctrl-C: {_counts(acknowledged, sent)}") from None
+    except KeyboardInterrupt as cause:
+        raise Interrupted(cause, _counts(acknowledged, sent)) from None
     except ClientError as error:
-        cause = NobodyAnswers if isinstance(error, Unreachable) else click.ClickException
-        raise cause(f"{_counts(acknowledged, sent)}: {error}") from None
+        kind = NobodyAnswers if isinstance(error, Unreachable) else click.ClickException
+        is_disk = isinstance(error, BrokerError) and error.code is ErrorCode.KAFKA_STORAGE_ERROR
+        why = (full_disk(client) if is_disk else "") or error
+        raise kind(f"{_counts(acknowledged, sent)}: {why}") from None
     return sent
 
 
@@ -180,14 +196,14 @@ def _show(partition: int, offset: int, id: int | None, as_json: bool) -> None:
 def _by_partition(target: Target, lines: list[Line], turn: int) -> dict[int, list[Line]]:
     """Group lines by partition, as librdkafka does by default.
 
-    The CRC-32 of the key selects the partition; lines without a key go to one partition, which changes with `turn`.
+    The CRC-32 of the key selects the partition; lines whose key is null or empty go to that of `turn`.
     """
     found: defaultdict[int, list[Line]] = defaultdict(list)
     for line in lines:
         if target.partition is not None:
             number = target.partition
         else:
-            number = (turn if line.key is None else crc32(line.key)) % target.partitions
+            number = (crc32(line.key) if line.key else turn) % target.partitions
         found[number].append(line)
     return found
 

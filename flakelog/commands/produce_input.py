@@ -3,6 +3,7 @@
 import os
 import select
 import stat
+import time
 from collections.abc import Callable, Iterator
 from typing import Any, BinaryIO, NamedTuple
 
@@ -72,6 +73,35 @@ def read_lines(files: list[BinaryIO], framing: Framing, read: Callable[[int], ob
                     fail(f"line {number} has no {separator!r} between a key and a value; those before it were sent")
                 lines.append(line)
             yield lines
+
+
+class Input:
+    """The messages of an input, in lists as they came; `is_small` if it ended at once, after few bytes."""
+
+    def __init__(self, chunks: Iterator[list[Line]]) -> None:
+        """Read the beginning of the input."""
+        self._chunks = chunks
+        self._begun: list[list[Line]] = []
+        self._invalid: click.ClickException | None = None
+        self.is_small = self._begin()
+
+    def _begin(self) -> bool:
+        size, until = 0, time.monotonic() + IDLE_SECONDS
+        try:
+            for lines in self._chunks:
+                self._begun.append(lines)
+                size += sum(len(line.key or b"") + len(line.value or b"") for line in lines)
+                if size > CHUNK_BYTES or time.monotonic() > until:
+                    return False
+        except click.ClickException as error:  # an invalid line; those before it are sent first
+            self._invalid = error
+        return True
+
+    def __iter__(self) -> Iterator[list[Line]]:
+        yield from self._begun
+        if self._invalid is not None:
+            raise self._invalid
+        yield from self._chunks
 
 
 def read_whole(files: list[BinaryIO], framing: Framing, read: Callable[[int], object]) -> Iterator[list[Line]]:
@@ -169,8 +199,15 @@ def unescape(text: str) -> bytes:
 
 
 def parse_header(text: str) -> tuple[str, bytes | None]:
-    """Split NAME=VALUE; NAME alone is a header whose value is null. Raise BadParameter for an empty name."""
+    """Split NAME=VALUE; NAME alone is a header whose value is null. Raise BadParameter for a name that cannot be sent.
+
+    librdkafka's Python binding ends the process if a name is no UTF-8.
+    """
     name, sign, value = text.partition("=")
     if not name:
         raise click.BadParameter(f"{text!r} is no header; give NAME=VALUE", param_hint="--header")
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        raise click.BadParameter(f"the name in {text!r} is no UTF-8 text", param_hint="--header") from None
     return name, value.encode(errors="surrogateescape") if sign else None

@@ -1,10 +1,12 @@
-"""Progress on stderr, for people only, and only for work that takes longer than a second."""
+"""Progress on stderr: on a terminal a bar after a second of work, in a file a line every few seconds."""
 
 import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Protocol
+
+from flakelog.commands.waiting import Patience
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -22,11 +24,15 @@ class Step(Protocol):
 def progress(what: str, total: int | None = None, in_bytes: bool = False) -> Iterator[Step]:
     """Show a bar (or, without a total, a count) after a second if stderr is a terminal; yield its `Step`.
 
-    With `in_bytes` a step is a byte.
+    If stderr is no terminal, print a line every few seconds for work with a total. With `in_bytes` a step is a byte.
     """
     begun, done = time.monotonic(), 0
     bars: list[Progress] = []
     shown = sys.stderr.isatty()
+    patience = Patience()
+    if total is not None and not shown:
+        unit = " bytes" if in_bytes else ""
+        patience.begin_work(lambda: f"{what}: {done:,} of {total:,}{unit}")
 
     def step(steps: int = 1) -> None:
         nonlocal done
@@ -43,6 +49,7 @@ def progress(what: str, total: int | None = None, in_bytes: bool = False) -> Ite
     try:
         yield step
     finally:
+        patience.close()
         for bar in bars:
             bar.stop()
 

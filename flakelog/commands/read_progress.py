@@ -1,4 +1,4 @@
-"""A bar on stderr for work that reads many messages: rows, bytes and the time left. For people only."""
+"""Progress on stderr of work that reads many messages: a bar on a terminal, in a file a line every few seconds."""
 
 import sys
 import threading
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class ReadProgress:
-    """Counts rows and bytes, and shows them in a bar after a second if stderr is a terminal.
+    """Counts rows and bytes, and shows them in a bar after a second if stderr is a terminal, or else in lines.
 
     Threads may call `add` at the same time.
     """
@@ -33,13 +33,13 @@ class ReadProgress:
         with self._lock:
             self._what, self._total, self._before = what, rows, self.rows
             self._begun = time.monotonic()
-        self._wait()
+        if self._patience is not None:
+            self._patience.begin_work(lambda: f"{what}: {self.rows - self._before:,} of at most {rows:,} messages")
 
     def add(self, rows: int, size: int) -> None:
         with self._lock:
             self.rows += rows
             self.bytes += size
-            self._wait()
             if not self._shown or time.monotonic() - self._begun < PATIENCE_SECONDS:
                 return
             if self._bar is None:
@@ -47,11 +47,6 @@ class ReadProgress:
                 self._bar.start()
             amount = f"{self.bytes / (1 << 20):,.0f} MiB"
             self._bar.update(self._bar.task_ids[0], completed=self.rows - self._before, amount=amount)
-
-    def _wait(self) -> None:
-        """Begin to wait for the next rows. Say so after a while if no bar shows it."""
-        if self._patience is not None:
-            self._patience.begin(lambda: f"more rows of {self._what}, {self.rows:,} came")
 
     def end(self) -> None:
         """Remove the bar."""

@@ -1,6 +1,6 @@
 """`flakelog spout dead`: list, show, send back and drop the dead letters of a topic."""
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -49,18 +49,22 @@ def list_letters(
     from flakelog.dead_letters import described
 
     with client_of(servers) as client:
-        there = _read(client, _topic(topic, letters), _marks(client, _topic(topic, letters)), handled)
-        found = [each for each in there if reason in (None, each.reason)]
+        newest: deque[Letter] = deque(maxlen=count)
+        reasons: Counter[str] = Counter()
+        for each in _read(client, _topic(topic, letters), _marks(client, _topic(topic, letters)), handled):
+            if reason not in (None, each.reason):
+                continue
+            if as_json:
+                print_json(described(each))
+            reasons[each.reason] += 1
+            newest.append(each)
     if as_json:
-        for each in found:
-            print_json(described(each))
         return
-    if not found:
+    if not reasons:
         click.echo(f"{topic} has no dead letters" + ("" if handled else " that were not sent back"), err=True)
         return
-    reasons = Counter(each.reason for each in found)
-    click.echo(f"{count_of(len(found), 'dead letter')}: " + ", ".join(f"{n:,} {name}" for name, n in reasons.items()))
-    newest = found[-count:] if count else []
+    number = count_of(reasons.total(), "dead letter")
+    click.echo(f"{number}: " + ", ".join(f"{n:,} {name}" for name, n in reasons.items()))
     rows = [
         (each.place, each.reason, f"{each.source_partition}:{each.source_offset}", each.id, each.attempts, _short(each))
         for each in newest

@@ -84,32 +84,39 @@ def greet(session: "Coordinator", where: str) -> None:
 
 
 class Patience:
-    """Says on stderr what the command waits for, every SAY_SECONDS of one wait."""
+    """Says on stderr what the command waits for or works at, every SAY_SECONDS of one wait or work."""
 
     def __init__(self) -> None:
-        self._what: Callable[[], str] | None = None
+        self._line: Callable[[], str] | None = None
         self._since = self._said = 0.0
         self._over = threading.Event()
         self._thread: threading.Thread | None = None
 
     def begin(self, what: Callable[[], str]) -> None:
         """Begin to wait for `what()`, which is called only when there is something to say."""
+        self._begin(lambda: f"waiting for {what()}")
+
+    def begin_work(self, how_far: Callable[[], str]) -> None:
+        """Begin work whose progress is `how_far()`, for stderr that is no terminal and so has no bar."""
+        self._begin(how_far)
+
+    def _begin(self, line: Callable[[], str]) -> None:
         self._since = self._said = time.monotonic()
-        self._what = what
+        self._line = line
         if self._thread is None:
             self._thread = threading.Thread(target=self._look, name="patience", daemon=True)
             self._thread.start()
 
     def end(self) -> None:
-        """End the wait."""
-        self._what = None
+        """End the wait, or the work."""
+        self._line = None
 
     def close(self) -> None:
         self._over.set()
 
     def _look(self) -> None:
         while not self._over.wait(LOOK_SECONDS):
-            what, now = self._what, time.monotonic()
-            if what is not None and now - self._said >= SAY_SECONDS:
+            line, now = self._line, time.monotonic()
+            if line is not None and now - self._said >= SAY_SECONDS:
                 self._said = now
-                click.echo(f"waiting for {what()}, {now - self._since:.0f} s now", err=True)
+                click.echo(f"{line()}, {now - self._since:.0f} s now", err=True)

@@ -52,7 +52,7 @@ def test_a_topic_is_not_deleted_unless_that_was_meant(flakelog):
 @pytest.mark.parametrize("ids", ["", "--show-ids"])
 def test_what_is_produced_is_consumed_in_order(flakelog, codec, ids):
     topic = f"cli-order-{codec}{ids}"
-    lines = b"".join(b"line %d \xc3\xa9\n" % n for n in range(5_000))
+    lines = b"".join(b"line %d \xc3\xa9\n" % n for n in range(10_000))  # more than a small input, so by librdkafka
     code, _, errors = flakelog(f"produce {topic} --compression {codec} {ids}", lines)
     assert code == 0, errors
     assert flakelog(f"consume {topic}")[1] == lines.decode()
@@ -109,11 +109,8 @@ def test_an_id_finds_its_message_in_any_topic_and_partition(flakelog):
     flakelog("produce cli-find --key-separator :", b"".join(b"k%d:%d\n" % (n, n) for n in range(300)))
     wanted = objects(flakelog("consume cli-find --json")[1])[217]
     (found,) = objects(flakelog(f"id find {wanted['id']} --json")[1])
-    assert [found[name] for name in ("topic", "partition", "offset")] == [
-        "cli-find",
-        wanted["partition"],
-        wanted["offset"],
-    ]
+    shown = ("topic", "partition", "offset", "timestamp", "key", "value", "headers")
+    assert {name: found[name] for name in shown} == {name: wanted[name] for name in shown}
 
 
 def test_ids_of_transactions_are_found_and_one_that_was_never_given_is_not(flakelog, broker):
@@ -244,6 +241,17 @@ def test_follow_goes_on_until_ctrl_c(broker, flakelog):
     assert following.stdout.readline() == "after\n"
     following.send_signal(signal.SIGINT)
     assert following.communicate(timeout=SECONDS) == ("", "") and following.returncode == 0
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+@pytest.mark.parametrize("arguments", ["produce cli-closed", "consume cli-closed", "topic list"])
+def test_a_stream_that_the_caller_closed_is_an_empty_one(flakelog, broker, arguments, closed):
+    """As under a daemon that closes all three. Nothing goes into a file or socket that has taken their numbers."""
+    flakelog("produce cli-closed", b"x\n")
+    line = f"'{sys.executable}' -m flakelog {arguments} {closed}"
+    env = {**os.environ, "FLAKELOG_SERVERS": broker.address}
+    done = subprocess.run(["bash", "-c", line], env=env, input=b"", capture_output=True, timeout=SECONDS)
+    assert (done.returncode, b"Traceback" in done.stderr) == (0, False), done.stderr
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="a disk that is full stands in /dev/full on Linux only")

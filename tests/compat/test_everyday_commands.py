@@ -5,14 +5,21 @@ import os
 import signal
 import subprocess
 import sys
+from contextlib import closing
 from functools import partial
 
 import pytest
 from confluent_kafka import Producer
 
+from broker.client.consumer import Consumer
+from broker.client.consumer_config import ConsumerConfig
+from flakelog.commands.consume import _polled
+from flakelog.commands.terminal import client_of
 from tests.compat.server_process import ROOT, ServerProcess
 from tests.compat.stock_clients import QUIET
 from tests.patience import SECONDS
+
+BY_HAND = ConsumerConfig(auto_commit_interval_ms=None)
 
 
 def objects(text):
@@ -95,6 +102,20 @@ def test_a_group_goes_on_where_it_was(flakelog, group_broker):
     assert flakelog("consume day-group --group day-readers --from -3")[0] == 2
 
 
+def test_a_group_commits_nothing_that_could_not_be_printed(flakelog, group_broker):
+    """The reader of a pipe may end at any message, and so may a disk that is full."""
+    flakelog = partial(flakelog, FLAKELOG_SERVERS=group_broker.address)
+    flakelog("produce day-unprinted", lines(0, 10))
+    with (
+        client_of(group_broker.address) as client,
+        closing(Consumer(group_broker.address, "day-unprinted", group="day-halves", config=BY_HAND)) as consumer,
+        closing(_polled(client, consumer, "day-halves", {}, None, records_max=4)) as printed,
+    ):
+        assert [record.value for record in next(printed)] == [b"0", b"1", b"2", b"3"]
+        next(printed)  # and is not printed, for the generator is closed instead
+    assert flakelog("consume day-unprinted --group day-halves")[1] == lines(4, 10).decode()
+
+
 @pytest.mark.parametrize("more", [(), pytest.param(("--group", "day-followers"), marks=pytest.mark.soak)])
 def test_follow_goes_on_over_a_restart_of_the_server_and_says_so(tmp_path, more):
     settings = {"group.initial.rebalance.delay.ms": "0"}
@@ -139,9 +160,12 @@ def test_the_cluster_and_its_disks_are_described(flakelog, broker):
     assert broker.address in flakelog("cluster describe")[1] and str(broker.data_dir) in flakelog("cluster disks")[1]
 
 
-def test_partitions_are_listed_and_described(flakelog):
+def test_partitions_are_listed_and_described(flakelog, broker):
     flakelog("topic create day-parts --partitions 2")
-    flakelog("produce day-parts --partition 1", lines(0, 5))
+    producer = Producer({"bootstrap.servers": broker.address, "enable.idempotence": True, **QUIET})
+    for number in range(5):
+        producer.produce("day-parts", str(number), partition=1)
+    producer.flush(SECONDS)
     rows = objects(flakelog("partitions list day-parts --json")[1])
     assert [(row["partition"], row["leader"], row["begin"], row["end"]) for row in rows] == [(0, 1, 0, 0), (1, 1, 0, 5)]
     assert rows[0]["bytes"] == 0 < rows[1]["bytes"] and rows[1]["in_sync"] == [1]
@@ -183,50 +207,3 @@ def test_quotas_are_set_listed_described_and_removed(flakelog):
     assert [line.split() for line in table[1:]] == [["client-id", "day", "consumer_byte_rate", "2000"]]
     assert flakelog("quotas alter --client-id day --unset consumer_byte_rate")[1] == ""
     assert flakelog("quotas alter --client-id day --set speed=1")[0] == 1
-
-
-# --- completion ------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_a_completion_script_is_printed(flakelog, shell):
-    code, script, _ = flakelog(f"completion {shell}")
-    assert code == 0 and f"_FLAKELOG_COMPLETE={shell}_complete" in script.replace("'", "")
-
-
-def completed(servers, *words):
-    """Return what bash would offer for the last of the words, and stderr."""
-    environment = {
-        **os.environ, "PYTHONPATH": str(ROOT), "FLAKELOG_SERVERS": servers, "_FLAKELOG_COMPLETE": "bash_complete",
-        "COMP_WORDS": " ".join(("flakelog", *words)), "COMP_CWORD": str(len(words)),
-    }  # fmt: skip
-    program = "import sys; from flakelog.cli import main; main(prog_name='flakelog')"
-    done = subprocess.run(
-        [sys.executable, "-c", program], env=environment, capture_output=True, text=True, timeout=SECONDS
-    )
-    return [line.partition(",")[2] for line in done.stdout.split()], done.stderr
-
-
-def test_names_of_commands_topics_and_groups_are_completed(flakelog, group_broker):
-    broker = group_broker
-    flakelog = partial(flakelog, FLAKELOG_SERVERS=broker.address)
-    flakelog("produce day-complete-topic", b"x\n")
-    flakelog("consume day-complete-topic --group day-complete-group")
-    assert completed(broker.address, "topic", "des")[0] == ["describe"]
-    assert completed(broker.address, "consume", "day-compl")[0] == ["day-complete-topic"]
-    assert completed(broker.address, "group", "describe", "day-compl")[0] == ["day-complete-group"]
-    assert completed("127.0.0.1:1", "consume", "day-compl") == ([], ""), "a shell shows no error"
-
-
-def test_a_bash_that_has_sourced_the_script_completes(flakelog, broker, tmp_path):
-    installed = tmp_path / "flakelog"
-    installed.write_text(f"#!{sys.executable}\nfrom flakelog.cli import main\n\nmain(prog_name='flakelog')\n")
-    installed.chmod(0o755)
-    script = flakelog("completion bash")[1]
-    asked = 'COMP_WORDS=(flakelog topic crea); COMP_CWORD=2; _flakelog_completion flakelog; echo "${COMPREPLY[@]}"'
-    path = f"{tmp_path}{os.pathsep}{os.environ['PATH']}"
-    done = subprocess.run(
-        ["bash", "-c", f"{script}\n{asked}"], capture_output=True, text=True, timeout=SECONDS,
-        env={**os.environ, "PYTHONPATH": str(ROOT), "FLAKELOG_SERVERS": broker.address, "PATH": path},
-    )  # fmt: skip
-    assert done.stdout.split() == ["create"], done.stderr

@@ -7,6 +7,7 @@ import re
 import signal
 import subprocess
 from contextlib import contextmanager
+from pathlib import Path
 from urllib.request import urlopen
 
 import pytest
@@ -15,8 +16,9 @@ from tests.compat.clean_environment import ROOT, build, clean, clean_environment
 from tests.compat.documents import Tour, blocks_of
 from tests.compat.server_process import FREE_PORTS
 from tests.compat.test_wrong_inputs import WRONG, assert_one_clear_line, at, make_place
-from tests.patience import SECONDS
+from tests.patience import MS, SECONDS
 
+CHROMIUM = Path("/usr/bin/chromium")
 SOON_SECONDS = 30  # a command waits less than 5 s; a busy machine takes longer to start Python
 
 
@@ -101,6 +103,34 @@ def test_the_console_of_an_installation_has_its_pages_and_their_files(plain, tmp
             assert "<title>" in page and "Flakelog" in page
             for file in set(re.findall(r'(?:src|href)="(/[^"]*\.(?:js|css|svg|ico))', page)):
                 assert ask(address + file), file
+
+
+@pytest.mark.soak
+def test_a_person_uses_the_console_of_an_installation_in_a_browser(plain, tmp_path):
+    """Creates a topic, sees a message that the command line sent, and finds it by its id."""
+    if not CHROMIUM.exists():
+        pytest.skip(f"no browser at {CHROMIUM}: the console is walked through by HTTP only")
+    playwright = pytest.importorskip("playwright.sync_api", reason="no Playwright: no browser to walk through")
+    errors = []
+    with serving(plain, tmp_path) as addresses, playwright.sync_playwright() as driver:
+        browser = driver.chromium.launch(executable_path=str(CHROMIUM), args=["--no-sandbox"])
+        page = browser.new_page()
+        page.set_default_timeout(MS)
+        page.on("console", lambda each: errors.append(each.text) if each.type in ("error", "warning") else None)
+        page.on("pageerror", lambda each: errors.append(str(each)))
+        page.goto(addresses["console"])
+        page.get_by_role("link", name="Topics").first.click()
+        page.get_by_role("link", name="Create a topic").click()
+        page.get_by_label("Name").fill("greetings")
+        page.get_by_role("button", name="Create…").click()
+        page.get_by_role("button", name="Create it").click()
+        produce = (plain / "flakelog", "produce", "greetings", "--show-ids", "--servers", addresses["broker"])
+        id = run(*produce, cwd=tmp_path, input="hello\n").split()[2]
+        page.goto(addresses["console"] + f"console/ids?id={id}")
+        page.get_by_role("link", name="Find its message").click()
+        assert page.locator("h1").inner_text() == "Offset 0" and "hello" in page.locator("main").inner_text()
+        browser.close()
+    assert not errors
 
 
 def ask(address):

@@ -3,12 +3,14 @@
 A command that were silent would meet the time limit of its process.
 """
 
+import json
 import os
 import signal
 import socket
 import subprocess
 import sys
 import threading
+from functools import partial
 
 import pytest
 
@@ -184,6 +186,43 @@ def test_a_producer_on_a_full_disk_says_so(tmp_path, more):
     else:
         assert line.startswith("0 messages acknowledged, 1 not: the disk of the server is full: "), line
         assert producer.returncode == 130 and rest.startswith("Error: ended by Ctrl-C: 0 messages acknowledged, 1 not")
+
+
+def test_a_small_input_for_a_full_disk_fails_at_once_and_says_so(tmp_path):
+    with SmallDisk(tmp_path / "disk", 3 << 20) as disk:
+        with ServerProcess(disk.directory / "data", prefix=disk.prefix) as server:
+            assert outcome_of("topic", "create", "orders", "--servers", server.address)[0] == 0
+            disk.take(1 << 20)
+            disk.fill()
+            producer = command("produce", "orders", "--servers", server.address)
+            _, errors = producer.communicate("x" * 50_000 + "\n", timeout=SOON_SECONDS)
+    assert producer.returncode == 1
+    assert errors.startswith("Error: 0 messages acknowledged, 1 not: the disk of the server is full: "), errors
+
+
+# --- SIGTERM -----------------------------------------------------------------------------------------------------
+
+
+def test_a_producer_ends_at_sigterm_with_counts(broker):
+    producer = command("produce", "ended", "--servers", broker.address)
+    assert "made topic" in producer.stderr.readline()
+    producer.send_signal(signal.SIGTERM)
+    assert producer.communicate(timeout=SOON_SECONDS)[1].startswith("Error: ended by SIGTERM")
+    assert producer.returncode == 143
+
+
+def test_a_consumer_of_a_group_commits_and_leaves_the_group_at_sigterm(flakelog, group_broker):
+    flakelog = partial(flakelog, FLAKELOG_SERVERS=group_broker.address)
+    flakelog("produce followed", b"one\ntwo\n")
+    consumer = command("consume", "followed", "--group", "followers", "--follow", "--servers", group_broker.address)
+    assert [consumer.stdout.readline() for _ in range(2)] == ["one\n", "two\n"]
+    flakelog("produce followed", b"three\n")
+    assert consumer.stdout.readline() == "three\n", "the next poll, which notes that the others are printed"
+    consumer.send_signal(signal.SIGTERM)
+    assert consumer.communicate(timeout=SOON_SECONDS) == ("", "") and consumer.returncode == 0
+    described = json.loads(flakelog("group describe followers --json")[1])
+    (place,) = described["partitions"]
+    assert described["state"] == "Empty" and place["committed"] in (2, 3), "the third may come again"
 
 
 # --- pipes -------------------------------------------------------------------------------------------------------

@@ -60,6 +60,11 @@ WRONG = [
     ("consume wrong --count 0", 2, "0 is not in the range x>=1"),
     ("consume wrong --group g --partition 0", 2, "a --group has its own partitions and offsets"),
     ("consume wrong --group g --from 7", 2, "a --group has its own partitions and offsets"),
+    # --- bytes that are no UTF-8
+    ("topic describe \udcff", 2, "is no UTF-8 text"),
+    ("produce wrong -H \udcff=1", 2, "is no UTF-8 text"),
+    ("consume wrong --group \udcff", 2, "is no UTF-8 text"),
+    ("config get --topic \udcff", 2, "is no UTF-8 text"),
     # --- groups, settings, quotas, transactions, partitions
     ("group describe w-none", 1, "w-none"),
     ("group delete w-none --yes", 1, "GROUP_ID_NOT_FOUND"),

@@ -6,6 +6,7 @@ from twisted.internet.task import Clock
 
 from flakelog.app import _saying
 from flakelog.commands import waiting
+from flakelog.commands.progress import progress
 from flakelog.commands.waiting import Patience
 from tests.patience import until
 
@@ -27,6 +28,14 @@ def test_a_start_that_is_quick_says_nothing():
     end(None)
     clock.advance(10)
     assert said == []
+
+
+def test_long_work_is_told_on_stderr_that_is_no_terminal(monkeypatch, capsys):
+    monkeypatch.setattr(waiting, "LOOK_SECONDS", 0.001)
+    monkeypatch.setattr(waiting, "SAY_SECONDS", 0.0)
+    with progress("to orders", total=10_000, in_bytes=True) as step:
+        step(2_500)
+        assert until(lambda: "to orders: 2,500 of 10,000 bytes, 0 s now\n" in capsys.readouterr().err)
 
 
 def test_a_long_wait_is_named_on_stderr_and_a_short_one_is_not(monkeypatch, capsys):
