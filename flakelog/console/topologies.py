@@ -20,6 +20,7 @@ LOST_MAX = 50
 LOST_BYTES_MAX = 32 << 20  # of the topic, read to find them: two of its segments, and older ones that are compacted
 PARTITIONS_SHOWN = 200
 PROBLEMS_SHOWN = 50
+PROCESSES_SHOWN = 100  # inside Storm each task is one
 COMPONENTS_MAX = 200
 RATES = ("emitted", "executed", "acked", "failed")
 POINTS = ("emitted", "acked", "failed", "messages behind")
@@ -179,7 +180,7 @@ def topology_page(documents: Iterable[Mapping[str, Any]], id: str) -> TopologyPa
         graph=graph_of(components),
         partitions=[_partition(one) for one in partitions[:PARTITIONS_SHOWN]],
         partitions_left_out=left_out,
-        processes=[_process(each) for each in mine],
+        processes=[_process(each) for each in mine[:PROCESSES_SHOWN]],
         problems=[problem for each in mine for problem in _problems(each)][:PROBLEMS_SHOWN],
         dead_letter_topics=sorted(letters),
     )

@@ -65,6 +65,11 @@ def test_the_tasks_inside_storm_add_up_to_the_topology_that_an_embedded_process_
     assert [each["task"] for each in page.processes] == ["parse"] * 3 + ["orders"] * 2
 
 
+def test_of_very_many_processes_the_first_are_listed_and_all_are_counted():
+    page = topology_page([task_document("parse") for _ in range(150)], "shop")
+    assert (len(page.processes), page.row.processes, page.components[0].tasks) == (100, 150, 150)
+
+
 def test_without_a_partition_there_is_no_lag():
     assert topology_rows([document()])[0].lag is None
 
