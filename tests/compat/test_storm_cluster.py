@@ -128,8 +128,12 @@ def test_a_failed_message_comes_again_and_a_silent_one_after_the_timeout_of_stor
 def test_a_message_whose_service_is_away_is_executed_again_without_a_failure_inside_storm(run):
     assert attempts_of(run)[AWAY] == 2 and AWAY in run.seen("by-key")
     until(lambda: run.figures.snapshot().component("numbers").total("acked") == len(LUCKY), "the acked messages")
-    failed = [run.figures.snapshot().component("numbers").total(name) for name in ("failed", "timed_out")]
-    assert failed == [3 + 1 + 1, 1], "the unlucky one, the late one and the silent one"
+
+    def unanswered():
+        route = run.figures.snapshot().component("route")
+        return route.total("executed") - route.total("acked") - route.total("failed")
+
+    until(lambda: unanswered() == 2, "the silent one, and this one, without an answer at the first execution")
 
 
 def test_a_message_that_always_fails_becomes_a_dead_letter(run):
@@ -207,6 +211,6 @@ def test_while_it_is_deactivated_nothing_is_emitted_and_nothing_is_lost(run):
 
 
 def test_a_stop_ends_all_processes_in_order(run):
-    run.cluster.stop(seconds=1)
+    run.cluster.stop()
     assert run.cluster.wait() == 0
     assert documents(run.broker) == [], "each process took its figures back"
