@@ -83,26 +83,29 @@ def encode(value: Any) -> bytes | None:
 class Producer:
     """A producer that sends messages to any Kafka-protocol broker. Thread-safe.
 
-    With `sync`, `send` waits for the acknowledgement. Otherwise `send` queues the message; while the queue has
-    `queue_size` messages, it waits for up to `enqueue_timeout_ms`. `flush` waits for all messages and raises if
-    messages without a callback failed. `partitioner(key, partitions)` gets the encoded key and chooses a partition. By
-    default, equal keys go to the same partition (by CRC-32, as in librdkafka), and messages without a key are spread.
-    `compression` is none, gzip, snappy, lz4 or zstd. A message is retried for up to `timeout_ms`; retries make no
-    duplicates (KIP-98). The constructor raises ValueError for an address or a setting that cannot work; it does not
-    wait for a broker.
+    **Messages.** `send` queues a message; while the queue has `queue_size` messages, it waits for up to
+    `enqueue_timeout_ms`. With `sync`, it waits for the acknowledgement. `flush` waits for all messages, and raises if
+    messages without a callback failed. `compression` is none, gzip, snappy, lz4 or zstd. A message is retried for up to
+    `timeout_ms`; retries make no duplicates (KIP-98).
 
-    An exception of a callback is raised by the call of the producer in which the callback ran, after all else that the
-    call does. Close a producer, best by `with`: if a program ends without that, a warning counts the messages that are
-    lost. A producer belongs to the process that made it; make one after a fork.
+    **Partitions.** `partitioner(key, partitions)` gets the encoded key and chooses a partition. By default, equal keys
+    go to the same partition (by CRC-32, as in librdkafka), and messages without a key are spread.
 
-    With `ids="header"` each message gets a Snowflake id as its header `flakelog-id`, for a broker that keeps no ids,
-    such as Apache Kafka. The producer claims a worker number in ZooKeeper (`zookeeper="host:port"`) or in a
+    **Ids.** With `ids="header"` each message gets a Snowflake id as its header `flakelog-id`, for a broker that keeps
+    none, such as Apache Kafka. The producer claims a worker number in ZooKeeper (`zookeeper="host:port"`) or in a
     `directory` of this machine, or uses a `snowflake` that the caller closes. The ids of all producers with the same
     ZooKeeper or directory are unique, and each producer's ids rise in the order in which its messages are queued.
 
-    With a `transactional_id` messages are sent in transactions: `begin`, then `commit` or `abort`, or a `with` block of
-    `transaction`. Their calls raise TryAgain (repeat the call), MustAbort (call `abort`) or ProducerFenced (another
-    producer uses the transactional id).
+    **Transactions.** With a `transactional_id`, messages are sent in transactions: `begin`, then `commit` or `abort`,
+    or a `with` block of `transaction`. Their calls raise TryAgain (repeat the call), MustAbort (call `abort`) or
+    ProducerFenced (another producer uses the transactional id).
+
+    **The end.** Close a producer, best by `with`. If a program ends without that, a warning counts the messages that
+    may be lost. A producer belongs to the process that made it; make one after a fork.
+
+    **Errors.** The constructor raises ValueError for an address or a setting that cannot work; it does not wait for a
+    broker. An exception of a callback is raised by the call in which the callback ran, after all else that the call
+    does.
     """
 
     def __init__(
