@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import TypeVar
 
 from benchmarks.measure import OURS, Contenders, Figures, Row, Scale
-from broker.client.records import LogRecord
+from broker.client.records import Record
 from partition_manager.config import SpoutConfig
 from partition_manager.manager import PartitionManager
 from partition_manager.progress import Progress
@@ -47,20 +47,20 @@ class _Log:
         self._left_out = 0.0, 0.0
         self._began = time.perf_counter(), time.process_time()
 
-    def read(self, offset: int, records: int) -> list[LogRecord]:
+    def read(self, offset: int, records: int) -> list[Record]:
         """Return the records from `offset` on."""
         return self._untimed(lambda: [record for _, record in self._made(offset, records)])
 
-    def fetch(self, offset: int) -> list[tuple[int, LogRecord]]:
+    def fetch(self, offset: int) -> list[tuple[int, Record]]:
         """Return the records from `offset` on as the port wants them, with their offsets."""
         return self._untimed(lambda: self._made(offset, FETCH))
 
     def offset_before(self, time: int) -> int:
         return 0
 
-    def _made(self, offset: int, records: int) -> list[tuple[int, LogRecord]]:
+    def _made(self, offset: int, records: int) -> list[tuple[int, Record]]:
         upto = min(self.messages, offset + records)
-        return [(each, LogRecord(each, each, each, None, VALUE)) for each in range(offset, upto)]
+        return [(each, Record(each, each, each, None, VALUE)) for each in range(offset, upto)]
 
     def _untimed(self, make: Callable[[], list[T]]) -> list[T]:
         began = time.perf_counter(), time.process_time()

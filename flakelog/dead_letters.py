@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from broker.record.records import Record, encode_batch
 
 if TYPE_CHECKING:
-    from broker.client.records import LogRecord
+    from broker.client.records import Record as ReadRecord
 
 PREFIX = "flakelog-dead-"
 POISON = "poison"
@@ -31,7 +31,7 @@ class Letter(NamedTuple):
     timestamp_ms: int
     id: int | None
     has_value: bool
-    record: "LogRecord"
+    record: "ReadRecord"
     begin: int = 0
     is_handled: bool = False
 
@@ -48,7 +48,7 @@ class Letter(NamedTuple):
         return None if self.has_value else "the topic refused its value as too large, so only its place is known"
 
 
-def letter_of(partition: int, record: "LogRecord") -> Letter | None:
+def letter_of(partition: int, record: "ReadRecord") -> Letter | None:
     """Return the letter in a record of a dead-letter topic, or None if the record is none."""
     facts = {name.removeprefix(PREFIX): (data or b"").decode(errors="replace") for name, data in _ours(record.headers)}
     try:

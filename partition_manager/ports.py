@@ -8,10 +8,10 @@ once, and always on the core's own thread.
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
-from broker.client.records import LogRecord, PoisonBatch
+from broker.client.records import PoisonBatch, Record
 
 Place = tuple[str, int]  # topic and partition number
-FetchedRecord = LogRecord  # offset, id (None if the broker keeps none), timestamp_ms, key, value, headers
+FetchedRecord = Record  # offset, id (None if the broker keeps none), timestamp_ms, key, value, headers
 
 
 class FetchWanted(NamedTuple):

@@ -13,7 +13,7 @@ from broker.client.core import EARLIEST, LATEST
 from broker.client.errors import ClientError
 from broker.client.group_protocol import Partition
 from broker.client.group_requests import CommittedOffset, GroupIdentity
-from broker.client.log_record import LogRecord
+from broker.client.log_record import Record
 from broker.client.positions import EARLIEST_START
 from broker.client.records import OnPoison
 from broker.client.subscription import Topics, check_offset, check_place, subscription
@@ -74,7 +74,7 @@ class AsyncConsumer:
     def __aiter__(self) -> Self:
         return self
 
-    async def __anext__(self) -> LogRecord:
+    async def __anext__(self) -> Record:
         """Return the next record; end after `timeout_ms` without one."""
         until = None if self._timeout_ms is None else time.monotonic() + self._timeout_ms / 1000
         while True:
@@ -95,7 +95,7 @@ class AsyncConsumer:
                 return False
             raise
 
-    async def poll(self, timeout_ms: int = 0, max_records: int | None = None) -> list[LogRecord]:
+    async def poll(self, timeout_ms: int = 0, max_records: int | None = None) -> list[Record]:
         """Return the next records, at most `max_records`; none if none came within the timeout."""
         records_max = self._records_max if max_records is None else records_to_return(max_records)
         await self._prepare(records_max, time.monotonic() + timeout_ms / 1000)

@@ -20,7 +20,7 @@ from broker.client.core import (
 )
 from broker.client.errors import ClientError, Unreachable
 from broker.client.multifetch import multifetch
-from broker.client.records import LogRecord, OnPoison, read_records
+from broker.client.records import OnPoison, Record, read_records
 from broker.client.topic_admin import create_topic, delete_topic
 from broker.record.compression import DECOMPRESSED_BYTES_MAX
 from broker.wire.errors import WireError
@@ -231,7 +231,7 @@ class AsyncClient:
         max_bytes: int = 1 << 20,
         max_wait_ms: int = 500,
         committed: bool = False,
-    ) -> tuple[list[LogRecord], int]:
+    ) -> tuple[list[Record], int]:
         """Return (records with their ids, the offset to fetch next), as `Client.fetch` does."""
         level = _isolation(committed)
         fetched = await self.run(
@@ -247,7 +247,7 @@ class AsyncClient:
         max_bytes: int = 1 << 20,
         max_wait_ms: int = 500,
         committed: bool = False,
-    ) -> dict[Partition, tuple[list[LogRecord], int]]:
+    ) -> dict[Partition, tuple[list[Record], int]]:
         """Fetch several partitions in one request to each leader, as `Client.multifetch` does."""
         steps = multifetch(
             self.core, offsets, max_bytes=max_bytes, max_wait_ms=max_wait_ms, isolation_level=_isolation(committed)
@@ -255,7 +255,7 @@ class AsyncClient:
         found = await self.run(steps)
         return {key: self._without_poison(fetched, offsets[key]) for key, fetched in found.items()}
 
-    def _without_poison(self, fetched: FetchedPartition, offset: int) -> tuple[list[LogRecord], int]:
+    def _without_poison(self, fetched: FetchedPartition, offset: int) -> tuple[list[Record], int]:
         read = read_records(fetched, offset, self._max_unpacked_bytes)
         for batch in read.poison:
             self.poison_batches += 1

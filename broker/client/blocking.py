@@ -27,7 +27,7 @@ from broker.client.core import (
 )
 from broker.client.errors import BrokerError, Unreachable
 from broker.client.multifetch import multifetch
-from broker.client.records import LogRecord, OnPoison, Read, read_records
+from broker.client.records import OnPoison, Read, Record, read_records
 from broker.client.topic_admin import create_topic, delete_topic
 from broker.record.compression import DECOMPRESSED_BYTES_MAX
 from broker.wire.errors import WireError
@@ -246,7 +246,7 @@ class Client:
         max_bytes: int = 1 << 20,
         max_wait_ms: int = 500,
         committed: bool = False,
-    ) -> tuple[list[LogRecord], int]:
+    ) -> tuple[list[Record], int]:
         """Return (records with their ids, the offset to fetch next), without records if none came within the wait.
 
         With `committed`, records of aborted and open transactions are left out. Poison batches are skipped (see the
@@ -264,7 +264,7 @@ class Client:
         max_bytes: int = 1 << 20,
         max_wait_ms: int = 500,
         committed: bool = False,
-    ) -> dict[Partition, tuple[list[LogRecord], int]]:
+    ) -> dict[Partition, tuple[list[Record], int]]:
         """Fetch several partitions in one request to each leader: {(topic, partition): offset}.
 
         Return (records, the offset to fetch next) of each partition, as `fetch` does; `max_bytes` limits each. Raise
@@ -278,7 +278,7 @@ class Client:
             for key, fetched in self.run(steps).items()
         }
 
-    def _without_poison(self, read: Read) -> tuple[list[LogRecord], int]:
+    def _without_poison(self, read: Read) -> tuple[list[Record], int]:
         for batch in read.poison:
             self.poison_batches += 1
             _log.warning("skipped a batch whose records cannot be decoded: %s", batch)

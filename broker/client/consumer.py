@@ -21,7 +21,7 @@ from broker.client.core import EARLIEST, LATEST
 from broker.client.errors import ClientError
 from broker.client.group_protocol import Partition
 from broker.client.group_requests import GroupIdentity
-from broker.client.log_record import LogRecord
+from broker.client.log_record import Record
 from broker.client.positions import EARLIEST_START
 from broker.client.records import OnPoison
 from broker.client.subscription import Topics, check_offset, check_place, subscription
@@ -143,7 +143,7 @@ class Consumer:
     def __iter__(self) -> Self:
         return self
 
-    def __next__(self) -> LogRecord:
+    def __next__(self) -> Record:
         """Return the next record; end after `timeout_ms` without one."""
         if not self._asking.acquire(blocking=False):
             raise ClientError(ASKED_TWICE)
@@ -162,7 +162,7 @@ class Consumer:
         finally:
             self._asking.release()
 
-    def poll(self, timeout_ms: int = 0, max_records: int | None = None) -> list[LogRecord]:
+    def poll(self, timeout_ms: int = 0, max_records: int | None = None) -> list[Record]:
         """Return the next records, at most `max_records`; none if none came within the timeout."""
         records_max = self._records_max if max_records is None else records_to_return(max_records)
         if not self._asking.acquire(blocking=False):

@@ -28,7 +28,7 @@ from broker.client.errors import BrokerError, MissingId, TopicRecreated, Unreach
 from broker.client.fetch_session import PartitionAsk, end_of
 from broker.client.group_protocol import Partition
 from broker.client.group_requests import CommittedOffset
-from broker.client.records import NO_EPOCH, LogRecord, PoisonBatch, read_records, verify_batches
+from broker.client.records import NO_EPOCH, PoisonBatch, Record, read_records, verify_batches
 from broker.record.batch import CorruptBatch
 from broker.wire.errors import ErrorCode
 from broker.wire.fetch import FetchedPartition
@@ -47,7 +47,7 @@ class _Chunk:
     def __init__(self, answer: FetchedPartition, offset: int, following: int, epoch: int) -> None:
         self.answer = answer
         self.offset = offset
-        self.records: list[LogRecord] | None = None
+        self.records: list[Record] | None = None
         self.next = 0
         self.following = following
         self.epoch = epoch
@@ -88,9 +88,9 @@ class ConsumerCore:
         self._places: dict[Partition, _Place] = {}
         self._ready: dict[Partition, None] = {}  # partitions with chunks, the longest waiting first
         self._bytes_ahead = 0
-        self._prepared: deque[LogRecord] = deque()
+        self._prepared: deque[Record] = deque()
         self._after: dict[Partition, tuple[int, int]] = {}  # position and epoch once all prepared are handed
-        self._last: Sequence[LogRecord] = ()  # handed out, and not known to be processed
+        self._last: Sequence[Record] = ()  # handed out, and not known to be processed
         self._error: Exception | None = None
         self._notes: list[str] = []
         self._poison: list[PoisonBatch] = []
@@ -292,7 +292,7 @@ class ConsumerCore:
         if place.chunks:
             self._ready[key] = None
 
-    def _decoded(self, place: _Place, chunk: _Chunk) -> list[LogRecord] | None:
+    def _decoded(self, place: _Place, chunk: _Chunk) -> list[Record] | None:
         """Return a chunk's records. Without the id of one, keep the error for `prepare`, and ask for the chunk again.
         """
         if chunk.records is None:
@@ -318,7 +318,7 @@ class ConsumerCore:
             self._places[key].position, self._places[key].epoch = position, epoch
         self._after.clear()
 
-    def hand(self) -> LogRecord | None:
+    def hand(self) -> Record | None:
         """Hand out the next prepared record, None without one."""
         if not self._prepared:
             return None
@@ -330,7 +330,7 @@ class ConsumerCore:
             self._settle_positions()
         return record
 
-    def hand_all(self, records_max: int) -> list[LogRecord]:
+    def hand_all(self, records_max: int) -> list[Record]:
         """Hand out the prepared records, at most `records_max`."""
         if len(self._prepared) > records_max:
             records = [record for record in (self.hand() for _ in range(records_max)) if record is not None]

@@ -1,7 +1,7 @@
 """A record as a reader gets it, and the fast decoder of a usual batch.
 
 The general decoder (broker.record.records) makes three tuples for each record and calls a function for each varint. The
-decoder here reads all fields of a record in one loop and makes its LogRecord at once. For a batch that is not usual it
+decoder here reads all fields of a record in one loop and makes its Record at once. For a batch that is not usual it
 returns None. Then the general decoder reads the batch, or names the error.
 """
 
@@ -35,10 +35,7 @@ class Record(NamedTuple):
     partition: int = -1
 
 
-LogRecord = Record
-"""Its name beside broker.record.records.Record, a record in its batch."""
-
-_new = tuple.__new__  # as LogRecord(...), at a third of its time
+_new = tuple.__new__  # as Record(...), at a third of its time
 
 
 class IdRun(NamedTuple):
@@ -56,7 +53,7 @@ NO_IDS = (IdRun(1 << 31, None),)
 
 def usual_records(
     data: bytes, header: BatchHeader, runs: Sequence[IdRun], topic: str = "", partition: int = -1
-) -> list[LogRecord] | None:
+) -> list[Record] | None:
     """Return the records of a batch from its unpacked `data`, or None if the batch is not usual.
 
     The `runs` are the ids of the batch's offsets, or NO_IDS. A batch whose records have not all an id is not usual.
@@ -72,7 +69,7 @@ def usual_records(
 
 def _read(
     data: bytes, header: BatchHeader, runs: Iterator[IdRun], topic: str, partition: int
-) -> tuple[list[LogRecord], int]:
+) -> tuple[list[Record], int]:
     """Return the records, and the end of the last. Raise CorruptBatch or IndexError if one of them is not usual.
 
     Varints of one and two bytes are read in place, because a call for each takes longer than all the rest. They stay in
@@ -80,7 +77,7 @@ def _read(
     """
     base_offset, base_timestamp, codec = header.base_offset, header.base_timestamp, header.compression
     append_time = header.max_timestamp if header.is_log_append_time else None
-    records: list[LogRecord] = []
+    records: list[Record] = []
     append, end, before = records.append, 0, -1
     run_end, first_id = IdRun(0, None)
     for _ in range(header.record_count):
@@ -135,7 +132,7 @@ def _read(
         if delta >= run_end:
             run_end, first_id = _run_of(delta, runs)
         id = None if first_id is None else first_id + delta
-        append(_new(LogRecord, (base_offset + delta, id, time_ms, key, value, headers, codec, topic, partition)))
+        append(_new(Record, (base_offset + delta, id, time_ms, key, value, headers, codec, topic, partition)))
     return records, end
 
 

@@ -11,7 +11,7 @@ from itertools import islice
 from typing import NamedTuple, TypeAlias
 
 from broker.client.errors import MissingId
-from broker.client.log_record import NO_IDS, IdRun, LogRecord, usual_records
+from broker.client.log_record import NO_IDS, IdRun, Record, usual_records
 from broker.record.batch import BatchHeader, CorruptBatch, verify, walk
 from broker.record.compression import DECOMPRESSED_BYTES_MAX
 from broker.record.id_header import id_of
@@ -21,7 +21,7 @@ from broker.wire.frame import FileRegion
 from broker.wire.id_entries import IdEntry, read_entries
 from broker.wire.primitives import Buffer
 
-__all__ = ["NO_EPOCH", "LogRecord", "OnPoison", "PoisonBatch", "Read", "read_records", "verify_batches"]
+__all__ = ["NO_EPOCH", "Record", "OnPoison", "PoisonBatch", "Read", "read_records", "verify_batches"]
 
 NO_EPOCH = -1
 
@@ -50,7 +50,7 @@ OnPoison: TypeAlias = Callable[[PoisonBatch], object]
 class Read(NamedTuple):
     """The decoded answer of a Fetch."""
 
-    records: list[LogRecord]
+    records: list[Record]
     next_offset: int
     """The offset to fetch next, past all records and poison batches."""
     poison: tuple[PoisonBatch, ...]
@@ -85,7 +85,7 @@ def read_records(
     data, topic, partition = fetched.records, str(fetched.topic), fetched.partition
     assert not isinstance(data, FileRegion), "regions are the broker's; a client has bytes"
     ids, aborted = _ids_of(fetched), AbortedTransactions(fetched.aborted or ())
-    found: list[LogRecord] = []
+    found: list[Record] = []
     poison: list[PoisonBatch] = []
     following, epoch = from_offset, NO_EPOCH
     for position, header in walk(data):
@@ -110,13 +110,13 @@ def _decode(
     max_bytes: int,
     topic: str,
     partition: int,
-) -> Iterable[LogRecord]:
+) -> Iterable[Record]:
     """Return a batch's records from `from_offset` on, by the fast decoder or else by the general one."""
     data = bytes(records_data(batch, header, 0, max_bytes))
     found = usual_records(data, header, ids.runs(header.base_offset, header.last_offset), topic, partition)
     if found is None:
         found = [
-            LogRecord(each.offset, ids.at(each.offset), *each[1:], header.compression, topic, partition)
+            Record(each.offset, ids.at(each.offset), *each[1:], header.compression, topic, partition)
             for each in decode_records(batch, max_bytes=max_bytes, check=False)
             if each.offset >= from_offset
         ]
@@ -125,7 +125,7 @@ def _decode(
     return found if isinstance(ids, _Ids) else _with_header_ids(found)
 
 
-def _with_header_ids(records: list[LogRecord]) -> list[LogRecord]:
+def _with_header_ids(records: list[Record]) -> list[Record]:
     """Take the ids from the records' headers, because the broker sent none."""
     return [each._replace(id=id_of(each.headers)) if each.headers else each for each in records]
 

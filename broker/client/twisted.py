@@ -13,7 +13,7 @@ from twisted.python.failure import Failure
 from broker.client.connection import ClientConnection
 from broker.client.core import Address, ClientCore, Exchange, Steps, TopicInfo, advance, parse_addresses
 from broker.client.errors import Unreachable
-from broker.client.records import LogRecord, OnPoison, read_records
+from broker.client.records import OnPoison, Record, read_records
 from broker.client.topic_admin import create_topic
 from broker.record.compression import DECOMPRESSED_BYTES_MAX
 from broker.wire.errors import WireError
@@ -189,12 +189,12 @@ class TwistedClient:
 
     def fetch(
         self, topic: str, partition: int, offset: int, max_bytes: int = 1 << 20, max_wait_ms: int = 500
-    ) -> "Deferred[tuple[list[LogRecord], int]]":
+    ) -> "Deferred[tuple[list[Record], int]]":
         """Return (records with their ids, the offset to fetch next), without records if none came within the wait."""
         steps = self.core.fetch(topic, partition, offset, max_bytes=max_bytes, max_wait_ms=max_wait_ms)
         return self.run(steps).addCallback(self._without_poison, offset)
 
-    def _without_poison(self, fetched: FetchedPartition, offset: int) -> tuple[list[LogRecord], int]:
+    def _without_poison(self, fetched: FetchedPartition, offset: int) -> tuple[list[Record], int]:
         read = read_records(fetched, offset, self._max_unpacked_bytes)
         for batch in read.poison:
             self.poison_batches += 1

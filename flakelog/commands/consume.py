@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from broker.client.consumer import Consumer
     from broker.client.core import TopicInfo
     from broker.client.group_protocol import Partition
-    from broker.client.log_record import LogRecord
+    from broker.client.log_record import Record
     from broker.client.records import PoisonBatch
     from idgen.layout import Layout
 
@@ -158,11 +158,11 @@ def _check_partitions(topic: "TopicInfo", partitions: tuple[int, ...]) -> None:
 
 def _records(
     client: "BlockingClient", spans: list[Span], start: Start, follow: bool, committed: bool
-) -> "Iterator[LogRecord]":
+) -> "Iterator[Record]":
     """Yield the existing records, merged; with `follow`, poll for new ones forever after."""
     fetch_bytes = min(max(FETCHED_BYTES // max(len(spans), 1), FETCH_BYTES_MIN), FETCH_BYTES_MAX)
     if start.kind == "last":
-        kept: list[LogRecord] = []
+        kept: list[Record] = []
         for span in spans:
             last = _last(client, span, start.value, committed)
             kept = heapq.nlargest(start.value, chain(kept, last), key=_age_and_offset)
@@ -172,7 +172,7 @@ def _records(
     positions = {(span.topic, span.partition): max(span.offset, span.end) for span in spans}
     away, wait_ms = Away(), FOLLOW_WAIT_MS // max(len(positions), 1)
     while follow:
-        found: list[LogRecord] = []
+        found: list[Record] = []
         for (topic, partition), offset in positions.items():
             with away.noticed():
                 records, positions[topic, partition] = client.fetch(
@@ -211,7 +211,7 @@ class Away:
 
 def span_records(
     client: "BlockingClient", span: Span, committed: bool = False, fetch_bytes: int = FETCH_BYTES_MAX
-) -> "Iterator[LogRecord]":
+) -> "Iterator[Record]":
     """Yield a partition's records up to the end it had at the start; the records of one fetch are in memory."""
     offset = span.offset
     while offset < span.end:
@@ -227,7 +227,7 @@ def span_records(
         offset = following
 
 
-def _last(client: "BlockingClient", span: Span, number: int, committed: bool) -> "list[LogRecord]":
+def _last(client: "BlockingClient", span: Span, number: int, committed: bool) -> "list[Record]":
     """Return a partition's last records. Compaction and transactions leave fewer records than offsets, so look on."""
     begin = bounds_of(client, span.topic, span.partition)[0]
     back = number
@@ -239,12 +239,12 @@ def _last(client: "BlockingClient", span: Span, number: int, committed: bool) ->
         back *= 4
 
 
-def _age(record: "LogRecord") -> int:
+def _age(record: "Record") -> int:
     """Return the sort key for merging: the record's id, because ids are k-sorted, or its timestamp if it has no id."""
     return record.timestamp_ms if record.id is None else record.id
 
 
-def _age_and_offset(record: "LogRecord") -> tuple[int, int]:
+def _age_and_offset(record: "Record") -> tuple[int, int]:
     """Return the sort key of the last records: of a partition's records with the same timestamp the later ones."""
     return _age(record), record.offset
 
@@ -285,7 +285,7 @@ def _polled(
     ends: dict[tuple[str, int], int | None] | None,
     count: int | None,
     records_max: int = GROUP_POLL_RECORDS,
-) -> "Iterator[list[LogRecord]]":
+) -> "Iterator[list[Record]]":
     """Yield records as they come, and commit them when the next are asked for, because then they are printed.
 
     Stop at the `ends`, or after `count` records. A list has at most `records_max`.

@@ -31,7 +31,7 @@ from flakelog.commands.waiting import answer_seconds, contact_seconds, greet, ti
 if TYPE_CHECKING:
     from broker.client.blocking import BlockingClient
     from broker.client.group_protocol import Partition
-    from broker.client.records import LogRecord
+    from broker.client.records import Record
     from idgen.config import IdgenConfig
     from idgen.layout import Layout
     from idgen.registry import Registry, Worker
@@ -336,7 +336,7 @@ def _offsets_between(
     return {place: (first[place], following[place]) for place in places}
 
 
-def _show(topic: str, partition: int, record: "LogRecord", id: int, layout: "Layout", as_json: bool) -> None:
+def _show(topic: str, partition: int, record: "Record", id: int, layout: "Layout", as_json: bool) -> None:
     key, value = record.key or b"", record.value or b""
     if as_json:
         where = {"topic": topic, "partition": partition, "offset": record.offset}

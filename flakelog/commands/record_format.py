@@ -19,10 +19,10 @@ from flakelog.commands.produce_input import unescape
 from flakelog.commands.terminal import describe_id, iso
 
 if TYPE_CHECKING:
-    from broker.client.log_record import LogRecord
+    from broker.client.log_record import Record
     from idgen.layout import Layout
 
-Formatter = Callable[["LogRecord"], bytes]
+Formatter = Callable[["Record"], bytes]
 TOKENS = "%s %S %R %k %K %h %t %p %o %T %i %%"
 
 
@@ -34,7 +34,7 @@ def _length(data: bytes | None) -> int:
     return -1 if data is None else len(data)
 
 
-def _headers(record: "LogRecord") -> bytes:
+def _headers(record: "Record") -> bytes:
     return b",".join(name.encode() + b"=" + _text_of(value, b"NULL") for name, value in record.headers)
 
 
@@ -82,7 +82,7 @@ def by_lines(
 ) -> Formatter:
     """Return the function that prints a record's value; with a `layout` its place and id go before it."""
 
-    def line(record: "LogRecord") -> bytes:
+    def line(record: "Record") -> bytes:
         where = b""
         if layout is not None:
             when = None if record.id is None else iso(layout.unpack(record.id).time_ms)
@@ -99,7 +99,7 @@ def by_json(layout: "Layout") -> Formatter:
     return lambda record: json.dumps(described(record, layout), ensure_ascii=False).encode() + b"\n"
 
 
-def described(record: "LogRecord", layout: "Layout") -> dict[str, Any]:
+def described(record: "Record", layout: "Layout") -> dict[str, Any]:
     """Return a record as data for JSON.
 
     `id_time` is the time in the id; `timestamp` is the producer's or, with LogAppendTime, the log's.
@@ -111,7 +111,7 @@ def described(record: "LogRecord", layout: "Layout") -> dict[str, Any]:
     return found | message_of(record)
 
 
-def message_of(record: "LogRecord") -> dict[str, Any]:
+def message_of(record: "Record") -> dict[str, Any]:
     """Return a record's timestamp, key, value and headers as data for JSON."""
     headers = [{"name": name, **as_text("value", value)} for name, value in record.headers]
     return {

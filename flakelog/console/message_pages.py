@@ -5,7 +5,7 @@ from typing import Any, NamedTuple, Protocol
 from urllib.parse import quote, urlencode
 
 from broker.client.blocking import BlockingClient
-from broker.client.log_record import LogRecord
+from broker.client.log_record import Record
 from broker.client.records import PoisonBatch
 from broker.services.context import BrokerServices
 from flakelog.config import ServerConfig
@@ -69,7 +69,7 @@ class MessagePages:
         """Return a Deferred of the page of one message."""
         partition, offset = fields.number("partition"), fields.number("offset")
 
-        def view(record: LogRecord) -> View:
+        def view(record: Record) -> View:
             row = messages.row_of(partition, record, messages.WHOLE_CHARACTERS)
             parts = None if row.id is None else self._layout.unpack(row.id)
             model = {"topic": name, "row": row, "id": parts, "span": spans.get(partition)}
@@ -84,7 +84,7 @@ class MessagePages:
         partition, offset, part = fields.number("partition"), fields.number("offset"), fields.text("part", "value")
         self._check(name)
 
-        def found(record: LogRecord) -> Raw:
+        def found(record: Record) -> Raw:
             return Raw(f"{name}-{partition}-{offset}.{part}", (record.key if part == "key" else record.value) or b"")
 
         if part not in ("key", "value"):
@@ -138,7 +138,7 @@ class MessagePages:
         if span is None or not span.start <= offset < span.end:
             raise NotThere(nothing)
 
-        def there(found: LogRecord | PoisonBatch | None) -> LogRecord:
+        def there(found: Record | PoisonBatch | None) -> Record:
             if found is None:  # compaction removed it, or it is the marker of a transaction
                 query = urlencode({"partition": partition, "start": messages.OFFSET, "value": offset})
                 raise NotThere(nothing, (f"{HERE}/{name}/messages?{query}", "Show the next messages"))

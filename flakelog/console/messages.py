@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from broker.client.blocking import BlockingClient
 from broker.client.errors import BrokerError, MissingId
-from broker.client.log_record import LogRecord
+from broker.client.log_record import Record
 from broker.client.records import PoisonBatch, read_records
 from broker.record.batch import BatchHeader, CorruptBatch, walk
 from broker.record.compression import Codec
@@ -249,7 +249,7 @@ def _batches(fetched: FetchedPartition) -> Iterator[tuple[BatchHeader, FetchedPa
         yield header, replace(fetched, records=data[position : position + header.size])
 
 
-def size_of(record: LogRecord) -> int:
+def size_of(record: Record) -> int:
     """Return the bytes of a message, its headers included."""
     headers = sum(len(name) + len(value or b"") for name, value in record.headers)
     return len(record.key or b"") + len(record.value or b"") + headers
@@ -257,12 +257,12 @@ def size_of(record: LogRecord) -> int:
 
 def read_partition_records(
     client: BlockingClient, topic: str, partition: int, offset: int, bytes_max: int, end: int = 1 << 63
-) -> tuple[list[LogRecord], int]:
+) -> tuple[list[Record], int]:
     """Return the messages of a partition from an offset on that fit into `bytes_max`, and the offset after them.
 
     Stop before the offset `end`. Skip batches that cannot be read. Raise ClientError or WireError.
     """
-    found: list[LogRecord] = []
+    found: list[Record] = []
     left = bytes_max
     while left > 0 and offset < end:
         fetched = client.run(client.core.fetch(topic, partition, offset, max_bytes=1 << 20, max_wait_ms=0))
@@ -277,18 +277,18 @@ def read_partition_records(
     return found, min(offset, end)
 
 
-def _readable(fetched: FetchedPartition, offset: int) -> Iterator[tuple[list[LogRecord], int]]:
+def _readable(fetched: FetchedPartition, offset: int) -> Iterator[tuple[list[Record], int]]:
     """Yield the messages of each batch from `offset` on, none if it cannot be read, and the offset after them."""
     with suppress(CorruptBatch):
         for header, batch in _batches(fetched):
-            records: list[LogRecord] = []
+            records: list[Record] = []
             with suppress(CorruptBatch, MissingId):
                 records = read_records(batch, offset, ONE_BYTES_MAX).records
             offset = max(offset, header.last_offset + 1, header.base_offset + 1)
             yield records, offset
 
 
-def read_one(client: BlockingClient, topic: str, partition: int, offset: int) -> LogRecord | PoisonBatch | None:
+def read_one(client: BlockingClient, topic: str, partition: int, offset: int) -> Record | PoisonBatch | None:
     """Return the message at an offset, or its batch if that cannot be read, None if the offset has no message.
 
     Raise ClientError or WireError.
@@ -322,7 +322,7 @@ def find_id(client: BlockingClient, places: Iterable[tuple[str, int]], id: int) 
     return None
 
 
-def row_of(partition: int, record: LogRecord, characters: int = BODY_CHARACTERS) -> Row:
+def row_of(partition: int, record: Record, characters: int = BODY_CHARACTERS) -> Row:
     """Return a message as a page shows it."""
     headers = [(visible(name[:200]), shown(value, characters)) for name, value in record.headers[:HEADERS_SHOWN]]
     codec = Codec(record.codec).name.lower() if record.codec else ""

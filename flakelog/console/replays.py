@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from broker.client.blocking import BlockingClient
-from broker.client.log_record import LogRecord
+from broker.client.log_record import Record
 from flakelog.console.json_fields import list_of, mapping_of, mappings_of, text_of, whole_of
 from flakelog.console.messages import Span, read_partition_records
 from flakelog.console.text import pretty_json
@@ -63,7 +63,7 @@ def read_documents(client: BlockingClient, span: Span) -> dict[str, dict[str, An
     return documents_of(read_partition_records(client, TOPIC, 0, start, BYTES_MAX)[0])
 
 
-def documents_of(records: Iterable[LogRecord]) -> dict[str, dict[str, Any]]:
+def documents_of(records: Iterable[Record]) -> dict[str, dict[str, Any]]:
     """Return the documents by key, in the order of the log; skip deleted ones, and those of another version."""
     latest: dict[str, bytes | None] = {}
     for each in records:

@@ -18,7 +18,7 @@ from rich.table import Table
 
 from broker.client.blocking import BlockingClient
 from broker.client.core import EARLIEST, LATEST
-from broker.client.records import LogRecord
+from broker.client.records import Record
 from flakelog.config import ServerConfig
 from flakelog.demo import figures as figures_of
 from flakelog.demo import replay, report, stream
@@ -129,7 +129,7 @@ class Demo:
         rows += [(f"id {record.id}", self._decoded(record)) for record in (edges[0], edges[len(edges) // 2], edges[-1])]
         self._step("2. Every flight produced by a stock client, each message with an id", rows)
 
-    def _decoded(self, record: LogRecord) -> str:
+    def _decoded(self, record: Record) -> str:
         assert record.id is not None, "Flakelog gives every message an id"
         parts = self.layout.unpack(record.id)
         carrier = (record.key or b"").decode()

@@ -14,7 +14,7 @@ from flakelog.testing.process import BrokerError, BrokerProcess
 
 if TYPE_CHECKING:
     from broker.client.blocking import BlockingClient
-    from broker.client.records import LogRecord
+    from broker.client.records import Record
 
 START_SECONDS = 60.0  # on a busy machine; a broker that exits is noticed at once
 LOOK_SECONDS = 0.01  # between two reads of the log
@@ -200,7 +200,7 @@ class Broker:
         """Delete a topic with all its records."""
         self._connected().delete_topic(name)
 
-    def records(self, topic: str, partition: int | None = None) -> "list[LogRecord]":
+    def records(self, topic: str, partition: int | None = None) -> "list[Record]":
         """Return all present records of a topic, or of one partition.
 
         They are in order of partition and offset, and include those of transactions that were not committed. Each has
@@ -288,11 +288,11 @@ def _text(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _read_all(client: "BlockingClient", topic: str, partition: int) -> "list[LogRecord]":
+def _read_all(client: "BlockingClient", topic: str, partition: int) -> "list[Record]":
     from broker.client.core import EARLIEST, LATEST
 
     offset, end = (client.find_offset(topic, partition, each) for each in (EARLIEST, LATEST))
-    found: list[LogRecord] = []
+    found: list[Record] = []
     while offset < end:
         records, following = client.fetch(topic, partition, offset)
         found += records

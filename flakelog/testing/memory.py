@@ -15,7 +15,7 @@ from functools import partial
 from uuid import NAMESPACE_URL, uuid5
 
 from broker.client.group_config import GroupMemberConfig
-from broker.client.records import LogRecord, PoisonBatch
+from broker.client.records import PoisonBatch, Record
 from broker.record.batch import read_header
 from broker.record.records import Headers
 from coordination.access import Access
@@ -100,7 +100,7 @@ class MemoryLog:
     def _create(self, partitions: int) -> None:
         self._creations += 1
         self.topic_id = str(uuid5(NAMESPACE_URL, f"memory:{self.topic}:{self._creations}"))
-        self.kept: dict[int, dict[int, LogRecord]] = {number: {} for number in range(partitions)}
+        self.kept: dict[int, dict[int, Record]] = {number: {} for number in range(partitions)}
         self.poison: defaultdict[int, list[PoisonBatch]] = defaultdict(list)
         self.starts: defaultdict[int, int] = defaultdict(int)
         self.ends: defaultdict[int, int] = defaultdict(int)
@@ -125,7 +125,7 @@ class MemoryLog:
             raise LookupError(f"{self.topic} has no partition {partition}; it has {sorted(self.kept)}")
         offset, id = self.ends[partition], self._take_ids(partition, 1)
         at_ms = offset * BETWEEN_MESSAGES_MS if timestamp_ms is None else timestamp_ms
-        self.kept[partition][offset] = LogRecord(offset, id, at_ms, _bytes(key), _bytes(value), headers)
+        self.kept[partition][offset] = Record(offset, id, at_ms, _bytes(key), _bytes(value), headers)
         self.ends[partition] = offset + 1
         self._answer_held()
         return offset
@@ -141,7 +141,7 @@ class MemoryLog:
         self._answer_held()
         return found
 
-    def records(self, partition: int = 0) -> list[LogRecord]:
+    def records(self, partition: int = 0) -> list[Record]:
         """Return the messages that a partition holds, in order of offset."""
         return list(self.kept[partition].values())
 
@@ -219,7 +219,7 @@ class MemoryLog:
         for request, answer in held:
             self.ask(request, answer)
 
-    def _find(self, partition: int, wanted: Callable[[LogRecord], bool]) -> Found:
+    def _find(self, partition: int, wanted: Callable[[Record], bool]) -> Found:
         return Found(min((o for o, record in self.kept[partition].items() if wanted(record)), default=None))
 
     def _epoch_end(self, partition: int, epoch: int) -> EpochEnd:

@@ -8,7 +8,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from broker.client.log_record import LogRecord
+from broker.client.log_record import Record
 from broker.version import VERSION
 from flakelog.cli import COMMANDS, main
 from flakelog.commands.produce import _by_partition
@@ -90,7 +90,7 @@ def test_bytes_that_are_no_text_are_told_as_base64():
 
 def test_a_format_has_kcats_tokens_and_the_id():
     """The tokens are those of kcat -f; a null has the length -1."""
-    record = LogRecord(7, 99, 1_000, b"k", b"val", (("a", b"1"), ("b", None)), 0, "orders", 2)
+    record = Record(7, 99, 1_000, b"k", b"val", (("a", b"1"), ("b", None)), 0, "orders", 2)
     print_record = by_format("%t [%p] %o %i %T %k/%K %s/%S %h 100%%\\t\\x41\\n")
     assert print_record(record) == b"orders [2] 7 99 1000 k/1 val/3 a=1,b=NULL 100%\tA\n"
     assert by_format("%R%s")(record) == b"\0\0\0\x03val"

@@ -2,7 +2,7 @@
 
 import pytest
 
-from broker.client.records import LogRecord
+from broker.client.records import Record
 from partition_manager.ports import DeadLetter, Fenced, Refused, Saved, SaveOffset
 from spout.settlement import CannotSettle, Settlement
 from spout.sink_config import SinkConfig
@@ -26,7 +26,7 @@ class Source:
     def refuse(self, id, message, error):
         if not self.has_letters:
             return None
-        record = LogRecord(id, None, 0, None, message.encode(), ())
+        record = Record(id, None, 0, None, message.encode(), ())
         return Letter("in.dead-letters", DeadLetter("in", 0, record, 1, "refused", 1, error))
 
     def settle(self, id):
@@ -319,7 +319,7 @@ def test_progress_asked_for_before_a_cut_is_stored_before_the_cut():
 def test_a_dead_letter_is_part_of_the_transaction_that_settles_its_message():
     world = World()
     buried = []
-    record = LogRecord(1, None, 0, None, b"x", ())
+    record = Record(1, None, 0, None, b"x", ())
     letters = [DeadLetter("in", 0, record, ticket, "attempts", 5, "on purpose") for ticket in (1, 2)]
     world.settlement.bury("dead", letters[0], buried.append, lambda: True)
     world.settlement.bury("dead", letters[1], buried.append, lambda: False)

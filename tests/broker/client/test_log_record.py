@@ -4,7 +4,9 @@ import random
 
 import pytest
 
-from broker.client.log_record import NO_IDS, IdRun, LogRecord, usual_records
+from broker.client.log_record import NO_IDS, IdRun
+from broker.client.log_record import Record as ReadRecord
+from broker.client.log_record import usual_records
 from broker.client.records import read_records
 from broker.record.batch import HEADER_BYTES, TIMESTAMP_TYPE_BIT, CorruptBatch, read_header
 from broker.record.compression import Codec
@@ -33,7 +35,7 @@ def fast(batch, runs=NO_IDS):
 
 
 def general(batch):
-    return [LogRecord(each.offset, None, *each[1:]) for each in decode_records(batch, check=False)]
+    return [ReadRecord(each.offset, None, *each[1:]) for each in decode_records(batch, check=False)]
 
 
 def test_it_reads_nulls_empty_values_headers_gaps_and_long_numbers_as_the_general_decoder_does():

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from broker.client.log_record import LogRecord
+from broker.client.log_record import Record as ReadRecord
 from broker.record.records import Record, encode_batch
 from flakelog.console.broker_pages import LivePart
 from flakelog.console.pages import NotThere, render_part
@@ -186,7 +186,7 @@ def test_a_topology_with_odd_fields_is_shown(field, odd):
 
 
 def record(key, value):
-    return LogRecord(0, None, 0, key, value if value is None else json.dumps(value).encode())
+    return ReadRecord(0, None, 0, key, value if value is None else json.dumps(value).encode())
 
 
 def test_the_newest_document_of_a_key_counts():
