@@ -122,6 +122,7 @@ def test_hostile_messages_are_text(visitor, client):
     assert "{{ &#34;z&#34;*9 }}" in texts[0] and "hx-disable" in texts[0]
 
 
+@pytest.mark.soak
 def test_a_page_holds_a_mebibyte_and_names_larger_batches(visitor, client):
     client.create_topic("seen-large", 1, {"max.message.bytes": str(4 << 20)})
     for value in (b"a" * (1 << 20), b"b" * (1 << 20), b"c" * (1 << 20)):
