@@ -2,6 +2,7 @@
 
 import inspect
 import time
+import weakref
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from types import TracebackType
 from typing import Self
@@ -9,6 +10,7 @@ from typing import Self
 from broker.client.consumer_config import ConsumerConfig
 from broker.client.consumer_engine import ASSIGNED, LOST, REVOKED, ConsumerEngine, Rebalance
 from broker.client.consumer_figures import ConsumerFigures
+from broker.client.consumer_offsets import ConsumerOffsets
 from broker.client.core import EARLIEST, LATEST
 from broker.client.errors import ClientError
 from broker.client.group_protocol import Partition
@@ -60,6 +62,7 @@ class AsyncConsumer:
         self._records_max = config.max_poll_records
         self._housekeeping = 0.0
         self._is_asking = False
+        weakref.finalize(self, _abandon, self._engine.offsets)
 
     async def __aenter__(self) -> Self:
         return self
@@ -198,6 +201,12 @@ class AsyncConsumer:
     async def close(self) -> None:
         """Commit the processed records if commits are by time, and leave the group. Harmless if repeated."""
         await self._engine.close()
+
+
+def _abandon(offsets: ConsumerOffsets) -> None:
+    """Leave the group of a consumer that nothing refers to any more; its event loop may be closed."""
+    if offsets.thread is not None:
+        offsets.thread.leave()
 
 
 def positions_to_commit(

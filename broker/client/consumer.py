@@ -4,10 +4,13 @@ The loop's thread fetches ahead. The program's thread hands out the records that
 """
 
 import asyncio
+import atexit
 import os
 import time
+import weakref
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from concurrent.futures import CancelledError, Future
+from contextlib import suppress
 from functools import partial
 from threading import Lock, Thread
 from types import TracebackType
@@ -50,7 +53,8 @@ class Consumer:
     **Commits.** A record counts as processed when the program asks for the next one. By default the consumer commits
     processed records every five seconds, and at the end of the `with` block. With
     `config=ConsumerConfig(auto_commit_interval_ms=None)`, only `commit` does. If an exception leaves the block, the
-    records handed out last are not committed, and come again. After a crash, all since the last commit come again.
+    records handed out last are not committed, and come again; so it is if a program ends without a `close`. After a
+    crash, all since the last commit come again.
 
     **Waits.** The iterator ends after `timeout_ms` without a record, also while the group shares out its partitions;
     None waits forever. One thread at a time waits for a record. Any thread, or a signal handler, may call `close`: then
@@ -95,8 +99,11 @@ class Consumer:
         self._asking = Lock()
         self._waiting: set[Future[Any]] = set()
         self._loop = asyncio.new_event_loop()
-        self._thread = Thread(target=self._loop.run_forever, name=f"consumer {group or ''}", daemon=True)
+        self._thread = Thread(target=_serve, args=(self._loop,), name=f"consumer {group or ''}", daemon=True)
         self._thread.start()
+        self._abandoned = weakref.finalize(self, _abandon, self._loop, self._engine)
+        self._abandoned.atexit = False  # _close_all waits then
+        _open.add(self)
 
     def _call(self, work: Callable[P, Coroutine[Any, Any, T]], *args: P.args, **kwargs: P.kwargs) -> T:
         """Run `work` on the loop, and wait for it. An exception here, such as Ctrl-C, cancels it."""
@@ -136,7 +143,7 @@ class Consumer:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        if error is not None and not self._is_closed:
+        if error is not None and not self._is_closed and os.getpid() == self._process:
             self._engine.core.give_back()
         self.close()
 
@@ -274,15 +281,45 @@ class Consumer:
         if self._is_closed or os.getpid() != self._process:
             return
         self._is_closed = True
+        self._abandoned.detach()
+        _open.discard(self)
         try:
             self._run(self._engine.close)
         finally:
             self._run(_end_tasks)
             self._schedule(self._loop.stop)
             self._thread.join()
-            self._loop.close()
             for each in list(self._waiting):  # calls that came too late for the loop
                 each.cancel()
+
+
+_open: "weakref.WeakSet[Consumer]" = weakref.WeakSet()
+
+
+@atexit.register
+def _close_all() -> None:
+    """Close the consumers that the program did not close. What it got last may not be processed, so it comes again."""
+    for consumer in list(_open):
+        consumer.__exit__(SystemExit, SystemExit(), None)
+
+
+def _serve(loop: asyncio.AbstractEventLoop) -> None:
+    """Run a consumer's loop until it is stopped."""
+    loop.run_forever()
+    loop.close()
+
+
+def _abandon(loop: asyncio.AbstractEventLoop, engine: ConsumerEngine) -> None:
+    """Close a consumer that nothing refers to any more, without a wait: any thread may collect garbage."""
+
+    async def close() -> None:
+        engine.core.give_back()
+        await engine.close()
+        await _end_tasks()
+        loop.stop()
+
+    with suppress(RuntimeError):  # the loop is closed
+        loop.call_soon_threadsafe(lambda: loop.create_task(close()))
 
 
 async def _end_tasks() -> None:

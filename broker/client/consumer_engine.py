@@ -31,7 +31,7 @@ from broker.client.fetch_session import PartitionAsk
 from broker.client.group import Assigned, Event, Lost, Refused, Revoke, Trouble
 from broker.client.group_protocol import Partition
 from broker.client.group_requests import CommittedOffset
-from broker.client.group_thread import GroupThread
+from broker.client.group_thread import CLOSE_SECONDS, GroupThread
 from broker.client.positions import STARTS, find_positions
 from broker.client.records import PoisonBatch
 from broker.client.subscription import Subscription, check_pair, named
@@ -40,6 +40,7 @@ from broker.wire.errors import ErrorCode
 from broker.wire.fetch import FetchedPartition
 
 POLL_SECONDS = 1.0  # how often a step that waits shows the group that the program works
+LEAVE_SECONDS = 0.005  # how often to look whether the member has left
 LOOKUP_SECONDS = 0.2  # pause after a failed look-up of positions
 CLOSED = "the consumer was closed"
 
@@ -399,12 +400,19 @@ class ConsumerEngine:
             if self._thread is not None:
                 if self.config.auto_commit_interval_ms is not None:
                     await self.offsets.commit_last(key for key in self.core.owned if self._thread.owns(key))
-                await asyncio.to_thread(self._thread.close)
+                await self._leave(self._thread)
         finally:  # also if this call is cancelled
             if self._thread is not None:
                 self._thread.leave()
             self._client.close()
             await self._fetches.close()
+
+    async def _leave(self, thread: GroupThread) -> None:
+        """Leave the group, and wait for the answer. At the end of a program no other thread can be begun for that."""
+        thread.leave()
+        end = time.monotonic() + CLOSE_SECONDS
+        while thread.is_alive and time.monotonic() < end:
+            await asyncio.sleep(LEAVE_SECONDS)
 
 
 def _now_ms() -> int:

@@ -84,6 +84,11 @@ class GroupThread:
             self._member.subscribe(topics)
             self._changed.notify()
 
+    @property
+    def is_alive(self) -> bool:
+        """True until the member has left the group."""
+        return self._thread.is_alive()
+
     def leave(self) -> None:
         """Begin to leave the group, so that others get the partitions at once."""
         with self._changed:

@@ -1,6 +1,7 @@
 """How clients of the Python API end: by an exception, by `close` elsewhere, by a fork, or with the program."""
 
 import asyncio
+import gc
 import logging
 import os
 import signal
@@ -152,6 +153,44 @@ def test_a_signal_handler_may_close_a_consumer(group_broker, topic, name):
         program.send_signal(signal.SIGTERM)
         assert program.communicate(timeout=SECONDS) == ("ended\n", "")
     assert committed(group_broker, name) == 10
+
+
+UNCLOSED = """
+import sys
+from flakelog import Consumer
+consumer = Consumer(sys.argv[1], sys.argv[2], group=sys.argv[3])
+for number, record in enumerate(consumer):
+    if number == 4:
+        break
+"""
+
+
+def test_a_program_that_ends_without_a_close_leaves_its_group(group_broker, topic, name):
+    with run(UNCLOSED, group_broker.address, topic, name) as program:
+        assert program.communicate(timeout=SECONDS) == ("", "") and program.returncode == 0
+    with Admin(group_broker.address) as admin:
+        assert admin.group(name).members == () and sum(admin.committed(name).values()) == 4
+
+
+def test_a_consumer_that_nothing_refers_to_leaves_its_group(group_broker, topic, name):
+    consumer = Consumer(group_broker.address, topic, group=name, config=QUICK)
+    next(consumer)
+    threads = {each for each in threading.enumerate() if name in each.name}
+    del consumer
+    gc.collect()
+    with Admin(group_broker.address) as admin:
+        until(lambda: admin.group(name).members == ())
+    until(lambda: not any(each.is_alive() for each in threads), "the end of its threads")
+
+
+def test_an_asyncio_consumer_that_nothing_refers_to_leaves_its_group(group_broker, topic, name):
+    async def read():
+        await anext(AsyncConsumer(group_broker.address, topic, group=name, config=QUICK))
+
+    asyncio.run(read())
+    gc.collect()
+    with Admin(group_broker.address) as admin:
+        until(lambda: admin.group(name).members == ())
 
 
 def test_an_asyncio_iterator_ends_when_another_task_closes_the_consumer(group_broker, topic):
