@@ -1,4 +1,4 @@
-"""SHELL (threads, sockets): reads of exact ranges as Arrow, without Spark.
+"""SHELL (threads, sockets, a log): reads of exact ranges as Arrow, without Spark.
 
     with flakelog.read("127.0.0.1:9092", "flights", ids=(first, end)) as reader:
         table = reader.read_all()             or reader.read_pandas(), polars.from_arrow(reader), duckdb
@@ -9,6 +9,7 @@ their offsets. Batches of different ranges come in the order of their arrival.
 """
 
 import json
+import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
@@ -25,7 +26,7 @@ from spark_bridge.reading.closing_stream import closing_reader
 from spark_bridge.reading.cluster import Cluster
 from spark_bridge.reading.network import Address
 from spark_bridge.reading.offset_range import OffsetRange
-from spark_bridge.reading.range_reader import read_range
+from spark_bridge.reading.range_reader import read_range, warn_of_loss
 from spark_bridge.reading.range_reads import RangeReads
 from spark_bridge.reading.row import DEFAULT, arrow_schema
 from spark_bridge.reading.settings import ReadSettings
@@ -43,6 +44,8 @@ BATCHES_IN_FLIGHT = 8
 the threads wait too."""
 MANIFEST_KEY = b"flakelog.manifest"
 """The key of the manifest's JSON in the metadata of a reader's schema."""
+
+_log = logging.getLogger(__name__)
 
 Ids: TypeAlias = tuple[int | None, int | None]
 Times: TypeAlias = tuple[datetime | int | None, datetime | int | None]
@@ -101,6 +104,8 @@ def read(
         asked |= _selection(names, ids, times, offsets)
         if read_committed:
             asked["kafka.isolation.level"] = "read_committed"
+    if "poisonreport" in map(str.lower, asked):
+        raise OptionError("poisonReport is for reads by Spark; here a warning names each batch that is left out")
     pinned = pin_read(asked, manifest)
     return open_reader(pinned.manifest, pinned.servers, pinned.settings, pinned.columns, threads=threads)
 
@@ -108,11 +113,17 @@ def read(
 def pin_read(options: Mapping[str, str], manifest: Manifest | None = None) -> PinnedRead:
     """Pin the read that the Data Source's options describe, or check that the cluster has the log of `manifest`.
 
-    Raise OptionError, SelectionError, ManifestError or network.ClusterError.
+    Log a warning for lost offsets, and for options that are ignored. Raise OptionError, SelectionError, ManifestError
+    or network.ClusterError.
     """
     parsed = parse(options)
     with Cluster.connect(parsed.servers, parsed.driver_settings) as cluster:
-        return pin(parsed, cluster, manifest, VERSION)
+        pinned = pin(parsed, cluster, manifest, VERSION)
+    for warning in parsed.warnings:
+        _log.warning("flakelog: %s", warning)
+    for lost in pinned.lost:
+        warn_of_loss(lost.within, lost.reason)
+    return pinned
 
 
 def open_reader(

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from broker.client.api_versions import DESCRIBE_CONFIGS
-from broker.client.core import EARLIEST, LATEST, ClientCore, Partition, Steps
+from broker.client.core import EARLIEST, LATEST, ClientCore, Partition, Steps, batched
 from broker.client.errors import BrokerError, ClientError, Unsupported
 from broker.wire.errors import ErrorCode
 from broker.wire.fetch import READ_COMMITTED, READ_UNCOMMITTED
@@ -22,8 +22,10 @@ from spark_bridge.reading.settings import Patience as Patience
 from spark_bridge.reading.settings import ReadSettings
 
 _FIRST_ID = 0
-_BROKER = 4  # the type of a broker's settings in DescribeConfigs
+_TOPIC, _BROKER = 2, 4  # types of settings in DescribeConfigs
 _ID_SETTINGS = ("flakelog.ids.epoch.ms", "flakelog.ids.time.bits")
+_CLEANUP_POLICY, _COMPACT = "cleanup.policy", "compact"
+_TOPICS_AT_ONCE = 1_000  # of a request for settings; its answer takes some 100 bytes for each
 
 _Answer = TypeVar("_Answer")
 
@@ -124,6 +126,19 @@ class Cluster:
         """Return the layout of the broker's ids. The default stands for a broker that names none (Apache Kafka)."""
         return self._patiently(lambda: _id_clock(self._client.core))
 
+    def compacted(self, topics: Iterable[str]) -> frozenset[str]:
+        """Return those of the topics that the broker compacts, so that their logs may lack offsets.
+
+        None of them from a broker that does not tell (DescribeConfigs, KIP-133).
+        """
+        names = sorted(set(topics))
+        if not names:
+            return frozenset()
+        try:
+            return self._patiently(lambda: _compacted(self._client.core, names))
+        except Refused:
+            return frozenset()
+
     def list_offsets(
         self, partitions: Sequence[Partition], timestamp: int, *, by_id: bool = False, committed: bool = False
     ) -> dict[Partition, int | None]:
@@ -203,6 +218,21 @@ def _id_clock(core: ClientCore) -> Steps[IdClock]:
         return IdClock()
     epoch, time_bits = (found[name] for name in _ID_SETTINGS)
     return IdClock(epoch, time_bits)
+
+
+def _compacted(core: ClientCore, names: Sequence[str]) -> Steps[frozenset[str]]:
+    _, address = min((yield from core.nodes()).items())
+    found = set()
+    for some in batched(names, _TOPICS_AT_ONCE):
+        asked = [
+            {"resource_type": _TOPIC, "resource_name": name, "configuration_keys": (_CLEANUP_POLICY,)} for name in some
+        ]
+        answer = yield from core.ask(address, DESCRIBE_CONFIGS, {"resources": asked})
+        for topic in answer.results:  # a topic with an error has no values
+            values = {each.name: each.value or "" for each in topic.configs or ()}
+            if _COMPACT in values.get(_CLEANUP_POLICY, "").replace(" ", "").split(","):
+                found.add(str(topic.resource_name))
+    return frozenset(found)
 
 
 def _certain(topic: str, found: Mapping[int, int | None]) -> dict[int, int]:

@@ -24,6 +24,9 @@ OnLost: TypeAlias = Callable[[OffsetRange, str], object]
 """Gets a range of missing offsets, and the reason."""
 
 
+_COMPACTED = "if the topic was compacted once, read it with compacted=true"
+
+
 class DataLoss(FlakelogError):
     """The log does not have the whole range, or never had it; the message names the missing offsets."""
 
@@ -86,6 +89,11 @@ class RangeCursor:
             )
         return batches
 
+    def skip_rest(self) -> None:
+        """Move the position to the range's end; only in a log that may lack the rest of the offsets."""
+        assert self._compacted, "missing offsets are data loss"
+        self.position = self.within.end
+
     def lose(self, until: int, reason: str) -> None:
         """Move the position to `until`, or to the range's end, past offsets that the log does not have.
 
@@ -108,14 +116,11 @@ class RangeCursor:
         if first > self.position:
             self.lose(
                 first,
-                f"{self.within.name} has no offsets {self.position} to {first - 1} of {self.within}; "
-                "for a compacted topic, read it with compacted=true",
+                f"{self.within.name} has no offsets {self.position} to {first - 1} of {self.within}; {_COMPACTED}",
             )
         if header.record_count != last - first + 1:
-            reason = (
-                f"{self.within.name}: the batch of offsets {first} to {last} has {header.record_count} records; "
-                "for a compacted topic, read it with compacted=true"
-            )
+            count = f"the batch of offsets {first} to {last} has {header.record_count} records"
+            reason = f"{self.within.name}: {count}; {_COMPACTED}"
             for missing, until in _gaps(data, position, header) if self._on_lost else [(first, last + 1)]:
                 self._report(max(missing, self.position), min(until, self.within.end), reason)
 

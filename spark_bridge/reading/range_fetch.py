@@ -51,6 +51,14 @@ class _LogEnded(_NothingThere):
     """The log ends inside the range: it was truncated, or is not what the range was made of."""
 
 
+class _NoneLeft(_NothingThere):
+    """A compacted log that is longer than the range has no records in the rest of it.
+
+    Compaction removes old tombstones, also the last records of a log. A broker that reads old segments from elsewhere
+    (KIP-405) answers like this too while it waits for them, so the reader asks again first.
+    """
+
+
 class _Place(NamedTuple):
     """Where a partition is read: its leader, the version of Fetch, and the topic as that version names it."""
 
@@ -92,8 +100,11 @@ class RangeFetch:
         self._on_skipped = on_skipped
         self._skipped = 0
         self._isolation = READ_COMMITTED if settings.read_committed else READ_UNCOMMITTED
+        self._may_lack_offsets = settings.may_lack_offsets(within.topic)
         self._cursor = RangeCursor(
-            within, compacted=settings.compacted, on_lost=None if settings.fail_on_data_loss else on_lost or _ignored
+            within,
+            compacted=self._may_lack_offsets,
+            on_lost=None if settings.fail_on_data_loss else on_lost or _ignored,
         )
 
     def batches(self) -> Iterator[pa.RecordBatch]:
@@ -113,6 +124,8 @@ class RangeFetch:
         patience = self._settings.patience
         if failures < patience.attempts:
             self._client.pause(patience.pause_after(failures))
+        elif isinstance(error, _NoneLeft):
+            self._cursor.skip_rest()
         elif not self._settings.fail_on_data_loss and _is_loss(error):
             self._cursor.lose(self._within.end, str(error))
         else:
@@ -147,8 +160,13 @@ class RangeFetch:
                 kind = _LogEnded
             elif self._settings.read_committed:
                 end = f"a transaction is open since {answer.last_stable_offset}, the last stable offset"
+            if self._may_lack_offsets and self._within.end <= self._readable(answer):
+                kind = _NoneLeft
             raise kind(f"{leader} has no records at offset {before}; {end}")
         return batches
+
+    def _readable(self, answer: FetchedPartition) -> int:
+        return answer.last_stable_offset if self._settings.read_committed else answer.high_watermark
 
     def _known_place(self) -> _Place | None:
         """Return the place that the client knows from an earlier range of the topic, or None if it must ask."""

@@ -30,7 +30,8 @@ def read_range(
 ) -> Iterator[pa.RecordBatch]:
     """Yield all records of `within`, or raise an exception; see RangeFetch. Log the batches that are left out.
 
-    With `settings.fail_on_data_loss` false, missing offsets are passed to `on_lost` with the reason, or else logged.
+    With `settings.fail_on_data_loss` false, missing offsets are passed to `on_lost` with the reason; by default to
+    `warn_of_loss`.
     The process keeps the client for its next range.
     """
     with CLIENTS.lend(servers, settings) as client:
@@ -53,8 +54,8 @@ def range_of(
         if on_skipped is not None:
             on_skipped(batch)
 
-    return RangeFetch(within, columns, client, settings, topic_id, skipped, on_lost or _log_loss).batches()
+    return RangeFetch(within, columns, client, settings, topic_id, skipped, on_lost or warn_of_loss).batches()
 
 
-def _log_loss(missing: OffsetRange, reason: str) -> None:
-    _log.warning("%d offsets of %s are lost: %s", missing.offsets, missing, reason)
+def warn_of_loss(within: OffsetRange, reason: str) -> None:
+    _log.warning("flakelog: lost %d offsets, %s, because failOnDataLoss=false: %s", within.offsets, within, reason)

@@ -32,10 +32,15 @@ class RangeReads:
         topic_id: str | None,
         on_skipped: Callable[[SkippedBatch], object] | None = None,
         on_lost: Callable[[OffsetRange, str], object] | None = None,
+        settings: ReadSettings | None = None,
     ) -> Iterator[pa.RecordBatch]:
-        """Yield all rows of a range as range_reader.read_range does. Raise Stopped after `stop`."""
+        """Yield all rows of a range as range_reader.read_range does. Raise Stopped after `stop`.
+
+        `settings` are those of this range, if they are not those of all; the clients have the latter's.
+        """
+        settings = settings or self._settings
         try:
-            yield from range_of(within, columns, self._client(), self._settings, topic_id, on_skipped, on_lost)
+            yield from range_of(within, columns, self._client(), settings, topic_id, on_skipped, on_lost)
         except Exception:
             if self._stopped.is_set():  # the interrupted call says that the broker does not answer
                 raise Stopped from None

@@ -27,7 +27,8 @@ class ReadSettings:
     fetch_bytes: int = 4 << 20  # bounds a task's memory; beyond about ten thousand rows a fetch, Spark gains nothing
     fetch_wait_ms: int = 500  # Kafka's fetch.max.wait.ms
     patience: Patience = Patience()  # limits attempts without progress
-    compacted: bool = False
+    compacted: bool | None = None  # the user's word that offsets may be missing; None: see the next
+    compacted_topics: frozenset[str] = frozenset()  # those whose cleanup.policy removes records between others
     require_ids: bool = False  # if False, the column is null for a broker that keeps no ids
     skip_poison: bool = False  # leave out batches that cannot be decoded; if False, fail
     read_committed: bool = False  # leave out the records of aborted transactions
@@ -35,3 +36,7 @@ class ReadSettings:
     client_id: str = CLIENT_ID  # Kafka's client.id, by which a broker's quotas and logs name the client
     request_timeout_ms: int = 30_000  # Kafka's request.timeout.ms
     id_clock: IdClock = IdClock()  # for the column id_time
+
+    def may_lack_offsets(self, topic: str) -> bool:
+        """Return True if offsets of a topic may be missing, as after compaction."""
+        return topic in self.compacted_topics if self.compacted is None else self.compacted

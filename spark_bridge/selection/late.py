@@ -2,13 +2,14 @@
 
 Spark plans a DataFrame once and keeps the tasks for all its actions, so a task itself asks for what moves. The split is
 that of the first action: the first task of a partition begins at earliest, the last ends at latest. Offsets, times and
-ids are resolved at the first action, and partitions that are added later belong to the next load.
+ids are resolved at the first action. One more task reads the partitions that were added since (`NewPartitions`).
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from spark_bridge.reading.offset_range import OffsetRange
+from spark_bridge.selection.options import ReadOptions
 from spark_bridge.selection.selector import (
     EARLIEST,
     EARLIEST_OFFSET,
@@ -17,6 +18,7 @@ from spark_bridge.selection.selector import (
     Bound,
     OffsetBound,
     Offsets,
+    topics_of,
 )
 
 
@@ -38,6 +40,26 @@ class LateRange:
         start = first[within.partition] if self.from_earliest else within.start
         end = last[within.partition] if self.to_latest else within.end
         return replace(within, start=min(start, end), end=end)
+
+
+@dataclass(frozen=True, slots=True)
+class NewPartitions:
+    """The partitions that `options` select when a task runs, and that were not there at the first action."""
+
+    options: ReadOptions
+    known: Mapping[str, frozenset[int]]
+    """The partitions of the first action by topic."""
+
+
+def new_partitions(options: ReadOptions, ranges: Iterable[OffsetRange]) -> NewPartitions | None:
+    """Return what a late read has to look for; None if the options name its partitions one by one."""
+    start, end = options.selector.start, options.selector.end
+    if options.topics.partitions or topics_of(start) or topics_of(end):
+        return None
+    known: dict[str, set[int]] = {}
+    for one in ranges:
+        known.setdefault(one.topic, set()).add(one.partition)
+    return NewPartitions(options, {topic: frozenset(partitions) for topic, partitions in known.items()})
 
 
 def late_ranges(

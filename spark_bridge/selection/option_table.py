@@ -101,7 +101,7 @@ TABLE: tuple[Option, ...] = (
     # --- the selection
     _selects("subscribe", "topics, with commas between"),
     _selects("assign", 'partitions of topics: {"topic": [0, 1]}'),
-    _selects("subscribePattern", "a regular expression (Python's) found in the names of topics", "", "Java's"),
+    _selects("subscribePattern", "a regular expression of Python's that is found in names of topics", "", "Java's"),
     _selects("startingTimestamp", "ms since 1970, for all partitions; before the next two"),
     _selects("startingOffsetsByTimestamp", 'ms since 1970: {"topic": {"0": 1700000000000}}; before the next'),
     _selects(
@@ -123,7 +123,9 @@ TABLE: tuple[Option, ...] = (
     _selects("maxRecordsPerPartition", "offsets of one task at most; at least 1"),
     Option("includeHeaders", "true: the column headers", _ALL, "false"),
     _selects("columns", "the columns to read, with commas between", "all but headers and id_time", None),
-    _selects("compacted", "true: offsets may be missing, as after compaction", "false", None),
+    _selects(
+        "compacted", "true: offsets may be missing, as after compaction", "by the topic's cleanup.policy", None
+    ),
     _selects("onPoison", "skip: leave out batches that cannot be decoded, with a warning", "fail", None),
     _selects("poisonReport", "a directory in which tasks name the batches that they left out", "", None),
     _selects("idEpochMs", "the epoch of the ids (flakelog.ids.epoch.ms), for the column id_time", "the broker's", None),
@@ -150,7 +152,7 @@ TABLE: tuple[Option, ...] = (
     _tunes("compression.type", "none, gzip, snappy, lz4 or zstd", _WRITES, "none"),
     _tunes("linger.ms", "ms to wait for a fuller batch", _WRITES, "5"),
     _tunes("batch.size", "bytes of one batch", _WRITES, "1000000"),
-    _tunes("max.request.size", "bytes of one request, and so of one message", _WRITES, "1000000"),
+    _tunes("max.request.size", "bytes of one request, and so of one message", _WRITES, "1048576"),
     _tunes("buffer.memory", "bytes of messages that wait in a task", _WRITES, "67108864"),
     _tunes("max.block.ms", "ms that a task waits for room in this memory", _WRITES, "60000"),
     _tunes("delivery.timeout.ms", "ms until a message must be acknowledged", _WRITES, "120000"),

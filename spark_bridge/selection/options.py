@@ -3,6 +3,7 @@
 `parse` is for batch reads. Names, meanings and refusals are in spark_bridge.selection.option_table.
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
@@ -35,6 +36,8 @@ SELECTION = (
 FETCH_BYTES_MAX = 64 << 20  # several fetches of a task are in memory at once
 ATTEMPTS_MAX = 1_000
 PAUSE_MS_MAX = 60_000
+_ESCAPED = re.compile(r"\\.", re.DOTALL)
+_SET = re.compile(r"\[\^?\]?([^\]]*)\]")
 LATE, PINNED = "late", "pinned"
 COMMITTED, UNCOMMITTED = "read_committed", "read_uncommitted"
 
@@ -188,7 +191,7 @@ def _task_settings(given: Mapping[str, str], common: ReadSettings) -> ReadSettin
         fetch_bytes=min(by_partition_bytes, number(given, "kafka.fetch.max.bytes", largest, 1, INT_MAX)),
         fetch_wait_ms=number(given, "kafka.fetch.max.wait.ms", common.fetch_wait_ms, 0, PAUSE_MS_MAX),
         request_timeout_ms=number(given, "kafkaConsumer.pollTimeoutMs", common.request_timeout_ms, 1, INT_MAX),
-        compacted=flag(given, "compacted", False),
+        compacted=flag(given, "compacted", False) if "compacted" in given else None,
         skip_poison=_skips_poison(given),
     )
 
@@ -213,11 +216,38 @@ def _topics(given: Mapping[str, str]) -> Topics:
         pattern = given["subscribePattern"].strip()
         if not pattern:
             raise OptionError("subscribePattern is empty, so it matches no topic; .* matches all")
-        return Topics(pattern=pattern)
+        return Topics(pattern=_regular(pattern))
     names = tuple(filter(None, (each.strip() for each in given["subscribe"].split(","))))
     if not names:
         raise OptionError("subscribe names no topic")
     return Topics(names=names)
+
+
+def _regular(pattern: str) -> str:
+    """Return the pattern if Java and Python read it alike. Raise OptionError."""
+    if has_nested_set(pattern):
+        reason = "it has [ or && between [ and ], which is a set within a set in Java only"
+    else:
+        try:
+            re.compile(pattern)
+            return pattern
+        except re.error as error:
+            reason = str(error)
+    raise OptionError(
+        f"subscribePattern {pattern!r} is no regular expression of Python's: {reason}. Python lacks Java's "
+        "\\p{...}, \\Q...\\E, (?<name>...) and sets within sets"
+    )
+
+
+def has_nested_set(pattern: str) -> bool:
+    """Return True if a pattern has an unescaped [ or && within a set such as [a-z&&[^x]].
+
+    Python takes these characters as such there. No topic's name has them.
+    """
+    for inner in _SET.findall(_ESCAPED.sub("", pattern)):
+        if "[" in inner or "&&" in inner:
+            return True
+    return False
 
 
 def _assigned(text: str) -> dict[str, tuple[int, ...]]:

@@ -11,7 +11,7 @@ from spark_bridge.reading.network import Address
 from spark_bridge.reading.offset_range import OffsetRange
 from spark_bridge.reading.row import DEFAULT, ID_TIME
 from spark_bridge.reading.settings import ReadSettings
-from spark_bridge.selection.late import LateRange, late_ranges
+from spark_bridge.selection.late import LateRange, NewPartitions, late_ranges, new_partitions
 from spark_bridge.selection.manifest import Manifest
 from spark_bridge.selection.option_table import OptionError
 from spark_bridge.selection.options import ReadOptions, Topics
@@ -29,6 +29,10 @@ class Log(LogOffsets, Protocol):
         ...
 
     def keeps_ids(self, topic: str) -> bool: ...
+
+    def compacted(self, topics: Iterable[str]) -> frozenset[str]:
+        """Return those of the topics that the broker compacts, so that their logs may lack offsets."""
+        ...
 
 
 class LogOfIds(Log, Protocol):
@@ -50,6 +54,8 @@ class PinnedRead:
     """Selected offsets that the log did not have; only with failOnDataLoss=false."""
     late: tuple[LateRange, ...] = ()
     """The tasks of a read with late binding."""
+    new: NewPartitions | None = None
+    """The partitions that a read with late binding has to look for."""
 
     @property
     def tasks(self) -> tuple[LateRange, ...]:
@@ -67,10 +73,12 @@ def pin(options: ReadOptions, log: LogOfIds, manifest: Manifest | None, code_ver
     """
     lost: list[Lost] = []
     late: list[LateRange] = []
+    new = None
     if manifest is None:
         manifest, ranges = _select(options, log, code_version, lost.append)
         if options.late:
             late = late_ranges(ranges, manifest.ranges, options.selector.start, options.selector.end)
+            new = new_partitions(options, ranges)
     else:
         described = log.describe(manifest.topic_ids)
         manifest.check_log(described.cluster_id, described.topic_ids)
@@ -81,8 +89,16 @@ def pin(options: ReadOptions, log: LogOfIds, manifest: Manifest | None, code_ver
         require_ids=has_ids,
         read_committed=manifest.read_committed,
         id_clock=id_clock(options, columns, log),
+        compacted_topics=compacted_topics(options.settings, manifest.topic_ids, log),
     )
-    return PinnedRead(manifest, options.servers, columns, settings, options.poison_report, tuple(lost), tuple(late))
+    return PinnedRead(
+        manifest, options.servers, columns, settings, options.poison_report, tuple(lost), tuple(late), new
+    )
+
+
+def compacted_topics(settings: ReadSettings, topics: Iterable[str], log: Log) -> frozenset[str]:
+    """Return those of the topics whose logs may lack offsets, if `settings` leave that to the broker."""
+    return log.compacted(topics) if settings.compacted is None else frozenset()
 
 
 def id_clock(options: ReadOptions, columns: Sequence[str], log: LogOfIds) -> IdClock:
@@ -100,6 +116,31 @@ def select(options: ReadOptions, log: Log, code_version: str) -> Manifest:
     if not options.fail_on_data_loss:
         raise OptionError("failOnDataLoss=false is for reads only; a replay or a load is complete, or fails")
     return _select(options, log, code_version, on_lost=None).manifest
+
+
+def find_new(
+    new: NewPartitions, log: Log, on_lost: Callable[[Lost], object]
+) -> list[tuple[OffsetRange, str | None]]:
+    """Return the ranges of partitions that are new to a read with late binding, each with its topic's id.
+
+    Raise SelectionError, or an error of the log.
+    """
+    options = new.options
+    described = describe_topics(options.topics, log)
+    added = {
+        name: tuple(sorted(set(topic.leaders) - new.known.get(name, frozenset())))
+        for name, topic in described.topics.items()
+    }
+    added = {name: partitions for name, partitions in added.items() if partitions}
+    topics = {name: described.topics[name] for name in added}
+    ranges = resolve(
+        options.selector,
+        topics,
+        Assigned(log.snapshot(replace(described, topics=topics)), added),
+        committed=options.read_committed,
+        on_lost=None if options.fail_on_data_loss else on_lost,
+    )
+    return [(one, topics[one.topic].id) for one in ranges if one.offsets]
 
 
 class _Selected(NamedTuple):
@@ -145,10 +186,7 @@ def describe_topics(topics: Topics, log: Log) -> Description:
     if topics.pattern is None:
         described = log.describe(topics.names or topics.partitions)
     else:
-        try:
-            pattern = re.compile(topics.pattern)
-        except re.error as error:
-            raise OptionError(f"subscribePattern {topics.pattern!r} is no regular expression: {error}") from None
+        pattern = re.compile(topics.pattern)
         everything = log.describe(None)
         matching = {
             name: topic for name, topic in everything.topics.items() if pattern.search(name) and not topic.internal

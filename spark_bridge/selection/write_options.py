@@ -33,7 +33,9 @@ _NUMBERS: Mapping[str, tuple[str, int, int]] = {
     "max.in.flight.requests.per.connection": ("max.in.flight.requests.per.connection", 1, 1_000_000),
     "metadata.max.age.ms": ("metadata.max.age.ms", 1, DAY_MS),
 }
-_DEFAULTS: Mapping[str, int | str | bool] = {"delivery.timeout.ms": 120_000, "partitioner": "murmur2_random"}
+_DEFAULTS: Mapping[str, int | str | bool] = {
+    "delivery.timeout.ms": 120_000, "partitioner": "murmur2_random", "message.max.bytes": 1 << 20
+}  # fmt: skip
 
 Settings: TypeAlias = Mapping[str, int | str | bool]
 

@@ -22,6 +22,7 @@ from pyspark.sql.types import StructType
 
 from broker.version import VERSION
 from spark_bridge.reading.cluster import Cluster
+from spark_bridge.reading.range_reader import warn_of_loss
 from spark_bridge.reading.row import sql_schema
 from spark_bridge.selection import manifest
 from spark_bridge.selection.option_table import OptionError
@@ -31,7 +32,7 @@ from spark_bridge.selection.selector import SelectionError
 from spark_bridge.selection.stream_options import parse_stream
 from spark_bridge.selection.write_options import parse_write
 from spark_bridge.source.one_line import one_line
-from spark_bridge.source.read_task import TaskRange, TaskRead, input_partitions, warn_of_loss
+from spark_bridge.source.read_task import NewPartitionsTask, TaskRange, TaskRead, input_partitions
 from spark_bridge.source.stream_reader import FlakelogStreamReader
 from spark_bridge.source.writer import BatchWriter, StreamWriter, TopicWrite
 
@@ -156,10 +157,14 @@ class FlakelogReader(DataSourceReader):
                 settings.require_ids,
                 settings.id_clock,
                 task if task.moves else None,
+                task.within.topic in settings.compacted_topics,
             )
             for task in pinned.tasks
         ]
-        return input_partitions(ranges, together=self._together)
+        found: list[InputPartition] = input_partitions(ranges, together=self._together)
+        if pinned.new is not None:
+            found.append(NewPartitionsTask(pinned.new))
+        return found
 
     def read(self, partition: InputPartition) -> NoReturn:
         raise TypeError("the tasks read: Spark pickles this reader for them, as a TaskRead")

@@ -1,36 +1,37 @@
-"""SHELL (pyspark, a log, files): the part of a read that runs in a task on an executor."""
+"""SHELL (pyspark, files): the part of a read that runs in a task on an executor."""
 
-import gc
-import logging
 import os
 import uuid
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
 from pathlib import Path
 
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
 from spark_bridge.output.file_name import file_name
-from spark_bridge.reading.cluster import Cluster
+from spark_bridge.reading.cluster import Cluster, Snapshot
 from spark_bridge.reading.id_clock import IdClock
+from spark_bridge.reading.kept_clients import CLIENTS
 from spark_bridge.reading.network import Address
 from spark_bridge.reading.offset_range import OffsetRange
-from spark_bridge.reading.range_reader import read_range
+from spark_bridge.reading.range_reader import read_range, warn_of_loss
 from spark_bridge.reading.settings import ReadSettings
 from spark_bridge.reading.skipped import SkippedBatch, to_json
-from spark_bridge.selection.late import LateRange
+from spark_bridge.selection.late import LateRange, NewPartitions
+from spark_bridge.selection.pinned import compacted_topics, find_new
 from spark_bridge.selection.plan import GROUP_OFFSETS_MAX, groups
 from spark_bridge.source.one_line import one_line
+from spark_bridge.source.spare_imports import spare_imports
 
 REPORT_ENDING = ".poison"
-_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class TaskRange:
     """A range that a task reads, the id of its topic, whether its records must have ids, and their layout.
+
+    `is_compacted` is True if the broker compacts the topic, so that offsets may be missing.
 
     `late` is the same range if the task must ask first where it begins or ends; see spark_bridge.selection.late.
     """
@@ -40,6 +41,7 @@ class TaskRange:
     require_ids: bool
     id_clock: IdClock = IdClock()
     late: LateRange | None = None
+    is_compacted: bool = False
 
 
 class RangePartition(InputPartition):
@@ -48,6 +50,14 @@ class RangePartition(InputPartition):
     def __init__(self, ranges: Sequence[TaskRange]) -> None:
         super().__init__(tuple(ranges))
         self.ranges = tuple(ranges)
+
+
+class NewPartitionsTask(InputPartition):
+    """The input of the task that looks for partitions that are new to a read with late binding."""
+
+    def __init__(self, new: NewPartitions) -> None:
+        super().__init__(new)
+        self.new = new
 
 
 def input_partitions(ranges: Sequence[TaskRange], *, together: bool) -> list[InputPartition]:
@@ -69,42 +79,47 @@ class TaskRead:
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a task."""
-        if not isinstance(partition, RangePartition):
-            return  # Spark makes one empty partition if a batch read has none
         with one_line():
-            for one in partition.ranges:
+            for one in self._ranges(partition):
                 yield from self._range(one)
         spare_imports()
 
+    def _ranges(self, partition: InputPartition) -> Sequence[TaskRange]:
+        if isinstance(partition, RangePartition):
+            return partition.ranges
+        if isinstance(partition, NewPartitionsTask):
+            return self._new(partition.new)
+        return ()  # Spark makes one empty partition if a batch read has none
+
     def _range(self, one: TaskRange) -> Iterator[pa.RecordBatch]:
         within = one.within if one.late is None else self._now(one.late)
-        settings = replace(self.settings, require_ids=one.require_ids, id_clock=one.id_clock)
-        skipped: list[SkippedBatch] = []
-        yield from read_range(
-            within, self.columns, self.servers, settings, one.topic_id, skipped.append, warn_of_loss
+        compacted = frozenset((within.topic,)) if one.is_compacted else frozenset[str]()
+        settings = replace(
+            self.settings, require_ids=one.require_ids, id_clock=one.id_clock, compacted_topics=compacted
         )
+        skipped: list[SkippedBatch] = []
+        yield from read_range(within, self.columns, self.servers, settings, one.topic_id, skipped.append)
         if skipped and self.poison_report is not None:
             _report(skipped, Path(self.poison_report) / report_name(within))
 
+    def _new(self, new: NewPartitions) -> list[TaskRange]:
+        settings = self.settings
+        with CLIENTS.lend(self.servers, settings) as client:
+            cluster = Cluster(client, settings.patience)
+            found = find_new(new, cluster, lambda lost: warn_of_loss(lost.within, lost.reason))
+            compacted = compacted_topics(settings, {within.topic for within, _ in found}, cluster)
+        return [
+            TaskRange(within, topic_id, settings.require_ids, settings.id_clock, None, within.topic in compacted)
+            for within, topic_id in found
+        ]
+
     def _now(self, late: LateRange) -> OffsetRange:
-        topic, committed = late.within.topic, self.settings.read_committed
-        with Cluster.connect(self.servers, self.settings) as cluster:
-            return late.resolve(cluster.earliest(topic), cluster.latest(topic, committed=committed))
-
-
-@cache
-def spare_imports() -> None:
-    """Leave the modules of this process out of garbage collections, once, after its first task has imported them.
-
-    pyspark's daemon collects garbage after each task. It looks at 100,000 objects of imported modules then, for 60 ms,
-    in which a task reads 250,000 messages (https://docs.python.org/3/library/gc.html#gc.freeze).
-    """
-    gc.collect()
-    gc.freeze()
-
-
-def warn_of_loss(within: OffsetRange, reason: str) -> None:
-    _log.warning("flakelog: lost %d offsets, %s, because failOnDataLoss=false: %s", within.offsets, within, reason)
+        topic, partition, committed = late.within.topic, late.within.partition, self.settings.read_committed
+        with CLIENTS.lend(self.servers, self.settings) as client:
+            cluster = Cluster(client, self.settings.patience)
+            cluster.describe([topic])  # names a deleted topic without retries
+            now = Snapshot(cluster, [(topic, partition)])
+            return late.resolve(now.earliest(topic), now.latest(topic, committed=committed))
 
 
 def report_name(within: OffsetRange) -> str:

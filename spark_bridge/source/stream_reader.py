@@ -22,7 +22,7 @@ from pyspark.sql.streaming.datasource import (
 
 from spark_bridge.reading.cluster import Cluster
 from spark_bridge.reading.id_clock import IdClock
-from spark_bridge.selection.pinned import id_clock
+from spark_bridge.selection.pinned import compacted_topics, id_clock
 from spark_bridge.selection.stream_begin import Loss
 from spark_bridge.selection.stream_log import SelectedLog
 from spark_bridge.selection.stream_options import StreamOptions
@@ -43,6 +43,7 @@ class FlakelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         )
         self._cluster: Cluster | None = None
         self._id_clock: IdClock | None = None
+        self._is_compacted: dict[str, bool] = {}
 
     def __reduce__(self) -> tuple[type["FlakelogStreamReader"], tuple[StreamOptions]]:
         """Send the options alone to the executors, without connections."""
@@ -76,8 +77,15 @@ class FlakelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     @one_line()
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         planned = self._open().ranges(start, end)
+        self._ask_for_compaction({each.within.topic for each in planned})
         ranges = [
-            TaskRange(each.within, each.topic_id, self._keeps_ids(each.within.topic), self._clock())
+            TaskRange(
+                each.within,
+                each.topic_id,
+                self._keeps_ids(each.within.topic),
+                self._clock(),
+                is_compacted=self._is_compacted[each.within.topic],
+            )
             for each in planned
         ]
         return input_partitions(ranges, together=not self._options.read.is_split)
@@ -91,6 +99,14 @@ class FlakelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _keeps_ids(self, topic: str) -> bool:
         return self._cluster is not None and self._cluster.keeps_ids(topic)
+
+    def _ask_for_compaction(self, topics: set[str]) -> None:
+        """Ask once in a run which topics are compacted."""
+        new = topics - self._is_compacted.keys()
+        if new:
+            assert self._cluster is not None, "partitions opens it"
+            found = compacted_topics(self._options.read.settings, new, self._cluster)
+            self._is_compacted |= {topic: topic in found for topic in new}
 
     def _clock(self) -> IdClock:
         if self._id_clock is None:

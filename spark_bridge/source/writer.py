@@ -12,6 +12,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 
 from spark_bridge.selection.write_options import WriteOptions
 from spark_bridge.source.one_line import one_line
+from spark_bridge.source.spare_imports import spare_imports
 from spark_bridge.source.topic_producer import write_all
 from spark_bridge.source.write_rows import WriteColumns, choose_columns, messages
 
@@ -40,7 +41,9 @@ class TopicWrite:
         """Write the rows of a task. Raise WriteFailed, WriteError."""
         options = self.options
         rows = (messages(each, self.columns) for each in batches)
-        return Written(write_all(rows, options.producer, options.block_ms))
+        written = Written(write_all(rows, options.producer, options.block_ms))
+        spare_imports()
+        return written
 
 
 class BatchWriter(DataSourceArrowWriter):

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pytest
 
 import flakelog
+from broker.client.admin import delete_records
 from broker.client.blocking import BlockingClient
 from broker.record.records import Record, encode_batch
 from spark_bridge.selection import manifest as manifests
@@ -145,6 +146,19 @@ def test_batches_that_cannot_be_decoded_fail_the_read_or_are_left_out(servers, t
     with pytest.raises(pa.ArrowInvalid, match="CorruptBatch: .*onPoison=skip leaves such batches out"):
         flakelog.read(servers, topic).read_all()
     assert flakelog.read(servers, topic, on_poison="skip").read_all().num_rows == 2 * ROWS + 10
+
+
+def test_lost_offsets_and_ignored_options_are_warned_about(servers, topic, caplog):
+    with BlockingClient(servers) as client:
+        client.run(delete_records(client.core, topic, 0, 30))
+    options = {"failOnDataLoss": "false", "kafka.max.poll.records": "9"}
+    reader = flakelog.read(servers, topic, offsets={0: (10, 50)}, options=options)
+    assert caplog.messages == [
+        "flakelog: option kafka.max.poll.records is ignored: a task reads whole fetches",
+        f"flakelog: lost 20 offsets, {topic}-0[10, 30), because failOnDataLoss=false: {topic}-0 has offsets 30 to 100; "
+        "asked for 10 to 50",
+    ]
+    assert offsets_of(reader.read_all()) == {0: list(range(30, 50))}
 
 
 def test_what_cannot_be_read_is_refused_at_the_call(servers, topic):

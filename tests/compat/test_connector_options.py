@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import pytest
 from confluent_kafka import Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import functions as F
@@ -451,12 +451,17 @@ def new_topic(log, name):
 def test_late_binding_reads_more_after_an_append(log):
     """The connector asks for latest at each action; ours does so with flakelog.binding=late."""
     name = "late"
-    _, producer = new_topic(log, name)
+    admin, producer = new_topic(log, name)
     pinned, late = (log.load(OURS, {"subscribe": name, "flakelog.binding": one}) for one in ("pinned", "late"))
     for count in (1, 2):
         producer.produce(name, b"one more")
         producer.flush(SECONDS)
         assert (pinned.count(), late.count()) == (0, count)
+    admin.create_partitions([NewPartitions(name, 2)])[name].result(SECONDS)
+    producer = Producer({"bootstrap.servers": log.address})  # which knows the new partition
+    producer.produce(name, b"in a new partition", partition=1)
+    producer.flush(SECONDS)
+    assert (pinned.count(), late.count()) == (0, 3)
 
 
 def test_a_column_named_like_a_shuffle_is_none(log):

@@ -5,15 +5,23 @@ consumer whose next record was removed continues where its `auto.offset.reset` s
 """
 
 import os
+import pickle
 from contextlib import suppress
 from itertools import count
 
+import pyarrow as pa
 import pytest
+from click.testing import CliRunner
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic
 from kafka import KafkaAdminClient
 from kafka import TopicPartition as PythonPartition
+from pyspark.sql.streaming.datasource import ReadAllAvailable
+from pyspark.sql.types import StructType
 
+import flakelog
+from flakelog.cli import main
+from spark_bridge.source.datasource import FlakelogDataSource
 from tests.compat.server_process import ServerProcess
 from tests.compat.stock_clients import CLIENTS, QUIET
 from tests.patience import SECONDS, until
@@ -253,3 +261,45 @@ def test_offsets_of_groups_survive_compaction_and_restarts(tmp_path):
         server.restart()
         for group, offset in (("old", 7), ("new", 8)):
             assert committed(server, topic, group) == offset
+
+
+# --- the bridge --------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def table(server):
+    """Return a compacted topic and its records."""
+    topic = make_topic(server, COMPACT)
+    produce(server, topic, updates(500, 10))
+    close_segment(server, topic)
+    return topic, compacted(server, topic, 10)
+
+
+def test_reads_replays_and_loads_take_what_compaction_left(server, table, tmp_path):
+    """No option is needed, as with the connector: the topic's cleanup.policy says that offsets may be missing."""
+    topic, left = table
+    assert sorted(flakelog.read(server.address, topic).read_all()["offset"].to_pylist()) == sorted(left)
+    with pytest.raises(pa.ArrowInvalid, match="DataLoss: .*if the topic was compacted once, read it with compacted="):
+        flakelog.read(server.address, topic, options={"compacted": "false"}).read_all()
+    run = CliRunner()
+    for command in ("replay", "load"):
+        place = "--out" if command == "replay" else "--to"
+        done = run.invoke(main, [command, topic, "--servers", server.address, place, str(tmp_path / command)])
+        assert done.exit_code == 0, done.output
+        assert done.stdout.startswith(f"{len(left)} messages in 1 file")
+
+
+def test_batches_and_streams_of_spark_take_what_compaction_left(server, table):
+    """The test calls the methods that Spark calls in its Python processes, without a JVM."""
+    topic, left = table
+    options = {"kafka.bootstrap.servers": server.address, "subscribe": topic, "startingOffsets": "earliest"}
+    source = FlakelogDataSource(options)
+    source.schema()
+    batch, stream = source.reader(StructType()), source.streamReader(StructType())
+    start = stream.initialOffset()
+    planned = stream.partitions(start, stream.latestOffset(start, ReadAllAvailable()))
+    for reader, partitions in ((batch, batch.partitions()), (stream, planned)):
+        (partition,) = partitions
+        rows = pickle.loads(pickle.dumps(reader)).read(pickle.loads(pickle.dumps(partition)))
+        assert sorted(offset for each in rows for offset in each.column("offset").to_pylist()) == sorted(left)
+    stream.stop()

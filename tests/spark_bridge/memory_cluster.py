@@ -20,7 +20,7 @@ BOOTSTRAP = Address("bootstrap", 9092)
 LEADER = Address("leader", 9093)
 TOPIC_ID = UUID(int=77)
 BATCH = 10
-FETCH, LIST_OFFSETS, METADATA, API_VERSIONS = 1, 2, 3, 18
+FETCH, LIST_OFFSETS, METADATA, API_VERSIONS, DESCRIBE_CONFIGS = 1, 2, 3, 18, 32
 
 # Kafka's documentation of its releases; 2.1 has neither topic ids nor flexible versions of these requests.
 KAFKA_2_1 = {PRODUCE: (0, 7), FETCH: (0, 10), LIST_OFFSETS: (0, 4), METADATA: (0, 7), API_VERSIONS: (0, 2)}
@@ -41,7 +41,8 @@ class Cluster:
     ListOffsets of a partition consumes one of `faults`: an OSError ends the connection, an error code is answered, a
     Throttle delays. Without `ids` the cluster acts as Apache Kafka and ignores the private tag. Batches whose base
     offsets are in `aborted` are aborted transactions, with nine records and a marker each. A transaction is open since
-    `open_from`.
+    `open_from`. `policies` has the cleanup.policy of topics; the others may not be described. Compaction removed all
+    batches from `removed_from` on.
     """
 
     def __init__(
@@ -54,6 +55,8 @@ class Cluster:
         self.poison = {}  # base offset -> a batch of as many offsets, in place of the usual one
         self.aborted = ()
         self.open_from = None
+        self.policies = {}
+        self.removed_from = None
         self.topics = topics
         self.value = value
         self.versions = versions
@@ -120,7 +123,8 @@ class Cluster:
 
     def answer(self, exchange):
         answers = {
-            API_VERSIONS: self.api_versions, FETCH: self.fetch, LIST_OFFSETS: self.list_offsets, METADATA: self.metadata
+            API_VERSIONS: self.api_versions, FETCH: self.fetch, LIST_OFFSETS: self.list_offsets,
+            METADATA: self.metadata, DESCRIBE_CONFIGS: self.describe_configs,
         }  # fmt: skip
         name = answers[exchange.api_key].__name__
         self.asked[name] += 1
@@ -146,6 +150,19 @@ class Cluster:
         ]
         brokers = [{"node_id": n, "host": a.host, "port": a.port} for n, a in enumerate((BOOTSTRAP, LEADER))]
         return cold.encode(METADATA, version, "response", {"brokers": brokers, "cluster_id": "c", "topics": topics})
+
+    def describe_configs(self, version, body):
+        asked = cold.decode(DESCRIBE_CONFIGS, version, "request", body, 0, version).newest
+        results = []
+        for each in asked.resources:
+            policy = self.policies.get(each.resource_name)
+            result = {"resource_type": each.resource_type, "resource_name": each.resource_name, "configs": []}
+            if policy is None:
+                result["error_code"] = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            else:
+                result["configs"] = [{"name": name, "value": policy} for name in each.configuration_keys]
+            results.append(result)
+        return cold.encode(DESCRIBE_CONFIGS, version, "response", {"results": results})
 
     def list_offsets(self, version, body):
         message = cold.decode(LIST_OFFSETS, version, "request", body, 0, version)
@@ -205,6 +222,8 @@ class Cluster:
         """Fill in whole batches, the last cut at the size that is asked for, unless it is the first (KIP-74)."""
         first = asked.fetch_offset - asked.fetch_offset % BATCH
         bases = range(first, min(first + BATCH * self.per_fetch, end), BATCH)
+        if self.removed_from is not None:
+            bases = [base for base in bases if base < self.removed_from]
         batches = [bytes(self.batch(base)) for base in bases]
         if batches:
             answer.records = b"".join(batches)[: max(asked.max_bytes, len(batches[0]))]

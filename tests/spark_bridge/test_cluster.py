@@ -8,6 +8,7 @@ from spark_bridge.reading.cluster import Description, NoSuchTopic, Patience, Top
 from spark_bridge.reading.network import Refused
 from tests.spark_bridge.memory_cluster import (
     BOOTSTRAP,
+    DESCRIBE_CONFIGS,
     KAFKA_2_1,
     KAFKA_3_9,
     KAFKA_4_0,
@@ -126,6 +127,19 @@ def test_an_id_is_the_first_offset_not_before_it_or_none(id, offset):
 def test_whether_a_broker_keeps_ids_is_asked_with_an_id(end, ids):
     """Flakelog marks its answer (broker.wire.tags); Apache Kafka ignores the tag and would take ids for times."""
     assert ask(Cluster(end, ids=ids)).keeps_ids("t") is ids
+
+
+def test_the_cleanup_policy_says_which_topics_are_compacted():
+    cluster = Cluster(90, topics="abcd", versions=KAFKA_4_0 | {DESCRIBE_CONFIGS: (0, 4)})
+    cluster.policies = {"a": "compact", "b": "delete", "c": "compact,delete"}
+    assert ask(cluster).compacted(["a", "b", "c", "d"]) == {"a", "c"}
+    assert cluster.asked["describe_configs"] == 1
+
+
+def test_a_broker_that_does_not_describe_topics_has_no_compacted_ones():
+    cluster = Cluster(90)
+    cluster.policies = {"t": "compact"}
+    assert ask(cluster).compacted(["t"]) == frozenset()
 
 
 @pytest.mark.parametrize("fault", [ErrorCode.NOT_LEADER_OR_FOLLOWER, ConnectionResetError(), TimeoutError()])

@@ -18,7 +18,7 @@ def test_the_least_that_can_be_asked_is_all_of_a_topic():
     assert options.topics == Topics(names=("flights",))
     assert options.selector == by_offset(EARLIEST, LATEST)
     assert options.columns == DEFAULT
-    assert (options.manifest, options.settings.compacted) == (None, False)
+    assert (options.manifest, options.settings.compacted) == (None, None)
 
 
 def test_names_of_options_are_of_any_case():
@@ -53,6 +53,27 @@ def test_what_is_selected(more, selector):
 )
 def test_topics_are_named_in_one_of_three_ways(way, topics):
     assert parse(SERVERS | way).topics == topics
+
+
+@pytest.mark.parametrize(
+    ("pattern", "reason"),
+    [
+        (r"\p{Alpha}+", r"bad escape \\p at position 0"),
+        (r"\Qa.b\E", r"bad escape \\Q at position 0"),
+        ("(?<name>a)", "unknown extension"),
+        ("a(?i)b", "global flags not at the start"),
+        ("[a-z&&[^bc]]", r"it has \[ or && between \[ and \], which is a set within a set in Java only"),
+        ("[a-c[x-z]]", r"it has \[ or && between"),
+    ],
+)
+def test_a_pattern_that_java_reads_in_another_way_is_refused(pattern, reason):
+    with pytest.raises(OptionError, match=f"is no regular expression of Python's: {reason}.*lacks Java's"):
+        parse(SERVERS | {"subscribePattern": pattern})
+
+
+@pytest.mark.parametrize("pattern", ["[a-z]+", r"flights\.[^_]*", r"[\[\]]a", "(?:a|b)-[0-9]{2}[x-z]"])
+def test_a_pattern_that_java_reads_alike_is_taken(pattern):
+    assert parse(SERVERS | {"subscribePattern": pattern}).topics.pattern == pattern
 
 
 def test_columns_and_headers_are_chosen():

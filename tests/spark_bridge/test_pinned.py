@@ -8,7 +8,7 @@ from spark_bridge.reading.offset_range import OffsetRange
 from spark_bridge.selection.manifest import ManifestError
 from spark_bridge.selection.options import OptionError, parse
 from spark_bridge.selection.pinned import pin, select
-from tests.spark_bridge.memory_cluster import TOPIC_ID, Cluster
+from tests.spark_bridge.memory_cluster import DESCRIBE_CONFIGS, KAFKA_4_0, TOPIC_ID, Cluster
 
 SERVERS = {"kafka.bootstrap.servers": "bootstrap:9092"}
 
@@ -98,6 +98,18 @@ def test_offsets_that_are_lost_are_left_out_if_the_reader_allows_it():
 def test_a_replay_or_a_load_leaves_nothing_out():
     with pytest.raises(OptionError, match="failOnDataLoss=false is for reads only"):
         select(options(failOnDataLoss="false"), log(), "0.1.0")
+
+
+@pytest.mark.parametrize(
+    ("given", "may_lack"), [({}, True), ({"compacted": "false"}, False), ({"compacted": "true"}, True)]
+)
+def test_a_topic_that_the_broker_compacts_may_lack_offsets_unless_the_user_says_otherwise(given, may_lack):
+    """The connector reads such a topic without an option."""
+    cluster = Cluster(90, versions=KAFKA_4_0 | {DESCRIBE_CONFIGS: (0, 4)})
+    cluster.policies = {"t": "compact"}
+    pinned = pin(options(**given), asking.Cluster(cluster), None, "0.1.0")
+    assert pinned.settings.may_lack_offsets("t") is may_lack
+    assert pinned.settings.may_lack_offsets("other") is (given == {"compacted": "true"})
 
 
 def test_the_isolation_is_in_the_manifest_and_in_the_tasks_settings():

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broker.record.batch import CorruptBatch
+from broker.record.records import Record, encode_batch
 from broker.wire.errors import ErrorCode
 from spark_bridge.reading.arrow_decode import MissingId
 from spark_bridge.reading.cluster import Patience
@@ -114,6 +115,31 @@ def test_pauses_grow_to_their_maximum():
     with pytest.raises(ReadFailed):
         read(cluster, 0, 100, ReadSettings())
     assert cluster.paused == [100, 200, 400, 800, 1600, 3200, 5000]
+
+
+def test_a_compacted_topic_is_read_though_it_lacks_offsets():
+    cluster = Cluster(30)
+    kept = [Record(n, n, None, b"%d" % (10 + n)) for n in (0, 3, 9)]
+    cluster.poison[10] = encode_batch(kept, base_timestamp_ms=0)
+    found = [row["offset"] for row in read(cluster, 0, 30, replace(SETTINGS, compacted_topics=frozenset({"t"})))]
+    assert found == [*range(10), 10, 13, 19, *range(20, 30)]
+    with pytest.raises(DataLoss, match="has 3 records; if the topic was compacted once, read it with compacted=true"):
+        read(cluster, 0, 30, replace(SETTINGS, compacted_topics=frozenset({"other"})))
+
+
+def test_a_compacted_log_may_have_no_records_at_its_end():
+    """Compaction removes old tombstones. The reader asks several times, because KIP-405 brokers may answer late."""
+    cluster = Cluster(60)
+    cluster.removed_from = 30
+    compacted = replace(SETTINGS, compacted_topics=frozenset({"t"}))
+    assert read(cluster, 0, 60, compacted) == rows(0, 30)
+    assert len(cluster.paused) == 2
+    for settings, end in ((SETTINGS, 60), (compacted, 70)):
+        with pytest.raises(ReadFailed, match="has no records at offset 30; its log ends at 60"):
+            read(cluster, 0, end, settings)
+    cluster.open_from = 40
+    with pytest.raises(ReadFailed, match="a transaction is open since 40"):
+        read(cluster, 0, 60, replace(compacted, read_committed=True))
 
 
 def test_a_range_the_log_has_dropped_is_data_lost():

@@ -19,6 +19,7 @@ def test_the_defaults_are_those_of_the_java_producer():
         "compression.type": "none",
         "delivery.timeout.ms": 120_000,
         "partitioner": "murmur2_random",
+        "message.max.bytes": 1_048_576,
         "queue.buffering.max.kbytes": 65_536,
     }
 
