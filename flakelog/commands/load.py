@@ -11,6 +11,7 @@ from flakelog.commands.exit_codes import ProblemsFound, with_exit_codes
 from flakelog.commands.load_report import LoadReport, show_plan, show_verification
 from flakelog.commands.terminal import client_of, count_of, json_option, parse_time, print_json, servers_option
 from flakelog.commands.waiting import answer_seconds
+from flakelog.machine import raise_file_limit
 
 if TYPE_CHECKING:
     from spark_bridge.load.decoding import Decoding
@@ -123,6 +124,7 @@ def load(
         raise click.ClickException(f"a load needs pyarrow ({error}); try: pip install 'flakelog[arrow]'") from None
     if plot is not None:
         transfer.check_plot()
+    raise_file_limit()  # with --partition-by, each value of a part has an open file
     with transfer.failures():
         job = _job(**options)
         if not only_verify:
@@ -237,16 +239,18 @@ def _load(job: "LoadJob", plot: Path | None, as_json: bool) -> None:
     for receipt in outcome.receipts:
         for batch in receipt.poison:
             click.echo(f"left out {batch}", err=True)
+    for one in outcome.lost:
+        click.echo(f"lost, and accepted: {one} ({count_of(one.offsets, 'offset')})", err=True)
     figures, report = progress.figures(outcome), progress.report()
     if plot is not None:
         transfer.save_plot(report, plot, f"load of {job.options.topic}")
     if as_json:
-        print_json({"topic": job.options.topic, "to": job.destination.to, **figures})
+        print_json({"topic": job.options.topic, "to": str(job.destination), **figures})
     elif not outcome.receipts:
         click.echo(f"no new messages of {job.options.topic} since the last load")
     else:
         files = count_of(figures["files"], "file")
-        click.echo(f"{count_of(figures['rows'], 'message')} in {files} in {job.destination.to}")
+        click.echo(f"{count_of(figures['rows'], 'message')} in {files} in {job.destination}")
         click.echo(transfer.describe(report), err=True)
     if figures["rejected"]:
         apart = "messages did not decode; they are in _flakelog/*/rejected/"

@@ -87,10 +87,6 @@ class LoadReport:
         for file in receipt.files.values():
             self._progress.wrote(file.bytes)
 
-    def abandons(self, load: "Load", reason: str) -> None:
-        self._bar.end()
-        click.echo(f"load {load.number} is abandoned: {reason}", err=True)
-
     # --- figures ----------------------------------------------------------------------------------------------------
 
     def report(self) -> "Report":
@@ -106,6 +102,6 @@ class LoadReport:
             "bytes": sum(file.bytes for file in files),
             "bytes_read": self._progress.bytes,
             "poison_batches": sum(len(receipt.poison) for receipt in outcome.receipts),
-            "abandoned": [load.number for load in outcome.abandoned],
+            "lost": [one.to_dict() for one in outcome.lost],
             "report": transfer.figures_of(self.report()),
         }

@@ -26,7 +26,7 @@ from spark_bridge.load.decoding import Decoding
 from spark_bridge.load.load import Load, LoadError
 from spark_bridge.load.receipt import DataFile, Receipt
 from spark_bridge.load.table_sink import TableSink, partition_field, partition_value
-from spark_bridge.output.storage import Storage
+from spark_bridge.output.storage import Storage, store_config
 
 APP = "flakelog"
 
@@ -48,6 +48,10 @@ class DeltaSink(TableSink):
         super().__init__(storage, topic, new_attempt, schema, decoding)
         self._app = f"{APP}/{topic}"
         self._now_ms = now_ms
+        self._uri = storage.uri
+        self._store: dict[str, str] | None = None
+        if "://" in storage.uri:
+            self._uri, self._store = store_config(storage.uri)
         _delta_schema(self.schema)
 
     def committed(self) -> int | None:
@@ -90,7 +94,7 @@ class DeltaSink(TableSink):
         from deltalake.exceptions import TableNotFoundError
 
         try:
-            return DeltaTable(self.place)
+            return DeltaTable(self._uri, storage_options=self._store)
         except TableNotFoundError:
             return None
 
@@ -103,7 +107,9 @@ class DeltaSink(TableSink):
             field = partition_field(self.schema, partition_by)
             columns += [] if field.name in self.schema.names else [field]
         by = None if partition_by is None else [partition_by]
-        DeltaTable.create(self.place, pa.schema(columns), mode="ignore", partition_by=by)
+        DeltaTable.create(
+            self._uri, pa.schema(columns), mode="ignore", partition_by=by, storage_options=self._store
+        )
         return self._table()
 
     def _check_columns(self, table: Any, partition_by: str | None) -> None:

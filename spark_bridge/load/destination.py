@@ -17,7 +17,7 @@ from spark_bridge.load.ledger import LoadOptions
 from spark_bridge.load.load import LoadError
 from spark_bridge.load.parquet_sink import ParquetSink
 from spark_bridge.load.sink import Sink
-from spark_bridge.output.storage import Storage
+from spark_bridge.output.storage import Storage, without_user
 from spark_bridge.reading.row import arrow_schema
 
 PARQUET, DELTA, ICEBERG, TOPIC = "parquet", "delta", "iceberg", "topic"
@@ -39,7 +39,7 @@ class Destination:
     def __post_init__(self) -> None:
         by_scheme = _SCHEMES.get(urlsplit(self.to).scheme)
         if by_scheme != (self.format if self.format in _SCHEMES.values() else None):
-            raise LoadError(f"{self.to} is no place of the format {self.format}: {_EXAMPLES[self.format]}")
+            raise LoadError(f"{self} is no place of the format {self.format}: {_EXAMPLES[self.format]}")
         if (self.format == TOPIC) != (self.record is not None):
             raise LoadError(
                 "a load into a topic keeps its record of loads in a directory: name it by --record"
@@ -47,18 +47,28 @@ class Destination:
                 else f"--record is for loads into a topic; {self.format} keeps the record of loads beside the data"
             )
 
+    def __str__(self) -> str:
+        """Return the place for people, without a name and password in it."""
+        return without_user(self.to)
+
     def open(self, options: LoadOptions) -> Sink:
         """Return the sink. An Iceberg table is created if it is not there.
 
         Raise LoadError, or storage.StorageError.
         """
+        sink = self.find(options, create=True)
+        assert sink is not None, "it was created"
+        return sink
+
+    def find(self, options: LoadOptions, *, create: bool = False) -> Sink | None:
+        """Return the sink as `open` does; None for an Iceberg table that is not there, unless `create` is set."""
         decoding = None if options.layout.decode is None else Decoding.from_dict(options.layout.decode)
         schema = arrow_schema(options.columns) if decoding is None else decoding.row_schema()
         try:
             if self.format == DELTA:
                 return self._delta(options.topic, schema, decoding)
             if self.format == ICEBERG:
-                return self._iceberg(options.topic, schema, options.layout.partition_by, decoding)
+                return self._iceberg(options.topic, schema, options.layout.partition_by, decoding, create)
         except ImportError as error:
             raise LoadError(
                 f"a load into {self.format} needs its package ({error}); try: pip install 'flakelog[{self.format}]'"
@@ -72,7 +82,9 @@ class Destination:
 
         return DeltaSink(Storage.at(self.to), topic, _new_attempt, schema, _now_ms, decoding)
 
-    def _iceberg(self, topic: str, schema: pa.Schema, partition_by: str | None, decoding: Decoding | None) -> Sink:
+    def _iceberg(
+        self, topic: str, schema: pa.Schema, partition_by: str | None, decoding: Decoding | None, create: bool
+    ) -> Sink | None:
         from pyiceberg.catalog import load_catalog
         from pyiceberg.exceptions import ServerError
 
@@ -84,6 +96,8 @@ class Destination:
             raise LoadError(f"{self.to} names no table: {_EXAMPLES[ICEBERG]}")
         try:
             catalog = load_catalog(parts.netloc)
+            if not create and not catalog.table_exists(identifier):
+                return None
             return IcebergSink(catalog, identifier, topic, _new_attempt, schema, partition_by, decoding)
         except (ValueError, ServerError) as error:
             raise LoadError(f"the Iceberg catalog {parts.netloc!r}: {error}") from None

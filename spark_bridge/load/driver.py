@@ -12,7 +12,6 @@ harmless, and no driver waits for another, which may have been killed.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Protocol
@@ -50,20 +49,22 @@ class Watcher(Protocol):
 
     def ends(self, load: Load, receipt: Receipt) -> None: ...
 
-    def abandons(self, load: Load, reason: str) -> None: ...
-
 
 @dataclass(slots=True)
 class Outcome:
-    """The loads that a run published, in order, and those that it abandoned."""
+    """The loads that a run published, in order."""
 
     loads: list[Load] = field(default_factory=list)
     receipts: list[Receipt] = field(default_factory=list)
-    abandoned: list[Load] = field(default_factory=list)
 
     @property
     def rows(self) -> int:
         return sum(receipt.rows for receipt in self.receipts)
+
+    @property
+    def lost(self) -> list[OffsetRange]:
+        """Return the offsets that the log no longer had, and whose loss the user accepted."""
+        return [one for load in self.loads for one in load.lost] + [one for each in self.receipts for one in each.lost]
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,13 +120,19 @@ class Driver:
             assert newest.receipt is not None, "a decided load has a receipt"
             self._done(load, self.sink.publish(load, newest.receipt.parts), outcome)
             return
+        unread = self._unread(load)
+        lost: tuple[OffsetRange, ...] = ()
         try:
-            unread = self._unread(load)
             self._check_readable(load, unread)
+        except LostData as error:
+            if not self.options.accept_loss:
+                self._give_up(load, error, outcome)
+                return
+            lost = error.ranges
         except LoadError as error:
             self._give_up(load, error, outcome)
-        else:
-            self._finish(load, unread, outcome)
+            return
+        self._finish(load, unread, outcome, lost)
 
     def _unread(self, load: Load) -> list[OffsetRange]:
         return [part for part in load.parts if self.sink.written(load, part) is None]
@@ -135,11 +142,18 @@ class Driver:
             check_log(load, self.source.describe([load.topic]))
             check_unread(load, unread, self.source)
 
-    def _finish(self, load: Load, unread: Sequence[OffsetRange], outcome: Outcome) -> bool:
-        """Write the parts that are not written yet, and publish. Return False if the load was abandoned."""
+    def _finish(
+        self,
+        load: Load,
+        unread: Sequence[OffsetRange],
+        outcome: Outcome,
+        lost: tuple[OffsetRange, ...] = (),
+    ) -> bool:
+        """Write the parts that are not written yet, without `lost` offsets, and publish. Return False if that is open.
+        """
         self.watcher.begins(load, unread)
         try:
-            parts = self.run_all(self._jobs(load, resumed=unread != load.parts))
+            parts = self.run_all(self._jobs(load, lost, resumed=unread != load.parts))
             receipt = self.sink.publish(load, parts)
         except DataLoss as error:
             return self._give_up(load, self._explained(load, error), outcome)
@@ -148,14 +162,22 @@ class Driver:
         self._done(load, receipt, outcome)
         return True
 
-    def _jobs(self, load: Load, resumed: bool) -> Iterator[Callable[[], WrittenPart]]:
+    def _jobs(
+        self, load: Load, lost: tuple[OffsetRange, ...], *, resumed: bool
+    ) -> Iterator[Callable[[], WrittenPart]]:
         """Yield a job for each part; the last part first if another driver may be at work on the first ones."""
+        at_begin = {(one.partition, one.start): one for one in lost}
         for part in reversed(load.parts) if resumed else load.parts:
-            yield partial(self._write, load, part)
+            yield partial(self._write, load, part, at_begin.get((part.partition, part.start)))
 
-    def _write(self, load: Load, part: OffsetRange) -> WrittenPart:
+    def _write(self, load: Load, part: OffsetRange, lost: OffsetRange | None) -> WrittenPart:
+        """Write a part if no driver has. `lost` are offsets at its beginning."""
         written = self.sink.written(load, part)
-        return self.sink.write(load, part, self.source.rows(load, part)) if written is None else written
+        if written is not None:
+            return written
+        if lost is None:
+            return self.sink.write(load, part, self.source.rows(load, part))
+        return self.sink.write(load, part, self.source.rows(load, replace(part, start=lost.end)), (lost,))
 
     def _explained(self, load: Load, error: DataLoss) -> Exception:
         """Return the error with all ranges that are lost and the way out, if the log shows them."""
@@ -168,20 +190,13 @@ class Driver:
     def _give_up(self, load: Load, error: Exception, outcome: Outcome) -> bool:
         """Raise the error, unless another driver decided on the load meanwhile, or its loss is accepted.
 
-        Return True if the load was published.
+        Return True if the load was published, False if this run has to look again.
         """
         found = self.sink.find(load.number)
-        if found is not None and found.state is State.PLANNED and self.options.accept_loss:
-            if isinstance(error, LostData):
-                with suppress(LoadError):  # another driver may publish it just now
-                    self.sink.abandon(load, str(error))
-                found = self.sink.find(load.number)
         if found is None or found.state is State.PLANNED:
+            if found is not None and self.options.accept_loss and isinstance(error, LostData):
+                return False  # the next round writes the loss down
             raise error
-        if found.state is State.ABANDONED:
-            self.watcher.abandons(load, str(error))
-            outcome.abandoned.append(load)
-            return False
         assert found.receipt is not None, "a decided load has a receipt"
         self._done(load, self.sink.publish(load, found.receipt.parts), outcome)
         return True

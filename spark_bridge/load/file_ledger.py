@@ -1,7 +1,7 @@
 """A chain of loads as files of a storage: plans, written parts, decisions and receipts.
 
     _flakelog/flights/00000000000000000003.plan.json        the load, saved before anything of it is written
-    _flakelog/flights/00000000000000000003.decision.json    its receipt, or the reason why it was abandoned
+    _flakelog/flights/00000000000000000003.decision.json    its receipt: the load will be published
     _flakelog/flights/00000000000000000003.receipt.json     its receipt again: every file it names is in place
     _flakelog/flights/staging/00000000000000000003/         files of parts, and a record of each part that is written
 
@@ -11,7 +11,6 @@ Each file is created exclusively and never changed. Spark and pyarrow skip names
 Sinks of table formats keep plans and records of parts here, and decide by a commit of the table.
 """
 
-import json
 from collections.abc import Iterator
 
 from spark_bridge.load import load as loads
@@ -19,17 +18,13 @@ from spark_bridge.load import receipt as receipts
 from spark_bridge.load.load import Load, LoadError
 from spark_bridge.load.receipt import Receipt, WrittenPart
 from spark_bridge.load.sink import LoadTaken
-from spark_bridge.output.file_name import file_name
+from spark_bridge.output.file_name import file_name, is_file_of
 from spark_bridge.output.storage import Storage
 from spark_bridge.reading.offset_range import OffsetRange
 
 FOLDER = "_flakelog"
 _PLAN, _DECISION, _RECEIPT = ".plan.json", ".decision.json", ".receipt.json"
-_ABANDONED = "flakelog_load_abandoned"
-
-
-class Abandoned(LoadError):
-    """The load was abandoned; its decision says why."""
+_SENDING = "sending.json"  # in the staging directory
 
 
 class FileLedger:
@@ -79,6 +74,13 @@ class FileLedger:
         text = self._read(self._part_name(load, part))
         return None if text is None else receipts.part_from_json(text)
 
+    def note_sending(self, load: Load) -> None:
+        """Note that messages of a load may be in its target from now on; a sink that sends messages asks for it."""
+        self._create(self.staging(load) + _SENDING, "{}\n")
+
+    def is_sending(self, load: Load) -> bool:
+        return self._storage.exists(self.staging(load) + _SENDING)
+
     def clear_staging(self, load: Load) -> None:
         """Remove the unpublished files of this load, and of loads before it, to which a slow driver still wrote."""
         staging = f"{self._home}staging/"
@@ -89,7 +91,7 @@ class FileLedger:
     # --- decision and receipt ---------------------------------------------------------------------------------------
 
     def decide(self, receipt: Receipt) -> Receipt:
-        """Decide that a load is published. Return the receipt of the first decision. Raise Abandoned."""
+        """Decide that a load is published. Return the receipt of the first decision."""
         if self._create(self._name(receipt.number, _DECISION), receipt.to_json()):
             return receipt
         found = self.decision(receipt.number)
@@ -97,26 +99,10 @@ class FileLedger:
             raise LoadError(f"{self._name(receipt.number, _DECISION)} was there and is gone")
         return found
 
-    def abandon(self, load: Load, reason: str) -> None:
-        """Decide that a load is abandoned. Raise LoadError if it is decided that it is published."""
-        text = json.dumps({_ABANDONED: 1, "load_sha256": load.sha256, "reason": reason}, indent=1) + "\n"
-        if self._create(self._name(load.number, _DECISION), text):
-            return
-        try:
-            self.decision(load.number)
-        except Abandoned:
-            return
-        raise LoadError(f"load {load.number} of {self._topic!r} is published already")
-
     def decision(self, number: int) -> Receipt | None:
-        """Return the receipt of a load that is to be published, None before the decision. Raise Abandoned."""
+        """Return the receipt of a load that is to be published, None before the decision."""
         text = self._read(self._name(number, _DECISION))
-        if text is None:
-            return None
-        fields = json.loads(text)
-        if _ABANDONED in fields:
-            raise Abandoned(f"load {number} of {self._topic!r} was abandoned: {fields['reason']}")
-        return receipts.from_json(text)
+        return None if text is None else receipts.from_json(text)
 
     def put_receipt(self, receipt: Receipt) -> None:
         self._create(self._name(receipt.number, _RECEIPT), receipt.to_json())
@@ -158,5 +144,5 @@ def data_files(storage: Storage, topic: str) -> Iterator[str]:
     """Yield the names of a topic's data files that readers see."""
     for name in storage.names():
         folder, _, last = name.rpartition("/")
-        if not folder.startswith("_") and last.startswith(f"{topic}-") and last.endswith(".parquet"):
+        if not folder.startswith("_") and is_file_of(topic, last):
             yield name

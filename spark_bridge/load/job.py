@@ -7,19 +7,19 @@ The ranges of a load are read by a few threads side by side, each straight into 
 one fetch and one row group in memory (part_files.HELD_BYTES at most, with --partition-by).
 """
 
-import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import pyarrow as pa
 
+from broker.record.batch import CorruptBatch
 from broker.version import VERSION
 from spark_bridge.arrow_reader import range_batches
 from spark_bridge.load.destination import Destination
-from spark_bridge.load.driver import Driver, Outcome, Watcher
-from spark_bridge.load.ledger import LoadOptions, check_place
+from spark_bridge.load.driver import Driver, Outcome, RunAll, Watcher
+from spark_bridge.load.ledger import LoadOptions, check_place, next_load
 from spark_bridge.load.load import Load, LoadError
 from spark_bridge.load.receipt import Receipt, WrittenPart
 from spark_bridge.load.sink import Rows, Sink
@@ -30,8 +30,10 @@ from spark_bridge.reading.network import Address, ClusterError, addresses
 from spark_bridge.reading.offset_range import OffsetRange
 from spark_bridge.reading.range_cursor import DataLoss
 from spark_bridge.reading.range_fetch import ReadFailed
+from spark_bridge.reading.range_reads import RangeReads
 from spark_bridge.reading.row import arrow_schema
 from spark_bridge.reading.settings import ReadSettings
+from spark_bridge.reading.side_by_side import SideBySide
 from spark_bridge.reading.skipped import SkippedBatch
 
 THREADS = 4
@@ -43,10 +45,6 @@ SAMPLE_FETCH_BYTES = 64 << 10
 
 OnBatch = Callable[[int, int], object]
 """Called with the rows and bytes of each batch that was read, from any thread."""
-
-
-class Stopped(Exception):
-    """Another part of the load failed, so this one stopped reading."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,45 +76,51 @@ class LoadJob:
 
         Raise LoadError, ClusterError, ReadFailed, DataLoss, CorruptBatch, StorageError or OSError.
         """
-        stop = threading.Event()
-        with self._source(stop, on_batch) as source:
-            run_all = _side_by_side(self.threads, stop)
-            sink = self._sink()
+        with self._source(on_batch) as source:
+            sink = self.destination.find(self.options)
+            if sink is None:
+                source.describe([self.options.topic])  # no table is created for a mistyped topic
+                sink = self.destination.open(self.options)
+            self._check(sink)
             told = _Announcing(watcher, ReplayTopic(self.servers), sink.place)
-            return Driver(self.options, sink, source, run_all, told, VERSION).run()
+            return Driver(self.options, sink, source, source.side_by_side(self.threads), told, VERSION).run()
 
     def plan(self) -> Plan | None:
         """Return the load that a run would do next; None without new messages. Write nothing. Raise as `run`."""
-        sink = self._sink()
-        newest = sink.newest()
-        with self._source(threading.Event(), lambda rows, size: None) as source:
+        sink = self.destination.find(self.options)
+        if sink is not None:
+            self._check(sink)
+        newest = None if sink is None else sink.newest()
+        with self._source(lambda rows, size: None) as source:
             if newest is not None and newest.unfinished:
                 check_place(self.options, newest.load)
                 return Plan(newest.load, True, source.bytes_per_offset(newest.load.parts))
-            driver = Driver(self.options, sink, source, lambda jobs: (), _Silent(), VERSION)
-            load = driver.plan(newest, self.options)
+            load = next_load(self.options, newest, source, VERSION)
             return None if load is None else Plan(load, False, source.bytes_per_offset(load.parts))
 
     def verify(self) -> Verification:
-        return verify(self.destination.open(self.options))
+        """Verify all loads of the place. Raise LoadError if it has none, or as `run`."""
+        sink = self.destination.find(self.options)
+        if sink is None or sink.newest() is None:
+            raise LoadError(f"{self.destination} has no loads of {self.options.topic!r}")
+        return verify(sink)
 
-    def _sink(self) -> Sink:
-        sink = self.destination.open(self.options)
+    def _check(self, sink: Sink) -> None:
+        """Raise LoadError if two drivers at once could load rows twice."""
         if not sink.exclusive and not self.single_writer:
             raise LoadError(
                 f"{sink.place} has no exclusive create here, so two drivers at once could load rows twice. With "
                 "--single-writer you promise that one runs at a time; or try: pip install 'flakelog[object-store]'"
             )
-        return sink
 
     @contextmanager
-    def _source(self, stop: threading.Event, on_batch: OnBatch) -> Iterator["LogSource"]:
+    def _source(self, on_batch: OnBatch) -> Iterator["LogSource"]:
         try:
             servers = addresses(self.servers)
         except ValueError as error:
             raise LoadError(f"--servers: {error}") from None
         with Cluster.connect(servers, self.settings) as cluster:
-            yield LogSource(cluster, servers, self.settings, stop, on_batch)
+            yield LogSource(cluster, servers, self.settings, on_batch)
 
 
 class LogSource:
@@ -127,14 +131,14 @@ class LogSource:
         cluster: Cluster,
         servers: Sequence[Address],
         settings: ReadSettings,
-        stop: threading.Event,
         on_batch: OnBatch,
     ) -> None:
         self._servers = servers
         self._settings = settings
-        self._stop = stop
         self._on_batch = on_batch
-        self._with_ids: dict[str, bool] = {}
+        self._reads: RangeReads | None = None
+        self._of_topics: dict[str, ReadSettings] = {}
+        self._estimates: dict[int, float] = {}
         self.describe = cluster.describe
         self.snapshot = cluster.snapshot
         self.earliest = cluster.earliest
@@ -142,31 +146,48 @@ class LogSource:
         self.first_at_time = cluster.first_at_time
         self.first_at_id = cluster.first_at_id
         self.keeps_ids = cluster.keeps_ids
+        self.compacted = cluster.compacted
 
     def bytes_per_offset(self, ranges: Sequence[OffsetRange]) -> dict[int, float]:
-        found: dict[int, list[float]] = {}
+        whole: dict[int, OffsetRange] = {}  # a partition's parts follow each other
         for one in ranges:
-            if one.offsets >= SAMPLED_FROM:
+            whole[one.partition] = replace(one, start=whole.get(one.partition, one).start)
+        for partition, one in whole.items():
+            if partition not in self._estimates and one.offsets >= SAMPLED_FROM:
                 ends = replace(one, end=one.start + SAMPLE_OFFSETS), replace(one, start=one.end - SAMPLE_OFFSETS)
-                found.setdefault(one.partition, []).extend(self._sampled(end) for end in ends)
-        return {partition: sum(each) / len(each) for partition, each in found.items()}
+                self._estimates[partition] = sum(map(self._sampled, ends)) / len(ends)
+        return {partition: self._estimates[partition] for partition in whole if partition in self._estimates}
 
     def _sampled(self, within: OffsetRange) -> float:
-        settings = replace(self._settings, fetch_bytes=SAMPLE_FETCH_BYTES)
+        settings = replace(self._settings_of(within.topic), fetch_bytes=SAMPLE_FETCH_BYTES)
         try:
             batches = range_batches(within, ("key", "value"), self._servers, settings)
             return float(sum(batch.nbytes for batch in batches)) / within.offsets
-        except (ClusterError, DataLoss, ReadFailed):
+        except (ClusterError, CorruptBatch, DataLoss, ReadFailed):
             return 0.0  # the load itself will say what is wrong
 
-    def rows(self, load: Load, part: OffsetRange) -> Rows:
-        topic = load.topic
-        if topic not in self._with_ids:
-            self._with_ids[topic] = self.keeps_ids(topic)
-        settings = replace(
-            self._settings, require_ids=self._with_ids[topic], read_committed=load.manifest.read_committed
-        )
-        return LogRows(load, part, self._servers, settings, self._stop, self._on_batch)
+    def rows(self, load: Load, within: OffsetRange) -> Rows:
+        assert self._reads is not None, "the jobs of side_by_side read"
+        settings = replace(self._settings_of(load.topic), read_committed=load.manifest.read_committed)
+        return LogRows(load, within, self._reads, settings, self._on_batch)
+
+    def side_by_side(self, threads: int) -> RunAll:
+        """Return a function that runs jobs in threads. The first error ends the reads of the others, and is raised."""
+
+        def run_all(jobs: Iterable[Callable[[], WrittenPart]]) -> list[WrittenPart]:
+            reads = self._reads = RangeReads(self._servers, self._settings)
+            numbered = [partial(_numbered, number, job) for number, job in enumerate(jobs)]
+            with SideBySide(numbered, threads, threads, reads.stop, reads.close) as written:
+                return [part for _, part in sorted(written, key=lambda each: each[0])]
+
+        return run_all
+
+    def _settings_of(self, topic: str) -> ReadSettings:
+        if topic not in self._of_topics:
+            self._of_topics[topic] = replace(
+                self._settings, require_ids=self.keeps_ids(topic), compacted_topics=self.compacted([topic])
+            )
+        return self._of_topics[topic]
 
 
 class LogRows:
@@ -175,30 +196,26 @@ class LogRows:
     def __init__(
         self,
         load: Load,
-        part: OffsetRange,
-        servers: Sequence[Address],
+        within: OffsetRange,
+        reads: RangeReads,
         settings: ReadSettings,
-        stop: threading.Event,
         on_batch: OnBatch,
     ) -> None:
         assert load.manifest.columns is not None, "a load names its columns"
         self._columns = load.manifest.columns
         self._topic_id = load.manifest.topic_ids[load.topic]
-        self._part = part
-        self._servers = servers
+        self._within = within
+        self._reads = reads
         self._settings = settings
-        self._stop = stop
         self._on_batch = on_batch
         self.schema = arrow_schema(self._columns)
         self.skipped: list[SkippedBatch] = []
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
-        batches = range_batches(
-            self._part, self._columns, self._servers, self._settings, self._topic_id, self.skipped.append
+        batches = self._reads.batches(
+            self._within, self._columns, self._topic_id, self.skipped.append, settings=self._settings
         )
         for batch in batches:
-            if self._stop.is_set():
-                raise Stopped(f"{self._part} was not read to its end, because another part failed")
             self._on_batch(batch.num_rows, batch.nbytes)
             yield batch
 
@@ -219,46 +236,10 @@ class _Announcing:
         self._watcher.ends(load, receipt)
         self._announce(load, receipt.to_json())
 
-    def abandons(self, load: Load, reason: str) -> None:
-        self._watcher.abandons(load, reason)
-
     def _announce(self, load: Load, receipt: str | None = None) -> None:
         key = f"{self._place}/{load.topic}/{load.number}"
         self._topic.publish(key, "load", self._place, load.to_json(), receipt)
 
 
-class _Silent:
-    """A Watcher that tells nothing."""
-
-    def begins(self, load: Load, unread: Sequence[OffsetRange]) -> None:
-        pass
-
-    def ends(self, load: Load, receipt: Receipt) -> None:
-        pass
-
-    def abandons(self, load: Load, reason: str) -> None:
-        pass
-
-
-def _side_by_side(
-    threads: int, stop: threading.Event
-) -> Callable[[Iterable[Callable[[], WrittenPart]]], list[WrittenPart]]:
-    """Return a function that runs jobs in threads. After the first error the others stop, and it is raised."""
-
-    def run_all(jobs: Iterable[Callable[[], WrittenPart]]) -> list[WrittenPart]:
-        with ThreadPoolExecutor(threads, thread_name_prefix="load") as pool:
-            futures = [pool.submit(job) for job in jobs]
-            try:
-                done, _ = wait(futures, return_when=FIRST_EXCEPTION)
-                for each in done:
-                    if not isinstance(each.exception(), Stopped):
-                        each.result()
-                return [each.result() for each in futures]
-            finally:
-                stop.set()
-                for each in futures:
-                    each.cancel()
-                pool.shutdown(wait=True)
-                stop.clear()
-
-    return run_all
+def _numbered(number: int, job: Callable[[], WrittenPart]) -> Iterator[tuple[int, WrittenPart]]:
+    yield number, job()

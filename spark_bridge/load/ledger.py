@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from spark_bridge.load.load import Layout, Load, LoadError, describe
-from spark_bridge.load.sink import Found, Source, State
+from spark_bridge.load.sink import Found, Source
 from spark_bridge.reading.cluster import Description
 from spark_bridge.reading.offset_range import OffsetRange
 from spark_bridge.reading.row import DEFAULT
@@ -85,7 +85,7 @@ def next_load(options: LoadOptions, newest: Found | None, source: Source, code_v
     else:
         check_place(options, newest.load)
         check_log(newest.load, described)
-        starts = dict(first) | dict(_positions(newest))
+        starts = dict(first) | dict(newest.load.ends)
     _refuse_truncated(topic, starts, last)
     lost = tuple(OffsetRange(topic, p, starts[p], first[p]) for p in sorted(starts) if starts[p] < first[p])
     if lost and not options.accept_loss:
@@ -180,10 +180,6 @@ def split(
     if sum(counts.values()) > TASKS_MAX:
         raise LoadError(f"the load would have {sum(counts.values())} files, at most {TASKS_MAX}; ask for larger ones")
     return tuple(part for one, count in counts.items() for part in cut(one, count))
-
-
-def _positions(newest: Found) -> Mapping[int, int]:
-    return newest.load.ends if newest.state is State.PUBLISHED else newest.load.starts
 
 
 def _begin(

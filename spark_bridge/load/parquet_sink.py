@@ -8,11 +8,11 @@ of one value. Rows are in the order of their offsets.
 
 Each message is in once, although drivers are killed and run side by side, because:
 
-1. Ranges of loads never overlap: load n + 1 is planned only after load n is published or abandoned, from n's ends or
-   starts, and only one plan of a number is ever saved (exclusive creation).
+1. Ranges of loads never overlap: load n + 1 is planned only after load n is published, from n's ends, and only one plan
+   of a number is ever saved (exclusive creation).
 2. Each attempt to write a part has its own directory in `staging`. The record of a part, created exclusively, chooses
    one attempt. The decision, created exclusively, holds all records and is the moment of publication. Until then a
-   plain reader sees no file of the load, and the load may still be abandoned.
+   plain reader sees no file of the load.
 3. After the decision each chosen file is moved into place, by a rename or, in a store of objects, by a copy. A file has
    one source and one place, so drivers that move side by side, or again after a kill, do no harm.
 4. The receipt is created after the last move. Readers that want a load whole read the files of receipts only.
@@ -28,7 +28,7 @@ from contextlib import AbstractContextManager
 from typing import BinaryIO
 
 from spark_bridge.load.decoding import Decoding
-from spark_bridge.load.file_ledger import FOLDER, Abandoned, FileLedger, data_files
+from spark_bridge.load.file_ledger import FOLDER, FileLedger, data_files
 from spark_bridge.load.load import Load, LoadError
 from spark_bridge.load.part_files import KeptApart, write_files
 from spark_bridge.load.receipt import DataFile, Receipt, WrittenPart, receipt_of
@@ -62,7 +62,7 @@ class ParquetSink:
 
     @property
     def place(self) -> str:
-        return self._storage.uri
+        return str(self._storage)
 
     @property
     def exclusive(self) -> bool:
@@ -85,10 +85,7 @@ class ParquetSink:
             return None
         if (receipt := self._ledger.receipt(number)) is not None:
             return Found(load, State.PUBLISHED, receipt)
-        try:
-            receipt = self._ledger.decision(number)
-        except Abandoned:
-            return Found(load, State.ABANDONED)
+        receipt = self._ledger.decision(number)
         return Found(load, State.PLANNED) if receipt is None else Found(load, State.DECIDED, receipt)
 
     def save(self, load: Load) -> None:
@@ -97,7 +94,9 @@ class ParquetSink:
     def written(self, load: Load, part: OffsetRange) -> WrittenPart | None:
         return self._ledger.recorded(load, part)
 
-    def write(self, load: Load, part: OffsetRange, rows: Rows) -> WrittenPart:
+    def write(
+        self, load: Load, part: OffsetRange, rows: Rows, lost: tuple[OffsetRange, ...] = ()
+    ) -> WrittenPart:
         attempt = self._new_attempt()
         staged = self._staged(load, attempt)
 
@@ -108,7 +107,7 @@ class ParquetSink:
             decoded = rows if self._decoding is None else self._decoding.decode(rows, apart.add)
             adapted = self.adapt(decoded)
             files = write_files(part, adapted, load.layout.partition_by, write, keeps_column=self.keeps_column)
-        written = WrittenPart(part, attempt, files, tuple(sorted(rows.skipped)), apart.described())
+        written = WrittenPart(part, attempt, files, tuple(sorted(rows.skipped)), apart.described(), lost)
         return self._ledger.record(load, written)
 
     def publish(self, load: Load, parts: Sequence[WrittenPart]) -> Receipt:
@@ -121,10 +120,6 @@ class ParquetSink:
         self._ledger.put_receipt(receipt)
         self._ledger.clear_staging(load)
         return receipt
-
-    def abandon(self, load: Load, reason: str) -> None:
-        self._ledger.abandon(load, reason)
-        self._ledger.clear_staging(load)
 
     def problems(self, receipt: Receipt) -> Iterator[str]:
         files = receipt.files

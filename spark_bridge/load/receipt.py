@@ -3,10 +3,11 @@
     {"flakelog_load_receipt": 1, "topic": "flights", "number": 3, "load_sha256": "...", "rows": 25,
      "parts": [{"range": {"topic": "flights", "partition": 0, "start": 17, "end": 42}, "attempt": "5f0c...",
                 "files": {"day=2013-01-01/flights-00000-....parquet": {"rows": 25, "bytes": 900, "sha256": "..."}},
-                "poison": [], "rejected": {}}]}
+                "poison": [], "rejected": {}, "lost": []}]}
 
 `attempt` names the run that wrote the part's files. `poison` names the batches that were left out, as in the receipt of
-a replay. `rejected` has the file of messages whose values did not decode.
+a replay. `rejected` has the file of messages whose values did not decode. `lost` are the part's offsets that the log no
+longer had when the part was read, and the user accepted that; a part without `lost` has none.
 """
 
 import json
@@ -40,6 +41,7 @@ class WrittenPart:
     poison: tuple[SkippedBatch, ...] = ()
     rejected: Mapping[str, DataFile] = field(default_factory=dict)
     """The file of messages whose values did not decode, if there are any; readers of the rows do not see it."""
+    lost: tuple[OffsetRange, ...] = ()
 
     @property
     def rows(self) -> int:
@@ -52,7 +54,7 @@ class WrittenPart:
             "files": {name: asdict(each) for name, each in sorted(self.files.items())},
             "poison": to_dicts(self.poison),
             "rejected": {name: asdict(each) for name, each in sorted(self.rejected.items())},
-        }
+        } | ({"lost": [one.to_dict() for one in self.lost]} if self.lost else {})
 
     def to_json(self) -> str:
         return json.dumps(self.to_dict(), indent=1, sort_keys=True) + "\n"
@@ -91,6 +93,10 @@ class Receipt:
     @property
     def rejected_rows(self) -> int:
         return sum(each.rows for each in self.rejected.values())
+
+    @property
+    def lost(self) -> tuple[OffsetRange, ...]:
+        return tuple(one for part in self.parts for one in part.lost)
 
     @property
     def poison(self) -> tuple[SkippedBatch, ...]:
@@ -146,5 +152,10 @@ def _part(fields: Mapping[str, Any]) -> WrittenPart:
     files = {name: DataFile(**each) for name, each in fields["files"].items()}
     rejected = {name: DataFile(**each) for name, each in fields["rejected"].items()}
     return WrittenPart(
-        OffsetRange.from_dict(fields["range"]), str(fields["attempt"]), files, from_dicts(fields["poison"]), rejected
+        OffsetRange.from_dict(fields["range"]),
+        str(fields["attempt"]),
+        files,
+        from_dicts(fields["poison"]),
+        rejected,
+        tuple(OffsetRange.from_dict(one) for one in fields.get("lost", ())),
     )

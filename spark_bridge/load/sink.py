@@ -7,12 +7,12 @@ with the newest load, and a run that was killed anywhere is continued by the nex
     write      each part, from several threads and several drivers at once, in any order; invisible to readers
     publish    the decision, which is one atomic step of the sink; then whatever readers still need
 
-A driver saves load n + 1 only after load n is PUBLISHED or ABANDONED, from n's ends or n's starts. So ranges of
-published loads never overlap, and a sink has to keep two promises only:
+A driver saves load n + 1 only after load n is PUBLISHED, from n's ends. So ranges of loads never overlap, and a sink
+has to keep two promises only:
 
 1. `save` of one number succeeds once, whatever races.
-2. `publish` and `abandon` of one number decide once, whatever races or repeats. The loser of a race sees the winner's
-   decision in `find`, and adds no rows.
+2. `publish` of one number decides once, whatever races or repeats. The loser of a race sees the winner's decision in
+   `find`, and adds no rows.
 
 Where the promises come from, for each kind of sink:
 
@@ -46,8 +46,6 @@ class State(Enum):
     DECIDED = "decided"
     """It will be published; no rows are read for it again, but readers may not see all of them yet."""
     PUBLISHED = "published"
-    ABANDONED = "abandoned"
-    """It will never have rows: the log lost some of its offsets, and the user accepted the loss."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,23 +114,21 @@ class Sink(Protocol):
         """Return the part if a driver has written it completely, else None."""
         ...
 
-    def write(self, load: Load, part: OffsetRange, rows: Rows) -> WrittenPart:
+    def write(
+        self, load: Load, part: OffsetRange, rows: Rows, lost: tuple[OffsetRange, ...] = ()
+    ) -> WrittenPart:
         """Write all rows of a part, durably. Plain readers do not see them yet, as far as the store allows.
 
-        If another driver wrote the part meanwhile, return either of both: both have the same rows.
+        `lost` are offsets of the part that the log no longer has. If another driver wrote the part meanwhile, return
+        either of both: they differ at most in lost rows.
         """
         ...
 
     def publish(self, load: Load, parts: Sequence[WrittenPart]) -> Receipt:
         """Publish a load whose parts are all written; the load is then PUBLISHED. Return its receipt.
 
-        Called again, or by two drivers, it adds nothing, and returns the receipt of the first decision. Raise LoadError
-        if the load was abandoned.
+        Called again, or by two drivers, it adds nothing, and returns the receipt of the first decision.
         """
-        ...
-
-    def abandon(self, load: Load, reason: str) -> None:
-        """Make a PLANNED load ABANDONED and remove its files. Raise LoadError if it was published."""
         ...
 
     def problems(self, receipt: Receipt) -> Iterator[str]:
@@ -154,6 +150,6 @@ class Source(Log, Protocol):
         """
         ...
 
-    def rows(self, load: Load, part: OffsetRange) -> Rows:
-        """Return the rows of a part: complete, or an exception while they are iterated."""
+    def rows(self, load: Load, within: OffsetRange) -> Rows:
+        """Return the rows of a part, or of the end of one: complete, or an exception while they are iterated."""
         ...

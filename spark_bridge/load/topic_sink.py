@@ -6,8 +6,11 @@ are sent in the order of their offsets, in transactions. Each transaction also c
 the offset of the group `flakelog-load-SOURCE` for the target's partition (KIP-98). So the target holds each message
 once for readers with read_committed, whatever is killed: the next run reads the position and sends what is behind it.
 
-Two runs at once share one transactional id, so the later fences the earlier. Brokers forget offsets of a group without
-members after `offsets.retention.minutes` (a week): finish a killed load before that.
+Two runs at once share one transactional id, so the later fences the earlier.
+
+Brokers forget offsets of a group without members after `offsets.retention.minutes` (a week). So before it sends the
+first message of a load, a run commits a position for each partition, and notes that in the record of loads. If a load
+was killed while it was sent, and a position is gone, the next run refuses to go on: it would send messages twice.
 """
 
 import time
@@ -37,6 +40,7 @@ _PASSING = (
     KafkaError.NOT_COORDINATOR, KafkaError.COORDINATOR_NOT_AVAILABLE, KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
 )  # fmt: skip
 _TRANSACTION_MS = 300_000
+_MESSAGE_BYTES_MAX = 1_000_000_000  # librdkafka's highest, so that the target's max.message.bytes is the limit
 _Answer = TypeVar("_Answer")
 
 
@@ -87,7 +91,8 @@ class TopicSink(ParquetSink):
         return receipt
 
     def problems(self, receipt: Receipt) -> Iterator[str]:
-        unsent = self._unsent(receipt, self._positions())
+        positions = self._positions()  # brokers forget those of partitions without news
+        unsent = [each for each in self._unsent(receipt, positions) if each.range.partition in positions]
         if unsent:
             yield f"{self.place} lacks messages of {describe(part.range for part in unsent)}"
 
@@ -139,17 +144,44 @@ class TopicSink(ParquetSink):
                 "transactional.id": f"{self._group}-{self._target}",
                 "transaction.timeout.ms": _TRANSACTION_MS,
                 "compression.type": "zstd",
+                "message.max.bytes": _MESSAGE_BYTES_MAX,
             }
         )
         try:
             with _kafka_errors(self.place):
                 producer.init_transactions(TIMEOUT_SECONDS)
                 positions = self._positions()  # another run may have sent more until this one fenced it
+                positions |= self._begun(load, receipt, positions, producer, consumer)
                 for part in self._unsent(receipt, positions):
                     for file in map(self._staged(load, part.attempt), part.files):
-                        self._send_file(file, part.range, positions.get(part.range.partition, 0), producer, consumer)
+                        self._send_file(file, part.range, positions[part.range.partition], producer, consumer)
         finally:
             consumer.close()
+
+    def _begun(
+        self,
+        load: Load,
+        receipt: Receipt,
+        positions: Mapping[int, int],
+        producer: Producer,
+        consumer: Consumer,
+    ) -> dict[int, int]:
+        """Commit positions that the target does not have yet, and return them. Raise LoadError if it forgot them."""
+        needed = {part.range.partition for part in receipt.parts if part.files}
+        missing = {partition: load.starts[partition] for partition in sorted(needed - positions.keys())}
+        if missing and self._ledger.is_sending(load):
+            raise LoadError(
+                f"{self.place} has messages of load {load.number}, and its brokers have forgotten how many in the "
+                f"partitions {sorted(missing)} (offsets.retention.minutes), so the load cannot be finished without "
+                "sending messages twice. Name another topic, and another directory by --record"
+            )
+        if missing:
+            producer.begin_transaction()
+            places = [TopicPartition(self._target, partition, start) for partition, start in missing.items()]
+            producer.send_offsets_to_transaction(places, consumer.consumer_group_metadata(), TIMEOUT_SECONDS)
+            producer.commit_transaction(TIMEOUT_SECONDS)
+        self._ledger.note_sending(load)
+        return missing
 
     def _send_file(
         self, name: str, part: OffsetRange, position: int, producer: Producer, consumer: Consumer

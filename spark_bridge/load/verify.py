@@ -42,7 +42,7 @@ def verify(sink: Sink) -> Verification:
         before = found
         if found.state is State.PUBLISHED and found.receipt is not None:
             receipts.append(found.receipt)
-            lost += found.load.lost
+            lost += (*found.load.lost, *found.receipt.lost)
             problems += sink.problems(found.receipt)
     files = {name: file for receipt in receipts for name, file in receipt.files.items()}
     if len(files) != sum(len(receipt.files) for receipt in receipts):
@@ -68,8 +68,7 @@ def _chain_problems(before: Found | None, found: Found, newest: int) -> Iterator
         yield f"the receipt of load {load.number} is of another plan"
     if before is None or before.load.number != load.number - 1:
         return
-    expected = before.load.ends if before.state is State.PUBLISHED else before.load.starts
-    yield from _position_problems(expected, load, before.load.number)
+    yield from _position_problems(before.load.ends, load, before.load.number)
     if before.load.manifest.topic_ids != load.manifest.topic_ids:
         yield f"load {load.number} is of another topic of that name than load {before.load.number}"
 

@@ -1,8 +1,32 @@
 """Names of the files that a job writes."""
 
+import hashlib
+import re
+
 from spark_bridge.reading.offset_range import OffsetRange
+
+TOPIC_CHARACTERS_MAX = 140
+"""The longest name of a topic in a file's name. File systems allow 255 bytes: up to 58 for the rest of the name, and up
+to 49 while the file is written."""
+_HASH_CHARACTERS = 16
+_PLACE = r"-\d{5,}-\d{20}-\d{20}\.parquet"
 
 
 def file_name(one: OffsetRange) -> str:
-    """Return a file name that depends only on the range; names sort in the order of the ranges."""
-    return f"{one.topic}-{one.partition:05d}-{one.start:020d}-{one.end:020d}.parquet"
+    """Return a file name that depends only on the range; names sort in the order of the ranges.
+
+    A long name of a topic is cut, and has a hash at its end.
+    """
+    return f"{_short(one.topic)}-{one.partition:05d}-{one.start:020d}-{one.end:020d}.parquet"
+
+
+def is_file_of(topic: str, name: str) -> bool:
+    """Return True if a name is that of a file of this topic, and not of one whose name begins alike."""
+    return re.fullmatch(re.escape(_short(topic)) + _PLACE, name) is not None
+
+
+def _short(topic: str) -> str:
+    if len(topic) <= TOPIC_CHARACTERS_MAX:
+        return topic
+    digest = hashlib.sha256(topic.encode()).hexdigest()[:_HASH_CHARACTERS]
+    return f"{topic[:TOPIC_CHARACTERS_MAX - _HASH_CHARACTERS - 1]}-{digest}"

@@ -43,6 +43,32 @@ class StorageError(FlakelogError):
     """A URI that names no place, or a place without a needed operation; the message says what to do."""
 
 
+def without_user(uri: str) -> str:
+    """Return a URI for people, without a name and password in it."""
+    return _USER.sub("://", uri)
+
+
+def store_config(uri: str) -> tuple[str, dict[str, str]]:
+    """Return a URI without the settings in it, and these by the names of the library object_store (obstore, delta-rs).
+
+    Credentials and region come from the environment (AWS_..., GOOGLE_..., AZURE_...), as for pyarrow. A URI of S3 may
+    name `region`, `scheme` and `endpoint_override`, as pyarrow reads them.
+    """
+    parts = urlsplit(uri)
+    asked = {name: values[-1] for name, values in parse_qs(parts.query).items()}
+    scheme = asked.get("scheme", "https")
+    config = {}
+    if "endpoint_override" in asked:
+        config["endpoint"] = f"{scheme}://{asked['endpoint_override']}"
+    if scheme == "http":
+        config["allow_http"] = "true"
+    if "region" in asked:
+        config["region"] = asked["region"]
+    if parts.username:
+        config |= {"access_key_id": unquote(parts.username), "secret_access_key": unquote(parts.password or "")}
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}", config
+
+
 def read_file(place: str) -> bytes:
     """Return the bytes of a file that a path or a URI names. Raise StorageError, or OSError if it cannot be read."""
     if "://" not in place:
@@ -50,7 +76,7 @@ def read_file(place: str) -> bytes:
     try:
         system, path = fs.FileSystem.from_uri(place)
     except (ValueError, ImportError) as error:
-        raise StorageError(f"{place} names no file: {error}") from None
+        raise StorageError(f"{without_user(place)} names no file: {error}") from None
     with system.open_input_file(path) as file:
         return bytes(file.read())
 
@@ -77,12 +103,12 @@ class Storage(ABC):
         try:
             system, root = fs.FileSystem.from_uri(text)
         except (ValueError, OSError, ImportError) as error:
-            raise StorageError(f"{text} is no place to write to: {error}") from None
+            raise StorageError(f"{without_user(text)} is no place to write to: {error}") from None
         return ObjectStorage(text, system, root, _exclusive_put(text))
 
     def __str__(self) -> str:
         """Return the URI for people, without a name and password in it."""
-        return _USER.sub("://", self.uri)
+        return without_user(self.uri)
 
     @abstractmethod
     def under(self, name: str) -> "Storage":
@@ -319,29 +345,18 @@ def sync_directory(path: Path) -> None:
 
 
 def _exclusive_put(uri: str) -> ExclusivePut | None:
-    """Return the conditional write of a URI's store; None without the package obstore.
-
-    Credentials and region come from the environment (AWS_..., GOOGLE_..., AZURE_...), as for pyarrow. A URI of S3 may
-    name `region`, `scheme` and `endpoint_override`, as pyarrow reads them.
-    """
+    """Return the conditional write of a URI's store; None without the package obstore."""
     try:
         import obstore
         from obstore.exceptions import AlreadyExistsError
         from obstore.store import from_url
     except ImportError:
         return None
-    parts = urlsplit(uri)
-    asked = {name: values[-1] for name, values in parse_qs(parts.query).items()}
-    scheme = asked.get("scheme", "https")
-    config: Any = {}
-    if "endpoint_override" in asked:
-        config["endpoint"] = f"{scheme}://{asked['endpoint_override']}"
-    if "region" in asked:
-        config["region"] = asked["region"]
-    if parts.username:
-        config |= {"access_key_id": unquote(parts.username), "secret_access_key": unquote(parts.password or "")}
-    bucket = f"{parts.scheme}://{parts.hostname}"
-    store = from_url(bucket, config=config, client_options={"allow_http": scheme == "http"})
+    bare, found = store_config(uri)
+    allow_http = found.pop("allow_http", None) is not None
+    config: Any = found
+    parts = urlsplit(bare)
+    store = from_url(f"{parts.scheme}://{parts.netloc}", config=config, client_options={"allow_http": allow_http})
 
     def put(path: str, data: bytes) -> None:
         try:

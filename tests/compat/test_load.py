@@ -1,7 +1,9 @@
 """`flakelog load` against a real broker: to its end, killed with SIGKILL at its steps, and twice at the same time."""
 
 import json
+import os
 import random
+import signal
 import subprocess
 import sys
 from collections import Counter
@@ -13,7 +15,12 @@ import pytest
 from broker.client.admin import delete_records
 from broker.client.blocking import BlockingClient
 from broker.record.records import Record, encode_batch
+from spark_bridge.load.destination import Destination
+from spark_bridge.load.job import LoadJob
+from spark_bridge.load.ledger import LoadOptions
+from spark_bridge.reading.settings import ReadSettings
 from tests.compat.server_process import ROOT
+from tests.spark_bridge.load.world import Watcher
 
 HOUR_MS = 3_600_000
 
@@ -137,6 +144,16 @@ def test_readers_see_directories_as_columns(flakelog, topic, tmp_path, by):
     assert dict(counted) == expected[by]
 
 
+def test_many_directories_need_no_more_files_than_the_system_allows(topic, tmp_path):
+    """Each value of --partition-by has an open file."""
+    records = [Record(n, 0, b"k%d" % n, b"2/%d" % n) for n in range(100)]
+    topic.client.produce(topic.name, 0, encode_batch(records, base_timestamp_ms=0))
+    command = ["prlimit", "--nofile=64:4096", sys.executable, "-m", "flakelog", "load", topic.name]
+    more = ["--servers", topic.address, "--to", str(tmp_path / "out"), "--partition-by", "key"]
+    subprocess.run([*command, *more], cwd=ROOT, check=True, capture_output=True)
+    assert len(values(tmp_path / "out")) == 129
+
+
 def test_messages_of_open_transactions_wait_for_the_next_load(flakelog, topic, tmp_path):
     from confluent_kafka import Producer
 
@@ -164,6 +181,7 @@ def test_errors_have_an_exit_code_by_their_cause(flakelog, topic, tmp_path):
         f"load {topic.name} --to {out} --since yesterday": 2,
         f"load {topic.name} --to {out} --since earliest": 5,
         f"load {topic.name} --to {out} --partition-by day": 5,
+        f"load {topic.name} --to {tmp_path}/mistyped --verify": 1,
     }
     assert {command: flakelog(command)[0] for command in codes} == codes
     (file, *_) = out.glob("*.parquet")
@@ -171,6 +189,34 @@ def test_errors_have_an_exit_code_by_their_cause(flakelog, topic, tmp_path):
     code, shown, errors = flakelog(f"load {topic.name} --to {out} --verify")
     assert (code, errors) == (6, "Error: 1 problem\n")
     assert shown.startswith(f"{file.name} was changed after it was written\n")
+
+
+def test_topics_whose_names_begin_alike_share_a_place(flakelog, topic, broker, tmp_path):
+    other = Topic(broker, f"{topic.name}-eu")
+    other.append(0, 3)
+    with other.client:
+        for name, rows in ((other.name, 3), (topic.name, 29)):
+            assert flakelog(f"load {name} --to {tmp_path}")[0] == 0
+            assert verified(flakelog, topic if name == topic.name else other, tmp_path)["rows"] == rows
+
+
+def test_the_error_of_a_part_ends_the_reads_of_the_others(topic, broker, tmp_path):
+    """The broker is stopped, so other threads wait in their sockets. A Ctrl-C does not wait for their timeouts."""
+
+    def interrupted(rows, size):
+        os.kill(broker.pid, signal.SIGSTOP)
+        raise KeyboardInterrupt
+
+    def job(settings):
+        options = LoadOptions(topic.name, file_rows=5)
+        return LoadJob(topic.address, Destination(str(tmp_path), "parquet"), options, settings=settings)
+
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            job(ReadSettings(fetch_bytes=100, request_timeout_ms=600_000)).run(Watcher(), interrupted)
+    finally:
+        os.kill(broker.pid, signal.SIGCONT)
+    assert job(ReadSettings()).run(Watcher()).rows == 29
 
 
 @pytest.mark.soak

@@ -76,6 +76,8 @@ def test_an_iceberg_table_gets_each_message_once(tmp_path, orders):
     def load(*more):  # pyiceberg reads its configuration once, when it is imported
         subprocess.run([*command, *more], env=os.environ | env | {"FLAKELOG_SERVERS": orders.address}, check=True)
 
+    load("--plan")
+    assert not load_catalog("shop", **settings).table_exists("sales.orders"), "a plan writes nothing"
     load()
     orders.append(b"later")
     load()

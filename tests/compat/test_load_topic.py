@@ -1,10 +1,12 @@
 """Loads into a topic of Flakelog and of Apache Kafka: each message once for readers of committed messages."""
 
+from dataclasses import replace
 from uuid import uuid4
 
 import pyarrow as pa
 import pytest
 from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka.admin import AdminClient
 
 from broker.client.blocking import BlockingClient
 from broker.client.core import LATEST
@@ -15,8 +17,11 @@ from spark_bridge.load.load import Layout, LoadError
 from spark_bridge.load.topic_sink import COLUMNS, TopicSink
 from spark_bridge.load.verify import verify
 from spark_bridge.output.storage import LocalStorage
+from tests.patience import SECONDS
 from tests.spark_bridge.load.tables import Killed, offsets
 from tests.spark_bridge.load.world import TOPIC, Attempts, MemoryLog, Topics, Watcher, in_order
+
+GROUP = f"flakelog-load-{TOPIC}"
 
 
 @pytest.fixture(params=["flakelog", "kafka"])
@@ -146,6 +151,58 @@ def test_a_second_run_that_takes_over_between_transactions_sends_the_rest_once(t
     copying(tmp_path, log, address, target, meet).run()  # it was fenced, and finds its load finished
     assert met and copying(tmp_path, log, address, target).run().loads == []
     assert places(address, target) == offsets(log)
+
+
+def forget_positions(address):
+    """Do at once what brokers do after offsets.retention.minutes."""
+    AdminClient({"bootstrap.servers": address}).delete_consumer_groups([GROUP])[GROUP].result(SECONDS)
+
+
+def test_a_killed_load_whose_positions_are_forgotten_is_refused_and_sends_nothing_twice(tmp_path, address, target):
+    log = Topics(7, 4)
+
+    def kill(what):
+        if what == "send 0 up to 6":
+            raise Killed
+
+    with pytest.raises(Killed):
+        copying(tmp_path, log, address, target, kill).run()
+    forget_positions(address)
+    for _ in range(2):
+        with pytest.raises(LoadError, match=r"have forgotten how many in the partitions \[0, 1\] \(offsets.retention"):
+            copying(tmp_path, log, address, target).run()
+    assert places(address, target) == offsets(log)[:3]
+
+
+def test_a_load_goes_on_after_finished_loads_whose_positions_are_forgotten(tmp_path, address, target):
+    log = Topics(7, 4)
+    copying(tmp_path, log, address, target).run()
+    forget_positions(address)
+    assert verify(copying(tmp_path, log, address, target).sink).problems == ()
+    log.append(1, 3)
+    assert copying(tmp_path, log, address, target).run().rows == 3
+    assert places(address, target) == offsets(log)
+
+
+class Large(Headed):
+    """A log of a message that is larger than producers send by default."""
+
+    def rows(self, load, part):
+        return LargeRows(super().rows(load, part))
+
+
+class LargeRows(HeadedRows):
+    def __iter__(self):
+        for batch in super().__iter__():
+            at = batch.schema.get_field_index("value")
+            yield batch.set_column(at, batch.schema.field("value"), pa.array([bytes(1_500_000)] * len(batch)))
+
+
+def test_only_the_target_limits_the_size_of_messages(tmp_path, address, target):
+    """A decided load cannot be changed, and a user can raise the target's limit only."""
+    run = copying(tmp_path, Topics(1, 0), address, target)
+    replace(run, source=Large(Topics(1, 0))).run()
+    assert [len(message.value()) for message in messages(address, target)[0]] == [1_500_000]
 
 
 def test_wrong_targets_are_refused_by_name(tmp_path, address, target):

@@ -5,9 +5,18 @@ import threading
 
 import boto3
 import pytest
+from deltalake import DeltaTable
 from moto.server import ThreadedMotoServer
 
-from spark_bridge.output.storage import Storage
+from spark_bridge.load.delta_sink import DeltaSink
+from spark_bridge.load.driver import Driver
+from spark_bridge.load.ledger import LoadOptions
+from spark_bridge.load.load import Layout
+from spark_bridge.load.verify import verify
+from spark_bridge.output.storage import Storage, store_config
+from spark_bridge.reading.row import DEFAULT, arrow_schema
+from tests.spark_bridge.load.tables import offsets
+from tests.spark_bridge.load.world import TOPIC, Attempts, MemoryLog, Topics, Watcher, in_order
 
 
 @pytest.fixture(scope="module")
@@ -55,6 +64,23 @@ def test_a_file_of_several_parts_is_written_whole_or_not_at_all(place):
         file.write(bytes(12 << 20))
         raise RuntimeError
     assert (place.names(), place.size("data/a.parquet")) == (["data/a.parquet"], 12 << 20)
+
+
+def test_a_delta_table_in_a_store_gets_each_message_once(place):
+    log = Topics(5, 2)
+
+    def sink():
+        return DeltaSink(place, TOPIC, Attempts(), arrow_schema(DEFAULT), lambda: 1_700_000_000_000)
+
+    for _ in range(2):
+        options = LoadOptions(TOPIC, layout=Layout("delta"))
+        Driver(options, sink(), MemoryLog(log), in_order, Watcher(), "code").run()
+        log.append(1, 3)
+    uri, store = store_config(place.uri)
+    table = DeltaTable(uri, storage_options=store).to_pyarrow_table()
+    log.ends[1] -= 3  # came after the last load
+    assert sorted(zip(table["partition"].to_pylist(), table["offset"].to_pylist(), strict=True)) == offsets(log)
+    assert verify(sink()).problems == ()
 
 
 def test_a_place_goes_to_other_processes_and_has_places_below(place):

@@ -6,7 +6,7 @@ import pytest
 
 from spark_bridge.load.ledger import LostData, OtherLayout, OtherLog, Since
 from spark_bridge.load.load import Layout, LoadError
-from spark_bridge.load.sink import State
+from spark_bridge.load.verify import verify
 from tests.spark_bridge.load.world import HOUR_MS, ID, MemoryLog, MemoryStorage, Topics, driver, plain_reader
 
 
@@ -221,11 +221,39 @@ def test_a_killed_load_whose_ranges_expired_is_refused_until_the_loss_is_accepte
     with pytest.raises(LostData, match=r"t-0\[0, 3\) \(3 offsets\)"):
         load(topics, storage)
     assert values(storage) == []
-    outcome = load(topics, storage, accept_loss=True)
-    assert [load.number for load in outcome.abandoned] == [0]
-    assert first.sink.find(0).state is State.ABANDONED
-    assert [str(one) for one in outcome.loads[0].lost] == ["t-0[0, 3)"]
+    (receipt,) = load(topics, storage, accept_loss=True).receipts
+    assert [str(one) for one in receipt.lost] == ["t-0[0, 3)"]
     assert values(storage) == sorted(topics.values() - {f"1/0/{offset}" for offset in range(3)})
+    assert verify(first.sink).lost == receipt.lost
+
+
+def test_parts_that_a_killed_run_wrote_outlive_the_loss_of_their_offsets(topics, storage):
+    """The log lost the offsets of a part that is written and the first offsets of one that is not."""
+    first = driver(MemoryLog(topics), storage, file_rows=3)
+    planned = first.plan(None, first.options)
+    first.sink.save(planned)
+    written, part, _ = planned.parts
+    assert (str(written), str(part)) == ("t-0[0, 2)", "t-0[2, 5)")
+    first.sink.write(planned, written, first.source.rows(planned, written))
+    topics.expire(0, 4)
+    with pytest.raises(LostData, match=r"no longer has t-0\[2, 4\) \(2 offsets\)"):
+        load(topics, storage)
+    log = MemoryLog(topics)
+    outcome = driver(log, storage, accept_loss=True).run()
+    assert ([load.number for load in outcome.loads], outcome.rows) == ([0], 6)
+    assert sorted(log.reads) == ["t-0[4, 5)", "t-1[0, 3)"]
+    assert values(storage) == sorted(topics.values() - {"1/0/2", "1/0/3"})
+    assert [str(one) for one in verify(first.sink).lost] == ["t-0[2, 4)"]
+
+
+def test_a_part_whose_offsets_are_all_lost_has_no_file(topics, storage):
+    first = driver(MemoryLog(topics), storage)
+    first.sink.save(first.plan(None, first.options))
+    topics.expire(0, 5)
+    (receipt,) = load(topics, storage, accept_loss=True).receipts
+    assert ([str(one) for one in receipt.lost], len(receipt.files)) == (["t-0[0, 5)"], 1)
+    assert load(topics, storage).loads == []
+    assert verify(first.sink).problems == ()
 
 
 def test_messages_that_expire_while_they_are_read_are_named(topics, storage):

@@ -70,6 +70,9 @@ class MemoryLog:
     def keeps_ids(self, topic):
         return True
 
+    def compacted(self, topics):
+        return frozenset()
+
     def earliest(self, topic):
         self.step("earliest")
         return dict(enumerate(self.topics.starts))
@@ -209,9 +212,6 @@ class Watcher:
 
     def ends(self, load, receipt):
         self.notes.append(("ends", receipt.number, receipt.rows))
-
-    def abandons(self, load, reason):
-        self.notes.append(("abandons", load.number))
 
 
 def in_order(jobs):
