@@ -133,6 +133,7 @@ class LogSource:
         settings: ReadSettings,
         on_batch: OnBatch,
     ) -> None:
+        self._cluster = cluster
         self._servers = servers
         self._settings = settings
         self._on_batch = on_batch
@@ -159,8 +160,8 @@ class LogSource:
         return {partition: self._estimates[partition] for partition in whole if partition in self._estimates}
 
     def _sampled(self, within: OffsetRange) -> float:
-        settings = replace(self._settings_of(within.topic), fetch_bytes=SAMPLE_FETCH_BYTES)
         try:
+            settings = replace(self._settings_of(within.topic, self._cluster), fetch_bytes=SAMPLE_FETCH_BYTES)
             batches = range_batches(within, ("key", "value"), self._servers, settings)
             return float(sum(batch.nbytes for batch in batches)) / within.offsets
         except (ClusterError, CorruptBatch, DataLoss, ReadFailed):
@@ -168,7 +169,8 @@ class LogSource:
 
     def rows(self, load: Load, within: OffsetRange) -> Rows:
         assert self._reads is not None, "the jobs of side_by_side read"
-        settings = replace(self._settings_of(load.topic), read_committed=load.manifest.read_committed)
+        stoppable = Cluster(self._reads.client(), self._settings.patience)
+        settings = replace(self._settings_of(load.topic, stoppable), read_committed=load.manifest.read_committed)
         return LogRows(load, within, self._reads, settings, self._on_batch)
 
     def side_by_side(self, threads: int) -> RunAll:
@@ -182,10 +184,10 @@ class LogSource:
 
         return run_all
 
-    def _settings_of(self, topic: str) -> ReadSettings:
+    def _settings_of(self, topic: str, cluster: Cluster) -> ReadSettings:
         if topic not in self._of_topics:
             self._of_topics[topic] = replace(
-                self._settings, require_ids=self.keeps_ids(topic), compacted_topics=self.compacted([topic])
+                self._settings, require_ids=cluster.keeps_ids(topic), compacted_topics=cluster.compacted([topic])
             )
         return self._of_topics[topic]
 

@@ -40,7 +40,7 @@ class RangeReads:
         """
         settings = settings or self._settings
         try:
-            yield from range_of(within, columns, self._client(), settings, topic_id, on_skipped, on_lost)
+            yield from range_of(within, columns, self.client(), settings, topic_id, on_skipped, on_lost)
         except Exception:
             if self._stopped.is_set():  # the interrupted call says that the broker does not answer
                 raise Stopped from None
@@ -58,7 +58,8 @@ class RangeReads:
         for client in self._clients:
             client.close()
 
-    def _client(self) -> "_StoppableClient":
+    def client(self) -> BlockingClient:
+        """Return this thread's client, whose calls `stop` ends."""
         found: _StoppableClient | None = getattr(self._own, "client", None)
         if found is None:
             found = self._own.client = _StoppableClient(self._servers, self._settings, self._stopped)
