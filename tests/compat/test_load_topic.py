@@ -155,7 +155,8 @@ def test_a_second_run_that_takes_over_between_transactions_sends_the_rest_once(t
 
 def forget_positions(address):
     """Do at once what brokers do after offsets.retention.minutes."""
-    AdminClient({"bootstrap.servers": address}).delete_consumer_groups([GROUP])[GROUP].result(SECONDS)
+    admin = AdminClient({"bootstrap.servers": address})
+    admin.delete_consumer_groups([GROUP])[GROUP].result(SECONDS)
 
 
 def test_a_killed_load_whose_positions_are_forgotten_is_refused_and_sends_nothing_twice(tmp_path, address, target):
