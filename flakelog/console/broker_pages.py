@@ -109,12 +109,19 @@ class BrokerPages:
     def now_ms(self) -> int:
         return self._server.clock.now_ms()
 
+    def sample(self) -> None:
+        """Take a sample of throughput and of ids, if one is due: each page with live figures continues their charts."""
+        now_ms, service = self.now_ms, self._server.service
+        if self._throughput.is_due(now_ms):
+            self._throughput.count(now_ms, overview.counters(self._engine))
+        if service is not None and self._ids.is_due(now_ms):
+            self._ids.count(now_ms, [service.counters.ids])
+
     def _overview(self, is_shared: bool = False) -> overview.Overview:
         now_ms = self.now_ms
         if is_shared and self._seen is not None and 0 <= now_ms - self._seen[0] < INTERVAL_MS // 2:
             return self._seen[1]
-        if self._throughput.is_due(now_ms):
-            self._throughput.count(now_ms, overview.counters(self._engine))
+        self.sample()
         found = overview.overview(self._server, self._engine, self._throughput)
         self._seen = now_ms, found
         return found
@@ -132,8 +139,6 @@ class BrokerPages:
         return transactions.transactions(self._services, self.now_ms, page)
 
     def _ids_now(self) -> ids.IdsPage:
-        now_ms, service = self.now_ms, self._server.service
-        if service is not None and self._ids.is_due(now_ms):
-            self._ids.count(now_ms, [service.counters.ids])
+        self.sample()
         last = self._ids.last
-        return ids.ids_page(self._server, now_ms, None if last is None else last.values[0], self.layout)
+        return ids.ids_page(self._server, self.now_ms, None if last is None else last.values[0], self.layout)

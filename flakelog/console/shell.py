@@ -277,6 +277,7 @@ class Console:
         def of_session(since_ms: int) -> Any:
             if not self.gate.is_live(visit.session, self._now_ms()):
                 raise Refused(403, "the session has ended")
+            self.pages.sample()
             return live(since_ms)
 
         return self.streams.serve(visit.request, of_session)

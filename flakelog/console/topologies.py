@@ -121,19 +121,30 @@ def read_documents(client: BlockingClient, topic: str, partitions: Iterable[int]
 def read_lost(client: BlockingClient, topic: str, starts: Mapping[int, int], now_ms: int) -> list[dict[str, Any]]:
     """Return the expired documents of processes that did not delete them, by the topic's records from `starts` on.
 
-    Raise ClientError or WireError.
+    Documents before the last clean stop of a process of their topology do not count. Raise ClientError or WireError.
     """
-    latest: dict[tuple[int, bytes | None], bytes | None] = {}
+    latest: dict[tuple[int, bytes], tuple[int, bytes | None]] = {}
+    stopped: dict[bytes, int] = {}  # by topology: the place of the last tombstone among the records
+    place = 0
     for number, offset in starts.items():
         left = LOST_BYTES_MAX
         while left > 0:
             records, following = read_partition_records(client, topic, number, offset, 1 << 20)
             if following == offset:
                 break
-            latest |= {(number, each.key): each.value for each in records}
+            for each in records:
+                place, key = place + 1, each.key or b""
+                latest[number, key] = place, each.value
+                if each.value is None:
+                    stopped[_topology_of(key)] = place
             left -= sum(map(size_of, records))
             offset = following
-    return lost_documents(latest.values(), now_ms)
+    later = (value for (_, key), (at, value) in latest.items() if at > stopped.get(_topology_of(key), 0))
+    return lost_documents(later, now_ms)
+
+
+def _topology_of(key: bytes) -> bytes:
+    return key.rpartition(b"/")[0]
 
 
 def lost_documents(values: Iterable[bytes | None], now_ms: int) -> list[dict[str, Any]]:

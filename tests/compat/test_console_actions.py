@@ -2,6 +2,8 @@
 
 import json
 import re
+import signal
+import subprocess
 import time
 
 import pytest
@@ -10,6 +12,8 @@ from broker.client import admin
 from broker.client.blocking import BlockingClient
 from broker.record.records import Record, encode_batch
 from tests.compat.console_visitor import Visitor
+from tests.compat.test_spout_command import Run
+from tests.patience import until
 
 TIME_MS = 1_700_000_000_000
 HOSTILE = '"><script>alert(1)</script>\u202e'
@@ -204,6 +208,28 @@ def test_topologies_that_run_are_shown_with_their_graph(visitor, client):
     assert visitor.get("/console/topology?id=")[0] == 200, "a document without names is shown as far as it goes"
     assert visitor.get("/console/topology?id=nope")[0] == 404
     publish(client, "__flakelog_topologies", dict.fromkeys(["a", *others]))  # other tests use the same broker
+
+
+@pytest.mark.soak
+def test_a_topology_that_is_killed_is_listed_as_lost_until_it_runs_again(broker, visitor, client, tmp_path):
+    client.create_topic("watched")
+    client.produce("watched", 0, encode_batch([Record(0, 0, None, b"a")], base_timestamp_ms=TIME_MS))
+    lost = "Ended without a clean stop"
+
+    def shown():
+        now, _, ended = visitor.get("/console/topologies")[1].partition(lost)
+        return "id=watched" in now, "id=watched" in ended
+
+    run = Run(tmp_path, broker.address, "watched", stderr=subprocess.DEVNULL)
+    until(lambda: shown() == (True, False), "the topology")
+    assert "count" in visitor.get("/console/topology?id=watched")[1]
+    run.stop(signal.SIGKILL)
+    until(lambda: shown() == (False, True), "the lost topology")
+    assert "It does not run" in visitor.get("/console/topology?id=watched")[1]
+    run = Run(tmp_path, broker.address, "watched", stderr=subprocess.DEVNULL)
+    until(lambda: shown() == (True, False), "the topology again")
+    assert run.stop() == 0
+    until(lambda: shown() == (False, False), "the end")
 
 
 def test_replays_and_loads_are_shown_with_their_receipts(visitor, client):

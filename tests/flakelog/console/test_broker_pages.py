@@ -39,6 +39,16 @@ def test_rates_begin_with_the_second_sample(world):
     assert points["throughput"][1] == [25.0] and "25/s" in html
 
 
+def test_every_page_with_live_figures_continues_the_chart_of_throughput(world):
+    world.broker.create("orders")
+    world.pages.sample()
+    world.broker.connect().produce("orders", *[b"x"] * 50)
+    world.clock.ms += 2_000
+    world.live(page="transactions")
+    world.pages.sample()
+    assert world.view("overview").model["throughput"][1] == [25.0]
+
+
 def test_the_streams_of_several_pages_count_the_partitions_once(world):
     world.broker.create("orders")
     world.live(page="overview")

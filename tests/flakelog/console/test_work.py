@@ -114,6 +114,8 @@ def test_a_topology_whose_processes_were_killed_is_listed_as_lost(world):
     publish(world, b"shop/3", published(at_ms=world.clock.ms), world.clock.ms)
     assert topologies_now(world) == (["shop"], [])
     assert now(world.work.topology_page(fields_of({"id": "shop"}))).stream == "topology&id=shop"
+    publish(world, b"shop/3", None)
+    assert topologies_now(world) == ([], []), "its last run was stopped"
 
 
 def test_a_lost_topology_is_forgotten_after_a_while(world):
