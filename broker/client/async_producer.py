@@ -13,6 +13,7 @@ from broker.client.errors import ClientError, MustAbort, ProduceError, QueueFull
 from broker.client.group_protocol import Partition
 from broker.client.librdkafka import Headers
 from broker.client.producer import Delivered, Encoder, GroupMember, Partitioner, Producer
+from broker.client.producer_arguments import check_servers
 from broker.client.producer_figures import ProducerCounts, ProducerFigures
 
 if TYPE_CHECKING:
@@ -57,6 +58,7 @@ class AsyncProducer:
     """
 
     def __init__(self, servers: str, **settings: Unpack[ProducerSettings]) -> None:
+        check_servers(servers)
         self._servers = servers
         self._wait_seconds = settings.pop("enqueue_timeout_ms", 30_000) / 1_000
         self._settings = settings
@@ -97,7 +99,8 @@ class AsyncProducer:
     def _serve(self, producer: Producer) -> None:
         """Call the callbacks of acknowledged messages. Runs in the thread."""
         while not self._is_closed:
-            producer.poll(SERVE_SECONDS)
+            with suppress(ClientError):  # each call that waits, and each later one, gets it too
+                producer.poll(SERVE_SECONDS)
 
     async def send(
         self,

@@ -25,10 +25,10 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka import Producer as Librdkafka
 from confluent_kafka import TopicPartition
 
-from broker.client.address import parse_addresses
 from broker.client.errors import ClientError, MustAbort, ProduceError, QueueFull
 from broker.client.group_protocol import Partition
 from broker.client.librdkafka import Header, Headers, group_metadata, headers_of, transaction_error
+from broker.client.producer_arguments import check_place, check_servers
 from broker.client.producer_figures import STATISTICS_MS, ProducerCounts, ProducerFigures
 from broker.record.id_header import id_header
 
@@ -39,7 +39,6 @@ if TYPE_CHECKING:
 QUEUE_SIZE = 100_000  # messages, as librdkafka's default; Kafka 0.7's was 10,000, when a message cost more
 POLL_SECONDS = 0.1
 ANY_PARTITION = -1  # librdkafka chooses
-PARTITION_MAX, TIMESTAMP_MS_MAX = (1 << 31) - 1, (1 << 63) - 1  # of the protocol
 
 _log = logging.getLogger(__name__)
 
@@ -129,7 +128,7 @@ class Producer:
         directory: "str | PathLike[str] | None" = None,
         snowflake: "Snowflake | None" = None,
     ) -> None:
-        _check_servers(servers)
+        check_servers(servers)
         self._encoder = encoder
         self._key_encoder = key_encoder
         self._partitioner = partitioner
@@ -145,6 +144,7 @@ class Producer:
         self._counts = ProducerCounts(time.monotonic())
         self._counting = Lock()
         self._raised: list[Exception] = []  # by callbacks
+        self._dropped = "its transaction was aborted"  # why messages in the queue are dropped
         self._process = os.getpid()
         self._is_closed = False
         settings: dict[str, Any] = {
@@ -193,7 +193,7 @@ class Producer:
         if self._is_closed or os.getpid() != self._process:
             self._check_open()
         if partition is not None or timestamp_ms is not None or topic.__class__ is not str:
-            _check_place(topic, partition, timestamp_ms)
+            check_place(topic, partition, timestamp_ms)
         data, key_data = self._encoder(value), self._key_encoder(key)
         pairs = headers_of(headers, self._snowflake is not None)
         where = self._chosen(topic, key_data) if partition is None else partition
@@ -272,18 +272,23 @@ class Producer:
             while self._producer.flush(POLL_SECONDS):  # in short steps, so that Ctrl-C ends the wait
                 pass
         except KafkaException as error:
-            raise self._fatal(error) from None
+            raise self._error(error) from None
 
     def _serve(self, seconds: float) -> int:
         """Call the callbacks that are due. Raise ProducerFenced or ClientError for an error that ends the producer."""
         try:
             return int(self._producer.poll(seconds))
         except KafkaException as error:
-            raise self._fatal(error) from None
+            raise self._error(error) from None
 
-    def _fatal(self, error: KafkaException) -> ClientError:
+    def _error(self, error: KafkaException) -> ClientError:
+        """Return the error that says what to do. If it ends the producer, the messages that are left fail with it."""
         name = "the producer" if self._transactional_id is None else f"transactional id {self._transactional_id}"
-        return transaction_error(error.args[0], name)
+        found = transaction_error(error.args[0], name)
+        if error.args[0].fatal():
+            self._dropped = str(found)
+            self._producer.purge()  # librdkafka would keep them until they time out
+        return found
 
     def _check_process(self) -> None:
         if os.getpid() != self._process:  # librdkafka's threads are in the parent only
@@ -369,7 +374,7 @@ class Producer:
         try:
             call(self._timeout_ms / 1000) if with_timeout else call()
         except KafkaException as error:
-            raise self._fatal(error) from None
+            raise self._error(error) from None
 
     def __enter__(self) -> Self:
         return self
@@ -435,6 +440,8 @@ class Producer:
     def _result(self, topic: str, error: Any, message: Any) -> ProduceError | Delivered:
         if error is None:
             return Delivered(topic, message.partition(), message.offset())
+        if error.code() in (KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT):
+            return ProduceError(f"{topic}: {self._dropped}")
         if error.code() == KafkaError._MSG_TIMED_OUT:
             return ProduceError(f"{topic}: no answer from {self._servers} within {self._timeout_ms} ms")
         return ProduceError(f"{topic}: {error.str()}")
@@ -451,23 +458,6 @@ class Producer:
         elif isinstance(result, ProduceError):
             self._failures += 1
             self._first_failure = self._first_failure or result
-
-
-def _check_servers(servers: object) -> None:
-    """Raise ValueError unless these are addresses as librdkafka takes them: a port is optional."""
-    if not isinstance(servers, str):
-        raise ValueError(f"servers={servers!r}: give text, such as 'host:9092,host:9093'")
-    parse_addresses(servers, default_port=9092)
-
-
-def _check_place(topic: object, partition: object, timestamp_ms: object) -> None:
-    """Raise TypeError or ValueError for what a message cannot have. librdkafka would send some of it elsewhere."""
-    if not isinstance(topic, str):
-        raise TypeError(f"topic={topic!r}: give a topic's name as text")
-    if partition is not None and (not isinstance(partition, int) or not 0 <= partition <= PARTITION_MAX):
-        raise ValueError(f"partition={partition!r}: give a number of at least 0, or leave it out")
-    if timestamp_ms is not None and (not isinstance(timestamp_ms, int) or not 1 <= timestamp_ms <= TIMESTAMP_MS_MAX):
-        raise ValueError(f"timestamp_ms={timestamp_ms!r}: give Unix ms of at least 1, or leave it out for now")
 
 
 def _warn_of_lost(counts: ProducerCounts, process: int) -> None:

@@ -13,6 +13,7 @@ from broker.client.consumer_config import ConsumerConfig
 from broker.client.errors import ClientError, MustAbort, ProduceError, ProducerFenced
 from broker.client.producer import Producer
 from tests.compat.numbers_topic import BY_HAND, NOBODY, SOON_MS, WAIT_MS, fill, name_of, take, values
+from tests.patience import SECONDS
 
 
 @pytest.fixture
@@ -201,3 +202,25 @@ def test_the_asyncio_producer_has_transactions(group_broker, topic, name):
 
     asyncio.run(send())
     assert values(read(group_broker, topic, 11, isolation_level="read_committed")) == [*range(10), 100]
+
+
+def test_an_asyncio_producer_that_is_fenced_says_so_and_does_not_hang(group_broker, topic, name):
+    async def send():
+        async with (
+            AsyncProducer(group_broker.address, transactional_id=name) as older,
+            AsyncProducer(group_broker.address, transactional_id=name) as newer,
+        ):
+            await older.begin()
+            await newer.begin()
+            for _ in range(2):
+                with pytest.raises((ProduceError, ProducerFenced)):
+                    await asyncio.wait_for(older.send(topic, "300"), SECONDS)
+            with pytest.raises(ProducerFenced):
+                await older.abort()
+            await newer.send(topic, "301", partition=0)
+            await newer.commit()
+            with suppress(ProducerFenced):
+                await older.close()
+
+    asyncio.run(send())
+    assert values(read(group_broker, topic, 11, isolation_level="read_committed")) == [*range(10), 301]

@@ -5,6 +5,7 @@ import asyncio
 import pytest
 
 from broker.client.async_consumer import AsyncConsumer
+from broker.client.async_producer import AsyncProducer
 from broker.client.asyncio import AsyncClient
 from broker.client.blocking import Client
 from broker.client.consumer import Consumer
@@ -49,7 +50,7 @@ def test_a_message_that_cannot_be_sent_is_refused(producer, message, said):
     assert producer.figures().sent == 0
 
 
-@pytest.mark.parametrize("make", (Producer, lambda servers: Consumer(servers, "t"), Client, AsyncClient))
+@pytest.mark.parametrize("make", (Producer, AsyncProducer, lambda servers: Consumer(servers, "t"), Client, AsyncClient))
 @pytest.mark.parametrize("servers", (["127.0.0.1:9092"], "", "host:many"))
 def test_servers_are_addresses_as_text(make, servers):
     with pytest.raises(ValueError, match="host:port|host:9092,host:9093"):
