@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from broker.client.blocking import BlockingClient
+from broker.client.errors import ClientError
 from flakelog.console.messages import Limits, Span, read_partition_records, size_of
 from flakelog.console.text import Shown, shown, visible
 from flakelog.dead_letters import PREFIX, Letter, batches, letter_of
@@ -43,6 +44,10 @@ class LettersPage(NamedTuple):
 
 class Unsendable(ValueError):
     """Letters that cannot be sent again; the message says why."""
+
+
+class Unmarked(ClientError):
+    """Letters that were sent, and could not be marked; the message names them."""
 
 
 def read_letters(client: BlockingClient, topic: str, spans: Mapping[int, Span], limits: Limits) -> LettersPage:
@@ -138,7 +143,7 @@ def read_chosen(client: BlockingClient, topic: str, places: Sequence[str]) -> li
 def send_again(client: BlockingClient, topic: str, places: Sequence[str], log: Callable[[str], None]) -> int:
     """Send the letters' messages to their topics, and mark the letters; return how many were sent.
 
-    Raise Unsendable with nothing sent, or ClientError, after which the log has a line for all that were.
+    Raise Unsendable with nothing sent, Unmarked, or ClientError. The log has a line for all that were sent.
     """
     chosen = read_chosen(client, topic, places)
     marks = HandledLetters(client, topic)
@@ -148,8 +153,13 @@ def send_again(client: BlockingClient, topic: str, places: Sequence[str], log: C
     for source, letters in sorted(by_source.items()):
         for partition, some, batch in batches(letters):
             offset = client.produce(source, partition, batch).base_offset
-            marks.mark(some)
-            log(f"sent {', '.join(each.place for each in some)} of {topic} to {source}-{partition} from {offset} on")
+            places = ", ".join(each.place for each in some)
+            log(f"sent {places} of {topic} to {source}-{partition} from {offset} on")
+            try:
+                marks.mark(some)
+            except ClientError as error:
+                why = f"{places} were sent, so do not send them again; they could not be marked: {error}"
+                raise Unmarked(why) from error
     return len(chosen)
 
 

@@ -269,6 +269,14 @@ def test_figures_and_charts_move_unless_they_are_selected_or_paused(open_page, c
     draw(page, client, "overview")
 
 
+@pytest.mark.soak
+def test_a_page_without_live_figures_says_why(open_page, tmp_path, allowed):
+    allowed.append("503 (Service Unavailable)")
+    with ServerProcess(tmp_path / "data", {"flakelog.console.max.streams": "0"}) as full:
+        page = open_page("/", address=full.http)
+        until(lambda: "too many pages get live figures" in page.locator("#live-state").inner_text())
+
+
 def test_lag_is_drawn_over_time(open_page, client):
     page = open_page(PAGES["group"])
     client.produce("orders", 0, encode_batch([Record(0, 0, None, b"{}")], base_timestamp_ms=TIME_MS))

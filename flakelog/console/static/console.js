@@ -126,7 +126,21 @@
     source = new EventSource("/console/events?page=" + page + (last ? "&last=" + encodeURIComponent(last) : ""));
     source.onopen = () => tell("live");
     source.addEventListener("figures", (event) => { last = event.lastEventId || last; tell("live"); figures(JSON.parse(event.data)); });
-    source.onerror = () => tell(source && source.readyState === 2 ? "not live: load the page again to see why" : "connecting again");
+    source.onerror = () => (source && source.readyState === 2 ? explain(source.url) : tell("connecting again"));
+  }
+
+  // An EventSource does not tell why it was refused, so ask once more for the page that says it.
+  async function explain(address) {
+    let why = "load the page again";
+    try {
+      const answer = await fetch(address);
+      const isPage = (answer.headers.get("content-type") || "").startsWith("text/html");
+      if (isPage) why = new DOMParser().parseFromString(await answer.text(), "text/html").querySelector(".note")?.textContent || why;
+      else answer.body?.cancel();
+    } catch {
+      why = "the server does not answer";
+    }
+    tell("not live: " + why);
   }
 
   function close() {

@@ -160,6 +160,7 @@ def test_a_list_of_large_groups_does_not_count_all_their_partitions(world, monke
     commit(world, "billing", 0)
     commit(world, "shipping", 0)
     assert [(row.group_id, row.lag) for row in world.view("groups").model.rows] == [("billing", 0), ("shipping", None)]
+    assert "have it on their own pages" in world.html("groups")
     assert world.view("group", group="shipping").model["now"].lag == 0
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from broker.record.records import Record, encode_batch
-from flakelog.console.letters import Unsendable
+from flakelog.console.letters import Unmarked, Unsendable
 from flakelog.handled_letters import HandledLetters
 from tests.broker.engine_client import WALL_MS
 from tests.flakelog.console.world import World, fields_of, html_of, now
@@ -79,6 +79,18 @@ def test_a_letter_is_sent_once(world):
         send(world, "0:1")
     records, _ = world.client.fetch("orders", 0, 0, 1 << 20, 0)
     assert [record.value for record in records] == [b"b"] and shown(world) == [0]
+
+
+def test_letters_that_were_sent_and_could_not_be_marked_are_named(world):
+    """Without their names a visitor would send them again, and double the messages."""
+    world = World(max_partitions=2, log_message_timestamp_after_max_ms=1 << 50)
+    world.broker.create("orders")
+    world.broker.create(TOPIC)
+    give_up(world, b"a")
+    with pytest.raises(Unmarked, match="0:0 were sent, so do not send them again"):
+        send(world, "0:0")
+    assert [record.value for record in world.client.fetch("orders", 0, 0, 1 << 20, 0)[0]] == [b"a"]
+    assert f"console: sent 0:0 of {TOPIC} to orders-0 from 0 on" in world.broker.reported
 
 
 @pytest.mark.parametrize(
