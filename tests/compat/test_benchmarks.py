@@ -39,14 +39,27 @@ def bench(*arguments):
     return done.stdout
 
 
-def test_every_row_gives_figures_for_each_contender():
-    report = json.loads(bench("--quick", "--json"))
-    assert report["rows"].keys() | report["skipped"].keys() == ROWS.keys()
+def figures(*rows):
+    """Run rows, all without a name; return the report, whose figures are above 0 for each contender."""
+    report = json.loads(bench("--quick", "--json", *rows))
     for row, contenders in report["rows"].items():
         assert len(contenders) > 1 or row in ALONE, f"{row} stands alone"
         for who, units in contenders.items():
             rates = [spread for unit, spread in units.items() if unit not in MAY_BE_NOTHING and "CPU" not in unit]
             assert rates and all(0 < spread["least"] <= spread["median"] <= spread["most"] for spread in rates), who
+    return report
+
+
+def test_rows_of_the_log_ids_and_topologies_give_figures_for_each_contender():
+    rows = {"produce-1k", "fetch-1k", "ids-http", "topology"}
+    assert figures(*rows)["rows"].keys() == rows
+
+
+@pytest.mark.soak
+def test_every_row_gives_figures_for_each_contender():
+    """It takes more CPU time than any other test of this folder, 80 s."""
+    report = figures()
+    assert report["rows"].keys() | report["skipped"].keys() == ROWS.keys()
     if report["skipped"].keys() - BROUGHT_BY_MAVEN:
         pytest.skip(str(report["skipped"]))  # with the reason: no C compiler here
 
