@@ -180,6 +180,10 @@ class Consumer:
         finally:
             self._asking.release()
 
+    def _end_turn(self) -> None:
+        """Check for rebalances, commits and a fork before the next record."""
+        self._housekeeping = 0.0
+
     def _prepare_next(self, until_s: float | None) -> bool:
         """Prepare records for the iterator. Return False if none come until then, or `close` is called meanwhile."""
         try:
@@ -301,6 +305,15 @@ def _close_all() -> None:
     """Close the consumers that the program did not close. What it got last may not be processed, so it comes again."""
     for consumer in list(_open):
         consumer.__exit__(SystemExit, SystemExit(), None)
+
+
+def _forbid_in_child() -> None:
+    """Let no child hand out the records that its parent has fetched ahead: `_call` says why."""
+    for consumer in list(_open):
+        consumer._end_turn()
+
+
+os.register_at_fork(after_in_child=_forbid_in_child)
 
 
 def _serve(loop: asyncio.AbstractEventLoop) -> None:

@@ -11,6 +11,7 @@ from broker.client.async_consumer import AsyncConsumer
 from broker.client.blocking import Client
 from broker.client.consumer import Consumer
 from broker.client.consumer_config import ConsumerConfig
+from broker.client.errors import BrokerError
 from broker.client.producer import Producer
 from tests.compat.kafka_cluster import NODES, KafkaCluster
 from tests.compat.numbers_topic import WAIT_MS, name_of, values
@@ -38,9 +39,17 @@ def create(cluster, name, copies):
     spread = [[NODES[(number + copy) % 3] for copy in range(copies)] for number in range(PARTITIONS)]
     new = confluent_kafka.admin.NewTopic(name, PARTITIONS, replica_assignment=spread)
     admin.create_topics([new])[name].result()
-    with Admin(cluster.servers) as ours:
-        until(lambda: {each.leader for each in ours.replicas(name).values()} == set(NODES), "leaders on all brokers")
+    for server in cluster.servers.split(","):
+        with Admin(server) as ours:
+            until(lambda ours=ours: leaders(ours, name) == set(NODES), f"leaders on all brokers, at {server}")
     return name
+
+
+def leaders(admin, name):
+    try:
+        return {each.leader for each in admin.replicas(name).values()}
+    except BrokerError:  # the broker does not know the topic yet
+        return set()
 
 
 @pytest.fixture
