@@ -19,7 +19,7 @@
                                   also ValueErrors
       ClusterError                of reads, loads and replays: a broker refuses a request, or does not answer
       OptionError, SelectionError, ManifestError
-                                  of the same: what is asked for cannot be; also ValueErrors
+                                  of reads, loads and replays: a request that is not possible; also ValueErrors
       DataLoss                    the log does not have all of the range
       ReadFailed                  a range could not be read; another attempt may succeed
       StorageError                a place for files that cannot be used

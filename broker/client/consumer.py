@@ -302,7 +302,7 @@ _open: "weakref.WeakSet[Consumer]" = weakref.WeakSet()
 
 @atexit.register
 def _close_all() -> None:
-    """Close the consumers that the program did not close. What it got last may not be processed, so it comes again."""
+    """Close the consumers that the program left open, without a commit of the records it received last."""
     for consumer in list(_open):
         consumer.__exit__(SystemExit, SystemExit(), None)
 
@@ -323,7 +323,7 @@ def _serve(loop: asyncio.AbstractEventLoop) -> None:
 
 
 def _abandon(loop: asyncio.AbstractEventLoop, engine: ConsumerEngine) -> None:
-    """Close a consumer that nothing refers to any more, without a wait: any thread may collect garbage."""
+    """Close a consumer that is garbage. Do not wait, because this may be any thread."""
 
     async def close() -> None:
         engine.core.give_back()

@@ -205,7 +205,7 @@ class ConsumerCore:
         name = f"{ask.topic}-{ask.partition}"
         code = error.code if isinstance(error, BrokerError) else None
         if code is ErrorCode.OFFSET_OUT_OF_RANGE and place.position != ask.offset:
-            place.retry_ms = now_ms + RETRY_MS  # first the program gets what was fetched before
+            place.retry_ms = now_ms + RETRY_MS  # until the program has received the records fetched before
         elif code is ErrorCode.OFFSET_OUT_OF_RANGE or isinstance(error, TopicRecreated):
             why = "its log does not have that offset" if code else str(error)
             self._note(f"{name}: position {ask.offset} is gone, so it begins again by `start`: {why}")
@@ -342,7 +342,7 @@ class ConsumerCore:
         return records
 
     def processed(self) -> None:
-        """Take note that the program has processed what was handed out: it asks for more, or commits."""
+        """Count the records handed out last as processed, because the program asks for more or commits."""
         self._last = ()
 
     def give_back(self) -> None:

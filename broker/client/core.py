@@ -273,7 +273,7 @@ class ClientCore:
         isolation_level: int = fetch.READ_UNCOMMITTED,
         failed: dict[Partition, ClientError] | None = None,
     ) -> Steps[dict[Partition, int | None]]:
-        """Return each partition's offset at LATEST or EARLIEST, or its first at or after a time; None without one.
+        """Return each partition's offset at LATEST or EARLIEST, or of its first record at or after a time, or None.
 
         With `by_id`, `timestamp` is an id. One request asks a leader for up to LIST_OFFSETS_AT_ONCE partitions. Raise
         BrokerError for the first partition that has an error, or put the errors into `failed` and return the others.
@@ -448,7 +448,7 @@ def batched(items: Sequence[Item], size: int) -> Iterator[Sequence[Item]]:
 
 
 def _no_leader(found: TopicInfo | BrokerError | None, topic: str, partition: int) -> BrokerError:
-    """Return the error of a partition without a leader, from what was looked up of its topic."""
+    """Return the error of a partition without a leader. `found` is the answer about its topic."""
     if isinstance(found, BrokerError):
         return found
     if found is None or partition in found.leaders:

@@ -23,8 +23,10 @@ _MAGIC = b"CGMDv2:"
 
 
 def headers_of(headers: Headers | None, is_stamped: bool) -> list[Header]:
-    """Return headers as (name, bytes). Raise ValueError for a `flakelog-id` beside the one that the producer adds, and
-    for what is no header."""
+    """Return headers as (name, bytes).
+
+    Raise ValueError for a value that is no header, and for a `flakelog-id` if the producer adds that header itself.
+    """
     if headers is None:
         return []
     found = [_header(each) for each in (headers.items() if isinstance(headers, Mapping) else headers)]

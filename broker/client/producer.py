@@ -461,7 +461,7 @@ class Producer:
 
 
 def _warn_of_lost(counts: ProducerCounts, process: int) -> None:
-    """Say what a producer that nobody closed had not sent. Called when it is collected, or when the program ends."""
+    """Log how many messages an unclosed producer had not sent, when it is collected or the program ends."""
     if os.getpid() == process and counts.queued:
         _log.warning("messages that may be lost, because the program did not close their producer: %d", counts.queued)
 

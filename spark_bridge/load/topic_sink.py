@@ -1,10 +1,11 @@
 """SHELL (librdkafka): a topic as a destination, of the same cluster or another, in Flakelog or Apache Kafka.
 
-A message goes to the partition of its own number, with its key, value, headers and timestamp. Parts are staged as files
-in a directory of the user's, which also keeps plans, decisions and receipts (load.file_ledger). After the decision they
-are sent in the order of their offsets, in transactions. Each transaction also commits the position in the source, as
-the offset of the group `flakelog-load-SOURCE` for the target's partition (KIP-98). So the target holds each message
-once for readers with read_committed, whatever is killed: the next run reads the position and sends what is behind it.
+A message goes to the partition of the same number, with its key, value, headers and timestamp. Parts are staged as
+files in a directory of the user's, which also keeps plans, decisions and receipts (load.file_ledger). After the
+decision they are sent in the order of their offsets, in transactions. Each transaction also commits the position in the
+source, as the offset of the group `flakelog-load-SOURCE` for the target's partition (KIP-98). So the target holds each
+message once for readers with read_committed, whatever is killed: the next run reads the position and sends what is
+behind it.
 
 Two runs at once share one transactional id, so the later fences the earlier.
 
