@@ -8,13 +8,14 @@ from spark_bridge.selection.option_table import OptionError
 
 INT_MAX = (1 << 31) - 1
 LONG_MAX = (1 << 63) - 1
+DIGITS_MAX = 19  # of LONG_MAX
 
 _Value = TypeVar("_Value")
 
 
 def number(given: Mapping[str, str], name: str, default: int, least: int = 0, most: int = LONG_MAX) -> int:
     text = given.get(name, str(default)).strip()
-    if not text.isascii() or not text.isdigit() or not least <= int(text) <= most:
+    if not _is_number(text) or not least <= int(text) <= most:
         raise OptionError(f"{name} is a whole number from {least} to {most}; got {text!r}")
     return int(text)
 
@@ -61,13 +62,22 @@ def made(name: str, value: Any, make: Callable[[Any], _Value]) -> _Value:
 
 
 def _partition(text: str) -> int:
-    if not text.isascii() or not text.isdigit():
+    if not _is_number(text) or int(text) > INT_MAX:
         raise ValueError(f"{text!r} is no partition")
     return int(text)
 
 
 def _whole(value: Any) -> int:
-    """Return a whole number of JSON. Raise TypeError for 1.7, true and "17", which the connector refuses too."""
+    """Return a whole number of JSON. Raise TypeError for 1.7, true and "17", which the connector refuses too.
+
+    Raise ValueError for a number of more than 64 bits.
+    """
     if type(value) is not int:
         raise TypeError(f"{value!r} is no whole number")
+    if abs(value) > LONG_MAX:
+        raise ValueError("a number has more than 64 bits")
     return value
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) <= DIGITS_MAX

@@ -71,6 +71,19 @@ def test_a_pattern_that_java_reads_in_another_way_is_refused(pattern, reason):
         parse(SERVERS | {"subscribePattern": pattern})
 
 
+@pytest.mark.parametrize(
+    "option",
+    [
+        {"startingTimestamp": "9" * 5_000},
+        {"startingOffsetsByTimestamp": '{"flights": {"0": 9223372036854775808}}'},
+        {"startingOffsets": '{"flights": {"2147483648": 5}}'},
+    ],
+)
+def test_a_number_that_fits_no_request_is_refused_by_the_name_of_its_option(option):
+    with pytest.raises(OptionError, match=next(iter(option))):
+        parse(FLIGHTS | option)
+
+
 @pytest.mark.parametrize("pattern", ["[a-z]+", r"flights\.[^_]*", r"[\[\]]a", "(?:a|b)-[0-9]{2}[x-z]"])
 def test_a_pattern_that_java_reads_alike_is_taken(pattern):
     assert parse(SERVERS | {"subscribePattern": pattern}).topics.pattern == pattern
