@@ -4,8 +4,10 @@
     _flakelog/flights/00000000000000000003.decision.json    its receipt: the load will be published
     _flakelog/flights/00000000000000000003.receipt.json     its receipt again: every file it names is in place
     _flakelog/flights/staging/00000000000000000003/         files of parts, and a record of each part that is written
+    _flakelog/flights/newest.json                           the number of a load that was the newest when it was published
 
-Each file is created exclusively and never changed. Spark and pyarrow skip names with an underscore, and no file in
+Each file but the last is created exclusively and never changed. `newest.json` spares a run the list of all plans, which
+grows with each load: the plans after that number have the next numbers. Spark and pyarrow skip names with an underscore, and no file in
 `staging` ends in .parquet, so that readers by pattern skip them too.
 
 Sinks of table formats keep plans and records of parts here, and decide by a commit of the table.
@@ -25,6 +27,7 @@ from spark_bridge.reading.offset_range import OffsetRange
 FOLDER = "_flakelog"
 _PLAN, _DECISION, _RECEIPT = ".plan.json", ".decision.json", ".receipt.json"
 _SENDING = "sending.json"  # in the staging directory
+_NEWEST = "newest.json"
 
 
 class FileLedger:
@@ -40,8 +43,13 @@ class FileLedger:
 
     def newest(self) -> int | None:
         """Return the highest number of a plan, None without a plan."""
-        names = (name.removeprefix(self._home) for name in self._storage.names(self._home))
-        return max((int(name.removesuffix(_PLAN)) for name in names if name.endswith(_PLAN)), default=None)
+        number = self._noted()
+        if number is None or not self._storage.exists(self._name(number, _PLAN)):
+            names = (name.removeprefix(self._home) for name in self._storage.names(self._home))
+            return max((int(name.removesuffix(_PLAN)) for name in names if name.endswith(_PLAN)), default=None)
+        while self._storage.exists(self._name(number + 1, _PLAN)):
+            number += 1
+        return number
 
     def save(self, load: Load) -> None:
         """Save a plan. Raise LoadTaken if there is one of its number."""
@@ -106,6 +114,8 @@ class FileLedger:
 
     def put_receipt(self, receipt: Receipt) -> None:
         self._create(self._name(receipt.number, _RECEIPT), receipt.to_json())
+        with self._storage.write(self._home + _NEWEST) as file:
+            file.write(f"{receipt.number}\n".encode())
 
     def receipt(self, number: int) -> Receipt | None:
         text = self._read(self._name(number, _RECEIPT))
@@ -132,6 +142,10 @@ class FileLedger:
         except FileExistsError:
             return False
         return True
+
+    def _noted(self) -> int | None:
+        text = self._read(self._home + _NEWEST)
+        return int(text) if text is not None and text.strip().isdigit() else None
 
     def _read(self, name: str) -> bytes | None:
         try:

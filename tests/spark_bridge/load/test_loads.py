@@ -56,7 +56,31 @@ def test_files_are_named_after_their_ranges(topics, storage):
 def test_after_a_load_only_plan_decision_and_receipt_are_left_of_it(topics, storage):
     load(topics, storage)
     kept = [name for name in storage.objects if name.startswith("_")]
-    assert kept == [f"_flakelog/t/{0:020d}.{kind}.json" for kind in ("plan", "decision", "receipt")]
+    of_load = [f"_flakelog/t/{0:020d}.{kind}.json" for kind in ("plan", "decision", "receipt")]
+    assert kept == [*of_load, "_flakelog/t/newest.json"]
+
+
+def test_a_run_does_not_list_the_loads_before_it(topics, storage):
+    """With --every, a place gets thousands of loads, and a store lists a thousand names at a time."""
+    steps = []
+    for _ in range(3):
+        topics.append(0, 1)
+        load(topics, storage)
+    driver(MemoryLog(topics), MemoryStorage(storage.objects, steps.append)).run()
+    assert not [step for step in steps if step.startswith("names")]
+
+
+@pytest.mark.parametrize("note", [b"0\n", b"99\n", b"no number", None])
+def test_an_old_or_wrong_note_of_the_newest_load_does_no_harm(topics, storage, note):
+    for _ in range(3):
+        topics.append(0, 1)
+        load(topics, storage)
+    del storage.objects["_flakelog/t/newest.json"]
+    if note is not None:
+        storage.objects["_flakelog/t/newest.json"] = note
+    topics.append(1, 1)
+    assert [one.number for one in load(topics, storage).loads] == [3]
+    assert values(storage) == sorted(topics.values())
 
 
 def test_a_new_partition_starts_at_its_earliest_offset(topics, storage):
