@@ -42,7 +42,7 @@ def servers(request):
 def new_topic(servers, partitions=3):
     name = f"both-{uuid.uuid4().hex[:8]}"
     with BlockingClient(servers) as client:
-        client.create_topic(name, partitions=partitions)
+        client.create_topic(name, partitions=partitions, configs={"retention.ms": "-1"})  # the records are old
     return name
 
 
@@ -51,7 +51,9 @@ def fill(servers, topic, counts):
         for partition, count in enumerate(counts):
             records = [Record(n, n, b"k%d" % n, b"v%d" % n, (("h", b"x"),)) for n in range(count)]
             if records:
-                client.produce(topic, partition, encode_batch(records, base_timestamp_ms=1_700_000_000_000))
+                batch = encode_batch(records, base_timestamp_ms=1_700_000_000_000)
+                # Apache Kafka's partitions have their leaders a moment after the topic was created.
+                client.retry(lambda p=partition, b=batch: client.core.produce(topic, p, b))
 
 
 def stream(spark, format, servers, topic, checkpoint, **options):
