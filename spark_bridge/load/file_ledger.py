@@ -4,11 +4,11 @@
     _flakelog/flights/00000000000000000003.decision.json    its receipt: the load will be published
     _flakelog/flights/00000000000000000003.receipt.json     its receipt again: every file it names is in place
     _flakelog/flights/staging/00000000000000000003/         files of parts, and a record of each part that is written
-    _flakelog/flights/newest.json                           the number of a load that was the newest when it was published
+    _flakelog/flights/newest.json                           the number of a load, the newest when it was published
 
 Each file but the last is created exclusively and never changed. `newest.json` spares a run the list of all plans, which
-grows with each load: the plans after that number have the next numbers. Spark and pyarrow skip names with an underscore, and no file in
-`staging` ends in .parquet, so that readers by pattern skip them too.
+grows with each load: the plans after that number have the next numbers. Spark and pyarrow skip names with an
+underscore, and no file in `staging` ends in .parquet, so that readers by pattern skip them too.
 
 Sinks of table formats keep plans and records of parts here, and decide by a commit of the table.
 """
