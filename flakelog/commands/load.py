@@ -93,6 +93,11 @@ class SinceType(click.ParamType[str]):
     show_default=True,
     help="What to do with a batch that cannot be decoded.",
 )
+@click.option(
+    "--compacted",
+    is_flag=True,
+    help="Offsets may be missing: for a topic that was compacted once. One that is compacted now needs no option.",
+)
 @click.option("--accept-loss", is_flag=True, help="Go on after messages that the log lost before a load took them.")
 @click.option("--single-writer", is_flag=True, help="Promise that no other load into this place runs at the same time.")
 @click.option("--threads", type=click.IntRange(1, 64), default=4, show_default=True, help="Files written at once.")
@@ -164,6 +169,7 @@ def _job(
     file_bytes: int | None,
     isolation: str,
     on_poison: str,
+    compacted: bool,
     accept_loss: bool,
     single_writer: bool,
     threads: int,
@@ -202,7 +208,11 @@ def _job(
         accept_loss,
     )
     destination = Destination(to, kind, record)
-    settings = ReadSettings(skip_poison=on_poison == "skip", request_timeout_ms=int(answer_seconds() * 1000))
+    settings = ReadSettings(
+        compacted=compacted or None,
+        skip_poison=on_poison == "skip",
+        request_timeout_ms=int(answer_seconds() * 1000),
+    )
     return LoadJob(servers, destination, asked, single_writer, threads, settings)
 
 

@@ -32,6 +32,7 @@ class Run:
     servers: str
     engine: str
     on_poison: str
+    compacted: bool
     threads: int
     single_writer: bool
     as_json: bool
@@ -57,6 +58,11 @@ class Run:
     default="fail",
     show_default=True,
     help="What to do with a batch that cannot be decoded.",
+)
+@click.option(
+    "--compacted",
+    is_flag=True,
+    help="Offsets may be missing: for a topic that was compacted once. One that is compacted now needs no option.",
 )
 @click.option("--headers", is_flag=True, help="Write the headers of messages too.")
 @click.option(
@@ -97,6 +103,7 @@ def replay(
     to_time: int | None,
     manifest: str | None,
     on_poison: str,
+    compacted: bool,
     headers: bool,
     engine: str,
     threads: int,
@@ -131,7 +138,7 @@ def replay(
         transfer.check_plot()
     if engine == SPARK:
         _require_spark()
-    run = Run(servers, engine, on_poison, threads, single_writer, as_json, plot)
+    run = Run(servers, engine, on_poison, compacted, threads, single_writer, as_json, plot)
     with transfer.failures():
         if plan:
             _show_plan(run, manifest, options)
@@ -262,6 +269,7 @@ def _by_arrow(run: Run, manifest: "Manifest", place: "Storage") -> "tuple[Receip
             manifest,
             place,
             on_poison=run.on_poison,
+            compacted=run.compacted,
             threads=run.threads,
             single_writer=run.single_writer,
             request_timeout_ms=int(answer_seconds() * 1000),
@@ -290,7 +298,13 @@ def _by_spark(run: Run, manifest: "Manifest", place: "Storage") -> "tuple[Receip
         try:
             with console.status("replaying"), waiting_for("Spark to replay"):
                 receipt = replay_manifest(
-                    spark, run.servers, manifest, place, run.on_poison, single_writer=run.single_writer
+                    spark,
+                    run.servers,
+                    manifest,
+                    place,
+                    run.on_poison,
+                    compacted=run.compacted,
+                    single_writer=run.single_writer,
                 )
         finally:
             spark.stop()

@@ -52,7 +52,7 @@ class Destination:
         return without_user(self.to)
 
     def open(self, options: LoadOptions) -> Sink:
-        """Return the sink. An Iceberg table is created if it is not there.
+        """Return the sink. An Iceberg table is created if it is not there, and divided if it is empty.
 
         Raise LoadError, or storage.StorageError.
         """
@@ -61,7 +61,10 @@ class Destination:
         return sink
 
     def find(self, options: LoadOptions, *, create: bool = False) -> Sink | None:
-        """Return the sink as `open` does; None for an Iceberg table that is not there, unless `create` is set."""
+        """Return the sink as `open` does.
+
+        Without `create`, change no table, and return None for an Iceberg table that is not there.
+        """
         decoding = None if options.layout.decode is None else Decoding.from_dict(options.layout.decode)
         schema = arrow_schema(options.columns) if decoding is None else decoding.row_schema()
         try:
@@ -98,7 +101,7 @@ class Destination:
             catalog = load_catalog(parts.netloc)
             if not create and not catalog.table_exists(identifier):
                 return None
-            return IcebergSink(catalog, identifier, topic, _new_attempt, schema, partition_by, decoding)
+            return IcebergSink(catalog, identifier, topic, _new_attempt, schema, partition_by, decoding, create=create)
         except (ValueError, ServerError) as error:
             raise LoadError(f"the Iceberg catalog {parts.netloc!r}: {error}") from None
 

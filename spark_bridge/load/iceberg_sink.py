@@ -40,11 +40,13 @@ class IcebergSink(TableSink):
         schema: pa.Schema,
         partition_by: str | None = None,
         decoding: Decoding | None = None,
+        *,
+        create: bool = True,
     ) -> None:
         self._catalog = catalog
         self._identifier = identifier
         self._property = f"flakelog.load.{topic}"
-        table = _opened(catalog, identifier, schema, partition_by)
+        table = _opened(catalog, identifier, schema, partition_by, create)
         self._data = f"{table.location().rstrip('/')}/data"
         super().__init__(Storage.at(self._data), topic, new_attempt, schema, decoding)
 
@@ -90,14 +92,19 @@ class IcebergSink(TableSink):
         return None if value is None else int(value)
 
 
-def _opened(catalog: Any, identifier: str, schema: pa.Schema, partition_by: str | None) -> Any:
-    """Return the table, created if it is not there. Raise LoadError if it is divided by something else."""
+def _opened(catalog: Any, identifier: str, schema: pa.Schema, partition_by: str | None, create: bool) -> Any:
+    """Return the table, created if it is not there. Raise LoadError if it is divided by something else.
+
+    An empty table that is not divided is divided as wanted. Without `create` nothing is changed: there is a table.
+    """
     from pyiceberg.exceptions import NamespaceAlreadyExistsError, NoSuchTableError, TableAlreadyExistsError
 
     wanted = None if partition_by is None else _division(schema, partition_by)
     try:
         table = catalog.load_table(identifier)
     except NoSuchTableError:
+        if not create:
+            raise
         try:
             catalog.create_namespace_if_not_exists(identifier.rpartition(".")[0])
             catalog.create_table(identifier, schema)
@@ -105,6 +112,8 @@ def _opened(catalog: Any, identifier: str, schema: pa.Schema, partition_by: str 
             pass  # another driver created it meanwhile
         table = catalog.load_table(identifier)
     if wanted is not None and not table.spec().fields and table.current_snapshot() is None:
+        if not create:
+            return table
         with table.update_spec() as change:
             change.add_field(*wanted)
         table = catalog.load_table(identifier)

@@ -77,10 +77,9 @@ class LoadJob:
         Raise LoadError, ClusterError, ReadFailed, DataLoss, CorruptBatch, StorageError or OSError.
         """
         with self._source(on_batch) as source:
-            sink = self.destination.find(self.options)
-            if sink is None:
+            if self.destination.find(self.options) is None:
                 source.describe([self.options.topic])  # no table is created for a mistyped topic
-                sink = self.destination.open(self.options)
+            sink = self.destination.open(self.options)
             self._check(sink)
             told = _Announcing(watcher, ReplayTopic(self.servers), sink.place)
             return Driver(self.options, sink, source, source.side_by_side(self.threads), told, VERSION).run()

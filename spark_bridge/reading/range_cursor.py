@@ -24,7 +24,7 @@ OnLost: TypeAlias = Callable[[OffsetRange, str], object]
 """Gets a range of missing offsets, and the reason."""
 
 
-_COMPACTED = "if the topic was compacted once, read it with compacted=true"
+_COMPACTED = "if the topic was compacted once, read it with compacted=true, or --compacted"
 
 
 class DataLoss(FlakelogError):

@@ -30,6 +30,7 @@ def replay(
     out: Storage,
     *,
     on_poison: str = FAIL,
+    compacted: bool = False,
     threads: int = THREADS,
     single_writer: bool = False,
     request_timeout_ms: int | None = None,
@@ -38,11 +39,14 @@ def replay(
 ) -> Receipt:
     """Write the manifest's rows to `out`, `threads` ranges at once.
 
-    `on_batch` is called in those threads for each Arrow batch that is read, and `on_written` for each file. Raise
-    ReplayError if the proof fails, `out` is something other than this replay, or a rerun differs from it; `out` is then
-    unchanged. Raise what a read raises: DataLoss, CorruptBatch, ReadFailed, OptionError, ManifestError, ClusterError.
+    `compacted` allows missing offsets in topics that were compacted once. `on_batch` is called in those threads for
+    each Arrow batch that is read, and `on_written` for each file. Raise ReplayError if the proof fails, `out` is
+    something other than this replay, or a rerun differs from it; `out` is then unchanged. Raise what a read raises:
+    DataLoss, CorruptBatch, ReadFailed, OptionError, ManifestError, ClusterError.
     """
     options = {"kafka.bootstrap.servers": servers, "manifest": "given", "onPoison": on_poison}
+    if compacted:
+        options["compacted"] = "true"
     if request_timeout_ms is not None:
         options["kafka.request.timeout.ms"] = str(request_timeout_ms)
     pinned = pin_read(options, manifest)

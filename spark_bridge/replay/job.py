@@ -122,10 +122,17 @@ def replay_manifest(
     place: Storage,
     on_poison: str = FAIL,
     *,
+    compacted: bool = False,
     single_writer: bool = False,
 ) -> Receipt:
-    """Write the manifest's rows to `place`, as `replay` does without a transformation."""
-    pinned = pin_read({"kafka.bootstrap.servers": servers, "manifest": "given", "onPoison": on_poison}, manifest)
+    """Write the manifest's rows to `place`, as `replay` does without a transformation.
+
+    `compacted` allows missing offsets in topics that were compacted once.
+    """
+    options = {"kafka.bootstrap.servers": servers, "manifest": "given", "onPoison": on_poison}
+    if compacted:
+        options["compacted"] = "true"
+    pinned = pin_read(options, manifest)
     topic = ReplayTopic(servers)
     with run_of(place, manifest, Writer.usual(), single_writer=single_writer) as run:
         announce(topic, place, manifest)

@@ -7,6 +7,7 @@ consumer whose next record was removed continues where its `auto.offset.reset` s
 import os
 import pickle
 from contextlib import suppress
+from functools import partial
 from itertools import count
 
 import pyarrow as pa
@@ -21,6 +22,7 @@ from pyspark.sql.types import StructType
 
 import flakelog
 from flakelog.cli import main
+from flakelog.commands.exit_codes import LOST_DATA
 from spark_bridge.source.datasource import FlakelogDataSource
 from tests.compat.server_process import ServerProcess
 from tests.compat.stock_clients import CLIENTS, QUIET
@@ -285,6 +287,26 @@ def test_reads_replays_and_loads_take_what_compaction_left(server, table, tmp_pa
     for command in ("replay", "load"):
         place = "--out" if command == "replay" else "--to"
         done = run.invoke(main, [command, topic, "--servers", server.address, place, str(tmp_path / command)])
+        assert done.exit_code == 0, done.output
+        assert done.stdout.startswith(f"{len(left)} messages in 1 file")
+
+
+def test_a_topic_that_was_compacted_once_needs_the_word_of_the_user(server, tmp_path):
+    topic = make_topic(server, COMPACT)
+    produce(server, topic, updates(500, 10))
+    close_segment(server, topic)
+    left = compacted(server, topic, 10)
+    delete = ConfigEntry("cleanup.policy", "delete", incremental_operation=AlterConfigOpType.SET)
+    altered = ConfigResource("topic", topic, incremental_configs=[delete])
+    admin = AdminClient({"bootstrap.servers": server.address, **QUIET})
+    admin.incremental_alter_configs([altered])[altered].result(SECONDS)
+    run = partial(CliRunner().invoke, main)
+    for command, place in (("replay", "--out"), ("load", "--to")):
+        argv = [command, topic, "--servers", server.address, place, str(tmp_path / command)]
+        refused = run(argv)
+        assert refused.exit_code == LOST_DATA
+        assert "if the topic was compacted once, read it with compacted=true, or --compacted" in refused.stderr
+        done = run([*argv, "--compacted"])
         assert done.exit_code == 0, done.output
         assert done.stdout.startswith(f"{len(left)} messages in 1 file")
 

@@ -66,6 +66,17 @@ def test_loads_append_to_one_table_which_all_readers_read(tmp_path):
     assert duckdb.sql('SELECT max("offset") AS last FROM rows').fetchall() == [(8,)]
 
 
+def test_a_look_at_an_empty_table_does_not_divide_it(tmp_path):
+    schema = arrow_schema(DEFAULT)
+    catalog(tmp_path).create_namespace("shop")
+    catalog(tmp_path).create_table(TABLE, schema)
+    sink = IcebergSink(catalog(tmp_path), TABLE, TOPIC, Attempts("a"), schema, "day", create=False)
+    assert sink.newest() is None and not table_of(tmp_path).spec().fields
+    options = LoadOptions(TOPIC, layout=Layout("iceberg", "day"))
+    iceberg(tmp_path, Topics(3), options).run()
+    assert [field.name for field in table_of(tmp_path).spec().fields] == ["day"]
+
+
 def steps_of_a_run(tmp_path):
     seen = []
     iceberg(tmp_path / "count", Topics(3, 2), step=seen.append).run()
