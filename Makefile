@@ -11,8 +11,10 @@ PIP := $(BIN)/python -m pip install --disable-pip-version-check -c constraints.t
 JARS := tests/compat/java/target/classpath
 NODE := tests/compat/node/node_modules/.package-lock.json
 FRANZ := tests/compat/go/target/stock
-# Spark's connector for Kafka, by Maven, for tests and benchmarks, and what PyPI has beside ours, for benchmarks.
+# Spark's connector for Kafka, by Maven, for tests and benchmarks. For benchmarks: Storm's storm.py, by Maven, and what
+# PyPI has beside ours.
 CONNECTOR := benchmarks/connector/target/classpath
+STORM_PY := benchmarks/storm_py/target/classpath
 ID_PACKAGES := build/id-packages
 STREAM_PACKAGES := build/stream-packages
 
@@ -92,7 +94,7 @@ dist: venv
 	$(BIN)/python -m build --no-isolation
 	$(BIN)/python -m twine check --strict dist/*
 
-bench: bytecode $(ID_PACKAGES)/.installed $(STREAM_PACKAGES)/.installed $(CONNECTOR)
+bench: bytecode $(ID_PACKAGES)/.installed $(STREAM_PACKAGES)/.installed $(CONNECTOR) $(STORM_PY)
 	$(BIN)/python -m benchmarks
 
 $(CONNECTOR): benchmarks/connector/pom.xml
@@ -100,6 +102,12 @@ $(CONNECTOR): benchmarks/connector/pom.xml
 	  echo "fetching Spark's connector: once, 10 MB"; \
 	  mvn -q -B -f $< dependency:build-classpath -Dmdep.outputFile=target/classpath && touch $@ \
 	  || echo "Maven failed: Spark's connector is not compared"
+
+$(STORM_PY): benchmarks/storm_py/pom.xml
+	@command -v mvn > /dev/null || { echo "no Maven (mvn): Storm's storm.py is not compared"; exit 0; }; \
+	  echo "fetching Storm's storm.py: once, 10 KB"; \
+	  mvn -q -B -f $< dependency:build-classpath -Dmdep.outputFile=target/classpath && touch $@ \
+	  || echo "Maven failed: Storm's storm.py is not compared"
 
 # Other makers of ids, to be measured beside ours; a directory each, as three of them bring a module named snowflake.
 $(ID_PACKAGES)/.installed: constraints.txt benchmarks/id_packages.py | venv
@@ -118,4 +126,4 @@ $(STREAM_PACKAGES)/.installed: benchmarks/stream_program.py | venv
 	done; touch $@
 
 clean:
-	rm -rf $(VENV) build dist *.egg-info demo-out tests/compat/java/target benchmarks/connector/target tests/compat/node/node_modules
+	rm -rf $(VENV) build dist *.egg-info demo-out tests/compat/java/target benchmarks/connector/target benchmarks/storm_py/target tests/compat/node/node_modules

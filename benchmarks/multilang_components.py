@@ -1,11 +1,11 @@
-"""A spout that emits 100 B tuples and a bolt that acks them, as processes for Storm: ours, a bare loop, streamparse.
+"""A spout that emits 100 B tuples and a bolt that acks them, as processes for Storm: ours, and peers.
 
     python -m benchmarks.multilang_components NAME spout|bolt EMITS
 
 EMITS is how many tuples the spout emits in answer to one `next`. If REPORT names a file, the spout writes to it how
 many seconds TUPLES acks took, after WARM_UP of them. Ours begin as `python -m spout.multilang
 benchmarks.multilang_components:topology spout|bolt`, with EMITS as a setting. `make bench` installs streamparse to
-build/stream-packages/streamparse.
+build/stream-packages/streamparse. It has Maven fetch the jar of storm.py, Apache Storm's own library for Python.
 """
 
 import json
@@ -21,6 +21,8 @@ ROOT = Path(__file__).parent.parent
 STREAMPARSE = "streamparse"
 VERSION = "5.0.1"
 INSTALLED = ROOT / "build" / "stream-packages" / STREAMPARSE
+STORM_PY = "storm.py"
+STORM_PY_JAR = ROOT / "benchmarks" / "storm_py" / "target" / "classpath"  # a file that names the jar
 BARE_LOOP = "a bare loop"
 PAYLOAD = "x" * 100
 REPORT, TUPLES = "MULTILANG_REPORT", "MULTILANG_TUPLES"
@@ -61,8 +63,12 @@ def command(name: str, component: str, emits: int) -> list[str]:
 
 def environment(name: str) -> dict[str, str]:
     """Return the environment of a contender's processes."""
-    path = f"{INSTALLED}:{ROOT}" if name == STREAMPARSE else str(ROOT)
-    return {**os.environ, "PYTHONPATH": path}
+    paths = [str(ROOT)]
+    if name == STREAMPARSE:
+        paths.insert(0, str(INSTALLED))
+    elif name == STORM_PY:
+        paths.insert(0, f"{STORM_PY_JAR.read_text().strip()}/resources")
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
 
 
 def configuration(emits: int) -> dict[str, object]:
@@ -180,11 +186,44 @@ def _streamparse_bolt(emits: int) -> None:
     Ack().run()
 
 
+# --- storm.py
+
+
+def _storm_py_spout(emits: int) -> None:
+    import storm
+
+    class Payloads(storm.Spout):  # type: ignore[misc]
+        number = 0
+        clock = Clock()
+
+        def ack(self, id: int) -> None:
+            self.clock.ack()
+
+        def nextTuple(self) -> None:
+            for _ in range(emits):
+                self.number += 1
+                storm.emit([PAYLOAD], id=self.number)
+
+    Payloads().run()
+
+
+def _storm_py_bolt(emits: int) -> None:
+    import storm
+
+    class Ack(storm.BasicBolt):  # type: ignore[misc]
+        def process(self, tup: Any) -> None:
+            pass
+
+    Ack().run()
+
+
 RUNS = {
     (BARE_LOOP, "spout"): _bare_spout,
     (BARE_LOOP, "bolt"): _bare_bolt,
     (STREAMPARSE, "spout"): _streamparse_spout,
     (STREAMPARSE, "bolt"): _streamparse_bolt,
+    (STORM_PY, "spout"): _storm_py_spout,
+    (STORM_PY, "bolt"): _storm_py_bolt,
 }
 
 if __name__ == "__main__":
