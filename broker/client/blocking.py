@@ -23,7 +23,7 @@ from broker.client.core import (
     Steps,
     TopicInfo,
     addresses_of,
-    advance,
+    carry_out,
 )
 from broker.client.errors import BrokerError, Unreachable
 from broker.client.multifetch import multifetch
@@ -103,18 +103,8 @@ class Client:
 
     def run(self, steps: Steps[T]) -> T:
         """Carry out an operation of the core; return its result."""
-        outcome: memoryview | Unreachable | None = None
         with self._running:
-            while True:
-                try:
-                    exchange = advance(steps, outcome)
-                except StopIteration as done:
-                    result: T = done.value
-                    return result
-                try:
-                    outcome = self._exchange(exchange)
-                except Unreachable as error:
-                    outcome = error
+            return carry_out(steps, self._exchange)
 
     def retry(self, make: Callable[[], Steps[T]], within: float = TIMEOUT_SECONDS) -> T:
         """Carry out an operation; retry for up to `within` seconds while its error is temporary.

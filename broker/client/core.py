@@ -1,15 +1,15 @@
 """A client's requests and answers, without sockets.
 
-Each operation is a generator of `Exchange`s. It yields a request, the shell (`blocking`, `twisted`) sends it to the
-broker and sends the body of the answer into the generator, or throws `Unreachable` into it. The generator's return
-value is the operation's result. The client negotiates versions with each node once (ApiVersions). It looks up a leader
-when it does not know it, and again after the leader has moved.
+Each operation is a generator of `Exchange`s. It yields a request, the shell (`blocking`, `asyncio`, `twisted`) sends it
+to the broker and sends the body of the answer into the generator, or throws `Unreachable` into it. The generator's
+return value is the operation's result. The client negotiates versions with each node once (ApiVersions). It looks up a
+leader when it does not know it, and again after the leader has moved.
 
 Produce and Fetch request Snowflake ids if the broker has the versions for it. A broker other than Flakelog ignores the
 private tag and answers without ids.
 """
 
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 from uuid import UUID
@@ -75,6 +75,25 @@ def advance(steps: Steps[T], outcome: memoryview | Unreachable | None) -> Exchan
         return steps.send(outcome)
     except WireError as error:
         raise BadAnswer(f"an answer of the broker cannot be read: {error}") from error
+
+
+def carry_out(steps: Steps[T], ask: Callable[[Exchange], memoryview]) -> T:
+    """Carry out an operation, and return its result.
+
+    `ask` sends a request and returns the body of its answer. If it raises Unreachable, throw that into the operation,
+    which may ask another node.
+    """
+    outcome: memoryview | Unreachable | None = None
+    while True:
+        try:
+            exchange = advance(steps, outcome)
+        except StopIteration as done:
+            result: T = done.value
+            return result
+        try:
+            outcome = ask(exchange)
+        except Unreachable as error:
+            outcome = error
 
 
 Partition: TypeAlias = tuple[str, int]

@@ -4,7 +4,7 @@ from collections import Counter, deque
 from typing import NamedTuple
 from uuid import UUID
 
-from broker.client.core import ClientCore, advance
+from broker.client.core import ClientCore, carry_out
 from broker.client.errors import Unreachable
 from broker.record.control import Marker, encode_marker
 from broker.record.records import Record, encode_batch
@@ -72,18 +72,12 @@ class Cluster:
     # --- the Client port ----------------------------------------------------------------------------------------------
 
     def run(self, steps):
-        outcome = None
-        while True:
-            try:
-                exchange = advance(steps, outcome)
-            except StopIteration as done:
-                return done.value
-            try:
-                self.give_up(exchange.address)
-                self.send(exchange)
-                outcome = self.receive(exchange.address)
-            except Unreachable as error:
-                outcome = error
+        return carry_out(steps, self.ask)
+
+    def ask(self, exchange):
+        self.give_up(exchange.address)
+        self.send(exchange)
+        return self.receive(exchange.address)
 
     def send(self, exchange):
         address = exchange.address

@@ -8,7 +8,7 @@ broker executes it) or None.
 """
 
 from broker.client.connection import ClientConnection
-from broker.client.core import Address, ClientCore, advance
+from broker.client.core import Address, ClientCore, carry_out
 from broker.client.errors import TryAgain, Unreachable
 from broker.client.records import read_records
 from broker.wire.fetch import READ_COMMITTED
@@ -40,13 +40,7 @@ class EngineShell:
 
     def run(self, steps):
         """Carry out an operation once; return its result."""
-        outcome = None
-        while True:
-            try:
-                exchange = advance(steps, outcome)
-            except StopIteration as done:
-                return done.value
-            outcome = self._exchange(exchange)
+        return carry_out(steps, self._exchange)
 
     def persist(self, make):
         """Carry out an operation until it stops raising TryAgain. The broker's clock moves in the pauses."""
@@ -63,11 +57,11 @@ class EngineShell:
         address = str(exchange.address)
         if fault == LOST_REQUEST:
             self.core.forget(exchange.address)
-            return Unreachable(address, fault)
+            raise Unreachable(address, fault)
         connection, client = ClientConnection(), self.broker.connect()
         client.feed(connection.request(exchange)[1])
         answers = connection.receive(memoryview(bytes(client.received)))
         if fault == LOST_ANSWER or not answers:
             self.core.forget(exchange.address)
-            return Unreachable(address, fault or "no answer")
+            raise Unreachable(address, fault or "no answer")
         return answers[0].body

@@ -1,7 +1,7 @@
 """Group members over an EngineBroker, without sockets: only `cluster.at(ms)` moves the clock."""
 
 from broker.client.connection import ClientConnection
-from broker.client.core import Address, ClientCore, advance
+from broker.client.core import Address, ClientCore, advance, carry_out
 from broker.client.errors import ClientError, Unreachable
 from broker.client.group import GroupMember, Phase, Revoke
 from broker.client.group_config import GroupMemberConfig
@@ -134,16 +134,15 @@ class Program:
 
     def carry_out(self, steps):
         """Carry out an operation on a separate connection; return its result."""
-        client, connection, outcome = self.cluster.broker.connect(), ClientConnection(), None
-        while True:
-            try:
-                exchange = advance(steps, outcome)
-            except StopIteration as done:
-                return done.value
+        client, connection = self.cluster.broker.connect(), ClientConnection()
+
+        def ask(exchange):
             client.feed(connection.request(exchange)[1])
             (answer,) = connection.receive(memoryview(bytes(client.received)))
             client.received.clear()
-            outcome = answer.body
+            return answer.body
+
+        return carry_out(steps, ask)
 
     def _advance(self, outcome):
         while True:

@@ -4,7 +4,7 @@
     nodes.run(nodes.core.list_offsets([("t", 0), ("t", 1)], LATEST))
 """
 
-from broker.client.core import Address, ClientCore, advance
+from broker.client.core import Address, ClientCore, carry_out
 from broker.client.errors import Unreachable
 from broker.record.records import Record, encode_batch
 from broker.wire import cold, fetch
@@ -39,22 +39,18 @@ class Nodes:
 
     def run(self, steps):
         """Carry out an operation; return its result."""
-        outcome = None
-        while True:
-            try:
-                exchange = advance(steps, outcome)
-            except StopIteration as done:
-                return done.value
-            node = 1 if exchange.address == BOOTSTRAP else int(exchange.address.host.removeprefix("node-"))
-            if exchange.api_key != API_VERSIONS or node in self.down:
-                self.asked.append((node, NAMES[exchange.api_key]))
-            if node in self.down:
-                self.core.forget(exchange.address)
-                outcome = Unreachable(str(exchange.address), "refused")
-            else:
-                answer = {API_VERSIONS: self.versions, METADATA: self.metadata, LIST_OFFSETS: self.list_offsets}
-                body = memoryview(exchange.body)
-                outcome = memoryview(answer.get(exchange.api_key, self.fetch)(node, exchange.version, body))
+        return carry_out(steps, self.ask)
+
+    def ask(self, exchange):
+        node = 1 if exchange.address == BOOTSTRAP else int(exchange.address.host.removeprefix("node-"))
+        if exchange.api_key != API_VERSIONS or node in self.down:
+            self.asked.append((node, NAMES[exchange.api_key]))
+        if node in self.down:
+            self.core.forget(exchange.address)
+            raise Unreachable(str(exchange.address), "refused")
+        answer = {API_VERSIONS: self.versions, METADATA: self.metadata, LIST_OFFSETS: self.list_offsets}
+        body = memoryview(exchange.body)
+        return memoryview(answer.get(exchange.api_key, self.fetch)(node, exchange.version, body))
 
     def versions(self, node, version, body):
         keys = [{"api_key": key, "min_version": low, "max_version": high} for key, (low, high) in VERSIONS.items()]
