@@ -1,4 +1,6 @@
-"""Fixtures of the compat tests: real servers, started once per run or per module."""
+"""Fixtures of the compat tests: real servers, started once per run or per module, and names and topics for a test."""
+
+import re
 
 import pytest
 from click.testing import CliRunner
@@ -7,7 +9,7 @@ from benchmarks.apache import await_answer, start_kafka
 from benchmarks.native import Unavailable
 from coordination.embedded_zookeeper import EmbeddedZooKeeper
 from flakelog.cli import main
-from tests.compat.served_data import fill
+from tests.compat import numbers_topic, served_data
 from tests.compat.server_process import ServerProcess
 
 # The longest files, which start first. All tests of a file run in one worker process, so a long file that starts last
@@ -71,9 +73,21 @@ def stopped(tmp_path_factory):
     """Return a data directory after a server's clean stop; tests work on copies."""
     directory = tmp_path_factory.mktemp("stopped") / "data"
     with ServerProcess(directory) as server:
-        fill(server.address)
+        served_data.fill(server.address)
         assert server.stop() == 0
     return directory
+
+
+@pytest.fixture
+def name(request):
+    """Return a name for the topics, groups and transactions of the test, made from the test's name."""
+    return re.sub("[^a-z0-9]", "-", request.node.name)[:80]
+
+
+@pytest.fixture
+def topic(group_broker, name):
+    """Fill a topic with the numbers 0 to 9, and return its name. Files whose tests need other topics override it."""
+    return numbers_topic.fill(group_broker.address, name)
 
 
 @pytest.fixture

@@ -1,7 +1,5 @@
 """A topic of numbers, for the tests of the Python API."""
 
-import re
-
 from broker.client.blocking import BlockingClient
 from broker.client.consumer_config import ConsumerConfig
 from broker.record.records import Record, encode_batch
@@ -14,11 +12,6 @@ QUICK = ConsumerConfig(session_timeout_ms=3_000, heartbeat_interval_ms=200, fetc
 BY_HAND = ConsumerConfig(
     session_timeout_ms=3_000, heartbeat_interval_ms=200, fetch_max_wait_ms=50, auto_commit_interval_ms=None
 )
-
-
-def name_of(request):
-    """Return a name for the test's topics and groups."""
-    return re.sub("[^a-z0-9]", "-", request.node.name)[:80]
 
 
 def fill(address, name):

@@ -11,8 +11,7 @@ SOON_MS = 300  # how long these tests wait for a broker that does not exist
 
 
 @pytest.fixture
-def topic(broker, request):
-    name = request.node.name.replace("_", "-")[:100]
+def topic(broker, name):
     with BlockingClient(broker.address) as client:
         client.create_topic(name, 3)
     return name

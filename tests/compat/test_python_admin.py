@@ -1,24 +1,12 @@
 """Flakelog's Python API against the real server: administration."""
 
-
 import pytest
 
 from broker.client.admin_client import Admin
 from broker.client.consumer import Consumer
 from broker.client.errors import BrokerError
 from broker.client.producer import Producer
-from tests.compat.numbers_topic import QUICK, WAIT_MS, fill, name_of
-
-
-@pytest.fixture
-def name(request):
-    return name_of(request)
-
-
-@pytest.fixture
-def topic(group_broker, name):
-    return fill(group_broker.address, name)
-
+from tests.compat.numbers_topic import QUICK, WAIT_MS
 
 # --- administration ------------------------------------------------------------------------------------------------
 

@@ -16,20 +16,9 @@ from broker.client.consumer import Consumer
 from broker.client.consumer_config import ConsumerConfig
 from broker.client.errors import BrokerError, ClientError, CommitFailed, GroupRefused, InvalidTopics, Unreachable
 from broker.record.records import Record, encode_batch
-from tests.compat.numbers_topic import BY_HAND, NOBODY, QUICK, SOON_MS, WAIT_MS, fill, name_of, say, take, values
+from tests.compat.numbers_topic import BY_HAND, NOBODY, QUICK, SOON_MS, WAIT_MS, say, take, values
 from tests.compat.server_process import PYTHONPATH
 from tests.patience import SECONDS
-
-
-@pytest.fixture
-def name(request):
-    return name_of(request)
-
-
-@pytest.fixture
-def topic(group_broker, name):
-    return fill(group_broker.address, name)
-
 
 # --- without a group -----------------------------------------------------------------------------------------------
 

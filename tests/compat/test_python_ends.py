@@ -21,23 +21,13 @@ from broker.client.consumer import Consumer
 from broker.client.consumer_config import ConsumerConfig
 from broker.client.errors import ClientError, GroupRefused
 from broker.client.producer import Producer
-from tests.compat.numbers_topic import NOBODY, QUICK, WAIT_MS, fill, name_of, values
+from tests.compat.numbers_topic import NOBODY, QUICK, WAIT_MS, values
 from tests.compat.server_process import PYTHONPATH
 from tests.patience import SECONDS, until
 
 OFTEN = ConsumerConfig(
     session_timeout_ms=3_000, heartbeat_interval_ms=200, fetch_max_wait_ms=50, auto_commit_interval_ms=1
 )
-
-
-@pytest.fixture
-def name(request):
-    return name_of(request)
-
-
-@pytest.fixture
-def topic(group_broker, name):
-    return fill(group_broker.address, name)
 
 
 def committed(broker, group):

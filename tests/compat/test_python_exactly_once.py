@@ -14,7 +14,7 @@ from broker.client.consumer_config import ConsumerConfig
 from broker.client.errors import MustAbort, TryAgain
 from broker.client.producer import Producer
 from broker.record.records import Record, encode_batch
-from tests.compat.numbers_topic import BY_HAND, name_of
+from tests.compat.numbers_topic import BY_HAND
 from tests.patience import until
 
 PARTITIONS, RECORDS, FEW_RECORDS = 4, 240, 40
@@ -64,8 +64,8 @@ class Program:
 
 
 @pytest.mark.parametrize("seed, records", RUNS)
-def test_the_output_has_each_record_of_the_input_once(group_broker, request, seed, records):
-    name, random = name_of(request), Random(seed)
+def test_the_output_has_each_record_of_the_input_once(group_broker, name, seed, records):
+    random = Random(seed)
     with BlockingClient(group_broker.address) as client:
         client.create_topic(name, PARTITIONS)
         client.create_topic(f"{name}-out")

@@ -15,20 +15,10 @@ from broker.client.errors import ClientError
 from broker.client.producer import Producer
 from coordination.free_port import FreePort
 from tests.compat.conftest import SHORT_SESSIONS
-from tests.compat.numbers_topic import BY_HAND, QUICK, SOON_MS, WAIT_MS, fill, name_of, say, values
+from tests.compat.numbers_topic import BY_HAND, QUICK, SOON_MS, WAIT_MS, fill, say, values
 from tests.compat.server_process import PYTHONPATH, ServerProcess
 from tests.patience import SECONDS
 from tests.poison import PASSES_LENGTHS, RECORDS
-
-
-@pytest.fixture
-def name(request):
-    return name_of(request)
-
-
-@pytest.fixture
-def topic(group_broker, name):
-    return fill(group_broker.address, name)
 
 
 def test_consumers_go_on_after_the_server_was_killed(tmp_path, name):

@@ -14,7 +14,6 @@ from broker.client.async_consumer import AsyncConsumer
 from broker.client.asyncio import AsyncClient
 from broker.client.consumer_config import ConsumerConfig
 from broker.record.records import Record, encode_batch
-from tests.compat.numbers_topic import name_of
 from tests.patience import SECONDS
 
 PARTITIONS = 5
@@ -103,5 +102,5 @@ class Model:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_a_group_gives_each_record_to_one_program_once(group_broker, request, seed):
-    asyncio.run(Model(group_broker.address, name_of(request), seed).run(STEPS))
+def test_a_group_gives_each_record_to_one_program_once(group_broker, name, seed):
+    asyncio.run(Model(group_broker.address, name, seed).run(STEPS))

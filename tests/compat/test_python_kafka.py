@@ -15,7 +15,7 @@ from broker.client.consumer_config import ConsumerConfig
 from broker.client.errors import Unsupported
 from broker.client.producer import Producer
 from spark_bridge.arrow_reader import read
-from tests.compat.numbers_topic import name_of, values
+from tests.compat.numbers_topic import values
 from tests.compat.server_process import PYTHONPATH
 
 SCALING = Path(__file__).resolve().parents[2] / "docs" / "scaling.md"
@@ -25,9 +25,8 @@ JOINS_MS = 5_000  # Kafka lets a new group wait three seconds for more members (
 
 
 @pytest.fixture
-def topic(kafka, request):
+def topic(kafka, name):
     """A topic of two partitions."""
-    name = name_of(request)
     with Admin(kafka) as admin:
         admin.create_topic(name, 2)
     return name

@@ -12,19 +12,8 @@ from broker.client.consumer import Consumer
 from broker.client.consumer_config import ConsumerConfig
 from broker.client.errors import ClientError, MustAbort, ProduceError, ProducerFenced
 from broker.client.producer import Producer
-from tests.compat.numbers_topic import BY_HAND, NOBODY, SOON_MS, WAIT_MS, fill, name_of, take, values
+from tests.compat.numbers_topic import BY_HAND, NOBODY, SOON_MS, WAIT_MS, take, values
 from tests.patience import SECONDS
-
-
-@pytest.fixture
-def name(request):
-    return name_of(request)
-
-
-@pytest.fixture
-def topic(group_broker, name):
-    return fill(group_broker.address, name)
-
 
 # --- the Producer --------------------------------------------------------------------------------------------------
 

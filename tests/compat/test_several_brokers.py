@@ -14,7 +14,7 @@ from broker.client.consumer_config import ConsumerConfig
 from broker.client.errors import BrokerError
 from broker.client.producer import Producer
 from tests.compat.kafka_cluster import NODES, KafkaCluster
-from tests.compat.numbers_topic import WAIT_MS, name_of, values
+from tests.compat.numbers_topic import WAIT_MS, values
 from tests.patience import until
 
 pytestmark = pytest.mark.soak
@@ -53,8 +53,8 @@ def leaders(admin, name):
 
 
 @pytest.fixture
-def topic(cluster, request):
-    return create(cluster, name_of(request), 3)
+def topic(cluster, name):
+    return create(cluster, name, 3)
 
 
 def send(cluster, topic, numbers, **settings):
@@ -107,9 +107,9 @@ def test_transactions_span_brokers(cluster, topic):
         assert len({next(consumer).value for _ in range(120)}) == 120
 
 
-def test_readers_go_on_when_a_broker_dies(cluster, request):
+def test_readers_go_on_when_a_broker_dies(cluster, name):
     """Its partitions with copies get other leaders; those without wait, and hold up no other partition."""
-    kept, lost = (create(cluster, f"{name_of(request)}-{copies}", copies) for copies in (3, 1))
+    kept, lost = (create(cluster, f"{name}-{copies}", copies) for copies in (3, 1))
     send(cluster, kept, range(60))
     send(cluster, lost, range(60))
     with (

@@ -70,8 +70,7 @@ def say(broker, topic, *values):
 
 
 @pytest.fixture
-def topic(broker, request):
-    name = request.node.name.replace("_", "-")[:80].strip("-")
+def topic(broker, name):
     with BlockingClient(broker.address) as client:
         client.create_topic(name)
     return name

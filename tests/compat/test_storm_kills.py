@@ -28,8 +28,7 @@ PARTITIONS = 4
 
 
 @pytest.fixture
-def topic(broker, request):
-    name = request.node.name.replace("_", "-").replace("[", "-").replace("]", "")[-80:].strip("-")
+def topic(broker, name):
     with BlockingClient(broker.address) as client:
         client.create_topic(name, PARTITIONS)
     return name
