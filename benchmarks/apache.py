@@ -45,30 +45,38 @@ class Peer(NamedTuple):
     pid: int
 
 
+def kafka_command(*jvm_options: str) -> list[str]:
+    """Return the java command with Apache Kafka's jars, to which the caller adds a main class. Raises Unavailable."""
+    if not CLASSPATH.exists():
+        raise Unavailable("Apache Kafka's jars are not there: `make stock` brings them where Maven (mvn) is installed")
+    jars = CLASSPATH.read_text().strip()
+    gone = [jar for jar in jars.split(":") if not Path(jar).exists()]
+    if gone:
+        raise Unavailable(f"{gone[0]} is gone: remove {CLASSPATH}, and `make stock` brings it again")
+    try:
+        java = find_java().launcher
+    except JavaNotFound as error:
+        raise Unavailable(str(error)) from None
+    return [str(java), *jvm_options, f"-Dlog4j2.configurationFile={JAVA_FILES / 'log4j2.xml'}", "-cp", jars]
+
+
 def start_kafka(directory: Path) -> tuple[float, subprocess.Popen[str]]:
     """Start a broker on fresh data in `directory`, without waiting for it. Raises Unavailable.
 
     Returns the time.perf_counter() of the start, after the data was formatted, and the process. The file
     `directory`/address has the broker's address.
     """
-    if not CLASSPATH.exists():
-        raise Unavailable("Apache Kafka's jars are not there: `make stock` brings them where Maven (mvn) is installed")
-    try:
-        java = find_java().launcher
-    except JavaNotFound as error:
-        raise Unavailable(str(error)) from None
+    tool, server = kafka_command(), kafka_command(*JVM_OPTIONS)
     broker, controller = FreePort(), FreePort()
     _KEPT.extend((broker, controller))
     (directory / "address").write_text(broker.address)
     properties = directory / "server.properties"
     ports = {"broker": broker.number, "controller": controller.number}
     properties.write_text(_PROPERTIES.format(**ports, data=directory / "data"))
-    logging = f"-Dlog4j2.configurationFile={JAVA_FILES / 'log4j2.xml'}"
-    kafka = [java, logging, "-cp", CLASSPATH.read_text().strip()]
-    storage = [*kafka, "kafka.tools.StorageTool", "format", "-t", "4L6g3nShT-eMCtK--X86sw", "-c", str(properties)]
+    storage = [*tool, "kafka.tools.StorageTool", "format", "-t", "4L6g3nShT-eMCtK--X86sw", "-c", str(properties)]
     subprocess.run(storage, check=True, capture_output=True, timeout=START_SECONDS)
     log = (directory / "log").open("w")
-    broker_argv = [java, *JVM_OPTIONS, *kafka[1:], "kafka.Kafka", str(properties)]
+    broker_argv = [*server, "kafka.Kafka", str(properties)]
     return time.perf_counter(), subprocess.Popen(broker_argv, stdout=log, stderr=log, text=True)
 
 

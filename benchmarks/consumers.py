@@ -10,12 +10,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from benchmarks.apache import CLASSPATH, Peer
+from benchmarks.apache import Peer, kafka_command
 from benchmarks.brokers import Topics, brokers
 from benchmarks.bulk import produce
 from benchmarks.measure import Contenders, Figures, Row, Scale, cpu_seconds
 from benchmarks.native import Unavailable
-from coordination.java import JavaNotFound, find_java
+from coordination.java import JavaNotFound
 
 CONNECTOR = Path(__file__).parent / "connector" / "target" / "classpath"
 MESSAGES = 1_000_000
@@ -41,12 +41,7 @@ def _read_row(open_reader: Callable[[ExitStack], Read], scale: Scale) -> Iterato
 
 
 def _java_consumer(_: ExitStack) -> Read:
-    if not CLASSPATH.exists():
-        raise Unavailable("Apache Kafka's jars are not there: `make stock` brings them where Maven (mvn) is installed")
-    try:
-        java = [find_java().launcher, "-cp", CLASSPATH.read_text().strip(), PERF_TEST]
-    except JavaNotFound as error:
-        raise Unavailable(str(error)) from None
+    java = [*kafka_command(), PERF_TEST]
 
     def read(peer: Peer, topic: str, count: int) -> Figures:
         before = cpu_seconds(peer.pid)

@@ -22,6 +22,7 @@ import kafka
 import kafka.admin
 from confluent_kafka import admin as confluent_admin
 
+from benchmarks.apache import CLASSPATH
 from broker.engine.api_table import APIS
 from tests.compat import franz_go_session, stock_go, stock_java, stock_node
 from tests.compat.frame_recorder import FrameRecorder
@@ -418,7 +419,7 @@ def missing(client):
 
 def version(client):
     if client == "java":
-        return next(each for each in stock_java.CLASSPATH.read_text().split(":") if "kafka-clients-" in each)[-9:-4]
+        return next(each for each in CLASSPATH.read_text().split(":") if "kafka-clients-" in each)[-9:-4]
     if client.startswith("franz-go"):
         return stock_go.version()
     packages = {"kafkajs": "kafkajs", "platformatic": "@platformatic/kafka"}

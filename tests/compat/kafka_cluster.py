@@ -9,10 +9,8 @@ Without Kafka's jars or Java the constructor raises Unavailable.
 
 import subprocess
 
-from benchmarks.apache import CLASSPATH, JAVA_FILES, START_SECONDS, await_answer
-from benchmarks.native import Unavailable
+from benchmarks.apache import START_SECONDS, await_answer, kafka_command
 from coordination.free_port import FreePort
-from coordination.java import JavaNotFound, find_java
 
 NODES = (1, 2, 3)
 JVM_OPTIONS = ("-Xmx384m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Djava.awt.headless=true")
@@ -40,14 +38,7 @@ transaction.state.log.min.isr=1
 
 class KafkaCluster:
     def __init__(self, directory):
-        if not CLASSPATH.exists():
-            raise Unavailable("Apache Kafka's jars are not there: `make stock` brings them where Maven is installed")
-        try:
-            launcher = find_java().launcher
-        except JavaNotFound as error:
-            raise Unavailable(str(error)) from None
-        logging = f"-Dlog4j2.configurationFile={JAVA_FILES / 'log4j2.xml'}"
-        self._java = [launcher, *JVM_OPTIONS, logging, "-cp", CLASSPATH.read_text().strip()]
+        self._java = kafka_command(*JVM_OPTIONS)
         self._directory = directory
         self._ports = {node: FreePort() for node in (0, *NODES)}
         self._processes = {}

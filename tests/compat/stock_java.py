@@ -9,17 +9,16 @@
 """
 
 import subprocess
-from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 
-from coordination.java import JavaNotFound, find_java
+from benchmarks.apache import JAVA_FILES, kafka_command
+from benchmarks.native import Unavailable
+from coordination.java import find_java
 from tests.compat.stock_process import StockProcess
 from tests.patience import SECONDS
 
-HERE = Path(__file__).parent / "java"
-CLASSPATH = HERE / "target" / "classpath"
 # The process lives briefly on a small machine, so it compiles fast and runs no extra garbage collection threads.
 JVM_OPTIONS = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 
@@ -32,15 +31,11 @@ def need_java():
 
 def missing():
     """Return why Java's clients cannot be tested here, or None if they can."""
-    if not CLASSPATH.exists():
-        return "Kafka's jars are not there: `make stock` brings them where Maven (mvn) is installed"
-    gone = [jar for jar in CLASSPATH.read_text().strip().split(":") if not Path(jar).exists()]
-    if gone:
-        return f"{gone[0]} is gone: remove {CLASSPATH}, and `make stock` brings it again"
     try:
-        java = find_java()
-    except JavaNotFound as error:
+        kafka_command()
+    except Unavailable as error:
         return str(error)
+    java = find_java()
     if "jdk.compiler" not in java.modules:
         return f"{java.launcher} cannot run a source file: a JDK (17 or later) can"
     return None
@@ -54,9 +49,8 @@ class Finished(NamedTuple):
 
 class StockJava(StockProcess):
     def __init__(self):
-        options = [*JVM_OPTIONS, f"-Dlog4j2.configurationFile={HERE / 'log4j2.xml'}"]
-        self._launch = [find_java().launcher, *options, "-cp", CLASSPATH.read_text().strip()]
-        super().__init__([*self._launch, HERE / "Stock.java"])
+        self._launch = kafka_command(*JVM_OPTIONS)
+        super().__init__([*self._launch, JAVA_FILES / "Stock.java"])
 
     def tool(self, main, *arguments, stdin=""):
         """Run a command-line tool by its main class in the shared process."""
