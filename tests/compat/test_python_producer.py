@@ -75,44 +75,47 @@ def test_a_transaction_is_seen_whole_or_not_at_all(group_broker, topic, name):
     assert 200 in values(read(group_broker, topic, 14))
 
 
-def test_a_transaction_commits_the_positions_of_a_consumer_with_its_messages(group_broker, topic, name):
+@pytest.fixture
+def copying(group_broker, topic, name):
+    """Join a group that reads the topic of numbers, and make a topic for copies: (consumer, producer, that topic)."""
+    copies = f"{name}-out"
+    with BlockingClient(group_broker.address) as client:
+        client.create_topic(copies)
+    with (
+        Consumer(group_broker.address, topic, group=name, config=BY_HAND) as consumer,
+        Producer(group_broker.address, transactional_id=name) as producer,
+    ):
+        yield consumer, producer, copies
+
+
+def test_a_transaction_commits_the_positions_of_a_consumer_with_its_messages(group_broker, copying):
     """Read, change and write: after a crash in between, neither the output nor the position is there (KIP-447)."""
-    with BlockingClient(group_broker.address) as client:
-        client.create_topic(f"{name}-out")
-    with (
-        Consumer(group_broker.address, topic, group=name, config=BY_HAND) as consumer,
-        Producer(group_broker.address, transactional_id=name) as producer,
-    ):
+    consumer, producer, copies = copying
+    with suppress(KeyError), producer.transaction():
+        producer.send(copies, next(consumer).value)
+        producer.send_offsets(consumer)
+        raise KeyError
+    assert sum(consumer.committed().values()) == 0
+    with producer.transaction():
+        for _ in range(9):
+            producer.send(copies, next(consumer).value)
+        producer.send_offsets(consumer)
+    assert sum(consumer.committed().values()) == 10
+    assert len(read(group_broker, copies, 9, isolation_level="read_committed")) == 9
+
+
+def test_after_an_abort_a_consumer_reads_the_records_of_the_transaction_again(group_broker, copying):
+    consumer, producer, copies = copying
+    for fails_after in (3, None):
         with suppress(KeyError), producer.transaction():
-            producer.send(f"{name}-out", next(consumer).value)
+            for number in range(10):
+                producer.send(copies, next(consumer).value)
+                if number == fails_after:
+                    raise KeyError
             producer.send_offsets(consumer)
-            raise KeyError
-        assert sum(consumer.committed().values()) == 0
-        with producer.transaction():
-            for _ in range(9):
-                producer.send(f"{name}-out", next(consumer).value)
-            producer.send_offsets(consumer)
-        assert sum(consumer.committed().values()) == 10
-    assert len(read(group_broker, f"{name}-out", 9, isolation_level="read_committed")) == 9
-
-
-def test_after_an_abort_a_consumer_reads_the_records_of_the_transaction_again(group_broker, topic, name):
-    with BlockingClient(group_broker.address) as client:
-        client.create_topic(f"{name}-out")
-    with (
-        Consumer(group_broker.address, topic, group=name, config=BY_HAND) as consumer,
-        Producer(group_broker.address, transactional_id=name) as producer,
-    ):
-        for fails_after in (3, None):
-            with suppress(KeyError), producer.transaction():
-                for number in range(10):
-                    producer.send(f"{name}-out", next(consumer).value)
-                    if number == fails_after:
-                        raise KeyError
-                producer.send_offsets(consumer)
-            consumer.seek_to_committed()
-        assert sum(consumer.committed().values()) == 10
-    found = read(group_broker, f"{name}-out", 10, isolation_level="read_committed")
+        consumer.seek_to_committed()
+    assert sum(consumer.committed().values()) == 10
+    found = read(group_broker, copies, 10, isolation_level="read_committed")
     assert values(found) == list(range(10))
 
 
