@@ -24,6 +24,7 @@ from benchmarks import (
     ids,
     manager,
     multilang,
+    python_clients,
     single,
     spark_reads,
     spark_streams,
@@ -37,7 +38,7 @@ from benchmarks.native import Unavailable
 from tests.compat.server_process import ROOT
 
 PLAIN_WIDTH = 160  # of tables that go to a file
-MODULES = bulk, defaults, single, clients, flooder, consumers, ids, startup, big_log, stalls, compaction
+MODULES = bulk, defaults, single, clients, flooder, consumers, python_clients, ids, startup, big_log, stalls, compaction
 MODULES += manager, topologies, multilang, arrow_reads, spark_reads, spark_streams
 ROWS = {row.name: row for module in MODULES for row in module.ROWS}
 

@@ -1,0 +1,106 @@
+"""Consumer and Producer, beside the consumers and producers of confluent-kafka and kafka-python, on our broker."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from itertools import islice, product
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from benchmarks.apache import Peer
+from benchmarks.brokers import Topics, checkouts, flakelog
+from benchmarks.bulk import produce
+from benchmarks.client_program import CONSUMERS, OURS_WITH_CALLBACK, PRODUCERS
+from benchmarks.measure import OURS, Contenders, Figures, Row, Scale
+from broker.client.blocking import BlockingClient
+from broker.client.core import LATEST
+from tests.compat.server_process import ROOT
+
+PROGRAM = Path(__file__).with_name("client_program.py")
+MESSAGES, MESSAGES_MIN = 300_000, 2_000
+VALUE_BYTES = {"100 B": 100, "1 KiB": 1_024}
+PARTITIONS = {"1 partition": 1, "8 partitions": 8}
+PROGRAM_SECONDS = 600
+
+
+def _run(root: Path, plan: dict[str, Any]) -> Figures:
+    """Run a client in a separate process, which imports our clients from the checkout at `root`."""
+    with TemporaryDirectory() as directory:
+        argv = [sys.executable, str(PROGRAM), json.dumps(plan)]
+        environment = os.environ | {"PYTHONPATH": str(root)}
+        done = subprocess.run(
+            argv, cwd=directory, env=environment, capture_output=True, text=True, timeout=PROGRAM_SECONDS
+        )
+    if done.returncode:
+        raise RuntimeError(f"{plan['how']}: {done.stderr.strip()}")
+    measured = json.loads(done.stdout)
+    return {"msg/s": plan["messages"] / measured["seconds"], "CPU us/msg": measured["cpu"] / plan["messages"] * 1e6}
+
+
+def _run_producer(address: str, partitions: int, root: Path, plan: dict[str, Any]) -> Figures:
+    """Run a producer on a fresh topic. RuntimeError if the log has another number of messages afterwards."""
+    with Topics(address).fresh(partitions) as topic:
+        figures = _run(root, plan | {"topic": topic})
+        with BlockingClient(address) as client:
+            stored = sum(client.find_offset(topic, each, LATEST) for each in range(partitions))
+    if stored != plan["messages"]:
+        raise RuntimeError(f"{plan['how']}: {stored} of {plan['messages']} messages are in the log")
+    return figures
+
+
+def _clients(scale: Scale, names: Iterable[str]) -> Iterator[tuple[str, str, Path]]:
+    """Yield the contender's name, the client's name and the checkout of each contender."""
+    for client in names:
+        ours = client in (OURS, OURS_WITH_CALLBACK)
+        for checkout, root in checkouts(scale).items() if ours else [(OURS, ROOT)]:
+            yield client.replace(OURS, checkout), client, root
+
+
+def _shapes(scale: Scale) -> Iterator[tuple[str, int, int]]:
+    """Yield (name, bytes of a value, partitions); all of them if the run is a serious one."""
+    shapes = product(VALUE_BYTES.items(), PARTITIONS.items())
+    for (size, value_bytes), (width, partitions) in islice(shapes, None if scale.share == 1 else 1):
+        yield f"{size}, {width}", value_bytes, partitions
+
+
+@contextmanager
+def _consumer_row(scale: Scale) -> Iterator[Contenders]:
+    messages, contenders = scale.of(MESSAGES, MESSAGES_MIN), {}
+    with flakelog() as server, ExitStack() as stack:
+        topics = Topics(server.address)
+        for shape, value_bytes, partitions in _shapes(scale):
+            topic = stack.enter_context(topics.fresh(partitions))
+            produce(Peer(server.address, server.pid), topic, messages, value_bytes, partitions)
+            plan = {
+                "produces": False,
+                "servers": server.address,
+                "topic": topic,
+                "messages": messages,
+                "value_bytes": value_bytes,
+            }
+            for name, how, root in _clients(scale, CONSUMERS):
+                contenders[f"{name}: {shape}"] = partial(_run, root, plan | {"how": how})
+        yield contenders
+
+
+@contextmanager
+def _producer_row(scale: Scale) -> Iterator[Contenders]:
+    messages, contenders = scale.of(MESSAGES, MESSAGES_MIN), {}
+    with flakelog() as server:
+        for shape, value_bytes, partitions in _shapes(scale):
+            plan = {"produces": True, "servers": server.address, "messages": messages, "value_bytes": value_bytes}
+            for name, how, root in _clients(scale, PRODUCERS):
+                run = partial(_run_producer, server.address, partitions, root, plan | {"how": how})
+                contenders[f"{name}: {shape}"] = run
+        yield contenders
+
+
+ROWS = [
+    Row("python-consumer", "messages read one by one by Consumer and its peers in Python", _consumer_row),
+    Row("python-producer", "messages sent one by one by Producer and its peers in Python", _producer_row),
+]
