@@ -22,6 +22,7 @@ from broker.log.partition_log import PartitionLog
 from broker.log.validation.open_job import OpenJob, OpenTask
 from broker.now import Now
 from broker.services.context import BrokerServices
+from broker.steps import Steps, at_once
 from broker.wire.errors import ApiError, ErrorCode
 from broker.wire.frame import read_request_header
 from broker.wire.primitives import skip_tags
@@ -50,6 +51,10 @@ class BatchOpening:
 
     def open(self, conn: Connection, frame: memoryview) -> None:
         """Hold a Produce, and have a thread open its records."""
+        at_once(self.open_in_steps(conn, frame), self._clock.now)
+
+    def open_in_steps(self, conn: Connection, frame: memoryview) -> Steps[None]:
+        """Do as `open` does, in slices."""
         self.finish(conn)
         conn.hold(frame)
         held = conn.held
@@ -58,7 +63,8 @@ class BatchOpening:
         version, position = header.version, header.body
         if version >= FLEXIBLE:
             position = skip_tags(held, position)
-        tasks = to_open(self._services, version, decode_request(version, held, position), self._clock.now)
+        request = decode_request(version, held, position)
+        tasks = yield from to_open(self._services, version, request, self._clock.now)
         stamped = {task.log for task in tasks if task.topic.id_header}
         for log in stamped:
             if log in self._turn.reserved:

@@ -22,6 +22,7 @@ from broker.services.clock_waits import ClockWaits
 from broker.services.id_stamper import LEAD_RETRY_MS, IdStamper
 from broker.services.metadata import Metadata
 from broker.services.metrics import Metrics
+from broker.steps import Steps
 from broker.wire.errors import ApiError, ErrorCode
 from broker.wire.produce import NO_OFFSET, PartitionResult, ProduceRequest
 from broker.wire.produce_template import ProduceTemplate
@@ -41,6 +42,7 @@ class StagedProduce:
     __slots__ = (
         "version", "client_id", "request", "acks", "results", "unsettled", "originals", "on_disk", "failure", "adapt",
         "opened", "conn", "api", "template", "whole_template", "reply", "correlation_id", "began_ns", "held_until_ms",
+        "steps",
     )  # fmt: skip
 
     conn: Any
@@ -74,6 +76,14 @@ class StagedProduce:
         """The whole answer, encoded by the template, if the batch was appended and is not late on the disk."""
         self.held_until_ms: int | None = None
         """When the request is refused if it still has no ids, on the monotonic clock; None if it never was held."""
+        self.steps: Steps[None] | None = None
+        """Stages the batches of a request for many partitions, in slices; None if they are staged already."""
+
+    def keep_original(self, place: int, batch: memoryview) -> None:
+        """Keep the batch of a partition as the producer sent it, because the topic's rules have changed it."""
+        if self.originals is None:
+            self.originals = {}
+        self.originals[place] = batch
 
     def settle(self, place: int, error: ApiError, **more: Any) -> None:
         """Settle one partition with an error."""

@@ -1,6 +1,7 @@
 """Execution of one request: decode its bytes by a template or in full, call its handler, send the response."""
 
 from collections.abc import Mapping
+from contextlib import suppress
 from types import GeneratorType
 from typing import Any
 
@@ -12,7 +13,7 @@ from broker.engine.produce_turn import LogReserved, StagedProduce
 from broker.engine.purgatory import Delayed
 from broker.engine.replies import Replies
 from broker.engine.throttle import Throttle
-from broker.handlers.produce import stage
+from broker.handlers.produce import PARTITIONS_AT_ONCE, stage
 from broker.log.validation import opening
 from broker.log.validation.record_check import Budget, OverBudget
 from broker.services.context import BrokerServices, RequestContext
@@ -144,7 +145,7 @@ class RequestHandler:
             decoded = self._decode(conn, frame)
             if decoded is None:
                 return
-            api, call, correlation_id = decoded
+            frame, api, call, correlation_id = decoded
         self._call(conn, frame, api, call, correlation_id, template)
 
     def _call(
@@ -176,16 +177,23 @@ class RequestHandler:
         except LogReserved as reserved:
             self._opening.wait(conn, frame, reserved.log)
             return
-        if conn.opened is not None:
-            self._opening.finish(conn)
         if response.__class__ is StagedProduce:
-            self._staged(conn, api, correlation_id, response)
+            response.conn, response.api = conn, api
+            response.correlation_id, response.began_ns = correlation_id, self._clock.began_ns
+            if response.steps is not None:
+                self._slices.begin(conn, self._guarded(conn, frame, self._stage_in_steps(conn, response.steps)))
+                return
+            if conn.opened is not None:
+                self._opening.finish(conn)
+            conn.staged += 1
             if api.__class__ is Api:
                 response.whole_template = template
             if api is not served:
                 self._commit.commit()  # so that the client is held back from this request on, as the answer says
             self._commit.is_due = self._commit.is_due or not response.acks  # a failure closes the connection
             return
+        if conn.opened is not None:
+            self._opening.finish(conn)
         self._commit.answer_first(conn)
         if response.__class__ is GeneratorType:
             kept = memoryview(bytearray(frame))
@@ -221,6 +229,18 @@ class RequestHandler:
         call = self._context(conn, header.version, header.client_id, *decoded)
         self._call(conn, frame, api, call, header.correlation_id, None)
 
+    def _stage_in_steps(self, conn: Connection, steps: Steps[None]) -> Steps[None]:
+        """Stage and append the batches of a Produce for many partitions, slice by slice, then answer."""
+        next(steps)
+        with suppress(StopIteration):
+            while True:
+                self._commit.commit()
+                steps.send((yield))
+        if conn.opened is not None:
+            self._opening.finish(conn)
+        conn.staged += 1
+        self._commit.commit()
+
     def _handle_in_steps(
         self, conn: Connection, api: Api, call: RequestContext, correlation_id: int, handling: Steps[Any]
     ) -> Steps[None]:
@@ -231,13 +251,22 @@ class RequestHandler:
     def _guarded(self, conn: Connection, frame: memoryview, steps: Steps[None]) -> Steps[None]:
         """Execute a request in slices; an error closes its connection. Without ids it is executed again later."""
         try:
-            yield from steps
+            yield from self._or_opened(conn, frame, steps)
         except Backpressure as wait:
             self._try_again(conn, frame, wait)
         except (WireError, ApiError) as error:
             self._connections.close(conn, str(error))
         except Exception as error:
             self._replies.failed([conn], error)
+
+    def _or_opened(self, conn: Connection, frame: memoryview, steps: Steps[None]) -> Steps[None]:
+        """Execute a request in slices, or again once a thread has opened its records or has left its log."""
+        try:
+            yield from steps
+        except OverBudget:
+            yield from self._opening.open_in_steps(conn, frame)
+        except LogReserved as reserved:
+            self._opening.wait(conn, frame, reserved.log)
 
     # --- parts ---------------------------------------------------------------------------------------------------
 
@@ -258,10 +287,11 @@ class RequestHandler:
         self._answered[template.api_key] = self._answered.get(template.api_key, 0) + 1
         return True
 
-    def _decode(self, conn: Connection, frame: memoryview) -> tuple[Api, RequestContext, int] | None:
-        """Decode a request in full. Return (row, request, correlation id).
+    def _decode(self, conn: Connection, frame: memoryview) -> tuple[memoryview, Api, RequestContext, int] | None:
+        """Decode a request in full. Return (frame, row, request, correlation id).
 
-        Return None if it is answered already, or large: then it is executed in slices.
+        The frame is a copy if the request needs its bytes in later turns. Return None if the request is answered
+        already, or large and cold: then it is executed in slices.
         """
         header = read_request_header(frame)
         key, version, correlation_id = header.api_key, header.version, header.correlation_id
@@ -287,7 +317,10 @@ class RequestHandler:
         request, original, tags = api.decode(version, frame, position, self._limits)
         if key in self._templates:
             self._templates[key].learn(frame, header, request)
-        return api, self._context(conn, version, header.client_id, request, original, tags), correlation_id
+        elif key == PRODUCE and len(request.partitions) > PARTITIONS_AT_ONCE:
+            frame = memoryview(bytearray(frame))
+            request, original, tags = api.decode(version, frame, position, self._limits)
+        return frame, api, self._context(conn, version, header.client_id, request, original, tags), correlation_id
 
     def _context(
         self, conn: Connection, version: int, client_id: str | None, request: Any, original: Any, tags: Any

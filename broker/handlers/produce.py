@@ -31,9 +31,12 @@ from broker.now import Now
 from broker.record.batch import TRANSACTIONAL_BIT, BatchHeader, is_transactional, record_count_of, seal
 from broker.services.context import BrokerServices, RequestContext
 from broker.services.metadata import INTERNAL_TOPICS
+from broker.steps import Steps
 from broker.wire.errors import ApiError, ErrorCode
 from broker.wire.produce import ProduceRequest
 
+PARTITIONS_AT_ONCE = 500
+"""The partitions of one slice. Each takes some 15 microseconds, and most requests have fewer partitions."""
 ZSTD_VERSION = 7
 ADMIN_CLIENT_ID = "__admin_client"  # the client id with which Kafka's tools write to internal topics
 _ACKS = (0, 1, -1)
@@ -45,6 +48,7 @@ Judged: TypeAlias = ApiError | tuple[PartitionLog, memoryview, BatchHeader, Rewr
 def handle(call: RequestContext, now: Now) -> StagedProduce:
     """Stage the batches of a request; a refused partition is settled at once.
 
+    Return a request for more than PARTITIONS_AT_ONCE partitions with `steps`, which stage its batches in slices.
     Raise Backpressure if there are no ids, and the errors of `judge`. In each case nothing is staged.
     """
     services, request, opened = call.services, call.request, call.opened
@@ -67,6 +71,9 @@ def handle(call: RequestContext, now: Now) -> StagedProduce:
         error = ApiError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "a transaction without transactional id")
         for place in range(len(batches)):
             turn.refuse(staged, place, error)
+    elif len(batches) > PARTITIONS_AT_ONCE:
+        staged.steps = _stage_in_steps(services, staged, batches, now)
+        return staged
     else:
         budget = Budget(opening.INLINE_UNITS)
         judged = [judge(services, staged, place, batch, now, budget) for place, batch in enumerate(batches)]
@@ -74,6 +81,27 @@ def handle(call: RequestContext, now: Now) -> StagedProduce:
             _put(services, staged, place, each)
     turn.requests.append(staged)
     return staged
+
+
+def _stage_in_steps(
+    services: BrokerServices, staged: StagedProduce, batches: Sequence[memoryview | None], now: Now
+) -> Steps[None]:
+    """Stage the batches of a request in slices; the engine appends those of a slice before the next slice.
+
+    Validate all of them before that, so that a request has no effect yet if it must wait or a thread must open its
+    records. A batch is validated again when it is staged, because logs and topics may have changed meanwhile.
+    """
+    budget = Budget(opening.INLINE_UNITS)
+    for place, batch in enumerate(batches, 1):
+        judge(services, staged, place - 1, batch, now, budget)
+        if place % PARTITIONS_AT_ONCE == 0:
+            now = yield
+    unlimited = Budget(None)  # what is left is as little work as it was before
+    for place, batch in enumerate(batches, 1):
+        stage(services, staged, place - 1, batch, now, unlimited)
+        if place % PARTITIONS_AT_ONCE == 0:
+            now = yield
+    services.turn.requests.append(staged)
 
 
 def stage(
@@ -114,7 +142,7 @@ def judge(
             check_records(batch, header, config, services.record_limits, budget)
             return log, batch, header, None
         found = prepare(batch, header, config, log.name, now.wall_ms, services.record_limits, budget)
-        staged.originals = {**(staged.originals or {}), place: batch}
+        staged.keep_original(place, batch)
         id_headers = IdHeaders(config, found.opened) if config.id_header and found.opened is not None else None
         return log, found.batch, found.header, id_headers
     except ApiError as error:
@@ -134,7 +162,7 @@ def _opened_by_thread(
     if outcome.batch is made:
         made = batch  # unchanged
     else:
-        staged.originals = {**(staged.originals or {}), outcome.place: batch}
+        staged.keep_original(outcome.place, batch)
         if header.is_log_append_time:
             header = seal(made, header._replace(max_timestamp=now.wall_ms))
     return outcome.log, made, header, outcome.id_headers
@@ -155,10 +183,12 @@ def _put(services: BrokerServices, staged: StagedProduce, place: int, judged: Ju
         services.turn.refuse(staged, place, judged)
 
 
-def to_open(services: BrokerServices, version: int, request: ProduceRequest, now: Now) -> list[OpenTask]:
-    """Return the batches of a request whose records a thread shall open: all that have a valid header."""
+def to_open(services: BrokerServices, version: int, request: ProduceRequest, now: Now) -> Steps[list[OpenTask]]:
+    """Return, in slices, the batches whose records a thread shall open: all that have a valid header."""
     tasks = []
     for place, (topic, partition, batch) in enumerate(request.partitions):
+        if place % PARTITIONS_AT_ONCE == PARTITIONS_AT_ONCE - 1:
+            now = yield
         try:
             log = services.log_of(topic, partition)
             header = validate(batch, log.config, services.config, version >= ZSTD_VERSION)

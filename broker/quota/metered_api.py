@@ -47,6 +47,8 @@ class MeteredApi(Api):
             self._done(now)  # its time is not counted, as in Kafka, because no answer could tell the client
             return response
         self._worked(began_ns, now)
+        if isinstance(response, StagedProduce) and response.steps is not None:
+            response.steps = self._counted(response.steps)
         if isinstance(response, GeneratorType):
             return self._counted_handler(response)
         if isinstance(response, Delayed):

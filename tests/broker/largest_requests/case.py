@@ -43,8 +43,10 @@ ATOMIC = {
     "write markers": 2_000,
     "end a large transaction": 2_000,
     "describe producers of unknown topics": 120,
-    "produce to partitions v12": 4_000,
-    "produce to unknown topics v12": 1_120,
+    "produce to partitions v12": 280,
+    "produce with the time of the append v12": 280,
+    "produce compressed records v12": 560,
+    "produce to unknown topics v12": 680,
     "fetch partitions v12": 740,
     "fetch unknown topics v12": 950,
     "begin a fetch session v12": 820,
@@ -111,7 +113,7 @@ def one_topic(world, number):
     return "wide"
 
 
-def logs(world, number):
+def logs(world, number, **properties):
     """Create a topic with this number of partitions and their logs."""
-    world.broker.create("wide", number)
+    world.broker.create("wide", number, **properties)
     return "wide"

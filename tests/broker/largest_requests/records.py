@@ -1,16 +1,33 @@
 """The largest requests about records and offsets of logs."""
 
+from broker.record.compression import Codec
+from broker.record.records import Record, encode_batch
 from tests.broker.any_api import batch_of
 from tests.broker.largest_requests.case import PARTITIONS, case, logs, names
+
+
+def produced(batch, number):
+    parts = [{"index": index, "records": bytes(batch)} for index in range(number)]
+    topic = {"name": "wide", "partition_data": parts}
+    return {"transactional_id": None, "acks": -1, "timeout": 30_000, "topic_data": [topic]}
 
 
 @case("Produce", 12, most=PARTITIONS)
 def produce_to_partitions(world, number):
     logs(world, number)
-    batch = bytes(batch_of())
-    parts = [{"index": index, "records": batch} for index in range(number)]
-    topic = {"name": "wide", "partition_data": parts}
-    return {"transactional_id": None, "acks": -1, "timeout": 30_000, "topic_data": [topic]}
+    return produced(batch_of(), number)
+
+
+@case("Produce", 12, most=PARTITIONS)
+def produce_with_the_time_of_the_append(world, number):
+    logs(world, number, message_timestamp_type="LogAppendTime")
+    return produced(batch_of(), number)
+
+
+@case("Produce", 12, most=PARTITIONS)
+def produce_compressed_records(world, number):
+    logs(world, number)
+    return produced(encode_batch([Record(0, 0, None, b"x" * 100)], base_timestamp_ms=0, codec=Codec.ZSTD), number)
 
 
 @case("Produce", 12, most=PARTITIONS)
