@@ -1,13 +1,17 @@
-"""A topology from a log to a bolt, as a process that measures itself.
+"""A topology of a LogSpout and a bolt, run in one process as `flakelog spout run` does, which measures itself.
 
     python topology_program.py JSON
 
-JSON has `servers`, `topic`, `messages`, and perhaps `held` (the first message is acked after the last one), `words`
-(the bolt counts the words of each message) and `partitions`. With `partitions` the process joins a consumer group. Once
-it has that many partitions it prints a line, waits for a line on its standard input, and emits the first message then.
+JSON is an object with `servers`, `topic` and `messages`, the number of messages to process. It may have:
 
-The process ends when it has processed all messages. It prints as JSON the monotonic times of the first message and the
-last one, and the CPU seconds in between. It runs as `flakelog spout run` does, on any checkout that has it.
+- `held`: the bolt acks the first message after the last one
+- `words`: the bolt counts the words of each message
+- `partitions`: the process joins the consumer group `group` and waits until it reads this many partitions. It prints
+  "joined" then, and emits the first message when it has read a line from its standard input.
+
+The process ends after the last message. Its last line is JSON with `began` and `ended`, the monotonic times of the
+first and the last message in seconds, and `cpu`, the CPU seconds in between. With an older checkout in PYTHONPATH the
+program measures that one, if it has `flakelog spout run`.
 """
 
 import json

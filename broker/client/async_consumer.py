@@ -204,7 +204,7 @@ class AsyncConsumer:
 
 
 def _abandon(offsets: ConsumerOffsets) -> None:
-    """Leave the group of a consumer that nothing refers to any more; its event loop may be closed."""
+    """Leave the group of a consumer that was collected without a `close`. Its event loop may be closed."""
     if offsets.thread is not None:
         offsets.thread.leave()
 

@@ -141,7 +141,7 @@ class AsyncProducer:
         """Hand an outcome to the loop; several that come together wake it once."""
         self._outcomes.append((outcome, result))
         if len(self._outcomes) == 1:
-            with suppress(RuntimeError):  # the loop is closed: nobody waits
+            with suppress(RuntimeError):  # the loop is closed, so no task waits for the outcome
                 outcome.get_loop().call_soon_threadsafe(self._deliver)
 
     def _deliver(self) -> None:

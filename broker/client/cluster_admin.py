@@ -15,7 +15,7 @@ class Broker(NamedTuple):
 
 
 class Cluster(NamedTuple):
-    """A cluster. `controller` is the id of a broker, -1 while there is none."""
+    """A cluster. `controller` is the id of the broker that is the controller, or -1 while the cluster has none."""
 
     id: str | None
     controller: int

@@ -53,13 +53,13 @@ class Consumer:
     **Commits.** A record counts as processed when the program asks for the next one. By default the consumer commits
     processed records every five seconds, and at the end of the `with` block. With
     `config=ConsumerConfig(auto_commit_interval_ms=None)`, only `commit` does. If an exception leaves the block, the
-    records handed out last are not committed, and come again; so it is if a program ends without a `close`. After a
-    crash, all since the last commit come again.
+    records handed out last are not committed, and come again. The same holds if a program ends without a `close`.
+    After a crash, all records since the last commit come again.
 
-    **Waits.** The iterator ends after `timeout_ms` without a record, also while the group shares out its partitions;
-    None waits forever. One thread at a time waits for a record. Any thread, or a signal handler, may call `close`: then
-    the iterator ends. The program has to ask for a record every `max.poll.interval.ms`, or the group gives its
-    partitions to others.
+    **Waits.** The iterator ends after `timeout_ms` without a record, also while the group shares out its partitions.
+    By default it waits for ever. One thread at a time may wait for a record. Any thread, or a signal handler, may call
+    `close`: then the iterator ends. The program has to ask for a record every `max.poll.interval.ms`, or the group
+    gives its partitions to others.
 
     **Callbacks.** `on_assigned` gets new partitions, `on_revoked` those to hand over, which may still be committed, and
     `on_lost` those that another member may own already, all as (topic, partition) pairs. `on_poison` gets each

@@ -4,16 +4,17 @@
                                  ^                   |
                                  +--- reset, if the log no longer has the position
 
-A partition's position is the offset after the last record that was handed to the program. It is what a commit stores.
-The fetch offset runs ahead of it. Answers wait as bytes, because decoded records take many times as much memory.
-Records are decoded and prepared in the order in which their answers came, partition by partition; the partitions take
-turns. `seek` drops what was fetched ahead. An answer to an earlier ask is then ignored.
+A partition's position is the offset after the last record that was handed to the program. A commit stores the
+position. The fetch offset runs ahead of it. Answers wait as bytes, because decoded records take many times as much
+memory. The partitions take turns: `prepare` decodes the records of one partition, then those of the partition that has
+waited longest. `seek` drops the records that were fetched ahead, and `answered` ignores an answer to an ask from before
+the seek.
 
-The records that were handed out last count as processed when the program asks for more (`processed`). A program that
-fails before that gives them back (`give_back`), so that they are not committed.
+The records that were handed out last count as processed when the program asks for more (`processed`). If the program
+fails before that, the shell gives them back (`give_back`), so that they are not committed.
 
-`hand`, `hand_all` and `give_back` may be called in another thread than all others, but not while `prepare`, `seek`,
-`pause` or `drop` are under way.
+One thread may call `hand`, `hand_all` and `give_back` while another thread calls the other methods, except during
+`prepare`, `seek`, `pause` and `drop`.
 
 Times are in ms on the caller's clock.
 """
@@ -40,7 +41,10 @@ NOTHING = FetchedPartition("", 0)  # in place of an answer that is decoded
 
 
 class _Chunk:
-    """One answer. `records` is None until they are decoded; `next` is the first that is not prepared yet."""
+    """The answer to one ask, from `offset` up to `following`. `records` is None until the answer is decoded.
+
+    `next` is the index of the first record that is not prepared yet. `epoch` is the leader epoch of the last batch.
+    """
 
     __slots__ = ("answer", "offset", "records", "next", "following", "epoch", "size")
 

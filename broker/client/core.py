@@ -292,10 +292,11 @@ class ClientCore:
         isolation_level: int = fetch.READ_UNCOMMITTED,
         failed: dict[Partition, ClientError] | None = None,
     ) -> Steps[dict[Partition, int | None]]:
-        """Return each partition's offset at LATEST or EARLIEST, or of its first record at or after a time, or None.
+        """Return {partition: its offset at LATEST or EARLIEST, or that of its first record at or after `timestamp`}.
 
-        With `by_id`, `timestamp` is an id. One request asks a leader for up to LIST_OFFSETS_AT_ONCE partitions. Raise
-        BrokerError for the first partition that has an error, or put the errors into `failed` and return the others.
+        The offset is None if the partition has no such record. With `by_id`, `timestamp` is an id. One request asks a
+        leader for up to LIST_OFFSETS_AT_ONCE partitions. Raise the error of the first partition that has one. If
+        `failed` is given, put the errors of partitions into it instead, and return the other partitions.
         """
         wanted = list(dict.fromkeys(partitions))
         failures: dict[Partition, ClientError] = {}

@@ -260,7 +260,7 @@ class Producer:
         try:
             self.flush()
         except Exception:
-            self._at_end.detach()  # the error tells what is lost
+            self._at_end.detach()  # the error tells of the lost messages, so no warning has to follow
             raise
         finally:
             self._is_closed = True

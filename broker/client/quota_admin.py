@@ -11,7 +11,7 @@ EXACT, DEFAULT = 0, 1  # match types of DescribeClientQuotas
 USER, CLIENT_ID, IP = "user", "client-id", "ip"
 
 Entity = tuple[tuple[str, str | None], ...]
-"""Pairs of a type and a name. The name None stands for all entities of the type that have no quota of their own."""
+"""Pairs of a type and a name. The name None stands for the type's default: a quota for entities without their own."""
 
 
 class Quota(NamedTuple):
@@ -20,7 +20,7 @@ class Quota(NamedTuple):
 
 
 def describe_quotas(core: ClientCore, entity: Entity = (), strict: bool = False) -> Steps[list[Quota]]:
-    """Return the quotas of an entity, or all. With `strict`, entities that have other parts too are left out."""
+    """Return the quotas of entities that have the pairs of `entity`. With `strict`, leave out those with more pairs."""
     address = yield from core.controller()
     components = [
         {"entity_type": kind, "match_type": DEFAULT if name is None else EXACT, "match": name} for kind, name in entity

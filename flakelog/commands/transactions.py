@@ -136,7 +136,7 @@ def abort(topic: str, partition: int, start_offset: int, yes: bool, servers: str
 
 
 def _of(producers: "list[ActiveProducer]", topic: str, partition: int, start: int) -> "ActiveProducer":
-    """Return the producer whose open transaction begins at the offset `start`. End with an error if there is none."""
+    """Return the producer whose open transaction begins at offset `start`. End with an error if none does."""
     begun = [each for each in producers if each.first_offset is not None]
     for each in begun:
         if each.first_offset == start:

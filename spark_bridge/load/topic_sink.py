@@ -1,17 +1,17 @@
 """SHELL (librdkafka): a topic as a destination, of the same cluster or another, in Flakelog or Apache Kafka.
 
-A message goes to the partition of the same number, with its key, value, headers and timestamp. Parts are staged as
-files in a directory of the user's, which also keeps plans, decisions and receipts (load.file_ledger). After the
-decision they are sent in the order of their offsets, in transactions. Each transaction also commits the position in the
-source, as the offset of the group `flakelog-load-SOURCE` for the target's partition (KIP-98). So the target holds each
-message once for readers with read_committed, whatever is killed: the next run reads the position and sends what is
-behind it.
+A message goes to the partition of the same number, with its key, value, headers and timestamp. A run first writes the
+messages as staged files into a directory of the user's, which also keeps plans, decisions and receipts
+(load.file_ledger). After the decision it sends them in the order of their offsets, in transactions. Each transaction
+also commits the position in the source, as the offset of the group `flakelog-load-SOURCE` for the target's partition
+(KIP-98). If a run is killed, the next one reads the position and sends the messages after it. So readers with
+read_committed get each message once.
 
 Two runs at once share one transactional id, so the later fences the earlier.
 
 Brokers forget offsets of a group without members after `offsets.retention.minutes` (a week). So before it sends the
-first message of a load, a run commits a position for each partition, and notes that in the record of loads. If a load
-was killed while it was sent, and a position is gone, the next run refuses to go on: it would send messages twice.
+first message of a load, a run commits a position for each partition, and notes that in the record of loads. If a run
+was killed while it sent messages, and a position is gone, the next run fails, because it could send messages twice.
 """
 
 import time

@@ -1,8 +1,9 @@
-"""Late binding: tasks whose earliest or latest is resolved when the task runs, as in the Kafka connector.
+"""Late binding: a task that looks up "earliest" and "latest" when it runs, as in the Kafka connector.
 
-Spark plans a DataFrame once and keeps the tasks for all its actions, so a task itself asks for what moves. The split is
-that of the first action: the first task of a partition begins at earliest, the last ends at latest. Offsets, times and
-ids are resolved at the first action. One more task reads the partitions that were added since (`NewPartitions`).
+Spark plans a DataFrame at its first action, and keeps the tasks for all later actions. Offsets, times and ids are
+resolved then. A log's start and end move on, so tasks look those up again in each action: the first task of a partition
+begins at its earliest offset, and the last task ends at its latest. One more task reads the partitions that were added
+after the first action (`NewPartitions`).
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -24,7 +25,7 @@ from spark_bridge.selection.selector import (
 
 @dataclass(frozen=True, slots=True)
 class LateRange:
-    """A task's range, and the sides that move with the log."""
+    """A task's range. A side that moves with the log is looked up when the task runs."""
 
     within: OffsetRange
     from_earliest: bool = False
@@ -35,7 +36,7 @@ class LateRange:
         return self.from_earliest or self.to_latest
 
     def resolve(self, first: Offsets, last: Offsets) -> OffsetRange:
-        """Return the range of now, from the topic's log start offsets and its ends."""
+        """Return the range with its moving sides replaced: `first` has the log start offsets now, `last` the ends."""
         within = self.within
         start = first[within.partition] if self.from_earliest else within.start
         end = last[within.partition] if self.to_latest else within.end
@@ -52,7 +53,7 @@ class NewPartitions:
 
 
 def new_partitions(options: ReadOptions, ranges: Iterable[OffsetRange]) -> NewPartitions | None:
-    """Return what a late read has to look for; None if the options name its partitions one by one."""
+    """Return what the task for added partitions looks for; None if the options name the partitions one by one."""
     start, end = options.selector.start, options.selector.end
     if options.topics.partitions or topics_of(start) or topics_of(end):
         return None

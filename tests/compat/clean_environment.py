@@ -63,9 +63,9 @@ def requirements_of(wheel):
 
 
 def required_by(known, extras=()):
-    """Return the distributions that one with these extras requires, directly or indirectly.
+    """Return the names of the distributions that a distribution with these extras requires, directly or indirectly.
 
-    `known` maps the name of that one to its requirements. Those of all others are read from what is installed here.
+    `known` is {its name: its requirements}. This environment has the others installed, so their metadata is read here.
     """
     (first,) = known
     found, left = {(first, frozenset(extras))}, [(first, frozenset(extras))]

@@ -2,9 +2,9 @@
 
     unshare -rnpf --mount-proc --kill-child python storm_cluster_program.py DIRECTORY
 
-Storm's daemons listen at all addresses and let everybody in, so they get a network without any other machine. The
-program starts a broker and a ZooKeeper, puts DIRECTORY/environment.pex into Storm's blobstore, submits the `numbers`
-topology of storm_program.py by Flux, kills a component with SIGKILL, and prints what happened as a line of JSON.
+Storm's daemons listen at all addresses without authentication, so they get a network namespace that no other machine
+reaches. The program starts a broker and a ZooKeeper, puts DIRECTORY/environment.pex into Storm's blobstore, submits the
+`numbers` topology of storm_program.py by Flux, kills a component with SIGKILL, and prints process ids as JSON.
 """
 
 import json

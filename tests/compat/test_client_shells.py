@@ -104,7 +104,7 @@ def test_on_a_reactor_it_is_the_same_error(kind):
 
 
 class FailingOver:
-    """A broker that says first that the leader of t-0 is at a port where nobody listens, and then that it leads."""
+    """A broker whose first Metadata answer places the leader of t-0 at a closed port; later ones name the broker."""
 
     def __enter__(self):
         self.looked_up = 0

@@ -246,7 +246,7 @@ def test_follow_goes_on_until_ctrl_c(broker, flakelog):
 @pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
 @pytest.mark.parametrize("arguments", ["produce cli-closed", "consume cli-closed", "topic list"])
 def test_a_stream_that_the_caller_closed_is_an_empty_one(flakelog, broker, arguments, closed):
-    """As under a daemon that closes all three. Nothing goes into a file or socket that has taken their numbers."""
+    """A daemon may close all three. Files and sockets that the command opens then get their numbers, but no output."""
     flakelog("produce cli-closed", b"x\n")
     line = f"'{sys.executable}' -m flakelog {arguments} {closed}"
     env = {**os.environ, "FLAKELOG_SERVERS": broker.address}

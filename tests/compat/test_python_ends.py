@@ -67,7 +67,7 @@ def test_a_record_that_an_asyncio_program_fails_on_comes_again(group_broker, top
 
 
 def test_a_record_that_an_asyncio_program_works_on_is_not_committed_by_time(group_broker, topic, name):
-    """The commit is a task of its own, which runs while the program processes the record."""
+    """A separate task commits by time, also while the program processes a record."""
 
     async def read():
         async with AsyncConsumer(group_broker.address, topic, group=name, config=OFTEN) as consumer:

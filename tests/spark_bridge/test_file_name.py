@@ -15,7 +15,7 @@ def test_a_name_has_topic_partition_and_offsets():
 
 
 def test_a_long_topic_fits_into_a_name_also_while_the_file_is_written(tmp_path):
-    """A load stages a file with an ending of its own."""
+    """A load adds an ending to the name while it writes the file."""
     name = file_name(OffsetRange(LONGEST, 9_999_999, 0, OFFSET_MAX))
     place = LocalStorage(tmp_path)
     for each in (name, f"{name}.staged", f"{name}.json"):

@@ -1,4 +1,4 @@
-"""Three brokers of Kafka's protocol without sockets: the test says who leads a partition, and who is down.
+"""Three brokers of Kafka's protocol without sockets. A test sets who leads a partition, and which brokers are down.
 
     nodes = Nodes({("t", 0): 1, ("t", 1): 2})
     nodes.run(nodes.core.list_offsets([("t", 0), ("t", 1)], LATEST))
@@ -23,9 +23,11 @@ def address(node):
 
 
 class Nodes:
-    """Brokers 1 to 3. `leaders` maps partitions to nodes, or to NOBODY; `ends` has the log's ends, 10 if not there.
+    """Brokers 1 to 3, and a client's core. `leaders` maps a partition to its leader's number, or to NOBODY.
 
-    `asked` has what each node was asked: (node, what), without versions of nodes that are up.
+    `ends` maps a partition to its log's end; the others end at 10. `errors` maps a partition to the code that all
+    brokers answer. Brokers in `down` refuse connections. `asked` lists each request as (node, name), except ApiVersions
+    requests that were answered.
     """
 
     def __init__(self, leaders, ends=()):

@@ -1,4 +1,4 @@
-"""The client's core in a cluster of several brokers: who is asked, and what one broker that is down costs."""
+"""The client's core in a cluster of several brokers: which brokers it asks, and what it does while one is down."""
 
 import pytest
 
