@@ -12,21 +12,22 @@ one slice at a time. It reads only segments that no longer change and touches no
 """
 
 from collections import deque
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
-from broker.log.compaction.cleaner_keys import KeyOffsets
+from broker.log.compaction.cleaner_keys import DROPPED, RECORD, TOMBSTONE, KeyOffsets
 from broker.log.compaction.cleaner_plan import Plan
+from broker.log.compaction.cleaner_target import CHUNK_BYTES, IdsInOrder, Target, chunks
 from broker.log.compaction.cleaner_transactions import Transactions
 from broker.log.index.txn_index import AbortedTransaction
 from broker.log.producer_state import LastRecords
-from broker.log.segment import CLEANED, RELATIVE_OFFSET_MAX, Placed, Segment, remove_files
+from broker.log.segment import CLEANED, RELATIVE_OFFSET_MAX, Segment, remove_files
 from broker.log.storage.port import Storage, StorageError
-from broker.record.batch import HEADER_BYTES, BatchHeader, CorruptBatch, read_header, verify
-from broker.record.columns import Columns
+from broker.record.batch import HEADER_BYTES, BatchHeader, CorruptBatch
 from broker.record.control import Marker, decode_marker
-from broker.record.retained import Span, Spans, emptied, opened, retain, retain_columns, spans_in
+from broker.record.keyed import body_of, keys_of
+from broker.record.retained import Written, emptied, reduced
 from broker.wire.id_entries import IdEntry
 
 SLICE_BYTES = 1 << 20
@@ -34,8 +35,8 @@ SLICE_BYTES = 1 << 20
 POISON_NAMED_MAX = 10
 """Poison batches that a pass names in the log, so that a log full of them does not fill the disk with lines."""
 
-
-NOTED_RECORDS_MIN = 64  # of a batch that is noted, so that notes take a byte or two for each record
+_PLAIN_MARKS = bytes.maketrans(bytes((TOMBSTONE,)), bytes((RECORD,)))
+_WITHOUT_TOMBSTONES = bytes.maketrans(bytes((TOMBSTONE,)), bytes((DROPPED,)))
 
 
 @dataclass(slots=True)
@@ -91,11 +92,7 @@ class CleanLog:
         self._config = plan.log.config
         self._producers = producers
         self._aborted = aborted
-        self._keys = KeyOffsets(buffer_bytes)
-        self._noted: set[int] = set()
-        """Base offsets of the batches of which all keys are noted, and nothing else matters."""
-        self._marks: bytes | None = None
-        """From the first dirty offset on: 1 for the last offset of its key."""
+        self._keys = KeyOffsets(buffer_bytes, plan.first_dirty)
         self._work = self._clean()
         self._base_offset: int | None = None
         """Base offset of the segment that is being written, or is not yet in its place."""
@@ -127,7 +124,6 @@ class CleanLog:
     def _clean(self) -> Iterator[int]:
         """Do the whole pass, yielding the number of bytes read since the last yield."""
         yield from self._read_keys()
-        self._marks = self._keys.marks(self.plan.first_dirty)
         transactions = Transactions(self._aborted)
         left = deque(segment for segment in self.plan.segments if segment.base_offset < self._keys.end_offset)
         while left:
@@ -143,43 +139,31 @@ class CleanLog:
                 continue
             apart = segment.apart()
             position = apart.offsets.position_before(first_dirty - segment.base_offset)
-            for _, header, batch in _batches(apart, position):
-                self.moved.bytes_read += header.size
-                yield header.size
-                if not self._note_keys(header, batch, transactions):
-                    return
+            for data, batches in chunks(apart, position, _chunk_bytes()):
+                read = 0
+                for at, header in batches:
+                    read += header.size
+                    if not self._note_keys(data, at, header, transactions):
+                        self.moved.bytes_read += read
+                        return
+                self.moved.bytes_read += read
+                yield read
             self._keys.end_offset = segment.next_offset
 
-    def _note_keys(self, header: BatchHeader, batch: bytes, transactions: Transactions) -> bool:
+    def _note_keys(self, data: bytes, at: int, header: BatchHeader, transactions: Transactions) -> bool:
         """Note the last offset of a batch's keys. Return False if the buffer is full; the next pass takes the rest."""
         if header.is_control:
-            transactions.may_drop_marker(header, _marker(batch))
+            transactions.may_drop_marker(header, _marker(data, at))
         elif not transactions.may_drop_data(header):
-            records = _opened(batch, header)
-            if isinstance(records, CorruptBatch):
-                self._note_poison(header, records)
-            elif not self._put_keys(header, records):
-                return False
+            try:
+                records = keys_of(body_of(data, at, header), header)
+            except CorruptBatch as error:
+                self._keys.except_batch(header.base_offset)
+                self._note_poison(header, error)
+            else:
+                if not self._keys.put(header.base_offset, records):
+                    return False
         self._keys.end_offset = max(header.last_offset + 1, self._keys.end_offset)
-        return True
-
-    def _put_keys(self, header: BatchHeader, records: Columns | Spans) -> bool:
-        pairs: Iterable[tuple[bytes | None, int]]
-        if isinstance(records, Columns):
-            offsets = _offsets(header, records)
-            if offsets[0] >= self.plan.first_dirty and self._keys.put_all(records.keys, offsets):
-                if header.record_count >= NOTED_RECORDS_MIN:
-                    self._noted.add(header.base_offset)
-                return True
-            pairs = zip(records.keys, offsets, strict=True)
-        else:
-            pairs = ((span.key, header.base_offset + span.offset_delta) for span in records.spans)
-        for key, offset in pairs:
-            if key is None or offset < self.plan.first_dirty:
-                continue
-            if not self._keys.put(key, offset):
-                return False
-            self._keys.end_offset = offset + 1
         return True
 
     def _note_poison(self, header: BatchHeader, error: CorruptBatch) -> None:
@@ -198,21 +182,23 @@ class CleanLog:
         """Clean the next segment in `left`, and the following ones while their size still fits into the same target."""
         directory, self._base_offset = left[0].directory, left[0].base_offset
         remove_files(self._storage, directory, self._base_offset, CLEANED)
-        target = Segment(self._storage, directory, self._base_offset, create=True, ending=CLEANED)
+        target = Target(self._storage, directory, self._base_offset, self._config.index_interval_bytes)
+        segment = target.segment
         old: list[Segment] = []
-        while left and (not old or self._has_room(target, left[0])):
+        while left and (not old or self._has_room(segment, left[0])):
             old.append(left.popleft())
             apart = old[-1].apart()
-            end = yield from self._clean_into(target, apart, transactions)
-        if target.next_offset < old[-1].next_offset:
-            self._write(target, *end)
+            last, ids = yield from self._clean_into(target, apart, transactions)
+        if segment.next_offset < old[-1].next_offset:
+            self._write(target, last, ids)
+            target.flush()
         for aborted in transactions.take_kept():
-            target.aborted.append(aborted)
-        target.seal()
-        target.log.set_modified_ms(apart.log.modified_ms())  # so that records without timestamps keep their age
-        target.sync_whole()
+            segment.aborted.append(aborted)
+        segment.seal()
+        segment.log.set_modified_ms(apart.log.modified_ms())  # so that records without timestamps keep their age
+        segment.sync_whole()
         self._storage.sync_directory(directory)
-        self.cleaned = Cleaned(target, tuple(old))
+        self.cleaned = Cleaned(segment, tuple(old))
         yield 0
 
     def _has_room(self, target: Segment, segment: Segment) -> bool:
@@ -220,85 +206,81 @@ class CleanLog:
         return fits and segment.next_offset - target.base_offset <= RELATIVE_OFFSET_MAX
 
     def _clean_into(
-        self, target: Segment, segment: Segment, transactions: Transactions
-    ) -> Generator[int, None, tuple[Placed, Sequence[tuple[int, int]]]]:
+        self, target: Target, segment: Segment, transactions: Transactions
+    ) -> Generator[int, None, tuple[Written, list[IdEntry]]]:
         """Write the retained batches of `segment` to `target`.
 
         Return the segment's last batch, emptied if nothing of it was retained, and its ids. The caller writes it if the
         target does not reach the segment's end.
         """
-        ids = _IdsInOrder(segment)
-        for _, header, batch in _batches(segment, 0):
-            kept = self._retained(header, batch, transactions)
-            data = kept or emptied(header)
-            runs = ids.of(header.base_offset, header.last_offset + 1)
-            last = (read_header(data), header.base_offset, memoryview(data))
-            if kept is not None:
-                self._write(target, last, runs)
-            self.moved.bytes_read += header.size
-            self.moved.records_read += header.record_count
-            yield header.size
-        return last, runs
+        ids = IdsInOrder(segment)
+        for data, batches in chunks(segment, 0, _chunk_bytes()):
+            read = records_read = 0
+            for at, header in batches:
+                read += header.size
+                records_read += header.record_count
+                kept = self._retained(data, at, header, transactions)
+                if kept is not None:
+                    entries = ids.of(header.base_offset, header.last_offset + 1)
+                    self._write(target, kept, entries)
+            target.flush()
+            self.moved.bytes_read += read
+            self.moved.records_read += records_read
+            yield read
+        if kept is None:
+            kept, entries = emptied(header), ids.of(header.base_offset, header.last_offset + 1)
+        return kept, entries
 
-    def _write(self, target: Segment, placed: Placed, runs: Sequence[tuple[int, int]]) -> None:
-        header = placed[0]
-        target.append([placed], runs, self._config.index_interval_bytes)
-        self.moved.bytes_written += header.size
-        self.moved.records_written += header.record_count
+    def _write(self, target: Target, written: Written, ids: list[IdEntry]) -> None:
+        target.put(written, ids)
+        self.moved.bytes_written += written.header.size
+        self.moved.records_written += written.header.record_count
 
-    def _retained(self, header: BatchHeader, batch: bytes, transactions: Transactions) -> bytes | None:
+    def _retained(self, data: bytes, at: int, header: BatchHeader, transactions: Transactions) -> Written | None:
         """Return the retained part of a batch, None if nothing is retained."""
         if header.is_control:
-            drop = transactions.may_drop_marker(header, _marker(batch))
-            kept = None if drop and self._is_past_horizon(header) else self._kept(header, batch, drop)
+            drop = transactions.may_drop_marker(header, _marker(data, at))
+            kept = None if drop and self._is_past_horizon(header) else self._kept(data, at, header, drop)
         else:
-            kept = None if transactions.may_drop_data(header) else self._kept(header, batch)
+            kept = None if transactions.may_drop_data(header) else self._kept(data, at, header)
         if kept is None and self._is_producers_last(header):
             return emptied(header)
         return kept
 
-    def _kept(self, header: BatchHeader, batch: bytes, always_horizon: bool = False) -> bytes | None:
-        marks = self._marks_of(header)
-        if marks is not None and (1 not in marks or marks.count(1) == header.record_count):
-            return batch if 1 in marks else None
-        records = _opened(batch, header)
-        if isinstance(records, CorruptBatch):
-            return batch  # as it lies, because its keys are unknown
-        if isinstance(records, Columns) and not header.is_control:
-            return retain_columns(batch, header, records, self._wanted(header, records, marks))
-        if isinstance(records, Columns):
-            records = spans_in(records.data, header)
-        horizon_ms = self._wall_ms + self._config.delete_retention_ms
-        wanted = records.spans
-        if not header.is_control:
-            wanted = [span for span in wanted if self._is_wanted(header, span)]
-        return retain(batch, header, records, wanted, horizon_ms, always_horizon)
-
-    def _marks_of(self, header: BatchHeader) -> bytes | None:
-        """Return the marks of a batch's offsets, None if its records decide."""
-        if self._marks is None or header.base_offset not in self._noted:
+    def _kept(self, data: bytes, at: int, header: BatchHeader, always_horizon: bool = False) -> Written | None:
+        whole = Written(header, memoryview(data)[at : at + header.size])
+        try:
+            marks = self._marks(data, at, header)
+        except CorruptBatch:
+            return whole  # as it lies, because its keys are unknown
+        if TOMBSTONE in marks and not header.is_control and self._is_past_horizon(header):
+            marks = marks.translate(_WITHOUT_TOMBSTONES)
+        number = len(marks) - marks.count(DROPPED)
+        if not number:
             return None
-        begin = header.base_offset - self.plan.first_dirty
-        return self._marks[begin : begin + header.last_offset_delta + 1]
+        wants_horizon = header.delete_horizon_ms is None and (always_horizon or TOMBSTONE in marks)
+        if number == header.record_count and not wants_horizon:
+            return whole
+        body = body_of(data, at, header)
+        if len(marks) != header.record_count:  # offsets are missing
+            marks = bytes(map(marks.__getitem__, keys_of(body, header).deltas))
+        horizon_ms = self._wall_ms + self._config.delete_retention_ms if wants_horizon else None
+        return reduced(header, body, marks.translate(_PLAIN_MARKS), horizon_ms) or whole
 
-    def _wanted(self, header: BatchHeader, records: Columns, marks: bytes | None) -> bytes:
-        """Return a 1 for each record that is to be retained, and a 0 for each other one."""
-        if marks is None:
-            return self._keys.is_last(records.keys, _offsets(header, records))
-        deltas = records.deltas
-        return marks[deltas.start : deltas.stop] if isinstance(deltas, range) else bytes(map(marks.__getitem__, deltas))
+    def _marks(self, data: bytes, at: int, header: BatchHeader) -> bytes:
+        """Return the mark of each offset of a batch, or of each record. Raise CorruptBatch if its keys are unknown."""
+        if not header.is_control:
+            marks = self._keys.marks(header.base_offset, header.last_offset)
+            if marks is not None:
+                return marks
+        records = keys_of(body_of(data, at, header), header)
+        if header.is_control:
+            return bytes((TOMBSTONE if records.tombstones else RECORD,)) * len(records.keys)
+        return self._keys.marks_by_key(header.base_offset, records)
 
     def _is_past_horizon(self, header: BatchHeader) -> bool:
         horizon_ms = header.delete_horizon_ms
         return horizon_ms is not None and horizon_ms <= self._wall_ms
-
-    def _is_wanted(self, header: BatchHeader, span: Span) -> bool:
-        offset = header.base_offset + span.offset_delta
-        if offset >= self._keys.end_offset:
-            return True
-        if span.key is None or offset < self._keys.last(span.key):
-            return False
-        return not (span.is_tombstone and self._is_past_horizon(header))
 
     def _is_producers_last(self, header: BatchHeader) -> bool:
         """Return True if the next start needs this batch to know the producer's next sequence.
@@ -311,66 +293,13 @@ class CleanLog:
         return self._producers.offsets.get(producer_id) == header.last_offset
 
 
-def _offsets(header: BatchHeader, records: Columns) -> Sequence[int]:
-    base_offset, deltas = header.base_offset, records.deltas
-    if isinstance(deltas, range):
-        return range(base_offset + deltas.start, base_offset + deltas.stop)
-    return [base_offset + delta for delta in deltas]
+def _chunk_bytes() -> int:
+    return min(CHUNK_BYTES, SLICE_BYTES)
 
 
-def _opened(batch: bytes, header: BatchHeader) -> Columns | Spans | CorruptBatch:
-    """Return the records of a batch with a valid CRC, or the reason why they cannot be decoded."""
-    try:
-        return opened(batch, header)
-    except CorruptBatch as error:
-        return error
-
-
-def _marker(batch: bytes) -> Marker | None:
+def _marker(data: bytes, at: int) -> Marker | None:
     """Return the marker in a control batch; None if it has none, or one that cannot be decoded."""
     try:
-        return decode_marker(batch)
+        return decode_marker(data, at)
     except CorruptBatch:
         return None
-
-
-def _batches(segment: Segment, position: int) -> Iterator[tuple[int, BatchHeader, bytes]]:
-    """Yield every batch of a segment from `position`, whole and verified. Raise CorruptBatch if one is bad."""
-    for position, header in segment.batches(position):
-        batch = segment.log.read(position, header.size)
-        try:
-            verify(batch, header)
-        except CorruptBatch as error:
-            raise CorruptBatch(f"{segment.log.path} at byte {position}: {error}") from None
-        yield position, header, batch
-        position += header.size
-    if position != segment.size:
-        raise CorruptBatch(f"{segment.log.path} at byte {position}: no batch, and the segment has {segment.size} bytes")
-
-
-class _IdsInOrder:
-    """The ids of a segment's batches, for callers that ask in offset order: one pass over the index."""
-
-    def __init__(self, segment: Segment) -> None:
-        self._path = segment.ids.file.path
-        self._entries = segment.ids.entries()
-        self._entry: IdEntry | None = None
-
-    def of(self, first_offset: int, end_offset: int) -> list[tuple[int, int]]:
-        """Return the ids of first_offset .. end_offset - 1 as runs (first id, count).
-
-        Raise StorageError if an offset has no id.
-        """
-        runs: list[tuple[int, int]] = []
-        offset = first_offset
-        while offset < end_offset:
-            if self._entry is None or self._entry.offset + self._entry.length <= offset:
-                self._entry = next(self._entries, None)
-            entry = self._entry
-            if entry is None or entry.offset > offset:
-                raise StorageError(self._path, f"offset {offset} has no id in it")
-            if entry.offset + entry.length > offset:
-                length = min(entry.offset + entry.length, end_offset) - offset
-                runs.append((entry.first_id + offset - entry.offset, length))
-                offset += length
-        return runs

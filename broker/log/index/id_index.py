@@ -38,7 +38,12 @@ class IdIndex:
 
     def append_entry(self, entry: IdEntry) -> None:
         """Append an entry that follows all existing ones."""
-        self.file.append(pack_entry(self._seed, entry.offset - self.base_offset, entry.length, entry.first_id))
+        self.append_entries([entry])
+
+    def append_entries(self, entries: Sequence[IdEntry]) -> None:
+        """Append entries that follow all existing ones, with one write."""
+        seed, base_offset = self._seed, self.base_offset
+        self.file.append(b"".join([pack_entry(seed, at - base_offset, length, id) for at, length, id in entries]))
 
     def entry(self, number: int) -> IdEntry | None:
         """Return an entry, None if its checksum fails."""

@@ -7,6 +7,7 @@ from broker.log import log_reader
 from broker.log.compaction.cleaner_keys import ENTRY_BYTES, KeyOffsets
 from broker.record.batch import verify
 from broker.record.compression import Codec
+from broker.record.keyed import Keys
 from broker.record.records import decode_records
 from broker.settings.config import BrokerConfig
 from tests.broker.log.compaction.cleaner_world import DAY_MS, CleanerWorld
@@ -143,8 +144,13 @@ def test_more_keys_than_memory_holds_take_several_passes():
 
 def test_the_keys_of_a_pass_are_bounded_and_a_long_key_is_not_taken_for_its_hash():
     keys = KeyOffsets(2 * ENTRY_BYTES)
-    assert keys.put(b"a" * 100, 1) and keys.put(b"b", 2) and keys.put(b"b", 3)
-    assert not keys.put(b"c", 4)
-    assert (keys.last(b"a" * 100), keys.last(b"b"), keys.last(b"c")) == (1, 3, -1)
-    (digest,) = (name for name in keys._offsets if len(name) > 1)
+    assert keys.put(1, batch_of(b"a" * 100)) and keys.put(2, batch_of(b"b")) and keys.put(3, batch_of(b"b"))
+    assert not keys.put(4, batch_of(b"b", b"c"))
+    assert keys.end_offset == 5, "what came before the key without a place is noted"
+    assert [keys.last(key) for key in (b"a" * 100, b"b", b"c")] == [1, 4, -1]
+    (digest,) = (name for name in keys._last if len(name) > 1)
     assert keys.last(digest) == -1
+
+
+def batch_of(*keys):
+    return Keys(list(keys), range(len(keys)), [], [])
