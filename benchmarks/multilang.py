@@ -1,10 +1,12 @@
 """Spouts and bolts as subprocesses of Storm: acked tuples in a second, beside a bare loop and streamparse.
 
-In the row `multilang` this process plays Storm's side of the pipes: `next` while fewer than
-`topology.max.spout.pending` tuples are in flight, each tuple to the bolt, each ack of the bolt to the spout. It takes
-time on the same machine, so `CPU us/msg`, of the spout's and the bolt's processes together, says more of a contender
-than `msg/s`. The row `multilang-storm` is the same in a local cluster of Storm, and `CPU us/msg` is the spout's. It has
-storm.py too, whose `emit` waits for the ids of the tasks that got the tuple: the stand-in for Storm sends none.
+In the row `multilang` this process plays Storm's side of the pipes. It sends `next` while fewer than
+`topology.max.spout.pending` tuples are in flight, each tuple to the bolt, and each ack of the bolt to the spout. It
+takes CPU time of the same machine, so compare contenders by `CPU us/msg`, the time of the spout's and the bolt's
+processes, rather than by `msg/s`.
+
+The row `multilang-storm` is the same in a local cluster of Storm; its `CPU us/msg` is the spout's. Only this row has
+storm.py, because its `emit` waits for the ids of the tasks that got the tuple, which only Storm sends.
 """
 
 import json

@@ -21,7 +21,7 @@ from flakelog.commands.exit_codes import (
     with_exit_codes,
 )
 
-TOLD_CHARACTERS = 80  # of a wrong argument, in its error
+TOLD_CHARACTERS = 80  # how much of a wrong argument its error message quotes
 CANNOT_WRITE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EPIPE)
 
 COMMANDS = {
@@ -69,7 +69,7 @@ class Commands(click.Group):
                 return super().invoke(ctx)
             except KeyboardInterrupt as cause:
                 raise Interrupted(cause) from None
-            except UnicodeEncodeError as error:  # an argument's bytes that are no UTF-8, where a server wants text
+            except UnicodeEncodeError as error:  # an argument for a server has bytes that are no UTF-8
                 raise click.UsageError(f"{error.object[:TOLD_CHARACTERS]!r} is no UTF-8 text") from None
 
     def make_context(self, *args: Any, **kwargs: Any) -> click.Context:

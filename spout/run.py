@@ -237,15 +237,15 @@ def _install_asyncio(topology: Topology) -> None:
 
 @contextmanager
 def _rare_collections() -> Iterator[None]:
-    """Let the garbage collector run rarely, and not visit what exists now; afterwards it is as it was.
+    """Let the garbage collector run rarely, and skip the objects that exist now. Restore its settings at the end.
 
-    A second topology of the process changes nothing, and neither does one in a program that has frozen its objects.
+    Change nothing for a second topology of the process, or in a program that has frozen its objects itself.
     """
     before = gc.get_threshold()
     if gc.get_freeze_count() or not 0 < before[0] < GC_OBJECTS:
         yield
         return
-    gc.collect()  # or the garbage there is would stay as well
+    gc.collect()  # first, because garbage that is frozen stays
     gc.freeze()
     gc.set_threshold(GC_OBJECTS, *before[1:])
     try:

@@ -35,8 +35,7 @@ def parse_addresses(servers: str, default_port: int | None = None) -> list[Addre
 
 
 def addresses_of(servers: str | Iterable[Address]) -> list[Address]:
-    """Return addresses that are given as such or as text. Raise ValueError for anything else, such as a list of texts.
-    """
+    """Return the addresses in a text, or the given addresses as a list. Raise ValueError for a list of texts."""
     if isinstance(servers, str):
         return parse_addresses(servers)
     found = list(servers)

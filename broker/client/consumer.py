@@ -102,7 +102,7 @@ class Consumer:
         self._thread = Thread(target=_serve, args=(self._loop,), name=f"consumer {group or ''}", daemon=True)
         self._thread.start()
         self._abandoned = weakref.finalize(self, _abandon, self._loop, self._engine)
-        self._abandoned.atexit = False  # _close_all waits then
+        self._abandoned.atexit = False  # at the program's end, _close_all closes the consumer and waits
         _open.add(self)
 
     def _call(self, work: Callable[P, Coroutine[Any, Any, T]], *args: P.args, **kwargs: P.kwargs) -> T:
@@ -308,7 +308,7 @@ def _close_all() -> None:
 
 
 def _forbid_in_child() -> None:
-    """Let no child hand out the records that its parent has fetched ahead: `_call` says why."""
+    """Make the next record asked for in a forked child raise ClientError: the parent hands out those fetched ahead."""
     for consumer in list(_open):
         consumer._end_turn()
 
@@ -323,7 +323,7 @@ def _serve(loop: asyncio.AbstractEventLoop) -> None:
 
 
 def _abandon(loop: asyncio.AbstractEventLoop, engine: ConsumerEngine) -> None:
-    """Close a consumer that is garbage. Do not wait, because this may be any thread."""
+    """Close a consumer that Python has collected. Do not wait, because collections happen in any thread."""
 
     async def close() -> None:
         engine.core.give_back()

@@ -297,8 +297,7 @@ class ConsumerCore:
             self._ready[key] = None
 
     def _decoded(self, place: _Place, chunk: _Chunk) -> list[Record] | None:
-        """Return a chunk's records. Without the id of one, keep the error for `prepare`, and ask for the chunk again.
-        """
+        """Return a chunk's records. If one has no id, keep the error for `prepare`, and ask for the chunk again."""
         if chunk.records is None:
             try:
                 read = read_records(chunk.answer, chunk.offset, self._max_unpacked_bytes, check=False)

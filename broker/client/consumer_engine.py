@@ -1,11 +1,11 @@
-"""SHELL (asyncio, a group thread): what Consumer and AsyncConsumer share: one consumer on an event loop.
+"""SHELL (asyncio, a group thread): a consumer on an event loop, which Consumer and AsyncConsumer wrap.
 
     while True:
         step = await engine.step(records_max, until_s)
         a Rebalance: call the program's callback, then `await engine.settle(step)`
         True: records are prepared, `engine.core.hand()` returns them; False: none came until `until_s`
 
-Everything that was handed out before a step counts as processed: the step commits it when the interval is over.
+All records that were handed out before a step count as processed: the step commits them when the interval is over.
 Separate tasks look up positions and send commits by time, so a step ends in time even if a broker does not answer.
 A member of a group sends its heartbeats in a thread (broker.client.group_thread).
 """
@@ -110,7 +110,7 @@ class ConsumerEngine:
         """
         self.core.processed()
         await self._opened()
-        await asyncio.sleep(0)  # records that are there already must not keep other tasks from the loop
+        await asyncio.sleep(0)  # let other tasks run, also if records are prepared already
         while True:
             if self._is_closed:
                 raise ClientError(CLOSED)
@@ -214,7 +214,7 @@ class ConsumerEngine:
             _log.warning("group %s: %s; it is asked again", self.group, event.error)
 
     def _follow_log(self) -> None:
-        """Take what tasks found out and what may drop records: no other thread hands out records during a step."""
+        """Apply results of tasks that may drop records. During a step no other thread hands out records."""
         troubles, self._troubles = self._troubles, []
         for ask, answer in troubles:
             self.core.answered(ask, answer, _now_ms())
@@ -261,7 +261,7 @@ class ConsumerEngine:
             steps = find_positions(core, fresh + reset, self._start, self.config.isolation, failed=failed)
             for key, offset in (await self._client.run(steps)).items():
                 self.core.place(key, offset)
-            self._wake.set()  # the others need not wait for those that failed
+            self._wake.set()  # the partitions that were found can be fetched, although others failed
             for error in failed.values():
                 raise error
         except (BrokerError, Unreachable) as error:

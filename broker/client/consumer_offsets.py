@@ -16,8 +16,8 @@ from broker.client.subscription import named
 from broker.wire.errors import ErrorCode
 
 RETRY_SECONDS = 0.2
-RETRIES_MAX = 25  # five seconds: a rebalance, a former owner's transaction, or a coordinator that moves
-LAST_COMMIT_SECONDS = 10.0  # longest wait for the commit of partitions that are given up
+RETRIES_MAX = 25  # five seconds, for a rebalance, a former owner's transaction, or a coordinator that moves
+LAST_COMMIT_SECONDS = 10.0  # longest wait for the commit of partitions that the consumer hands over
 
 PASSING = frozenset(
     {

@@ -18,8 +18,8 @@ def multifetch(
 ) -> Steps[dict[Partition, FetchedPartition]]:
     """Fetch batches of several partitions, each from its offset, at most about `max_bytes` of each.
 
-    Each leader gets one request, and none waits. If no partition has records, each gets another one, and together these
-    wait up to `max_wait_ms` for a first record. Raise BrokerError for the first partition that has an error.
+    First ask each leader for the records that it has now. If no partition has any, ask the leaders a second time, and
+    wait up to `max_wait_ms` in all for a first record. Raise BrokerError for the first partition that has an error.
     """
     unknown = dict.fromkeys(topic for topic, partition in offsets if core.known_leader(topic, partition) is None)
     if unknown:
@@ -40,7 +40,7 @@ def multifetch(
                 core.check(str(each.topic), each.partition, each.error_code)
                 found[str(each.topic), each.partition] = each
             if wait_ms and any(each.size for each in response.partitions):
-                break  # the other leaders had none a moment ago
+                break  # skip the other leaders, which had no records a moment ago
         if any(each.size for each in found.values()):
             break
     return {key: found[key] for key in offsets if key in found}

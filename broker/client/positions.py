@@ -30,9 +30,12 @@ def find_positions(
     by_id: bool = False,
     failed: dict[Partition, ClientError] | None = None,
 ) -> Steps[dict[Partition, int]]:
-    """Return each partition's offset at EARLIEST or LATEST, or its first at or after a time; the log's end if all are
-    older. With `by_id`, `place` is an id; raise Unsupported if a broker keeps none. The first error of a partition is
-    raised, or put into `failed`, and then the other partitions are returned."""
+    """Return {partition: its offset at EARLIEST or LATEST, or that of its first record at or after the time `place`}.
+
+    If all records are older, the offset is the log's end. With `by_id`, `place` is an id; raise Unsupported if a broker
+    keeps no ids. Raise the error of the first partition that has one. If `failed` is given, put the errors of
+    partitions into it instead, and return the other partitions.
+    """
     wanted = list(partitions)
     found = yield from core.list_offsets(wanted, place, by_id=by_id, isolation_level=isolation_level, failed=failed)
     missing = [key for key, offset in found.items() if offset is None]

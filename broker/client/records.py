@@ -61,7 +61,7 @@ class Read(NamedTuple):
 def verify_batches(fetched: FetchedPartition, from_offset: int) -> tuple[int, int]:
     """Return the offset to fetch next and the leader epoch of the last batch, and decode no record.
 
-    They are those of `read_records`. Raise CorruptBatch if a CRC is wrong.
+    `read_records` returns the same offset and epoch. Raise CorruptBatch if a CRC is wrong.
     """
     data = fetched.records
     assert not isinstance(data, FileRegion), "regions are the broker's; a client has bytes"

@@ -13,7 +13,7 @@ from broker.client.group_requests import TRANSACTION, find_coordinator
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 NO_TRANSACTION = -1  # the start offset of a producer without an open transaction
-PARTITIONS_AT_ONCE = 500  # of a request; the answer has each producer of each, often thousands in all
+PARTITIONS_AT_ONCE = 500  # of a request; its answer lists all producers of each partition, often thousands in all
 ANY_COORDINATOR_EPOCH = 0  # of a marker by an administrator: 0 fences no coordinator
 
 

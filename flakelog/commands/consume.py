@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from idgen.layout import Layout
 
 FOLLOW_WAIT_MS = 250  # the longest that a round of fetches over all partitions waits for new messages
-LAST_MAX = 100_000  # messages of --from -N, which are in memory at once, and as many of one partition
+LAST_MAX = 100_000  # the largest N of --from -N: that many messages are in memory, and as many of one partition
 # While partitions are merged, one fetch of each is in memory. They share FETCHED_BYTES; a larger batch comes whole.
 FETCHED_BYTES, FETCH_BYTES_MIN, FETCH_BYTES_MAX = 64 << 20, 16 << 10, 1 << 20
 GROUP_POLL_MS = 250

@@ -17,7 +17,7 @@ from flakelog.commands.terminal import count_of
 POLL_SECONDS = 0.1
 SAY_SECONDS = 4.0
 LAST_SECONDS = 1.0  # after Ctrl-C, for messages that are under way
-OVERHEAD_BYTES = 1 << 20  # of a batch, beyond the value of its largest message: its key and headers
+OVERHEAD_BYTES = 1 << 20  # allowed for a batch beyond the value of its largest message, such as key and headers
 
 
 class Delivery:

@@ -129,7 +129,7 @@ def load(
         raise click.ClickException(f"a load needs pyarrow ({error}); try: pip install 'flakelog[arrow]'") from None
     if plot is not None:
         transfer.check_plot()
-    raise_file_limit()  # with --partition-by, each value of a part has an open file
+    raise_file_limit()  # with --partition-by, a part has an open file for each value
     with transfer.failures():
         job = _job(**options)
         if not only_verify:

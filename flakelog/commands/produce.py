@@ -196,7 +196,7 @@ def _show(partition: int, offset: int, id: int | None, as_json: bool) -> None:
 def _by_partition(target: Target, lines: list[Line], turn: int) -> dict[int, list[Line]]:
     """Group lines by partition, as librdkafka does by default.
 
-    The CRC-32 of the key selects the partition; lines whose key is null or empty go to that of `turn`.
+    The CRC-32 of the key selects the partition. `turn` selects it for lines whose key is null or empty.
     """
     found: defaultdict[int, list[Line]] = defaultdict(list)
     for line in lines:

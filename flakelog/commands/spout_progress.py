@@ -136,7 +136,7 @@ def _session(store: str, idgen: "IdgenConfig") -> "Iterator[Coordinator]":
 
     if store == "kafka":
         raise click.BadParameter("use `flakelog group describe` and `reset-offsets`", param_hint="--store")
-    if not store.startswith(ZOOKEEPER) and not os.path.isdir(store):  # False too where it may not be looked at
+    if not store.startswith(ZOOKEEPER) and not os.path.isdir(store):  # False too without permission to look
         fail(f"there is no directory {store}; give the store of the LogSpout by --store")
     try:
         if store.startswith(ZOOKEEPER):

@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from spout.figures import Snapshot
     from spout.topology import Plan
 
-REFRESH_SECONDS = 4.0  # of the live view: two documents of each task, so that rates are steady
+REFRESH_SECONDS = 4.0  # of the live view: each task publishes twice in this time, so rates are steady
 DRAIN = "flakelog.topology.drain.ms"
-DRAIN_MS = 2_000  # in a local cluster, unless the setting says: Storm waits all of it, also if nothing is in flight
+DRAIN_MS = 2_000  # default in a local cluster; Storm waits all of it, even with nothing in flight
 
 
 class Flux(NamedTuple):

@@ -41,7 +41,7 @@ class BrokerPages:
         self._ids = RateSeries(ids.RATE)
         self._lag = SeriesByName(groups.LAG)
         self._seen: tuple[int, overview.Overview] | None = None
-        """The overview and its time: it counts all partitions, so the streams of several pages share it."""
+        """The latest overview and its time. It counts all partitions, so the streams of several pages share it."""
         self.layout = server.settings.idgen.layout
 
     def live(self, fields: Fields, since_ms: int) -> LivePart:
@@ -110,7 +110,7 @@ class BrokerPages:
         return self._server.clock.now_ms()
 
     def sample(self) -> None:
-        """Take a sample of throughput and of ids, if one is due: each page with live figures continues their charts."""
+        """Take a sample of throughput and ids, if one is due. Pages with live figures call this, so charts go on."""
         now_ms, service = self.now_ms, self._server.service
         if self._throughput.is_due(now_ms):
             self._throughput.count(now_ms, overview.counters(self._engine))

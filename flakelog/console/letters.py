@@ -11,8 +11,8 @@ from flakelog.dead_letters import PREFIX, Letter, batches, letter_of
 from flakelog.handled_letters import HandledLetters
 
 ERROR_CHARACTERS = 2_000
-WINDOWS_MAX = 50  # that a search for letters reads in a partition
-WINDOW_MAX = 2_000  # offsets of one of them
+WINDOWS_MAX = 50  # how many windows of offsets a search for letters reads in a partition
+WINDOW_MAX = 2_000  # offsets of a window
 INT32_MAX, INT64_MAX = (1 << 31) - 1, (1 << 63) - 1
 
 
@@ -69,7 +69,7 @@ def read_letters(client: BlockingClient, topic: str, spans: Mapping[int, Span], 
 def _newest(
     client: BlockingClient, topic: str, partition: int, span: Span, marks: HandledLetters, limits: Limits
 ) -> tuple[list[Letter], int]:
-    """Return letters of a partition that were not sent back, and the offset from which on they are all.
+    """Return a partition's letters from an offset on that were not sent back, and that offset.
 
     Search from the end backwards, in windows that become larger while all letters in them were sent back, and smaller
     while their letters do not fit into the limits.

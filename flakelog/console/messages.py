@@ -24,8 +24,8 @@ from flakelog.console.visit import BadField
 
 NEWEST, OLDEST, OFFSET, TIME, ID = "newest", "oldest", "offset", "time", "id"
 STARTS = (NEWEST, OLDEST, OFFSET, TIME, ID)
-PARTITIONS_MAX = 100  # of a page over all partitions; each needs a request or two
-UNREADABLE = (BrokerError, MissingId, CorruptBatch, WireError)  # errors of one partition, which spoil no others
+PARTITIONS_MAX = 100  # on a page over all partitions, because each needs a request or two
+UNREADABLE = (BrokerError, MissingId, CorruptBatch, WireError)  # shown beside other partitions
 FETCHES_MAX = 20  # of a partition for one page; only transactions' markers need more than one
 HEADERS_SHOWN = 50  # of a message on a page
 WHOLE_CHARACTERS = 65_536  # of a value on the message's own page; the rest can be downloaded
@@ -181,7 +181,7 @@ def _read_span(
 def read_newest(
     client: BlockingClient, topic: str, partition: int, span: Span, limits: Limits, max_unpacked: int
 ) -> tuple[int, list[Row], int]:
-    """Return the newest messages of a span that fit into the limits: where they begin, they, the offset after them.
+    """Return (offset, messages, offset after them): the newest messages of a span that fit into the limits.
 
     Batches can only be read forwards. So if the last 100 messages do not fit, fewer of them are read again.
     """

@@ -22,9 +22,9 @@ T = TypeVar("T")
 
 CLIENT_ID = "flakelog-console"
 TIMEOUT_SECONDS = 10.0
-CHANGES_MAX = 8  # that wait for the one before them
+CHANGES_MAX = 8  # changes that wait for an earlier one
 THREADS_MAX = 2  # pages wait for each other, so that they take at most two cores' worth of decoding
-JOBS_MAX = 32  # that run or wait; one more is refused
+JOBS_MAX = 32  # jobs that run or wait; one more is refused
 
 
 class OwnClient(BlockingClient):
@@ -122,7 +122,7 @@ class OwnBroker:
         return self._threads
 
     def stop(self) -> None:
-        """End all jobs, and wait for their threads, to which the broker cannot answer meanwhile."""
+        """End all jobs, and wait for their threads. The broker cannot answer meanwhile, so end their calls first."""
         self._is_stopped = True
         for client in list(self._clients):
             client.interrupt()

@@ -21,7 +21,7 @@ from flakelog.listeners import EVERYWHERE
 from idgen.http_hosts import ANY_HOST, parse_hosts
 
 SESSION_MS = 12 * 3_600_000  # a working day
-SESSIONS_ENDED_MAX = 1_000  # logged out and not yet expired; one more ends all sessions, so that none comes back
+SESSIONS_ENDED_MAX = 1_000  # logged out and not expired; one more ends all sessions, so that none works again
 FAILED_LOGINS_MAX = 10  # in FAILED_LOGINS_MS, over all visitors: a token cannot be guessed at this pace
 FAILED_LOGINS_MS = 60_000
 BEARER = "bearer"  # the session of a request that has the token itself

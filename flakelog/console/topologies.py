@@ -14,13 +14,13 @@ from flakelog.console.json_fields import list_of, mapping_of, mappings_of, numbe
 from flakelog.console.messages import read_partition_records, size_of
 
 BACK_MS = 15_000  # longer than a document is valid, so that each process has one in this time
-BYTES_MAX = 16 << 20  # of documents that are read for a page: a minute of ten large processes
-LOST_MS = 7 * 86_400_000  # since a topology was lost; older ones are not listed
+BYTES_MAX = 16 << 20  # of documents to read for a page: those of ten large processes in a minute
+LOST_MS = 7 * 86_400_000  # how long a lost topology is listed
 LOST_MAX = 50
-LOST_BYTES_MAX = 32 << 20  # of the topic, read to find them: two of its segments, and older ones that are compacted
+LOST_BYTES_MAX = 32 << 20  # to read of the topic for lost ones: two segments, and older segments that are compacted
 PARTITIONS_SHOWN = 200
 PROBLEMS_SHOWN = 50
-PROCESSES_SHOWN = 100  # inside Storm each task is one
+PROCESSES_SHOWN = 100  # inside Storm each task is a process
 COMPONENTS_MAX = 200
 RATES = ("emitted", "executed", "acked", "failed")
 POINTS = ("emitted", "acked", "failed", "messages behind")
@@ -276,7 +276,7 @@ def _components(documents: Sequence[Mapping[str, Any]]) -> list[ComponentRow]:
 
 
 def _longest(found: object, before: float | None) -> float | None:
-    """Return the longer of two times, either of which may be unknown: that of a whole is not known of its parts."""
+    """Return the longer of two times. Either may be unknown; if both are, return None."""
     return max((each for each in (number_of(found), before) if each is not None), default=None)
 
 

@@ -28,7 +28,7 @@ class WorkPages:
         self._series = SeriesByName(topologies.POINTS)
         self._read_ms = -1
         self._read: list[dict[str, Any]] = []
-        """The documents as they were at `_read_ms`: streams of several pages share them."""
+        """The documents as read at `_read_ms`. Streams of several pages share them."""
 
     def live(self, fields: Fields, since_ms: int) -> Any:
         """Return the live part of a page or a Deferred of it, None if `page` is not one of these. Raise NotThere."""

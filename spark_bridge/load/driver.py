@@ -188,14 +188,14 @@ class Driver:
         return error
 
     def _give_up(self, load: Load, error: Exception, outcome: Outcome) -> bool:
-        """Raise the error, unless another driver decided on the load meanwhile, or its loss is accepted.
+        """Publish the load and return True if another driver decided on it meanwhile.
 
-        Return True if the load was published, False if this run has to look again.
+        Otherwise raise the error, or return False if it is a loss that the user accepts: the caller then tries again.
         """
         found = self.sink.find(load.number)
         if found is None or found.state is State.PLANNED:
             if found is not None and self.options.accept_loss and isinstance(error, LostData):
-                return False  # the next round writes the loss down
+                return False  # the next attempt writes the loss into the load
             raise error
         assert found.receipt is not None, "a decided load has a receipt"
         self._done(load, self.sink.publish(load, found.receipt.parts), outcome)

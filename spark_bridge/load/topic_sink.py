@@ -92,7 +92,7 @@ class TopicSink(ParquetSink):
         return receipt
 
     def problems(self, receipt: Receipt) -> Iterator[str]:
-        positions = self._positions()  # brokers forget those of partitions without news
+        positions = self._positions()  # brokers forget positions that no load has moved for long
         unsent = [each for each in self._unsent(receipt, positions) if each.range.partition in positions]
         if unsent:
             yield f"{self.place} lacks messages of {describe(part.range for part in unsent)}"

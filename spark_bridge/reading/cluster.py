@@ -127,9 +127,9 @@ class Cluster:
         return self._patiently(lambda: _id_clock(self._client.core))
 
     def compacted(self, topics: Iterable[str]) -> frozenset[str]:
-        """Return those of the topics that the broker compacts, so that their logs may lack offsets.
+        """Return the topics that the broker compacts, so that their logs may lack offsets.
 
-        None of them from a broker that does not tell (DescribeConfigs, KIP-133).
+        Return none if the broker refuses to describe topics (DescribeConfigs, KIP-133).
         """
         names = sorted(set(topics))
         if not names:

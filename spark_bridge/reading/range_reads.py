@@ -36,7 +36,7 @@ class RangeReads:
     ) -> Iterator[pa.RecordBatch]:
         """Yield all rows of a range as range_reader.read_range does. Raise Stopped after `stop`.
 
-        `settings` are those of this range, if they are not those of all; the clients have the latter's.
+        `settings` take the place of the common settings for this range. The clients are connected by the common ones.
         """
         settings = settings or self._settings
         try:

@@ -27,8 +27,8 @@ class ReadSettings:
     fetch_bytes: int = 4 << 20  # bounds a task's memory; beyond about ten thousand rows a fetch, Spark gains nothing
     fetch_wait_ms: int = 500  # Kafka's fetch.max.wait.ms
     patience: Patience = Patience()  # limits attempts without progress
-    compacted: bool | None = None  # the user's word that offsets may be missing; None: see the next
-    compacted_topics: frozenset[str] = frozenset()  # those whose cleanup.policy removes records between others
+    compacted: bool | None = None  # whether offsets may be missing, as the user says; None: by compacted_topics
+    compacted_topics: frozenset[str] = frozenset()  # topics whose cleanup.policy has `compact`
     require_ids: bool = False  # if False, the column is null for a broker that keeps no ids
     skip_poison: bool = False  # leave out batches that cannot be decoded; if False, fail
     read_committed: bool = False  # leave out the records of aborted transactions

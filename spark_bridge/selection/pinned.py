@@ -31,7 +31,7 @@ class Log(LogOffsets, Protocol):
     def keeps_ids(self, topic: str) -> bool: ...
 
     def compacted(self, topics: Iterable[str]) -> frozenset[str]:
-        """Return those of the topics that the broker compacts, so that their logs may lack offsets."""
+        """Return the topics that the broker compacts, so that their logs may lack offsets."""
         ...
 
 
@@ -55,7 +55,7 @@ class PinnedRead:
     late: tuple[LateRange, ...] = ()
     """The tasks of a read with late binding."""
     new: NewPartitions | None = None
-    """The partitions that a read with late binding has to look for."""
+    """The partitions that a read with late binding also reads, if they are added after the first action."""
 
     @property
     def tasks(self) -> tuple[LateRange, ...]:
@@ -97,7 +97,7 @@ def pin(options: ReadOptions, log: LogOfIds, manifest: Manifest | None, code_ver
 
 
 def compacted_topics(settings: ReadSettings, topics: Iterable[str], log: Log) -> frozenset[str]:
-    """Return those of the topics whose logs may lack offsets, if `settings` leave that to the broker."""
+    """Return the topics that the broker compacts. Return none if `settings` say whether offsets may be missing."""
     return log.compacted(topics) if settings.compacted is None else frozenset()
 
 

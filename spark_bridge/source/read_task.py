@@ -64,7 +64,7 @@ def input_partitions(ranges: Sequence[TaskRange], *, together: bool) -> list[Inp
     """Return the tasks' inputs: one for each range, or several small ranges `together`; see plan.groups."""
     if not together:
         return [RangePartition([one]) for one in ranges]
-    offsets = [GROUP_OFFSETS_MAX if one.late else one.within.offsets for one in ranges]  # late ranges may be large
+    offsets = [GROUP_OFFSETS_MAX if one.late else one.within.offsets for one in ranges]  # its size is not known
     return [RangePartition(ranges[each.start : each.stop]) for each in groups(offsets)]
 
 

@@ -29,8 +29,8 @@ from spout.work import Background, Mode, mode_of
 
 HEARTBEAT = "__heartbeat"
 TICK = "__tick"
-FAILURES_TOLD_MAX = 50  # in one document: 10 kB
-FAILURES_TOLD_MS = 3_000  # so that each is in one document at least: there is one every two seconds
+FAILURES_TOLD_MAX = 50  # in one document, which take 10 kB
+FAILURES_TOLD_MS = 3_000  # longer than two seconds, the time between documents, so that one has the failure
 FAILURE_CHARACTERS_MAX = 300
 SYNC_MS = 500  # how often Storm hears from a task that reads nothing, because too many tuples wait
 

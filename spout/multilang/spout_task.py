@@ -7,10 +7,10 @@ spout gets the id it emitted, the same object, whatever it is; an ack of a numbe
 Storm gives any JSON back as it was, lists too. A number is short, never comes twice in the life of a process, and lets
 the id of a user's spout be of any type. The field `__message` tells where a tuple comes from.
 
-Storm gives no reason for a failure. The time tells timeouts from failures. A bolt holds a tuple that needs a service
-which is down until the message timeout (spout.multilang.held), so an outage appears as timeouts here. Such a timeout is
-no fault of the message, and the spout counts no attempt: if no message has been acked since its emit, or if the figures
-of a bolt say that it holds tuples.
+Storm gives no reason for a failure. The time tells timeouts from failures. If a tuple needs a service that is down, its
+bolt holds it until the message timeout (spout.multilang.held), so an outage appears as timeouts here. Such a timeout is
+no fault of the message. So the spout counts no attempt for a timeout if no message has been acked since the emit, or if
+the figures of a bolt say that it holds tuples.
 """
 
 import json
@@ -30,7 +30,7 @@ from spout.task import Task
 
 FAILED = "failed inside Storm, which gives no reason: see the errors of the bolts in its log or UI"  # see named_letters
 TIMED_OUT = "timeout: not acked inside Storm within {} s (topology.message.timeout.secs)"
-LATE_SHARE = 0.9  # of the message timeout, after which a failure is a timeout: Storm's clock is a tick
+LATE_SHARE = 0.9  # of the message timeout; a later failure is a timeout, because Storm counts time in coarse ticks
 WAIT_MS = 10  # shortest time between two polls of a spout that Storm asks for nothing
 WATERMARKS_MS = 100  # how often the stored watermarks are looked up, for the messages emitted next
 
@@ -186,8 +186,8 @@ class SpoutTask:
         self._timed_out = TIMED_OUT.format(place.topology_config.topology_message_timeout_secs)
         self._acked_ms = -1  # latest ack
         self.look: Callable[[Callable[[BoltsLately], None]], None] | None = None  # the shell's: asks the bolts
-        self._late: list[Any] = []  # ids that timed out, while the shell looks
-        self._is_held: bool | None = None  # its answer
+        self._late: list[Any] = []  # ids that timed out, while `look` waits for its answer
+        self._is_held: bool | None = None  # the answer of `look`: whether a bolt holds tuples
         self.task = task_of(place, self.spout)
         self._context = StormContext(place, self.wire, {})
         self.spout.context = self._context

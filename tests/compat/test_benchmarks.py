@@ -40,7 +40,7 @@ def bench(*arguments):
 
 
 def figures(*rows):
-    """Run rows, all without a name; return the report, whose figures are above 0 for each contender."""
+    """Run the rows with these names, or all rows. Return the report; each contender has figures above 0."""
     report = json.loads(bench("--quick", "--json", *rows))
     for row, contenders in report["rows"].items():
         assert len(contenders) > 1 or row in ALONE, f"{row} stands alone"

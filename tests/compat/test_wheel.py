@@ -195,7 +195,7 @@ def test_every_package_says_that_it_is_typed(wheel):
 
 
 def test_the_licences_are_in_the_wheel(wheel):
-    """Flakelog's, and those of the libraries that the web console contains."""
+    """The web console contains libraries of other projects, with their licences."""
     with ZipFile(wheel) as files:
         names = [name for name in files.namelist() if ".dist-info/licenses/" in name]
         held = {name.rpartition("/")[2]: files.read(name) for name in names}
