@@ -9,7 +9,7 @@ from broker.engine.connection import Connection, Slot
 from broker.engine.produce_turn import StagedProduce
 from broker.engine.purgatory import Delayed
 from broker.engine.replies import OWN_FAULT, Replies
-from broker.handlers.produce import stage, when_on_disk
+from broker.handlers.produce import judge, stage, when_on_disk
 from broker.log.partition_log import PartitionLog
 from broker.log.validation.record_check import Budget
 from broker.services.context import BrokerServices
@@ -164,10 +164,10 @@ class ProduceCommit:
 
     def _stage_held(self, _: bool) -> None:
         self._retry = None
-        now = self._clock.now
+        services, now = self._services, self._clock.now
         for staged, place, batch in self._turn.take_held():
             try:
-                stage(self._services, staged, place, batch, now, Budget(None))
+                stage(services, staged, place, judge(services, staged, place, batch, now, Budget(None)))
             except Exception:
                 self._turn.drop(staged.conn)
                 self._replies.failed([staged.conn])

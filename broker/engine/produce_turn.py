@@ -9,6 +9,7 @@ written. It is held with its request, then staged and validated again, because l
 whose ids would come too late is refused: after the request's timeout, or after `flakelog.max.id.wait.ms`.
 """
 
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
@@ -135,7 +136,7 @@ class ProduceTurn:
         self._clock_waits = clock_waits
         self._disk = disk
         self._max_wait_ms = max_wait_ms
-        self.by_log: dict[PartitionLog, list[StagedBatch]] = {}
+        self.by_log: defaultdict[PartitionLog, list[StagedBatch]] = defaultdict(list)
         """The valid batches of each log, in the order they were staged."""
         self.requests: list[StagedProduce] = []
         """The staged requests that are not answered yet, in the order they came."""
@@ -172,7 +173,7 @@ class ProduceTurn:
 
     def commit(self, now: Now) -> list[StagedProduce]:
         """Append the staged batches. Return the requests to answer, in the order of each connection's requests."""
-        by_log, self.by_log = self.by_log, {}
+        by_log, self.by_log = self.by_log, defaultdict(list)
         ids = self._id_stamper.source()
         for log, batches in by_log.items():
             self._append(log, batches, ids, now)

@@ -13,7 +13,7 @@ from broker.engine.produce_turn import LogReserved, StagedProduce
 from broker.engine.purgatory import Delayed
 from broker.engine.replies import Replies
 from broker.engine.throttle import Throttle
-from broker.handlers.produce import PARTITIONS_AT_ONCE, stage
+from broker.handlers.produce import PARTITIONS_AT_ONCE, judge, stage
 from broker.log.validation import opening
 from broker.log.validation.record_check import Budget, OverBudget
 from broker.services.context import BrokerServices, RequestContext
@@ -94,7 +94,8 @@ class RequestHandler:
         if isinstance(template, MultiProduceTemplate):
             self.handle(conn, frame, (template, correlation_id, batch))
             return
-        if self._services.quotas is not None or self._apis is not APIS:
+        services = self._services
+        if services.quotas is not None or self._apis is not APIS:
             self.handle(conn, frame)  # quotas, or failures of a test, wrap the handler
             return
         staged = StagedProduce(template.version, template.client_id, template.request, 1)
@@ -102,7 +103,7 @@ class RequestHandler:
         staged.correlation_id, staged.began_ns, staged.opened = correlation_id, self._clock.began_ns, conn.opened
         self._budget.units = opening.INLINE_UNITS
         try:
-            stage(self._services, staged, 0, batch, self._clock.now, self._budget)
+            stage(services, staged, 0, judge(services, staged, 0, batch, self._clock.now, self._budget))
         except OverBudget:
             self._opening.open(conn, frame)
         except LogReserved as wait:

@@ -25,10 +25,18 @@ from broker.log.validation import opening
 from broker.log.validation.batch import validate
 from broker.log.validation.open_job import OpenTask
 from broker.log.validation.opening import IdHeaders, check_records, prepare
-from broker.log.validation.record_check import Budget, OverBudget
+from broker.log.validation.record_check import Budget, OverBudget, end_of_usual_record
 from broker.log.validation.topic_rules import RecordsRefused
 from broker.now import Now
-from broker.record.batch import TRANSACTIONAL_BIT, BatchHeader, is_transactional, record_count_of, seal
+from broker.record.batch import (
+    COMPRESSION_MASK,
+    HEADER_BYTES,
+    TRANSACTIONAL_BIT,
+    BatchHeader,
+    is_transactional,
+    record_count_of,
+    seal,
+)
 from broker.services.context import BrokerServices, RequestContext
 from broker.services.metadata import INTERNAL_TOPICS
 from broker.steps import Steps
@@ -78,7 +86,7 @@ def handle(call: RequestContext, now: Now) -> StagedProduce:
         budget = Budget(opening.INLINE_UNITS)
         judged = [judge(services, staged, place, batch, now, budget) for place, batch in enumerate(batches)]
         for place, each in enumerate(judged):
-            _put(services, staged, place, each)
+            stage(services, staged, place, each)
     turn.requests.append(staged)
     return staged
 
@@ -98,17 +106,10 @@ def _stage_in_steps(
             now = yield
     unlimited = Budget(None)  # what is left is as little work as it was before
     for place, batch in enumerate(batches, 1):
-        stage(services, staged, place - 1, batch, now, unlimited)
+        stage(services, staged, place - 1, judge(services, staged, place - 1, batch, now, unlimited))
         if place % PARTITIONS_AT_ONCE == 0:
             now = yield
     services.turn.requests.append(staged)
-
-
-def stage(
-    services: BrokerServices, staged: StagedProduce, place: int, batch: memoryview | None, now: Now, budget: Budget
-) -> None:
-    """Validate and stage the batch of one partition, or refuse it. Raise OverBudget or LogReserved as `judge` does."""
-    _put(services, staged, place, judge(services, staged, place, batch, now, budget))
 
 
 def judge(
@@ -128,18 +129,23 @@ def judge(
         assert batch is not None
         if header.attributes & TRANSACTIONAL_BIT:
             services.transactions.verify(staged.request.transactional_id, header, log, staged.version)
-        reserved = services.turn.reserved
-        if reserved and budget.is_limited and reserved.get(log, staged.opened) is not staged.opened:
+        opened, reserved = staged.opened, services.turn.reserved
+        if reserved and budget.is_limited and reserved.get(log, opened) is not opened:
             raise LogReserved(log)
-        outcome = None if staged.opened is None else staged.opened.outcome(place, log)
         asks = config.asks_of_records or header.max_timestamp > now.wall_ms + config.message_timestamp_after_max_ms
         if asks and log.topic in INTERNAL_TOPICS and staged.client_id != ADMIN_CLIENT_ID:
             said = f"{log.topic} is written by the broker, not by clients"
             raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, said)
-        if outcome is not None:
+        if opened is not None and (outcome := opened.outcome(place, log)) is not None:
             return _opened_by_thread(staged, outcome, batch, now, budget)
         if not asks:
-            check_records(batch, header, config, services.record_limits, budget)
+            # Most requests of services that send single events need no more than `end_of_usual_record`.
+            if (
+                header.record_count != 1
+                or header.attributes & COMPRESSION_MASK
+                or end_of_usual_record(batch, HEADER_BYTES, 0) != len(batch)
+            ):
+                check_records(batch, header, config, services.record_limits, budget)
             return log, batch, header, None
         found = prepare(batch, header, config, log.name, now.wall_ms, services.record_limits, budget)
         staged.keep_original(place, batch)
@@ -168,15 +174,11 @@ def _opened_by_thread(
     return outcome.log, made, header, outcome.id_headers
 
 
-def _put(services: BrokerServices, staged: StagedProduce, place: int, judged: Judged) -> None:
-    """Stage the batch of one partition, or refuse it."""
+def stage(services: BrokerServices, staged: StagedProduce, place: int, judged: Judged) -> None:
+    """Stage the batch of one partition that `judge` has validated, or refuse it."""
     if isinstance(judged, tuple):
         log, batch, header, rewrite = judged
-        by_log = services.turn.by_log
-        batches = by_log.get(log)
-        if batches is None:
-            batches = by_log[log] = []
-        batches.append((batch, header, staged, place, rewrite))
+        services.turn.by_log[log].append((batch, header, staged, place, rewrite))
     elif isinstance(judged, RecordsRefused):
         services.turn.refuse(staged, place, judged, record_errors=judged.record_errors)
     else:

@@ -23,7 +23,6 @@ from broker.log.validation.record_check import (
     check_fields,
     check_lengths,
     check_prefix,
-    is_one_usual_record,
 )
 from broker.log.validation.topic_rules import (
     Openable,
@@ -125,12 +124,9 @@ def check_records(
     if topic.validate_records == HEADER:
         return
     count = header.record_count
-    is_packed = header.attributes & COMPRESSION_MASK
-    if count == 1 and not is_packed and is_one_usual_record(batch, HEADER_BYTES):
-        return  # most requests of services that send single events
     try:
         data: Buffer = batch[HEADER_BYTES:]
-        if is_packed:
+        if header.attributes & COMPRESSION_MASK:
             data = _records_of(batch, header, topic, limits, budget)
         if count <= FEW_RECORDS or topic.validate_records == FULL:
             check_fields(data, count, limits.headers_max, budget)

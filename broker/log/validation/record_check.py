@@ -194,7 +194,7 @@ def check_fields(data: Buffer, count: int, headers_max: int, budget: Budget) -> 
     budget.spend(count * FIELDS_UNITS)
     for index in range(count):
         try:
-            end = _end_of_usual(view, position, index)
+            end = end_of_usual_record(view, position, index << 1) if index < 64 else 0
             position = end or _check_record(view, position, index, headers_max, budget)
         except IndexError:
             raise CorruptBatch(f"record {index} of {count} is cut off at byte {len(view)}") from None
@@ -202,47 +202,40 @@ def check_fields(data: Buffer, count: int, headers_max: int, budget: Budget) -> 
         raise CorruptBatch(f"{len(view) - position} bytes follow the last of {count} records")
 
 
-def is_one_usual_record(batch: memoryview, position: int) -> bool:
-    """Return True if the bytes from `position` to the end are one valid record of the usual form (`_end_of_usual`)."""
-    try:
-        return _end_of_usual(batch, position, 0) == len(batch)
-    except IndexError:
-        return False
-
-
-def _end_of_usual(view: memoryview, position: int, index: int) -> int:
+def end_of_usual_record(view: memoryview, position: int, delta: int) -> int:
     """Return the end of a valid record of the usual form: short integers and no headers. Return 0 for any other record.
 
-    May raise IndexError for a record that goes past the end. This is `_check_record` at half its price.
+    `delta` is the byte of the record's offset delta. This is `_check_record` at half its price.
     """
-    size = view[position]
-    if size < 0x80:
-        end = position + 1 + (size >> 1)
-        position += 3
-    elif (second := view[position + 1]) < 0x80:
-        end = position + (second << 6) + (size >> 1) - 62
-        position += 4
-    else:
+    try:
+        size = view[position]
+        if size < 0x80:
+            end = position + 1 + (size >> 1)
+            position += 3
+        elif (second := view[position + 1]) < 0x80:
+            end = position + (second << 6) + (size >> 1) - 62
+            position += 4
+        else:
+            return 0
+        if size & 1 or view[position - 1] > 0x7F or view[position] != delta:
+            return 0
+        key = view[position + 1]
+        if key == 1:
+            position += 2
+        elif key < 0x80 and not key & 1:
+            position += 2 + (key >> 1)
+        else:
+            return 0
+        value = view[position]
+        if value < 0x80:
+            position += 1 + (value >> 1)
+        elif (second := view[position + 1]) < 0x80:
+            position += (second << 6) + (value >> 1) - 62
+        else:
+            return 0
+        return end if position + 1 == end and not view[position] and not value & 1 else 0
+    except IndexError:
         return 0
-    if size & 1 or view[position - 1] > 0x7F or index > 63 or view[position] != index << 1:
-        return 0
-    key = view[position + 1]
-    if key == 1:
-        position += 2
-    elif key < 0x80 and not key & 1:
-        position += 2 + (key >> 1)
-    else:
-        return 0
-    value = view[position]
-    if value & 1:
-        return 0
-    if value < 0x80:
-        position += 1 + (value >> 1)
-    elif (second := view[position + 1]) < 0x80:
-        position += (second << 6) + (value >> 1) - 62
-    else:
-        return 0
-    return end if position + 1 == end and not view[position] else 0
 
 
 def _check_record(view: memoryview, position: int, index: int, headers_max: int, budget: Budget) -> int:

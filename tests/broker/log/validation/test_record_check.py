@@ -12,7 +12,7 @@ from broker.log.validation.record_check import (
     check_fields,
     check_lengths,
     check_prefix,
-    is_one_usual_record,
+    end_of_usual_record,
 )
 from broker.record.batch import CorruptBatch
 from broker.record.compression import Codec, TooLarge
@@ -224,18 +224,23 @@ BAD = {
 }
 
 
+def is_usual(data, position=0):
+    """Return True if the bytes from `position` on are one record of the usual form."""
+    return end_of_usual_record(memoryview(data), position, 0) == len(data) > position
+
+
 @pytest.mark.parametrize("data", BAD.values(), ids=BAD.keys())
 def test_a_record_with_a_wrong_field_is_refused(data):
     assert not passes(data, 1, check_fields)
-    assert not is_one_usual_record(memoryview(data), 0)
+    assert not is_usual(data)
     good = records_of(3, 3)
     assert not passes(good + data, 3, check_fields), "wherever it stands"
 
 
 def test_one_record_of_the_usual_form_is_told_by_its_bytes_alone():
-    assert is_one_usual_record(memoryview(b"head" + record(*GOOD)), 4)
-    assert is_one_usual_record(memoryview(with_field(4, varint(8_000) + bytes(8_000))), 0)
-    assert not is_one_usual_record(memoryview(records_of(3, 3)), 0), "two records"
+    assert is_usual(b"head" + record(*GOOD), 4)
+    assert is_usual(with_field(4, varint(8_000) + bytes(8_000)))
+    assert not is_usual(records_of(3, 3)), "two records"
 
 
 def test_a_limit_on_headers_names_its_setting():
@@ -270,7 +275,7 @@ def test_what_passes_is_decoded_and_what_is_decoded_in_order_passes(data):
     bad = bytearray(good)
     for _ in range(data.draw(st.integers(1, 3))):
         bad[data.draw(st.integers(0, len(bad) - 1))] = data.draw(st.integers(0, 255))
-    if is_one_usual_record(memoryview(bad), 0):
+    if is_usual(bad):
         assert passes(bad, 1, check_fields)
     if passes(bad, number, check_fields):
         assert [each.offset_delta for each in read_records(bytes(bad), number)] == list(range(number))
