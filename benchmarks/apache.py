@@ -9,8 +9,10 @@ import functools
 import shutil
 import subprocess
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from tempfile import mkdtemp
+from types import MappingProxyType
 from typing import NamedTuple
 
 from benchmarks.measure import Scale
@@ -60,11 +62,13 @@ def kafka_command(*jvm_options: str) -> list[str]:
     return [str(java), *jvm_options, f"-Dlog4j2.configurationFile={JAVA_FILES / 'log4j2.xml'}", "-cp", jars]
 
 
-def start_kafka(directory: Path) -> tuple[float, subprocess.Popen[str]]:
+def start_kafka(
+    directory: Path, settings: Mapping[str, str] = MappingProxyType({})
+) -> tuple[float, subprocess.Popen[str]]:
     """Start a broker on fresh data in `directory`, without waiting for it. Raises Unavailable.
 
     Returns the time.perf_counter() of the start, after the data was formatted, and the process. The file
-    `directory`/address has the broker's address.
+    `directory`/address has the broker's address. `settings` are added to those of the benchmarks, and replace them.
     """
     tool, server = kafka_command(), kafka_command(*JVM_OPTIONS)
     broker, controller = FreePort(), FreePort()
@@ -72,7 +76,8 @@ def start_kafka(directory: Path) -> tuple[float, subprocess.Popen[str]]:
     (directory / "address").write_text(broker.address)
     properties = directory / "server.properties"
     ports = {"broker": broker.number, "controller": controller.number}
-    properties.write_text(_PROPERTIES.format(**ports, data=directory / "data"))
+    lines = [f"{name}={value}\n" for name, value in settings.items()]  # of two lines for a name the last counts
+    properties.write_text(_PROPERTIES.format(**ports, data=directory / "data") + "".join(lines))
     storage = [*tool, "kafka.tools.StorageTool", "format", "-t", "4L6g3nShT-eMCtK--X86sw", "-c", str(properties)]
     subprocess.run(storage, check=True, capture_output=True, timeout=START_SECONDS)
     log = (directory / "log").open("w")

@@ -11,9 +11,8 @@ from broker.client.asyncio import AsyncClient
 from broker.client.consumer_config import ConsumerConfig
 from broker.client.consumer_figures import FetchFigures
 from broker.client.core import Address
-from broker.client.errors import BrokerError, TopicRecreated
+from broker.client.errors import BrokerError, TopicRecreated, no_leader
 from broker.client.fetch_session import FetchSession, Key, PartitionAsk, fetch_next
-from broker.wire.errors import ErrorCode
 from broker.wire.fetch import FetchedPartition
 
 OnAnswer = Callable[[PartitionAsk, FetchedPartition | Exception], None]
@@ -82,7 +81,7 @@ class AsyncFetches:
                 if ask.topic in errors:
                     self._answer(ask, errors[ask.topic])
                 elif leader is None:
-                    self._answer(ask, BrokerError(ErrorCode.LEADER_NOT_AVAILABLE, f"{ask.topic}-{ask.partition}"))
+                    self._answer(ask, no_leader(ask.topic, ask.partition))
                 else:
                     self._send(leader, ask)
         self._lookup = None

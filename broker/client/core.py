@@ -26,7 +26,7 @@ from broker.client.api_versions import (
     OFFSET_FOR_LEADER_EPOCH,
     OLDEST,
 )
-from broker.client.errors import RETRIABLE, BadAnswer, BrokerError, ClientError, Unreachable, Unsupported
+from broker.client.errors import RETRIABLE, BadAnswer, BrokerError, ClientError, Unreachable, Unsupported, no_leader
 from broker.version import VERSION
 from broker.wire import cold, fetch, produce, tags
 from broker.wire.errors import ErrorCode, WireError
@@ -472,7 +472,7 @@ def _no_leader(found: TopicInfo | BrokerError | None, topic: str, partition: int
     if isinstance(found, BrokerError):
         return found
     if found is None or partition in found.leaders:
-        return BrokerError(ErrorCode.LEADER_NOT_AVAILABLE, f"{topic}-{partition}")
+        return no_leader(topic, partition)
     there = f"the topic has partitions 0 to {found.partitions - 1}"
     return BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{topic}-{partition}", there)
 

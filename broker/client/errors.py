@@ -70,6 +70,12 @@ class BrokerError(ClientError):
         return self.code in RETRIABLE
 
 
+def no_leader(topic: str, partition: int) -> BrokerError:
+    """Return the error of a partition that has no leader now: none of its replicas can serve it, so it is offline."""
+    what = f"{topic}-{partition}"
+    return BrokerError(ErrorCode.LEADER_NOT_AVAILABLE, what, "the partition is offline: no broker leads it now")
+
+
 class BadAnswer(ClientError):
     """An answer that is not Kafka's protocol, or is cut off."""
 

@@ -12,7 +12,7 @@ from twisted.internet.task import deferLater
 from twisted.python.failure import Failure
 
 from broker.client.core import Address
-from broker.client.errors import BrokerError, ClientError, TopicRecreated
+from broker.client.errors import ClientError, TopicRecreated, no_leader
 from broker.client.fetch_session import FetchSession, Key, PartitionAsk, fetch_next
 from broker.client.twisted import TwistedClient
 from broker.wire.errors import ErrorCode
@@ -71,7 +71,7 @@ class FetchConnections:
         if (error := self._another_topic(ask)) is not None:
             answer(error)
         elif leader is None:
-            answer(BrokerError(ErrorCode.LEADER_NOT_AVAILABLE, f"{ask.topic}-{ask.partition}"))
+            answer(no_leader(ask.topic, ask.partition))
         else:
             self._broker(leader).fetch(ask, answer)
 

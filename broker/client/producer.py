@@ -443,7 +443,10 @@ class Producer:
         if error.code() in (KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT):
             return ProduceError(f"{topic}: {self._dropped}")
         if error.code() == KafkaError._MSG_TIMED_OUT:
-            return ProduceError(f"{topic}: no answer from {self._servers} within {self._timeout_ms} ms")
+            partition = message.partition()  # None if librdkafka has not chosen one
+            place = topic if partition is None else f"{topic}-{partition}"
+            waited = f"not acknowledged within {self._timeout_ms} ms"
+            return ProduceError(f"{place}: {waited}: the partition is offline, or no answer from {self._servers}")
         return ProduceError(f"{topic}: {error.str()}")
 
     def _tell(self, result: ProduceError | Delivered, callback: Callback | None) -> None:

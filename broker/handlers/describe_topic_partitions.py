@@ -2,7 +2,8 @@
 
 Behaviour: returns the partitions of the topics asked for, or of all, in the order of their names. An answer has at most
 as many as the request and `max.request.partition.size.limit` allow, with a cursor for the next request (KIP-966). No
-topic is made.
+topic is made. A partition that is offline has no leader; Kafka gives it no error, and names its replica as one that may
+lead it again.
 """
 
 from bisect import bisect_left
@@ -12,6 +13,7 @@ from broker.now import Now
 from broker.services import authorized_operations
 from broker.services.context import RequestContext
 from broker.services.metadata import Topic, check_name
+from broker.services.partition_nodes import partition_nodes
 from broker.steps import Each
 from broker.wire.errors import ApiError, ErrorCode
 
@@ -62,7 +64,7 @@ def _topic(call: RequestContext, name: str, indexes: range) -> dict[str, Any]:
     topic = call.services.metadata.topic(name)
     if topic is None or len(topic.partitions) < indexes.stop:  # it may have been deleted a moment ago
         return _unknown(name)
-    return _describe(topic, indexes)
+    return _describe(call, topic, indexes)
 
 
 def _unknown(name: str) -> dict[str, Any]:
@@ -73,25 +75,19 @@ def _unknown(name: str) -> dict[str, Any]:
     return {"error_code": ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "name": name}
 
 
-def _describe(topic: Topic, indexes: range) -> dict[str, Any]:
+def _describe(call: RequestContext, topic: Topic, indexes: range) -> dict[str, Any]:
     return {
         "error_code": ErrorCode.NONE,
         "name": topic.name,
         "topic_id": topic.id,
         "is_internal": topic.is_internal,
-        "partitions": [
-            {
-                "error_code": ErrorCode.NONE,
-                "partition_index": index,
-                "leader_id": topic.partitions[index].leader,
-                "leader_epoch": topic.partitions[index].leader_epoch,
-                "replica_nodes": topic.partitions[index].replicas,
-                "isr_nodes": topic.partitions[index].replicas,
-                "eligible_leader_replicas": (),  # null is allowed, but Java's admin client fails on it
-                "last_known_elr": (),
-                "offline_replicas": (),
-            }
-            for index in indexes
-        ],
+        "partitions": [_partition(call, topic, index) for index in indexes],
         "topic_authorized_operations": authorized_operations.TOPIC,
     }
+
+
+def _partition(call: RequestContext, topic: Topic, index: int) -> dict[str, Any]:
+    nodes = partition_nodes(call.services, topic, index)
+    offline = nodes["offline_replicas"]
+    # Empty lists, not null: null is allowed, but Java's admin client fails on it.
+    return nodes | {"error_code": ErrorCode.NONE, "eligible_leader_replicas": offline, "last_known_elr": offline}

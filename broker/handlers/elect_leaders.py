@@ -1,11 +1,12 @@
 """ElectLeaders, v0 to v2.
 
 Behaviour: the one node leads every partition, so there is nothing to elect. Each partition asked for is
-ELECTION_NOT_NEEDED (KIP-183). A request for all partitions gets an answer without partitions, because those that need
-no election are left out.
+ELECTION_NOT_NEEDED (KIP-183). A partition that is offline is PREFERRED_LEADER_NOT_AVAILABLE, or for an
+unclean election ELIGIBLE_LEADERS_NOT_AVAILABLE. An answer for all partitions has only these.
 Version notes: v1 has the kind of the election (KIP-460): 0 the preferred leader, 1 an unclean one.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 from broker.now import Now
@@ -14,7 +15,12 @@ from broker.services.time_limit import check_time
 from broker.steps import Each
 from broker.wire.errors import ApiError, ErrorCode
 
-KINDS = (0, 1)
+_NOBODY = {
+    0: (ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE, "The preferred leader was not available."),
+    1: (ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE, "Eligible topic partition leaders are not available."),
+}
+"""The error of a partition that is offline, by the kind of the election, with Kafka's words."""
+KINDS = tuple(_NOBODY)
 
 
 def handle(call: RequestContext, now: Now) -> dict[str, Any]:
@@ -22,15 +28,24 @@ def handle(call: RequestContext, now: Now) -> dict[str, Any]:
     return {
         "throttle_time": 0,
         "error_code": ErrorCode.NONE if refused is None else refused.code,
-        "replica_election_results": Each(
-            call.request.topic_partitions or (), lambda asked: _topic(call, asked, refused)
-        ),
+        "replica_election_results": Each(_asked(call, refused), lambda asked: _topic(call, *asked, refused)),
     }
 
 
-def _topic(call: RequestContext, asked: Any, refused: ApiError | None) -> dict[str, Any]:
-    name = asked.topic
-    return {"topic": name, "partition_result": Each(asked.partitions, lambda n: _result(call, name, n, refused))}
+def _asked(call: RequestContext, refused: ApiError | None) -> list[tuple[str, Sequence[int]]]:
+    """Return the partitions to answer, by topic: those asked for, or else all that have no leader."""
+    if call.request.topic_partitions is not None or refused is not None:
+        return [(each.topic, each.partitions) for each in call.request.topic_partitions or ()]
+    is_offline = call.services.logs.is_offline
+    found = [
+        (topic.name, [index for index in range(len(topic.partitions)) if is_offline(topic.name, index)])
+        for topic in call.services.metadata.topics()
+    ]
+    return [(name, partitions) for name, partitions in found if partitions]
+
+
+def _topic(call: RequestContext, name: str, partitions: Sequence[int], refused: ApiError | None) -> dict[str, Any]:
+    return {"topic": name, "partition_result": Each(partitions, lambda n: _result(call, name, n, refused))}
 
 
 def _refusal(call: RequestContext) -> ApiError | None:
@@ -56,5 +71,7 @@ def _why_not(call: RequestContext, name: str, index: int) -> ApiError:
         return ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"No such topic as {name}")
     if not 0 <= index < len(topic.partitions):
         return ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"No such partition as {name}-{index}")
+    if call.services.logs.is_offline(name, index):
+        return ApiError(*_NOBODY[call.request.election_type])
     said = f"Leader election not needed for topic partition. {name}-{index} is led by its preferred leader."
     return ApiError(ErrorCode.ELECTION_NOT_NEEDED, said)

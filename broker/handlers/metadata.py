@@ -3,7 +3,8 @@
 Behaviour: returns the nodes, at the addresses advertised for the request's listener, the controller, and the topics
 asked for, or all. A topic that does not exist is made, with `num.partitions` partitions, and answered at once if both
 the client and `auto.create.topics.enable` allow it. At most `flakelog.auto.create.topics.max` topics are made for a
-request; the others are LEADER_NOT_AVAILABLE, which clients retry.
+request; the others are LEADER_NOT_AVAILABLE, which clients retry. A partition that is offline has that error too, and
+no leader.
 Version notes: v0 asks for all topics with an empty list, later versions with null; v4 lets the client forbid
 auto-creation; from v8 a client may ask for the operations it may do (KIP-430), up to v10 also on the cluster; v10 and
 v11 have a topic's id, and refuse all topics of a request that asks for one by id; from v12 topics can be named by id,
@@ -18,8 +19,9 @@ from broker.engine.purgatory import Delayed
 from broker.now import Now
 from broker.services.authorized_operations import CLUSTER, TOPIC, operations
 from broker.services.context import BrokerServices, RequestContext
-from broker.services.metadata import Metadata, NewTopic, Topic, check_name
+from broker.services.metadata import NewTopic, Topic, check_name
 from broker.services.metadata_changes import Planned, topic_keys
+from broker.services.partition_nodes import NO_LEADER, partition_nodes
 from broker.services.topic_changes import plan_creation
 from broker.steps import Each
 from broker.wire.errors import ApiError, ErrorCode
@@ -90,7 +92,7 @@ def _topics(
     metadata = call.services.metadata
     asked = call.request.topics
     if asked is None or (call.version == 0 and not asked):
-        return Each(metadata.topics(), lambda topic: _describe(topic) | allowed)
+        return Each(metadata.topics(), lambda topic: _describe(call, topic) | allowed)
     # Answer each topic once, as Kafka does, because a topic of many partitions named a thousand times would fill the
     # memory.
     named = dict.fromkeys((each.name, each.topic_id) for each in asked)
@@ -99,17 +101,17 @@ def _topics(
             return Each(named, lambda each: _refused(*each) | allowed)
         # Like Kafka: a request that asks for one topic by its id is answered by ids only.
         ids = dict.fromkeys(topic_id for name, topic_id in named if topic_id or name is None)
-        return Each(ids, lambda topic_id: _by_id(metadata, topic_id) | allowed)
+        return Each(ids, lambda topic_id: _by_id(call, topic_id) | allowed)
     names = [str(name) for name, _ in named]
     unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    return Each(names, lambda name: _by_name(metadata, name, refused.get(name, unknown)) | allowed)
+    return Each(names, lambda name: _by_name(call, name, refused.get(name, unknown)) | allowed)
 
 
-def _by_id(metadata: Metadata, topic_id: UUID | None) -> dict[str, Any]:
-    topic = metadata.topic(topic_id) if topic_id else None
+def _by_id(call: RequestContext, topic_id: UUID | None) -> dict[str, Any]:
+    topic = call.services.metadata.topic(topic_id) if topic_id else None
     if topic is None:
         return {"error_code": ErrorCode.UNKNOWN_TOPIC_ID, "name": None, "topic_id": topic_id}
-    return _describe(topic)
+    return _describe(call, topic)
 
 
 def _refused(name: str | None, topic_id: UUID | None) -> dict[str, Any]:
@@ -117,11 +119,11 @@ def _refused(name: str | None, topic_id: UUID | None) -> dict[str, Any]:
     return {"error_code": ErrorCode.INVALID_REQUEST, "name": name or "", "topic_id": topic_id}
 
 
-def _by_name(metadata: Metadata, name: str, missing: ErrorCode) -> dict[str, Any]:
+def _by_name(call: RequestContext, name: str, missing: ErrorCode) -> dict[str, Any]:
     """Return a topic. If it does not exist return the error `missing`, or that of an invalid name."""
-    topic = metadata.topic(name)
+    topic = call.services.metadata.topic(name)
     if topic is not None:
-        return _describe(topic)
+        return _describe(call, topic)
     try:
         check_name(name)
     except ApiError as error:
@@ -155,22 +157,15 @@ def _new(services: BrokerServices, name: str) -> NewTopic:
     return NewTopic(name, services.config.num_partitions, {}) if internal is None else internal.new
 
 
-def _describe(topic: Topic) -> dict[str, Any]:
+def _describe(call: RequestContext, topic: Topic) -> dict[str, Any]:
+    partitions = [partition_nodes(call.services, topic, index) for index in range(len(topic.partitions))]
+    for each in partitions:
+        has_none = each["leader_id"] == NO_LEADER
+        each["error_code"] = ErrorCode.LEADER_NOT_AVAILABLE if has_none else ErrorCode.NONE
     return {
         "error_code": ErrorCode.NONE,
         "name": topic.name,
         "topic_id": topic.id,
         "is_internal": topic.is_internal,
-        "partitions": [
-            {
-                "error_code": ErrorCode.NONE,
-                "partition_index": index,
-                "leader_id": state.leader,
-                "leader_epoch": state.leader_epoch,
-                "replica_nodes": state.replicas,
-                "isr_nodes": state.replicas,
-                "offline_replicas": (),
-            }
-            for index, state in enumerate(topic.partitions)
-        ],
+        "partitions": partitions,
     }

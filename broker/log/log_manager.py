@@ -186,6 +186,11 @@ class LogManager:
     def all(self) -> list[PartitionLog]:
         return list(self._logs.values())
 
+    def is_offline(self, topic: str, partition: int) -> bool:
+        """Return True if a partition is neither read nor written."""
+        log = self._logs.get((topic, partition))
+        return (topic, partition) in self._offline if log is None else log.offline is not None
+
     @property
     def offline(self) -> dict[str, str]:
         """Return the reasons why partitions are offline, by partition name."""

@@ -155,7 +155,8 @@ DIFFERENCES = (
         "Nodes",
         "One: a topic has one replica, and nothing is elected or moved. A start after a crash begins a new leader "
         "epoch in each partition; in Kafka, a start after a clean stop does so too. No answer hints at another leader "
-        "(KIP-951). UnregisterBroker of this node is refused; Kafka does it, and has partitions without a leader then.",
+        "(KIP-951). UnregisterBroker of this node is refused; Kafka does it, and has partitions without a leader then. "
+        "A partition that is offline has no leader, as there, and keeps its leader epoch; Kafka begins a new one.",
     ),
     ("Listeners", "PLAINTEXT only, and on this machine only unless `listeners` says more: there is no TLS, no SASL."),
     (

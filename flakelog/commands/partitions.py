@@ -49,6 +49,7 @@ def _rows(
     client: "BlockingClient", topics: tuple[str, ...], with_internal: bool, problems: bool
 ) -> list[dict[str, Any]]:
     from broker.client import admin, cluster_admin
+    from broker.client.errors import no_leader
 
     found = client.run(cluster_admin.replicas(client.core, topics))
     wanted = {
@@ -57,14 +58,16 @@ def _rows(
         if topics or with_internal or not place[0].startswith(INTERNAL)
     }
     led = [place for place, each in wanted.items() if each.leader >= 0]
+    offline = {place: no_leader(*place) for place, each in wanted.items() if each.leader < 0}
     sizes = client.run(admin.partition_sizes(client.core)) if led else {}
     bounds, errors = ask_each(led, partial(bounds_of_all, client))
+    errors |= offline
     name_left_out(errors)
     if problems:
         wanted = {
             place: each
             for place, each in wanted.items()
-            if each.leader < 0 or set(each.in_sync) != set(each.replicas) or place in errors
+            if set(each.in_sync) != set(each.replicas) or place in errors
         }
     return [
         {

@@ -13,7 +13,7 @@ from uuid import UUID
 import pyarrow as pa
 
 from broker.client.core import EARLIEST, LATEST, fetch_exchange
-from broker.client.errors import BrokerError, ClientError
+from broker.client.errors import BrokerError, ClientError, no_leader
 from broker.record.batch import BatchHeader, CorruptBatch
 from broker.wire import fetch
 from broker.wire.errors import ErrorCode, WireError
@@ -198,7 +198,7 @@ class RangeFetch:
             return None
         leader = topic.leaders[partition]
         if leader is None:
-            raise BrokerError(ErrorCode.LEADER_NOT_AVAILABLE, f"{self._within.name} has no leader")
+            raise no_leader(name, partition)
         return self._place(leader, topic.id)
 
     def _send_fetch(self, place: _Place) -> None:

@@ -183,8 +183,9 @@ def test_a_partition_that_is_offline_is_named_and_hides_no_other(tmp_path):
         environment["FLAKELOG_SERVERS"] = server.address
         out, errors = flakelog("topic describe kept")
         assert [line.split() for line in out.splitlines()[-2:]] == [["0", "0", "1", "1"], ["1", "-", "-", "-"]]
-        assert errors.startswith("left out: kept-1: KAFKA_STORAGE_ERROR")
+        assert errors.startswith("left out: kept-1: LEADER_NOT_AVAILABLE")
         (problem,) = map(json.loads, flakelog("partitions list --problems --json")[0].splitlines())
-        assert problem["partition"] == 1 and problem["error"].startswith("kept-1: KAFKA_STORAGE_ERROR")
+        assert (problem["partition"], problem["leader"]) == (1, None)
+        assert problem["error"].startswith("kept-1: LEADER_NOT_AVAILABLE")
         assert "offset:    0" in flakelog(f"id find {id}")[0]
-        assert flakelog("transactions find-hanging")[1].startswith("left out: kept-1: KAFKA_STORAGE_ERROR")
+        assert flakelog("transactions find-hanging")[1].startswith("left out: kept-1: LEADER_NOT_AVAILABLE")

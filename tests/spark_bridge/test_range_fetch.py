@@ -202,7 +202,7 @@ def test_a_partition_that_is_not_there_is_data_lost():
 def test_a_partition_without_a_leader_is_waited_for():
     cluster = Cluster(10)
     cluster.leaders[0] = -1
-    with pytest.raises(ReadFailed, match="t-0 has no leader"):
+    with pytest.raises(ReadFailed, match="t-0: LEADER_NOT_AVAILABLE"):
         read(cluster, 0, 10)
 
 

@@ -76,3 +76,15 @@ def test_a_partition_is_told_with_its_leader_and_empty_lists_where_java_expects_
     assert (partition.replica_nodes, partition.isr_nodes) == ((1,), (1,))
     assert (partition.eligible_leader_replicas, partition.last_known_elr, partition.offline_replicas) == ((), (), ())
     assert topic.topic_authorized_operations == TOPIC == 0b110111111000
+
+
+def test_a_partition_that_is_offline_has_no_leader_and_names_its_replica(broker, client):
+    """So Apache Kafka 4.3 answers for a partition whose only replica is in a failed log directory."""
+    broker.services.log_of("c", 1).offline = "its disk is gone"
+    fields = {"topics": [{"name": "c"}], "response_partition_limit": 10, "cursor": None}
+    (topic,) = client.ask(DESCRIBE_TOPIC_PARTITIONS, 0, fields).topics
+    served, offline = topic.partitions
+    assert (served.leader_id, served.isr_nodes, served.offline_replicas) == (1, (1,), ())
+    assert (offline.error_code, offline.leader_id, offline.leader_epoch) == (0, -1, 0)
+    assert (offline.replica_nodes, offline.isr_nodes, offline.offline_replicas) == ((1,), (), (1,))
+    assert (offline.eligible_leader_replicas, offline.last_known_elr) == ((1,), (1,))

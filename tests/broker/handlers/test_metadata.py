@@ -136,3 +136,42 @@ def test_of_many_topics_that_are_made_by_asking_some_are_made_each_time():
     for made in (MADE_MAX, 2 * MADE_MAX, 2 * MADE_MAX + 1):
         codes = [each.error_code for each in client.ask(METADATA, 9, fields).topics]
         assert codes == [0] * made + [ErrorCode.LEADER_NOT_AVAILABLE] * (len(codes) - made)
+
+
+# --- partitions that are offline -------------------------------------------------------------------------------------
+
+
+def nodes(broker, version):
+    """Return, for each partition of flights: (error, leader, epoch, replicas, replicas in sync, offline replicas)."""
+    asked = {"topics": [{"name": "flights"}], "allow_auto_topic_creation": False}
+    (topic,) = broker.connect().ask(METADATA, version, asked).topics
+    assert topic.error_code == 0
+    return [
+        (
+            each.error_code,
+            each.leader_id,
+            getattr(each, "leader_epoch", 0) if version >= 7 else 0,
+            each.replica_nodes,
+            each.isr_nodes,
+            each.offline_replicas if version >= 5 else (),
+        )
+        for each in topic.partitions
+    ]
+
+
+@pytest.mark.parametrize("version", [0, 4, 5, 7, 13])
+def test_a_partition_that_is_offline_has_no_leader_and_names_its_replica(broker, version):
+    """So Apache Kafka 4.3 answers for a partition whose only replica is in a failed log directory (KIP-112)."""
+    broker.services.log_of("flights", 1).offline = "its disk is gone"
+    offline = (1,) if version >= 5 else ()
+    assert nodes(broker, version) == [
+        (0, 1, 0, (1,), (1,), ()),
+        (ErrorCode.LEADER_NOT_AVAILABLE, -1, 0, (1,), (), offline),
+    ]
+
+
+def test_a_partition_that_could_not_be_opened_at_the_start_has_no_leader_either(broker):
+    broker.connect().produce("flights", b"a", partition=1)
+    broker.services.logs.close()
+    del broker.storage.files[f"flights-1/{0:020}.log"]
+    assert [each[:2] for each in nodes(broker.restarted(), 12)] == [(0, 1), (ErrorCode.LEADER_NOT_AVAILABLE, -1)]

@@ -24,6 +24,8 @@ from tests.broker.engine_client import (
     EngineBroker,
 )
 
+NO_PREFERRED, NO_ELIGIBLE = ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE, ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE
+
 
 @pytest.fixture
 def broker():
@@ -123,6 +125,24 @@ def test_no_leader_needs_to_be_elected(client, version, kind):
     ]
     answer = client.ask(ELECT_LEADERS, version, {"topic_partitions": None} | election)
     assert not answer.replica_election_results
+
+
+@pytest.mark.parametrize("version, kind, nobody", [(0, None, NO_PREFERRED), (2, 0, NO_PREFERRED), (2, 1, NO_ELIGIBLE)])
+def test_a_partition_that_is_offline_has_nobody_to_elect(broker, client, version, kind, nobody):
+    broker.services.log_of("flights", 1).offline = "its disk is gone"
+    election = {} if kind is None else {"election_type": kind}
+
+    def elected(asked):
+        answer = client.ask(ELECT_LEADERS, version, {"topic_partitions": asked} | election)
+        return [
+            (each.topic, part.partition_id, part.error_code)
+            for each in answer.replica_election_results
+            for part in each.partition_result
+        ]
+
+    asked = [{"topic": "flights", "partitions": [0, 1]}]
+    assert elected(asked) == [("flights", 0, ErrorCode.ELECTION_NOT_NEEDED), ("flights", 1, nobody)]
+    assert elected(None) == [("flights", 1, nobody)]
 
 
 def test_an_unknown_kind_of_election_is_refused(client):
