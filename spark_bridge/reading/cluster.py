@@ -17,7 +17,7 @@ from broker.client.errors import BrokerError, ClientError, Unsupported
 from broker.wire.errors import ErrorCode
 from broker.wire.fetch import READ_COMMITTED, READ_UNCOMMITTED
 from spark_bridge.reading.id_clock import IdClock
-from spark_bridge.reading.network import Address, Client, ClusterError, Refused, connect
+from spark_bridge.reading.network import Address, ClusterError, ReadClient, Refused, connect
 from spark_bridge.reading.settings import Patience as Patience
 from spark_bridge.reading.settings import ReadSettings
 
@@ -65,7 +65,7 @@ class Cluster:
     error.
     """
 
-    def __init__(self, client: Client, patience: Patience = Patience()) -> None:
+    def __init__(self, client: ReadClient, patience: Patience = Patience()) -> None:
         self._client = client
         self._patience = patience
         self._has_ids: bool | None = None

@@ -24,8 +24,8 @@ def addresses(servers: str) -> tuple[Address, ...]:
     return tuple(parse_addresses(servers, DEFAULT_PORT))
 
 
-class Client(Protocol):
-    """A client of a cluster. broker.client.blocking.BlockingClient says what each method does."""
+class ReadClient(Protocol):
+    """The methods of broker.client.blocking.Client that a read calls; they are described there."""
 
     @property
     def core(self) -> ClientCore: ...

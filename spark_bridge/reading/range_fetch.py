@@ -32,7 +32,7 @@ from spark_bridge.reading.arrow_decode import MissingId, PlacedBatch, decode
 from spark_bridge.reading.cluster import is_final
 from spark_bridge.reading.fetch_size import fetch_size
 from spark_bridge.reading.id_time import columns_to_decode, with_id_time
-from spark_bridge.reading.network import Address, Client
+from spark_bridge.reading.network import Address, ReadClient
 from spark_bridge.reading.offset_range import OffsetRange
 from spark_bridge.reading.range_cursor import OnLost, RangeCursor
 from spark_bridge.reading.settings import ReadSettings as ReadSettings
@@ -86,7 +86,7 @@ class RangeFetch:
         self,
         within: OffsetRange,
         columns: Sequence[str],
-        client: Client,
+        client: ReadClient,
         settings: ReadSettings = ReadSettings(),
         topic_id: str | None = None,
         on_skipped: Callable[[SkippedBatch], object] | None = None,

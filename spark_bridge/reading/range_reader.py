@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 import pyarrow as pa
 
 from spark_bridge.reading.kept_clients import CLIENTS
-from spark_bridge.reading.network import Address, Client
+from spark_bridge.reading.network import Address, ReadClient
 from spark_bridge.reading.offset_range import OffsetRange
 from spark_bridge.reading.range_fetch import RangeFetch
 from spark_bridge.reading.settings import ReadSettings
@@ -41,7 +41,7 @@ def read_range(
 def range_of(
     within: OffsetRange,
     columns: Sequence[str],
-    client: Client,
+    client: ReadClient,
     settings: ReadSettings,
     topic_id: str | None = None,
     on_skipped: Callable[[SkippedBatch], object] | None = None,

@@ -154,6 +154,14 @@ class ServerProcess:
         self.kill()
         return self.start()
 
+    def restart_without(self, partition):
+        """Restart with a partition, such as "kept-1", offline: a directory stands in place of its first log file."""
+        self.kill()
+        log = self.data_dir / partition / f"{0:020}.log"
+        log.unlink()
+        log.mkdir()
+        return self.start()
+
     def keep_ports(self):
         """Use the same ports at every start, so that clients find the server again. Call it before the first start."""
         assert self._process is None, "its ports are taken already, and would be free for others between two starts"

@@ -1,4 +1,4 @@
-"""An in-memory cluster behind the Client port. It answers the core's exchanges with the server's codecs."""
+"""An in-memory cluster behind the ReadClient port. It answers the core's exchanges with the server's codecs."""
 
 from collections import Counter, deque
 from typing import NamedTuple
@@ -35,7 +35,7 @@ class Throttle(NamedTuple):
 
 
 class Cluster:
-    """The Client port over `topics` with two partitions each, all with the same log.
+    """The ReadClient port over `topics` with two partitions each, all with the same log.
 
     The log has batches of ten records; each record has its offset as timestamp, and ids start at 1000. Each Fetch or
     ListOffsets of a partition consumes one of `faults`: an OSError ends the connection, an error code is answered, a
@@ -69,7 +69,7 @@ class Cluster:
         self.asked_versions = {}
         self.connections = {}
 
-    # --- the Client port ----------------------------------------------------------------------------------------------
+    # --- the ReadClient port ------------------------------------------------------------------------------------------
 
     def run(self, steps):
         return carry_out(steps, self.ask)

@@ -32,7 +32,7 @@ class Clock:
         return self.ms
 
 
-class Client(BlockingClient):
+class MemoryClient(BlockingClient):
     """The blocking client of a broker in memory."""
 
     def __init__(self, broker):
@@ -57,7 +57,7 @@ class Jobs:
     """Jobs that are done at once, in the test's thread."""
 
     def __init__(self, broker):
-        self.client = Client(broker)
+        self.client = MemoryClient(broker)
 
     def run(self, job):
         return maybeDeferred(job, self.client)
