@@ -425,6 +425,7 @@ class LogManager:
     def _note_clean_stop(self) -> None:
         try:
             self.storage.replace(clean_stop.FILE, clean_stop.encode(self._logs.values()))
+            self.storage.remove(clean_stop.UNCUT)
         except StorageError as error:  # a full disk: without the note, the next start only does more work
             self._report(f"the clean stop could not be noted: {error}")
 

@@ -47,6 +47,10 @@ class LogOpener:
         self._found: FoundJournal | None = None
         """The journal of the previous process, until all logs are open."""
         self.stopped_cleanly = True
+        self._is_uncut = True
+        """True if the last process has cut no file, or has synced every cut."""
+        self._has_failed = False
+        """True if a file operation failed while a log was opened, perhaps between a cut and its sync."""
         self._noted: dict[tuple[str, str], clean_stop.Noted] = {}
         """Closed segments as noted by a clean stop, for logs that are not open yet."""
 
@@ -59,8 +63,17 @@ class LogOpener:
         if self.stopped_cleanly:
             file = self._storage.open(clean_stop.FILE)
             self._noted = clean_stop.decode(file.read(0, file.size))
+        self._is_uncut = self.stopped_cleanly or self._storage.exists(clean_stop.UNCUT)
+        if self._is_uncut:
+            self._note_uncut()  # still true if this start is killed before it cuts a file
         self._found = FoundJournal(self._storage)
         self._syncs.number_journal(self._found.next_number)
+
+    def _note_uncut(self) -> None:
+        try:
+            self._storage.note_until_cut(clean_stop.UNCUT)
+        except StorageError as error:
+            self._syncs.disk.failed(error)  # without the note, a start after a crash only does more work
 
     def open_at_start(self, key: Key, config: TopicConfig, topic_id: UUID) -> None:
         """Open a log. On a full disk open it for reading, or else when the disk has space again."""
@@ -69,6 +82,7 @@ class LogOpener:
             self._open(key, to_open, self._storage)
         except StorageError as error:
             self._syncs.disk.failed(error)
+            to_open = to_open._replace(is_uncut=False)
             try:
                 self._open(key, to_open, HeldIndexes(self._storage))
             except StorageError as still:
@@ -99,8 +113,11 @@ class LogOpener:
         if self.stopped_cleanly:
             self._storage.remove(clean_stop.FILE)
             self._storage.sync_directory("")
+        if not self._has_failed:
+            # This start has synced each cut of a log or of ids. No start reads an index past the checkpoint.
+            self._note_uncut()
         self._noted.clear()
-        self.stopped_cleanly = True  # logs that are created from now on are new
+        self.stopped_cleanly = self._is_uncut = True  # logs that are created from now on are new
 
     # --- one log -------------------------------------------------------------------------------------------------
 
@@ -115,7 +132,7 @@ class LogOpener:
         topic, partition = key
         found = self._found.entries(topic_id, partition) if self._found else ()
         noted = self._noted.pop((f"{topic}-{partition}", topic_id.hex), None)
-        return ToOpen(config, topic_id, found, self.stopped_cleanly, noted)
+        return ToOpen(config, topic_id, found, self._is_uncut, noted)
 
     def _open(self, key: Key, to_open: ToOpen, storage: Storage) -> None:
         topic, partition = key
@@ -130,11 +147,12 @@ class LogOpener:
                 known,
                 to_open.topic_id,
                 to_open.journal,
-                to_open.stopped_cleanly,
+                to_open.is_uncut,
                 to_open.noted,
                 self._among,
             )
         except (LogDamaged, StorageError) as error:
+            self._has_failed = self._has_failed or isinstance(error, StorageError)
             if isinstance(error, StorageError) and error.full:
                 raise
             self._offline[key] = str(error)

@@ -50,7 +50,7 @@ def create(
                 config,
                 None,
                 new.topic_id,
-                stopped_cleanly=True,
+                is_uncut=True,
                 open_segments=open_segments,
             )
             created.append(log)

@@ -12,7 +12,7 @@ A reader keeps the segments that it holds, even after the log drops them from it
 
 import struct
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from broker.log.index.id_index import IdIndex
@@ -114,8 +114,15 @@ class Segment:
     """The offsets base_offset .. next_offset - 1 of a log. Only a log's newest segment is appended to."""
 
     def __init__(
-        self, storage: Storage, directory: str, base_offset: int, create: bool = False, ending: str = ""
+        self,
+        storage: Storage,
+        directory: str,
+        base_offset: int,
+        create: bool = False,
+        ending: str = "",
+        sizes: Mapping[str, int] | None = None,
     ) -> None:
+        """Open the segment. `sizes` has the files of the directory; those are opened at their first use."""
         self.base_offset = base_offset
         self.next_offset = base_offset
         self.directory = directory
@@ -129,15 +136,17 @@ class Segment:
         """The first offset and the position of each of the last writes, because most consumers follow the log's end."""
 
         def open_file(suffix: str, make: bool) -> File:
-            return storage.open(f"{directory}/{file_name(base_offset, suffix)}{ending}", make)
+            name = f"{file_name(base_offset, suffix)}{ending}"
+            return storage.open(f"{directory}/{name}", make, size=sizes.get(name) if sizes else None)
 
         self.log = open_file(LOG, create)
         # A log is unreadable without its ids. The two indexes are rebuilt if they are missing.
         self.ids = IdIndex(open_file(ID_INDEX, create), base_offset)
         self.offsets = OffsetIndex(open_file(INDEX, True))
         self.times = TimeIndex(open_file(TIME_INDEX, True))
-        path = f"{directory}/{file_name(base_offset, TXN_INDEX)}{ending}"
-        self.aborted = TransactionIndex(storage, path, base_offset)
+        name = f"{file_name(base_offset, TXN_INDEX)}{ending}"
+        there = None if sizes is None else name in sizes
+        self.aborted = TransactionIndex(storage, f"{directory}/{name}", base_offset, there)
 
     @property
     def size(self) -> int:

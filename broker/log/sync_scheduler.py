@@ -339,7 +339,7 @@ class SyncScheduler:
         if self._round is not None:
             return
         logs = [log for log in (self._logs if among is None else among) if log.offline is None]
-        self._round = {log for log in logs if not log.is_at(self.known.get(log.name))}
+        self._round = {log for log in logs if log.mending or not log.is_at(self.known.get(log.name))}
         self._background.update((log, None) for log in logs if log in self._round)
         if among is None:
             self._journal.rotate()

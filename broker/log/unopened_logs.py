@@ -24,7 +24,8 @@ class ToOpen(NamedTuple):
     config: TopicConfig
     topic_id: UUID
     journal: Sequence[Entry]
-    stopped_cleanly: bool
+    is_uncut: bool
+    """True if no unsynced cut can be in its files."""
     noted: clean_stop.Noted | None
 
 

@@ -22,7 +22,7 @@ class WatchedStorage(MemoryStorage):
         self.read_faults = {}
         self.on_space = lambda: None
 
-    def open(self, path, create=False, ahead_bytes=0):
+    def open(self, path, create=False, ahead_bytes=0, size=None):
         self.fail_by_fault(path)
         super().open(path, create, ahead_bytes)
         return WatchedFile(self, path, self.files[path], ahead_bytes)

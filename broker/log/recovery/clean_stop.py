@@ -1,7 +1,12 @@
-"""The file `.stopped-cleanly`, which a clean stop leaves for the next start: the facts of every closed segment.
+"""The notes that a process leaves for the next start: `.stopped-cleanly` and `.uncut`.
+
+A clean stop leaves `.stopped-cleanly`, with the facts of every closed segment.
 
 If the file exists, the start trusts a segment whose files have exactly the noted sizes, and does not open it. The start
 then removes the file, so a start after a crash checks each closed segment with a few small reads.
+
+`.uncut` exists while no log and no id index was cut since the last start. A cut that is not synced could bring old ids
+back beside new batches, and the sizes of the files do not show it. So a start without either note syncs each log.
 """
 
 import json
@@ -15,6 +20,9 @@ from broker.log.partition_log import PartitionLog
 
 FILE = ".stopped-cleanly"
 """Exists in the data directory from a clean stop until the next start."""
+
+UNCUT = ".uncut"
+"""Exists from the end of a start until a file is cut, or until a clean stop (`Storage.note_until_cut`)."""
 
 Noted: TypeAlias = Mapping[int, Facts]
 """The closed segments of one log, by base offset."""

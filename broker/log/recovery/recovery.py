@@ -74,7 +74,7 @@ def open_log(
     known: LogPosition | None,
     topic_id: UUID = NO_TOPIC_ID,
     journal: Sequence[Entry] = (),
-    stopped_cleanly: bool = False,
+    is_uncut: bool = False,
     noted: Noted | None = None,
     open_segments: OpenSegments | None = None,
 ) -> tuple[PartitionLog, RecoveryReport]:
@@ -84,14 +84,14 @@ def open_log(
     the facts of its segments as of a clean stop. `open_segments` is the registry of all logs' open segments; a log that
     is opened alone gets its own.
 
-    Unless the last process `stopped_cleanly`, it may have undone its last write without a sync, so the files that
-    appends will extend are synced first.
+    `is_uncut` says that the last process left no cut unsynced. Otherwise it may have undone its last write without a
+    sync, so the files that appends will extend are synced first.
 
     Raise LogDamaged if synced data is damaged, StorageError if a file cannot be read.
     """
     among = OpenSegments(broker.max_open_segments) if open_segments is None else open_segments
     recovery = _Recovery(storage, topic, partition, config, broker, known, topic_id, noted or {}, among)
-    return recovery.run(journal, stopped_cleanly)
+    return recovery.run(journal, is_uncut)
 
 
 class _IdWalk:
@@ -164,9 +164,10 @@ class _Recovery:
         self.epochs: list[tuple[int, int]] = []
         self.epochs_stored = True
 
-    def run(self, journal: Sequence[Entry], stopped_cleanly: bool) -> tuple[PartitionLog, RecoveryReport]:
-        self.storage.make_directory(self.name)
+    def run(self, journal: Sequence[Entry], is_uncut: bool) -> tuple[PartitionLog, RecoveryReport]:
         self.sizes = self._sizes()
+        if not self.sizes:  # it may be there without files
+            self.storage.make_directory(self.name)
         synced = Synced(
             self.storage,
             self.name,
@@ -182,9 +183,7 @@ class _Recovery:
         self.epochs = self._stored_epochs()
         self._load_producers(segments, synced.aborted_known)
         self._recover_tail(segments, synced)
-        if not stopped_cleanly:
-            segments[-1].ids.file.sync()
-            segments[-1].log.sync()
+        self._sync_cuts(segments[-1], is_uncut)
         self._take_journal(journal, segments)
         self._remove_snapshots()
         self._cut_epochs(segments[-1].next_offset)
@@ -210,6 +209,21 @@ class _Recovery:
         log.last_id = self.last_id
         return log, self.report
 
+    def _sync_cuts(self, last: Segment, is_uncut: bool) -> None:
+        """Sync the files that appends will extend, because a cut of the last process may not be on the disk.
+
+        Without such a cut, nothing is written at a place that was written before, so a power cut cannot mix old and new
+        bytes. Files that end at the checkpoint are on the disk then. Longer ones have unsynced bytes: the next
+        checkpoint syncs them, or their closing does.
+        """
+        known = self.known if self.known is not None and self.known.segment == last.base_offset else None
+        synced = (known.id_bytes, known.log_bytes) if known else (0, 0)
+        for file, size in zip((last.ids.file, last.log), synced, strict=True):
+            if not is_uncut:
+                file.sync()
+            elif file.size > size:
+                file.note_unsynced()
+
     def _sizes(self) -> dict[str, int]:
         """Complete the deletions and swaps that the previous process began, and return the sizes of the files."""
         sizes = self.storage.sizes(self.name)
@@ -222,9 +236,9 @@ class _Recovery:
         return self.storage.sizes(self.name) if retired or swapping else sizes
 
     def _stored_epochs(self) -> list[tuple[int, int]]:
-        path = f"{self.name}/{leader_epochs.FILE}"
-        if not self.storage.exists(path):
+        if leader_epochs.FILE not in self.sizes:
             return list(leader_epochs.UNWRITTEN)
+        path = f"{self.name}/{leader_epochs.FILE}"
         file = self.storage.open(path)
         try:
             return leader_epochs.decode(file.read(0, file.size))
@@ -327,13 +341,14 @@ class _Recovery:
     def _remove_others(self, kept: set[int]) -> None:
         """Remove segments past the end, single files of segments whose other names did not reach the disk, and
         leftovers of segments below the log's start."""
+        others = set().union(*map(self._names, SUFFIXES)) - kept
+        if not others:
+            return
         logs = set(self._names(LOG)) - kept
-        others = logs.union(*map(self._names, SUFFIXES)) - kept
         for base in others:
             remove_files(self.storage, self.name, base)
-        if others:
-            # Sync before any append, so that these files cannot reappear when the log reaches their offsets.
-            self.storage.sync_directory(self.name)
+        # Sync before any append, so that these files cannot reappear when the log reaches their offsets.
+        self.storage.sync_directory(self.name)
         ids_bytes = {base: self.sizes.get(file_name(base, ID_INDEX), 0) for base in others - logs if base > max(kept)}
         headless = [base for base, size in ids_bytes.items() if size >= ENTRY_BYTES]
         if headless:

@@ -13,6 +13,7 @@ from uuid import UUID
 
 from broker.log.closed_segment import ClosedSegment, OpenSegments, closed
 from broker.log.index.id_index import IdIndex
+from broker.log.index.txn_index import TXN_CHECK, TXN_INDEX
 from broker.log.recovery.checkpoint import LogPosition
 from broker.log.recovery.clean_stop import Noted
 from broker.log.segment import ID_INDEX, LOG, Segment, file_name
@@ -27,7 +28,8 @@ class LogDamaged(Exception):
 
 def offsets_of(names: Iterable[str], suffix: str) -> list[int]:
     """Return the offsets in the names of files with this suffix, ascending."""
-    return sorted(int(n[: -len(suffix)]) for n in names if n.endswith(suffix) and n[: -len(suffix)].isdecimal())
+    digits = -len(suffix)
+    return sorted([int(name[:digits]) for name in names if name.endswith(suffix) and name[:digits].isdecimal()])
 
 
 def _not_below(log_start_offset: int, bases: list[int], newest: int) -> list[int]:
@@ -133,11 +135,11 @@ class Synced:
     def open(self, base: int) -> Segment:
         """Open a segment, even one past the checkpoint. Raise LogDamaged if its ids were synced and are missing."""
         known = self.known
-        if not self.storage.exists(f"{self.name}/{file_name(base, ID_INDEX)}"):
+        if file_name(base, ID_INDEX) not in self.sizes:
             if known is not None and (base < known.segment or (base == known.segment and known.id_bytes)):
                 raise LogDamaged(f"there is no file {self.name}/{file_name(base, ID_INDEX)}, though it was synced")
             return self._create(base)  # its name did not reach the disk; batches without ids cannot be kept
-        return Segment(self.storage, self.name, base)
+        return Segment(self.storage, self.name, base, sizes=self.sizes)
 
     def _create(self, base: int) -> Segment:
         """Create a segment and sync its names, because a log whose first segment vanished would begin in the middle."""
@@ -169,11 +171,16 @@ class Synced:
         if not indexed:
             segment.index_anew(self.storage, self.index_interval_bytes, segment.size, sealed=True)
         segment.next_offset = next_offset
-        if not segment.aborted.is_sound(segment.base_offset, next_offset):
+        if not self._is_aborted_sound(segment, next_offset):
             self.aborted_known = False
         if len(segment.times):
             segment.max_timestamp_ms, relative = segment.times[-1]
             segment.max_timestamp_offset = segment.base_offset + relative
+
+    def _is_aborted_sound(self, segment: Segment, next_offset: int) -> bool:
+        """Return True if the index of aborted transactions is sound; most segments have none, and no files for it."""
+        names = (file_name(segment.base_offset, suffix) for suffix in (TXN_INDEX, TXN_CHECK))
+        return self.sizes.keys().isdisjoint(names) or segment.aborted.is_sound(segment.base_offset, next_offset)
 
     @staticmethod
     def _indexed(segment: Segment) -> bool:
@@ -209,8 +216,7 @@ class Synced:
             segment.offsets.keep_bytes(known.index_bytes)
             segment.times.keep_bytes(known.time_index_bytes)
         segment.aborted.keep_bytes(min(known.txn_index_bytes, segment.aborted.size))
-        sound = segment.aborted.is_sound(segment.base_offset, known.offset)
-        if segment.aborted.size < known.txn_index_bytes or not sound:
+        if segment.aborted.size < known.txn_index_bytes or not self._is_aborted_sound(segment, known.offset):
             self.aborted_known = False
         segment.next_offset = known.offset
         segment.max_timestamp_ms, segment.max_timestamp_offset = known.max_timestamp_ms, known.max_timestamp_offset

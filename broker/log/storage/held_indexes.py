@@ -79,6 +79,10 @@ class HeldFile:
         if self._file is not None:
             self._file.sync()
 
+    def note_unsynced(self) -> None:
+        if self._file is not None:
+            self._file.note_unsynced()
+
     def descriptor(self) -> Descriptor | None:
         return None if self._file is None else self._file.descriptor()
 
@@ -107,11 +111,11 @@ class HeldIndexes:
     def space(self) -> tuple[int, int]:
         return self._storage.space()
 
-    def open(self, path: str, create: bool = False, ahead_bytes: int = 0) -> File:
+    def open(self, path: str, create: bool = False, ahead_bytes: int = 0, size: int | None = None) -> File:
         if not path.removesuffix(REWRITTEN).endswith(INDEXES):
-            return self._storage.open(path, create, ahead_bytes)
+            return self._storage.open(path, create, ahead_bytes, size)
         try:
-            file = self._storage.open(path, create, ahead_bytes)
+            file = self._storage.open(path, create, ahead_bytes, size)
         except StorageError as error:
             if not (create and error.full):
                 raise
@@ -150,6 +154,9 @@ class HeldIndexes:
         except StorageError as error:
             if not (error.full and path.endswith(leader_epochs.FILE)):
                 raise
+
+    def note_until_cut(self, path: str) -> None:
+        self._storage.note_until_cut(path)
 
     def sync_directory(self, path: str) -> None:
         self._storage.sync_directory(path)

@@ -123,6 +123,7 @@ class MemoryFile:
         return None if self.path in self._storage.not_in_memory else self.read(position, length)
 
     def truncate(self, size: int) -> None:
+        self._storage.cutting()
         self._storage.fail_if_told(self.path, self._storage.failing_cuts)
         self._content.truncate(size)
         self._zeros = 0
@@ -133,6 +134,9 @@ class MemoryFile:
     def sync(self) -> None:
         self._storage.fail_if_told(self.path, self._storage.failing_syncs)
         self._content.sync()
+
+    def note_unsynced(self) -> None:
+        """Do nothing, because the bytes that are synced are known."""
 
     def descriptor(self) -> None:
         return None
@@ -165,6 +169,7 @@ class MemoryStorage:
         """Bytes read, by path."""
         self.directory_syncs = 0
         self.open_files: WeakSet[MemoryFile] = WeakSet()
+        self._until_cut = ""
         self._synced_names: dict[str, _Content] = {}
         self._renames: list[tuple[str, str]] = []
         """Renames that are not yet on the disk, oldest first."""
@@ -191,7 +196,9 @@ class MemoryStorage:
     def has_room(self, size: int) -> bool:
         return self.free_bytes is None or size <= self.free_bytes
 
-    def open(self, path: str, create: bool = False, ahead_bytes: int = 0) -> MemoryFile:
+    def open(
+        self, path: str, create: bool = False, ahead_bytes: int = 0, size: int | None = None
+    ) -> MemoryFile:
         self.fail_if_told(path, self.failing_opens)
         if path not in self.files:
             if not create:
@@ -241,6 +248,16 @@ class MemoryStorage:
         content.data += data
         content.sync()
         self.files[path] = self._synced_names[path] = content
+
+    def note_until_cut(self, path: str) -> None:
+        self.open(path, create=True)
+        self._until_cut = path
+
+    def cutting(self) -> None:
+        """Remove the note of `note_until_cut`, because a file is about to be cut."""
+        if self._until_cut:
+            self.remove(self._until_cut)
+            self._until_cut = ""
 
     def sync_directory(self, path: str) -> None:
         self.directory_syncs += 1

@@ -17,12 +17,13 @@ import threading
 from collections import OrderedDict
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Protocol
 from weakref import ReferenceType, ref
 
 from broker.log.storage.port import StorageError
 
+FILE_MODE = 0o600  # the files hold messages and SCRAM keys, so only their owner may read them
 FILES_MAX = 1 << 30
 _TRIES_MAX = 256  # descriptors looked at to close one that needs no sync
 _SYNCED_AT_ONCE = 16  # files: the disk syncs that many in little more time than one
@@ -75,6 +76,7 @@ class OpenFiles:
         """Descriptors that are not closed while their file is in use."""
         self._pool: ThreadPoolExecutor | None = None
         self._files: dict[str, dict[int, ReferenceType[OsFile]]] = {}
+        self._until_cut = ""
 
     def __len__(self) -> int:
         """Return the number of open descriptors."""
@@ -135,22 +137,36 @@ class OpenFiles:
         return self._sync_and_close(dirty)
 
     def _sync_and_close(self, files: list[OsFile]) -> bool:
-        """Sync files, and close one of them. A file whose sync fails stays open, outside the ring.
+        """Sync files, and close them. A file whose sync fails stays open, outside the ring.
 
         Return False if there is no file.
         """
         if self._pool is None:
             self._pool = ThreadPoolExecutor(_SYNCED_AT_ONCE, "files-to-close")
-        wanted = True
         for file, failed in zip(files, self._pool.map(_sync_fails, files), strict=True):
             at = file.at
             if at is not None and failed:
                 self._ring.pop(at.fd, None)
                 self._fixed[at.fd] = None
-            elif at is not None and wanted and file.closed():
+            elif at is not None and file.closed():
                 self._ring.pop(at.fd, None)
-                wanted = False
         return bool(files)
+
+    # --- cuts ------------------------------------------------------------------------------------------------------
+
+    def note_until_cut(self, path: str) -> None:
+        """Make an empty file that `cutting` removes. Raise OSError."""
+        with self._lock:
+            os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, FILE_MODE))
+            self._until_cut = path
+
+    def cutting(self) -> None:
+        """Remove the note of `note_until_cut`, because a file is about to be cut. Raise OSError."""
+        with self._lock:
+            if self._until_cut:
+                with suppress(FileNotFoundError):
+                    os.unlink(self._until_cut)
+                self._until_cut = ""
 
     # --- names ---------------------------------------------------------------------------------------------------
 

@@ -12,13 +12,13 @@ from functools import cache
 from typing import Any
 
 from broker.log.storage.lock_holder import holder_of
-from broker.log.storage.open_files import Descriptor, OpenFiles
+from broker.log.storage.open_files import FILE_MODE, Descriptor, OpenFiles
 from broker.log.storage.port import AHEAD_SPARE, Buffer, StorageError
 
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 _TEMPORARY = ".tmp"
 LOCK = ".lock"  # the name in Kafka
-DIRECTORY_MODE, FILE_MODE = 0o700, 0o600  # the files hold messages and SCRAM keys, so only their owner may read them
+DIRECTORY_MODE = 0o700  # as FILE_MODE
 
 # Syncs the data and the size; file times need no sync. macOS has only fsync.
 _datasync = getattr(os, "fdatasync", os.fsync)
@@ -81,7 +81,7 @@ def _named(path: str) -> Iterator[None]:
         raise StorageError(path, error.strerror or str(error), error.errno in _FULL) from error
 
 
-_NEVER = -1
+_NEVER = _NOT_OPENED = -1
 
 
 class OsFile:
@@ -98,9 +98,9 @@ class OsFile:
     _STAYS_OPEN = False
     _FLAGS = os.O_RDWR | os.O_CLOEXEC | os.O_APPEND
 
-    def __init__(self, path: str, among: OpenFiles, create: bool = False) -> None:
+    def __init__(self, path: str, among: OpenFiles, create: bool = False, size: int | None = None) -> None:
         self.path = path
-        self.size = 0
+        self.size = _NOT_OPENED if size is None else size
         self.at: Descriptor | None = None
         """The open descriptor, None while the file is closed."""
         self.stays_open = self._STAYS_OPEN
@@ -111,8 +111,8 @@ class OsFile:
         """The reason why a sync failed. Data may be lost since, so no later sync succeeds."""
         self._identity: tuple[int, int] | None = None
         self._writes, self._synced = 0, _NEVER  # the number of writes, and how many of them are synced
-        at = among.open(self, self._FLAGS | (os.O_CREAT if create else 0), FILE_MODE)
-        self.size = os.fstat(at.fd).st_size
+        if size is None:
+            among.open(self, self._FLAGS | (os.O_CREAT if create else 0), FILE_MODE)
         among.add(self)
 
     # --- the descriptor ----------------------------------------------------------------------------------------------
@@ -130,6 +130,8 @@ class OsFile:
             self._identity = identity
         elif self._identity != identity:
             raise StorageError(self.path, "another file has this name now")
+        if self.size == _NOT_OPENED:
+            self.size = there.st_size
         elif there.st_size < self.size:
             raise StorageError(self.path, f"it has {there.st_size} bytes, {self.size} were written")
 
@@ -177,6 +179,7 @@ class OsFile:
             with _named(self.path):
                 # If the cut fails too, `size` keeps the real size, because the undo code of the caller needs it.
                 before, self.size = self.size, os.fstat(at.fd).st_size
+                self._among.cutting()
                 os.ftruncate(at.fd, before)
                 self.size = before
             raise StorageError(self.path, error.strerror or str(error), error.errno in _FULL) from error
@@ -226,6 +229,7 @@ class OsFile:
         self._writes += 1
         with _named(self.path):
             at = self.opened()
+            self._among.cutting()
             os.ftruncate(at.fd, size)
         self.size = size
         self._asked_end = 0
@@ -243,6 +247,9 @@ class OsFile:
             self._failed = error.strerror or str(error)
             raise StorageError(self.path, self._failed, error.errno in _FULL) from error
         self._synced = writes
+
+    def note_unsynced(self) -> None:
+        self._writes += 1
 
     def modified_ms(self) -> int:
         with _named(self.path):
@@ -306,7 +313,7 @@ class OsStorage:
         self._lock: int | None = None
 
     def _path(self, path: str) -> str:
-        return os.path.join(self.root, path)
+        return f"{self.root}/{path}" if path else self.root
 
     def lock(self) -> None:
         """Lock the directory until this process ends. Raise StorageError with the process that holds the lock."""
@@ -348,12 +355,12 @@ class OsStorage:
             disk = os.statvfs(self.root)
         return disk.f_blocks * disk.f_frsize, disk.f_bavail * disk.f_frsize
 
-    def open(self, path: str, create: bool = False, ahead_bytes: int = 0) -> OsFile:
+    def open(self, path: str, create: bool = False, ahead_bytes: int = 0, size: int | None = None) -> OsFile:
         full = self._path(path)
         with _named(full):
             if ahead_bytes:
                 return OsFileAhead(full, self.descriptors, create, ahead_bytes)
-            return OsFile(full, self.descriptors, create)
+            return OsFile(full, self.descriptors, create, size)
 
     def exists(self, path: str) -> bool:
         return os.path.exists(self._path(path))
@@ -416,6 +423,11 @@ class OsStorage:
             self.descriptors.keep_open(full)
             os.replace(full + _TEMPORARY, full)
             _sync_names(os.path.dirname(full))
+
+    def note_until_cut(self, path: str) -> None:
+        full = self._path(path)
+        with _named(full):
+            self.descriptors.note_until_cut(full)
 
     def sync_directory(self, path: str) -> None:
         with _named(self._path(path)):

@@ -45,6 +45,9 @@ class OverlayFile:
     def sync(self) -> None:
         pass
 
+    def note_unsynced(self) -> None:
+        pass
+
     def descriptor(self) -> Descriptor | None:
         return None
 
@@ -78,7 +81,9 @@ class OverlayStorage:
     def _is_gone(self, path: str) -> bool:
         return path in self._gone or path.rpartition("/")[0] in self._gone
 
-    def open(self, path: str, create: bool = False, ahead_bytes: int = 0) -> OverlayFile:
+    def open(
+        self, path: str, create: bool = False, ahead_bytes: int = 0, size: int | None = None
+    ) -> OverlayFile:
         file = self._files.get(path)
         if file is None:
             below = self._below.open(path) if not self._is_gone(path) and self._below.exists(path) else None
@@ -134,6 +139,9 @@ class OverlayStorage:
     def replace(self, path: str, data: bytes) -> None:
         self._files[path] = OverlayFile(path, None)
         self._files[path].append(data)
+
+    def note_until_cut(self, path: str) -> None:
+        pass
 
     def sync_directory(self, path: str) -> None:
         pass

@@ -71,6 +71,10 @@ class File(Protocol):
         """
         ...
 
+    def note_unsynced(self) -> None:
+        """Note that an earlier process may have left unsynced bytes in the file, as if this one had written them."""
+        ...
+
     def descriptor(self) -> Descriptor | None:
         """Return the open descriptor for sendfile, None if the file is in memory only. Raise StorageError.
 
@@ -102,13 +106,15 @@ class Storage(Protocol):
         """Return the disk's size in bytes and the bytes that can still be written. Raise StorageError."""
         ...
 
-    def open(self, path: str, create: bool = False, ahead_bytes: int = 0) -> File:
+    def open(self, path: str, create: bool = False, ahead_bytes: int = 0, size: int | None = None) -> File:
         """Open a file for reading and appending. Raise StorageError if it does not exist and `create` is not set.
 
         `ahead_bytes`: extend the file by this many zeros at a time, and overwrite them with the appended data. Most
         syncs then write no new file size to the disk, and take half the time or less. A later `open` finds the
         remaining zeros at the end of the file. No zeros are added unless the disk has AHEAD_SPARE times as much free
         space.
+
+        `size`: the size of the existing file, as `sizes` has just said. The file is then opened at its first use.
         """
         ...
 
@@ -134,6 +140,14 @@ class Storage(Protocol):
 
     def replace(self, path: str, data: bytes) -> None:
         """Replace a whole file. A power cut leaves the old or the new version, never a part."""
+        ...
+
+    def note_until_cut(self, path: str) -> None:
+        """Make an empty file that is removed before the next cut: a `truncate`, or an append that is undone.
+
+        So a process that finds it after a kill knows that no file has an unsynced cut. After a power cut it says the
+        same, even if its removal was lost, because what is read then is on the disk.
+        """
         ...
 
     def sync_directory(self, path: str) -> None:

@@ -10,7 +10,7 @@ class ManyFiles(MemoryStorage):
         super().__init__()
         self._inside = {}
 
-    def open(self, path, create=False, ahead_bytes=0):
+    def open(self, path, create=False, ahead_bytes=0, size=None):
         if create and path not in self.files:
             self._note(path)
         return super().open(path, create, ahead_bytes)

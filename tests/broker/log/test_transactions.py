@@ -172,7 +172,7 @@ class _LooksInto(MemoryStorage):
 
     opened = 0
 
-    def open(self, path, create=False):
+    def open(self, path, create=False, ahead_bytes=0, size=None):
         self.opened += 1
         return super().open(path, create)
 

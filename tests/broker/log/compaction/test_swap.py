@@ -30,7 +30,7 @@ class _StopsAt(MemoryStorage):
         if self.steps < 0:
             raise _Stop
 
-    def open(self, path, create=False, ahead_bytes=0):
+    def open(self, path, create=False, ahead_bytes=0, size=None):
         if create and path not in self.files:
             self._step()
         return super().open(path, create)

@@ -404,8 +404,8 @@ def test_an_empty_segment_left_by_a_roll_that_failed_is_no_damage():
     assert opened.log_end_offset == 3
 
 
-@pytest.mark.parametrize("stopped_cleanly", [False, True])
-def test_after_a_kill_an_undone_write_cannot_come_back_beside_what_is_written_in_its_place(stopped_cleanly):
+@pytest.mark.parametrize("is_uncut", [False, True])
+def test_after_a_kill_an_undone_write_cannot_come_back_beside_what_is_written_in_its_place(is_uncut):
     """The process may have ended between the cut and its sync, and the sizes of the files do not show that."""
     storage, worker = MemoryStorage(), new_worker()
     log, _ = reopen(storage)
@@ -414,9 +414,9 @@ def test_after_a_kill_an_undone_write_cannot_come_back_beside_what_is_written_in
     with pytest.raises(ApiError):
         append(log, b"b" * 100, worker=worker)
     storage.free_bytes = None
-    reopen(storage, stopped_cleanly=stopped_cleanly)
+    reopen(storage, is_uncut=is_uncut)
     for path in (LOG, IDS):
-        assert bool(storage.files[path].cut) is stopped_cleanly, "a clean stop has synced it already"
+        assert bool(storage.files[path].cut) is is_uncut, "the last process has synced it already"
 
 
 def test_leader_epochs_that_began_past_the_end_are_dropped_and_the_newest_is_not_given_again():

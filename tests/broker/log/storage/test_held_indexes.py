@@ -47,7 +47,7 @@ def test_a_cut_takes_from_memory_first(disk, size):
 
 def test_an_index_that_is_rewritten_in_memory_replaces_the_one_on_the_disk(disk):
     class NoNewFiles(MemoryStorage):
-        def open(self, path, create=False, ahead_bytes=0):
+        def open(self, path, create=False, ahead_bytes=0, size=None):
             if create and not self.exists(path) and not self.free_bytes:
                 raise StorageError(path, "No space left on device", full=True)
             return super().open(path, create, ahead_bytes)
