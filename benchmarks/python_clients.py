@@ -1,15 +1,10 @@
 """Consumer and Producer, beside the consumers and producers of confluent-kafka and kafka-python, on our broker."""
 
-import json
-import os
-import subprocess
-import sys
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from itertools import islice, product
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 from benchmarks.apache import Peer
@@ -17,6 +12,7 @@ from benchmarks.brokers import Topics, checkouts, flakelog
 from benchmarks.bulk import produce
 from benchmarks.client_program import CONSUMERS, OURS_WITH_CALLBACK, PRODUCERS
 from benchmarks.measure import OURS, Contenders, Figures, Row, Scale
+from benchmarks.python_program import per_message, run_program
 from broker.client.blocking import BlockingClient
 from broker.client.core import LATEST
 from tests.compat.server_process import ROOT
@@ -25,21 +21,11 @@ PROGRAM = Path(__file__).with_name("client_program.py")
 MESSAGES, MESSAGES_MIN = 300_000, 2_000
 VALUE_BYTES = {"100 B": 100, "1 KiB": 1_024}
 PARTITIONS = {"1 partition": 1, "8 partitions": 8}
-PROGRAM_SECONDS = 600
 
 
 def _run(root: Path, plan: dict[str, Any]) -> Figures:
     """Run a client in a separate process, which imports our clients from the checkout at `root`."""
-    with TemporaryDirectory() as directory:
-        argv = [sys.executable, str(PROGRAM), json.dumps(plan)]
-        environment = os.environ | {"PYTHONPATH": str(root)}
-        done = subprocess.run(
-            argv, cwd=directory, env=environment, capture_output=True, text=True, timeout=PROGRAM_SECONDS
-        )
-    if done.returncode:
-        raise RuntimeError(f"{plan['how']}: {done.stderr.strip()}")
-    measured = json.loads(done.stdout)
-    return {"msg/s": plan["messages"] / measured["seconds"], "CPU us/msg": measured["cpu"] / plan["messages"] * 1e6}
+    return per_message(plan["messages"], run_program(PROGRAM, root, plan))
 
 
 def _run_producer(address: str, partitions: int, root: Path, plan: dict[str, Any]) -> Figures:

@@ -19,6 +19,7 @@ from benchmarks import stream_program
 from benchmarks.brokers import Topics, checkouts, flakelog
 from benchmarks.measure import OURS, Contenders, Figures, Row, Scale
 from benchmarks.plan import SEED
+from benchmarks.python_program import PROGRAM_SECONDS, per_message, run_program
 from benchmarks.sink_program import AT_LEAST_ONCE, EXACTLY_ONCE, PLAIN
 from broker.client.blocking import BlockingClient
 from tests.compat.server_process import ROOT
@@ -30,7 +31,6 @@ PARTITIONS, PARTITIONS_MANY = 4, 1_000
 SENTENCES = 200_000
 WORDS, WORDS_IN_SENTENCE = 1_000, 15
 SENTENCES_KINDS = 10_000
-PROGRAM_SECONDS = 600
 FLUSH_SECONDS = 120
 
 
@@ -49,21 +49,12 @@ def _fill(address: str, topic: str, partitions: int, values: list[bytes], messag
 
 def _run(root: Path, plan: dict[str, Any]) -> Figures:
     """Run our topology from a checkout."""
-    with TemporaryDirectory() as directory:
-        argv = [sys.executable, str(PROGRAM), json.dumps(plan)]
-        environment = os.environ | {"PYTHONPATH": str(root)}
-        done = subprocess.run(
-            argv, cwd=directory, env=environment, capture_output=True, text=True, timeout=PROGRAM_SECONDS
-        )
-    if done.returncode:
-        raise RuntimeError(done.stderr.strip())
-    return _figures(plan["messages"], [done.stdout])
+    return _figures(plan["messages"], [run_program(PROGRAM, root, plan)])
 
 
-def _figures(messages: int, outputs: list[str]) -> Figures:
-    measured = [json.loads(output.splitlines()[-1]) for output in outputs]
+def _figures(messages: int, measured: list[dict[str, float]]) -> Figures:
     seconds = max(each["ended"] for each in measured) - min(each["began"] for each in measured)
-    return {"msg/s": messages / seconds, "CPU us/msg": sum(each["cpu"] for each in measured) / messages * 1e6}
+    return per_message(messages, {"seconds": seconds, "cpu": sum(each["cpu"] for each in measured)})
 
 
 def _run_group(address: str, topic: str, messages: int, processes: int) -> Figures:
@@ -95,7 +86,8 @@ def _run_group(address: str, topic: str, messages: int, processes: int) -> Figur
             assert each.stdin is not None
             each.stdin.write("\n")
             each.stdin.flush()
-        return _figures(messages, [each.communicate(timeout=PROGRAM_SECONDS)[0] for each in running])
+        outputs = [each.communicate(timeout=PROGRAM_SECONDS)[0] for each in running]
+    return _figures(messages, [json.loads(each.splitlines()[-1]) for each in outputs])
 
 
 @contextmanager
@@ -184,17 +176,9 @@ def _words_row(scale: Scale) -> Iterator[Contenders]:
 def _copy(root: Path, plan: dict[str, Any]) -> Figures:
     """Copy the messages of a topic to a new one."""
     sink = f"sink-{uuid4().hex}"
-    with BlockingClient(plan["servers"]) as client, TemporaryDirectory() as directory:
+    with BlockingClient(plan["servers"]) as client:
         client.create_topic(sink, PARTITIONS)
-        argv = [sys.executable, str(SINK_PROGRAM), json.dumps(plan | {"sink": sink})]
-        environment = os.environ | {"PYTHONPATH": str(root)}
-        done = subprocess.run(
-            argv, cwd=directory, env=environment, capture_output=True, text=True, timeout=PROGRAM_SECONDS
-        )
-    if done.returncode or not done.stdout:
-        raise RuntimeError(done.stderr.strip())
-    measured = json.loads(done.stdout.splitlines()[-1])
-    return {"msg/s": plan["messages"] / measured["seconds"], "CPU us/msg": measured["cpu"] / plan["messages"] * 1e6}
+    return per_message(plan["messages"], run_program(SINK_PROGRAM, root, plan | {"sink": sink}))
 
 
 @contextmanager
