@@ -1,10 +1,13 @@
 """A broker whose threads open the records of batches above a few units of work, and end when the test says so."""
 
+from broker.engine import request_handler
+from broker.handlers import produce
 from broker.log.validation import opening
 from broker.log.validation.open_job import OpenJob
 from broker.record.batch import HEADER_BYTES, LENGTH_END, read_header, seal
 from broker.record.compression import Codec, compress
 from broker.record.records import Record, encode_batch
+from broker.wire import multi_produce_template
 from tests.broker.engine_client import WALL_MS, EngineBroker, batch_of
 
 SMALL_UNITS = 2_000
@@ -40,6 +43,13 @@ class OpeningWorld(EngineBroker):
 
 def small_budget(monkeypatch):
     monkeypatch.setattr(opening, "INLINE_UNITS", SMALL_UNITS)
+
+
+def small_slices(monkeypatch, partitions):
+    """Have a Produce for more partitions than these executed in slices."""
+    for module in (produce, request_handler):
+        monkeypatch.setattr(module, "PARTITIONS_AT_ONCE", partitions)
+    monkeypatch.setattr(multi_produce_template, "PARTITIONS_MAX", partitions)
 
 
 def large(*values, count=300, codec=Codec.NONE, **fields):

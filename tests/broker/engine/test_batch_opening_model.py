@@ -20,7 +20,7 @@ from broker.record.records import decode_records
 from broker.wire.errors import ErrorCode
 from broker.wire.produce import PartitionRecords, ProduceRequest
 from idgen.errors import SequenceExhausted
-from tests.broker.engine.opening_world import OpeningWorld, bomb, large, small_budget
+from tests.broker.engine.opening_world import OpeningWorld, bomb, large, small_budget, small_slices
 from tests.broker.engine_client import FETCH, METADATA, PRODUCE, fetch_request
 from tests.broker.handlers.produce_requests import LONG_ID, flattened
 
@@ -33,6 +33,7 @@ TOPICS = {
     "both": {"flakelog_id_header": "true", "compression_type": "gzip", "cleanup_policy": "compact"},
     "timed": {"flakelog_id_header": "true", "message_timestamp_type": "LogAppendTime"},
 }
+CORRUPT = ErrorCode.INVALID_RECORD, ErrorCode.CORRUPT_MESSAGE
 REFUSED = {
     ErrorCode.INVALID_RECORD, ErrorCode.CORRUPT_MESSAGE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     ErrorCode.REQUEST_TIMED_OUT, ErrorCode.MESSAGE_TOO_LARGE,
@@ -51,6 +52,8 @@ class Play:
         self.sent = {}
         """By client, the requests that wait for answers, in order: (correlation id, [(topic, partition, mark)])."""
         self.marks = 0
+        self.rubbish = set()
+        """The marks of batches that a broker must refuse."""
         self.answered = {}
         """By mark, the error code that its batch was answered with."""
         self.appended = set()
@@ -113,6 +116,7 @@ class Play:
         luck, value = self.chance.random(), b"mark %d" % mark
         codec = self.chance.choice(list(Codec))
         if luck < 0.1:
+            self.rubbish.add(mark)
             return bomb(b"\x07rubbish" * 5_000, self.chance.choice((3, 900)), codec)
         if luck < 0.55:
             return large(value, count=self.chance.choice((5, 30, 200)), codec=codec)
@@ -170,6 +174,7 @@ class Play:
             assert number == expected, f"answer {number} came, {expected} is next"
             for (_, _, mark), result in zip(parts, answer if parts else (), strict=True):
                 assert result.error_code == 0 or result.error_code in REFUSED, result
+                assert mark in self.rubbish or result.error_code not in CORRUPT, result
                 self.answered[mark] = result.error_code
                 if result.error_code == 0 and mark not in self.lost:
                     self.appended.add(mark)
@@ -220,6 +225,8 @@ class Play:
 @pytest.mark.parametrize("seed", SEEDS)
 def test_whatever_threads_and_clients_do_nothing_is_lost_doubled_or_out_of_order(seed, monkeypatch):
     small_budget(monkeypatch)
+    if seed % 2:
+        small_slices(monkeypatch, 1)
     Play(seed).play()
 
 

@@ -22,7 +22,7 @@ from broker.record.records import decode_records
 from broker.wire.errors import ErrorCode
 from broker.wire.produce import PartitionRecords, ProduceRequest
 from idgen.errors import SequenceExhausted
-from tests.broker.engine.opening_world import OpeningWorld, bomb, large, small_budget
+from tests.broker.engine.opening_world import OpeningWorld, bomb, large, small_budget, small_slices
 from tests.broker.engine_client import (
     ALTER_QUOTAS,
     DELETE_TOPICS,
@@ -41,6 +41,7 @@ from tests.broker.transactional import TransactionalProducer
 
 SEEDS = [int(os.environ["FLAKELOG_SEED"])] if "FLAKELOG_SEED" in os.environ else range(12)
 STEPS = 70
+CORRUPT = ErrorCode.INVALID_RECORD, ErrorCode.CORRUPT_MESSAGE
 PARTITIONS = 2
 TOPICS = {
     "plain": {},
@@ -112,6 +113,8 @@ class Play:
         """The marks of batches that were sent again."""
         self.sent = {}
         self.marks = 0
+        self.rubbish = set()
+        """The marks of batches that a broker must refuse."""
         self.owner = {}
         """By mark, (client, its producer id or None)."""
         self.outcome = {}
@@ -230,6 +233,7 @@ class Play:
         luck, value = self.chance.random(), b"mark %d" % self.marks
         codec = self.chance.choice(list(Codec))
         if rubbish and luck < 0.07:
+            self.rubbish.add(self.marks)
             return self.marks, bomb(b"\x07rubbish" * 5_000, self.chance.choice((3, 900)), codec)
         count = self.chance.choice((5, 30, 200)) if luck < 0.5 else 0
         return self.marks, large(value, count=count, codec=codec, **fields)
@@ -302,6 +306,7 @@ class Play:
             assert number == asked.number, f"answer {number} came, {asked.number} is next"
             if asked.parts:
                 for (topic, _, mark), result in zip(asked.parts, answer, strict=True):
+                    assert mark in self.rubbish or result.error_code not in CORRUPT, result
                     if topic in TOPICS and self.outcome.get(mark, (1,))[0]:
                         self.outcome[mark] = result.error_code, result.base_offset
                     elif topic in TOPICS and result.error_code == 0:
@@ -375,6 +380,8 @@ class Play:
 @pytest.mark.parametrize("seed", SEEDS)
 def test_requests_of_all_kinds_are_answered_once_and_in_order(seed, monkeypatch):
     small_budget(monkeypatch)
+    if seed % 2:
+        small_slices(monkeypatch, 1)
     Play(seed).play()
 
 
@@ -383,4 +390,7 @@ def test_requests_of_all_kinds_are_answered_once_and_in_order(seed, monkeypatch)
 def test_the_same_for_two_thousand_seeds(first, monkeypatch):
     small_budget(monkeypatch)
     for seed in range(first, first + 500):
-        Play(seed).play()
+        with monkeypatch.context() as patch:
+            if seed % 2:
+                small_slices(patch, 1)
+            Play(seed).play()

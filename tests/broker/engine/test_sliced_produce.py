@@ -4,27 +4,25 @@ from itertools import count
 
 import pytest
 
-from broker.engine import request_handler
 from broker.engine.engine import Engine
 from broker.handlers import produce
 from broker.log.validation import opening
 from broker.wire.errors import ErrorCode
 from broker.wire.multi_produce_template import PARTITIONS_MAX
 from broker.wire.produce import PartitionRecords, ProduceRequest
-from tests.broker.engine.opening_world import OpeningWorld, large, small_budget
+from tests.broker.engine.opening_world import OpeningWorld, large, small_budget, small_slices
 from tests.broker.engine_client import API_VERSIONS, PRODUCE, EngineBroker, batch_of, produce_request
 from tests.broker.handlers.produce_requests import flattened, of_producer, producing_to
 
 AT_ONCE = produce.PARTITIONS_AT_ONCE
-SLICE = 12
-MANY = PARTITIONS_MAX + SLICE - 2
+SLICE = 4
+MANY = 5 * SLICE + 2
 VERSIONS = API_VERSIONS, 0, {}
 
 
 @pytest.fixture(autouse=True)
-def small_slices(monkeypatch):
-    for module in (produce, request_handler):
-        monkeypatch.setattr(module, "PARTITIONS_AT_ONCE", SLICE)
+def slices(monkeypatch):
+    small_slices(monkeypatch, SLICE)
 
 
 def test_no_request_that_a_template_reads_is_executed_in_slices():
@@ -62,8 +60,9 @@ def results_of(client):
 
 def until_half_is_appended(broker):
     """Execute turns until a part of a request's batches is appended."""
-    while not sum(ends(broker)):
-        broker.execute()
+    for _ in range(MANY):
+        if not sum(ends(broker)):
+            broker.execute()
     assert sum(ends(broker)) == SLICE
 
 
