@@ -4,10 +4,9 @@ Each broker has two connections: one for the fetches of all its partitions (brok
 for all other requests, which a fetch that the broker holds open would delay.
 """
 
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
 from functools import lru_cache, partial
-from operator import itemgetter
-from typing import Any
+from typing import Any, Generic, TypeVar
 from uuid import UUID
 
 from twisted.internet.base import ReactorBase
@@ -15,9 +14,11 @@ from twisted.internet.defer import Deferred, inlineCallbacks
 from twisted.python.failure import Failure
 
 from broker.client.core import EARLIEST, LATEST
-from broker.client.errors import BrokerError, TopicRecreated, Unsupported
+from broker.client.epoch_ends import find_epoch_ends
+from broker.client.errors import BrokerError, ClientError, TopicRecreated, Unsupported
 from broker.client.fetch_connections import FetchConnections
 from broker.client.fetch_session import Key, PartitionAsk, end_of
+from broker.client.positions import find_positions
 from broker.client.records import NO_EPOCH, read_records
 from broker.client.twisted import TwistedClient
 from broker.wire import fetch
@@ -48,8 +49,43 @@ from partition_manager.ports import (
 NOTHING_READ = -1, NO_EPOCH
 
 OnAnswer = Callable[[Answer], None]
-Opening = list[tuple[Key, OnAnswer]]
+Question = TypeVar("Question", bound=FindBounds | FindTime | FindId | FindEpochEnd)
 Asking = Generator["Deferred[Any]", Any, Answer]
+Answers = dict[Question, Answer]
+AskingForAll = Generator["Deferred[Any]", Any, Answers[Question]]
+
+
+class _Together(Generic[Question]):
+    """Asks a question about all partitions for which it comes in one turn of the reactor, in few requests.
+
+    `find` takes the questions, each once, and returns all answers. If it raises, each answer is Failed.
+    """
+
+    def __init__(
+        self, reactor: ReactorBase, find: "Callable[[list[Question]], Deferred[Answers[Question]]]"
+    ) -> None:
+        self._reactor = reactor
+        self._find = find
+        self._waiting: list[tuple[Question, OnAnswer]] = []
+
+    def ask(self, question: Question, answer: OnAnswer) -> None:
+        self._waiting.append((question, answer))
+        if len(self._waiting) == 1:
+            self._reactor.callLater(0, self._send)
+
+    def _send(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        questions = list(dict.fromkeys(question for question, _ in waiting))
+
+        def failed(failure: Failure) -> Answers[Question]:
+            return dict.fromkeys(questions, _failed(failure))
+
+        self._find(questions).addErrback(failed).addCallback(_tell, waiting)
+
+
+def _tell(answers: Answers[Question], waiting: list[tuple[Question, OnAnswer]]) -> None:
+    for question, answer in waiting:
+        answer(answers[question])
 
 
 class TwistedFetcher:
@@ -68,28 +104,27 @@ class TwistedFetcher:
             max_bytes=config.spout_fetch_answer_max_bytes,
             isolation_level=self._isolation_level,
         )
-        self._opening: Opening = []  # whose bounds are asked for in this turn of the reactor
+        self._bounds = _Together(self._client.reactor, self._find_bounds)
+        self._times = _Together(self._client.reactor, self._find_times)
+        self._ids = _Together(self._client.reactor, self._find_ids)
+        self._epoch_ends = _Together(self._client.reactor, self._find_epoch_ends)
         self._epochs: dict[Key, tuple[int, int]] = {}  # where each partition is read to, and in which epoch
 
     def ask(self, request: FetcherRequest, answer: OnAnswer) -> None:
         """Carry out a request; answer Failed on any error."""
         if isinstance(request, Fetch):
             self._fetch(request, answer)
-            return
-        if isinstance(request, FindBounds):
-            self._ask_bounds((request.topic, request.partition), answer)
-            return
-        if isinstance(request, ListPartitions):
-            asking = self._partitions(request)
+        elif isinstance(request, FindBounds):
+            self._bounds.ask(request, answer)
         elif isinstance(request, FindTime):
-            asking = _found(self._client.find_offset(request.topic, request.partition, request.timestamp_ms))
+            self._times.ask(request, answer)
         elif isinstance(request, FindId):
-            asking = _found(self._client.find_id(request.topic, request.partition, request.id))
-        elif isinstance(request, ListTopics):
-            asking = self._topics()
+            self._ids.ask(request, answer)
+        elif isinstance(request, FindEpochEnd):
+            self._epoch_ends.ask(request, answer)
         else:
-            asking = self._epoch_end(request)
-        asking.addErrback(_failed).addCallback(answer)
+            asking = self._topics() if isinstance(request, ListTopics) else self._partitions(request)
+            asking.addErrback(_failed).addCallback(answer)
 
     def hold(self, is_held: bool) -> None:
         """While `is_held`, send no fetch; fetches that are out are still answered."""
@@ -111,39 +146,53 @@ class TwistedFetcher:
         host, port = self._client.core.bootstrap[0]
         return Partitions(tuple(range(topic.partitions)), host, port, str(topic.id) if topic.id else "")
 
-    def _ask_bounds(self, key: Key, answer: OnAnswer) -> None:
-        """Ask for the bounds of all partitions that are opened in this turn of the reactor together."""
-        self._opening.append((key, answer))
-        if len(self._opening) == 1:
-            self._client.reactor.callLater(0, self._find_bounds)
-
-    def _find_bounds(self) -> None:
-        opening, self._opening = self._opening, []
-        found = self._bounds_of([key for key, _ in opening])
-        found.addCallbacks(_tell, self._no_bounds, callbackArgs=(opening,), errbackArgs=(opening,))
-
-    def _no_bounds(self, failure: Failure, opening: Opening) -> None:
-        """Answer one partition; ask for several one by one, because one of them may have the error."""
-        for key, answer in opening:
-            if len(opening) == 1:
-                answer(_failed(failure))
-            else:
-                self._bounds_of([key]).addCallback(itemgetter(key)).addErrback(_failed).addCallback(answer)
+    @inlineCallbacks
+    def _find_bounds(self, asked: list[FindBounds]) -> AskingForAll[FindBounds]:
+        core, level = self._client.core, self._isolation_level
+        failed: dict[Key, ClientError] = {}
+        keys = [_key(each) for each in asked]
+        starts = yield self._client.run(core.list_offsets(keys, EARLIEST, failed=failed))
+        ends = yield self._client.run(core.list_offsets(starts, LATEST, isolation_level=level, failed=failed))
+        found = {key: Bounds(end if starts[key] is None else starts[key], end) for key, end in ends.items()}
+        return _answers(asked, found, failed)
 
     @inlineCallbacks
-    def _bounds_of(self, keys: list[Key]) -> Generator["Deferred[Any]", Any, dict[Key, Bounds]]:
-        core = self._client.core
-        starts = yield self._client.run(core.list_offsets(keys, EARLIEST))
-        ends = yield self._client.run(core.list_offsets(keys, LATEST, isolation_level=self._isolation_level))
-        return {key: Bounds(ends[key] if starts[key] is None else starts[key], ends[key]) for key in keys}
+    def _find_times(self, asked: list[FindTime]) -> AskingForAll[FindTime]:
+        answers: Answers[FindTime] = {}
+        for time_ms in dict.fromkeys(each.timestamp_ms for each in asked):
+            some = [each for each in asked if each.timestamp_ms == time_ms]
+            answers |= yield self._find_positions(some, time_ms, by_id=False)
+        return answers
 
     @inlineCallbacks
-    def _epoch_end(self, request: FindEpochEnd) -> Asking:
-        try:
-            found = yield self._client.run(self._client.core.find_epoch_end(*request))
-        except Unsupported:  # a broker before Apache Kafka 2.0: then only offsets are compared
-            return EpochEnd(-1, -1)
-        return EpochEnd(*found)
+    def _find_ids(self, asked: list[FindId]) -> AskingForAll[FindId]:
+        answers: Answers[FindId] = {}
+        for id in dict.fromkeys(each.id for each in asked):
+            some = [each for each in asked if each.id == id]
+            answers |= yield self._find_positions(some, id, by_id=True)
+        return answers
+
+    @inlineCallbacks
+    def _find_positions(self, asked: list[Question], place: int, *, by_id: bool) -> AskingForAll[Question]:
+        failed: dict[Key, ClientError] = {}
+        keys = [_key(each) for each in asked]
+        steps = find_positions(self._client.core, keys, place, fetch.READ_UNCOMMITTED, by_id=by_id, failed=failed)
+        offsets = yield self._client.run(steps)
+        return _answers(asked, {key: Found(offset) for key, offset in offsets.items()}, failed)
+
+    @inlineCallbacks
+    def _find_epoch_ends(self, asked: list[FindEpochEnd]) -> AskingForAll[FindEpochEnd]:
+        answers: Answers[FindEpochEnd] = {}
+        while left := [each for each in asked if each not in answers]:
+            some = {_key(each): each for each in left}  # one epoch of each partition
+            failed: dict[Key, ClientError] = {}
+            steps = find_epoch_ends(self._client.core, {key: each.leader_epoch for key, each in some.items()}, failed)
+            try:
+                ends = yield self._client.run(steps)
+            except Unsupported:  # a broker before Apache Kafka 2.0: then only offsets are compared
+                ends = dict.fromkeys(some, (-1, -1))
+            answers |= _answers(some.values(), {key: EpochEnd(*end) for key, end in ends.items()}, failed)
+        return answers
 
     def _fetch(self, request: Fetch, answer: OnAnswer) -> None:
         topic, partition, (offset, _, max_bytes), topic_id = request
@@ -175,15 +224,9 @@ class TwistedFetcher:
             answer(Recreated(str(error.topic_id)))
         elif isinstance(error, BrokerError) and error.code == ErrorCode.OFFSET_OUT_OF_RANGE:
             self._epochs.pop(key, None)
-            bounds = self._bounds_of([key]).addCallback(lambda found: OutOfRange(*found[key]))
-            bounds.addErrback(_failed).addCallback(answer)
+            self._bounds.ask(FindBounds(*key), partial(_out_of_range, answer))
         else:
             answer(_error(error))
-
-
-def _tell(bounds: Mapping[Key, Bounds], opening: Opening) -> None:
-    for key, answer in opening:
-        answer(bounds[key])
 
 
 def answer_of(fetched: FetchedPartition, offset: int, isolation_level: int) -> Fetched | OutOfRange:
@@ -200,9 +243,19 @@ def answer_of(fetched: FetchedPartition, offset: int, isolation_level: int) -> F
     return Fetched(read.records, read.next_offset, end, read.poison, read.leader_epoch)
 
 
-@inlineCallbacks
-def _found(offset: "Deferred[int]") -> Asking:
-    return Found((yield offset))
+def _out_of_range(answer: OnAnswer, found: Answer) -> None:
+    answer(OutOfRange(*found) if isinstance(found, Bounds) else found)
+
+
+def _key(question: Question) -> Key:
+    return question.topic, question.partition
+
+
+def _answers(
+    asked: Iterable[Question], found: Mapping[Key, Answer], failed: Mapping[Key, ClientError]
+) -> Answers[Question]:
+    """Return an answer to each question. It is what was found of its partition, or Failed."""
+    return {each: _error(failed[_key(each)]) if _key(each) in failed else found[_key(each)] for each in asked}
 
 
 @lru_cache(1_000)

@@ -23,7 +23,6 @@ from broker.client.api_versions import (
     LIST_OFFSETS,
     METADATA,
     NEWEST,
-    OFFSET_FOR_LEADER_EPOCH,
     OLDEST,
 )
 from broker.client.errors import RETRIABLE, BadAnswer, BrokerError, ClientError, Unreachable, Unsupported, no_leader
@@ -38,7 +37,7 @@ CLIENT_ID = "flakelog"
 
 LATEST, EARLIEST = -1, -2
 NOT_FOUND = -1  # an offset, in the answer to ListOffsets
-LIST_OFFSETS_AT_ONCE = 5_000  # partitions of a request, half of Flakelog's limit (flakelog.max.request.partitions)
+PARTITIONS_AT_ONCE = 5_000  # partitions of a request, half of Flakelog's limit (flakelog.max.request.partitions)
 THROTTLED_MAX = 10  # attempts of a fetch that a quota holds back; Kafka holds some back for ever
 
 _TRANSACTIONAL_PRODUCE = 11  # from v12 on, the broker itself adds partitions to the transaction (KIP-890)
@@ -237,7 +236,7 @@ class ClientCore:
         if known is not None:
             return known
         failures: dict[Partition, ClientError] = {}
-        leaders = yield from self._leaders_of([(topic, partition)], failures)
+        leaders = yield from self.leaders_of([(topic, partition)], failures)
         for error in failures.values():
             raise error
         return next(iter(leaders))
@@ -295,15 +294,15 @@ class ClientCore:
         """Return {partition: its offset at LATEST or EARLIEST, or that of its first record at or after `timestamp`}.
 
         The offset is None if the partition has no such record. With `by_id`, `timestamp` is an id. One request asks a
-        leader for up to LIST_OFFSETS_AT_ONCE partitions. Raise the error of the first partition that has one. If
+        leader for up to PARTITIONS_AT_ONCE partitions. Raise the error of the first partition that has one. If
         `failed` is given, put the errors of partitions into it instead, and return the other partitions.
         """
         wanted = list(dict.fromkeys(partitions))
         failures: dict[Partition, ClientError] = {}
-        leaders = yield from self._leaders_of(wanted, failures)
+        leaders = yield from self.leaders_of(wanted, failures)
         found: dict[Partition, int | None] = {}
         for address, led in leaders.items():
-            for group in batched(led, LIST_OFFSETS_AT_ONCE):
+            for group in batched(led, PARTITIONS_AT_ONCE):
                 try:
                     found |= yield from self._list_offsets(address, group, timestamp, by_id, isolation_level, failures)
                 except Unreachable as error:
@@ -316,7 +315,7 @@ class ClientCore:
             raise next(iter(failures.values()))
         return {key: found[key] for key in wanted if key in found}
 
-    def _leaders_of(
+    def leaders_of(
         self, partitions: Iterable[Partition], failures: dict[Partition, ClientError]
     ) -> Steps[dict[Address, list[Partition]]]:
         """Return the partitions by their leaders, which one request looks up if some are not known."""
@@ -362,19 +361,6 @@ class ClientCore:
         if missing:
             raise BadAnswer(f"the broker at {address} gave no offsets of {_names(missing)}, which it was asked for")
         return found
-
-    def find_epoch_end(self, topic: str, partition: int, leader_epoch: int) -> Steps[tuple[int, int]]:
-        """Return the largest epoch that is not above `leader_epoch`, and the offset after its last record (KIP-101).
-
-        Both are -1 if the broker does not know.
-        """
-        address = yield from self.leader(topic, partition)
-        asked = {"partition": partition, "current_leader_epoch": -1, "leader_epoch": leader_epoch}
-        fields = {"replica_id": -1, "topics": [{"topic": topic, "partitions": [asked]}]}
-        response = yield from self.ask(address, OFFSET_FOR_LEADER_EPOCH, fields)
-        answer = response.topics[0].partitions[0]
-        self.check(topic, partition, int(answer.error_code))
-        return int(answer.leader_epoch), int(answer.end_offset)
 
     def produce(
         self, topic: str, partition: int, batch: bytes | bytearray, acks: int = -1, timeout_ms: int = 30_000

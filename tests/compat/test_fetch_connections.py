@@ -11,6 +11,7 @@ import pytest
 
 from broker.client.admin import delete_records
 from broker.client.blocking import BlockingClient
+from broker.client.epoch_ends import find_epoch_ends
 from broker.client.topic_admin import create_topic
 from broker.record.records import Record, encode_batch
 from tests.compat.server_process import PYTHONPATH, ROOT, ServerProcess
@@ -142,9 +143,9 @@ def test_the_end_of_the_newest_leader_epoch_is_the_end_of_the_log(address):
     with BlockingClient(address) as client:
         client.create_topic("epochs")
         fill(client, "epochs", 1)
-        epoch, end = client.run(client.core.find_epoch_end("epochs", 0, 0))
-        assert (epoch, end) == (0, 1)
-        assert client.run(client.core.find_epoch_end("epochs", 0, 90)) == (-1, -1)
+        key = "epochs", 0
+        for epoch, end in ((0, (0, 1)), (90, (-1, -1))):
+            assert client.run(find_epoch_ends(client.core, {key: epoch}, {})) == {key: end}
 
 
 def test_aborted_messages_are_left_out_at_read_committed(address):

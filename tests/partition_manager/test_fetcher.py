@@ -1,5 +1,6 @@
 """What a broker's result of a fetch means for the coordinator."""
 
+import pytest
 from twisted.internet.defer import execute
 from twisted.internet.task import Clock
 
@@ -7,8 +8,19 @@ from broker.record.records import Record, encode_batch
 from broker.wire.fetch import READ_COMMITTED, READ_UNCOMMITTED, FetchedPartition
 from partition_manager.config import SpoutConfig
 from partition_manager.fetcher import TwistedFetcher, answer_of
-from partition_manager.ports import Bounds, Failed, Fetched, FindBounds, OutOfRange
-from tests.broker.client.engine_shell import EngineShell
+from partition_manager.ports import (
+    Bounds,
+    EpochEnd,
+    Failed,
+    Fetched,
+    FindBounds,
+    FindEpochEnd,
+    FindId,
+    FindTime,
+    Found,
+    OutOfRange,
+)
+from tests.broker.client.engine_shell import LOST_REQUEST, EngineShell
 from tests.broker.engine_client import EngineBroker
 
 
@@ -34,29 +46,77 @@ class EngineClient:
         return execute(self.shell.run, steps)
 
 
-def bounds_of(partitions):
-    """Return the answers to requests for the bounds of partitions of a topic of 100, and the broker's requests."""
+def asked(*requests):
+    """Ask about partitions of a topic of 100, of which 7 is offline; return the answers, and the broker's requests."""
     broker, reactor = EngineBroker(), Clock()
     broker.create("flights", 100)
+    broker.services.log_of("flights", 7).offline = "its disk is gone"
     client = EngineClient(broker, reactor)
     fetcher = TwistedFetcher("localhost:9092", SpoutConfig(), reactor, client)
-    answers = {}
-    for number in partitions:
-        fetcher.ask(FindBounds("flights", number), lambda answer, number=number: answers.update({number: answer}))
+    answers = []
+    for request in requests:
+        fetcher.ask(request, lambda answer, request=request: answers.append((request, answer)))
     reactor.advance(0)
-    return answers, client.shell.asked
+    return dict(answers), client.shell.asked
 
 
-def test_the_bounds_of_a_hundred_partitions_take_as_many_requests_as_those_of_one():
-    one, asked_for_one = bounds_of([0])
-    all, asked_for_all = bounds_of(range(100))
-    assert all == {number: Bounds(0, 0) for number in range(100)} and one == {0: Bounds(0, 0)}
+QUESTIONS = {
+    "bounds": (lambda number: FindBounds("flights", number), Bounds(0, 0)),
+    "epoch end": (lambda number: FindEpochEnd("flights", number, 0), EpochEnd(0, 0)),
+    "time": (lambda number: FindTime("flights", number, 1_000), Found(0)),
+    "id": (lambda number: FindId("flights", number, 1_000), Found(0)),
+}
+
+
+@pytest.mark.parametrize("question", QUESTIONS)
+def test_a_question_about_a_hundred_partitions_takes_as_many_requests_as_about_one(question):
+    about, answer = QUESTIONS[question]
+    partitions = [number for number in range(100) if number != 7]
+    one, asked_for_one = asked(about(0))
+    all, asked_for_all = asked(*map(about, partitions))
+    assert one == {about(0): answer} and all == {about(number): answer for number in partitions}
     assert asked_for_all == asked_for_one
 
 
-def test_a_partition_whose_bounds_are_not_found_fails_alone():
-    answers, _ = bounds_of([0, 100, 1])
-    assert answers[0] == answers[1] == Bounds(0, 0) and isinstance(answers[100], Failed)
+@pytest.mark.parametrize("question", QUESTIONS)
+def test_a_partition_that_is_offline_or_not_there_fails_alone_and_takes_no_more_requests(question):
+    about, answer = QUESTIONS[question]
+    _, asked_for_one = asked(about(0))
+    answers, asked_for_all = asked(*map(about, (0, 7, 100, 1)))
+    assert answers[about(0)] == answers[about(1)] == answer
+    assert answers[about(7)].error.startswith("flights-7: LEADER_NOT_AVAILABLE")
+    assert answers[about(100)].error.startswith("flights-100: UNKNOWN_TOPIC_OR_PARTITION")
+    assert asked_for_all == asked_for_one
+
+
+def test_a_partition_is_asked_about_two_epochs_in_one_turn():
+    """A task that has just lost it, and the task that has it now, may know different ones."""
+    known, unknown = FindEpochEnd("flights", 0, 0), FindEpochEnd("flights", 0, 9)
+    assert asked(known, unknown)[0] == {known: EpochEnd(0, 0), unknown: EpochEnd(-1, -1)}
+
+
+def test_questions_of_the_same_partition_in_one_turn_are_all_answered():
+    broker, reactor = EngineBroker(), Clock()
+    broker.create("flights")
+    fetcher = TwistedFetcher("localhost:9092", SpoutConfig(), reactor, EngineClient(broker, reactor))
+    answers = []
+    for _ in range(2):
+        fetcher.ask(FindBounds("flights", 0), answers.append)
+    reactor.advance(0)
+    assert answers == [Bounds(0, 0)] * 2
+
+
+def test_each_question_fails_if_no_broker_answers():
+    broker, reactor = EngineBroker(), Clock()
+    client = EngineClient(broker, reactor)
+    client.shell.fault = lambda exchange: LOST_REQUEST
+    fetcher = TwistedFetcher("localhost:9092", SpoutConfig(), reactor, client)
+    answers = []
+    for about, _ in QUESTIONS.values():
+        for number in range(2):
+            fetcher.ask(about(number), answers.append)
+    reactor.advance(0)
+    assert [type(each) for each in answers] == [Failed] * 8
 
 
 def test_records_come_with_the_next_offset_the_end_and_the_epoch_of_the_last_batch():
