@@ -1,17 +1,21 @@
 """Which dead letters were sent back already: kept beside the letters, in the compacted topic <letters>.handled.
 
     key     the partition of the dead-letter topic
-    value   {"v": 1, "topic_id", "offset", "done": [[first, end], ...]}
+    value   {"v": 1, "topic_id", "offset", "done": [[first, end], ...], "seen"}
 
 All letters below `offset`, and those in the ranges, are handled. So a listing begins at `offset`, and does not read the
 whole topic each time. Marks of a dead-letter topic that was deleted and created again do not count: its id is another.
-Two commands that mark letters of one partition at once may lose the marks of one of them.
+
+Two commands may mark letters of one partition at once. So a command that has written a record reads what others wrote
+since it last looked, and writes again with their marks. `seen` is the offset up to which it had looked: a reader joins
+the marks of a record with those of an earlier one that its writer had not seen. So no marks are lost, also if a command
+is killed between the two writes.
 """
 
 import json
 import time
-from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, NamedTuple
 
 from broker.record.records import Record, encode_batch
 from flakelog.dead_letters import Letter
@@ -19,6 +23,7 @@ from partition_manager.progress import Progress, SettledRanges
 
 if TYPE_CHECKING:
     from broker.client.blocking import BlockingClient
+    from broker.client.records import Record as ReadRecord
 
 SUFFIX = ".handled"
 VERSION = 1
@@ -27,6 +32,15 @@ RANGES_MAX = 10_000  # of a partition: 250 KB in one record, a quarter of what a
 
 class TooManyMarks(Exception):
     """The letters to mark lie too far apart."""
+
+
+class _Marked(NamedTuple):
+    """A record of the topic of marks. Its writer had seen all records below `seen`."""
+
+    partition: int
+    offset: int
+    seen: int
+    marks: Progress
 
 
 class HandledLetters:
@@ -38,7 +52,11 @@ class HandledLetters:
         self._topic = letters + SUFFIX
         self._topic_id = str(client.topic(letters).id or "")
         self._exists = any(each.name == self._topic for each in client.topics())
-        self._ranges: dict[int, SettledRanges] = self._read() if self._exists else {}
+        self._ranges: dict[int, SettledRanges] = {}
+        self._seen = 0
+        """The offset in the topic of marks up to which this has read, or written itself."""
+        if self._exists:
+            self._read()
 
     def start(self, partition: int) -> int:
         """Return the first offset that is not handled."""
@@ -70,14 +88,27 @@ class HandledLetters:
             partitions.add(letter.partition)
         if not self._exists:
             self._create()
-        records = [Record(at, 0, b"%d" % number, self._value(number)) for at, number in enumerate(sorted(partitions))]
-        self._client.produce(self._topic, 0, encode_batch(records, base_timestamp_ms=time.time_ns() // 1_000_000))
+        while partitions:  # each repetition means that another command has marked letters of them meanwhile
+            partitions &= self._write(sorted(partitions))
 
     # --- internals
 
+    def _write(self, partitions: list[int]) -> set[int]:
+        """Write the marks of these partitions; return the partitions that others have written since the last look."""
+        records = [Record(at, 0, b"%d" % number, self._value(number)) for at, number in enumerate(partitions)]
+        batch = encode_batch(records, base_timestamp_ms=time.time_ns() // 1_000_000)
+        offset = self._client.produce(self._topic, 0, batch).base_offset
+        others = set()
+        for each in self._records(offset):
+            self._join(each)
+            others.add(each.partition)
+        self._seen = offset + len(records)
+        return others
+
     def _value(self, partition: int) -> bytes:
         offset, done = self._ranges[partition].progress
-        return json.dumps({"v": VERSION, "topic_id": self._topic_id, "offset": offset, "done": done}).encode()
+        told = {"v": VERSION, "topic_id": self._topic_id, "offset": offset, "done": done, "seen": self._seen}
+        return json.dumps(told).encode()
 
     def _create(self) -> None:
         from broker.client.errors import BrokerError
@@ -90,28 +121,45 @@ class HandledLetters:
                 raise
         self._exists = True
 
-    def _read(self) -> dict[int, SettledRanges]:
+    def _read(self) -> None:
+        """Read all marks."""
         from broker.client.core import EARLIEST, LATEST
 
-        found: dict[int, SettledRanges] = {}
-        offset, end = (self._client.find_offset(self._topic, 0, where) for where in (EARLIEST, LATEST))
-        while offset < end:
-            records, following = self._client.fetch(self._topic, 0, offset)
-            for record in records:
-                progress = self._progress(record.value)
-                if record.key is not None and record.key.isdigit() and progress is not None:
-                    found[int(record.key)] = SettledRanges(progress)
-            if following == offset:
-                break
-            offset = following
-        return found
+        self._seen, end = (self._client.find_offset(self._topic, 0, where) for where in (EARLIEST, LATEST))
+        places: dict[int, int] = {}
+        for each in self._records(end):
+            if places.get(each.partition, -1) < each.seen:
+                self._ranges[each.partition] = SettledRanges(each.marks)
+            else:
+                self._join(each)
+            places[each.partition] = each.offset
 
-    def _progress(self, value: bytes | None) -> Progress | None:
-        """Return the progress in a record; None if it is of a deleted topic, or was written by another program."""
+    def _records(self, end: int) -> "Iterator[_Marked]":
+        """Yield the records up to `end` that were not seen yet."""
+        while self._seen < end:
+            records, following = self._client.fetch(self._topic, 0, self._seen)
+            for record in records:
+                marked = self._marked(record)
+                if marked is not None and record.offset < end:
+                    yield marked
+            self._seen = min(following, end) if following > self._seen else end
+
+    def _join(self, other: "_Marked") -> None:
+        """Add the marks of another command."""
+        ranges = self._ranges.setdefault(other.partition, SettledRanges(Progress(0)))
+        for first, end in ((0, other.marks.offset), *other.marks.done):
+            if first < end:
+                ranges.add(first, end)
+
+    def _marked(self, record: "ReadRecord") -> "_Marked | None":
+        """Return what a record says; None if it is of a deleted topic, or was written by another program."""
         try:
-            told = json.loads(value or b"")
+            told = json.loads(record.value or b"")
             if told["v"] != VERSION or told["topic_id"] != self._topic_id:
                 return None
-            return Progress(int(told["offset"]), tuple((int(first), int(end)) for first, end in told["done"])).check()
+            done = tuple((int(first), int(end)) for first, end in told["done"])
+            # A record without "seen" is of an earlier version of this program, which replaced what was there.
+            seen = int(told.get("seen", record.offset))
+            return _Marked(int(record.key or b""), record.offset, seen, Progress(int(told["offset"]), done).check())
         except (KeyError, TypeError, ValueError):
             return None

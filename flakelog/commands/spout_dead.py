@@ -125,7 +125,8 @@ def send(
     """Send dead letters back to TOPIC, each to its message's partition, with its key, value, time and own headers.
 
     The message is appended again, with a new offset and a new Snowflake id. Its letter is marked in the topic
-    <letters>.handled and no longer listed or sent, unless with --handled; it stays until `drop`.
+    <letters>.handled and no longer listed or sent, unless with --handled; it stays until `drop`. Commands that run at
+    the same time keep the marks of each other, but two that choose the same letter both send it.
     """
     from flakelog.dead_letters import batches
     from flakelog.handled_letters import TooManyMarks
@@ -173,9 +174,11 @@ def send(
 def drop(
     topic: str, letters_before: tuple[str, ...], everything: bool, yes: bool, letters: str, servers: str, as_json: bool
 ) -> None:
-    """Delete dead letters of TOPIC: in each partition named, the letter at OFFSET and all before it; or --all.
+    """Delete dead letters of TOPIC for ever, from the beginning of their log on.
 
-    A log is deleted from its beginning only, so a letter in the middle cannot be deleted alone.
+    In each partition named, delete the letter at OFFSET and all letters before it, whether they were sent back or not;
+    with --all, all letters. A log can be deleted from its beginning only, so no letter in its middle can be deleted
+    alone. To be rid of one in the list, send it back: it is listed no more, and stays until a `drop` reaches it.
     """
     from broker.client import admin
     from flakelog.commands.start import bounds_of
