@@ -313,7 +313,7 @@ class OsStorage:
         self._lock: int | None = None
 
     def _path(self, path: str) -> str:
-        return f"{self.root}/{path}" if path else self.root
+        return os.path.join(self.root, path)  # a path of an open file has the root already
 
     def lock(self) -> None:
         """Lock the directory until this process ends. Raise StorageError with the process that holds the lock."""

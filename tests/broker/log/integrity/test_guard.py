@@ -7,6 +7,7 @@ import pytest
 from broker.log import log_reader
 from broker.log.integrity.guard import FIRST_PASS_MS, LOOK_EVERY_MS, Guard
 from broker.log.integrity.region_check import RegionCheck
+from broker.log.storage.os_storage import OsStorage
 from broker.wire.errors import ApiError, ErrorCode
 from tests.broker.engine_client import FETCH, EngineBroker, fetch_request, values_of
 from tests.broker.log.integrity.mutations import append, copy_of
@@ -44,6 +45,18 @@ def test_a_file_that_is_removed_while_it_is_written_to_makes_produce_fail_by_nam
     broker.at(broker.now_ms + LOOK_EVERY_MS)
     assert client.produce("flights", b"refused").error_code == ErrorCode.KAFKA_STORAGE_ERROR
     assert suffix in log_of(broker).offline and "removed" in log_of(broker).offline
+
+
+def test_on_a_real_disk_files_that_are_written_to_are_found_and_a_removed_one_is_missed(tmp_path):
+    broker = EngineBroker(OsStorage(str(tmp_path)))
+    broker.create("flights", 2)
+    client = broker.connect()
+    for partition in range(2):
+        client.produce("flights", b"kept", partition=partition)
+    (tmp_path / LOG).unlink()
+    broker.at(broker.now_ms + LOOK_EVERY_MS)
+    codes = [client.produce("flights", b"more", partition=partition).error_code for partition in range(2)]
+    assert codes == [ErrorCode.KAFKA_STORAGE_ERROR, 0]
 
 
 def test_a_topic_that_is_deleted_during_the_look_is_no_removed_file():
