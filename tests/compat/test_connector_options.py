@@ -242,12 +242,12 @@ REFUSED_BY_THE_LOG = [
     Refusal(
         "offsets backwards",
         A | {"startingOffsets": given(a=[7, 0]), "endingOffsets": given(a=[6, 5])},
-        "a-0: the end 6 lies before the start 7",
+        "a-0 has offsets 0 to 20; the end 6 lies before the start 7",
     ),
     Refusal(
         "a time after the end offsets",
         A | {"startingTimestamp": str(T0 + 150), "endingOffsets": given(a=[10, 5])},
-        "a-0: the end 10 lies before the start 15",
+        "a-0 has offsets 0 to 20; the end 10 lies before the start 15",
     ),
     Refusal("offsets past the end", A | QUICK | {"endingOffsets": given(a=[30, 5])}, "a-0 has offsets 0 to 20"),
     Refusal("deleted offsets", OLD | {"startingOffsets": given(old=[2])}, "old-0 has offsets 4 to 10"),
