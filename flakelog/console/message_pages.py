@@ -52,7 +52,9 @@ class MessagePages:
         query = messages.query_of(name, fields.text("partition"), start, fields.text("value"))
         spans = messages.spans_of(self._services, name)
         if query.partition is not None and query.partition not in spans:
-            raise NotThere(f"{name} has no partition {query.partition} here")
+            offline = self._services.logs.offline.get(f"{name}-{query.partition}")
+            why = "has no such partition here" if offline is None else f"is offline: {offline}"
+            raise NotThere(f"{name}-{query.partition} {why}")
 
         def view(found: messages.MessagePage) -> View:
             stream = ""

@@ -67,15 +67,18 @@ class TopicList(NamedTuple):
 
 
 class PartitionRow(NamedTuple):
-    """A partition of a topic. `offline` says why it is, empty if it is not."""
+    """A partition of a topic. `offline` says why it is, empty if it is not.
+
+    One that was offline already at the start has no offsets, because its log could not be opened.
+    """
 
     partition: int
     leader_epoch: int
-    start: int
-    end: int
-    stable: int
-    bytes: int
-    segments: int
+    start: int | None
+    end: int | None
+    stable: int | None
+    bytes: int | None
+    segments: int | None
     last_id: int | None
     offline: str
 
@@ -142,7 +145,7 @@ def topic_page(services: BrokerServices, name: str, page: int = 0) -> TopicPage 
         partitions=len(topic.partitions),
         messages=sum(log.log_end_offset - log.log_start_offset for log in logs),
         bytes=sum(log.segments.size for log in logs),
-        rows=[_partition(topic, log) for log in logs if pages.start <= log.partition < pages.end],
+        rows=_partitions(services, topic, range(pages.start, pages.end)),
         pages=pages,
         configs=config_rows(services, topic),
         groups=services.groups.core.readers(topic.name),
@@ -167,11 +170,11 @@ def config_rows(services: BrokerServices, topic: Topic) -> list[ConfigRow]:
 
 
 def _row(services: BrokerServices, topic: Topic) -> TopicRow:
-    messages = size = offline = 0
+    messages = size = 0
     for log in _logs(services, topic, range(len(topic.partitions))):
         messages += log.log_end_offset - log.log_start_offset
         size += log.segments.size
-        offline += log.offline is not None
+    offline = sum(services.logs.is_offline(topic.name, number) for number in range(len(topic.partitions)))
     config = services.config_of(topic) if topic.properties else services.config.topic_defaults
     policy = config.cleanup_policy
     return TopicRow(topic.name, len(topic.partitions), messages, size, policy, offline)
@@ -182,7 +185,22 @@ def _logs(services: BrokerServices, topic: Topic, partitions: Iterable[int]) -> 
     return (log for number in partitions if (log := there.find(topic.name, number)) is not None)
 
 
-def _partition(topic: Topic, log: PartitionLog) -> PartitionRow:
+def _partitions(services: BrokerServices, topic: Topic, numbers: Iterable[int]) -> list[PartitionRow]:
+    """Return the partitions that have a log here, or whose log cannot be opened."""
+    logs = {log.partition: log for log in _logs(services, topic, numbers)}
+    offline = services.logs.offline
+    rows = []
+    for number in numbers:
+        why = offline.get(f"{topic.name}-{number}", "")
+        if number in logs:
+            rows.append(_partition(logs[number], why))
+        elif why:
+            epoch = topic.partitions[number].leader_epoch
+            rows.append(PartitionRow(number, epoch, None, None, None, None, None, None, why))
+    return rows
+
+
+def _partition(log: PartitionLog, offline: str) -> PartitionRow:
     return PartitionRow(
         log.partition,
         log.leader_epoch,
@@ -192,5 +210,5 @@ def _partition(topic: Topic, log: PartitionLog) -> PartitionRow:
         log.segments.size,
         len(log.segments.all),
         log.last_id if log.last_id > 0 else None,
-        log.offline or "",
+        offline,
     )

@@ -7,7 +7,7 @@ from broker.services.metadata_changes import Staged
 from flakelog.console import groups
 from flakelog.console.pages import NotThere
 from flakelog.console.visit import BadField
-from tests.broker.engine_client import WALL_MS
+from tests.broker.engine_client import WALL_MS, EngineBroker
 from tests.broker.handlers import consumer_group
 from tests.flakelog.console.world import World, fields_of
 
@@ -76,6 +76,22 @@ def test_topics_are_shown_a_hundred_at_a_time(world):
     names = [row.name for page in (0, 1, 2) for row in world.view("topics", page=page).model.rows]
     assert names == [f"t{number:03}" for number in range(205)]
     assert [row.name for row in world.view("topics", page=99).model.rows] == names[200:]
+
+
+def test_a_partition_whose_log_could_not_be_opened_is_shown_as_offline():
+    broker = EngineBroker()
+    broker.create("orders", 2)
+    broker.connect().produce("orders", b"a", partition=1)
+    broker.services.logs.close()
+    del broker.storage.files[f"orders-1/{0:020}.log"]
+    world = World(storage=broker.storage, now_ms=broker.now_ms + 10_000)
+    assert [row.offline for row in world.view("topics").model.rows] == [1]
+    served, lost = world.view("topic", "orders").model.rows
+    assert (served.partition, served.end, served.offline) == (0, 0, "")
+    assert (lost.partition, lost.end) == (1, None) and f"orders-1/{0:020}.log" in lost.offline
+    assert "offline" in world.html("topic", "orders")
+    with pytest.raises(NotThere, match="orders-1 is offline: "):
+        world.messages.messages_page(fields_of({"partition": 1}), "orders")
 
 
 def test_topics_are_found_by_a_part_of_their_name(world):
