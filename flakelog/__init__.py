@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from broker.client.consumer import Consumer
     from broker.client.consumer_config import ConsumerConfig
     from broker.client.log_record import Record
-    from broker.client.producer import Delivered, Producer
+    from broker.client.producer import Producer
+    from broker.client.producer_outcomes import Delivered
     from broker.client.prometheus import ClientMetrics
     from broker.client.records import PoisonBatch
     from broker.version import VERSION as __version__
@@ -64,7 +65,8 @@ _MODULES = {
     "broker.client.consumer": ("Consumer",),
     "broker.client.consumer_config": ("ConsumerConfig",),
     "broker.client.log_record": ("Record",),
-    "broker.client.producer": ("Delivered", "Producer"),
+    "broker.client.producer": ("Producer",),
+    "broker.client.producer_outcomes": ("Delivered",),
     "broker.client.prometheus": ("ClientMetrics",),
     "broker.client.records": ("PoisonBatch",),
     "idgen.client.asyncio": ("AsyncIdClient",),

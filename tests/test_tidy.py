@@ -72,6 +72,7 @@ SHELLS = {
     "broker/client/group_thread.py",
     "broker/client/twisted.py",
     "broker/client/producer.py",
+    "broker/client/producer_outcomes.py",
     "broker/client/fetch_connections.py",
     "partition_manager/dead_letter_sink.py",
     "partition_manager/fetcher.py",

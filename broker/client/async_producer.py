@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any, Self, TypedDict, Unpack
 from broker.client.errors import ClientError, MustAbort, ProduceError, QueueFull
 from broker.client.group_protocol import Partition
 from broker.client.librdkafka import Headers
-from broker.client.producer import Delivered, Encoder, GroupMember, Partitioner, Producer
+from broker.client.producer import Encoder, GroupMember, Partitioner, Producer
 from broker.client.producer_arguments import check_servers
 from broker.client.producer_figures import ProducerCounts, ProducerFigures
+from broker.client.producer_outcomes import Delivered
 
 if TYPE_CHECKING:
     from idgen.snowflake import Snowflake

@@ -15,11 +15,11 @@ import os
 import time
 import weakref
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, suppress
 from os import PathLike
 from threading import Lock
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka import Producer as Librdkafka
@@ -29,7 +29,8 @@ from broker.client.errors import ClientError, MustAbort, ProduceError, QueueFull
 from broker.client.group_protocol import Partition
 from broker.client.librdkafka import Header, Headers, group_metadata, headers_of, transaction_error
 from broker.client.producer_arguments import check_place, check_servers
-from broker.client.producer_figures import STATISTICS_MS, ProducerCounts, ProducerFigures
+from broker.client.producer_figures import STATISTICS_MS, ProducerFigures
+from broker.client.producer_outcomes import Callback, Delivered, Outcomes, Report
 from broker.record.id_header import id_header
 
 if TYPE_CHECKING:
@@ -38,23 +39,14 @@ if TYPE_CHECKING:
 
 QUEUE_SIZE = 100_000  # messages, as librdkafka's default; Kafka 0.7's was 10,000, when a message cost more
 POLL_SECONDS = 0.1
+SERVE_SECONDS = 0.001  # how often `send` calls callbacks; to do it for each message takes a fifth of its time
 ANY_PARTITION = -1  # librdkafka chooses
 
 _log = logging.getLogger(__name__)
+_now = time.monotonic
 
 Encoder = Callable[[Any], bytes | None]
 Partitioner = Callable[[bytes | None, int], int]
-
-
-class Delivered(NamedTuple):
-    """The place of an acknowledged message."""
-
-    topic: str
-    partition: int
-    offset: int
-
-
-Callback = Callable[[ProduceError | None, Delivered | None], None]
 
 
 class GroupMember(Protocol):
@@ -135,16 +127,15 @@ class Producer:
         self._sync = sync
         self._enqueue_timeout_ms = enqueue_timeout_ms
         self._servers = servers
-        self._failures = 0
-        self._first_failure: ProduceError | None = None
         self._partitions: dict[str, int] = {}
         self._timeout_ms = timeout_ms
         self._transactional_id = transactional_id
         self._has_begun = False
-        self._counts = ProducerCounts(time.monotonic())
-        self._counting = Lock()
-        self._raised: list[Exception] = []  # by callbacks
-        self._dropped = "its transaction was aborted"  # why messages in the queue are dropped
+        self._outcomes = outcomes = Outcomes(_now(), servers, timeout_ms)
+        self._number = outcomes.number
+        self._settle: Report = outcomes.settler(self)
+        self._told: tuple[Callback | None, Report] = None, self._settle
+        self._due = 0.0  # when `send` checks for a close and a fork again, and calls callbacks
         self._process = os.getpid()
         self._is_closed = False
         settings: dict[str, Any] = {
@@ -158,7 +149,7 @@ class Producer:
             "compression.type": compression,
             "log_level": 0,  # errors are raised or passed to a callback instead
             "statistics.interval.ms": STATISTICS_MS,
-            "stats_cb": self._counts.statistics,
+            "stats_cb": self._outcomes.statistics,
         }
         if transactional_id is not None:
             settings |= {"transactional.id": transactional_id, "transaction.timeout.ms": transaction_timeout_ms}
@@ -167,9 +158,11 @@ class Producer:
             self._producer = Librdkafka(settings)
         except KafkaException as error:
             raise ValueError(error.args[0].str()) from None
-        self._lock: Any = nullcontext() if ids is None else Lock()
+        self._produce: Callable[..., None] = self._producer.produce
+        self._stamping = Lock()
         self._own_snowflake, self._snowflake = _stamper(ids, zookeeper, directory, snowflake)
-        self._at_end = weakref.finalize(self, _warn_of_lost, self._counts, self._process)
+        self._at_end = weakref.finalize(self, _warn_of_lost, self._outcomes, self._process)
+        _open.add(self)
 
     def send(
         self,
@@ -190,41 +183,61 @@ class Producer:
         `callback(error, delivered)` is called once, with one of the two None: with `sync` before `send` returns, else
         within a later `send`, `flush`, `poll`, `commit` or `close`.
         """
-        if self._is_closed or os.getpid() != self._process:
-            self._check_open()
+        now = _now()
+        is_due = now >= self._due
+        if is_due:
+            self._begin_turn(now)
         if partition is not None or timestamp_ms is not None or topic.__class__ is not str:
             check_place(topic, partition, timestamp_ms)
-        data, key_data = self._encoder(value), self._key_encoder(key)
-        pairs = headers_of(headers, self._snowflake is not None)
-        where = self._chosen(topic, key_data) if partition is None else partition
-        outcome: list[ProduceError | Delivered] = []
-
-        def done(error: Any, message: Any) -> None:
-            result = self._result(topic, error, message)
-            outcome.append(result)
-            with self._counting:
-                self._counts.done(error is None, message)
-            if not self._sync:
-                self._tell(result, callback)
-
-        with self._counting:
-            self._counts.sent += 1
-        try:
-            self._enqueue(topic, data, key_data, where, pairs, timestamp_ms or 0, done)
-        except BaseException:
-            with self._counting:
-                self._counts.sent -= 1
-            raise
-        if not self._sync:
+        data = value if value.__class__ is bytes and self._encoder is encode else self._encoder(value)
+        key_data = None if key is None and self._key_encoder is encode else self._key_encoder(key)
+        if partition is None:
+            partition = ANY_PARTITION if self._partitioner is None else self._chosen(topic, key_data)
+        pairs = None if headers is None else headers_of(headers, self._snowflake is not None)
+        if self._sync:
+            return self._send_now(callback, topic, data, key_data, partition, pairs, timestamp_ms)
+        if callback is None:
+            report = self._settle
+        else:
+            told, report = self._told
+            if told is not callback:
+                report = self._outcomes.teller(self, callback)
+                self._told = callback, report  # kept, because the garbage collector visits each that waits in a queue
+        if pairs is None and timestamp_ms is None and self._snowflake is None:  # as _enqueue, without another call
+            self._number()
+            try:
+                self._produce(topic, data, key_data, partition, report)
+            except BaseException as error:
+                self._outcomes.withdraw()
+                if not isinstance(error, (BufferError, KafkaException)):
+                    raise
+                self._enqueue(report, topic, data, key_data, partition, pairs, timestamp_ms)
+        else:
+            self._enqueue(report, topic, data, key_data, partition, pairs, timestamp_ms)
+        if is_due:
             self._serve(0)
-            if self._raised:
-                self._raise_of_callbacks()
-            return None
+        if self._outcomes.raised:
+            self._outcomes.raise_of_callbacks()
+        return None
+
+    def _begin_turn(self, now_s: float) -> None:
+        """Check for a close and a fork, and let `send` do it again after SERVE_SECONDS, or at once if it fails."""
+        self._due = now_s + SERVE_SECONDS
+        try:
+            self._check_open()
+        except ClientError:
+            self._due = 0.0
+            raise
+
+    def _send_now(self, callback: Callback | None, *message: Any) -> Delivered:
+        """Send a message and wait for its outcome."""
+        outcome: list[ProduceError | Delivered] = []
+        self._enqueue(lambda error, sent: outcome.append(self._outcomes.result(error, sent)), *message)
         while not outcome:
             self._serve(POLL_SECONDS)
         if callback is not None:
-            self._tell(outcome[0], callback)
-            self._raise_of_callbacks()
+            self._outcomes.tell(outcome[0], callback)
+        self._outcomes.raise_of_callbacks()
         if isinstance(outcome[0], ProduceError):
             raise outcome[0]
         return outcome[0]
@@ -236,18 +249,14 @@ class Producer:
         """
         self._check_open()
         self._wait_for_all()
-        self._raise_of_callbacks()
-        failures, first = self._failures, self._first_failure
-        self._failures, self._first_failure = 0, None
-        if first is not None:
-            raise ProduceError(f"{failures} messages were not acknowledged; the first: {first}") from first
+        self._outcomes.raise_of_callbacks()
+        self._outcomes.raise_failures()
 
     def poll(self, seconds: float = 0.0) -> int:
         """Call the callbacks that are due, waiting up to `seconds` for a first one. Return how many were called."""
         self._check_process()
         called = self._serve(seconds)
-        if self._raised:
-            self._raise_of_callbacks()
+        self._outcomes.raise_of_callbacks()
         return called
 
     def close(self) -> None:
@@ -264,6 +273,9 @@ class Producer:
             raise
         finally:
             self._is_closed = True
+            self._due = 0.0
+            self._settle = self._outcomes.settler(None)  # no reference to this producer
+            self._told = None, self._settle
             if self._own_snowflake is not None:
                 self._own_snowflake.close()
 
@@ -286,7 +298,7 @@ class Producer:
         name = "the producer" if self._transactional_id is None else f"transactional id {self._transactional_id}"
         found = transaction_error(error.args[0], name)
         if error.args[0].fatal():
-            self._dropped = str(found)
+            self._outcomes.dropped = str(found)
             self._producer.purge()  # librdkafka would keep them until they time out
         return found
 
@@ -299,17 +311,9 @@ class Producer:
         if self._is_closed:
             raise ClientError("the producer was closed")
 
-    def _raise_of_callbacks(self) -> None:
-        """Raise the first exception of a callback since the last call, and log the others."""
-        if self._raised:
-            (first, *others), self._raised = self._raised, []
-            for each in others:
-                _log.error("a callback raised", exc_info=each)
-            raise first
-
     def figures(self) -> ProducerFigures:
         """Return messages and bytes sent, failed and queued, and the times of requests and acknowledgements."""
-        return self._counts.figures(time.monotonic())
+        return self._outcomes.figures(_now())
 
     # --- transactions
 
@@ -326,14 +330,14 @@ class Producer:
         Raise TryAgain, MustAbort or ProducerFenced.
         """
         self._transact(self._producer.commit_transaction)
-        self._raise_of_callbacks()
+        self._outcomes.raise_of_callbacks()
 
     def abort(self) -> None:
         """Abort the transaction, and drop its messages that are queued. Raise TryAgain or ProducerFenced."""
         self._transact(self._producer.abort_transaction)
         self._serve(0)
-        self._failures, self._first_failure = 0, None
-        self._raise_of_callbacks()
+        self._outcomes.forget_failures()
+        self._outcomes.raise_of_callbacks()
 
     def send_offsets(self, consumer: GroupMember, offsets: Mapping[Partition, int] | None = None) -> None:
         """Commit a consumer's positions with the transaction, or these: {(topic, partition): next offset}.
@@ -389,31 +393,47 @@ class Producer:
 
     def _enqueue(
         self,
+        report: Report,
         topic: str,
         value: bytes | None,
         key: bytes | None,
         partition: int,
-        headers: list[Header],
-        timestamp_ms: int,
-        done: Callable[[Any, Any], None],
+        headers: list[Header] | None,
+        timestamp_ms: int | None,
     ) -> None:
+        """Give a message to librdkafka. Wait while its queue is full."""
         waited_ms = 0
-        produce = self._producer.produce
-        while True:
-            try:
-                with self._lock:  # a stamped message is queued before the next id is made, so that ids rise
-                    stamped = headers if self._snowflake is None else [*headers, id_header(self._snowflake.next_id())]
-                    produce(topic, value, key, partition, done, timestamp=timestamp_ms, headers=stamped)
-                return
-            except BufferError:
-                if waited_ms >= self._enqueue_timeout_ms:
-                    raise QueueFull(f"the queue stayed full for {waited_ms} ms") from None
-                self._serve(POLL_SECONDS)
-                waited_ms += int(POLL_SECONDS * 1000)
-            except KafkaException as error:
-                outside = error.args[0].code() == KafkaError._STATE
-                hint = ": a message is sent between `begin` and `commit`" if outside else ""
-                raise ProduceError(f"{topic}: {error.args[0].str()}{hint}") from None
+        self._number()
+        try:
+            while True:
+                try:
+                    if headers is None and timestamp_ms is None and self._snowflake is None:
+                        self._produce(topic, value, key, partition, report)
+                    else:
+                        message = topic, value, key, partition, report
+                        self._produce_more(message, headers or [], timestamp_ms or 0)
+                    return
+                except BufferError:
+                    if waited_ms >= self._enqueue_timeout_ms:
+                        raise QueueFull(f"the queue stayed full for {waited_ms} ms") from None
+                    self._serve(POLL_SECONDS)
+                    waited_ms += int(POLL_SECONDS * 1000)
+                except KafkaException as error:
+                    outside = error.args[0].code() == KafkaError._STATE
+                    hint = ": a message is sent between `begin` and `commit`" if outside else ""
+                    raise ProduceError(f"{topic}: {error.args[0].str()}{hint}") from None
+        except BaseException:
+            self._outcomes.withdraw()
+            raise
+
+    def _produce_more(self, message: tuple[Any, ...], headers: list[Header], timestamp_ms: int) -> None:
+        """Give a message with headers, a time or an id to librdkafka."""
+        if self._snowflake is None:
+            self._produce(*message, timestamp=timestamp_ms, headers=headers)
+            return
+        with self._stamping:  # a message is queued before the next id is made, so that ids rise
+            headers = [*headers, id_header(self._snowflake.next_id())]
+            self._produce(*message, timestamp=timestamp_ms, headers=headers)
 
     def _chosen(self, topic: str, key: bytes | None) -> int:
         if self._partitioner is None:
@@ -437,36 +457,23 @@ class Producer:
             self._partitions[topic] = len(described.partitions)
         return self._partitions[topic]
 
-    def _result(self, topic: str, error: Any, message: Any) -> ProduceError | Delivered:
-        if error is None:
-            return Delivered(topic, message.partition(), message.offset())
-        if error.code() in (KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT):
-            return ProduceError(f"{topic}: {self._dropped}")
-        if error.code() == KafkaError._MSG_TIMED_OUT:
-            partition = message.partition()  # None if librdkafka has not chosen one
-            place = topic if partition is None else f"{topic}-{partition}"
-            waited = f"not acknowledged within {self._timeout_ms} ms"
-            return ProduceError(f"{place}: {waited}: the partition is offline, or no answer from {self._servers}")
-        return ProduceError(f"{topic}: {error.str()}")
 
-    def _tell(self, result: ProduceError | Delivered, callback: Callback | None) -> None:
-        if callback is not None:
-            try:
-                if isinstance(result, ProduceError):
-                    callback(result, None)
-                else:
-                    callback(None, result)
-            except Exception as error:  # librdkafka would leave a flush or a commit half done
-                self._raised.append(error)
-        elif isinstance(result, ProduceError):
-            self._failures += 1
-            self._first_failure = self._first_failure or result
+_open: "weakref.WeakSet[Producer]" = weakref.WeakSet()
 
 
-def _warn_of_lost(counts: ProducerCounts, process: int) -> None:
+def _check_in_child() -> None:
+    """Let the next `send` of each producer see that this is another process."""
+    for producer in list(_open):
+        producer._due = 0.0
+
+
+os.register_at_fork(after_in_child=_check_in_child)
+
+
+def _warn_of_lost(outcomes: Outcomes, process: int) -> None:
     """Log how many messages an unclosed producer had not sent, when it is collected or the program ends."""
-    if os.getpid() == process and counts.queued:
-        _log.warning("messages that may be lost, because the program did not close their producer: %d", counts.queued)
+    if os.getpid() == process and (queued := outcomes.queued):
+        _log.warning("messages that may be lost, because the program did not close their producer: %d", queued)
 
 
 def _stamper(

@@ -1,10 +1,13 @@
 """The figures of a producer, early Kafka's (SyncProducerStats, AsyncProducerStats), as values."""
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
+from operator import methodcaller
 from typing import Any
 
 STATISTICS_MS = 5_000  # how often librdkafka tells its requests; each time costs it and us under a millisecond
+_LATENCY = methodcaller("latency")  # in seconds, or None
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,24 +41,22 @@ class ProducerFigures:
 class ProducerCounts:
     """The counters of a producer."""
 
-    def __init__(self, begun: float) -> None:
+    def __init__(self, begun_s: float) -> None:
         self.sent = 0  # messages that were queued
-        self._begun = begun
-        self._acknowledged = self._failed = self._bytes = 0
+        self.failed = 0
+        self._begun_s = begun_s
+        self._acknowledged = self._bytes = 0
         self._ack_s = self._ack_s_max = 0.0
         self._requests = 0
         self._request_ms_avg = self._request_ms_max = 0.0
 
-    def done(self, acknowledged: bool, message: Any) -> None:
-        """Count an outcome; `message` is librdkafka's."""
-        if not acknowledged:
-            self._failed += 1
-            return
-        self._acknowledged += 1
-        self._bytes += len(message)
-        latency = message.latency() or 0.0
-        self._ack_s += latency
-        self._ack_s_max = max(self._ack_s_max, latency)
+    def acknowledge(self, messages: Sequence[Any]) -> None:
+        """Count messages that were acknowledged, as librdkafka reports them."""
+        latencies_s = [*filter(None, map(_LATENCY, messages))]
+        self._acknowledged += len(messages)
+        self._bytes += sum(map(len, messages))
+        self._ack_s += sum(latencies_s)
+        self._ack_s_max = max(self._ack_s_max, max(latencies_s, default=0.0))
 
     def statistics(self, text: str) -> None:
         """Take librdkafka's statistics (https://github.com/confluentinc/librdkafka/blob/master/STATISTICS.md)."""
@@ -69,15 +70,15 @@ class ProducerCounts:
     @property
     def queued(self) -> int:
         """Messages without an outcome."""
-        return self.sent - self._acknowledged - self._failed
+        return self.sent - self._acknowledged - self.failed
 
-    def figures(self, now: float) -> ProducerFigures:
+    def figures(self, now_s: float) -> ProducerFigures:
         """Return the figures until now."""
         return ProducerFigures(
-            now - self._begun,
+            now_s - self._begun_s,
             self.sent,
             self._acknowledged,
-            self._failed,
+            self.failed,
             self.queued,
             self._bytes,
             1_000 * self._ack_s / self._acknowledged if self._acknowledged else 0.0,

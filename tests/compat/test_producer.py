@@ -4,7 +4,8 @@ import pytest
 
 from broker.client.blocking import BlockingClient
 from broker.client.errors import ProduceError
-from broker.client.producer import Delivered, Producer
+from broker.client.producer import Producer
+from broker.client.producer_outcomes import Delivered
 
 NOBODY = "127.0.0.1:1"
 SOON_MS = 300  # how long these tests wait for a broker that does not exist

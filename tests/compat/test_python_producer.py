@@ -1,6 +1,8 @@
 """Flakelog's Python API against the real server: headers, ids, transactions and figures of producers."""
 
 import asyncio
+import gc
+import weakref
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 
@@ -10,10 +12,10 @@ from broker.client.async_producer import AsyncProducer
 from broker.client.blocking import BlockingClient
 from broker.client.consumer import Consumer
 from broker.client.consumer_config import ConsumerConfig
-from broker.client.errors import ClientError, MustAbort, ProduceError, ProducerFenced
+from broker.client.errors import ClientError, MustAbort, ProduceError, ProducerFenced, QueueFull
 from broker.client.producer import Producer
 from tests.compat.numbers_topic import BY_HAND, NOBODY, SOON_MS, WAIT_MS, take, values
-from tests.patience import SECONDS
+from tests.patience import SECONDS, until
 
 # --- the Producer --------------------------------------------------------------------------------------------------
 
@@ -166,6 +168,73 @@ def test_a_producer_counts_what_it_sends_and_what_it_drops(group_broker, topic):
     dropping.send("t", "v", callback=lambda error, delivered: None)
     dropping.flush()
     assert (dropping.figures().failed, dropping.figures().acknowledged) == (1, 0)
+
+
+def test_figures_are_exact_although_threads_share_the_producer(group_broker, topic):
+    told = []
+    with Producer(group_broker.address) as producer, ThreadPoolExecutor(4) as threads:
+        for _ in threads.map(lambda _: producer.send(topic, "value"), range(2_000)):
+            pass
+        for _ in threads.map(lambda _: producer.send(topic, "v", callback=lambda *each: told.append(each)), range(500)):
+            producer.figures()
+        producer.flush()
+        figures = producer.figures()
+    assert (figures.sent, figures.acknowledged, figures.queued, figures.bytes) == (2_500, 2_500, 0, 10_500)
+    assert len(set(told)) == 500 and all(error is None for error, _ in told)
+
+
+def test_a_message_that_the_full_queue_refuses_is_not_counted():
+    producer = Producer(NOBODY, timeout_ms=SOON_MS, queue_size=1, enqueue_timeout_ms=0)
+    producer.send("t", "v")
+    for more in ({}, {"headers": {"a": "b"}}):
+        with pytest.raises(QueueFull):
+            producer.send("t", "v", **more)
+    assert (producer.figures().sent, producer.figures().queued) == (1, 1)
+    with pytest.raises(ProduceError, match="1 messages were not acknowledged"):
+        producer.flush()
+    assert (producer.figures().failed, producer.figures().queued) == (1, 0)
+
+
+def test_each_callback_gets_the_place_of_its_own_message(group_broker, topic):
+    told = {}
+
+    def keeper(number):
+        return lambda error, delivered: told.update({number: delivered.offset})
+
+    with Producer(group_broker.address) as producer:
+        for number in range(100):
+            if number % 3:
+                producer.send(topic, str(1_000 + number), partition=0, callback=keeper(number))
+            else:
+                producer.send(topic, str(1_000 + number), partition=0)
+    stored = {int(each.value): each.offset for each in read(group_broker, topic, 110)}
+    assert told == {number: stored[1_000 + number] for number in range(100) if number % 3}
+
+
+def test_a_later_send_calls_the_callbacks_that_are_due(group_broker, topic):
+    told = []
+    with Producer(group_broker.address) as producer:
+        producer.send(topic, "100", callback=lambda error, delivered: told.append(delivered))
+        until(lambda: producer.send(topic, "101") or told)
+
+
+def test_a_producer_without_a_reference_lives_until_its_messages_are_sent(group_broker, topic):
+    Producer(group_broker.address).send(topic, "100", partition=0)
+    Producer(group_broker.address).send(topic, "101", partition=1, callback=lambda error, delivered: None)
+    gc.collect()
+    assert sorted(values(read(group_broker, topic, 12)))[10:] == [100, 101]
+
+
+def test_a_closed_producer_does_not_wait_for_the_garbage_collector(group_broker, topic):
+    with Producer(group_broker.address) as producer:
+        producer.send(topic, "100", callback=lambda error, delivered: None)
+        seen = weakref.ref(producer)
+    gc.disable()
+    try:
+        del producer
+        assert seen() is None
+    finally:
+        gc.enable()
 
 
 def test_the_asyncio_producer_sends_many_messages_at_once(group_broker, topic, name):

@@ -30,10 +30,10 @@ class Producer:
     def figures(self):
         counts = ProducerCounts(10.0)
         counts.sent = 3
-        counts.done(True, Message())
-        counts.done(False, Message())
+        counts.failed = 1
+        counts.acknowledge([Message()])
         counts.statistics('{"brokers": {"a": {"tx": 5, "rtt": {"cnt": 2, "avg": 2000, "max": 3000}}, "b": {"tx": 0}}}')
-        return counts.figures(now=15.0)
+        return counts.figures(now_s=15.0)
 
 
 def text_of(**clients):

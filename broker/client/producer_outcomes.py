@@ -1,0 +1,154 @@
+"""SHELL (threads): the outcomes of a producer's messages: counted, passed to callbacks, or kept for `flush`."""
+
+import logging
+from collections.abc import Callable
+from itertools import count
+from threading import Lock
+from typing import Any, NamedTuple
+
+from confluent_kafka import KafkaError
+
+from broker.client.errors import ProduceError
+from broker.client.producer_figures import ProducerCounts, ProducerFigures
+
+COUNTED_AT_ONCE = 256  # messages; taking the lock for each one would make `send` a tenth slower
+
+_log = logging.getLogger(__name__)
+
+
+class Delivered(NamedTuple):
+    """The place of an acknowledged message."""
+
+    topic: str
+    partition: int
+    offset: int
+
+
+Callback = Callable[[ProduceError | None, Delivered | None], None]
+
+Report = Callable[[Any, Any], None]
+"""A function that librdkafka calls with its error, or None, and its message."""
+
+
+class Outcomes:
+    """The outcomes of a producer's messages. Thread-safe: librdkafka reports them to any thread that polls.
+
+    The producer calls `number` for each message that it queues, and `withdraw` if librdkafka refuses the message.
+    """
+
+    def __init__(self, begun_s: float, servers: str, timeout_ms: int) -> None:
+        self.number = count().__next__  # atomic, and faster than a lock
+        self.dropped = "its transaction was aborted"  # why messages in the queue are dropped
+        self.raised: list[Exception] = []  # by callbacks
+        self._late = f"not acknowledged within {timeout_ms} ms: the partition is offline, or no answer from {servers}"
+        self._lock = Lock()
+        self._counts = ProducerCounts(begun_s)
+        self._acknowledged: list[Any] = []  # messages that are not counted yet
+        self._withdrawn = 0  # numbers without a message
+        self._failures = 0
+        self._first_failure: ProduceError | None = None
+
+    def withdraw(self) -> None:
+        """Take back the number of a message that was not queued."""
+        with self._lock:
+            self._withdrawn += 1
+
+    def settler(self, producer: object) -> Report:
+        """Return the report for messages without a callback. The producer lives while one of them is queued."""
+        acknowledged = self._acknowledged
+
+        def settle(error: Any, message: Any, producer: object = producer) -> None:
+            if error is None:
+                acknowledged.append(message)
+                if len(acknowledged) >= COUNTED_AT_ONCE:
+                    self._count()
+            else:
+                failure = self._failure(error, message)
+                with self._lock:
+                    self._failures += 1
+                    self._first_failure = self._first_failure or failure
+
+        return settle
+
+    def teller(self, producer: object, callback: Callback) -> Report:
+        """Return the report for messages with this callback. The producer lives while one of them is queued."""
+
+        def report(error: Any, message: Any, producer: object = producer) -> None:
+            self.tell(self.result(error, message), callback)
+
+        return report
+
+    def result(self, error: Any, message: Any) -> ProduceError | Delivered:
+        """Count the outcome of a message, and return it; both arguments are librdkafka's."""
+        if error is not None:
+            return self._failure(error, message)
+        self._acknowledged.append(message)
+        if len(self._acknowledged) >= COUNTED_AT_ONCE:
+            self._count()
+        return Delivered(message.topic(), message.partition(), message.offset())
+
+    def tell(self, result: ProduceError | Delivered, callback: Callback) -> None:
+        """Call a callback, and keep its exception: librdkafka would leave a flush or a commit half done."""
+        try:
+            if isinstance(result, ProduceError):
+                callback(result, None)
+            else:
+                callback(None, result)
+        except Exception as error:
+            self.raised.append(error)
+
+    def raise_of_callbacks(self) -> None:
+        """Raise the first exception of a callback since the last call, and log the others."""
+        if self.raised:
+            (first, *others), self.raised = self.raised, []
+            for each in others:
+                _log.error("a callback raised", exc_info=each)
+            raise first
+
+    def raise_failures(self) -> None:
+        """Raise ProduceError if messages without a callback have failed since the last call."""
+        with self._lock:
+            failures, first = self._failures, self._first_failure
+            self._failures, self._first_failure = 0, None
+        if first is not None:
+            raise ProduceError(f"{failures} messages were not acknowledged; the first: {first}") from first
+
+    def forget_failures(self) -> None:
+        """Raise for none of the failures until now."""
+        with self._lock:
+            self._failures, self._first_failure = 0, None
+
+    @property
+    def queued(self) -> int:
+        """Messages without an outcome."""
+        return self._count().queued
+
+    def statistics(self, text: str) -> None:
+        """Take librdkafka's statistics."""
+        self._counts.statistics(text)
+
+    def figures(self, now_s: float) -> ProducerFigures:
+        """Return the figures until now."""
+        return self._count().figures(now_s)
+
+    def _failure(self, error: Any, message: Any) -> ProduceError:
+        """Count a failed message, and return its error."""
+        with self._lock:
+            self._counts.failed += 1
+        if error.code() in (KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT):
+            return ProduceError(f"{message.topic()}: {self.dropped}")
+        if error.code() == KafkaError._MSG_TIMED_OUT:
+            partition = message.partition()  # None if librdkafka has not chosen one
+            place = message.topic() if partition is None else f"{message.topic()}-{partition}"
+            return ProduceError(f"{place}: {self._late}")
+        return ProduceError(f"{message.topic()}: {error.str()}")
+
+    def _count(self) -> ProducerCounts:
+        """Count the messages that were acknowledged, and those that were sent."""
+        with self._lock:
+            number = len(self._acknowledged)
+            self._counts.acknowledge(self._acknowledged[:number])
+            del self._acknowledged[:number]  # another thread may have appended more
+            self._counts.sent = self.number() - self._withdrawn
+            self._withdrawn += 1  # the number of this call
+        return self._counts
