@@ -39,6 +39,8 @@ _FIRST_GUESS_BYTES_MIN = 64 << 10
 _MAPPED_BYTES_MIN = 1 << 20
 """From this size on, output is mapped, because the allocator keeps freed memory of such sizes for itself."""
 
+_KEPT_BYTES_MAX = 8 << 20  # of memory; few batches unpack to more
+
 _LZ4_MAGIC = b"\x04\x22\x4d\x18"
 _LZ4_VERSION = 1
 _LZ4_INDEPENDENT, _LZ4_BLOCK_CHECKSUM, _LZ4_SIZE, _LZ4_CHECKSUM, _LZ4_OTHERS = 0x20, 0x10, 0x08, 0x04, 0x03
@@ -88,15 +90,14 @@ def codec_of(number: int) -> Codec:
 def compress(codec: Codec, data: Buffer, level: int | None = None) -> Buffer:
     """Compress `data` in a framing that every Kafka client reads.
 
-    `level` is as in Kafka's settings, None for the library's default.
+    `level` is as in Kafka's settings, None for Kafka's default.
     """
     if codec is Codec.NONE:
         return data
     if codec is Codec.SNAPPY:
         return _xerial(data)
     if codec is Codec.LZ4:
-        if level is not None:
-            level = 1 if level == _LZ4_FAST else min(level, _LZ4_LEVEL_MAX)
+        level = 1 if level in (None, _LZ4_FAST) else min(level, _LZ4_LEVEL_MAX)
         compressor = cramjam.lz4.Compressor(level, block_linked=False, content_checksum=False)
         compressor.compress(bytes(data))  # the library accepts no memoryview
         return bytes(compressor.finish())
@@ -121,24 +122,52 @@ def decompress(
 
 def _into(codec: Codec, data: Buffer, max_bytes: int, watch: Watch | None) -> Buffer:
     """Decompress into a buffer that grows up to `max_bytes`, because a frame's content size may be missing or false."""
-    module = {Codec.GZIP: cramjam.gzip, Codec.LZ4: cramjam.lz4, Codec.ZSTD: cramjam.zstd}[codec]
     size = min(max(_FIRST_GUESS_BYTES_MIN, _FIRST_GUESS * len(data)), max_bytes)
     while True:
         if watch is not None:
             watch.next_try(size)
         out: bytearray | mmap.mmap = bytearray(size) if size < _MAPPED_BYTES_MIN else mmap.mmap(-1, size)
-        try:
-            written = module.decompress_into(data, out)
-        except cramjam.DecompressionError as error:
-            if str(error) != _OUTPUT_FULL:
-                raise CorruptBatch(f"{codec.name.lower()} records do not unpack: {error}") from None
-            if watch is not None:
-                watch.filled(memoryview(out))
-            if size == max_bytes:
-                raise TooLarge(codec, max_bytes) from None
-            size = min(4 * size, max_bytes)
-        else:
+        written = _fill(codec, data, out)
+        if written is not None:
             return memoryview(out)[:written]
+        if watch is not None:
+            watch.filled(memoryview(out))
+        if size == max_bytes:
+            raise TooLarge(codec, max_bytes)
+        size = min(4 * size, max_bytes)
+
+
+def _fill(codec: Codec, data: Buffer, out: bytearray | mmap.mmap) -> int | None:
+    """Decompress into `out`. Return the size of the output, None if it is larger. Raise CorruptBatch."""
+    module = {Codec.GZIP: cramjam.gzip, Codec.LZ4: cramjam.lz4, Codec.ZSTD: cramjam.zstd}[codec]
+    try:
+        return int(module.decompress_into(data, out))
+    except cramjam.DecompressionError as error:
+        if str(error) != _OUTPUT_FULL:
+            raise CorruptBatch(f"{codec.name.lower()} records do not unpack: {error}") from None
+        return None
+
+
+class Unpacker:
+    """Decompresses one batch after the other, into memory that it keeps.
+
+    Each new page of memory costs more time than to decompress into it.
+    """
+
+    def __init__(self) -> None:
+        self._out = bytearray(_FIRST_GUESS_BYTES_MIN)
+
+    def unpack(self, codec: Codec, data: Buffer) -> bytes:
+        """Return the decompressed data. Raise as `decompress`."""
+        if codec in (Codec.NONE, Codec.SNAPPY):
+            return bytes(decompress(codec, data))
+        written = _fill(codec, data, self._out)
+        if written is not None:
+            return bytes(memoryview(self._out)[:written])
+        whole = decompress(codec, data)
+        if len(whole) <= _KEPT_BYTES_MAX:
+            self._out = bytearray(min(2 * len(whole), _KEPT_BYTES_MAX))
+        return bytes(whole)
 
 
 def check_lz4_frame(data: Buffer) -> None:

@@ -130,11 +130,16 @@ def check_times(header: BatchHeader, deltas: list[int]) -> None:
 def records_data(batch: Buffer, header: BatchHeader, position: int, max_bytes: int) -> Buffer:
     """Return the decompressed bytes of a batch's records. Raise CorruptBatch if it claims more than RECORDS_MAX."""
     end = position + header.size
-    if header.record_count > RECORDS_MAX:
-        raise CorruptBatch(f"the header counts {header.record_count} records, and readers take {RECORDS_MAX}")
+    check_count(header)
     if header.size < HEADER_BYTES or end > len(batch):
         raise CorruptBatch(f"batch at {position} says {header.size} bytes, {len(batch) - position} are left")
     return decompress(codec_of(header.compression), memoryview(batch)[position + HEADER_BYTES : end], max_bytes)
+
+
+def check_count(header: BatchHeader) -> None:
+    """Raise CorruptBatch if a batch claims more than RECORDS_MAX."""
+    if header.record_count > RECORDS_MAX:
+        raise CorruptBatch(f"the header counts {header.record_count} records, and readers take {RECORDS_MAX}")
 
 
 def read_records(data: Buffer, count: int) -> list[Record]:

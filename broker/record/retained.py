@@ -53,8 +53,8 @@ def reduced(header: BatchHeader, body: Body, wanted: Buffer, horizon_ms: int | N
     if horizon_ms is not None:
         moved = header.base_timestamp - horizon_ms
         times = [time + moved for time in _times(body.data, kept)]
-        if horizon_ms <= LONG_MAX and all(-LONG_MAX <= time <= LONG_MAX for time in times):
-            records = b"".join(map(_retimed, [body.data] * len(kept), kept, times))
+        if horizon_ms <= LONG_MAX and -LONG_MAX <= min(times) and max(times) <= LONG_MAX:
+            records = _retimed(body.data, kept, times)
             attributes = header.attributes | DELETE_HORIZON_BIT
             return _write(header._replace(base_timestamp=horizon_ms, attributes=attributes), max(times), kept, records)
     if len(kept) == len(starts):
@@ -72,8 +72,7 @@ def starts_of(body: Body, count: int) -> list[int]:
     guess = _RUN_RECORDS_MIN
     try:
         while (left := count - len(starts)) > 0:
-            run = _of_one_size(body, position, min(left, guess))
-            if len(run) >= _RUN_RECORDS_MIN:
+            if left >= _RUN_RECORDS_MIN and (run := _of_one_size(body, position, min(left, guess))):
                 starts += run
                 position = run.stop
                 guess *= _RUN_FACTOR
@@ -97,7 +96,7 @@ def _of_one_size(body: Body, position: int, most: int) -> range:
         return range(0)
     for place in range(len(length)):
         most -= len(data[position + place : position + most * size : size].lstrip(length[place : place + 1]))
-    return range(position, position + most * size, size)
+    return range(position, position + most * size, size) if most >= _RUN_RECORDS_MIN else range(0)
 
 
 def _walk(data: bytes, position: int, most: int, starts: list[int]) -> int:
@@ -126,29 +125,36 @@ def _times(data: bytes, starts: Sequence[int]) -> list[int]:
     return times
 
 
-def _retimed(data: bytes, start: int, timestamp_delta: int) -> bytes:
-    """Return a record with another timestamp delta."""
-    size, attributes = read_varint(data, start)
-    _, rest = read_varint(data, attributes + 1)
-    body = data[attributes : attributes + 1] + varint(timestamp_delta) + data[rest : attributes + size]
-    return varint(len(body)) + body
+def _retimed(data: bytes, starts: Sequence[int], times: Sequence[int]) -> bytes:
+    """Return the records at these positions with other timestamp deltas."""
+    written = {time: varint(time) for time in set(times)}
+    pieces: list[bytes] = []
+    for at, time in zip(starts, times, strict=True):
+        size, at = read_varint(data, at)
+        rest = at + 2 if data[at + 1] < 0x80 else read_varint(data, at + 1)[1]
+        new = written[time]
+        pieces += (varint(size + at + 1 + len(new) - rest), data[at : at + 1], new, data[rest : at + size])
+    return b"".join(pieces)
 
 
 def _write(header: BatchHeader, newest_delta: int, kept: Sequence[int], records: bytes) -> Written:
     newest = header.max_timestamp if header.is_log_append_time else header.base_timestamp + newest_delta
     packed = compress(codec_of(header.compression), records)
-    return _sealed(header._replace(max_timestamp=newest, record_count=len(kept)), packed)
+    return _sealed(header, packed, header.attributes, header.base_timestamp, newest, len(kept))
 
 
 def emptied(header: BatchHeader) -> Written:
     """Return the batch as a header alone, which keeps its offsets, its last sequence and its newest time."""
     attributes = header.attributes & ~(COMPRESSION_MASK | DELETE_HORIZON_BIT)
-    return _sealed(header._replace(attributes=attributes, base_timestamp=NO_TIMESTAMP, record_count=0), b"")
+    return _sealed(header, b"", attributes, NO_TIMESTAMP, header.max_timestamp, 0)
 
 
-def _sealed(header: BatchHeader, records: Buffer) -> Written:
-    """Return the whole batch, with its length and CRC set."""
-    header = header._replace(batch_length=HEADER_BYTES - LENGTH_END + len(records))
-    crc = crc32c(records, crc32c(HEADER.pack(*header)[CRC_START:]))
-    header = header._replace(crc=crc)
-    return Written(header, b"".join((HEADER.pack(*header), records)))
+def _sealed(
+    header: BatchHeader, records: Buffer, attributes: int, base_timestamp: int, max_timestamp: int, count: int
+) -> Written:
+    """Return the whole batch with these records and fields; its length and CRC are set, all else is as in `header`."""
+    place, sequence = (header.base_offset, len(records) + HEADER_BYTES - LENGTH_END, *header[2:4]), header[9:12]
+    fields = attributes, header.last_offset_delta, base_timestamp, max_timestamp, *sequence, count
+    crc = crc32c(records, crc32c(HEADER.pack(*place, 0, *fields)[CRC_START:]))
+    written = BatchHeader._make((*place, crc, *fields))
+    return Written(written, b"".join((HEADER.pack(*written), records)))

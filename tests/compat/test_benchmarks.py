@@ -7,6 +7,7 @@ import sys
 
 import pytest
 
+from benchmarks import compaction
 from benchmarks.__main__ import ROWS
 from tests.compat.server_process import ROOT
 from tests.patience import PROGRAM_SECONDS
@@ -18,8 +19,8 @@ pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="th
 # Rows whose only peer is Apache Kafka, which takes too long to start here.
 ALONE = {
     "fetch-1k", "fetch-default", "trickle-1000", "list-offsets", "fetch-small", "java-consumer", "spark-connector",
-    "turn-10p", "turn-50p", "turn-100p", "two-partitions", "idempotent-5", "produce-and-fetch", "compaction",
-    "compaction-mixed",
+    "turn-10p", "turn-50p", "turn-100p", "two-partitions", "idempotent-5", "produce-and-fetch",
+    *(row.name for row in compaction.ROWS),
 }  # fmt: skip
 BROUGHT_BY_MAVEN = {
     "multilang-storm",

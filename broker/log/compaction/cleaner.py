@@ -24,7 +24,15 @@ from broker.log.index.txn_index import AbortedTransaction
 from broker.log.producer_state import LastRecords
 from broker.log.segment import CLEANED, RELATIVE_OFFSET_MAX, Segment, remove_files
 from broker.log.storage.port import Storage, StorageError
-from broker.record.batch import HEADER_BYTES, BatchHeader, CorruptBatch
+from broker.record.batch import (
+    CONTROL_BIT,
+    HEADER_BYTES,
+    LENGTH_END,
+    TRANSACTIONAL_BIT,
+    BatchHeader,
+    CorruptBatch,
+)
+from broker.record.compression import Unpacker
 from broker.record.control import Marker, decode_marker
 from broker.record.keyed import body_of, keys_of
 from broker.record.retained import Written, emptied, reduced
@@ -93,6 +101,7 @@ class CleanLog:
         self._producers = producers
         self._aborted = aborted
         self._keys = KeyOffsets(buffer_bytes, plan.first_dirty)
+        self._unpacker = Unpacker()
         self._work = self._clean()
         self._base_offset: int | None = None
         """Base offset of the segment that is being written, or is not yet in its place."""
@@ -142,7 +151,7 @@ class CleanLog:
             for data, batches in chunks(apart, position, _chunk_bytes()):
                 read = 0
                 for at, header in batches:
-                    read += header.size
+                    read += header.batch_length + LENGTH_END
                     if not self._note_keys(data, at, header, transactions):
                         self.moved.bytes_read += read
                         return
@@ -152,18 +161,20 @@ class CleanLog:
 
     def _note_keys(self, data: bytes, at: int, header: BatchHeader, transactions: Transactions) -> bool:
         """Note the last offset of a batch's keys. Return False if the buffer is full; the next pass takes the rest."""
-        if header.is_control:
+        if header.attributes & CONTROL_BIT:
             transactions.may_drop_marker(header, _marker(data, at))
-        elif not transactions.may_drop_data(header):
+        elif not (header.attributes & TRANSACTIONAL_BIT and transactions.may_drop_data(header)):
             try:
-                records = keys_of(body_of(data, at, header), header)
+                records = keys_of(body_of(data, at, header, self._unpacker), header)
             except CorruptBatch as error:
                 self._keys.except_batch(header.base_offset)
                 self._note_poison(header, error)
             else:
                 if not self._keys.put(header.base_offset, records):
                     return False
-        self._keys.end_offset = max(header.last_offset + 1, self._keys.end_offset)
+        end_offset = header.base_offset + header.last_offset_delta + 1
+        if end_offset > self._keys.end_offset:
+            self._keys.end_offset = end_offset
         return True
 
     def _note_poison(self, header: BatchHeader, error: CorruptBatch) -> None:
@@ -217,7 +228,7 @@ class CleanLog:
         for data, batches in chunks(segment, 0, _chunk_bytes()):
             read = records_read = 0
             for at, header in batches:
-                read += header.size
+                read += header.batch_length + LENGTH_END
                 records_read += header.record_count
                 kept = self._retained(data, at, header, transactions)
                 if kept is not None:
@@ -238,21 +249,22 @@ class CleanLog:
 
     def _retained(self, data: bytes, at: int, header: BatchHeader, transactions: Transactions) -> Written | None:
         """Return the retained part of a batch, None if nothing is retained."""
-        if header.is_control:
+        if header.attributes & CONTROL_BIT:
             drop = transactions.may_drop_marker(header, _marker(data, at))
             kept = None if drop and self._is_past_horizon(header) else self._kept(data, at, header, drop)
+        elif header.attributes & TRANSACTIONAL_BIT and transactions.may_drop_data(header):
+            kept = None
         else:
-            kept = None if transactions.may_drop_data(header) else self._kept(data, at, header)
+            kept = self._kept(data, at, header)
         if kept is None and self._is_producers_last(header):
             return emptied(header)
         return kept
 
     def _kept(self, data: bytes, at: int, header: BatchHeader, always_horizon: bool = False) -> Written | None:
-        whole = Written(header, memoryview(data)[at : at + header.size])
         try:
             marks = self._marks(data, at, header)
         except CorruptBatch:
-            return whole  # as it lies, because its keys are unknown
+            return _whole(data, at, header)  # as it lies, because its keys are unknown
         if TOMBSTONE in marks and not header.is_control and self._is_past_horizon(header):
             marks = marks.translate(_WITHOUT_TOMBSTONES)
         number = len(marks) - marks.count(DROPPED)
@@ -260,20 +272,20 @@ class CleanLog:
             return None
         wants_horizon = header.delete_horizon_ms is None and (always_horizon or TOMBSTONE in marks)
         if number == header.record_count and not wants_horizon:
-            return whole
-        body = body_of(data, at, header)
+            return _whole(data, at, header)
+        body = body_of(data, at, header, self._unpacker)
         if len(marks) != header.record_count:  # offsets are missing
             marks = bytes(map(marks.__getitem__, keys_of(body, header).deltas))
         horizon_ms = self._wall_ms + self._config.delete_retention_ms if wants_horizon else None
-        return reduced(header, body, marks.translate(_PLAIN_MARKS), horizon_ms) or whole
+        return reduced(header, body, marks.translate(_PLAIN_MARKS), horizon_ms) or _whole(data, at, header)
 
     def _marks(self, data: bytes, at: int, header: BatchHeader) -> bytes:
         """Return the mark of each offset of a batch, or of each record. Raise CorruptBatch if its keys are unknown."""
-        if not header.is_control:
-            marks = self._keys.marks(header.base_offset, header.last_offset)
+        if not header.attributes & CONTROL_BIT:
+            marks = self._keys.marks(header.base_offset, header.base_offset + header.last_offset_delta)
             if marks is not None:
                 return marks
-        records = keys_of(body_of(data, at, header), header)
+        records = keys_of(body_of(data, at, header, self._unpacker), header)
         if header.is_control:
             return bytes((TOMBSTONE if records.tombstones else RECORD,)) * len(records.keys)
         return self._keys.marks_by_key(header.base_offset, records)
@@ -290,7 +302,12 @@ class CleanLog:
         producer_id = header.producer_id
         if producer_id in self._producers.epochs:
             return header.is_control and header.producer_epoch == self._producers.epochs[producer_id]
-        return self._producers.offsets.get(producer_id) == header.last_offset
+        last_offset = self._producers.offsets.get(producer_id)
+        return last_offset is not None and last_offset == header.last_offset
+
+
+def _whole(data: bytes, at: int, header: BatchHeader) -> Written:
+    return Written(header, memoryview(data)[at : at + header.size])
 
 
 def _chunk_bytes() -> int:

@@ -22,6 +22,8 @@ DROPPED, RECORD, TOMBSTONE = 0, 1, 2
 """Marks of an offset: not the last one of its key, the last one, and the last one without a value."""
 EXCEPTIONS_MAX = 10_000
 """Batches that no marks decide. Beyond that many, keys decide, so that a log full of poison takes no memory."""
+FEW_RECORDS = 3
+"""The keys of a batch with more records are noted all at once."""
 _DIGEST_BYTES = 40  # a UUID as text has 36 bytes, and its hash would cost more than it saves
 
 
@@ -43,22 +45,22 @@ class KeyOffsets:
 
     def put(self, base_offset: int, records: Keys) -> bool:
         """Note the keys of a batch. Return False if the buffer is full; `end_offset` follows what is noted then."""
-        keys, deltas = records.keys, records.deltas
-        if not keys:
-            return True
-        if base_offset + deltas[0] >= self._first_offset and len(self._last) + len(keys) <= self._keys_max:
-            if not records.nulls:
+        keys, deltas, tombstones, nulls = records
+        if len(keys) > FEW_RECORDS and base_offset + deltas[0] >= self._first_offset and not nulls:
+            if len(self._last) + len(keys) <= self._keys_max:
                 self._last.update(zip(_names(keys), _values(base_offset, records), strict=True))
                 return True
-        nulls = set(records.nulls)
-        for number, (key, value) in enumerate(zip(keys, _values(base_offset, records), strict=True)):
-            offset = value >> 1
-            if number in nulls or offset < self._first_offset:
+        last = self._last
+        without_value = frozenset(tombstones) if tombstones else ()
+        without_key = frozenset(nulls) if nulls else ()
+        for number, key in enumerate(keys):
+            offset = base_offset + deltas[number]
+            if number in without_key or offset < self._first_offset:
                 continue
-            name = _name(key)
-            if name not in self._last and len(self._last) >= self._keys_max:
+            name = key if len(key) < _DIGEST_BYTES else _name(key)
+            if len(last) >= self._keys_max and name not in last:
                 return False
-            self._last[name] = value
+            last[name] = 2 * offset + (number in without_value)
             self.end_offset = offset + 1
         return True
 

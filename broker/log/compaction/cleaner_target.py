@@ -6,9 +6,20 @@ Batches of a few records are many, so they are read, and written, a chunk at a t
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from crc32c import crc32c
+
 from broker.log.segment import CLEANED, Segment
 from broker.log.storage.port import Storage, StorageError
-from broker.record.batch import HEADER, HEADER_BYTES, LENGTH_END, BatchHeader, CorruptBatch, verify
+from broker.record.batch import (
+    CRC_START,
+    HEADER,
+    HEADER_BYTES,
+    LENGTH_END,
+    MAGIC,
+    BatchHeader,
+    CorruptBatch,
+    verify,
+)
 from broker.record.retained import Written
 from broker.wire.id_entries import IdEntry
 
@@ -54,13 +65,18 @@ def _whole(data: bytes, segment: Segment, position: int) -> tuple[list[tuple[int
         end = at + header.batch_length + LENGTH_END
         if end > size:
             return batches, at if batches else end
-        try:
-            verify(view, header, at)
-        except CorruptBatch as error:
-            raise CorruptBatch(f"{segment.log.path} at byte {position + at}: {error}") from None
+        if header.magic != MAGIC or at + HEADER_BYTES > end or crc32c(view[at + CRC_START : end]) != header.crc:
+            _raise(view, at, header, f"{segment.log.path} at byte {position + at}")
         batches.append((at, header))
         at = end
     return batches, at if batches else HEADER_BYTES
+
+
+def _raise(view: memoryview, at: int, header: BatchHeader, where: str) -> None:
+    try:
+        verify(view, header, at)
+    except CorruptBatch as error:
+        raise CorruptBatch(f"{where}: {error}") from None
 
 
 class Target:

@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Iterable
 
 from broker.log.index.txn_index import AbortedTransaction
-from broker.record.batch import BatchHeader
+from broker.record.batch import TRANSACTIONAL_BIT, BatchHeader
 from broker.record.control import Marker
 
 
@@ -37,9 +37,9 @@ class Transactions:
 
     def may_drop_data(self, header: BatchHeader) -> bool:
         """Return True if a data batch belongs to an aborted transaction."""
-        self._come_to(header.last_offset)
-        if not header.is_transactional:
+        if not header.attributes & TRANSACTIONAL_BIT:
             return False
+        self._come_to(header.last_offset)
         if header.producer_id in self._aborted:
             self._aborted_met.add(header.producer_id)
             return True
