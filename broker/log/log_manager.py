@@ -90,9 +90,14 @@ class LogManager:
         """
         self._opener.open((topic, partition), config, topic_id)
 
-    def open_at_start(self, topic: str, partition: int, config: TopicConfig, topic_id: UUID) -> None:
-        """Open a log as `open` does. On a full disk open it for reading, or else when the disk has space again."""
-        self._opener.open_at_start((topic, partition), config, topic_id)
+    def open_at_start(
+        self, topic: str, partition: int, config: TopicConfig, topic_id: UUID, leader_epoch: int
+    ) -> None:
+        """Open a log as `open` does. On a full disk open it for reading, or else when the disk has space again.
+
+        `leader_epoch` is the partition's by the metadata.
+        """
+        self._opener.open_at_start((topic, partition), config, topic_id, leader_epoch)
 
     def take_opened_late(self) -> list[PartitionLog]:
         """Return the logs that were opened after the start, since the last call."""

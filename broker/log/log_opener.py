@@ -75,9 +75,9 @@ class LogOpener:
         except StorageError as error:
             self._syncs.disk.failed(error)  # without the note, a start after a crash only does more work
 
-    def open_at_start(self, key: Key, config: TopicConfig, topic_id: UUID) -> None:
+    def open_at_start(self, key: Key, config: TopicConfig, topic_id: UUID, leader_epoch: int) -> None:
         """Open a log. On a full disk open it for reading, or else when the disk has space again."""
-        to_open = self._to_open(key, config, topic_id)
+        to_open = self._to_open(key, config, topic_id, leader_epoch)
         try:
             self._open(key, to_open, self._storage)
         except StorageError as error:
@@ -128,11 +128,11 @@ class LogOpener:
         """
         self._open(key, self._to_open(key, config, topic_id), self._storage)
 
-    def _to_open(self, key: Key, config: TopicConfig, topic_id: UUID) -> ToOpen:
+    def _to_open(self, key: Key, config: TopicConfig, topic_id: UUID, leader_epoch: int = 0) -> ToOpen:
         topic, partition = key
         found = self._found.entries(topic_id, partition) if self._found else ()
         noted = self._noted.pop((f"{topic}-{partition}", topic_id.hex), None)
-        return ToOpen(config, topic_id, found, self._is_uncut, noted)
+        return ToOpen(config, topic_id, found, self._is_uncut, noted, leader_epoch)
 
     def _open(self, key: Key, to_open: ToOpen, storage: Storage) -> None:
         topic, partition = key
@@ -150,6 +150,7 @@ class LogOpener:
                 to_open.is_uncut,
                 to_open.noted,
                 self._among,
+                to_open.leader_epoch,
             )
         except (LogDamaged, StorageError) as error:
             self._has_failed = self._has_failed or isinstance(error, StorageError)

@@ -27,6 +27,7 @@ class ToOpen(NamedTuple):
     is_uncut: bool
     """True if no unsynced cut can be in its files."""
     noted: clean_stop.Noted | None
+    leader_epoch: int
 
 
 class UnopenedLogs:

@@ -150,8 +150,9 @@ class BrokerServices:
         self.logs.load_checkpoint()
         self.metadata.put_away(self.logs.finish_deletions(self.metadata.deleting))
         for topic in self.metadata.topics():
-            for partition in range(len(topic.partitions)):
-                self.logs.open_at_start(topic.name, partition, self.config_of(topic), topic.id)
+            config = self.config_of(topic)
+            for partition, state in enumerate(topic.partitions):
+                self.logs.open_at_start(topic.name, partition, config, topic.id, state.leader_epoch)
         self._begin_epochs()
         self.logs.opened()
 

@@ -59,7 +59,7 @@ class Verdict:
         self.span: Span | None = None
         self.is_whole = False
         self.is_sealed = isinstance(segment, ClosedSegment) and (self.state is None or self.state.end == segment.size)
-        self._epoch_max = log.leader_epoch
+        self._epochs, self._epoch_max = log.epochs, log.leader_epoch
         self._interval_bytes = log.config.index_interval_bytes
 
     @property
@@ -72,7 +72,9 @@ class Verdict:
 
     def walk_of(self, apart: Segment, end: int, **more: int | bool | None) -> SegmentWalk:
         """Return a walk over the segment up to byte `end`."""
-        return SegmentWalk(apart, end, self._epoch_max, self._interval_bytes, **more)  # type: ignore[arg-type]
+        return SegmentWalk(
+            apart, end, self._epochs, self._epoch_max, self._interval_bytes, **more  # type: ignore[arg-type]
+        )
 
     def finished(self, walk: SegmentWalk) -> None:
         """Take the outcome of a walk over all of the segment. Raise Damaged."""

@@ -5,7 +5,8 @@
     .index      each entry names a batch of the walk and its last offset; entries rise
     .timeindex  each entry is the largest timestamp up to its offset; judged in a walk from the segment's beginning
 
-A batch's base offset, length and leader epoch are outside its CRC, so the walk is their check. Compaction leaves holes
+A batch's base offset, length and leader epoch are outside its CRC, so the walk is their check. Epochs never decrease,
+and in an epoch that the log knows to begin at an offset, its batches have that epoch. Compaction leaves holes
 between batches; then the id index has the same holes. A walk with `crc` verifies the batches' CRCs too.
 
 Damage of the log or of the ids raises `Damaged`, because neither can be rebuilt. At a wrong index the walk goes on
@@ -13,15 +14,19 @@ with `index_is_right` False, and a walk from the beginning can write both indexe
 """
 
 import struct
-from collections.abc import Iterator
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from operator import itemgetter
 
 from broker.log.segment import Segment, batches_of
 from broker.record.batch import HEADER_BYTES, MAGIC, BatchHeader, CorruptBatch, verify
+from broker.record.records import LONG_MAX
 from broker.wire.id_entries import ENTRY_BYTES, IdEntry, read_entry, seed_of
 
 _STRETCH_BYTES = 1024 * ENTRY_BYTES
 _INDEX_ENTRY, _TIME_ENTRY = struct.Struct(">II"), struct.Struct(">qI")
 _BLOCK = 512  # index entries of one read
+_start_of = itemgetter(1)  # of an epoch
 
 
 class Damaged(Exception):
@@ -113,13 +118,14 @@ class SegmentWalk:
     """A walk over a segment's batches from a position to `end`, in as many steps as the caller likes.
 
     A walk from a position other than 0 begins at the batch there, or continues a walk that ended there at `offset`.
-    `epoch_max` is the log's leader epoch.
+    `epochs` are the log's leader epochs with their start offsets, and `epoch_max` is its leader epoch.
     """
 
     def __init__(
         self,
         segment: Segment,
         end: int,
+        epochs: Sequence[tuple[int, int]],
         epoch_max: int,
         interval_bytes: int,
         position: int = 0,
@@ -137,7 +143,10 @@ class SegmentWalk:
         self.max_timestamp_ms, self.max_timestamp_offset = -1, segment.base_offset
         self.first_timestamp_ms = -1
         self._crc = crc
-        self._epoch, self._epoch_max = 0, epoch_max
+        self._epochs, self._epoch_max = epochs, epoch_max
+        self._epoch, self._epoch_most = 0, epoch_max
+        self._epochs_until = -1
+        """Offset up to which `_epoch_most` holds."""
         self._ids = _IdWalk(segment)
         self._begins_at_offset = position == 0 or offset is not None
         if position and offset is not None:
@@ -184,8 +193,10 @@ class SegmentWalk:
             raise self.damaged("the header of a batch is damaged")
         if base_offset < self.next_offset:
             raise self.damaged(f"offset {base_offset} stands where {self.next_offset} belongs")
-        if not self._epoch <= header.leader_epoch <= self._epoch_max:
-            raise self.damaged(f"leader epoch {header.leader_epoch}; {self._epoch} to {self._epoch_max} are possible")
+        if base_offset >= self._epochs_until:
+            self._use_epoch_at(base_offset)
+        if not self._epoch <= header.leader_epoch <= self._epoch_most:
+            raise self.damaged(f"leader epoch {header.leader_epoch}; {self._epoch} to {self._epoch_most} are possible")
         if self._crc:
             try:
                 verify(self.segment.log.read(position, header.size), header)
@@ -203,6 +214,16 @@ class SegmentWalk:
         self.next_offset = end
         self.position = position + header.size
         self.batches += 1
+
+    def _use_epoch_at(self, offset: int) -> None:
+        """Note the epochs that a batch may have from an offset on.
+
+        Where the log names epoch 0 any later one may be right, because that stands for the epochs of a lost file too.
+        """
+        number = bisect_right(self._epochs, offset, key=_start_of)
+        known = self._epochs[number - 1][0] if number else 0
+        self._epoch, self._epoch_most = max(self._epoch, known), known or self._epoch_max
+        self._epochs_until = self._epochs[number][1] if number < len(self._epochs) else LONG_MAX
 
     def _check_index(self, position: int, relative_offset: int) -> None:
         found = self._indexed

@@ -1,10 +1,10 @@
 """Recovery of a log: finds the log's end when it is opened.
 
 The part below the checkpoint was synced and is trusted (broker.log.recovery.synced). Past it, recovery checks every
-batch: its length against the file, its offset against the previous one, its CRC, and that the id index has valid,
-rising ids for all its offsets. The log ends before the first batch that fails a check. Recovery cuts both files there
-and removes the segments after it. A record never gets a second id, so a batch whose ids are lost is lost with them; it
-was not synced.
+batch: its length against the file, its offset and leader epoch against the previous one, its CRC, and that the id index
+has valid, rising ids for all its offsets. The log ends before the first batch that fails a check. Recovery cuts both
+files there and removes the segments after it. A record never gets a second id, so a batch whose ids are lost is lost
+with them; it was not synced.
 
 Then recovery reads the journal (broker.log.journal). It appends the journal's batches past the log's end with the ids
 they were given, and verifies that those in the checked part match the log.
@@ -37,6 +37,10 @@ from broker.settings.config import BrokerConfig, TopicConfig
 from broker.wire.id_entries import ENTRY_BYTES, IdEntry
 
 __all__ = ["LogDamaged", "RecoveryReport", "open_log"]
+
+EPOCHS_BEHIND_MAX = 1_000
+"""Epochs that a log may be ahead of the metadata, one for each start after a crash, if an operator has put an older
+metadata.json back. A good batch must not be cut for that. A higher epoch is damage."""
 
 
 @dataclass(slots=True)
@@ -77,12 +81,13 @@ def open_log(
     is_uncut: bool = False,
     noted: Noted | None = None,
     open_segments: OpenSegments | None = None,
+    leader_epoch: int = 0,
 ) -> tuple[PartitionLog, RecoveryReport]:
     """Open the log in directory `topic-partition`, or make it.
 
     `known` is its position in the checkpoint. `journal` has the journal's batches of this log, by offset. `noted` has
     the facts of its segments as of a clean stop. `open_segments` is the registry of all logs' open segments; a log that
-    is opened alone gets its own.
+    is opened alone gets its own. `leader_epoch` is the partition's by the metadata.
 
     `is_uncut` says that the last process left no cut unsynced. Otherwise it may have undone its last write without a
     sync, so the files that appends will extend are synced first.
@@ -90,7 +95,7 @@ def open_log(
     Raise LogDamaged if synced data is damaged, StorageError if a file cannot be read.
     """
     among = OpenSegments(broker.max_open_segments) if open_segments is None else open_segments
-    recovery = _Recovery(storage, topic, partition, config, broker, known, topic_id, noted or {}, among)
+    recovery = _Recovery(storage, topic, partition, config, broker, known, topic_id, noted or {}, among, leader_epoch)
     return recovery.run(journal, is_uncut)
 
 
@@ -145,8 +150,12 @@ class _Recovery:
         topic_id: UUID,
         noted: Noted,
         among: OpenSegments,
+        leader_epoch: int,
     ) -> None:
         self.storage = storage
+        self.leader_epoch = leader_epoch
+        self.batch_epoch = 0
+        """The leader epoch of the last good batch."""
         self.noted = noted
         self.among = among
         self.sizes: dict[str, int] = {}
@@ -181,6 +190,8 @@ class _Recovery:
         segments, self.known = synced.segments(), synced.known
         self.last_id = self.known.last_id if self.known else -1
         self.epochs = self._stored_epochs()
+        if self.known is not None and self.known.offset:
+            self.batch_epoch = max(leader_epochs.epoch_of(self.epochs, self.known.offset - 1), 0)
         self._load_producers(segments, synced.aborted_known)
         self._recover_tail(segments, synced)
         self._sync_cuts(segments[-1], is_uncut)
@@ -367,7 +378,7 @@ class _Recovery:
         position = log_bytes
         reason: str | None = "it ends in the middle of a batch"
         for at, header in segment.batches(log_bytes):
-            reason = self._fault(segment, at, header)
+            reason = self._fault(segment, at, header) or self._epoch_fault(segment, at, header)
             if reason is None and not ids.take(header):
                 reason = "its ids are not in the id index"
             if reason is not None:
@@ -375,7 +386,7 @@ class _Recovery:
             self.report.batches_read += 1
             segment.passed(at, ((header, header.base_offset),), self.config.index_interval_bytes)
             self._note(segment, at, header)
-            position = at + header.size
+            position, self.batch_epoch = at + header.size, header.leader_epoch
             reason = "it ends in the middle of a batch"
         sound = position == segment.size
         if not sound:
@@ -404,6 +415,24 @@ class _Recovery:
                 decode_marker(batch)
         except CorruptBatch as error:
             return str(error)
+        return None
+
+    def _epoch_fault(self, segment: Segment, position: int, header: BatchHeader) -> str | None:
+        """Return the fault in a batch's leader epoch, which is outside its CRC, or None.
+
+        Epochs never decrease. If one rises and the next batch's is lower again, the risen one is taken for damaged.
+        """
+        epoch, most = header.leader_epoch, max(self.leader_epoch, self.epochs[-1][0] if self.epochs else 0)
+        if epoch < self.batch_epoch:
+            return f"leader epoch {epoch} stands after {self.batch_epoch}"
+        if epoch > most + EPOCHS_BEHIND_MAX:
+            return f"leader epoch {epoch} is not yet possible; {most} is on"
+        if epoch > self.batch_epoch:
+            following = next(segment.batches(position + header.size), None)
+            if following is not None and following[1].base_offset == header.last_offset + 1:
+                after = following[1].leader_epoch
+                if after < epoch:
+                    return f"leader epoch {epoch} stands before {after}"
         return None
 
     # --- the journal ---------------------------------------------------------------------------------------------

@@ -10,9 +10,10 @@ from broker.client.errors import ClientError
 from broker.client.records import read_records
 from broker.log import log_appender
 from broker.log.recovery.checkpoint import CheckpointDamaged
+from broker.log.segment import LOG
 from broker.log.storage.memory_storage import MemoryStorage
 from broker.log.storage.port import StorageError
-from broker.record.batch import CorruptBatch
+from broker.record.batch import CorruptBatch, walk
 from broker.record.control import Marker
 from broker.services.metadata import MetadataDamaged
 from broker.wire.errors import ApiError
@@ -23,6 +24,7 @@ from tests.broker.log.conftest import validated
 TOPICS = "plain", "aborted", "compacted", "durable"
 MINUTE_MS = 60_000
 FETCHES_MAX = 500
+EPOCH_AT = 12  # of the leader epoch in a batch
 REFUSALS = (MetadataDamaged, CheckpointDamaged, StorageError, ApiError)
 
 
@@ -138,6 +140,7 @@ def records_of(broker, topic, isolation):
         records, following, skipped, _ = read_records(partition, offset)
         if skipped:
             raise Refused(f"{skipped} cannot be decoded")
+        found += [(header.base_offset, header.leader_epoch) for _, header in walk(bytes(partition.records))]
         assert following > offset, f"the reader of {topic} stands still at {offset}"
         found += records
         offset = following
@@ -160,10 +163,14 @@ def mutate(storage, chance):
     suffix = chance.choice(suffixes)
     path = chance.choice(sorted(path for path in storage.files if path.endswith(suffix)))
     data = bytearray(storage.files[path].data)
-    how = chance.choice(("flip", "flip", "flip", "cut", "zero", "delete", "double"))
+    how = chance.choice(("flip", "flip", "flip", "cut", "zero", "delete", "double", "epoch"))
     at = chance.randrange(len(data)) if data else 0
     size = chance.choice((1, 8, 20, 34, 61, 100))
-    if how == "flip" and data:
+    if how == "epoch" and path.endswith(LOG) and data:
+        bit = chance.randrange(10, 32)  # lower ones may stand for a later leader
+        at = chance.choice([position for position, _ in walk(bytes(data))]) + EPOCH_AT + 3 - bit // 8
+        data[at] ^= 1 << bit % 8
+    elif how == "flip" and data:
         data[at] ^= 1 << chance.randrange(8)
     elif how == "cut":
         del data[at:]

@@ -1,0 +1,77 @@
+"""Recovery compares the leader epochs of batches, which no CRC covers, with each other and with the metadata's."""
+
+import pytest
+
+from broker.log import leader_epochs
+from broker.log.storage.memory_storage import MemoryStorage
+from broker.record.batch import walk
+from tests.broker.log.conftest import append, new_worker, reopen
+
+LOG = f"flights-0/{0:020d}.log"
+
+
+def in_epochs(*epochs):
+    """Return a storage whose log has a batch in each of these leader epochs, and a list of their places."""
+    storage, worker = MemoryStorage(), new_worker()
+    log, _ = reopen(storage)
+    for epoch in epochs:
+        log.start_leader_epoch(epoch)
+        append(log, b"a", worker=worker)
+    return storage, [position for position, _ in walk(bytes(storage.files[LOG].data))]
+
+
+def with_epoch(storage, position, epoch):
+    storage.files[LOG].data[position + 12 : position + 16] = epoch.to_bytes(4, "big", signed=True)
+
+
+@pytest.mark.parametrize(
+    "number, epoch, kept",
+    [
+        (2, 1, 2),
+        (2, -1, 2),
+        (2, 7, 2),
+        (2, 1 << 20, 2),
+        (0, 3, 0),
+        (5, 2, 5),
+        (5, 3 + 1024, 5),
+        (5, -(1 << 31), 5),
+    ],
+)
+def test_a_damaged_leader_epoch_cuts_the_log_before_its_batch(number, epoch, kept):
+    """It is outside the CRC. Epochs never decrease, and none is far above the metadata's."""
+    storage, places = in_epochs(2, 2, 2, 3, 3, 3)
+    with_epoch(storage, places[number], epoch)
+    opened, report = reopen(storage, leader_epoch=3)
+    assert opened.log_end_offset == kept
+    assert f"{LOG} at byte {places[kept]}: leader epoch {epoch} " in report.reason
+    assert opened.leader_epoch in (0, 2, 3)
+
+
+def test_of_two_batches_whose_leader_epochs_contradict_each_other_none_is_kept():
+    storage, places = in_epochs(2, 3, 3)
+    with_epoch(storage, places[2], 2)
+    opened, report = reopen(storage)
+    assert opened.log_end_offset == 1
+    assert report.reason == f"{LOG} at byte {places[1]}: leader epoch 3 stands before 2"
+
+
+def test_a_leader_epoch_below_that_of_the_checkpoint_cuts_the_log():
+    storage, worker = MemoryStorage(), new_worker()
+    log, _ = reopen(storage)
+    log.start_leader_epoch(3)
+    append(log, b"a", worker=worker)
+    known = log.position()
+    storage.replace("flights-0/leader-epoch-checkpoint", leader_epochs.encode(log.epochs))
+    append(log, b"b", worker=worker)
+    with_epoch(storage, known.log_bytes, 2)
+    opened, report = reopen(storage, known)
+    assert opened.log_end_offset == 1
+    assert report.reason == f"{LOG} at byte {known.log_bytes}: leader epoch 2 stands after 3"
+
+
+@pytest.mark.parametrize("leader_epoch", [0, 4, 9])
+def test_good_batches_are_kept_whatever_older_metadata_says_of_the_leader_epoch(leader_epoch):
+    """An operator may put an older metadata.json back after several crashes."""
+    storage, _ = in_epochs(0, 0, 2, 3, 3, 9)
+    opened, report = reopen(storage, leader_epoch=leader_epoch)
+    assert (opened.log_end_offset, report.cut, opened.leader_epoch) == (6, False, 9)
