@@ -15,7 +15,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from benchmarks.apache import Peer, kafka
 from benchmarks.measure import OURS, Scale, numbered
-from broker.client.blocking import BlockingClient
+from broker.client.blocking import Client
 from broker.client.core import LATEST
 from broker.client.errors import ClientError
 from tests.compat.server_process import ROOT, ServerProcess
@@ -139,7 +139,7 @@ class Topics:
     def _await_leaders(self, name: str, partitions: int) -> None:
         """Wait until each partition answers: Kafka names a leader before that leader knows of it."""
         deadline = time.monotonic() + LEADERS_SECONDS
-        with BlockingClient(self._address) as client:
+        with Client(self._address) as client:
             for partition in range(partitions):
                 while True:
                     try:

@@ -9,7 +9,7 @@ from benchmarks.brokers import Topics
 from benchmarks.measure import Figures
 from benchmarks.native import program, run_program
 from benchmarks.plan import Plan, Planned, leader_acks
-from broker.client.blocking import BlockingClient
+from broker.client.blocking import Client
 from broker.client.core import LATEST
 
 CONNECTIONS = 50
@@ -101,7 +101,7 @@ def options_of(load: Load) -> dict[str, int]:
 
 def check_stored(peer: Peer, topic: str, partitions: int, played: Played, unanswered: int = 0) -> None:
     """Raise RuntimeError unless the log has the acknowledged records; it may have those of unanswered requests."""
-    with BlockingClient(peer.address) as client:
+    with Client(peer.address) as client:
         stored = sum(client.find_offset(topic, partition, LATEST) for partition in range(partitions))
     if not played.records <= stored <= played.records + unanswered:
         raise RuntimeError(f"{stored} records of {played.records:.0f} are in the log")

@@ -13,7 +13,7 @@ from benchmarks.bulk import produce
 from benchmarks.client_program import CONSUMERS, OURS_WITH_CALLBACK, PRODUCERS
 from benchmarks.measure import OURS, Contenders, Figures, Row, Scale
 from benchmarks.python_program import per_message, run_program
-from broker.client.blocking import BlockingClient
+from broker.client.blocking import Client
 from broker.client.core import LATEST
 from tests.compat.server_process import ROOT
 
@@ -32,7 +32,7 @@ def _run_producer(address: str, partitions: int, root: Path, plan: dict[str, Any
     """Run a producer on a fresh topic. RuntimeError if the log has another number of messages afterwards."""
     with Topics(address).fresh(partitions) as topic:
         figures = _run(root, plan | {"topic": topic})
-        with BlockingClient(address) as client:
+        with Client(address) as client:
             stored = sum(client.find_offset(topic, each, LATEST) for each in range(partitions))
     if stored != plan["messages"]:
         raise RuntimeError(f"{plan['how']}: {stored} of {plan['messages']} messages are in the log")

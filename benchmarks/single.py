@@ -21,7 +21,7 @@ from benchmarks.plan import (
     one_each,
     produce_answer,
 )
-from broker.client.blocking import BlockingClient
+from broker.client.blocking import Client
 from broker.record.records import Record, encode_batch
 
 FETCH_BYTES = 60_000  # about 500 records: a Spark task of the Kafka connector fetches this much at a time
@@ -120,7 +120,7 @@ def _ask_row(plan_of: Callable[[str], Plan], requests: int, scale: Scale) -> Ite
 def _fill(address: str, topic: str) -> None:
     records = [Record(offset, 0, None, bytes(VALUE_BYTES), ()) for offset in range(500)]
     batch = encode_batch(records, base_timestamp_ms=1_700_000_000_000)
-    with BlockingClient(address) as client:
+    with Client(address) as client:
         for _ in range(200):
             client.produce(topic, 0, bytearray(batch))
 

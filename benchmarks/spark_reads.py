@@ -16,7 +16,7 @@ from benchmarks.brokers import Topics, brokers
 from benchmarks.consumers import CONNECTOR, VALUE_BYTES
 from benchmarks.measure import OURS, Contenders, Figures, Row, Scale, cpu_seconds
 from benchmarks.native import Unavailable
-from broker.client.blocking import BlockingClient
+from broker.client.blocking import Client
 from broker.record.records import Record, encode_batch
 from coordination.java import JavaNotFound
 
@@ -99,7 +99,7 @@ def _fill(peer: Peer, topic: str, messages: int, shares: Sequence[int]) -> int:
         [Record(n, n, None, value) for n in range(BATCH_MESSAGES)], base_timestamp_ms=time.time_ns() // 1_000_000
     )
     batches = [max(messages * share // sum(shares) // BATCH_MESSAGES, 1) for share in shares]
-    with BlockingClient(peer.address) as client:
+    with Client(peer.address) as client:
         for partition, number in enumerate(batches):
             for _ in range(number):
                 client.produce(topic, partition, batch, acks=1)

@@ -16,7 +16,7 @@ from benchmarks.bulk import produce
 from benchmarks.load import Load, check_stored, options_of, play
 from benchmarks.measure import Contenders, Figures, Row, Scale
 from benchmarks.native import program
-from broker.client.blocking import BlockingClient
+from broker.client.blocking import Client
 
 MESSAGE_BYTES = 1024
 REQUESTS = 20_000
@@ -89,7 +89,7 @@ def _creator(peer: Peer) -> Iterator[None]:
     ended, created = Event(), list[str]()
 
     def create() -> None:
-        with BlockingClient(peer.address) as client:
+        with Client(peer.address) as client:
             while not ended.is_set() and len(created) < CREATED_MAX:
                 name = f"beside-{len(created)}"
                 client.create_topic(name)

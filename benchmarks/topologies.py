@@ -21,7 +21,7 @@ from benchmarks.measure import OURS, Contenders, Figures, Row, Scale
 from benchmarks.plan import SEED
 from benchmarks.python_program import PROGRAM_SECONDS, per_message, run_program
 from benchmarks.sink_program import AT_LEAST_ONCE, EXACTLY_ONCE, PLAIN
-from broker.client.blocking import BlockingClient
+from broker.client.blocking import Client
 from tests.compat.server_process import ROOT
 
 PROGRAM = Path(__file__).with_name("topology_program.py")
@@ -176,7 +176,7 @@ def _words_row(scale: Scale) -> Iterator[Contenders]:
 def _copy(root: Path, plan: dict[str, Any]) -> Figures:
     """Copy the messages of a topic to a new one."""
     sink = f"sink-{uuid4().hex}"
-    with BlockingClient(plan["servers"]) as client:
+    with Client(plan["servers"]) as client:
         client.create_topic(sink, PARTITIONS)
     return per_message(plan["messages"], run_program(SINK_PROGRAM, root, plan | {"sink": sink}))
 

@@ -22,7 +22,7 @@ from flakelog.dead_letters import Letter
 from partition_manager.progress import Progress, SettledRanges
 
 if TYPE_CHECKING:
-    from broker.client.blocking import BlockingClient
+    from broker.client.blocking import Client
     from broker.client.records import Record as ReadRecord
 
 SUFFIX = ".handled"
@@ -46,7 +46,7 @@ class _Marked(NamedTuple):
 class HandledLetters:
     """The marks of the dead-letter topic `letters`, as they were when this was made."""
 
-    def __init__(self, client: "BlockingClient", letters: str) -> None:
+    def __init__(self, client: "Client", letters: str) -> None:
         """Read the marks. Raise BrokerError if there is no such dead-letter topic."""
         self._client = client
         self._topic = letters + SUFFIX

@@ -1,6 +1,6 @@
 """Administration of a cluster: operations over a `ClientCore`, for a shell to run.
 
-    with BlockingClient(servers) as client:
+    with Client(servers) as client:
         groups = client.run(admin.list_groups(client.core))
 
 Operations raise BrokerError for a refused request, with the broker's message if the API has a field for it.

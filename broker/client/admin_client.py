@@ -6,7 +6,7 @@ from typing import Self
 
 from broker.client import admin, cluster_admin, quota_admin, transaction_admin
 from broker.client.admin import BROKER, TOPIC, ConfigValue, Group, ListedGroup, Resource
-from broker.client.blocking import TIMEOUT_SECONDS, BlockingClient
+from broker.client.blocking import TIMEOUT_SECONDS, Client
 from broker.client.cluster_admin import Cluster, LogDir, Replicas
 from broker.client.core import EARLIEST, LATEST, TopicInfo
 from broker.client.group_protocol import Partition
@@ -29,7 +29,7 @@ class Admin:
     """
 
     def __init__(self, servers: str, timeout: float = TIMEOUT_SECONDS) -> None:
-        self._client = BlockingClient(servers, timeout)
+        self._client = Client(servers, timeout)
         self._core = self._client.core
 
     def __enter__(self) -> Self:

@@ -277,10 +277,6 @@ class Client:
         return read.records, read.next_offset
 
 
-BlockingClient = Client
-"""Its name beside the Twisted client and the asyncio client."""
-
-
 def _isolation(committed: bool) -> int:
     return READ_COMMITTED if committed else READ_UNCOMMITTED
 

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterable
 from threading import Condition, Thread
 
-from broker.client.blocking import BlockingClient
+from broker.client.blocking import Client
 from broker.client.core import Address
 from broker.client.errors import ClientError
 from broker.client.group import Event, GroupMember
@@ -35,7 +35,7 @@ class GroupThread:
         config: GroupMemberConfig,
         notify: Callable[[], None],
     ) -> None:
-        self._client = BlockingClient(servers, config.request_timeout_ms / 1000)
+        self._client = Client(servers, config.request_timeout_ms / 1000)
         self._member = GroupMember(self._client.core, group_id, topics, config, _now_ms())
         self._notify = notify
         self._changed = Condition()

@@ -78,7 +78,7 @@ class TwistedClient:
 
     With the `core` of another client, both share what they know of the cluster, and each has its own connections.
 
-    `fetch` skips poison batches, and counts and reports them, as BlockingClient does. An error that `on_poison` raises
+    `fetch` skips poison batches, and counts and reports them, as Client does. An error that `on_poison` raises
     fails the Deferred of the fetch.
     """
 

@@ -1,12 +1,12 @@
 """The client of a command. It gives up early on ports that are no broker's, and says on stderr what it waits for."""
 
-from broker.client.blocking import BlockingClient
+from broker.client.blocking import Client
 from broker.client.core import Address, Exchange
 from broker.wire.schema import name_of
 from flakelog.commands.waiting import Patience, answer_seconds, contact_seconds
 
 
-class CommandClient(BlockingClient):
+class CommandClient(Client):
     """A client with the command's --timeout."""
 
     def __init__(self, servers: str) -> None:

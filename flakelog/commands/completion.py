@@ -9,7 +9,7 @@ from click.shell_completion import CompletionItem, get_completion_class
 from flakelog.commands.terminal import SERVERS
 
 if TYPE_CHECKING:
-    from broker.client.blocking import BlockingClient
+    from broker.client.blocking import Client
 
 ASK_SECONDS = 1.0  # a person waits for the completion; without an answer there are no names
 SHELLS = ("bash", "fish", "zsh")
@@ -49,15 +49,15 @@ class GroupType(NameType):
 
 
 def _complete(
-    context: click.Context, incomplete: str, ask: "Callable[[BlockingClient], list[str]]"
+    context: click.Context, incomplete: str, ask: "Callable[[Client], list[str]]"
 ) -> list[CompletionItem]:
     """Return the names that begin with `incomplete`; none if no broker answers, because a shell shows no error."""
-    from broker.client.blocking import BlockingClient
+    from broker.client.blocking import Client
     from broker.client.errors import ClientError
 
     servers: Any = context.params.get("servers") or SERVERS
     try:
-        with BlockingClient(servers, ASK_SECONDS, connect_timeout=ASK_SECONDS) as client:
+        with Client(servers, ASK_SECONDS, connect_timeout=ASK_SECONDS) as client:
             names = ask(client)
     except (ClientError, ValueError):
         return []

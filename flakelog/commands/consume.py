@@ -19,7 +19,7 @@ from flakelog.commands.terminal import client_of, json_option, layout_options, s
 from flakelog.commands.waiting import SAY_SECONDS, Patience, answer_seconds
 
 if TYPE_CHECKING:
-    from broker.client.blocking import BlockingClient
+    from broker.client.blocking import Client
     from broker.client.consumer import Consumer
     from broker.client.core import TopicInfo
     from broker.client.group_protocol import Partition
@@ -131,7 +131,7 @@ def _warn(batch: "PoisonBatch") -> None:
 
 
 def _spans(
-    client: "BlockingClient", topics: tuple[str, ...], partitions: tuple[int, ...], start: Start, committed: bool
+    client: "Client", topics: tuple[str, ...], partitions: tuple[int, ...], start: Start, committed: bool
 ) -> list[Span]:
     found = [client.topic(name) for name in topics]
     for each in found:
@@ -157,7 +157,7 @@ def _check_partitions(topic: "TopicInfo", partitions: tuple[int, ...]) -> None:
 
 
 def _records(
-    client: "BlockingClient", spans: list[Span], start: Start, follow: bool, committed: bool
+    client: "Client", spans: list[Span], start: Start, follow: bool, committed: bool
 ) -> "Iterator[Record]":
     """Yield the existing records, merged; with `follow`, poll for new ones forever after."""
     fetch_bytes = min(max(FETCHED_BYTES // max(len(spans), 1), FETCH_BYTES_MIN), FETCH_BYTES_MAX)
@@ -210,7 +210,7 @@ class Away:
 
 
 def span_records(
-    client: "BlockingClient", span: Span, committed: bool = False, fetch_bytes: int = FETCH_BYTES_MAX
+    client: "Client", span: Span, committed: bool = False, fetch_bytes: int = FETCH_BYTES_MAX
 ) -> "Iterator[Record]":
     """Yield a partition's records up to the end it had at the start; the records of one fetch are in memory."""
     offset = span.offset
@@ -227,7 +227,7 @@ def span_records(
         offset = following
 
 
-def _last(client: "BlockingClient", span: Span, number: int, committed: bool) -> "list[Record]":
+def _last(client: "Client", span: Span, number: int, committed: bool) -> "list[Record]":
     """Return a partition's last records. Compaction and transactions leave fewer records than offsets, so look on."""
     begin = bounds_of(client, span.topic, span.partition)[0]
     back = number
@@ -279,7 +279,7 @@ def _consume_as_member(
 
 
 def _polled(
-    client: "BlockingClient",
+    client: "Client",
     consumer: "Consumer",
     group: str,
     ends: dict[tuple[str, int], int | None] | None,

@@ -11,7 +11,7 @@ from flakelog.commands.terminal import client_of, count_of, json_option, print_j
 
 if TYPE_CHECKING:
     from broker.client.admin import Group, Member
-    from broker.client.blocking import BlockingClient
+    from broker.client.blocking import Client
     from broker.client.group_protocol import Partition
 
 
@@ -99,7 +99,7 @@ def _client(member: "Member | None") -> tuple[str | None, str | None]:
     return (None, None) if member is None else (member.client_id, member.host)
 
 
-def _known(client: "BlockingClient", name: str) -> "tuple[Group, dict[Partition, int]]":
+def _known(client: "Client", name: str) -> "tuple[Group, dict[Partition, int]]":
     """Return the group and its committed offsets; fail if the broker does not know the group."""
     from broker.client import admin
 
@@ -146,7 +146,7 @@ def reset_offsets(
 
 
 def _wanted(
-    client: "BlockingClient",
+    client: "Client",
     name: str,
     before: "dict[Partition, int]",
     topics: tuple[str, ...],

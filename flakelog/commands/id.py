@@ -29,7 +29,7 @@ from flakelog.commands.terminal import (
 from flakelog.commands.waiting import answer_seconds, contact_seconds, greet, timeout_option, waiting_for
 
 if TYPE_CHECKING:
-    from broker.client.blocking import BlockingClient
+    from broker.client.blocking import Client
     from broker.client.group_protocol import Partition
     from broker.client.records import Record
     from idgen.config import IdgenConfig
@@ -304,7 +304,7 @@ def find(
             _find_span(client, places, span, as_json, layout)
 
 
-def _places(client: "BlockingClient", topics: tuple[str, ...]) -> list[tuple[str, int]]:
+def _places(client: "Client", topics: tuple[str, ...]) -> list[tuple[str, int]]:
     chosen = [client.topic(name) for name in topics] if topics else client.topics()
     return [(each.name, partition) for each in chosen for partition in range(each.partitions)]
 
@@ -315,7 +315,7 @@ def _looked_in(places: "Collection[Partition]") -> str:
 
 
 def _find_one(
-    client: "BlockingClient", places: list[tuple[str, int]], id: int, as_json: bool, layout: "Layout"
+    client: "Client", places: list[tuple[str, int]], id: int, as_json: bool, layout: "Layout"
 ) -> None:
     spans, errors = ask_each(places, partial(_offsets_between, client, id, min(id + 1, ID_MAX)))
     for (topic, partition), (offset, following) in spans.items():
@@ -329,7 +329,7 @@ def _find_one(
 
 
 def _offsets_between(
-    client: "BlockingClient", id: int, end_id: int, places: "list[Partition]"
+    client: "Client", id: int, end_id: int, places: "list[Partition]"
 ) -> "dict[Partition, tuple[int, int]]":
     """Return the first offset of each partition whose id is at least `id`, and the first with at least `end_id`."""
     first, following = (offsets_of(client, places, each, by_id=True) for each in (id, end_id))
@@ -357,7 +357,7 @@ def _show(topic: str, partition: int, record: "Record", id: int, layout: "Layout
 
 
 def _find_span(
-    client: "BlockingClient", places: list[tuple[str, int]], span: tuple[int, int], as_json: bool, layout: "Layout"
+    client: "Client", places: list[tuple[str, int]], span: tuple[int, int], as_json: bool, layout: "Layout"
 ) -> None:
     start, end = span
     if end < start:

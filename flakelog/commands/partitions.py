@@ -11,7 +11,7 @@ from flakelog.commands.start import ask_each, bounds_of, bounds_of_all, name_lef
 from flakelog.commands.terminal import client_of, iso, json_option, print_json, print_table, servers_option
 
 if TYPE_CHECKING:
-    from broker.client.blocking import BlockingClient
+    from broker.client.blocking import Client
 
 INTERNAL = "__"
 UNKNOWN = (None, None)
@@ -46,7 +46,7 @@ def list_partitions(
 
 
 def _rows(
-    client: "BlockingClient", topics: tuple[str, ...], with_internal: bool, problems: bool
+    client: "Client", topics: tuple[str, ...], with_internal: bool, problems: bool
 ) -> list[dict[str, Any]]:
     from broker.client import admin, cluster_admin
     from broker.client.errors import no_leader

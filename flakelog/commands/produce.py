@@ -34,7 +34,7 @@ from flakelog.commands.terminal import client_of, count_of, json_option, print_j
 from flakelog.commands.waiting import answer_seconds
 
 if TYPE_CHECKING:
-    from broker.client.blocking import BlockingClient
+    from broker.client.blocking import Client
 
 Show = Callable[[int, int, int | None], object]
 """Prints partition, offset and id of a message; the id is None if the broker has no ids."""
@@ -108,7 +108,7 @@ def produce(
         click.echo(f"{count_of(messages, 'message')} to {topic} in {seconds:.1f} s{rate}", err=show_ids)
 
 
-def _partitions(client: "BlockingClient", topic: str, partition: int | None) -> int:
+def _partitions(client: "Client", topic: str, partition: int | None) -> int:
     """Return the topic's number of partitions; create a missing topic with the broker's defaults."""
     from broker.client.errors import BrokerError
     from broker.wire.errors import ErrorCode
@@ -155,7 +155,7 @@ def _send(servers: str, target: Target, chunks: Input) -> int:
 # --- through our own client --------------------------------------------------------------------------------------
 
 
-def _send_directly(client: "BlockingClient", target: Target, chunks: Input, show: "Show | None") -> int:
+def _send_directly(client: "Client", target: Target, chunks: Input, show: "Show | None") -> int:
     from broker.client.errors import BrokerError, ClientError, Unreachable
     from broker.wire.errors import ErrorCode
     from flakelog.commands.server_trouble import full_disk
@@ -209,7 +209,7 @@ def _by_partition(target: Target, lines: list[Line], turn: int) -> dict[int, lis
 
 
 def _produce(
-    client: "BlockingClient", target: Target, partition: int, lines: list[Line]
+    client: "Client", target: Target, partition: int, lines: list[Line]
 ) -> list[tuple[int, int | None]]:
     """Return (offset, id) of each line; the id is None if the broker has no ids."""
     from broker.record.compression import Codec

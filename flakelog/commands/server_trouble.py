@@ -1,7 +1,7 @@
 """Why a server acknowledges no messages, in words for the user of `flakelog produce`."""
 
 from broker.client import cluster_admin
-from broker.client.blocking import BlockingClient
+from broker.client.blocking import Client
 from broker.client.errors import ClientError, Unreachable
 from broker.settings.config import BrokerConfig
 
@@ -11,7 +11,7 @@ ASK_SECONDS = 0.8  # so that the reason comes within 5 s of the last acknowledge
 def why_not_acknowledged(servers: str) -> tuple[str, bool]:
     """Return why no acknowledgement comes, and whether no server answers."""
     try:
-        with BlockingClient(servers, ASK_SECONDS, connect_timeout=ASK_SECONDS) as client:
+        with Client(servers, ASK_SECONDS, connect_timeout=ASK_SECONDS) as client:
             disk = full_disk(client)
     except Unreachable as error:
         return f"no broker answers at {error.address} ({error.reason})", True
@@ -20,7 +20,7 @@ def why_not_acknowledged(servers: str) -> tuple[str, bool]:
     return disk or "the server answers, but acknowledges nothing; its log says why", False
 
 
-def full_disk(client: BlockingClient) -> str:
+def full_disk(client: Client) -> str:
     """Return which disk of a server is full, "" if none is."""
     full = BrokerConfig().disk_full_bytes
     for disk in client.run(cluster_admin.log_dirs(client.core)):

@@ -10,7 +10,7 @@ from flakelog.commands.exit_codes import fail
 from flakelog.commands.terminal import client_of, count_of, iso, json_option, print_json, print_table, servers_option
 
 if TYPE_CHECKING:
-    from broker.client.blocking import BlockingClient
+    from broker.client.blocking import Client
     from flakelog.dead_letters import Letter
     from flakelog.handled_letters import HandledLetters
 
@@ -219,7 +219,7 @@ def _topic(topic: str, letters: str) -> str:
     return letters.replace("{topic}", topic)
 
 
-def _marks(client: "BlockingClient", topic: str) -> "HandledLetters":
+def _marks(client: "Client", topic: str) -> "HandledLetters":
     """Return which letters of a dead-letter topic are handled; fail if there is no such topic."""
     from broker.client.errors import BrokerError
     from broker.wire.errors import ErrorCode
@@ -233,7 +233,7 @@ def _marks(client: "BlockingClient", topic: str) -> "HandledLetters":
         fail(f"there is no topic {topic}: no message was given up, or its letters are elsewhere (--letters)")
 
 
-def _read(client: "BlockingClient", topic: str, marks: "HandledLetters", handled: bool) -> "Iterator[Letter]":
+def _read(client: "Client", topic: str, marks: "HandledLetters", handled: bool) -> "Iterator[Letter]":
     """Yield the letters of all partitions, each partition in the order of its log; with `handled`, all of them."""
     from flakelog.commands.consume import span_records
     from flakelog.commands.start import Start, find_start
@@ -253,7 +253,7 @@ def _read(client: "BlockingClient", topic: str, marks: "HandledLetters", handled
                     yield letter
 
 
-def _letter_at(client: "BlockingClient", topic: str, place: str) -> "Letter | None":
+def _letter_at(client: "Client", topic: str, place: str) -> "Letter | None":
     """Return the letter at PARTITION:OFFSET, or None if there is none."""
     from flakelog.commands.start import bounds_of
     from flakelog.dead_letters import letter_of

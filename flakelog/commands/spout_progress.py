@@ -13,7 +13,7 @@ from flakelog.commands.terminal import client_of, idgen_options, json_option, pr
 from flakelog.commands.waiting import greet, timeout_option
 
 if TYPE_CHECKING:
-    from broker.client.blocking import BlockingClient
+    from broker.client.blocking import Client
     from broker.client.group_protocol import Partition
     from coordination.port import Coordinator
     from flakelog.stored_progress import Stored
@@ -191,7 +191,7 @@ def _is_wanted(stored: "Stored", topics: tuple[str, ...], partitions: tuple[int,
     return (not topics or document.topic in topics) and (not partitions or document.partition in partitions)
 
 
-def _refuse_running(client: "BlockingClient", found: "list[Stored]") -> None:
+def _refuse_running(client: "Client", found: "list[Stored]") -> None:
     """Fail if a process that publishes its figures runs the topology of this progress."""
     ids = {each.document.topology_id for each in found if each.document is not None}
     for each in running_topologies(client):
@@ -199,7 +199,7 @@ def _refuse_running(client: "BlockingClient", found: "list[Stored]") -> None:
             fail(f"topology {each['topology_id']} runs on {each['host']}, process {each['pid']}: stop it first")
 
 
-def running_topologies(client: "BlockingClient") -> list[dict[str, Any]]:
+def running_topologies(client: "Client") -> list[dict[str, Any]]:
     """Return the documents of the topologies that run; see spout/publisher.py."""
     import time
 

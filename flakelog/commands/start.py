@@ -9,7 +9,7 @@ from flakelog.commands.exit_codes import fail
 from flakelog.commands.terminal import parse_time
 
 if TYPE_CHECKING:
-    from broker.client.blocking import BlockingClient
+    from broker.client.blocking import Client
     from broker.client.errors import BrokerError
     from broker.client.group_protocol import Partition
 
@@ -70,7 +70,7 @@ class Span(NamedTuple):
     end: int
 
 
-def bounds_of(client: "BlockingClient", topic: str, partition: int, committed: bool = False) -> tuple[int, int]:
+def bounds_of(client: "Client", topic: str, partition: int, committed: bool = False) -> tuple[int, int]:
     """Return (first offset, offset of the next message).
 
     With `committed`, the second is the start of the first open transaction if one is open.
@@ -79,7 +79,7 @@ def bounds_of(client: "BlockingClient", topic: str, partition: int, committed: b
 
 
 def bounds_of_all(
-    client: "BlockingClient", places: "Iterable[Partition]", committed: bool = False
+    client: "Client", places: "Iterable[Partition]", committed: bool = False
 ) -> "dict[Partition, tuple[int, int]]":
     """Return the bounds of partitions, as `bounds_of` does. A request asks for many, so that thousands take no time."""
     from broker.client.core import EARLIEST, LATEST
@@ -119,7 +119,7 @@ def name_left_out(errors: "Mapping[Partition, BrokerError]") -> None:
         click.echo(f"and {len(errors) - LEFT_OUT_MAX:,} others", err=True)
 
 
-def ends_of(client: "BlockingClient", places: "Iterable[Partition]") -> "dict[Partition, int]":
+def ends_of(client: "Client", places: "Iterable[Partition]") -> "dict[Partition, int]":
     """Return the offset of each partition's next message, without partitions that do not answer."""
     from broker.client.core import LATEST
 
@@ -127,7 +127,7 @@ def ends_of(client: "BlockingClient", places: "Iterable[Partition]") -> "dict[Pa
 
 
 def offsets_of(
-    client: "BlockingClient", places: "list[Partition]", at: int, by_id: bool = False, committed: bool = False
+    client: "Client", places: "list[Partition]", at: int, by_id: bool = False, committed: bool = False
 ) -> "dict[Partition, int]":
     """Return each partition's first offset at a time or an id, or its end if all messages are older."""
     from broker.client.core import LATEST, NOT_FOUND
@@ -155,7 +155,7 @@ def move_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def find_start(
-    client: "BlockingClient", topic: str, partition: int, start: Start, committed: bool = False
+    client: "Client", topic: str, partition: int, start: Start, committed: bool = False
 ) -> Span:
     """Ask the partition's leader for the offset of `start`; fail if `start` is an offset that does not exist."""
     (span,) = find_starts(client, [(topic, partition)], start, committed)
@@ -163,7 +163,7 @@ def find_start(
 
 
 def find_starts(
-    client: "BlockingClient", places: "Iterable[Partition]", start: Start, committed: bool = False
+    client: "Client", places: "Iterable[Partition]", start: Start, committed: bool = False
 ) -> list[Span]:
     """Return where each partition begins, as `find_start` does."""
     bounds = bounds_of_all(client, places, committed)

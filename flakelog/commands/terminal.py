@@ -18,7 +18,7 @@ from flakelog.commands.exit_codes import NobodyAnswers, fail
 from flakelog.commands.waiting import timeout_option
 
 if TYPE_CHECKING:
-    from broker.client.blocking import BlockingClient
+    from broker.client.blocking import Client
     from idgen.config import IdgenConfig
     from idgen.layout import Layout
 
@@ -45,7 +45,7 @@ def servers_option(command: Command) -> Command:
 
 
 @contextmanager
-def client_of(servers: str) -> Iterator["BlockingClient"]:
+def client_of(servers: str) -> Iterator["Client"]:
     """Yield a client of the brokers at `servers`; turn its errors into one line and an exit code."""
     from broker.client.errors import BrokerError, ClientError, Unreachable
     from broker.record.batch import CorruptBatch

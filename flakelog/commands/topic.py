@@ -19,7 +19,7 @@ from flakelog.commands.terminal import (
 )
 
 if TYPE_CHECKING:
-    from broker.client.blocking import BlockingClient
+    from broker.client.blocking import Client
 
 INTERNAL = "__"  # the prefix of Kafka's own topics
 
@@ -79,7 +79,7 @@ def describe(names: tuple[str, ...], servers: str, as_json: bool) -> None:
             _describe(client, name, as_json)
 
 
-def _describe(client: "BlockingClient", name: str, as_json: bool) -> None:
+def _describe(client: "Client", name: str, as_json: bool) -> None:
     from broker.client import admin
 
     described = client.topic(name)

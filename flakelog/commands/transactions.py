@@ -11,7 +11,7 @@ from flakelog.commands.start import ask_each, name_left_out
 from flakelog.commands.terminal import client_of, count_of, iso, json_option, print_json, print_table, servers_option
 
 if TYPE_CHECKING:
-    from broker.client.blocking import BlockingClient
+    from broker.client.blocking import Client
     from broker.client.transaction_admin import ActiveProducer
 
 STATES = ("Empty", "Ongoing", "PrepareCommit", "PrepareAbort", "CompleteCommit", "CompleteAbort", "Dead")
@@ -89,7 +89,7 @@ def find_hanging(topics: tuple[str, ...], seconds: float, servers: str, as_json:
         click.echo("no transaction hangs", err=True)
 
 
-def _hanging(client: "BlockingClient", topics: tuple[str, ...], seconds: float) -> list[dict[str, Any]]:
+def _hanging(client: "Client", topics: tuple[str, ...], seconds: float) -> list[dict[str, Any]]:
     from broker.client import transaction_admin
 
     chosen = [client.topic(name) for name in topics] or client.topics()

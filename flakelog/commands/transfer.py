@@ -91,12 +91,12 @@ class Planned(NamedTuple):
 def plan_of(servers: str, manifest: "Manifest") -> list[Planned]:
     """Return the ranges of a manifest with the bytes that they probably have in the log."""
     from broker.client import admin
-    from broker.client.blocking import BlockingClient
+    from broker.client.blocking import Client
     from broker.client.core import EARLIEST, LATEST
     from broker.client.errors import ClientError
 
     per_offset: dict[tuple[str, int], float] = {}
-    with BlockingClient(servers) as client:
+    with Client(servers) as client:
         try:
             sizes = client.run(admin.partition_sizes(client.core))
         except ClientError:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from urllib.parse import quote
 
 from broker.client import admin
-from broker.client.blocking import BlockingClient
+from broker.client.blocking import Client
 from broker.client.core import EARLIEST, LATEST
 from flakelog.console import letters
 from flakelog.console.text import parse_time, time
@@ -43,22 +43,22 @@ class Action(NamedTuple):
 
     title: str
     fields: Sequence[str]
-    plan: Callable[[BlockingClient, Fields], Planned]
-    carry_out: Callable[[BlockingClient, Fields, Callable[[str], None]], Done]
+    plan: Callable[[Client, Fields], Planned]
+    carry_out: Callable[[Client, Fields, Callable[[str], None]], Done]
     form: str = ""
 
 
 # --- topics ----------------------------------------------------------------------------------------------------------
 
 
-def _plan_topic(client: BlockingClient, fields: Fields) -> Planned:
+def _plan_topic(client: Client, fields: Fields) -> Planned:
     name, partitions, settings = _new_topic(fields)
     number = "the broker's default number of partitions" if partitions == -1 else _count(partitions, "partition")
     sentence = f"Create the topic {name} with {number}."
     return Planned(sentence, "Create it", ("Setting", "Value"), [list(each) for each in settings.items()])
 
 
-def _create_topic(client: BlockingClient, fields: Fields, log: Callable[[str], None]) -> Done:
+def _create_topic(client: Client, fields: Fields, log: Callable[[str], None]) -> Done:
     name, partitions, settings = _new_topic(fields)
     client.create_topic(name, partitions, settings)
     return Done(f"The topic {name} was created.", f"/console/topics/{name}")
@@ -85,7 +85,7 @@ def _settings(text: str) -> dict[str, str]:
     return found
 
 
-def _plan_partitions(client: BlockingClient, fields: Fields) -> Planned:
+def _plan_partitions(client: Client, fields: Fields) -> Planned:
     name, partitions = _topic(fields), _partitions(fields)
     has = client.topic(name).partitions
     if partitions <= has:
@@ -94,7 +94,7 @@ def _plan_partitions(client: BlockingClient, fields: Fields) -> Planned:
     return Planned(f"Give {name} {_count(partitions, 'partition')}; it has {has}.", "Add them", warning=warning)
 
 
-def _add_partitions(client: BlockingClient, fields: Fields, log: Callable[[str], None]) -> Done:
+def _add_partitions(client: Client, fields: Fields, log: Callable[[str], None]) -> Done:
     name, partitions = _topic(fields), _partitions(fields)
     client.run(admin.create_partitions(client.core, name, partitions))
     return Done(f"{name} has {_count(partitions, 'partition')} now.", f"/console/topics/{name}")
@@ -107,7 +107,7 @@ def _partitions(fields: Fields) -> int:
     return partitions
 
 
-def _plan_alteration(client: BlockingClient, fields: Fields) -> Planned:
+def _plan_alteration(client: Client, fields: Fields) -> Planned:
     name = _topic(fields)
     (setting, value), = _alteration(fields).items()
     resource = admin.Resource(admin.TOPIC, name)
@@ -121,7 +121,7 @@ def _plan_alteration(client: BlockingClient, fields: Fields) -> Planned:
     return Planned(sentence, "Alter it", ("Setting", "Now", "Then"), rows, warning)
 
 
-def _alter(client: BlockingClient, fields: Fields, log: Callable[[str], None]) -> Done:
+def _alter(client: Client, fields: Fields, log: Callable[[str], None]) -> Done:
     name, values = _topic(fields), _alteration(fields)
     client.run(admin.alter_configs(client.core, admin.Resource(admin.TOPIC, name), values))
     return Done(f"{', '.join(values)} of {name} was altered.", f"/console/topics/{name}")
@@ -144,7 +144,7 @@ def _topic(fields: Fields) -> str:
 # --- groups ----------------------------------------------------------------------------------------------------------
 
 
-def _plan_reset(client: BlockingClient, fields: Fields) -> Planned:
+def _plan_reset(client: Client, fields: Fields) -> Planned:
     group, before, after = _reset(client, fields)
     rows = [
         [f"{topic}-{partition}", str(before.get((topic, partition), "–")), str(offset)]
@@ -161,7 +161,7 @@ def _plan_reset(client: BlockingClient, fields: Fields) -> Planned:
     return Planned(sentence, "Reset its offsets", ("Partition", "Now", "Then"), rows, warning)
 
 
-def _reset_offsets(client: BlockingClient, fields: Fields, log: Callable[[str], None]) -> Done:
+def _reset_offsets(client: Client, fields: Fields, log: Callable[[str], None]) -> Done:
     group, _, after = _reset(client, fields)
     client.run(admin.commit(client.core, group, after))
     target = "/console/group?group=" + quote(group, safe='')
@@ -169,7 +169,7 @@ def _reset_offsets(client: BlockingClient, fields: Fields, log: Callable[[str], 
 
 
 def _reset(
-    client: BlockingClient, fields: Fields
+    client: Client, fields: Fields
 ) -> tuple[str, Mapping[tuple[str, int], int], dict[tuple[str, int], int]]:
     """Return the group, its offsets by topic and partition, and those it is to have."""
     group, topic, to = fields.text("group"), fields.text("topic").strip(), fields.text("to", "earliest")
@@ -189,7 +189,7 @@ def _reset(
 
 
 def _places(
-    client: BlockingClient, wanted: Sequence[tuple[str, int]], to: str, fields: Fields
+    client: Client, wanted: Sequence[tuple[str, int]], to: str, fields: Fields
 ) -> dict[tuple[str, int], int]:
     """Return the offset to move to in each partition, within its log."""
 
@@ -218,7 +218,7 @@ def _places(
 # --- dead letters ----------------------------------------------------------------------------------------------------
 
 
-def _plan_letters(client: BlockingClient, fields: Fields) -> Planned:
+def _plan_letters(client: Client, fields: Fields) -> Planned:
     topic, places = _chosen(fields)
     found = letters.read_chosen(client, topic, places)
     rows = [[each.place, f"{each.source}-{each.source_partition}", str(each.source_offset)] for each in found]
@@ -227,7 +227,7 @@ def _plan_letters(client: BlockingClient, fields: Fields) -> Planned:
     return Planned(sentence, "Send again", ("Letter", "To", "Was at offset"), rows)
 
 
-def _send_letters(client: BlockingClient, fields: Fields, log: Callable[[str], None]) -> Done:
+def _send_letters(client: Client, fields: Fields, log: Callable[[str], None]) -> Done:
     topic, places = _chosen(fields)
     sent = letters.send_again(client, topic, places, log)
     return Done(f"{_count(sent, 'message')} of {topic} sent again.", f"/console/letters/{quote(topic, safe='')}")

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
-from broker.client.blocking import BlockingClient
+from broker.client.blocking import Client
 from broker.client.errors import ClientError
 from flakelog.console.messages import Limits, Span, read_partition_records, size_of
 from flakelog.console.text import Shown, shown, visible
@@ -50,7 +50,7 @@ class Unmarked(ClientError):
     """Letters that were sent, and could not be marked; the message names them."""
 
 
-def read_letters(client: BlockingClient, topic: str, spans: Mapping[int, Span], limits: Limits) -> LettersPage:
+def read_letters(client: Client, topic: str, spans: Mapping[int, Span], limits: Limits) -> LettersPage:
     """Return the newest letters that were not sent back. Raise ClientError or WireError."""
     marks = HandledLetters(client, topic)
     count = max(limits.records // max(len(spans), 1), 1)
@@ -67,7 +67,7 @@ def read_letters(client: BlockingClient, topic: str, spans: Mapping[int, Span], 
 
 
 def _newest(
-    client: BlockingClient, topic: str, partition: int, span: Span, marks: HandledLetters, limits: Limits
+    client: Client, topic: str, partition: int, span: Span, marks: HandledLetters, limits: Limits
 ) -> tuple[list[Letter], int]:
     """Return a partition's letters from an offset on that were not sent back, and that offset.
 
@@ -114,7 +114,7 @@ def row_of(letter: Letter) -> LetterRow:
     )
 
 
-def read_chosen(client: BlockingClient, topic: str, places: Sequence[str]) -> list[Letter]:
+def read_chosen(client: Client, topic: str, places: Sequence[str]) -> list[Letter]:
     """Return the letters at these places. Raise Unsendable, ClientError or WireError.
 
     Each letter begins right at its own offset, so that sending it marks no letter before it.
@@ -140,7 +140,7 @@ def read_chosen(client: BlockingClient, topic: str, places: Sequence[str]) -> li
     return found
 
 
-def send_again(client: BlockingClient, topic: str, places: Sequence[str], log: Callable[[str], None]) -> int:
+def send_again(client: Client, topic: str, places: Sequence[str], log: Callable[[str], None]) -> int:
     """Send the letters' messages to their topics, and mark the letters; return how many were sent.
 
     Raise Unsendable with nothing sent, Unmarked, or ClientError. The log has a line for all that were sent.

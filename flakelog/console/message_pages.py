@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 from urllib.parse import quote, urlencode
 
-from broker.client.blocking import BlockingClient
+from broker.client.blocking import Client
 from broker.client.log_record import Record
 from broker.client.records import PoisonBatch
 from broker.services.context import BrokerServices
@@ -20,11 +20,11 @@ HERE = "/console/topics"
 class Jobs(Protocol):
     """Threads with a client of the broker."""
 
-    def run(self, job: Callable[[BlockingClient], Any], /) -> Any:
+    def run(self, job: Callable[[Client], Any], /) -> Any:
         """Return a Deferred of the job's result."""
         ...
 
-    def change(self, job: Callable[[BlockingClient], Any], ended: Callable[[Any], Any], /) -> Any:
+    def change(self, job: Callable[[Client], Any], ended: Callable[[Any], Any], /) -> Any:
         """Run a job that changes something, to its end; return a Deferred of what `ended` makes of its result."""
         ...
 

@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import NamedTuple
 
-from broker.client.blocking import BlockingClient
+from broker.client.blocking import Client
 from broker.client.errors import BrokerError, MissingId
 from broker.client.log_record import Record
 from broker.client.records import PoisonBatch, read_records
@@ -135,7 +135,7 @@ def starts_of(services: BrokerServices, topic: str, bytes_max: int) -> dict[int,
     return found
 
 
-def read_page(client: BlockingClient, query: Query, spans: Mapping[int, Span], limits: Limits) -> MessagePage:
+def read_page(client: Client, query: Query, spans: Mapping[int, Span], limits: Limits) -> MessagePage:
     """Return a page of messages. Raise ClientError."""
     filled = _filled(spans, query.start)
     asked = [query.partition] if query.partition is not None else filled[:PARTITIONS_MAX]
@@ -165,7 +165,7 @@ def _share(limits: Limits, partitions: int) -> Limits:
 
 
 def _read_span(
-    client: BlockingClient, query: Query, partition: int, span: Span, share: Limits, max_unpacked: int
+    client: Client, query: Query, partition: int, span: Span, share: Limits, max_unpacked: int
 ) -> tuple[int, list[Row], int]:
     """Return where a page begins in a partition, its rows, and the offset after them."""
     at = span.start
@@ -179,7 +179,7 @@ def _read_span(
 
 
 def read_newest(
-    client: BlockingClient, topic: str, partition: int, span: Span, limits: Limits, max_unpacked: int
+    client: Client, topic: str, partition: int, span: Span, limits: Limits, max_unpacked: int
 ) -> tuple[int, list[Row], int]:
     """Return (offset, messages, offset after them): the newest messages of a span that fit into the limits.
 
@@ -195,7 +195,7 @@ def read_newest(
 
 
 def read_partition(
-    client: BlockingClient, topic: str, partition: int, offset: int, limits: Limits, max_unpacked: int
+    client: Client, topic: str, partition: int, offset: int, limits: Limits, max_unpacked: int
 ) -> tuple[list[Row], int]:
     """Return the messages of a partition from an offset on, within limits, and the offset after them.
 
@@ -256,7 +256,7 @@ def size_of(record: Record) -> int:
 
 
 def read_partition_records(
-    client: BlockingClient, topic: str, partition: int, offset: int, bytes_max: int, end: int = 1 << 63
+    client: Client, topic: str, partition: int, offset: int, bytes_max: int, end: int = 1 << 63
 ) -> tuple[list[Record], int]:
     """Return the messages of a partition from an offset on that fit into `bytes_max`, and the offset after them.
 
@@ -288,7 +288,7 @@ def _readable(fetched: FetchedPartition, offset: int) -> Iterator[tuple[list[Rec
             yield records, offset
 
 
-def read_one(client: BlockingClient, topic: str, partition: int, offset: int) -> Record | PoisonBatch | None:
+def read_one(client: Client, topic: str, partition: int, offset: int) -> Record | PoisonBatch | None:
     """Return the message at an offset, or its batch if that cannot be read, None if the offset has no message.
 
     Raise ClientError or WireError.
@@ -306,7 +306,7 @@ def candidates(services: BrokerServices, id: int) -> list[tuple[str, int]]:
     return [(log.topic, log.partition) for log in sorted(found, key=lambda log: log.last_id)[:CANDIDATES_MAX]]
 
 
-def find_id(client: BlockingClient, places: Iterable[tuple[str, int]], id: int) -> tuple[str, int, int] | None:
+def find_id(client: Client, places: Iterable[tuple[str, int]], id: int) -> tuple[str, int, int] | None:
     """Return (topic, partition, offset) of the message with exactly this id, None if no message has it.
 
     A partition has it if the first offset at or after the id differs from that of the next id.
@@ -339,7 +339,7 @@ def _wrong_row(partition: int, offset: int, why: str, last_offset: int = -1) -> 
     return Row(partition, offset, None, -1, nothing, nothing, (), "", why[:300], last_offset)
 
 
-def _place(client: BlockingClient, query: Query, partition: int, span: Span) -> int:
+def _place(client: Client, query: Query, partition: int, span: Span) -> int:
     match query.start:
         case "offset":
             return min(max(query.value, span.start), span.end)
@@ -368,7 +368,7 @@ class Tail(NamedTuple):
 
 
 def read_tail(
-    client: BlockingClient, topic: str, positions: Mapping[int, int], spans: Mapping[int, Span], limits: Limits
+    client: Client, topic: str, positions: Mapping[int, int], spans: Mapping[int, Span], limits: Limits
 ) -> Tail:
     """Return the messages after `positions`, or the newest of them if there are more than a page holds."""
     new = [number for number, at in positions.items() if number in spans and spans[number].end > at]

@@ -12,7 +12,7 @@ from twisted.internet.threads import deferToThreadPool
 from twisted.python.threadpool import ThreadPool
 
 from broker.client.address import Address, parse_addresses
-from broker.client.blocking import BlockingClient
+from broker.client.blocking import Client
 from broker.client.core import Exchange
 from broker.client.errors import Unreachable
 from flakelog.console.security import Refused
@@ -27,7 +27,7 @@ THREADS_MAX = 2  # pages wait for each other, so that they take at most two core
 JOBS_MAX = 32  # jobs that run or wait; one more is refused
 
 
-class OwnClient(BlockingClient):
+class OwnClient(Client):
     """A client that sends everything to one address, whichever address the broker advertises."""
 
     def __init__(self, address: Address) -> None:
@@ -66,7 +66,7 @@ class OwnBroker:
         self._is_stopped = False
         self._jobs = 0
 
-    def run(self, job: Callable[[BlockingClient], T]) -> "Deferred[T]":
+    def run(self, job: Callable[[Client], T]) -> "Deferred[T]":
         """Run a job in a thread with a client; return a Deferred of its result. Raise Refused if too many wait.
 
         A caller that cancels the Deferred waits no more. Its job is skipped if it has not begun, and otherwise counts
@@ -87,7 +87,7 @@ class OwnBroker:
         deferToThreadPool(self._reactor, self._pool(), self._with_client, job, wanted).addBoth(ended)
         return wanted
 
-    def change(self, job: Callable[[BlockingClient], Any], ended: Callable[[Any], Any]) -> "Deferred[Any]":
+    def change(self, job: Callable[[Client], Any], ended: Callable[[Any], Any]) -> "Deferred[Any]":
         """Run a job that changes something, after those before it; return a Deferred of what `ended` makes of it.
 
         Of two equal changes, as after a double click, the second thus sees what the first has done. The job ends, and
@@ -104,7 +104,7 @@ class OwnBroker:
         self._changes.run(self.run, job).addBoth(ended).addBoth(forward)
         return wanted
 
-    def _with_client(self, job: Callable[[BlockingClient], T], wanted: "Deferred[T]") -> T:
+    def _with_client(self, job: Callable[[Client], T], wanted: "Deferred[T]") -> T:
         if wanted.called or self._is_stopped:
             raise CancelledError
         with OwnClient(self._address) as client:

@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from broker.client.blocking import BlockingClient
+from broker.client.blocking import Client
 from broker.client.log_record import Record
 from flakelog.console.json_fields import list_of, mapping_of, mappings_of, text_of, whole_of
 from flakelog.console.messages import Span, read_partition_records
@@ -57,7 +57,7 @@ class WorkPage(NamedTuple):
     checksum: str
 
 
-def read_documents(client: BlockingClient, span: Span) -> dict[str, dict[str, Any]]:
+def read_documents(client: Client, span: Span) -> dict[str, dict[str, Any]]:
     """Return the newest document of each key. Raise ClientError or WireError."""
     start = max(span.start, span.end - RECORDS_MAX)
     return documents_of(read_partition_records(client, TOPIC, 0, start, BYTES_MAX)[0])

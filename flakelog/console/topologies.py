@@ -9,7 +9,7 @@ The documents come from a topic that others can write to. So nothing in them is 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from broker.client.blocking import BlockingClient
+from broker.client.blocking import Client
 from flakelog.console.json_fields import list_of, mapping_of, mappings_of, number_of, text_of
 from flakelog.console.messages import read_partition_records, size_of
 
@@ -107,7 +107,7 @@ class TopologyPage(NamedTuple):
     lost_ms: int | None = None
 
 
-def read_documents(client: BlockingClient, topic: str, partitions: Iterable[int], now_ms: int) -> list[dict[str, Any]]:
+def read_documents(client: Client, topic: str, partitions: Iterable[int], now_ms: int) -> list[dict[str, Any]]:
     """Return the documents of the topologies that run. Raise ClientError or WireError."""
     from spout.publisher import running
 
@@ -118,7 +118,7 @@ def read_documents(client: BlockingClient, topic: str, partitions: Iterable[int]
     return running(((each.key, each.value) for each in records), now_ms)
 
 
-def read_lost(client: BlockingClient, topic: str, starts: Mapping[int, int], now_ms: int) -> list[dict[str, Any]]:
+def read_lost(client: Client, topic: str, starts: Mapping[int, int], now_ms: int) -> list[dict[str, Any]]:
     """Return the expired documents of processes that did not delete them, by the topic's records from `starts` on.
 
     Documents before the last clean stop of a process of their topology do not count. Raise ClientError or WireError.

@@ -3,7 +3,7 @@
 from typing import Any
 from urllib.parse import quote
 
-from broker.client.blocking import BlockingClient
+from broker.client.blocking import Client
 from broker.services.context import BrokerServices
 from flakelog.config import ServerConfig
 from flakelog.console import letters, messages, replays, topologies
@@ -98,7 +98,7 @@ class WorkPages:
         starts = messages.starts_of(self._services, TOPOLOGIES_TOPIC, topologies.LOST_BYTES_MAX)
         now_ms = self._server.clock.now_ms()
 
-        def read(client: BlockingClient) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+        def read(client: Client) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
             now = topologies.read_documents(client, TOPOLOGIES_TOPIC, list(starts), now_ms)
             return now, topologies.read_lost(client, TOPOLOGIES_TOPIC, starts, now_ms)
 

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from confluent_kafka import KafkaError, Message, Producer
 
-from broker.client.blocking import BlockingClient
+from broker.client.blocking import Client
 from broker.client.core import EARLIEST, LATEST
 from broker.client.records import Record
 
@@ -55,7 +55,7 @@ def _produce(producer: Producer, topic: str, key: bytes, value: bytes, delivered
             producer.poll(0.05)
 
 
-def edge_messages(client: BlockingClient, topic: str) -> list[Record]:
+def edge_messages(client: Client, topic: str) -> list[Record]:
     """Return the first, middle and last message of each partition, in the order of their ids."""
     found = []
     for partition in range(client.topic(topic).partitions):

@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from broker.client.blocking import BlockingClient
+from broker.client.blocking import Client
 from broker.client.core import EARLIEST, LATEST
 from broker.client.records import Record
 from flakelog.config import ServerConfig
@@ -119,7 +119,7 @@ class Demo:
     # --- 2 -------------------------------------------------------------------------------------------------------
 
     def _load(self, flights: Any) -> None:
-        with BlockingClient(self.servers) as client, ExitStack() as stack:
+        with Client(self.servers) as client, ExitStack() as stack:
             client.create_topic(TOPIC, PARTITIONS, {"retention.ms": "-1"})  # no message expires before the replay
             total = len(flights) + len(POISON)
             loaded = load(self.servers, TOPIC, messages(flights), self._progress(stack, "producing", total))
@@ -174,7 +174,7 @@ class Demo:
 
     def _buried(self) -> int:
         """Return the number of messages in the dead-letter topic."""
-        with BlockingClient(self.servers) as client:
+        with Client(self.servers) as client:
             found = [topic for topic in client.topics() if topic.name == DEAD_LETTERS]
             partitions = range(found[0].partitions) if found else range(0)
             ends = [client.find_offset(DEAD_LETTERS, p, LATEST) for p in partitions]
@@ -219,7 +219,7 @@ class Demo:
 
     def _middle(self) -> Span:
         """Return the middle third of the time that the load took, by the ids."""
-        with BlockingClient(self.servers) as client:
+        with Client(self.servers) as client:
             edges = edge_messages(client, TOPIC)
         first, last = (self.layout.unpack(record.id or 0).time_ms for record in (edges[0], edges[-1]))
         third = max((last - first) // 3, 1)

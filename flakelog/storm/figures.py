@@ -7,7 +7,7 @@ import threading
 import time
 from contextlib import suppress
 
-from broker.client.blocking import BlockingClient
+from broker.client.blocking import Client
 from broker.client.errors import ClientError
 from broker.wire.errors import WireError
 from spout.figures import Snapshot
@@ -31,7 +31,7 @@ class PublishedFigures:
         self._latest: dict[bytes, bytes] = {}  # bounded by the tasks of the topology
         self._lock = threading.Lock()
         self._is_closed = threading.Event()
-        self._client: BlockingClient | None = None
+        self._client: Client | None = None
         self._thread = threading.Thread(target=self._read, name="flakelog-figures", daemon=True)
 
     def start(self) -> None:
@@ -54,12 +54,12 @@ class PublishedFigures:
     def _read(self) -> None:
         while not self._is_closed.is_set():
             with suppress(ClientError, WireError, OSError):
-                with BlockingClient(self._servers, CLIENT_SECONDS) as client:
+                with Client(self._servers, CLIENT_SECONDS) as client:
                     self._client = client
                     self._follow(client)
             self._is_closed.wait(AGAIN_SECONDS)
 
-    def _follow(self, client: BlockingClient) -> None:
+    def _follow(self, client: Client) -> None:
         offset = client.find_offset(TOPIC, 0, self._begun_ms)
         prefix = f"{self._plan.id}/".encode()
         while not self._is_closed.is_set():

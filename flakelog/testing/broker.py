@@ -13,7 +13,7 @@ from coordination.free_port import FreePort
 from flakelog.testing.process import BrokerError, BrokerProcess
 
 if TYPE_CHECKING:
-    from broker.client.blocking import BlockingClient
+    from broker.client.blocking import Client
     from broker.client.records import Record
 
 START_SECONDS = 60.0  # on a busy machine; a broker that exits is noticed at once
@@ -58,7 +58,7 @@ class Broker:
         self._addresses: dict[str, str] = {}
         self._ports: dict[str, FreePort] = {}
         """Ports that no setting names; reserved, so that no program takes them while the broker is down."""
-        self._client: BlockingClient | None = None
+        self._client: Client | None = None
 
     def __enter__(self) -> "Broker":
         return self if self.running else self.start()
@@ -210,11 +210,11 @@ class Broker:
         every = range(client.topic(topic).partitions) if partition is None else (partition,)
         return [record for each in every for record in _read_all(client, topic, each)]
 
-    def _connected(self) -> "BlockingClient":
+    def _connected(self) -> "Client":
         if self._client is None:
-            from broker.client.blocking import BlockingClient
+            from broker.client.blocking import Client
 
-            self._client = BlockingClient(self.address)
+            self._client = Client(self.address)
         return self._client
 
     def _drop_client(self) -> None:
@@ -288,7 +288,7 @@ def _text(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _read_all(client: "BlockingClient", topic: str, partition: int) -> "list[Record]":
+def _read_all(client: "Client", topic: str, partition: int) -> "list[Record]":
     from broker.client.core import EARLIEST, LATEST
 
     offset, end = (client.find_offset(topic, partition, each) for each in (EARLIEST, LATEST))

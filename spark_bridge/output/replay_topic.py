@@ -14,7 +14,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from broker.client.blocking import BlockingClient
+from broker.client.blocking import Client
 from broker.client.errors import BrokerError, ClientError
 from broker.record.records import Record, encode_batch
 from broker.wire.errors import ErrorCode, WireError
@@ -53,7 +53,7 @@ class ReplayTopic:
             _log.warning("the %s is not published in %s at %s: %s", kind, TOPIC, self._servers, error)
 
     def _send(self, batch: bytearray) -> None:
-        with BlockingClient(self._servers, TIMEOUT_SECONDS) as client:
+        with Client(self._servers, TIMEOUT_SECONDS) as client:
             try:
                 client.produce(TOPIC, 0, batch)
             except BrokerError as error:
@@ -81,7 +81,7 @@ def _shortened(document: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _create(client: BlockingClient) -> None:
+def _create(client: Client) -> None:
     try:
         client.create_topic(TOPIC, 1, TOPIC_CONFIGS)
     except BrokerError as error:

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TypeAlias
 
-from broker.client.blocking import BlockingClient
+from broker.client.blocking import Client
 from spark_bridge.reading.network import Address, connect
 from spark_bridge.reading.settings import ReadSettings
 
@@ -26,10 +26,10 @@ class KeptClients:
     def __init__(self, at_most: int = CLIENTS_KEPT_MAX) -> None:
         self._at_most = at_most
         self._lock = threading.Lock()
-        self._idle: list[tuple[_Key, BlockingClient]] = []  # the one used last comes last
+        self._idle: list[tuple[_Key, Client]] = []  # the one used last comes last
 
     @contextmanager
-    def lend(self, servers: Sequence[Address], settings: ReadSettings) -> Iterator[BlockingClient]:
+    def lend(self, servers: Sequence[Address], settings: ReadSettings) -> Iterator[Client]:
         """Lend a client to one range. It connects when it is used."""
         key = (os.getpid(), tuple(servers), settings.request_timeout_ms, settings.client_id)
         client = self._take(key) or connect(servers, settings)
@@ -38,7 +38,7 @@ class KeptClients:
         finally:
             self._keep(key, client)
 
-    def _take(self, key: _Key) -> BlockingClient | None:
+    def _take(self, key: _Key) -> Client | None:
         """Return an idle client. A fork has another process id, so it leaves its parent's connections alone."""
         with self._lock:
             for place in reversed(range(len(self._idle))):
@@ -46,7 +46,7 @@ class KeptClients:
                     return self._idle.pop(place)[1]
         return None
 
-    def _keep(self, key: _Key, client: BlockingClient) -> None:
+    def _keep(self, key: _Key, client: Client) -> None:
         with self._lock:
             self._idle.append((key, client))
             surplus = self._idle[: -self._at_most]

@@ -9,7 +9,7 @@ from typing import Protocol, TypeVar
 
 from broker.client.address import Address as Address
 from broker.client.address import parse_addresses
-from broker.client.blocking import BlockingClient
+from broker.client.blocking import Client
 from broker.client.core import ClientCore, Exchange, Steps
 from coordination.errors import FlakelogError
 from spark_bridge.reading.settings import ReadSettings
@@ -43,9 +43,9 @@ class ReadClient(Protocol):
     def close(self) -> None: ...
 
 
-def connect(servers: Sequence[Address], settings: ReadSettings) -> BlockingClient:
+def connect(servers: Sequence[Address], settings: ReadSettings) -> Client:
     """Return a client of the cluster behind `servers`. It connects when it is used."""
-    return BlockingClient(servers, settings.request_timeout_ms / 1000, client_id=settings.client_id)
+    return Client(servers, settings.request_timeout_ms / 1000, client_id=settings.client_id)
 
 
 class ClusterError(FlakelogError):

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import pyarrow as pa
 
-from broker.client.blocking import BlockingClient
+from broker.client.blocking import Client
 from spark_bridge.reading.network import Address
 from spark_bridge.reading.offset_range import OffsetRange
 from spark_bridge.reading.range_reader import range_of
@@ -58,7 +58,7 @@ class RangeReads:
         for client in self._clients:
             client.close()
 
-    def client(self) -> BlockingClient:
+    def client(self) -> Client:
         """Return this thread's client, whose calls `stop` ends."""
         found: _StoppableClient | None = getattr(self._own, "client", None)
         if found is None:
@@ -68,7 +68,7 @@ class RangeReads:
         return found
 
 
-class _StoppableClient(BlockingClient):
+class _StoppableClient(Client):
     """A client that sends nothing, and does not wait, after the event."""
 
     def __init__(self, servers: Sequence[Address], settings: ReadSettings, stopped: threading.Event) -> None:

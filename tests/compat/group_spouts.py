@@ -11,7 +11,7 @@ from confluent_kafka import ConsumerGroupTopicPartitions, Producer
 from confluent_kafka.admin import AdminClient
 
 from broker.client import admin
-from broker.client.blocking import BlockingClient
+from broker.client.blocking import Client
 from tests.compat.server_process import PYTHONPATH, ROOT
 from tests.patience import SECONDS, until
 
@@ -29,7 +29,7 @@ class Shared:
         self.name = f"shared-{next(NAMES)}"
         self.processes = []
         self.sent = 0
-        self.client = BlockingClient(address)
+        self.client = Client(address)
         self.client.create_topic(self.name, PARTITIONS)
         self.producer = Producer({"bootstrap.servers": address, "linger.ms": 1})
 

@@ -1,6 +1,6 @@
 """A topic of numbers, for the tests of the Python API."""
 
-from broker.client.blocking import BlockingClient
+from broker.client.blocking import Client
 from broker.client.consumer_config import ConsumerConfig
 from broker.record.records import Record, encode_batch
 from tests.patience import SECONDS
@@ -16,7 +16,7 @@ BY_HAND = ConsumerConfig(
 
 def fill(address, name):
     """Make a topic of two partitions with the values 0 to 9: even ones in partition 0, odd ones in partition 1."""
-    with BlockingClient(address) as client:
+    with Client(address) as client:
         client.create_topic(name, 2)
         for number in range(10):
             say(client, name, number % 2, number)

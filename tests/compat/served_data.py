@@ -4,7 +4,7 @@ import hashlib
 
 import pytest
 
-from broker.client.blocking import BlockingClient
+from broker.client.blocking import Client
 from broker.client.core import LATEST
 from broker.record.records import Record, encode_batch
 from tests.compat.server_process import DidNotStart
@@ -23,7 +23,7 @@ def batch_of(*values, producer=None, sequence=-1):
 
 
 def fill(address, topic=TOPIC, partitions=2):
-    with BlockingClient(address) as client:
+    with Client(address) as client:
         client.create_topic(topic, partitions)
         for partition in range(partitions):
             for number in range(MESSAGES):
@@ -40,7 +40,7 @@ def values_in(client, topic, partition=0):
 
 
 def assert_serves(address, topic=TOPIC, partition=0):
-    with BlockingClient(address) as client:
+    with Client(address) as client:
         assert values_in(client, topic, partition)[:MESSAGES] == [b"message %d" % n for n in range(MESSAGES)]
 
 

@@ -1,7 +1,7 @@
 """A `flakelog server` in a separate process, as an operator runs it: started, killed, restarted on its directory.
 
     with ServerProcess(tmp_path / "data") as server:      # free ports, embedded
-        client = BlockingClient(server.address)
+        client = Client(server.address)
         server.kill()                                     # SIGKILL; `server.start()` again is the restart
         server.wait_for_log("recovered")
 """

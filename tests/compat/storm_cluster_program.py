@@ -14,7 +14,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from broker.client.blocking import BlockingClient
+from broker.client.blocking import Client
 from broker.record.records import Record, encode_batch
 from coordination.embedded_zookeeper import EmbeddedZooKeeper
 from flakelog.storm.jars import find_storm
@@ -74,7 +74,7 @@ class Storm:
 
 
 def say(broker, first, end):
-    with BlockingClient(broker.address) as client:
+    with Client(broker.address) as client:
         if "numbers" not in [each.name for each in client.topics()]:
             client.create_topic("numbers", 2)
         for partition in (0, 1):

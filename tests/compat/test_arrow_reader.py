@@ -15,7 +15,7 @@ import pytest
 
 import flakelog
 from broker.client.admin import delete_records
-from broker.client.blocking import BlockingClient
+from broker.client.blocking import Client
 from broker.record.records import Record, encode_batch
 from spark_bridge.selection import manifest as manifests
 from spark_bridge.selection.options import OptionError
@@ -35,7 +35,7 @@ def servers(broker):
 def topic(servers):
     """Return a topic of two partitions; each has the offsets 0 to 99, in batches of ten."""
     name = f"flights-{uuid.uuid4().hex[:8]}"
-    with BlockingClient(servers) as client:
+    with Client(servers) as client:
         client.create_topic(name, partitions=2, configs={"retention.ms": "-1"})
         for partition in (0, 1):
             append(client, name, partition, range(0, ROWS, 10))
@@ -81,7 +81,7 @@ def test_all_rows_come_in_the_order_of_their_offsets(servers, topic):
 
 def test_the_end_is_fixed_at_the_call(servers, topic):
     reader = flakelog.read(servers, topic, columns=["offset"])
-    with BlockingClient(servers) as client:
+    with Client(servers) as client:
         append(client, topic, 0, [ROWS])
     assert reader.read_all().num_rows == 2 * ROWS
     assert flakelog.read(servers, topic, columns=["offset"]).read_all().num_rows == 2 * ROWS + 10
@@ -105,7 +105,7 @@ def test_the_manifest_is_in_the_schema_and_gives_the_same_rows_again(servers, to
     first = flakelog.read(servers, topic, columns=["offset", "partition"])
     text = first.schema.metadata[b"flakelog.manifest"]
     assert manifests.load(text).offsets == 2 * ROWS
-    with BlockingClient(servers) as client:
+    with Client(servers) as client:
         append(client, topic, 0, [ROWS])
     again = flakelog.read(servers, manifest=text)
     assert again.schema == first.schema
@@ -140,7 +140,7 @@ def test_closing_ends_a_read_that_waits_for_an_answer(servers, topic, broker):
 
 
 def test_batches_that_cannot_be_decoded_fail_the_read_or_are_left_out(servers, topic):
-    with BlockingClient(servers) as client:
+    with Client(servers) as client:
         client.produce(topic, 1, PASSES_LENGTHS)
         append(client, topic, 1, [ROWS + RECORDS])
     with pytest.raises(pa.ArrowInvalid, match="CorruptBatch: .*onPoison=skip leaves such batches out"):
@@ -149,7 +149,7 @@ def test_batches_that_cannot_be_decoded_fail_the_read_or_are_left_out(servers, t
 
 
 def test_lost_offsets_and_ignored_options_are_warned_about(servers, topic, caplog):
-    with BlockingClient(servers) as client:
+    with Client(servers) as client:
         client.run(delete_records(client.core, topic, 0, 30))
     options = {"failOnDataLoss": "false", "kafka.max.poll.records": "9"}
     reader = flakelog.read(servers, topic, offsets={0: (10, 50)}, options=options)
@@ -179,7 +179,7 @@ def test_what_cannot_be_read_is_refused_at_the_call(servers, topic):
 
 def test_several_topics_are_one_read(servers, topic):
     other = f"{topic}-b"
-    with BlockingClient(servers) as client:
+    with Client(servers) as client:
         client.create_topic(other, partitions=1)
         append(client, other, 0, range(0, 30, 10))
     names = flakelog.read(servers, [topic, other], columns=["topic"]).read_all()["topic"].to_pylist()

@@ -5,7 +5,7 @@ from contextlib import ExitStack
 import pytest
 from confluent_kafka import KafkaError, Producer
 
-from broker.client.blocking import BlockingClient
+from broker.client.blocking import Client
 from tests.compat.raw_connection import RawConnection, fetch_frame, frame
 from tests.compat.served_data import TOPIC
 from tests.compat.server_process import ServerProcess
@@ -27,7 +27,7 @@ STRANGERS = {
 @pytest.mark.parametrize("kind", STRANGERS)
 def test_what_is_not_kafka_is_named_with_its_peer_and_the_others_are_served_on(broker, kind):
     data, reason = STRANGERS[kind]
-    with BlockingClient(broker.address) as bystander, RawConnection(broker.address) as stranger:
+    with Client(broker.address) as bystander, RawConnection(broker.address) as stranger:
         bystander.topics()
         stranger.socket.sendall(data)
         line = broker.wait_for_log(f"connection of {stranger.name} closed")
@@ -57,13 +57,13 @@ def test_silence_is_closed_after_connections_max_idle_ms(tmp_path):
             line = server.wait_for_log(f"connection of {connection.name} closed")
             assert "connections.max.idle.ms" in line
             assert ("in the middle of a frame" in line) == bool(data)
-        with BlockingClient(server.address) as client:
+        with Client(server.address) as client:
             client.topics()
 
 
 def test_one_connection_more_than_max_connections_is_closed_and_the_others_stay(tmp_path):
     with ServerProcess(tmp_path / "data", {"max.connections": 2}) as server:
-        with BlockingClient(server.address) as first, BlockingClient(server.address) as second:
+        with Client(server.address) as first, Client(server.address) as second:
             assert first.topics() == second.topics()
             with RawConnection(server.address) as third:
                 assert third.read_to_end() == b""

@@ -8,7 +8,7 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from benchmarks.big_log import forget
-from broker.client.blocking import BlockingClient
+from broker.client.blocking import Client
 from broker.client.core import EARLIEST
 from broker.log.storage.os_storage import is_in_memory
 from tests.compat.server_process import ServerProcess
@@ -74,7 +74,7 @@ def test_what_is_not_in_memory_is_read_by_a_thread_and_sent_whole(tmp_path):
         client.produce(server.address, "flights", messages)
         assert server.stop() == 0
         server.start()
-        with BlockingClient(server.address) as asked:
+        with Client(server.address) as asked:
             asked.find_offset("flights", 0, EARLIEST)
         forget(tmp_path / "data" / "flights-0")
         before = server.read_by_threads()
@@ -92,7 +92,7 @@ def test_a_small_fetch_of_what_is_not_in_memory_is_read_by_a_thread(tmp_path):
         CLIENTS["confluent-kafka"].produce(server.address, "flights", messages, **{"batch.num.messages": 10})
         assert server.stop() == 0
         server.start()
-        with BlockingClient(server.address) as client:
+        with Client(server.address) as client:
             client.fetch("flights", 0, len(messages) - 1)
             before = server.read_by_threads()
             forget(tmp_path / "data" / "flights-0")

@@ -16,7 +16,7 @@ import threading
 import pytest
 
 from broker.client.asyncio import AsyncClient
-from broker.client.blocking import BlockingClient
+from broker.client.blocking import Client
 from broker.client.core import Exchange
 from broker.client.errors import BadAnswer, Unreachable
 from broker.wire import cold
@@ -89,7 +89,7 @@ BROKERS = {
 @pytest.mark.parametrize("kind", BROKERS)
 def test_what_is_no_answer_is_a_client_error_that_says_so(kind):
     make, error, said = BROKERS[kind]
-    with make() as broker, BlockingClient(broker.address, timeout=SECONDS) as client:
+    with make() as broker, Client(broker.address, timeout=SECONDS) as client:
         with pytest.raises(error, match=said):
             client.topics()
 
@@ -127,7 +127,7 @@ class FailingOver:
 
 
 def leaders_by_blocking(address):
-    with BlockingClient(address, timeout=SECONDS) as client:
+    with Client(address, timeout=SECONDS) as client:
         first = client.run(client.core.leader("t", 0))
         with pytest.raises(Unreachable):
             client.fetch("t", 0, 0)
@@ -184,7 +184,7 @@ def test_what_is_no_frame_is_refused_before_memory_is_taken(sent, said):
 
         threading.Thread(target=serve, daemon=True).start()
         address = "{}:{}".format(*listener.getsockname())
-        with BlockingClient(address, timeout=SECONDS) as client, pytest.raises(Unreachable, match=f"{address}.*{said}"):
+        with Client(address, timeout=SECONDS) as client, pytest.raises(Unreachable, match=f"{address}.*{said}"):
             client.topics()
 
 
@@ -192,14 +192,14 @@ def test_a_broker_that_falls_silent_is_unreachable_after_the_timeout():
     with socket.create_server(("127.0.0.1", 0)) as listener:
         address = "{}:{}".format(*listener.getsockname())
         silent = pytest.raises(Unreachable, match=f"{address}.*no answer within")
-        with BlockingClient(address, timeout=0.05) as client, silent:
+        with Client(address, timeout=0.05) as client, silent:
             client.topics()
 
 
 def test_requests_can_be_sent_before_earlier_answers_are_received():
     """The answers come in the order of the requests, each in a buffer of its own. An operation that needs the
     connection meanwhile opens a new one, and takes no answer of another."""
-    with ScriptedBroker(lambda api_key: b"answer") as broker, BlockingClient(broker.address, timeout=SECONDS) as client:
+    with ScriptedBroker(lambda api_key: b"answer") as broker, Client(broker.address, timeout=SECONDS) as client:
         address = client.core.bootstrap[0]
         for _ in range(2):
             client.send(Exchange(address, METADATA, 12, True, b""))
@@ -213,14 +213,14 @@ def test_requests_can_be_sent_before_earlier_answers_are_received():
 
 def test_a_broker_that_was_started_again_is_found_by_the_next_call(tmp_path):
     """The next call reconnects. It sent nothing on the old connection, so no request can run twice."""
-    with ServerProcess(tmp_path / "data").keep_ports() as server, BlockingClient(server.address) as client:
+    with ServerProcess(tmp_path / "data").keep_ports() as server, Client(server.address) as client:
         client.create_topic("kept")
         server.restart()
         assert [topic.name for topic in client.topics()] == ["kept"]
 
 
 def test_a_broker_that_is_away_for_a_moment_is_waited_for_by_retry(tmp_path):
-    with ServerProcess(tmp_path / "data").keep_ports() as server, BlockingClient(server.address) as client:
+    with ServerProcess(tmp_path / "data").keep_ports() as server, Client(server.address) as client:
         client.create_topic("kept")
         server.kill()
         with pytest.raises(Unreachable):

@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from broker.client.blocking import BlockingClient
+from broker.client.blocking import Client
 from broker.client.errors import BrokerError
 from broker.log.storage.os_storage import OsStorage
 from broker.wire.errors import ErrorCode
@@ -31,7 +31,7 @@ def ahead(tmp_path):
 
 
 def test_a_partition_a_day_ahead_is_refused_in_time_and_named_by_log_metrics_and_readiness(ahead):
-    with ServerProcess(ahead) as server, BlockingClient(server.address) as client:
+    with ServerProcess(ahead) as server, Client(server.address) as client:
         server.wait_for_log("the last ids of 1 partitions are ahead of this machine's clock")
         assert read(server)["flakelog_partitions_ahead_of_clock", ()] == 1
         assert health(server, "/health/ready")[0] == 200, "nobody has met it"
@@ -53,7 +53,7 @@ def test_with_the_setting_it_goes_on_and_no_id_repeats_after_any_stop(ahead):
     expected = [b"of tomorrow"]
     with ServerProcess(ahead, settings) as server:
         for run in range(3):
-            with BlockingClient(server.address) as client:
+            with Client(server.address) as client:
                 for number in range(10):
                     expected.append(b"%d %d" % (run, number))
                     client.produce(TOPIC, 0, batch_of(expected[-1]))

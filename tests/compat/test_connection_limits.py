@@ -7,7 +7,7 @@ import pytest
 from twisted.internet import reactor
 from twisted.internet.protocol import Factory
 
-from broker.client.blocking import BlockingClient
+from broker.client.blocking import Client
 from broker.net.transport import KafkaPort, NullProtocol
 from broker.settings.config import BrokerConfig
 from tests.compat.raw_connection import RawConnection
@@ -35,7 +35,7 @@ def test_a_listener_has_limits_of_its_own(tmp_path):
         with RawConnection(outside), RawConnection(outside) as second, RawConnection(server.address):
             assert second.socket.recv(1) == b""
             server.wait_for_log("listener.name.outside.max.connections is 1")
-            with BlockingClient(server.address) as client:
+            with Client(server.address) as client:
                 client.topics()
 
 
@@ -43,14 +43,14 @@ def test_connections_past_the_rate_are_served_later_not_refused(tmp_path):
     with ServerProcess(tmp_path / "data", {"max.connection.creation.rate": 10}) as server:
         begin = time.monotonic()
         for _ in range(18):
-            with BlockingClient(server.address) as client:
+            with Client(server.address) as client:
                 client.topics()
         assert time.monotonic() - begin > 0.5
 
 
 def test_a_connection_waits_for_the_memory_of_another_and_then_goes_on(tmp_path):
     with ServerProcess(tmp_path / "data", {"queued.max.request.bytes": 1_000}) as server:
-        with RawConnection(server.address) as half, BlockingClient(server.address) as client:
+        with RawConnection(server.address) as half, Client(server.address) as client:
             half.socket.sendall((90_000_000).to_bytes(4, "big") + bytes(400_000))
             client.create_topic("small")  # arrives whole, so it claims no memory
             other = RawConnection(server.address)

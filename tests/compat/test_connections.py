@@ -13,7 +13,7 @@ import sys
 
 import pytest
 
-from broker.client.blocking import BlockingClient
+from broker.client.blocking import Client
 from broker.record.records import Record, encode_batch
 from broker.wire import fetch
 from broker.wire.fetch import FetchPartition, FetchRequest
@@ -43,7 +43,7 @@ def has_ended(connection):
 def test_a_silent_peer_that_leaves_its_answers_unread_is_closed_all_the_same(tmp_path):
     """Closing waits for queued answers, but not for ever."""
     with ServerProcess(tmp_path / "data", {"connections.max.idle.ms": 4_000}) as server:
-        with BlockingClient(server.address) as client:
+        with Client(server.address) as client:
             client.create_topic(TOPIC)
             for _ in range(12):
                 client.produce(TOPIC, 0, batch_of(bytes(900_000)))
@@ -60,7 +60,7 @@ def test_a_peer_that_went_while_it_was_not_read_from_is_let_go_when_it_is_sent_t
         "flakelog.max.inflight.requests.per.connection": 1,
         "flakelog.max.queued.bytes.per.connection": 1 << 16,
     }
-    with ServerProcess(tmp_path / "data", settings) as server, BlockingClient(server.address) as client:
+    with ServerProcess(tmp_path / "data", settings) as server, Client(server.address) as client:
         client.create_topic(TOPIC)
         with RawConnection(server.address) as gone:
             gone.socket.sendall(fetch_frame(1, TOPIC))
@@ -69,12 +69,12 @@ def test_a_peer_that_went_while_it_was_not_read_from_is_let_go_when_it_is_sent_t
             client.topics()
             gone.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         client.produce(TOPIC, 0, batch_of(bytes(100_000)))
-        with BlockingClient(server.address) as another:
+        with Client(server.address) as another:
             assert len(another.topics()) == 1
 
 
 def test_a_file_that_was_cut_under_its_reader_ends_that_connection_with_a_reason(tmp_path):
-    with ServerProcess(tmp_path / "data") as server, BlockingClient(server.address) as bystander:
+    with ServerProcess(tmp_path / "data") as server, Client(server.address) as bystander:
         bystander.create_topic(TOPIC)
         bystander.produce(TOPIC, 0, batch_of(b"x" * 1000))
         path = server.data_dir / f"{TOPIC}-0" / "00000000000000000000.log"

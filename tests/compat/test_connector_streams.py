@@ -8,7 +8,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import functions as F
 
 from benchmarks.consumers import CONNECTOR
-from broker.client.blocking import BlockingClient
+from broker.client.blocking import Client
 from broker.record.records import Record, encode_batch
 from spark_bridge.session import spark_session
 from tests.compat.server_process import ROOT
@@ -41,13 +41,13 @@ def servers(request):
 
 def new_topic(servers, partitions=3):
     name = f"both-{uuid.uuid4().hex[:8]}"
-    with BlockingClient(servers) as client:
+    with Client(servers) as client:
         client.create_topic(name, partitions=partitions, configs={"retention.ms": "-1"})  # the records are old
     return name
 
 
 def fill(servers, topic, counts):
-    with BlockingClient(servers) as client:
+    with Client(servers) as client:
         for partition, count in enumerate(counts):
             records = [Record(n, n, b"k%d" % n, b"v%d" % n, (("h", b"x"),)) for n in range(count)]
             if records:

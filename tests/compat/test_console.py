@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 
-from broker.client.blocking import BlockingClient
+from broker.client.blocking import Client
 from tests.compat.console_visitor import Visitor
 from tests.compat.server_process import ROOT, ServerProcess
 from tests.patience import SECONDS
@@ -19,7 +19,7 @@ PAGES = ("/", "/console/", "/console/topics", "/console/topics/console", "/conso
 
 @pytest.fixture(scope="module")
 def server(broker):
-    with BlockingClient(broker.address) as client:
+    with Client(broker.address) as client:
         client.create_topic("console", 3)
     return broker
 
@@ -120,7 +120,7 @@ def test_figures_come_as_server_sent_events(server):
 
 def test_open_pages_do_not_hold_a_server_up_that_stops(tmp_path):
     with ServerProcess(tmp_path / "data") as running:
-        with BlockingClient(running.address) as client:
+        with Client(running.address) as client:
             client.create_topic("orders")
         assert Visitor(running.http).get("/console/topics/orders/messages")[0] == 200, "its thread exists now"
         connection = http.client.HTTPConnection(running.http, timeout=SECONDS)
@@ -240,7 +240,7 @@ def test_the_console_can_be_turned_off(tmp_path):
 def test_clients_never_read_the_token(locked):
     from broker.client import admin
 
-    with BlockingClient(locked.address) as client:
+    with Client(locked.address) as client:
         broker = admin.Resource(admin.BROKER, "1")
         found = {each.name: each.value for each in client.run(admin.describe_configs(client.core, broker))}
     assert found["flakelog.console.token"] is None

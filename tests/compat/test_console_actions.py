@@ -9,7 +9,7 @@ import time
 import pytest
 
 from broker.client import admin
-from broker.client.blocking import BlockingClient
+from broker.client.blocking import Client
 from broker.record.records import Record, encode_batch
 from tests.compat.console_visitor import Visitor
 from tests.compat.test_spout_command import Run
@@ -21,7 +21,7 @@ HOSTILE = '"><script>alert(1)</script>\u202e'
 
 @pytest.fixture(scope="module")
 def client(broker):
-    with BlockingClient(broker.address) as made:
+    with Client(broker.address) as made:
         yield made
 
 

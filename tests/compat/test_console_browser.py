@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from broker.client import admin
-from broker.client.blocking import BlockingClient
+from broker.client.blocking import Client
 from broker.record.records import Record, encode_batch
 from tests.compat.server_process import ROOT, ServerProcess
 from tests.patience import MS, until
@@ -62,7 +62,7 @@ CONTRAST = """() => {
 @pytest.fixture(scope="module")
 def server(tmp_path_factory):
     with ServerProcess(tmp_path_factory.mktemp("console") / "data") as running:
-        with BlockingClient(running.address) as client:
+        with Client(running.address) as client:
             fill(client)
         yield running
 
@@ -167,7 +167,7 @@ def open_page(browser, server, allowed):
 
 @pytest.fixture
 def client(server):
-    with BlockingClient(server.address) as made:
+    with Client(server.address) as made:
         yield made
 
 
@@ -310,7 +310,7 @@ def test_new_messages_are_followed_and_hostile_ones_are_text(open_page, client):
 @pytest.mark.soak
 def test_among_ten_thousand_topics_one_is_found_while_its_name_is_typed(open_page, tmp_path):
     with ServerProcess(tmp_path / "data", {"flakelog.max.partitions": "20000"}) as many:
-        with BlockingClient(many.address) as client:
+        with Client(many.address) as client:
             for start in range(0, 10_000, 1_000):
                 create_many(client, [f"topic-{number:05}" for number in range(start, start + 1_000)])
         page = open_page("/console/topics", address=many.http)

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from broker.client.blocking import BlockingClient
+from broker.client.blocking import Client
 from broker.record.compression import Codec
 from broker.record.records import Record, encode_batch
 from tests.compat.console_visitor import Visitor
@@ -18,7 +18,7 @@ TIME_MS = 1_700_000_000_000
 
 @pytest.fixture(scope="module")
 def client(broker):
-    with BlockingClient(broker.address) as made:
+    with Client(broker.address) as made:
         yield made
 
 

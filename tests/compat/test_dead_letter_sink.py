@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.client.blocking import BlockingClient
+from broker.client.blocking import Client
 from broker.record.compression import Codec
 from tests.compat.server_process import PYTHONPATH
 from tests.patience import SECONDS
@@ -30,7 +30,7 @@ def bury(broker, topic, size, codec=Codec.NONE, timestamp_ms=1_600_000_000_000):
 def topic(broker, request):
     """Create a topic with the settings of the test's parameter; return its name and a function that reads it."""
     name = f"dead-{request.node.name.replace('[', '-').strip(']')}"[:100]
-    with BlockingClient(broker.address) as client:
+    with Client(broker.address) as client:
         client.create_topic(name, configs=getattr(request, "param", None))
         yield name, lambda: client.fetch(name, 0, 0)[0]
 

@@ -9,7 +9,7 @@ from urllib.request import urlopen
 
 import pytest
 
-from broker.client.blocking import BlockingClient
+from broker.client.blocking import Client
 from broker.client.core import LATEST
 from tests.compat.server_process import ServerProcess
 from tests.patience import PROGRAM_SECONDS, SECONDS, until
@@ -60,7 +60,7 @@ def test_the_demo_agrees_to_the_last_digit_and_writes_its_report(tmp_path):
     assert "report:  out/report.html\n" in output
     assert "console: http://127.0.0.1:8609/ after\n" in output
     assert "flakelog server --data-dir out/data\n" in output
-    with ServerProcess(tmp_path / "out" / "data") as server, BlockingClient(server.address) as client:
+    with ServerProcess(tmp_path / "out" / "data") as server, Client(server.address) as client:
         ends = [client.find_offset("flights", partition, LATEST) for partition in range(4)]
         assert sum(ends) == FLIGHTS + 3, "the flights, and three messages that are none"
 

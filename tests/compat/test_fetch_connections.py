@@ -10,7 +10,7 @@ import confluent_kafka
 import pytest
 
 from broker.client.admin import delete_records
-from broker.client.blocking import BlockingClient
+from broker.client.blocking import Client
 from broker.client.epoch_ends import find_epoch_ends
 from broker.client.topic_admin import create_topic
 from broker.record.records import Record, encode_batch
@@ -102,7 +102,7 @@ def address(request):
 
 @pytest.mark.parametrize("address", ["flakelog", "kafka"], indirect=True)
 def test_many_partitions_are_read_over_one_connection(address):
-    with BlockingClient(address) as client:
+    with Client(address) as client:
         client.create_topic("many", PARTITIONS)
         wanted = fill(client, "many", PARTITIONS)
         with Reader(address, "many") as reader:
@@ -116,7 +116,7 @@ def test_many_partitions_are_read_over_one_connection(address):
 
 
 def test_an_offset_that_the_log_has_no_longer_is_answered_with_the_bounds(address):
-    with BlockingClient(address) as client:
+    with Client(address) as client:
         client.create_topic("deleted")
         for value in "abc":
             produce(client, "deleted", value)
@@ -127,7 +127,7 @@ def test_an_offset_that_the_log_has_no_longer_is_answered_with_the_bounds(addres
 
 
 def test_a_topic_that_was_made_again_is_found_by_its_id(address):
-    with BlockingClient(address) as client:
+    with Client(address) as client:
         client.create_topic("again")
         produce(client, "again", "old")
         with Reader(address, "again") as reader:
@@ -140,7 +140,7 @@ def test_a_topic_that_was_made_again_is_found_by_its_id(address):
 
 
 def test_the_end_of_the_newest_leader_epoch_is_the_end_of_the_log(address):
-    with BlockingClient(address) as client:
+    with Client(address) as client:
         client.create_topic("epochs")
         fill(client, "epochs", 1)
         key = "epochs", 0
@@ -149,7 +149,7 @@ def test_the_end_of_the_newest_leader_epoch_is_the_end_of_the_log(address):
 
 
 def test_aborted_messages_are_left_out_at_read_committed(address):
-    with BlockingClient(address) as client:
+    with Client(address) as client:
         client.create_topic("committed")
         produce(client, "committed", "plain")
         abort(address, "committed", b"never")
@@ -161,7 +161,7 @@ def test_aborted_messages_are_left_out_at_read_committed(address):
 
 
 def test_reading_goes_on_after_the_broker_was_started_again(tmp_path):
-    with ServerProcess(tmp_path / "data").keep_ports() as server, BlockingClient(server.address) as client:
+    with ServerProcess(tmp_path / "data").keep_ports() as server, Client(server.address) as client:
         client.create_topic("restart", PARTITIONS)
         wanted = fill(client, "restart", PARTITIONS)
         with Reader(server.address, "restart") as reader:

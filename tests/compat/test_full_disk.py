@@ -4,7 +4,7 @@ import shutil
 
 import pytest
 
-from broker.client.blocking import BlockingClient
+from broker.client.blocking import Client
 from broker.client.errors import BrokerError
 from broker.log.recovery import checkpoint
 from broker.settings.config import BrokerConfig
@@ -33,7 +33,7 @@ def test_a_server_that_starts_on_a_full_disk_serves_reads_and_goes_on_when_there
         server = ServerProcess(disk.directory / "data", prefix=disk.prefix)
         more = []
         if killed:
-            with server, BlockingClient(server.address) as client:
+            with server, Client(server.address) as client:
                 more = [b"%d %s" % (number, bytes(1_000)) for number in range(100)]
                 for value in more:
                     client.produce(TOPIC, 0, batch_of(value))
@@ -49,7 +49,7 @@ def test_a_server_that_starts_on_a_full_disk_serves_reads_and_goes_on_when_there
             figures = read(server)
             assert figures["flakelog_disk_full", ()] == 1
             assert figures["flakelog_disk_full_since_timestamp_seconds", ()] > 0
-            with BlockingClient(server.address) as client:
+            with Client(server.address) as client:
                 assert not is_taken(client, batch_of(bytes(50_000)))
                 disk.free()
                 until(lambda: health(server, "/health/ready")[0] == 200, "readiness")
@@ -61,7 +61,7 @@ def test_a_server_that_starts_on_a_full_disk_serves_reads_and_goes_on_when_there
             assert server.stop() == 0
         assert "fault of the broker's own" not in server.log and "Traceback" not in server.log
         with server:
-            with BlockingClient(server.address) as client:
+            with Client(server.address) as client:
                 assert values_in(client, TOPIC)[MESSAGES:] == [*more, b"after"]
 
 
@@ -77,7 +77,7 @@ def test_ids_on_a_full_disk_end_after_the_lead_with_an_error_by_name_and_go_on_w
                 error = until(lambda: error_of(ids), "ids that end")
                 assert str(error).startswith("LeadExhausted")
                 assert health(server, "/health/ready")[1]["ids_problem"] is not None
-                with BlockingClient(server.address) as client:
+                with Client(server.address) as client:
                     assert makes_no_topic(client)
                 disk.free()
                 until(lambda: error_of(ids) is None, "ids that go on")
@@ -97,7 +97,7 @@ def test_a_disk_that_fills_refuses_messages_keeps_those_it_took_and_serves_on_wh
     settings = {"log.flush.offset.checkpoint.interval.ms": 100, "log.segment.bytes": 1 << 20}
     with SmallDisk(tmp_path / "disk", 6 << 20) as disk:
         with ServerProcess(disk.directory / "data", settings, prefix=disk.prefix) as server:
-            with BlockingClient(server.address) as client:
+            with Client(server.address) as client:
                 client.create_topic(TOPIC, 1, {"flakelog.durable.acks": durable})
                 disk.take(1 << 20)
                 producer = client.run(client.core.init_producer_id())
@@ -128,7 +128,7 @@ def test_a_disk_that_fills_refuses_messages_keeps_those_it_took_and_serves_on_wh
                 assert values_in(client, TOPIC) == [*taken, b"after"]
             assert "fault of the broker's own" not in server.log
             server.restart()
-            with BlockingClient(server.address) as client:
+            with Client(server.address) as client:
                 assert values_in(client, TOPIC) == [*taken, b"after"]
 
 

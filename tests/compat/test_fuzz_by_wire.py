@@ -9,7 +9,7 @@ from random import Random
 
 import pytest
 
-from broker.client.blocking import BlockingClient
+from broker.client.blocking import Client
 from tests.compat.raw_connection import RawConnection
 from tests.compat.server_process import ServerProcess
 from tests.oracle import recorded
@@ -72,7 +72,7 @@ def check(server, before):
     """Raise AssertionError unless the server has no fault, serves a client, and holds no connection of the others."""
     assert "fault of the broker's own" not in server.log and "Traceback" not in server.log
     until(lambda: sockets(server) <= before)
-    with BlockingClient(server.address) as client:
+    with Client(server.address) as client:
         client.topics()
 
 

@@ -7,7 +7,7 @@ from urllib.request import urlopen
 
 import pytest
 
-from broker.client.blocking import BlockingClient
+from broker.client.blocking import Client
 from coordination.embedded_zookeeper import EmbeddedZooKeeper
 from idgen.client.blocking import IdClient
 from idgen.client.core import IdServiceError
@@ -45,7 +45,7 @@ def test_once_told_to_stop_it_is_not_ready_but_serves_on(tmp_path):
         status, body = health(server, "/health/ready")
         assert (status, body["ready"], body["stopping"]) == (503, False, True)
         assert health(server, "/health/live")[0] == 200
-        with BlockingClient(server.address) as client:
+        with Client(server.address) as client:
             client.create_topic("late")
 
 
@@ -59,7 +59,7 @@ def test_once_the_grace_is_over_it_stops(tmp_path):
 def test_told_to_stop_again_it_does_not_wait_for_the_rest_of_the_grace(tmp_path, number):
     """A second stop signal ends the grace, but the logs are still closed, so the next start has nothing to recover."""
     with ServerProcess(tmp_path / "data", {"flakelog.shutdown.grace.ms": 100 * MS}) as server:
-        with BlockingClient(server.address) as client:
+        with Client(server.address) as client:
             client.create_topic("kept")
         server.send_signal(signal.SIGTERM)
         server.wait_for_log("not ready any more")
@@ -73,7 +73,7 @@ def test_told_to_stop_again_it_does_not_wait_for_the_rest_of_the_grace(tmp_path,
 def test_a_partition_that_is_offline_is_named_by_a_server_that_is_ready(tmp_path):
     """The server stays ready because it serves its other partitions; /health, for people and alarms, answers 503."""
     with ServerProcess(tmp_path / "data") as server:
-        with BlockingClient(server.address) as client:
+        with Client(server.address) as client:
             client.create_topic("kept", 2)
         server.restart_without("kept-1")
         status, body = health(server, "/health/ready")

@@ -12,7 +12,7 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from broker.client.blocking import BlockingClient
+from broker.client.blocking import Client
 from broker.client.core import LATEST
 from tests.compat.server_process import ServerProcess
 from tests.compat.stock_java import StockJava, need_java
@@ -443,7 +443,7 @@ def compacted(java, tmp_path_factory):
 
         for end, value in (("commit", "1"), ("abort", "2"), ("commit", "3")):
             transaction(end, value, 500)
-        with BlockingClient(server.address) as client:
+        with Client(server.address) as client:
             until(lambda: is_compacted(client), what="compaction")
         transaction("abort", "4", 10)  # not cleaned yet, so the index keeps its entry
         assert server.stop() == 0

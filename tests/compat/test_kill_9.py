@@ -16,7 +16,7 @@ from itertools import pairwise
 import pytest
 from confluent_kafka import KafkaException, Producer
 
-from broker.client.blocking import BlockingClient
+from broker.client.blocking import Client
 from broker.client.core import EARLIEST, LATEST
 from broker.client.errors import Unreachable
 from broker.record.compression import Codec
@@ -86,7 +86,7 @@ def produce(load, name, address, seed):
     """Produce batches of all sizes and codecs. A failed batch is not retried: it has no ack and may be in the log."""
     chance = random.Random(seed)
     number = 0
-    with BlockingClient(address) as client:
+    with Client(address) as client:
         while not load.stopped.is_set():
             load.up.wait(SECONDS)
             number += 1
@@ -203,7 +203,7 @@ def kill_under_load(tmp_path, seed, kills):
     load, delivered = Load(), {}
     with ServerProcess(tmp_path / "data", SETTINGS).keep_ports() as server:
         address = server.address
-        with BlockingClient(address) as client:
+        with Client(address) as client:
             for topic, partitions in (TOPICS | {IDEMPOTENT: 1}).items():
                 client.create_topic(topic, partitions, {"flakelog.durable.acks": str(topic == DURABLE).lower()})
         threads = [load.run(produce, b"producer-%d" % each, address, seed * 100 + each) for each in range(3)]
@@ -214,7 +214,7 @@ def kill_under_load(tmp_path, seed, kills):
             known = load.snapshot()
             server.start()
             assert not load.faults, load.faults
-            with BlockingClient(address) as client:
+            with Client(address) as client:
                 for at, batches in known.items():
                     check(client, at, batches, checked[at])
                     checked[at] = max([0] + [batch[0] for batch in batches])
@@ -224,7 +224,7 @@ def kill_under_load(tmp_path, seed, kills):
         for thread in threads:
             thread.join(SECONDS)
         assert not load.faults, load.faults
-        with BlockingClient(address) as client:
+        with Client(address) as client:
             check_everything(client, load, delivered)
 
 
@@ -232,7 +232,7 @@ def test_a_clean_stop_under_load_leaves_nothing_to_recover(tmp_path):
     """After SIGTERM under the same load, the next start recovers nothing and prints only its `ready:` line."""
     load = Load()
     with ServerProcess(tmp_path / "data", SETTINGS).keep_ports() as server:
-        with BlockingClient(server.address) as client:
+        with Client(server.address) as client:
             for topic, partitions in TOPICS.items():
                 client.create_topic(topic, partitions, {"flakelog.durable.acks": str(topic == DURABLE).lower()})
         load.up.set()
@@ -248,7 +248,7 @@ def test_a_clean_stop_under_load_leaves_nothing_to_recover(tmp_path):
         for thread in threads:
             thread.join(SECONDS)
         assert not load.faults, load.faults
-        with BlockingClient(server.address) as client:
+        with Client(server.address) as client:
             for at, batches in load.acknowledged.items():
                 check(client, at, batches)
 

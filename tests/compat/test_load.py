@@ -13,7 +13,7 @@ import polars
 import pytest
 
 from broker.client.admin import delete_records
-from broker.client.blocking import BlockingClient
+from broker.client.blocking import Client
 from broker.record.records import Record, encode_batch
 from spark_bridge.load.destination import Destination
 from spark_bridge.load.job import LoadJob
@@ -32,7 +32,7 @@ class Topic:
         self.name, self.address = name, broker.address
         self.written = []
         self.ends = [0] * partitions
-        self.client = BlockingClient(broker.address)
+        self.client = Client(broker.address)
         self.client.create_topic(name, partitions)
 
     def append(self, partition, number):

@@ -13,7 +13,7 @@ import pytest
 from deltalake import DeltaTable
 from pyiceberg.catalog import load_catalog
 
-from broker.client.blocking import BlockingClient
+from broker.client.blocking import Client
 from broker.record.records import Record, encode_batch
 from tests.compat.server_process import ROOT
 
@@ -29,7 +29,7 @@ class Orders:
 
     def __init__(self, address):
         self.address, self.name, self.written = address, f"orders-{uuid4().hex[:8]}", 0
-        self.client = BlockingClient(address)
+        self.client = Client(address)
         self.client.create_topic(self.name, 2)
 
     def append(self, *values):

@@ -8,7 +8,7 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from broker.client.blocking import BlockingClient
+from broker.client.blocking import Client
 from broker.client.core import LATEST
 from spark_bridge.load import topic_sink
 from spark_bridge.load.driver import Driver
@@ -34,7 +34,7 @@ def address(request):
 @pytest.fixture
 def target(address):
     name = f"copy-{uuid4().hex[:8]}"
-    with BlockingClient(address) as client:
+    with Client(address) as client:
         client.create_topic(name, 2)
         for partition in range(2):  # a new topic has its leaders a moment later
             client.retry(lambda p=partition: client.core.find_offset(name, p, LATEST))

@@ -13,7 +13,7 @@ from uuid import uuid4
 import pytest
 
 from broker.client import admin
-from broker.client.blocking import BlockingClient
+from broker.client.blocking import Client
 from broker.client.core import EARLIEST, LATEST
 from broker.record.records import Record, encode_batch
 from tests.compat.server_process import PYTHONPATH
@@ -40,7 +40,7 @@ class Copying:
         self.session_ms = str(session_ms)
         name = uuid4().hex[:8]
         self.address, self.source, self.sink = address, f"in-{name}", f"out-{name}"
-        self.client = BlockingClient(address)
+        self.client = Client(address)
         self.client.create_topic(self.source, PARTITIONS)
         self.client.create_topic(self.sink, 2, configs={"max.message.bytes": str(LIMIT)})
         for partition in range(PARTITIONS):  # a new topic has its leaders a moment later
@@ -170,7 +170,7 @@ def test_a_sink_on_another_cluster_than_its_source_is_refused_by_name(copying, b
     copying.write(3)
     argv = [sys.executable, "-m", "tests.compat.sink_program", copying.address, copying.source, copying.sink, "a"]
     environment = {**os.environ, "PYTHONPATH": PYTHONPATH}
-    with BlockingClient(broker.address) as client:
+    with Client(broker.address) as client:
         client.create_topic(copying.sink, 2)
     argv += [copying.session_ms, broker.address]
     done = subprocess.run(argv, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=SECONDS)

@@ -9,7 +9,7 @@ import time
 import pytest
 from confluent_kafka import Consumer
 
-from broker.client.blocking import BlockingClient
+from broker.client.blocking import Client
 from tests.compat.server_process import ServerProcess
 from tests.compat.test_spout_progress import Lines, produce
 from tests.patience import SECONDS
@@ -20,13 +20,13 @@ TOPIC = "flights"
 @pytest.fixture
 def server(tmp_path):
     with ServerProcess(tmp_path / "data").keep_ports() as server:
-        with BlockingClient(server.address) as client:
+        with Client(server.address) as client:
             client.create_topic(TOPIC)
         yield server
 
 
 def write(server, *values):
-    with BlockingClient(server.address) as client:
+    with Client(server.address) as client:
         produce(client, TOPIC, *values)
 
 

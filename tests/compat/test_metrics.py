@@ -7,7 +7,7 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from prometheus_client.parser import text_string_to_metric_families
 
-from broker.client.blocking import BlockingClient
+from broker.client.blocking import Client
 from flakelog.metric_table import SERVER
 from tests.broker.any_api import World, code_of
 from tests.broker.engine_client import batch_of
@@ -50,7 +50,7 @@ def read(server):
 @pytest.fixture(scope="module")
 def samples(server):
     """Produce three messages, fetch them, and return the samples."""
-    with BlockingClient(server.address) as client:
+    with Client(server.address) as client:
         client.create_topic("flights")
         for value in (b"one", b"two", b"three"):
             client.produce("flights", 0, batch_of(value))
@@ -134,7 +134,7 @@ def test_the_process_is_measured_too(samples):
 
 def test_partitions_beyond_the_limit_are_counted_and_have_no_samples(tmp_path):
     with ServerProcess(tmp_path / "data", {"flakelog.metrics.partitions.max": "3"}) as server:
-        with BlockingClient(server.address) as client:
+        with Client(server.address) as client:
             client.create_topic("first", 2)
             client.create_topic("second", 4)
         found = read(server)

@@ -8,7 +8,7 @@ import kafka
 import pytest
 from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
 
-from broker.client.blocking import BlockingClient
+from broker.client.blocking import Client
 from broker.client.group import Assigned, Lost, Revoke
 from broker.client.group_config import GroupMemberConfig
 from broker.client.group_thread import GroupThread
@@ -97,7 +97,7 @@ def place(request):
     is_ours = request.param == "flakelog"
     address = request.getfixturevalue("broker").address if is_ours else request.getfixturevalue("kafka")
     name = f"mixed-{next(GROUPS)}"
-    with BlockingClient(address) as client:
+    with Client(address) as client:
         client.create_topic(name, PARTITIONS)
     return address, name, name
 

@@ -8,7 +8,7 @@ import termios
 
 import pytest
 
-from broker.client.blocking import BlockingClient
+from broker.client.blocking import Client
 from broker.record.records import Record, encode_batch
 from spout.topology_source import find_topology
 from tests.patience import SECONDS, until
@@ -280,7 +280,7 @@ def test_messages_of_a_real_topic_go_through_both_processes_and_progress_is_kept
 ):
     broker = group_broker
     topic = f"multilang-{store}"
-    with BlockingClient(broker.address) as client:
+    with Client(broker.address) as client:
         client.create_topic(topic, 2)
         for partition in range(2):
             records = [Record(n, 0, None, b"%d \xff" % n) for n in range(MESSAGES // 2)]

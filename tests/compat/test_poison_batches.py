@@ -10,7 +10,7 @@ import sys
 
 import pytest
 
-from broker.client.blocking import BlockingClient
+from broker.client.blocking import Client
 from broker.record.records import Record, encode_batch
 from tests.compat.server_process import PYTHONPATH
 from tests.patience import SECONDS
@@ -21,7 +21,7 @@ from tests.poison import PASSES_LENGTHS, RECORDS
 def topic(broker):
     """A topic with a message, a poison batch and another message."""
     name = "poison-batches"
-    with BlockingClient(broker.address) as client:
+    with Client(broker.address) as client:
         client.create_topic(name)
         for batch in (good(b"before"), bytearray(PASSES_LENGTHS), good(b"after")):
             client.produce(name, 0, batch)
@@ -34,7 +34,7 @@ def good(value):
 
 def test_the_client_skips_the_batch_counts_it_and_hands_it_to_the_callback(broker, topic, caplog):
     seen = []
-    with BlockingClient(broker.address, on_poison=seen.append) as client:
+    with Client(broker.address, on_poison=seen.append) as client:
         records, following = client.fetch(topic, 0, 0)
         assert client.poison_batches == 1
     assert [record.value for record in records] == [b"before", b"after"] and following == 2 + RECORDS

@@ -2,7 +2,7 @@
 
 import pytest
 
-from broker.client.blocking import BlockingClient
+from broker.client.blocking import Client
 from broker.client.errors import ProduceError
 from broker.client.producer import Producer
 from broker.client.producer_outcomes import Delivered
@@ -13,14 +13,14 @@ SOON_MS = 300  # how long these tests wait for a broker that does not exist
 
 @pytest.fixture
 def topic(broker, name):
-    with BlockingClient(broker.address) as client:
+    with Client(broker.address) as client:
         client.create_topic(name, 3)
     return name
 
 
 def read(broker, topic):
     """Return {partition: [(key, value), ...]}."""
-    with BlockingClient(broker.address) as client:
+    with Client(broker.address) as client:
         fetched = {partition: client.fetch(topic, partition, 0, max_wait_ms=0)[0] for partition in range(3)}
     return {partition: [(record.key, record.value) for record in records] for partition, records in fetched.items()}
 

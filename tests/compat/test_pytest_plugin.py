@@ -40,10 +40,10 @@ def test_each_test_has_a_topic_of_its_own_as_its_marker_says(suite):
     code, printed = suite(
         """
         import pytest
-        from broker.client.blocking import BlockingClient
+        from broker.client.blocking import Client
 
         def topics(broker):
-            with BlockingClient(broker.address) as client:
+            with Client(broker.address) as client:
                 return {topic.name: topic.partitions for topic in client.topics()}
 
         def test_one(flakelog_broker, flakelog_topic):
@@ -62,13 +62,13 @@ def test_each_test_has_a_topic_of_its_own_as_its_marker_says(suite):
 def test_a_failing_test_shows_what_the_broker_wrote_during_it_and_the_next_one_finds_it_healed(suite):
     code, printed = suite(
         """
-        from broker.client.blocking import BlockingClient
+        from broker.client.blocking import Client
         from broker.client.errors import ClientError
 
         def is_closed(broker, api):
             broker.close_next(api)
             try:
-                with BlockingClient(broker.address) as client:
+                with Client(broker.address) as client:
                     client.topics()
             except ClientError:
                 return True

@@ -11,7 +11,7 @@ import pytest
 
 from broker.client.async_consumer import AsyncConsumer
 from broker.client.asyncio import AsyncClient
-from broker.client.blocking import BlockingClient
+from broker.client.blocking import Client
 from broker.client.consumer import Consumer
 from broker.client.consumer_config import ConsumerConfig
 from broker.client.errors import BrokerError, ClientError, CommitFailed, GroupRefused, InvalidTopics, Unreachable
@@ -64,7 +64,7 @@ def test_a_consumer_can_seek_before_its_first_record(group_broker, topic):
 
 def test_a_consumer_that_begins_at_the_end_gets_new_records_only(group_broker, topic):
     servers = group_broker.address
-    with Consumer(servers, topic, start="latest", config=QUICK) as consumer, BlockingClient(servers) as client:
+    with Consumer(servers, topic, start="latest", config=QUICK) as consumer, Client(servers) as client:
         while not consumer.assignment or consumer.position(topic, 0) is None:
             assert consumer.poll(20) == []
         say(client, topic, 0, 10)
@@ -138,7 +138,7 @@ def test_what_cannot_work_is_refused_with_what_would_be_right(group_broker, topi
 
 
 def client_of(broker):
-    return BlockingClient(broker.address)
+    return Client(broker.address)
 
 
 # --- in a group ----------------------------------------------------------------------------------------------------
@@ -194,7 +194,7 @@ def test_two_consumers_share_the_partitions_and_hand_over_without_loss_or_repeti
     ) as first:
         seen = [next(first) for _ in range(10)]
         servers = group_broker.address
-        with Consumer(servers, topic, group=name, config=QUICK) as second, BlockingClient(servers) as client:
+        with Consumer(servers, topic, group=name, config=QUICK) as second, Client(servers) as client:
             while not second.assignment:
                 seen += first.poll(20) + second.poll(20)
             assert len(first.assignment) == len(second.assignment) == 1

@@ -16,7 +16,7 @@ from broker.client.admin_client import Admin
 from broker.client.async_consumer import AsyncConsumer
 from broker.client.async_producer import AsyncProducer
 from broker.client.asyncio import AsyncClient
-from broker.client.blocking import BlockingClient
+from broker.client.blocking import Client
 from broker.client.consumer import Consumer
 from broker.client.consumer_config import ConsumerConfig
 from broker.client.errors import ClientError, GroupRefused
@@ -292,7 +292,7 @@ def test_a_producer_stays_with_the_process_that_made_it(group_broker, topic):
 
 
 def test_a_client_and_its_fork_do_not_take_each_others_answers(group_broker, topic):
-    with BlockingClient(group_broker.address) as client:
+    with Client(group_broker.address) as client:
         client.fetch(topic, 0, 0)
 
         def reads(partition):

@@ -8,7 +8,7 @@ from random import Random
 
 import pytest
 
-from broker.client.blocking import BlockingClient
+from broker.client.blocking import Client
 from broker.client.consumer import Consumer
 from broker.client.consumer_config import ConsumerConfig
 from broker.client.errors import MustAbort, TryAgain
@@ -66,7 +66,7 @@ class Program:
 @pytest.mark.parametrize("seed, records", RUNS)
 def test_the_output_has_each_record_of_the_input_once(group_broker, name, seed, records):
     random = Random(seed)
-    with BlockingClient(group_broker.address) as client:
+    with Client(group_broker.address) as client:
         client.create_topic(name, PARTITIONS)
         client.create_topic(f"{name}-out")
         for number in range(records):

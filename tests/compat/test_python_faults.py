@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from broker.client.admin_client import Admin
-from broker.client.blocking import BlockingClient
+from broker.client.blocking import Client
 from broker.client.consumer import Consumer
 from broker.client.consumer_config import ConsumerConfig
 from broker.client.errors import ClientError
@@ -35,7 +35,7 @@ def test_consumers_go_on_after_the_server_was_killed(tmp_path, name):
                 server.kill()
                 assert alone.poll(SOON_MS) == member.poll(SOON_MS) == []
                 server.start()
-                with BlockingClient(server.address) as client:
+                with Client(server.address) as client:
                     say(client, name, 0, 10)
                     say(client, name, 1, 11)
                 assert values([next(alone), next(alone)]) == values([next(member), next(member)]) == [10, 11]
@@ -91,7 +91,7 @@ def test_offsets_that_are_gone_are_skipped_and_counted(group_broker, topic):
 
 def test_a_batch_that_cannot_be_decoded_is_skipped_and_told(group_broker, topic):
     told = []
-    with BlockingClient(group_broker.address) as client:
+    with Client(group_broker.address) as client:
         client.produce(topic, 0, PASSES_LENGTHS)
         say(client, topic, 0, 10)
     with Consumer(group_broker.address, topic, partitions=[0], on_poison=told.append, config=QUICK) as consumer:

@@ -9,7 +9,7 @@ from contextlib import suppress
 import pytest
 
 from broker.client.async_producer import AsyncProducer
-from broker.client.blocking import BlockingClient
+from broker.client.blocking import Client
 from broker.client.consumer import Consumer
 from broker.client.consumer_config import ConsumerConfig
 from broker.client.errors import ClientError, MustAbort, ProduceError, ProducerFenced, QueueFull
@@ -81,7 +81,7 @@ def test_a_transaction_is_seen_whole_or_not_at_all(group_broker, topic, name):
 def copying(group_broker, topic, name):
     """Join a group that reads the topic of numbers, and make a topic for copies: (consumer, producer, that topic)."""
     copies = f"{name}-out"
-    with BlockingClient(group_broker.address) as client:
+    with Client(group_broker.address) as client:
         client.create_topic(copies)
     with (
         Consumer(group_broker.address, topic, group=name, config=BY_HAND) as consumer,

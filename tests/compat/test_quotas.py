@@ -10,7 +10,7 @@ import confluent_kafka
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from broker.client.blocking import BlockingClient
+from broker.client.blocking import Client
 from broker.client.core import CLIENT_ID
 from tests.broker.any_api import World, code_of
 from tests.compat.raw_connection import SocketLine
@@ -105,7 +105,7 @@ def test_our_own_client_is_held_to_it_too_and_reads_on(server, topic, alter):
     produce(server, topic, VALUES)
     alter("client-id", CLIENT_ID, consumer_byte_rate=RATE)
     began, found, offset = time.monotonic(), [], 0
-    with BlockingClient(server.address) as client:
+    with Client(server.address) as client:
         while len(found) < len(VALUES):
             records, offset = client.fetch(topic, 0, offset)
             found += records

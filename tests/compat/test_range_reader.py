@@ -9,7 +9,7 @@ from uuid import uuid4
 import pytest
 
 from broker.client import admin
-from broker.client.blocking import BlockingClient
+from broker.client.blocking import Client
 from broker.client.errors import TryAgain
 from broker.client.transaction import TransactionalProducer
 from broker.record.records import Record, encode_batch
@@ -49,7 +49,7 @@ def address(request):
 @pytest.fixture
 def topic(address):
     name = f"read-{uuid4().hex[:8]}"
-    with BlockingClient(address) as client:
+    with Client(address) as client:
         client.create_topic(name)
     return name
 
@@ -84,7 +84,7 @@ def values(address, topic, start, end, **settings):
 
 def test_a_read_of_committed_records_leaves_out_aborted_and_open_transactions(address, topic):
     """Markers and aborted records use up offsets, so the range ends by position (KIP-98)."""
-    with BlockingClient(address) as client, Cluster.connect(addresses(address)) as cluster:
+    with Client(address) as client, Cluster.connect(addresses(address)) as cluster:
         producer = TransactionalProducer(client.core, f"t-{topic}")
         other = TransactionalProducer(client.core, f"o-{topic}")
         transaction(client, producer, topic, b"a", b"b", end=producer.commit)
@@ -103,7 +103,7 @@ def test_a_read_of_committed_records_leaves_out_aborted_and_open_transactions(ad
 
 
 def test_offsets_that_were_deleted_are_reported_and_the_rest_is_read(address, topic):
-    with BlockingClient(address) as client:
+    with Client(address) as client:
         for n in range(10):
             client.produce(topic, 0, encode_batch([Record(0, 0, None, b"%d" % n)], base_timestamp_ms=1))
         client.run(admin.delete_records(client.core, topic, 0, 4))
@@ -129,7 +129,7 @@ def connections_opened(server):
 def test_a_plan_takes_one_connection_to_the_broker(tmp_path):
     """A pattern of 40 topics opened 383 connections."""
     with ServerProcess(tmp_path / "data") as server:
-        with BlockingClient(server.address) as client:
+        with Client(server.address) as client:
             for n in range(40):
                 client.create_topic(f"many-{n}", 3)
         before = connections_opened(server)
@@ -145,7 +145,7 @@ def test_the_ranges_of_a_process_take_one_connection_also_after_the_broker_has_r
     server = ServerProcess(tmp_path / "data")
     server.keep_ports()
     with server:
-        with BlockingClient(server.address) as client:
+        with Client(server.address) as client:
             client.create_topic("small", 20)
             for partition in range(20):
                 client.produce("small", partition, encode_batch([Record(0, 0, None, b"v")], base_timestamp_ms=1))

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.client.blocking import BlockingClient
+from broker.client.blocking import Client
 from broker.record.records import Record, encode_batch
 from tests.compat.documents import Tour, blocks_of
 from tests.patience import PROGRAM_SECONDS, SECONDS
@@ -92,7 +92,7 @@ def test_example_count_words_goes_on_where_it_was_killed_also_as_a_command(broke
         records = [Record(n, 0, None, line) for n, line in enumerate(lines)]
         client.produce("lines", 0, encode_batch(records, base_timestamp_ms=0))
 
-    with BlockingClient(broker.address) as client:
+    with Client(broker.address) as client:
         client.create_topic("lines")
         say(b"the quick fox", b"the dog")
         program = example("count_words.py", broker.address, "lines", tmp_path / "count-words")

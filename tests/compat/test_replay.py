@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 from moto.server import ThreadedMotoServer
 
-from broker.client.blocking import BlockingClient
+from broker.client.blocking import Client
 from broker.client.core import LATEST
 from broker.record.records import Record, encode_batch
 from spark_bridge.output.replay_topic import TOPIC
@@ -39,14 +39,14 @@ def servers(broker):
 def topic(servers):
     """Return a topic of two partitions with 100 messages each."""
     name = f"flights-{uuid.uuid4().hex[:8]}"
-    with BlockingClient(servers) as client:
+    with Client(servers) as client:
         client.create_topic(name, partitions=2, configs={"retention.ms": "-1"})
     fill(servers, name)
     return name
 
 
 def fill(servers, topic, batches=10):
-    with BlockingClient(servers) as client:
+    with Client(servers) as client:
         for number in range(batches):
             records = [Record(n, n, b"key", b"%d of %d" % (n, number), (("h", b"1"),) * (n % 2)) for n in range(20)]
             client.produce(topic, number % 2, encode_batch(records, base_timestamp_ms=T0 + number))
@@ -170,7 +170,7 @@ def test_a_file_that_is_gone_or_changed_is_found(servers, topic, place):
 
 
 def test_a_run_that_fails_publishes_nothing(servers, topic, place):
-    with BlockingClient(servers) as client:
+    with Client(servers) as client:
         client.produce(topic, 1, PASSES_LENGTHS)
     manifest = manifest_of(servers, topic)
     with pytest.raises(ValueError, match="onPoison=skip leaves such batches out"):
@@ -219,7 +219,7 @@ def test_a_replay_goes_on_without_that_topic_and_warns_once(servers, topic, tmp_
 
 def records_of(servers, name):
     found, offset = [], 0
-    with BlockingClient(servers) as client:
+    with Client(servers) as client:
         end = client.find_offset(name, 0, LATEST)
         while offset < end:
             records, offset = client.fetch(name, 0, offset)
@@ -333,7 +333,7 @@ def test_a_plot_of_the_run_is_a_png(flakelog, topic, tmp_path):
 
 
 def test_causes_have_exit_codes_of_their_own(flakelog, servers, topic, tmp_path):
-    with BlockingClient(servers) as client:
+    with Client(servers) as client:
         client.produce(topic, 1, PASSES_LENGTHS)
     out = tmp_path / "out"
     assert flakelog(f"replay {topic} --servers 127.0.0.1:1 --out {out}")[0] == 3
@@ -345,7 +345,7 @@ def test_causes_have_exit_codes_of_their_own(flakelog, servers, topic, tmp_path)
     assert flakelog(f"replay --manifest {out}.manifest.json --out {out} --on-poison skip")[0] == 0
     next(out.glob("*.parquet")).unlink()
     assert flakelog(f"replay --verify {out}")[0] == 6
-    with BlockingClient(servers) as client:
+    with Client(servers) as client:
         client.delete_topic(topic)
         client.create_topic(topic, partitions=2)
     code, _, errors = flakelog(f"replay --manifest {out}.manifest.json --out {tmp_path / 'other'}")

@@ -11,7 +11,7 @@ import pytest
 from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from broker.client.blocking import BlockingClient
+from broker.client.blocking import Client
 from tests.compat.server_process import FREE_PORTS, PYTHONPATH, ROOT, DidNotStart, ServerProcess
 from tests.patience import SECONDS
 
@@ -111,7 +111,7 @@ def test_a_second_listener_whose_port_is_taken_stops_the_start(tmp_path):
 def test_a_server_is_configured_by_its_environment(tmp_path):
     env = {"FLAKELOG_NUM_PARTITIONS": "7", "FLAKELOG_LOG_RETENTION_HOURS": "1", "FLAKELOG_NUM_PARTITION": "1"}
     with ServerProcess(tmp_path / "data", env=env) as server:
-        with BlockingClient(server.address) as client:
+        with Client(server.address) as client:
             client.create_topic("seven", -1)
             assert client.topic("seven").partitions == 7
         assert "FLAKELOG_NUM_PARTITION is no setting" in server.log
@@ -244,7 +244,7 @@ def test_a_data_directory_that_cannot_be_is_refused_by_its_name(tmp_path):
 def test_a_server_for_development_makes_topics_and_leaves_nothing_behind(tmp_path):
     topics = ["orders:3", "users:2:cleanup.policy=compact,delete,retention.ms=-1", "one"]
     with DevServer(*(word for topic in topics for word in ("--topic", topic)), tmp_path=tmp_path) as server:
-        with BlockingClient(server.address) as client:
+        with Client(server.address) as client:
             assert {each.name: each.partitions for each in client.topics()} == {"orders": 3, "users": 2, "one": 1}
         directory = _directory_of(server)
         assert directory.exists()

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.client.blocking import BlockingClient
+from broker.client.blocking import Client
 from broker.client.core import LATEST
 from broker.client.errors import BrokerError
 from broker.wire.errors import ErrorCode
@@ -80,7 +80,7 @@ def test_a_partition_that_cannot_be_read_is_offline_by_name_and_the_others_are_s
     with ServerProcess(data_dir) as server:
         assert f"no file {TOPIC}-1/{SEGMENT}" in server.wait_for_log(f"partition {TOPIC}-1 is offline")
         assert_serves(server.address, TOPIC, 0)
-        with BlockingClient(server.address) as client, pytest.raises(BrokerError) as caught:
+        with Client(server.address) as client, pytest.raises(BrokerError) as caught:
             client.fetch(TOPIC, 1, 0)
         assert caught.value.code is ErrorCode.LEADER_NOT_AVAILABLE and f"{TOPIC}-1: " in str(caught.value)
 
@@ -125,7 +125,7 @@ def test_after_a_clean_stop_no_batch_is_read_at_the_next_start(tmp_path, number)
         garble_first_batch(tmp_path / "data")
         mark = server.mark()
         server.start()
-        with BlockingClient(server.address) as client:
+        with Client(server.address) as client:
             assert client.find_offset(TOPIC, 0, LATEST) == MESSAGES
         assert server.log_since(mark).splitlines() == [server.log_since(mark).splitlines()[0]]  # `ready:` alone
         assert "Traceback" not in server.log
@@ -166,7 +166,7 @@ def test_over_zookeeper_two_servers_stamp_with_numbers_of_their_own(tmp_path, zo
         for server in (one, two):
             assert f"ids unique in zookeeper {where}" in server.log
             fill(server.address)
-            with BlockingClient(server.address) as client:
+            with Client(server.address) as client:
                 records, _ = client.fetch(TOPIC, 0, 0)
             workers.append({Layout().unpack(record.id).worker_number for record in records})
         assert len(workers[0]) == len(workers[1]) == 1 and workers[0] != workers[1]

@@ -2,7 +2,7 @@
 
 import pytest
 
-from broker.client.blocking import BlockingClient
+from broker.client.blocking import Client
 from broker.record.batch import LENGTH_END, PLACE
 from tests.compat.raw_connection import RawConnection, fetch_frame, fetched
 from tests.compat.served_data import TOPIC, batch_of, fill, values_in
@@ -14,7 +14,7 @@ from tests.patience import SECONDS
 def big(broker):
     """Return (topic, its log's bytes): four megabytes in batches of 300 kB."""
     log, offset = bytearray(), 0
-    with BlockingClient(broker.address) as client:
+    with Client(broker.address) as client:
         client.create_topic("big")
         for number in range(14):
             batch = batch_of(bytes([number]) * 150_000, bytes([number + 1]) * 150_000)
@@ -62,7 +62,7 @@ def test_a_reader_who_does_not_read_is_not_read_from_and_costs_little_memory(tmp
     with ServerProcess(tmp_path / "data", {"flakelog.max.queued.bytes.per.connection": limit}) as server:
         fill(server.address)
         before_kib = server.status("VmRSS")
-        with RawConnection(server.address, 4096) as slow, BlockingClient(server.address) as other:
+        with RawConnection(server.address, 4096) as slow, Client(server.address) as other:
             sent = send_until_it_blocks(slow, fetch_frame(7, TOPIC, client_id="c" * 30_000))
             assert sent < 2_000, "it takes requests though no answer is read"
             assert server.status("VmRSS") - before_kib < 32 * 1024

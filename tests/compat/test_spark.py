@@ -20,7 +20,7 @@ from pyspark import TaskContext
 from pyspark.errors import AnalysisException, PythonException
 from pyspark.sql import functions as F
 
-from broker.client.blocking import BlockingClient
+from broker.client.blocking import Client
 from broker.record.compression import Codec
 from broker.record.records import Record, encode_batch
 from coordination.java import ask
@@ -67,7 +67,7 @@ def servers(tmp_path_factory):
 @pytest.fixture
 def topic(servers):
     name = f"flights-{uuid.uuid4().hex[:8]}"
-    with BlockingClient(servers) as client:
+    with Client(servers) as client:
         client.create_topic(name, partitions=2)
     return name
 
@@ -75,7 +75,7 @@ def topic(servers):
 def fill(servers, topic, batches=10, size=20, codec=Codec.ZSTD):
     """Produce batches to both partitions, and return {(partition, offset): id} as acknowledged."""
     acknowledged = {}
-    with BlockingClient(servers) as client:
+    with Client(servers) as client:
         for number in range(batches):
             records = [
                 Record(n, n, b"key-%d" % n, b"%d of batch %d" % (n, number), (("h", b"%d" % n),) if n % 2 else ())
@@ -299,7 +299,7 @@ def test_the_command_runs_to_its_end_by_spark(servers, topic, tmp_path):
 def test_a_replay_may_leave_out_what_cannot_be_decoded_and_its_receipt_names_it(spark, servers, topic, tmp_path):
     """A task reports to the driver, because it reads in another process than the one that writes."""
     good = encode_batch([Record(0, 0, None, b"good")], base_timestamp_ms=T0)
-    with BlockingClient(servers) as client:
+    with Client(servers) as client:
         for batch in (good, PASSES_LENGTHS, good):
             client.produce(topic, 1, batch)
     manifest_of(servers, tmp_path / "m.json", subscribe=topic)

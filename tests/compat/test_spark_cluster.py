@@ -7,7 +7,7 @@ import tarfile
 
 import pytest
 
-from broker.client.blocking import BlockingClient
+from broker.client.blocking import Client
 from broker.record.records import Record, encode_batch
 from spark_bridge.packages import EXECUTOR_PACKAGES, explain
 from tests.compat.standalone_spark import (
@@ -114,7 +114,7 @@ def cluster(tmp_path_factory):
 def topic(broker):
     """A topic, and its rows as a read has them."""
     expected = []
-    with BlockingClient(broker.address) as client:
+    with Client(broker.address) as client:
         client.create_topic("on-a-cluster", 2)
         for partition in range(2):
             values = [f"{partition} {n}" for n in range(1_000)]

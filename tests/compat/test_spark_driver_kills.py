@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pyspark
 import pytest
 
-from broker.client.blocking import BlockingClient
+from broker.client.blocking import Client
 from broker.record.records import Record, encode_batch
 from coordination.java import find_java
 from spark_bridge.session import java_home
@@ -38,7 +38,7 @@ print("rows:", rows.load().count())
 
 
 def fill(servers, topic, count):
-    with BlockingClient(servers) as client:
+    with Client(servers) as client:
         for partition in range(2):
             batch = encode_batch([Record(n, 0, None, b"%d" % n) for n in range(count)], base_timestamp_ms=1)
             client.produce(topic, partition, batch)
@@ -47,7 +47,7 @@ def fill(servers, topic, count):
 @pytest.fixture
 def topic(broker):
     name = f"killed-{uuid.uuid4().hex[:8]}"
-    with BlockingClient(broker.address) as client:
+    with Client(broker.address) as client:
         client.create_topic(name, partitions=2)
     return name
 

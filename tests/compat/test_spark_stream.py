@@ -13,7 +13,7 @@ from pyspark.errors import AnalysisException, PythonException, StreamingQueryExc
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from broker.client.blocking import BlockingClient
+from broker.client.blocking import Client
 from broker.record.records import Record, encode_batch
 from coordination.java import find_java
 from spark_bridge.session import java_home
@@ -50,14 +50,14 @@ def topic(servers):
 
 def new_topic(servers, partitions=PARTITIONS):
     name = f"stream-{uuid.uuid4().hex[:8]}"
-    with BlockingClient(servers) as client:
+    with Client(servers) as client:
         client.create_topic(name, partitions=partitions)
     return name
 
 
 def fill(servers, topic, count, start=0):
     """Append `count` records to each partition, with the values start, start + 1, ..."""
-    with BlockingClient(servers) as client:
+    with Client(servers) as client:
         for partition in range(PARTITIONS):
             records = [Record(n, 0, None, b"%d" % (start + n)) for n in range(count)]
             client.produce(topic, partition, encode_batch(records, base_timestamp_ms=1_700_000_000_000))

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from broker.client.admin import TOPIC, Resource, describe_configs
-from broker.client.blocking import BlockingClient
+from broker.client.blocking import Client
 from broker.record.records import Record, encode_batch
 from coordination.access import Access
 from coordination.port import Create
@@ -65,13 +65,13 @@ class Run:
 
 def say(broker, topic, *values):
     records = [Record(n, 0, b"k%d" % n, value, ((f"h{n}", b"x"),)) for n, value in enumerate(values)]
-    with BlockingClient(broker.address) as client:
+    with Client(broker.address) as client:
         client.produce(topic, 0, encode_batch(records, base_timestamp_ms=1_000))
 
 
 @pytest.fixture
 def topic(broker, name):
-    with BlockingClient(broker.address) as client:
+    with Client(broker.address) as client:
         client.create_topic(name)
     return name
 
@@ -127,7 +127,7 @@ def test_a_port_that_is_taken_is_named(broker, topic, tmp_path):
 
 
 def documents(broker):
-    with BlockingClient(broker.address) as client:
+    with Client(broker.address) as client:
         records, _ = client.fetch("__flakelog_topologies", 0, 0, max_bytes=1 << 24)
     return [(record.key, record.value) for record in records]
 
@@ -138,7 +138,7 @@ def test_a_process_publishes_its_figures_and_takes_them_back_at_a_clean_stop(bro
     run = Run(tmp_path, broker.address, topic, stderr=subprocess.DEVNULL)
 
     def published():
-        with BlockingClient(broker.address) as client:
+        with Client(broker.address) as client:
             if "__flakelog_topologies" not in [each.name for each in client.topics()]:
                 return []
         found = [each for each in running(documents(broker), now_ms=0) if each["topology"] == topic]
@@ -149,7 +149,7 @@ def test_a_process_publishes_its_figures_and_takes_them_back_at_a_clean_stop(bro
     assert [each["name"] for each in found["components"]] == ["lines", "count"]
     assert run.stop() == 0
     assert documents(broker)[-1] == (f"{topic}/{found['run_id']}".encode(), None)
-    with BlockingClient(broker.address) as client:
+    with Client(broker.address) as client:
         values = client.run(describe_configs(client.core, Resource(TOPIC, "__flakelog_topologies")))
     assert ("cleanup.policy", "compact") in [(each.name, each.value) for each in values]
 
@@ -167,7 +167,7 @@ def bury(client, topic, offset, reason, value):
 @pytest.fixture
 def letters(broker, topic):
     """Give the topic three dead letters, of which one has lost its value."""
-    with BlockingClient(broker.address) as client:
+    with Client(broker.address) as client:
         client.create_topic(f"{topic}.dead-letters")
         for offset, (reason, value) in enumerate([("attempts", b"v0"), ("undecodable", b"v1"), ("attempts", None)]):
             bury(client, topic, offset, reason, value)
@@ -185,7 +185,7 @@ def test_dead_letters_are_counted_by_reason_shown_and_sent_back_as_they_were(bro
     assert (json.loads(out)["key"], json.loads(out)["value"]) == ("k1", "v1")
     code, out, err = flakelog(f"spout dead send {topic} --all", stdin=b"y\n")
     assert code == 0 and out == f"2 messages sent back to {topic}\n" and "letter 0:2 is not sent" in err
-    with BlockingClient(broker.address) as client:
+    with Client(broker.address) as client:
         records, _ = client.fetch(topic, 0, 0)
     assert [tuple(record[2:6]) for record in records] == [
         (1_000, b"k0", b"v0", (("own", b"h"),)),
@@ -208,7 +208,7 @@ def test_a_letter_that_was_sent_back_is_listed_and_sent_no_more(broker, flakelog
     assert flakelog(f"spout dead send {topic} --all --yes")[1] == f"0 messages sent back to {topic}\n"
     assert listed(flakelog, topic) == ["0:2"] and listed(flakelog, topic, "--handled") == ["0:0", "0:1", "0:2"]
     assert json.loads(flakelog(f"spout dead show {topic} 0:0 --json")[1])["is_handled"] is True
-    with BlockingClient(broker.address) as client:
+    with Client(broker.address) as client:
         bury(client, topic, 7, "attempts", b"v7")
         assert HandledLetters(client, f"{topic}.dead-letters").start(0) == 2, "a listing begins there"
         records, _ = client.fetch(topic, 0, 0)
@@ -220,7 +220,7 @@ def test_a_letter_that_was_sent_back_is_listed_and_sent_no_more(broker, flakelog
 def test_marks_of_a_dead_letter_topic_that_was_deleted_hide_no_letter_of_its_successor(broker, flakelog, letters):
     topic = letters
     flakelog(f"spout dead send {topic} --all --yes")
-    with BlockingClient(broker.address) as client:
+    with Client(broker.address) as client:
         client.delete_topic(f"{topic}.dead-letters")
         client.create_topic(f"{topic}.dead-letters")
         bury(client, topic, 9, "attempts", b"v9")

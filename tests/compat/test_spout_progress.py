@@ -11,7 +11,7 @@ from socket import gethostname
 
 import pytest
 
-from broker.client.blocking import BlockingClient
+from broker.client.blocking import Client
 from broker.client.topic_admin import create_topic
 from broker.record.records import Record, encode_batch
 from tests.compat.server_process import PYTHONPATH, ROOT
@@ -70,7 +70,7 @@ def address(request):
 
 @pytest.fixture
 def client(address):
-    with BlockingClient(address) as client:
+    with Client(address) as client:
         yield client
 
 
@@ -124,7 +124,7 @@ def test_topics_that_match_a_pattern_are_read_also_those_created_later(address, 
 
 
 def test_a_second_process_of_one_id_takes_over_and_both_say_so(broker, tmp_path):
-    with BlockingClient(broker.address) as client:
+    with Client(broker.address) as client:
         client.create_topic("owners")
         with Lines(broker.address, tmp_path / "store", "owners", errors=True) as first:
             first.log("begins at offset 0: nothing stored")
@@ -138,7 +138,7 @@ def test_a_second_process_of_one_id_takes_over_and_both_say_so(broker, tmp_path)
 
 
 def test_torn_progress_is_an_error_that_names_what_to_delete(broker, tmp_path):
-    with BlockingClient(broker.address) as client:
+    with Client(broker.address) as client:
         client.create_topic("torn")
     with Lines(broker.address, tmp_path / "store", "torn", errors=True) as lines:
         lines.log("begins at offset 0")

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from broker.client.blocking import BlockingClient
+from broker.client.blocking import Client
 from tests.compat.server_process import PYTHONPATH
 from tests.compat.spout_program import PARTITIONS, message
 from tests.patience import SECONDS
@@ -136,7 +136,7 @@ def test_over_a_real_broker_each_message_is_counted_once_and_the_poison_is_kept(
     that its letter exceeds the default of max.message.bytes.
     """
     topic = "spout-runner"
-    with BlockingClient(broker.address) as client:
+    with Client(broker.address) as client:
         client.create_topic(topic, PARTITIONS)
         client.produce(topic, 2, LARGE)
     kill_twice_and_finish(counting, lives(broker.address, topic))
@@ -155,7 +155,7 @@ def test_over_a_real_broker_each_message_is_counted_once_and_the_poison_is_kept(
 def test_over_apache_kafka_where_messages_have_no_id_each_is_counted_once(counting, kafka):
     """The place of a message, by its topic's id, stands in for the Snowflake id."""
     topic = "counted-once"
-    with BlockingClient(kafka) as client:
+    with Client(kafka) as client:
         client.create_topic(topic, PARTITIONS)
         kill_twice_and_finish(counting, lives(kafka, topic))
         assert counting.counts == expected()

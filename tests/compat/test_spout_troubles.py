@@ -2,7 +2,7 @@
 
 import signal
 
-from broker.client.blocking import BlockingClient
+from broker.client.blocking import Client
 from tests.compat.server_process import ServerProcess
 from tests.compat.test_run_environments import Program
 
@@ -28,7 +28,7 @@ def test_a_missing_broker_and_a_missing_topic_are_named_and_so_is_their_return(t
         server.start()
         said = program.wait_for_error("words ListPartitions still fails: topic words: UNKNOWN_TOPIC_OR_PARTITION")
         assert "create it with: flakelog topic create words" in said
-        with BlockingClient(address) as client:
+        with Client(address) as client:
             client.create_topic("words")
         program.wait_for_error("words ListPartitions works again")
         program.wait_for_error("words-0 begins at offset 0: nothing stored")

@@ -9,7 +9,7 @@ from collections import Counter
 
 import pytest
 
-from broker.client.blocking import BlockingClient
+from broker.client.blocking import Client
 from broker.record.records import Record, encode_batch
 from flakelog.storm.figures import PublishedFigures
 from spout.publisher import running
@@ -43,7 +43,7 @@ class Run:
 
     def say(self, numbers):
         """Produce the numbers to all partitions in turn."""
-        with BlockingClient(self.broker.address) as client:
+        with Client(self.broker.address) as client:
             for partition in range(PARTITIONS):
                 values = [n for n in numbers if n % PARTITIONS == partition]
                 records = [Record(at, 0, None, json.dumps({"n": n}).encode()) for at, n in enumerate(values)]
@@ -64,7 +64,7 @@ class Run:
 
 @pytest.fixture(scope="module")
 def run(broker, tmp_path_factory):
-    with BlockingClient(broker.address) as client:
+    with Client(broker.address) as client:
         client.create_topic(TOPIC, PARTITIONS)
     directory = tmp_path_factory.mktemp("storm")
     environment = {"FLAKELOG_SERVERS": broker.address, "STORM_TEST_TOPIC": TOPIC}
@@ -138,7 +138,7 @@ def test_a_message_whose_service_is_away_is_executed_again_without_a_failure_ins
 
 def test_a_message_that_always_fails_becomes_a_dead_letter(run):
     def letters():
-        with BlockingClient(run.broker.address) as client:
+        with Client(run.broker.address) as client:
             if f"{TOPIC}.dead-letters" not in [each.name for each in client.topics()]:
                 return []
             return client.fetch(f"{TOPIC}.dead-letters", 0, 0)[0]
@@ -163,7 +163,7 @@ def test_partitions_are_divided_among_tasks_and_progress_is_stored(run, flakelog
 
 def documents(broker):
     """Return the documents of the topology's processes that run."""
-    with BlockingClient(broker.address) as client:
+    with Client(broker.address) as client:
         records, _ = client.fetch("__flakelog_topologies", 0, 0, max_bytes=1 << 24)
     found = running([(record.key, record.value) for record in records], now_ms=0)
     return [each for each in found if each["topology"] == "everything"]

@@ -12,7 +12,7 @@ from urllib.request import urlopen
 
 import pytest
 
-from broker.client.blocking import BlockingClient
+from broker.client.blocking import Client
 from broker.record.records import Record, encode_batch
 from flakelog.storm.local_cluster import ClusterEnded
 from tests.compat.server_process import PYTHONPATH
@@ -29,7 +29,7 @@ PARTITIONS = 4
 
 @pytest.fixture
 def topic(broker, name):
-    with BlockingClient(broker.address) as client:
+    with Client(broker.address) as client:
         client.create_topic(name, PARTITIONS)
     return name
 
@@ -41,7 +41,7 @@ def environment(broker, topic):
 
 def say(broker, topic, values):
     """Produce the values to the partitions of the topic in turn."""
-    with BlockingClient(broker.address) as client:
+    with Client(broker.address) as client:
         for partition in range(PARTITIONS):
             mine = values[partition::PARTITIONS]
             for at in range(0, len(mine), 2_000):
@@ -135,7 +135,7 @@ def test_an_outage_longer_than_all_attempts_makes_no_dead_letter(broker, topic, 
         (tmp_path / "away").unlink()
         until(lambda: waiting <= seen(tmp_path, "by-key"), "each message")
         cluster.stop(seconds=1)
-    with BlockingClient(broker.address) as client:
+    with Client(broker.address) as client:
         assert f"{topic}.dead-letters" not in [each.name for each in client.topics()]
 
 
@@ -215,13 +215,13 @@ class Command:
 
 def test_the_command_runs_an_example_in_storm_and_goes_on_where_it_stopped(broker, tmp_path):
     def say_lines(*lines):
-        with BlockingClient(broker.address) as client:
+        with Client(broker.address) as client:
             if "lines" not in [each.name for each in client.topics()]:
                 client.create_topic("lines")
             records = [Record(n, 0, None, line) for n, line in enumerate(lines)]
             client.produce("lines", 0, encode_batch(records, base_timestamp_ms=0))
 
-    with BlockingClient(broker.address) as client:
+    with Client(broker.address) as client:
         if "lines" in [each.name for each in client.topics()]:
             client.delete_topic("lines")
     say_lines(b"the quick fox", b"the dog")
@@ -239,7 +239,7 @@ def test_the_command_runs_an_example_in_storm_and_goes_on_where_it_stopped(broke
 
 
 def test_the_command_says_that_a_killed_component_ended_the_cluster(broker, tmp_path):
-    with BlockingClient(broker.address) as client:
+    with Client(broker.address) as client:
         if "lines" not in [each.name for each in client.topics()]:
             client.create_topic("lines")
     command = Command(broker, tmp_path)

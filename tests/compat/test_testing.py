@@ -13,7 +13,7 @@ import pytest
 from confluent_kafka import Consumer, Producer
 from kafka import KafkaConsumer, KafkaProducer
 
-from broker.client.blocking import BlockingClient
+from broker.client.blocking import Client
 from broker.client.errors import Unreachable
 from flakelog.testing import Broker, BrokerError, DidNotStart
 from tests.patience import MS, SECONDS, until
@@ -35,7 +35,7 @@ def broker(shared):
 
 def topics_of(broker):
     """Return {topic: number of partitions}."""
-    with BlockingClient(broker.address) as client:
+    with Client(broker.address) as client:
         return {topic.name: topic.partitions for topic in client.topics()}
 
 
@@ -160,7 +160,7 @@ def test_data_in_a_directory_of_ones_own_stay(tmp_path):
 
 
 START_AND_WAIT = """
-from broker.client.blocking import BlockingClient
+from broker.client.blocking import Client
 from broker.client.errors import Unreachable
 from flakelog.testing import Broker
 broker = Broker().start()

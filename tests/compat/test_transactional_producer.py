@@ -5,7 +5,7 @@ from uuid import uuid4
 import pytest
 
 from broker.client import admin
-from broker.client.blocking import BlockingClient
+from broker.client.blocking import Client
 from broker.client.core import EARLIEST
 from broker.client.errors import MustAbort, ProducerFenced, TryAgain
 from broker.client.group_requests import CommittedOffset, GroupIdentity
@@ -23,7 +23,7 @@ def address(request):
 
 @pytest.fixture
 def client(address):
-    with BlockingClient(address) as client:
+    with Client(address) as client:
         yield client
 
 

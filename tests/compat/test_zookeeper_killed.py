@@ -5,7 +5,7 @@ from itertools import count
 
 import pytest
 
-from broker.client.blocking import BlockingClient
+from broker.client.blocking import Client
 from broker.record.records import Record, encode_batch
 from coordination.embedded_zookeeper import EmbeddedZooKeeper
 from coordination.port import Get
@@ -25,7 +25,7 @@ class Reading:
         self.address, self.topic, self.directory = address, topic, directory
         self.zookeeper = EmbeddedZooKeeper(directory / "zookeeper")
         self.store = f"zookeeper://{self.zookeeper.hosts}/spouts"
-        self.client = BlockingClient(address)
+        self.client = Client(address)
         self.client.create_topic(topic)
         self.sent = 0
         self.runs = []

@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 from twisted.internet.defer import maybeDeferred
 
-from broker.client.blocking import BlockingClient
+from broker.client.blocking import Client
 from broker.client.connection import ClientConnection
 from flakelog.config import ServerConfig
 from flakelog.console.action_pages import ActionPages
@@ -32,7 +32,7 @@ class Clock:
         return self.ms
 
 
-class MemoryClient(BlockingClient):
+class MemoryClient(Client):
     """The blocking client of a broker in memory."""
 
     def __init__(self, broker):
