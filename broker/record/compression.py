@@ -36,10 +36,12 @@ _LZ4_LEVEL_MAX = 12  # the library's highest level; Kafka's is 17
 
 _FIRST_GUESS = 8  # the compression ratio of typical JSON; a wrong guess costs another try
 _FIRST_GUESS_BYTES_MIN = 64 << 10
-_MAPPED_BYTES_MIN = 1 << 20
-"""From this size on, output is mapped, because the allocator keeps freed memory of such sizes for itself."""
+_USUAL_BYTES_MAX = 1 << 20  # of the records in one batch, as clients limit them before they compress
+_MAPPED_BYTES_MIN = 4 << 20
+"""From this size on, output is mapped, because the allocator keeps freed memory of such sizes for itself.
 
-_KEPT_BYTES_MAX = 8 << 20  # of memory; few batches unpack to more
+Below, it is better kept: the first write to a new page costs more than to decompress the bytes of a page.
+"""
 
 _LZ4_MAGIC = b"\x04\x22\x4d\x18"
 _LZ4_VERSION = 1
@@ -122,52 +124,25 @@ def decompress(
 
 def _into(codec: Codec, data: Buffer, max_bytes: int, watch: Watch | None) -> Buffer:
     """Decompress into a buffer that grows up to `max_bytes`, because a frame's content size may be missing or false."""
-    size = min(max(_FIRST_GUESS_BYTES_MIN, _FIRST_GUESS * len(data)), max_bytes)
+    module = {Codec.GZIP: cramjam.gzip, Codec.LZ4: cramjam.lz4, Codec.ZSTD: cramjam.zstd}[codec]
+    guess = min(_FIRST_GUESS * len(data), max(_USUAL_BYTES_MAX, 2 * len(data)))
+    size = min(max(_FIRST_GUESS_BYTES_MIN, guess), max_bytes)
     while True:
         if watch is not None:
             watch.next_try(size)
         out: bytearray | mmap.mmap = bytearray(size) if size < _MAPPED_BYTES_MIN else mmap.mmap(-1, size)
-        written = _fill(codec, data, out)
-        if written is not None:
+        try:
+            written = module.decompress_into(data, out)
+        except cramjam.DecompressionError as error:
+            if str(error) != _OUTPUT_FULL:
+                raise CorruptBatch(f"{codec.name.lower()} records do not unpack: {error}") from None
+            if watch is not None:
+                watch.filled(memoryview(out))
+            if size == max_bytes:
+                raise TooLarge(codec, max_bytes) from None
+            size = min(4 * size, max_bytes)
+        else:
             return memoryview(out)[:written]
-        if watch is not None:
-            watch.filled(memoryview(out))
-        if size == max_bytes:
-            raise TooLarge(codec, max_bytes)
-        size = min(4 * size, max_bytes)
-
-
-def _fill(codec: Codec, data: Buffer, out: bytearray | mmap.mmap) -> int | None:
-    """Decompress into `out`. Return the size of the output, None if it is larger. Raise CorruptBatch."""
-    module = {Codec.GZIP: cramjam.gzip, Codec.LZ4: cramjam.lz4, Codec.ZSTD: cramjam.zstd}[codec]
-    try:
-        return int(module.decompress_into(data, out))
-    except cramjam.DecompressionError as error:
-        if str(error) != _OUTPUT_FULL:
-            raise CorruptBatch(f"{codec.name.lower()} records do not unpack: {error}") from None
-        return None
-
-
-class Unpacker:
-    """Decompresses one batch after the other, into memory that it keeps.
-
-    Each new page of memory costs more time than to decompress into it.
-    """
-
-    def __init__(self) -> None:
-        self._out = bytearray(_FIRST_GUESS_BYTES_MIN)
-
-    def unpack(self, codec: Codec, data: Buffer) -> bytes:
-        """Return the decompressed data. Raise as `decompress`."""
-        if codec in (Codec.NONE, Codec.SNAPPY):
-            return bytes(decompress(codec, data))
-        written = _fill(codec, data, self._out)
-        if written is not None:
-            return bytes(memoryview(self._out)[:written])
-        whole = decompress(codec, data)
-        if len(whole) <= _KEPT_BYTES_MAX:
-            self._out = bytearray(min(2 * len(whole), _KEPT_BYTES_MAX))
-        return bytes(whole)
 
 
 def check_lz4_frame(data: Buffer) -> None:

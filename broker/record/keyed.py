@@ -17,7 +17,7 @@ from struct import Struct
 from typing import NamedTuple
 
 from broker.record.batch import COMPRESSION_MASK, HEADER_BYTES, LENGTH_END, BatchHeader, CorruptBatch
-from broker.record.compression import Unpacker, codec_of
+from broker.record.compression import codec_of, decompress
 from broker.record.records import RECORD_BYTES_MIN, check_count, check_deltas, check_times, read_headers
 from broker.record.varint import read_varint
 
@@ -62,13 +62,13 @@ class Span(NamedTuple):
     is_tombstone: bool
 
 
-def body_of(data: bytes, position: int, header: BatchHeader, unpacker: Unpacker) -> Body:
+def body_of(data: bytes, position: int, header: BatchHeader) -> Body:
     """Return the records of the batch at `position`. Raise CorruptBatch if they cannot be unpacked."""
     check_count(header)
     if not header.attributes & COMPRESSION_MASK:
         return _new(Body, (data, position + HEADER_BYTES, position + LENGTH_END + header.batch_length))
     packed = memoryview(data)[position + HEADER_BYTES : position + header.size]
-    unpacked = unpacker.unpack(codec_of(header.compression), packed)
+    unpacked = bytes(decompress(codec_of(header.compression), packed))
     return Body(unpacked, 0, len(unpacked))
 
 

@@ -32,7 +32,6 @@ from broker.record.batch import (
     BatchHeader,
     CorruptBatch,
 )
-from broker.record.compression import Unpacker
 from broker.record.control import Marker, decode_marker
 from broker.record.keyed import body_of, keys_of
 from broker.record.retained import Written, emptied, reduced
@@ -101,7 +100,6 @@ class CleanLog:
         self._producers = producers
         self._aborted = aborted
         self._keys = KeyOffsets(buffer_bytes, plan.first_dirty)
-        self._unpacker = Unpacker()
         self._work = self._clean()
         self._base_offset: int | None = None
         """Base offset of the segment that is being written, or is not yet in its place."""
@@ -165,7 +163,7 @@ class CleanLog:
             transactions.may_drop_marker(header, _marker(data, at))
         elif not (header.attributes & TRANSACTIONAL_BIT and transactions.may_drop_data(header)):
             try:
-                records = keys_of(body_of(data, at, header, self._unpacker), header)
+                records = keys_of(body_of(data, at, header), header)
             except CorruptBatch as error:
                 self._keys.except_batch(header.base_offset)
                 self._note_poison(header, error)
@@ -273,7 +271,7 @@ class CleanLog:
         wants_horizon = header.delete_horizon_ms is None and (always_horizon or TOMBSTONE in marks)
         if number == header.record_count and not wants_horizon:
             return _whole(data, at, header)
-        body = body_of(data, at, header, self._unpacker)
+        body = body_of(data, at, header)
         if len(marks) != header.record_count:  # offsets are missing
             marks = bytes(map(marks.__getitem__, keys_of(body, header).deltas))
         horizon_ms = self._wall_ms + self._config.delete_retention_ms if wants_horizon else None
@@ -285,7 +283,7 @@ class CleanLog:
             marks = self._keys.marks(header.base_offset, header.base_offset + header.last_offset_delta)
             if marks is not None:
                 return marks
-        records = keys_of(body_of(data, at, header, self._unpacker), header)
+        records = keys_of(body_of(data, at, header), header)
         if header.is_control:
             return bytes((TOMBSTONE if records.tombstones else RECORD,)) * len(records.keys)
         return self._keys.marks_by_key(header.base_offset, records)

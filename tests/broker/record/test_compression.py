@@ -10,7 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from broker.record.batch import CorruptBatch
-from broker.record.compression import Codec, TooLarge, Unpacker, codec_of, compress, decompress
+from broker.record.compression import Codec, TooLarge, codec_of, compress, decompress
 from broker.record.varint import read_varint, varint
 
 XERIAL_BLOCK_BYTES = 32 << 10
@@ -129,15 +129,3 @@ def test_varints_are_zigzag(value, encoded):
 def test_a_varint_past_64_bits_is_corrupt(encoded):
     with pytest.raises(CorruptBatch, match="a varint before byte"):
         read_varint(bytes.fromhex(encoded), 0)
-
-
-@pytest.mark.parametrize("codec", Codec)
-def test_an_unpacker_gives_what_decompress_gives_for_one_batch_after_the_other(codec):
-    """It keeps its memory, so what it gave before must not change."""
-    unpacker = Unpacker()
-    whole = [bytes([number]) * size for number, size in enumerate((10, 100_000, 0, 3_000_000, 5, 9_000_000, 200_000))]
-    given = [unpacker.unpack(codec, compress(codec, data)) for data in whole]
-    assert given == whole and all(type(each) is bytes for each in given)
-    if codec is not Codec.NONE:
-        with pytest.raises(CorruptBatch):
-            unpacker.unpack(codec, b"\x00" * 40 if codec is not Codec.SNAPPY else b"\xff" * 40)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from broker.record import keyed
 from broker.record.batch import DELETE_HORIZON_BIT, HEADER_BYTES, CorruptBatch, read_header, verify
-from broker.record.compression import Codec, Unpacker
+from broker.record.compression import Codec
 from broker.record.keyed import body_of, keys_of
 from broker.record.records import Record, decode_records, encode_batch, read_records
 from broker.record.retained import reduced, starts_of
@@ -23,7 +23,7 @@ def made(*records, **fields):
 
 def records_of(batch):
     header = read_header(batch)
-    data, begin, end = body_of(batch, 0, header, Unpacker())
+    data, begin, end = body_of(batch, 0, header)
     return read_records(data[begin:end], header.record_count)
 
 
@@ -33,7 +33,7 @@ HORIZON_MS = START_MS + 86_400_000
 def hold_to_decoding(batch, wanted=None, at=0, horizons=(None, HORIZON_MS)):
     """Hold keys and what is retained to decoded records; `at` bytes lie before the batch, and a few after it."""
     header, decoded = read_header(batch), records_of(batch)
-    body = body_of(b"\x02" * at + batch + b"\x02" * 9, at, header, Unpacker())
+    body = body_of(b"\x02" * at + batch + b"\x02" * 9, at, header)
     keys = keys_of(body, header)
     assert keys.keys == [record.key or b"" for record in decoded]
     assert list(keys.deltas) == [record.offset_delta for record in decoded]
@@ -110,7 +110,7 @@ def test_a_damaged_batch_has_keys_if_and_only_if_a_reader_reads_it(drawn):
     except CorruptBatch:
         header = read_header(damaged)
         with pytest.raises(CorruptBatch):
-            keys_of(body_of(damaged, 0, header, Unpacker()), header)
+            keys_of(body_of(damaged, 0, header), header)
     else:
         hold_to_decoding(damaged, wanted, horizons=[None])
 
@@ -162,7 +162,7 @@ def test_records_of_one_size_are_read_all_at_once(monkeypatch):
 def test_records_that_do_not_fill_the_bytes_are_refused():
     batch = made(*[usual(number) for number in range(50)])
     header = read_header(batch)
-    body = body_of(batch, 0, header, Unpacker())
+    body = body_of(batch, 0, header)
     assert keys_of(body, header).deltas == range(50)
     for wrong in [{"record_count": count} for count in (-1, 0, 1, 49, 51, 1 << 20)] + [{"last_offset_delta": 48}]:
         with pytest.raises(CorruptBatch):
@@ -177,4 +177,4 @@ def test_records_that_do_not_fill_the_bytes_are_refused():
 def test_a_batch_that_counts_more_records_than_readers_take_is_refused():
     batch = made(usual(0))
     with pytest.raises(CorruptBatch):
-        body_of(batch, 0, read_header(batch)._replace(record_count=1 << 30), Unpacker())
+        body_of(batch, 0, read_header(batch)._replace(record_count=1 << 30))

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from broker.log import log_appender
 from broker.log.compaction.cleaner import POISON_NAMED_MAX
 from broker.record.batch import HEADER_BYTES, CorruptBatch, read_header
-from broker.record.compression import Codec, Unpacker
+from broker.record.compression import Codec
 from broker.record.keyed import body_of, keys_of
 from broker.record.records import Record, decode_records, encode_batch
 from broker.settings.config import LONG_MAX
@@ -135,7 +135,7 @@ def test_the_cleaner_rejects_exactly_what_a_reader_rejects(layout, changes, code
 def _has_keys(batch):
     header = read_header(batch)
     try:
-        keys_of(body_of(batch, 0, header, Unpacker()), header)
+        keys_of(body_of(batch, 0, header), header)
     except CorruptBatch:
         return False
     return True
