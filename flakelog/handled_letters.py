@@ -158,7 +158,7 @@ class HandledLetters:
             if told["v"] != VERSION or told["topic_id"] != self._topic_id:
                 return None
             done = tuple((int(first), int(end)) for first, end in told["done"])
-            # A record without "seen" is of an earlier version of this program, which replaced what was there.
+            # Earlier versions of this program wrote no "seen"; each of their records replaces the one before it.
             seen = int(told.get("seen", record.offset))
             return _Marked(int(record.key or b""), record.offset, seen, Progress(int(told["offset"]), done).check())
         except (KeyError, TypeError, ValueError):

@@ -254,7 +254,7 @@ def _key(question: Question) -> Key:
 def _answers(
     asked: Iterable[Question], found: Mapping[Key, Answer], failed: Mapping[Key, ClientError]
 ) -> Answers[Question]:
-    """Return an answer to each question. It is what was found of its partition, or Failed."""
+    """Return {question: the answer about its partition, or Failed}."""
     return {each: _error(failed[_key(each)]) if _key(each) in failed else found[_key(each)] for each in asked}
 
 

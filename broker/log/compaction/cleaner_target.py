@@ -1,6 +1,6 @@
-"""What the cleaner reads and writes of a segment: chunks of whole batches, their ids, and the segment that it writes.
+"""The cleaner's input and output: chunks of whole batches with their ids, and the segment that it writes.
 
-Batches of a few records are many, so they are read, and written, a chunk at a time.
+It reads and writes many batches at a time, because a log of small batches has many.
 """
 
 from collections.abc import Iterator
@@ -80,7 +80,7 @@ def _raise(view: memoryview, at: int, header: BatchHeader, where: str) -> None:
 
 
 class Target:
-    """The segment that the cleaner writes. `flush` writes what was put since the last one."""
+    """The segment that the cleaner writes. `flush` writes the batches that were put since the last `flush`."""
 
     def __init__(self, storage: Storage, directory: str, base_offset: int, interval_bytes: int) -> None:
         self.segment = Segment(storage, directory, base_offset, create=True, ending=CLEANED)
@@ -94,7 +94,7 @@ class Target:
         self._ids += ids
 
     def flush(self) -> None:
-        """Write the batches and their ids, with one write per file. Raise StorageError; the segment is of no use then.
+        """Write the batches and their ids, with one write per file. Raise StorageError; discard the segment then.
 
         No reader sees the segment before it is whole and synced, so the order of these writes does not matter.
         """

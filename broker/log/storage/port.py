@@ -145,8 +145,8 @@ class Storage(Protocol):
     def note_until_cut(self, path: str) -> None:
         """Make an empty file that is removed before the next cut: a `truncate`, or an append that is undone.
 
-        So a process that finds it after a kill knows that no file has an unsynced cut. After a power cut it says the
-        same, even if its removal was lost, because what is read then is on the disk.
+        So a process that finds it after a kill knows that no file has an unsynced cut. After a power cut the file may
+        be back. Then no file has an unsynced cut either, because all bytes that can be read are on the disk.
         """
         ...
 
