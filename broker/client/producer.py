@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from os import PathLike
 from threading import Lock
-from types import TracebackType
+from types import MethodType, TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from confluent_kafka import KafkaError, KafkaException
@@ -200,7 +200,7 @@ class Producer:
             report = self._settle
         else:
             told, report = self._told
-            if told is not callback:
+            if told is not callback and not _is_same_method(told, callback):
                 report = self._outcomes.teller(self, callback)
                 self._told = callback, report  # kept, because the garbage collector visits each that waits in a queue
         if pairs is None and timestamp_ms is None and self._snowflake is None:  # as _enqueue, without another call
@@ -456,6 +456,11 @@ class Producer:
                 raise ProduceError(f"{topic}: {described.error.str()}")
             self._partitions[topic] = len(described.partitions)
         return self._partitions[topic]
+
+
+def _is_same_method(one: object, other: object) -> bool:
+    """Return True for two references to one method of one object, such as `self.done` at each call."""
+    return isinstance(one, MethodType) and isinstance(other, MethodType) and one == other
 
 
 _open: "weakref.WeakSet[Producer]" = weakref.WeakSet()

@@ -211,6 +211,31 @@ def test_each_callback_gets_the_place_of_its_own_message(group_broker, topic):
     assert told == {number: stored[1_000 + number] for number in range(100) if number % 3}
 
 
+class Kept:
+    """Keeps the offsets of its messages. It is equal to all others, as empty lists are."""
+
+    def __init__(self):
+        self.offsets = []
+
+    def __eq__(self, other):
+        return isinstance(other, Kept)
+
+    def __call__(self, error, delivered):
+        self.offsets.append(delivered.offset)
+
+    def keep(self, error, delivered):
+        self.offsets.append(delivered.offset)
+
+
+def test_callbacks_of_equal_objects_are_not_taken_for_each_other(group_broker, topic):
+    one, other = Kept(), Kept()
+    with Producer(group_broker.address) as producer:
+        for number in range(8):
+            each = (one, other)[number // 2 % 2]
+            producer.send(topic, "v", partition=0, callback=each if number < 4 else each.keep)
+    assert (one.offsets, other.offsets) == ([5, 6, 9, 10], [7, 8, 11, 12])
+
+
 def test_a_later_send_calls_the_callbacks_that_are_due(group_broker, topic):
     told = []
     with Producer(group_broker.address) as producer:
