@@ -141,6 +141,8 @@ class LogManager:
 
     def _make(self, key: tuple[str, int], new: NewLog) -> None:
         try:
+            if not self.storage.exists(f"{key[0]}-{key[1]}"):
+                make_directories(self.storage, self._new.following(key, self.config.max_new_logs_at_once))
             self.open(*key, *new)
         except StorageError as error:
             raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error

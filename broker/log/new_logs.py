@@ -1,8 +1,11 @@
 """Logs of new topics that are still to be made.
 
-Making a log waits for the disk several times, so a request for many logs makes only the first few at once. The others
-follow in slices between the requests of all clients, or when a client uses one of them. A client that uses too many at
-once must retry. A crash in between loses nothing, because the metadata names the missing logs at the next start.
+Making a log takes some files, so a request for many logs makes only the first few at once. The others follow in slices
+between the requests of all clients, or when a client uses one of them. A client that uses too many at once must retry.
+A crash in between loses nothing, because the metadata names the missing logs at the next start.
+
+A slice waits for the disk once, for the names of its directories. The names of a log's first files are synced with its
+first records (`PartitionLog.is_named`), because an empty log that lost them is made again.
 """
 
 from collections.abc import Iterable, Mapping
@@ -94,6 +97,11 @@ class NewLogs:
             raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{topic}-{partition} is being made")
         self._left -= 1
         return found
+
+    def following(self, key: Key, most: int) -> list[Key]:
+        """Return a log and the next ones of its topic that are to be made: clients often use all partitions in turn."""
+        topic, partition = key
+        return [each for each in ((topic, partition + n) for n in range(most)) if each in self._logs]
 
     def due(self, now_ms: int, most: int) -> list[tuple[Key, NewLog]]:
         """Return the next slice if it is due, at most `most` logs. The caller must `forget` the made logs."""

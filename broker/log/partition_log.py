@@ -45,7 +45,8 @@ class PartitionLog:
         "on_offline", "on_failed_write", "producers", "epochs", "offline", "mending", "flushed", "checkpointed",
         "durable_end_offset", "on_disk", "_journaled_ahead", "unsynced_bytes", "log_start_offset", "last_id",
         "cleaned_offset", "uncleanable", "leader_epoch", "unflushed_since_ms", "_storage", "segments",
-        "log_end_offset", "opened_at", "trusted_from", "bytes_in", "bytes_out", "epochs_stored", "__weakref__",
+        "log_end_offset", "opened_at", "trusted_from", "bytes_in", "bytes_out", "epochs_stored", "is_named",
+        "__weakref__",
     )  # fmt: skip
 
     def __init__(
@@ -78,6 +79,8 @@ class PartitionLog:
         self.epochs = epochs
         self.epochs_stored = True
         """False if an epoch was begun that is not in the file yet. The next sync for a checkpoint writes it."""
+        self.is_named = False
+        """True once the names of its first files are on the disk. The first sync does that."""
         self.offline: str | None = None
         self.mending = False
         """A write failed and was undone; the log refuses appends until a sync succeeds."""
@@ -156,11 +159,26 @@ class PartitionLog:
         segments = self.segments
         if segments.active.base_offset == self.log_end_offset:
             return segments.active
+        if not self.is_named:
+            self._sync_names()
         if segments.begin(self.log_end_offset):
             self.ask_sync(self, False)  # the closed segment's files can be closed once they are on the disk
         else:
             self._sync_rolled()
         return segments.active
+
+    def _sync_names(self) -> None:
+        """Sync the names of a log that was never synced, before it gets a second segment.
+
+        A power cut may keep the names of one segment and lose those of another. Without its first segment, the log
+        would begin in the middle, and recovery would not take the journal's earlier messages.
+        """
+        try:
+            self._storage.sync_directory(self.name)
+        except StorageError as error:
+            self.take_offline(f"a sync failed: {error}")
+            raise
+        self.is_named = True
 
     def _sync_rolled(self) -> None:
         """Sync the closed segments in the reactor thread, because too many wait for a sync with their files open."""
@@ -249,6 +267,7 @@ class PartitionLog:
         """Note that the log's own files are on the disk up to `position`."""
         rolled = position.segment != self.flushed.segment
         self.flushed = position
+        self.is_named = True
         if rolled:
             self.segments.close_before(position.segment)
         self.durable_end_offset = max(self.durable_end_offset, position.offset)

@@ -216,6 +216,7 @@ class _Recovery:
             self.topic_id,
         )
         log.epochs_stored = self.epochs_stored
+        log.is_named = self.known is not None
         log.log_start_offset = start
         log.last_id = self.last_id
         return log, self.report
@@ -455,6 +456,7 @@ class _Recovery:
             raise LogDamaged(f"{entry.file.path}: its ids for offset {header.base_offset} of {self.name} do not rise")
         if not segments[-1].has_room(header.size, header.last_offset, self.config.segment_bytes):
             segments[-1] = self._close(segments[-1])
+            self.storage.sync_directory(self.name)  # as PartitionLog.roll does
             segments.append(Segment(self.storage, self.name, header.base_offset, create=True))
         position = segments[-1].size
         placed: Placed = (header, header.base_offset, memoryview(batch))

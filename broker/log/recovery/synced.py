@@ -78,7 +78,7 @@ class Synced:
         bases = offsets_of(self.sizes, LOG)
         known = self.known
         if known is None:
-            return [self.open(bases[0]) if bases else self._create(0)]
+            return [self.open(bases[0]) if bases else Segment(self.storage, self.name, 0, create=True)]
         bases = _not_below(known.log_start_offset, bases, known.segment)
         if known.segment not in bases:
             if known.offset > known.log_start_offset:
@@ -142,7 +142,7 @@ class Synced:
         return Segment(self.storage, self.name, base, sizes=self.sizes)
 
     def _create(self, base: int) -> Segment:
-        """Create a segment and sync its names, because a log whose first segment vanished would begin in the middle."""
+        """Create a segment in the place of a lost one, and sync its names, so that they are not lost again."""
         segment = Segment(self.storage, self.name, base, create=True)
         self.storage.sync_directory(self.name)
         return segment
