@@ -78,7 +78,7 @@ def _keys(shape: Shape, chance: random.Random, records: int) -> list[bytes]:
 
 
 def _fill(peer: Peer, topic: str, shape: Shape, records: int) -> None:
-    """Produce records with random keys."""
+    """Produce records with random keys, each key to one partition."""
     chance = random.Random(SEED)
     keys, values = _keys(shape, chance, records), _values(shape, chance)
     headers = [("traceparent", b"00-%032x-%016x-01" % (chance.getrandbits(128), chance.getrandbits(64)))]
@@ -91,13 +91,13 @@ def _fill(peer: Peer, topic: str, shape: Shape, records: int) -> None:
     for most in shape.batch_records:
         most_of_all = records // shape.partitions // BATCHES_MIN  # so that there are several segments
         producer = Producer(settings | {"batch.num.messages": min(most, most_of_all)})
-        for number in range(records * most // sum(shape.batch_records)):
-            key = keys[chance.randrange(len(keys))]
+        for _ in range(records * most // sum(shape.batch_records)):
+            number = chance.randrange(len(keys))
             value = None if chance.random() < shape.tombstones else values[chance.randrange(VALUES)]
             options = {"partition": number % shape.partitions} | ({"headers": headers} if shape.traced else {})
             while True:
                 try:
-                    producer.produce(topic, value, key, **options)
+                    producer.produce(topic, value, keys[number], **options)
                     break
                 except BufferError:
                     producer.poll(0.1)
