@@ -15,8 +15,13 @@ def partition_nodes(services: BrokerServices, topic: Topic, partition: int) -> d
     answers so when the log directory of the only replica has failed (KIP-112). The leader epoch stays, because the next
     leader may be this one, without a new epoch.
     """
-    state = topic.partitions[partition]
-    found = {"partition_index": partition, "leader_epoch": state.leader_epoch, "replica_nodes": state.replicas}
-    if services.logs.is_offline(topic.name, partition):
-        return found | {"leader_id": NO_LEADER, "isr_nodes": (), "offline_replicas": state.replicas}
-    return found | {"leader_id": state.leader, "isr_nodes": state.replicas, "offline_replicas": ()}
+    leader, leader_epoch, replicas = topic.partitions[partition]
+    is_offline = services.logs.is_offline(topic.name, partition)
+    return {
+        "partition_index": partition,
+        "leader_id": NO_LEADER if is_offline else leader,
+        "leader_epoch": leader_epoch,
+        "replica_nodes": replicas,
+        "isr_nodes": () if is_offline else replicas,
+        "offline_replicas": replicas if is_offline else (),
+    }
