@@ -209,7 +209,7 @@ class EngineBroker:
             self.now_ms = max(self.now_ms, due_ms)
             self.engine.tick(self.now)
             self.pump()
-        self.now_ms = now_ms
+        self.now_ms = max(self.now_ms, now_ms)
 
     def restarted(self, later_ms=10_000, clean=True):
         """Return a new broker on the same files, after a clean stop or a kill."""
