@@ -418,6 +418,6 @@ def test_with_a_token_a_visitor_logs_in_and_out(open_page, tmp_path):
         page.goto(f"http://{locked.http.replace('127.0.0.1', 'localhost')}/")
         assert page.locator("h1").inner_text() == "Log in", "it is another site"
         page.evaluate(f"location.href = 'http://{locked.http}/console/groups'")
-        page.wait_for_function("document.querySelector('h1')?.innerText === 'Consumer groups'")
+        page.get_by_role("heading", name="Consumer groups").wait_for()
         page.get_by_role("button", name="Log out").click()
         assert page.locator("h1").inner_text() == "Log in"
