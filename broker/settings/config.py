@@ -306,9 +306,7 @@ class TopicConfig:
         Kafka does not allow. Accept Kafka's settings that have no effect here (broker.settings.kafka_settings gives the
         reasons).
         """
-        known = [each.name for each in settings_of(TopicConfig)]
-        for name, value in properties.items():
-            _check_known(name, value, known)
+        _check_names(tuple(properties.items()))
 
     def check_together(self) -> None:
         """Raise InvalidSetting if two settings exclude each other.
@@ -326,6 +324,14 @@ class TopicConfig:
         Unknown names are ignored: `check_names` refuses them when a topic is created.
         """
         return _applied(self, tuple(properties.items())) if properties else self
+
+
+@lru_cache(maxsize=1_000)
+def _check_names(properties: tuple[tuple[str, str], ...]) -> None:
+    """Cached as `_applied`; an error is not."""
+    known = [each.name for each in settings_of(TopicConfig)]
+    for name, value in properties:
+        _check_known(name, value, known)
 
 
 @lru_cache(maxsize=1_000)
