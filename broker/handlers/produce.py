@@ -104,7 +104,7 @@ def _stage_in_steps(
         judge(services, staged, place - 1, batch, now, budget)
         if place % PARTITIONS_AT_ONCE == 0:
             now = yield
-    unlimited = Budget(None)  # what is left is as little work as it was before
+    unlimited = Budget(None)  # the loop above has shown that the records cost little to check
     for place, batch in enumerate(batches, 1):
         stage(services, staged, place - 1, judge(services, staged, place - 1, batch, now, unlimited))
         if place % PARTITIONS_AT_ONCE == 0:

@@ -85,7 +85,7 @@ def _keys_one_by_one(body: Body, header: BatchHeader) -> Keys:
 
 
 class _Found:
-    """What was read of a batch so far."""
+    """The keys and deltas of the records that were read so far."""
 
     __slots__ = ("keys", "deltas", "zigzag", "tombstones", "nulls")
 
@@ -247,9 +247,9 @@ class _Layout(NamedTuple):
     """The places of the fields in the first record of a run, from the record's begin, and its size."""
 
     begin: int
-    """After the record's length."""
+    """The position after the record's length."""
     delta: int
-    """Of the offset delta, which follows the timestamp delta."""
+    """The position of the offset delta, which follows the timestamp delta."""
     key_length: int
     key: int
     key_end: int

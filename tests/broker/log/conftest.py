@@ -9,6 +9,7 @@ from broker.log.recovery.recovery import open_log
 from broker.log.storage.memory_storage import MemoryStorage
 from broker.log.validation.batch import validate
 from broker.now import Now
+from broker.record.batch import walk
 from broker.record.records import Record, encode_batch
 from broker.settings.config import BrokerConfig, TopicConfig
 from idgen.layout import Layout
@@ -59,6 +60,17 @@ def mend(log):
 
 def reopen(storage, known=None, config=TopicConfig(), **more):
     return open_log(storage, "flights", 0, config, BROKER, known, **more)
+
+
+def in_epochs(*epochs):
+    """Return a storage whose log has a batch in each of these leader epochs, the batches' positions, and the epochs."""
+    storage, worker = MemoryStorage(), new_worker()
+    log, _ = reopen(storage)
+    for epoch in epochs:
+        log.start_leader_epoch(epoch)
+        append(log, b"a", worker=worker)
+    data = storage.files[f"flights-0/{0:020d}.log"].data
+    return storage, [position for position, _ in walk(bytes(data))], log.epochs
 
 
 @pytest.fixture

@@ -5,9 +5,7 @@ import pytest
 from broker.log import leader_epochs
 from broker.log.integrity.segment_walk import Damaged, SegmentWalk
 from broker.log.segment import Segment
-from broker.log.storage.memory_storage import MemoryStorage
-from broker.record.batch import walk
-from tests.broker.log.conftest import append, new_worker, reopen
+from tests.broker.log.conftest import in_epochs
 
 LOG = f"flights-0/{0:020d}.log"
 ALL = 1 << 62
@@ -21,21 +19,11 @@ def walked(storage, position, epochs, epoch_max):
     return found
 
 
-def written(*epochs):
-    storage, worker = MemoryStorage(), new_worker()
-    log, _ = reopen(storage)
-    for epoch in epochs:
-        log.start_leader_epoch(epoch)
-        append(log, b"a", worker=worker)
-    places = [position for position, _ in walk(bytes(storage.files[LOG].data))]
-    return storage, places, log.epochs
-
-
 @pytest.mark.parametrize("start", [0, 2, 3])
 @pytest.mark.parametrize("epoch", [1, 2, 4, 5])
 def test_a_batch_with_another_epoch_than_the_log_knows_is_damaged(start, epoch):
     """Also the first batch of a walk, and one whose epoch rises before a real rise."""
-    storage, places, epochs = written(2, 2, 3, 3, 5)
+    storage, places, epochs = in_epochs(2, 2, 3, 3, 5)
     assert walked(storage, places[start], epochs, 5).batches == 5 - start
     storage.files[LOG].data[places[3] + 12 : places[3] + 16] = epoch.to_bytes(4, "big")
     with pytest.raises(Damaged, match=f"at byte {places[3]}: leader epoch {epoch}; 3 to 3 are possible"):
@@ -43,6 +31,6 @@ def test_a_batch_with_another_epoch_than_the_log_knows_is_damaged(start, epoch):
 
 
 def test_a_log_that_lost_its_file_of_epochs_is_read():
-    storage, places, _ = written(1, 2, 2, 4)
+    storage, places, _ = in_epochs(1, 2, 2, 4)
     assert walked(storage, 0, leader_epochs.UNWRITTEN, 4).batches == 4
     assert walked(storage, places[1], [(0, 0), (5, 4)], 5).batches == 3

@@ -4,20 +4,9 @@ import pytest
 
 from broker.log import leader_epochs
 from broker.log.storage.memory_storage import MemoryStorage
-from broker.record.batch import walk
-from tests.broker.log.conftest import append, new_worker, reopen
+from tests.broker.log.conftest import append, in_epochs, new_worker, reopen
 
 LOG = f"flights-0/{0:020d}.log"
-
-
-def in_epochs(*epochs):
-    """Return a storage whose log has a batch in each of these leader epochs, and a list of their places."""
-    storage, worker = MemoryStorage(), new_worker()
-    log, _ = reopen(storage)
-    for epoch in epochs:
-        log.start_leader_epoch(epoch)
-        append(log, b"a", worker=worker)
-    return storage, [position for position, _ in walk(bytes(storage.files[LOG].data))]
 
 
 def with_epoch(storage, position, epoch):
@@ -39,7 +28,7 @@ def with_epoch(storage, position, epoch):
 )
 def test_a_damaged_leader_epoch_cuts_the_log_before_its_batch(number, epoch, kept):
     """It is outside the CRC. Epochs never decrease, and none is far above the metadata's."""
-    storage, places = in_epochs(2, 2, 2, 3, 3, 3)
+    storage, places, _ = in_epochs(2, 2, 2, 3, 3, 3)
     with_epoch(storage, places[number], epoch)
     opened, report = reopen(storage, leader_epoch=3)
     assert opened.log_end_offset == kept
@@ -48,7 +37,7 @@ def test_a_damaged_leader_epoch_cuts_the_log_before_its_batch(number, epoch, kep
 
 
 def test_of_two_batches_whose_leader_epochs_contradict_each_other_none_is_kept():
-    storage, places = in_epochs(2, 3, 3)
+    storage, places, _ = in_epochs(2, 3, 3)
     with_epoch(storage, places[2], 2)
     opened, report = reopen(storage)
     assert opened.log_end_offset == 1
@@ -72,6 +61,6 @@ def test_a_leader_epoch_below_that_of_the_checkpoint_cuts_the_log():
 @pytest.mark.parametrize("leader_epoch", [0, 4, 9])
 def test_good_batches_are_kept_whatever_older_metadata_says_of_the_leader_epoch(leader_epoch):
     """An operator may put an older metadata.json back after several crashes."""
-    storage, _ = in_epochs(0, 0, 2, 3, 3, 9)
+    storage, _, _ = in_epochs(0, 0, 2, 3, 3, 9)
     opened, report = reopen(storage, leader_epoch=leader_epoch)
     assert (opened.log_end_offset, report.cut, opened.leader_epoch) == (6, False, 9)
