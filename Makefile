@@ -2,6 +2,8 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+# What the demo needs is in $(VENV) once the first file is there, and all that the tests need with the second.
+DEMO_STAMP := $(VENV)/.installed-demo
 STAMP := $(VENV)/.installed
 JOBS ?= 2
 PACKAGES := broker coordination flakelog idgen partition_manager pyspark_flakelog spark_bridge spout
@@ -18,22 +20,27 @@ STORM_PY := benchmarks/storm_py/target/classpath
 ID_PACKAGES := build/id-packages
 STREAM_PACKAGES := build/stream-packages
 
-.PHONY: demo test venv bytecode stock storm unit lint docs compat bench soak dist clean
+.PHONY: demo test venv python bytecode stock storm unit lint docs compat bench soak dist clean
 .DEFAULT_GOAL := test
 
 venv: $(STAMP)
 
-$(STAMP): setup.cfg pyproject.toml constraints.txt
-	@$(PYTHON) -c 'import sys; sys.exit("Flakelog needs Python 3.11 or later; %s is %s. Try: make PYTHON=python3.11" % (sys.executable, sys.version.split()[0])) if sys.version_info < (3, 11) else None'
-	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	@echo "setting up $(VENV): once, a few minutes, 1.3 GB with Spark and a Java runtime"
-	@$(PIP) pip setuptools wheel > $(VENV)/install.log 2>&1 && $(PIP) -e '.[all,test]' >> $(VENV)/install.log 2>&1 \
-	  || { cat $(VENV)/install.log; exit 1; }
+# The tests add to what the demo installed. Neither removes anything, so the order of `make demo` and `make test` is free.
+$(DEMO_STAMP): setup.cfg pyproject.toml constraints.txt | python
+	@$(PYTHON) set_up.py install $(VENV) spark,demo 'the demo, 1.2 GB with Spark and a Java runtime'
 	@touch $@
+
+$(STAMP): setup.cfg pyproject.toml constraints.txt | $(DEMO_STAMP)
+	@$(PYTHON) set_up.py install $(VENV) all,test 'the tests, 2.3 GB with what the demo needs'
+	@touch $@
+
+# An environment of another Python than PYTHON= names is never used in silence.
+python:
+	@$(PYTHON) set_up.py check $(VENV) $(if $(filter command,$(firstword $(origin PYTHON))),--named)
 
 # Compiled beforehand, as an installed package is: a server starts in two thirds of the time. By itself Python would
 # not do it where PYTHONDONTWRITEBYTECODE is set.
-bytecode: venv
+bytecode: $(DEMO_STAMP) | python
 	@$(BIN)/python -m compileall -q $(PACKAGES)
 
 # Where there is no Maven, npm or Go, or they cannot reach their registries, the tests that need them say so.
@@ -82,10 +89,10 @@ unit: venv
 	$(BIN)/python -m pytest tests --ignore=tests/compat --ignore=tests/test_tidy.py -m 'not soak' -n $(JOBS)
 
 # Stock clients, real ZooKeeper, real Spark, the real server in a process of its own; a file stays in one process.
-compat: bytecode stock
+compat: venv bytecode stock
 	$(BIN)/python -m pytest tests/compat -m 'not soak' -n $(JOBS) --dist loadfile --no-loadscope-reorder
 
-soak: bytecode
+soak: venv bytecode
 	$(BIN)/python -m pytest tests -m soak
 
 # The sdist and the wheel of a release, in dist/, as a package index takes them.
@@ -94,7 +101,7 @@ dist: venv
 	$(BIN)/python -m build --no-isolation
 	$(BIN)/python -m twine check --strict dist/*
 
-bench: bytecode $(ID_PACKAGES)/.installed $(STREAM_PACKAGES)/.installed $(CONNECTOR) $(STORM_PY)
+bench: venv bytecode $(ID_PACKAGES)/.installed $(STREAM_PACKAGES)/.installed $(CONNECTOR) $(STORM_PY)
 	$(BIN)/python -m benchmarks
 
 $(CONNECTOR): benchmarks/connector/pom.xml

@@ -41,17 +41,22 @@ def clean_environment(directory, wheel, extras=(), others=()):
 
     Return the environment's interpreter. The installation fails if a requirement is missing.
     """
-    venv.create(directory, symlinks=True)
-    python = directory / "bin" / "python"
-    (packages,) = directory.glob("lib/python*/site-packages")
     needed = required_by(requirements_of(wheel), extras).union(others)
     for each in others:
         needed |= required_by({each: distribution(each).requires or ()})
-    for each in needed - {"flakelog"}:
-        copy_to(packages, each)
+    python = environment_with(directory, needed - {"flakelog"})
     wanted = f"{wheel}[{','.join(extras)}]" if extras else wheel
     pip("--python", python, "install", "--no-index", wanted)
     return python
+
+
+def environment_with(directory, names):
+    """Create an environment with the distributions of these names, and none else; return its interpreter."""
+    venv.create(directory, symlinks=True)
+    (packages,) = directory.glob("lib/python*/site-packages")
+    for name in names:
+        copy_to(packages, name)
+    return directory / "bin" / "python"
 
 
 def requirements_of(wheel):

@@ -14,6 +14,7 @@ from zipfile import ZipFile
 import pytest
 
 from flakelog.storm.jars import SOURCES
+from tests.archives import unpack_tar
 from tests.compat.clean_environment import (
     ROOT,
     build,
@@ -65,7 +66,7 @@ def sdist(made, tmp_path_factory):
     (archive,) = made.glob("flakelog-*.tar.gz")
     directory = tmp_path_factory.mktemp("sdist")
     with tarfile.open(archive) as files:
-        files.extractall(directory, filter="data")
+        unpack_tar(files, directory)
     (root,) = directory.iterdir()
     return root
 

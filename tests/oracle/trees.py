@@ -8,6 +8,8 @@ import sys
 import tarfile
 from pathlib import Path
 
+from tests.archives import unpack_tar
+
 BEFORE = "03f824af24cbb3c18730f26325089bb4c7108a1c"
 """The last commit before the request path was rewritten."""
 
@@ -36,7 +38,7 @@ def unpack(commit, directory):
         said = error.stderr.decode(errors="replace").strip()
         raise NoHistory(f"git cannot give commit {commit}: {said}") from None
     with tarfile.open(fileobj=io.BytesIO(packed)) as archive:
-        archive.extractall(directory, filter="data")
+        unpack_tar(archive, directory)
     return directory
 
 
