@@ -12,6 +12,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from pyspark.sql import SparkSession
 
@@ -60,6 +61,20 @@ def spark_session(app: str = "flakelog", master: str = MASTER, **settings: str) 
     spark.sparkContext.setLogLevel("ERROR")
     register(spark)
     return spark
+
+
+def rows_read(spark: SparkSession) -> int:
+    """Return how many rows the ended tasks of a session have read, in all of its jobs that are in no group.
+
+    A number grows by a whole task, because a task reports its rows at its end.
+    """
+    tracker = spark.sparkContext.statusTracker()
+    # Python has no API for the rows of a stage; the JVM keeps them for Spark's own page, also where that page is off.
+    jvm: Any = spark.sparkContext
+    stages = jvm._jsc.sc().statusStore()
+    jobs = [job for job in map(tracker.getJobInfo, tracker.getJobIdsForGroup()) if job is not None]
+    begun = [stage for job in jobs for stage in job.stageIds if tracker.getStageInfo(stage) is not None]
+    return sum(stages.lastStageAttempt(stage).inputRecords() for stage in begun)
 
 
 def _defaults(home: Path) -> dict[str, str]:

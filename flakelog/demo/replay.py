@@ -1,9 +1,14 @@
 """The same figures by Spark: for a span of ids, from a manifest, and over everything."""
 
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from flakelog.demo.figures import Delays, Figures
+
+TURN_SECONDS = 0.2
 
 
 def figures(rows: Any) -> Figures:
@@ -32,3 +37,21 @@ def save_manifest(options: dict[str, str], path: Path) -> Any:
     manifest = make_manifest(options)
     save(manifest, path)
     return manifest
+
+
+@contextmanager
+def repeating(show: Callable[[], None]) -> Iterator[None]:
+    """Call `show` in a thread every fifth of a second, while the body waits for Spark."""
+    ended = threading.Event()
+
+    def repeat() -> None:
+        while not ended.wait(TURN_SECONDS):
+            show()
+
+    thread = threading.Thread(target=repeat, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from html import escape
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from flakelog.demo.figures import Figures
 
@@ -16,6 +16,14 @@ table { border-collapse: collapse; } td, th { padding: .2rem .8rem; border-botto
 td { text-align: right; font-variant-numeric: tabular-nums; } td:first-child, th:first-child { text-align: left; }
 img { max-width: 100%; } .good { color: #14733c; font-weight: 600; } .bad { color: #a4161a; font-weight: 600; }
 """
+
+
+class Step(NamedTuple):
+    """A step of the demo: its rows are (name, value), and its note explains them."""
+
+    title: str
+    rows: Sequence[tuple[str, str]]
+    note: str
 
 
 def airline_names() -> dict[str, str]:
@@ -72,13 +80,14 @@ def write_plot(flights: Any, figures: Figures, path: Path) -> None:
     pyplot.close(figure)
 
 
-def write_page(path: Path, verdict: str, agreed: bool, steps: Sequence[tuple[str, Sequence[tuple[str, str]]]]) -> None:
+def write_page(path: Path, verdict: str, agreed: bool, steps: Sequence[Step]) -> None:
     """Write the page: the verdict, the plot, and each step's figures."""
     tables = "".join(
-        f"<h2>{escape(title)}</h2><table>"
-        + "".join(f"<tr><td>{escape(name)}</td><td>{escape(value)}</td></tr>" for name, value in rows)
+        f"<h2>{escape(step.title)}</h2><table>"
+        + "".join(f"<tr><td>{escape(name)}</td><td>{escape(value)}</td></tr>" for name, value in step.rows)
         + "</table>"
-        for title, rows in steps
+        + (f"<p>{escape(step.note)}</p>" if step.note else "")
+        for step in steps
     )
     state = "good" if agreed else "bad"
     path.write_text(

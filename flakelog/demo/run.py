@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from rich.console import Console
+from rich.padding import Padding
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
@@ -26,17 +27,28 @@ from flakelog.demo.figures import Figures
 from flakelog.demo.flights import POISON, load_flights, messages
 from flakelog.demo.load import edge_messages, load
 from flakelog.demo.processes import Child, wait_until
+from flakelog.demo.report import Step
 from idgen.layout import Layout
 
 TOPIC = "flights"
 PARTITIONS = 4
 STREAM_SECONDS = 300.0
 CHECK_SECONDS = 1.0
+ROWS_PER_TASK = 20_000
 DEAD_LETTERS = f"{TOPIC}.dead-letters"
 DATA = "data"  # the server's directory among the results, so that a server can show them later
 CONSOLE = f"http://{ServerConfig().http_listener}/"
 
 Rows = list[tuple[str, str]]
+
+FAILURES = (
+    "Every hundredth flight fails its first attempt on purpose, and a message that is no flight fails all of its "
+    "attempts. A failed message is retried. There is no retry after the last attempt, because the message then becomes "
+    "a dead letter, and none for a failure just before the kill, because the second life delivers that message anew. "
+    "The second life also delivers what the first one had counted but not yet stored as done. The bolt recognises such "
+    "a message, so that each flight counts once."
+)
+"""Why the figures of the failures differ, for a reader who compares them."""
 
 
 class Span(NamedTuple):
@@ -60,7 +72,7 @@ class Demo:
         self.flights = flights
         self.console = console
         self.layout = Layout()
-        self.steps: list[tuple[str, Rows]] = []
+        self.steps: list[Step] = []
         self.servers = ""
         self.http = ""
 
@@ -83,8 +95,9 @@ class Demo:
                 _until_interrupted(server)
         return not problems
 
-    def _step(self, title: str, rows: Rows) -> None:
-        self.steps.append((title, rows))
+    def _step(self, title: str, rows: Rows, note: str = "", lasting: Rows | None = None) -> None:
+        """Print a step, and keep it for the report. `lasting` replaces rows that will not hold after the demo."""
+        self.steps.append(Step(title, rows if lasting is None else lasting, note))
         self.console.print(title, style="bold")
         table = Table(show_header=False, box=None, padding=(0, 1))
         table.add_column(style="dim")
@@ -92,6 +105,8 @@ class Demo:
         for row in rows:
             table.add_row(*row)
         self.console.print(table)
+        if note:
+            self.console.print(Padding(note, (0, 1)), style="dim")
         self.console.print()
 
     def _progress(self, stack: ExitStack, what: str, total: int) -> Callable[[int], None]:
@@ -113,7 +128,13 @@ class Demo:
         addresses = dict(word.split("=", 1) for word in ready.split() if "=" in word)
         self.servers = addresses["broker"]
         self.http = addresses["http"]
-        self._step("1. A broker with its id service", [(name, address) for name, address in addresses.items()])
+        lasting = [
+            ("it ran for this demo only; its data is in", str(self.out / DATA)),
+            ("to see the data in the web console, run", self._console_command()),
+            ("in the directory", str(Path.cwd())),
+            ("and open", CONSOLE),
+        ]
+        self._step("1. A broker with its id service", list(addresses.items()), lasting=lasting)
         return server
 
     # --- 2 -------------------------------------------------------------------------------------------------------
@@ -162,6 +183,7 @@ class Demo:
                 ("re-delivered, counted before", f"{stream.seen_again(state):,}"),
                 ("flights counted, each once", f"{stream.counted(state):,}"),
             ],
+            FAILURES,
         )
 
     def _until(self, child: Child, state: Path, show: Callable[[int], None], done: Callable[[int], bool]) -> int:
@@ -184,7 +206,7 @@ class Demo:
 
     def _replay(self, stack: ExitStack, flights: Any, state: Path) -> list[str]:
         from spark_bridge.replay.job import read_manifest
-        from spark_bridge.session import spark_session
+        from spark_bridge.session import rows_read, spark_session
 
         span = self._middle()
         options = {"kafka.bootstrap.servers": self.servers, "subscribe": TOPIC}
@@ -193,9 +215,12 @@ class Demo:
         manifest = replay.save_manifest(wanted, path)
         with self.console.status("starting Spark"), _stderr_into(state / "spark.log"):
             spark = stack.enter_context(_stopping(spark_session("flakelog-demo")))
-        with self.console.status("replaying"):
+        pieces = options | {"maxRecordsPerPartition": str(ROWS_PER_TASK)}  # small tasks, because each end is progress
+        with ExitStack() as bar:
+            show = self._progress(bar, "replaying", manifest.offsets + len(flights) + len(POISON))
+            bar.enter_context(replay.repeating(lambda: show(rows_read(spark))))
             of_span = replay.figures(read_manifest(spark, self.servers, path))
-            of_all = replay.figures(spark.read.format("flakelog").options(**options).load())
+            of_all = replay.figures(spark.read.format("flakelog").options(**pieces).load())
         between = stream.flights_between(state, span.first_id, span.end_id)
         source = flights[flights["n"].isin([n for n, _, _ in between])]
         of_stream = figures_of.of_rows((carrier, delay) for _, carrier, delay in between)
@@ -205,25 +230,28 @@ class Demo:
             *figures_of.differences("replay of everything", of_all, "the stream", stream.figures(state)),
             *figures_of.differences("replay of everything", of_all, "pandas", figures_of.of_source(flights)),
         ]
-        rows = sum(one.end - one.start for one in manifest.ranges)
         self._step(
             "4. The same figures by Spark, from a manifest",
             [
                 ("span of the load", f"{_iso(span.start_ms)} to {_iso(span.end_ms)}"),
                 ("its ids", f"{span.first_id} to {span.end_id - 1}"),
-                ("messages in its ranges", f"{rows:,} in {len(manifest.ranges)} partitions"),
+                ("messages in its ranges", f"{manifest.offsets:,} in {len(manifest.ranges)} partitions"),
                 ("flights, span / all", f"{_total(of_span):,} / {_total(of_all):,}"),
             ],
         )
         return problems
 
     def _middle(self) -> Span:
-        """Return the middle third of the time that the load took, by the ids."""
+        """Return the middle third of the time that the load took, by the ids, widened to hold its middle message.
+
+        A short load comes in few batches, and its middle third of time may lie between two of them.
+        """
         with Client(self.servers) as client:
             edges = edge_messages(client, TOPIC)
-        first, last = (self.layout.unpack(record.id or 0).time_ms for record in (edges[0], edges[-1]))
+        times = [self.layout.unpack(record.id or 0).time_ms for record in edges]
+        first, middle, last = times[0], times[len(times) // 2], times[-1]
         third = max((last - first) // 3, 1)
-        start, end = first + third, first + 2 * third
+        start, end = min(first + third, middle), max(first + 2 * third, middle + 1)
         return Span(start, end, *self.layout.id_range(start, end))
 
     # --- 5 -------------------------------------------------------------------------------------------------------
@@ -247,7 +275,10 @@ class Demo:
         """Return where the web console shows the flights, now or after a command."""
         if self.stay:
             return f"http://{self.http}/ until Ctrl-C"
-        return f"{CONSOLE} after\n  {_own_program()} server --data-dir {self.out / DATA}"
+        return f"{CONSOLE} after\n  {self._console_command()}"
+
+    def _console_command(self) -> str:
+        return f"{_own_program()} server --data-dir {self.out / DATA}"
 
     def _closing(self, streamed: Figures) -> Table:
         names = report.airline_names()
