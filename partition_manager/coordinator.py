@@ -436,10 +436,12 @@ class PartitionCoordinator:
 
     def _on_failure(self, owner: object, request: Request, answer: Failed, failures: int) -> None:
         if isinstance(owner, TaskPartition):
-            owner.error = answer.error
+            owner.problems.failed(request, answer.error)
         self._failing.failed(_key_of(owner, request, self._source.described), answer.error, failures)
 
     def _on_success(self, owner: object, request: Request) -> None:
+        if isinstance(owner, TaskPartition):
+            owner.problems.succeeded(request)
         self._failing.succeeded(_key_of(owner, request, self._source.described))
 
 

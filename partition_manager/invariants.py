@@ -44,8 +44,7 @@ def check_progress(progress: Progress, live: Mapping[int, Message], position: in
     assert counts.fetched == settled + len(live), f"{counts.fetched} read, {settled} settled, {len(live)} live"
 
 
-def check_listing(listing: Listing[Any], held: bool, *, has_waiting: bool, has_enough: bool) -> None:
+def check_listing(listing: Listing[Any], *, may_emit: bool, has_enough: bool) -> None:
     """Check that the coordinator will visit the partition if it has something to emit or to fetch."""
-    assert listing.is_ready or held or not has_waiting, "messages wait, and the partition is not listed"
-    is_listed = listing.is_fetching or listing.is_starved
-    assert has_enough or held or is_listed, "it wants a fetch, and is not listed"
+    assert listing.is_ready or not may_emit, "messages wait, and the partition is not listed"
+    assert has_enough or listing.is_fetching or listing.is_starved, "it wants a fetch, and is not listed"

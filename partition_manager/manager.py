@@ -82,7 +82,8 @@ class PartitionManager:
         self._fetching = False
         self._fetch_at = config.spout_fetch_max_records // 2  # messages that wait when the next fetch begins
         self._may_open = 0  # new messages that may be emitted before the ranges are counted again
-        self._held = False  # something is held back until a message is settled
+        self._is_full = False  # the next fetch waits until a message is settled
+        self._is_held = False  # new messages wait until a message is settled
         self._listing.fetch()
 
     # --- state
@@ -135,7 +136,7 @@ class PartitionManager:
             return None
         room, space = self._ledger.room, self._ledger.space_bytes
         if room <= 0:
-            self._held = True
+            self._is_full = True
             return None
         if self._share.memory.is_low(space, self.config.spout_fetch_max_bytes):
             self._listing.starve()
@@ -379,8 +380,8 @@ class PartitionManager:
         check_entries(self._live, self._waiting, self._retries.current(), self._ledger.bytes)
         check_progress(self._ledger.settled.progress, self._live, self._ledger.position, self.counts)
         assert self._ledger.room >= 0, f"{len(self._live)} messages are not settled, too many"
-        enough = self._fetching or len(self._waiting) > self._fetch_at
-        check_listing(self._listing, self._held, has_waiting=bool(self._waiting), has_enough=enough)
+        enough = self._fetching or len(self._waiting) > self._fetch_at or (self._is_full and bool(self._live))
+        check_listing(self._listing, may_emit=bool(self._waiting) and not self._is_held, has_enough=enough)
 
     # --- internals
 
@@ -388,8 +389,8 @@ class PartitionManager:
         """Return True unless the ranges could exceed their limit when this new message settles."""
         self._may_open = self._ledger.may_open(offset, len(self._live) - len(self._waiting))
         # A message right behind a settled offset opens no range.
-        self._held = self._may_open <= 0 and self._ledger.settled.end_of(offset - 1) is None
-        return not self._held
+        self._is_held = self._may_open <= 0 and self._ledger.settled.end_of(offset - 1) is None
+        return not self._is_held
 
     def _pop_retry(self, now_ms: int) -> Message | None:
         offset = self._retries.pop_due(now_ms)
@@ -435,10 +436,12 @@ class PartitionManager:
         self._listing.change()
         if self._share.memory.starved:
             self._listing.feed()
-        if self._held:
-            self._held = False
-            self._listing.ready(len(self._waiting))
+        if self._is_full:
+            self._is_full = False
             self._listing.fetch()
+        if self._is_held:
+            self._is_held = False
+            self._listing.ready(len(self._waiting))
 
 
 def oldest_of(manager: PartitionManager) -> Oldest | None:

@@ -37,6 +37,7 @@ from partition_manager.ports import (
     Saved,
     SaveOffset,
 )
+from partition_manager.problems import Problems
 from partition_manager.progress import Progress
 from partition_manager.share import TaskShare
 from partition_manager.source import Source
@@ -99,7 +100,8 @@ class TaskPartition:
         self.number = document.partition
         self.phase = Phase.OPENING
         self.gone = False
-        self.error = ""
+        self.problems = Problems()
+        self._fault = ""  # the reason why it is FENCED or BROKEN
         self.manager: PartitionManager | None = None
         self._source = source
         self._document = document
@@ -153,6 +155,11 @@ class TaskPartition:
         return PartitionStatus(*where, *offsets, m.pending, m.counts, self.error, oldest_of(m))
 
     @property
+    def error(self) -> str:
+        """Return what is wrong with it, "" if nothing is: why it is not read, or the errors of failing requests."""
+        return self._fault or self.problems.text
+
+    @property
     def broker(self) -> tuple[str, int]:
         """Return the broker's host and port in the stored document."""
         return self._document.host, self._document.port
@@ -184,7 +191,6 @@ class TaskPartition:
         self._document, self._version, self._epoch = opened.document, opened.version, opened.document.leader_epoch
         self.topic_id = opened.document.topic_id
         self.phase = Phase.RUNNING
-        self.error = ""
         self.manager = PartitionManager(
             self.topic,
             self.number,
@@ -227,7 +233,6 @@ class TaskPartition:
         manager = self.manager
         if manager is None or self.phase is not Phase.RUNNING:  # it is released: the next owner reads this again
             return
-        self.error = ""
         if isinstance(answer, Fetched):
             if self._epoch == -1 or answer.leader_epoch <= self._epoch:
                 self._read(answer, now_ms)
@@ -448,5 +453,6 @@ class TaskPartition:
     def _shut(self, phase: Phase, error: str, *, closing: bool = False) -> None:
         self._leave()
         self.phase = Phase.CLOSING if closing else phase
-        self.error = error
+        self._fault = error
+        self.problems.clear()
         self._asks.forget(self)

@@ -367,3 +367,69 @@ def test_the_start_of_many_partitions_is_ten_lines_and_their_number():
     assert said == [f"flights-{n} begins at offset 0: nothing stored" for n in range(10)]
     coordinator.take_asks(2_000)
     assert [note.text for note in coordinator.take_notes()] == ["30 more partitions begin to be read"]
+
+
+def unable_to_store():
+    """Return a world of one message, which is acked, and its coordinator, whose progress could not be stored."""
+    world = world_of(1)
+    coordinator = coordinator_of(world)
+    (id,) = emit_all(coordinator)
+    coordinator.ack(id)
+    world.session.cut()
+    coordinator.commit(2_000)
+    world.carry(coordinator, 2_000)
+    return world, coordinator
+
+
+def problem_of(coordinator):
+    (status,) = coordinator.status()
+    return status.error
+
+
+def test_a_problem_of_storing_ends_when_progress_is_stored_although_no_message_comes():
+    world, coordinator = unable_to_store()
+    assert problem_of(coordinator)
+    world.session.heal()
+    world.carry(coordinator, 3_000)
+    assert problem_of(coordinator) == ""
+
+
+def test_a_problem_of_storing_stays_while_messages_are_fetched():
+    world, coordinator = unable_to_store()
+    problem = problem_of(coordinator)
+    world.log.append()
+    world.carry(coordinator, 2_000)
+    assert len(emit_all(coordinator)) == 1 and problem_of(coordinator) == problem != ""
+
+
+def test_a_problem_of_reading_ends_with_the_fetch_and_stays_while_progress_is_stored():
+    world = world_of(1)
+    coordinator = coordinator_of(world)
+    (id,) = emit_all(coordinator)
+    world.log.down = "connection refused"
+    world.log.append()
+    world.carry(coordinator, 0)
+    assert problem_of(coordinator) == "connection refused"
+    coordinator.ack(id)
+    coordinator.commit(100)
+    world.carry(coordinator, 100)
+    assert coordinator.watermarks()[world.log.topic_id, 0] == 1 and problem_of(coordinator) == "connection refused"
+    world.log.down = None
+    world.carry(coordinator, 1_000)
+    assert problem_of(coordinator) == "" and len(emit_all(coordinator)) == 1
+
+
+def test_the_problems_of_two_dead_letters_end_one_after_the_other():
+    world = world_of(2)
+    coordinator = coordinator_of(world)
+    first, second = emit_all(coordinator)
+    world.dead.down = "NOT_ENOUGH_REPLICAS"
+    coordinator.reject(first, 0, "no JSON")
+    world.carry(coordinator, 0)
+    coordinator.reject(second, 200, "no JSON")
+    world.carry(coordinator, 200)
+    world.dead.down = None
+    world.carry(coordinator, 250)
+    assert len(world.dead.letters) == 1 and problem_of(coordinator) == "NOT_ENOUGH_REPLICAS"
+    world.carry(coordinator, 1_000)
+    assert len(world.dead.letters) == 2 and problem_of(coordinator) == ""
