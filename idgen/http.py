@@ -21,7 +21,7 @@ from idgen.errors import IdError, SequenceExhausted
 from idgen.fair_queue import UNLIMITED
 from idgen.http_api import OPENAPI, ROUTES, USER_AGENT, Route, Texts, arguments_of, describe, refusal, text_of
 from idgen.http_hosts import EVERY_HOST, OwnHosts, Refusal
-from idgen.http_plain import LATE, REQUEST_MS
+from idgen.http_plain import LATE, REQUEST_MS, closing_answer
 from idgen.server import IdQueue
 from idgen.service import IdService, Order
 
@@ -39,11 +39,24 @@ class Request(Protocol):
     def setResponseCode(self, code: int) -> None: ...
 
 
+_HEAD_END = b"\r\n\r\n"
+HEAD_BYTES_MAX = 1 << 20  # of a head that is refused; a longer one is not awaited
+URI_TOO_LONG = closing_answer(
+    b"414 URI Too Long", "URITooLong", "the request line has more than 16,384 bytes; ask for a shorter path"
+)
+HEADERS_TOO_LARGE = closing_answer(
+    b"431 Request Header Fields Too Large", "HeaderTooLarge", "a header has more than 16,384 bytes; send a shorter one"
+)
+
+
 class SmallChannel(HTTPChannel):
     """A connection of the web site, with a time for each request to arrive whole (RFC 9110, section 15.5.9).
 
     twisted.web's own time begins anew with each byte, so that a slow peer could keep a request open for days. It also
-    goes on reading requests from a peer that reads no answers, if each is answered at once; this channel stops.
+    goes on reading requests from a peer that reads no answers, if each is answered at once; this channel stops. It
+    closes a connection whose request line or header is too long without a word; this channel answers (RFC 9110,
+    section 15.5.15; RFC 6585, section 5). The answer follows the end of the head, because a peer that still sends
+    would meet a reset connection instead.
     """
 
     request_ms = REQUEST_MS
@@ -51,12 +64,35 @@ class SmallChannel(HTTPChannel):
     _answering = False
     _has_room = True
     """False while the peer has to read answers before it is sent more."""
+    _refusal: bytes | None = None
+    """The answer to a head that is too long, until its end has come."""
+    _refused_bytes = 0
+    _refused_end = b""
+    """The last bytes of that head so far."""
 
     def dataReceived(self, data: bytes) -> None:
+        if self._refusal is not None:
+            self._pass_over(data)
+            return
         if self._late_call is None and not self._answering:
             later = cast(Callable[..., DelayedCall], self.callLater)
             self._late_call = later(self.request_ms / 1000, self._refuse_late)
         super().dataReceived(data)  # type: ignore[no-untyped-call]
+
+    def lineLengthExceeded(self, line: bytes) -> None:
+        self._refusal = HEADERS_TOO_LARGE if self._receivedHeaderSize else URI_TOO_LONG
+        self._pass_over(line)
+
+    def _pass_over(self, data: bytes) -> None:
+        """Drop the rest of a head that is too long, then answer it and close the connection."""
+        self._refused_bytes += len(data)
+        unended = self._refused_end + data
+        self._refused_end = unended[1 - len(_HEAD_END) :]
+        refusal = self._refusal
+        if refusal and (_HEAD_END in unended or self._refused_bytes > HEAD_BYTES_MAX):
+            self._refusal = b""  # what follows is dropped
+            self.write(refusal)  # type: ignore[no-untyped-call]
+            self.loseConnection()
 
     def allContentReceived(self) -> None:
         self._in_time()

@@ -32,10 +32,17 @@ _HEADERS = re.compile(
 )
 _REASONS = {400: b"Bad Request", 503: b"Service Unavailable"}
 REQUEST_MS = 10_000  # for a whole request, where no setting says another time
-_LATE_BODY = b'{"error": "RequestTimeout", "message": "the request did not come whole in flakelog.http.request.ms"}\n'
-LATE = (
-    b"HTTP/1.1 408 Request Timeout\r\nConnection: close\r\nContent-Type: application/json\r\n"
-    b"Content-Length: %d\r\n\r\n%b" % (len(_LATE_BODY), _LATE_BODY)
+
+
+def closing_answer(status: bytes, error: str, message: str) -> bytes:
+    """Return the answer to a request that is refused before it is read whole; its connection is closed then."""
+    body = json.dumps({"error": error, "message": message}).encode() + b"\n"
+    head = b"HTTP/1.1 %b\r\nConnection: close\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
+    return head % (status, len(body)) + body
+
+
+LATE = closing_answer(
+    b"408 Request Timeout", "RequestTimeout", "the request did not come whole in flakelog.http.request.ms"
 )
 """The answer to a request that did not arrive whole in time."""
 

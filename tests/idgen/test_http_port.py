@@ -10,6 +10,8 @@ from twisted.web.server import Site
 from coordination.memory import Ensemble, MemoryCoordinator
 from idgen.clock import IdClock
 from idgen.config import IdgenConfig
+from idgen.http import SmallSite
+from idgen.http_hosts import EVERY_HOST
 from idgen.http_port import HttpFactory
 from idgen.server import IdQueue, ThriftFactory
 from idgen.service import IdService
@@ -184,3 +186,58 @@ def test_a_connection_of_the_sites_is_closed_by_the_sites_own_time(house):
     house.reactor.advance(1)
     assert peer.transport.disconnecting
     peer.connectionLost("gone")
+
+
+# --- heads that are too long ------------------------------------------------------------------------------------------
+
+LONG = b"GET /" + b"a" * 60_000
+
+
+def site_connection(house):
+    site = SmallSite(Echo(), EVERY_HOST, idle_ms=60_000, request_ms=10_000, reactor=house.reactor)
+    house.make_site = lambda: site
+    house.factory._make_site = house.make_site
+    return house.connect()
+
+
+def send_in_pieces(peer, data, size):
+    for at in range(0, len(data), size):
+        peer.dataReceived(data[at : at + size])
+
+
+@pytest.mark.parametrize("size", [1_000, 16_384, 100_000])
+@pytest.mark.parametrize("before", [b"", OTHER])
+def test_a_path_that_is_too_long_is_answered_414_before_the_connection_is_closed(house, size, before):
+    """RFC 9110, section 15.5.15. It is answered once all of it has come, so that no reset takes the answer away."""
+    peer = site_connection(house)
+    peer.dataReceived(before)
+    peer.transport.clear()
+    send_in_pieces(peer, LONG + b" HTTP/1.1\r\nHost: ids\r\n", size)
+    assert not peer.transport.value() and not peer.transport.disconnecting
+    for byte in b"\r\n":
+        peer.dataReceived(bytes([byte]))
+    head, _, body = peer.transport.value().partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 414 URI Too Long\r\n") and b"Connection: close" in head
+    assert json.loads(body)["error"] == "URITooLong"
+    assert peer.transport.disconnecting
+
+
+def test_a_header_that_is_too_long_is_answered_431(house):
+    """RFC 6585, section 5."""
+    peer = site_connection(house)
+    peer.dataReceived(b"GET /x HTTP/1.1\r\nHost: ids\r\nX: " + b"a" * 20_000 + b"\r\n\r\n")
+    assert peer.transport.value().startswith(b"HTTP/1.1 431 ") and peer.transport.disconnecting
+
+
+def test_a_path_without_end_is_answered_after_a_megabyte_and_what_follows_is_dropped(house):
+    peer = site_connection(house)
+    send_in_pieces(peer, b"GET /" + b"a" * (2 << 20), 1 << 16)
+    assert peer.transport.value().startswith(b"HTTP/1.1 414 ") and peer.transport.value().count(b"HTTP/1.1") == 1
+    assert peer.transport.disconnecting
+
+
+def test_a_path_that_is_too_long_and_stops_is_closed_in_time(house):
+    peer = site_connection(house)
+    peer.dataReceived(LONG)
+    house.reactor.advance(10)
+    assert peer.transport.value().startswith(b"HTTP/1.1 408 ") and peer.transport.disconnecting
