@@ -181,7 +181,8 @@ DIFFERENCES = (
     (
         "Records of a batch",
         "Of a batch with more than 16 records only the lengths of the records are checked, unless "
-        "`flakelog.validate.records` is full. Some batches are refused that Kafka takes: offsets that are not 0, 1, 2 "
+        "`flakelog.validate.records` is full or the topic asks something of them; Kafka opens all. "
+        "Some batches are refused that Kafka takes: offsets that are not 0, 1, 2 "
         "in an uncompressed batch, integers of more than 32 bits, lengths below -1, records with more headers than "
         "`flakelog.max.record.headers`, records that unpack to more than `flakelog.max.unpacked.batch.bytes`, and "
         "bytes after an LZ4 frame. Bytes that do not unpack are INVALID_RECORD; Kafka answers UNKNOWN_SERVER_ERROR.",
@@ -239,11 +240,6 @@ DIFFERENCES = (
     ),
     ("Metrics", "Prometheus text over HTTP; no JMX."),
     ("Settings of groups", "All are for the protocol of KIP-848; they are refused with INVALID_CONFIG."),
-    (
-        "Records in a batch",
-        "A batch is judged by its header and CRC; its records are opened only where the topic asks something of them "
-        "(keys, times, a codec, ids in headers). Kafka opens all, and refuses what is no record.",
-    ),
     ("Long names", "Those of groups, their members and transactional ids have 16,384 bytes at most; in Kafka 32,767."),
     (
         "What stands in a request twice",
