@@ -8,12 +8,9 @@ partition unless options split them, are read by a few threads side by side. The
 their offsets. Batches of different ranges come in the order of their arrival.
 """
 
-import json
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from datetime import UTC, datetime
 from functools import partial
-from typing import Any, TypeAlias
 
 try:
     import numpy  # noqa: F401
@@ -22,6 +19,7 @@ except ImportError as error:
     raise ImportError(f"flakelog.read needs pyarrow and numpy ({error}); pip install 'flakelog[arrow]'") from error
 
 from broker.version import VERSION
+from spark_bridge.output.storage import read_file
 from spark_bridge.reading.closing_stream import closing_reader
 from spark_bridge.reading.cluster import Cluster
 from spark_bridge.reading.network import Address
@@ -31,8 +29,18 @@ from spark_bridge.reading.range_reads import RangeReads
 from spark_bridge.reading.row import DEFAULT, arrow_schema
 from spark_bridge.reading.settings import ReadSettings
 from spark_bridge.reading.side_by_side import SideBySide
-from spark_bridge.reading.skipped import SkippedBatch
+from spark_bridge.reading.skipped import FAIL, SkippedBatch
 from spark_bridge.selection import manifest as manifests
+from spark_bridge.selection.arguments import (
+    STRATEGY,
+    Ids,
+    Offsets,
+    Times,
+    merge,
+    selection_options,
+    value_of,
+    without,
+)
 from spark_bridge.selection.manifest import Manifest
 from spark_bridge.selection.options import OptionError, parse
 from spark_bridge.selection.pinned import PinnedRead, pin
@@ -46,10 +54,6 @@ MANIFEST_KEY = b"flakelog.manifest"
 """The key of the manifest's JSON in the metadata of a reader's schema."""
 
 _log = logging.getLogger(__name__)
-
-Ids: TypeAlias = tuple[int | None, int | None]
-Times: TypeAlias = tuple[datetime | int | None, datetime | int | None]
-Offsets: TypeAlias = Mapping[int, Ids] | Mapping[str, Mapping[int, Ids]]
 
 
 def read(
@@ -77,8 +81,9 @@ def read(
         manifest=...                        a manifest of an earlier read or replay, and no topics
 
     The columns are those of spark_bridge.reading.row; all but `headers` and `id_time` if none are named. `options` are
-    more options of the Data Source by name, such as {"maxRecordsPerPartition": "1000000"}. With `on_poison` "skip",
-    batches that cannot be decoded are left out with a warning.
+    more options of the Data Source by name, such as {"maxRecordsPerPartition": "1000000"}; they may also name the
+    topics (subscribe, subscribePattern, assign), bounds or a manifest, in place of the arguments. With `on_poison`
+    "skip", batches that cannot be decoded are left out with a warning.
 
     The manifest, as JSON, is in `reader.schema.metadata[b"flakelog.manifest"]`. At most `threads` ranges are read at
     once, and BATCHES_IN_FLIGHT batches wait to be taken. Closing the reader, or collecting it as garbage, stops its
@@ -89,24 +94,34 @@ def read(
     """
     if threads < 1:
         raise OptionError(f"threads is 1 or more; got {threads}")
-    names = [topics] if isinstance(topics, str) else list(topics)
-    asked = {"kafka.bootstrap.servers": servers, "onPoison": on_poison, **(options or {})}
+    if sum(argument is not None for argument in (ids, times, offsets)) > 1:
+        raise OptionError("a read has one range: ids, times or offsets")
+    source_options = {"kafka.bootstrap.servers": servers}
+    if on_poison != FAIL:
+        source_options["onPoison"] = on_poison
     if columns is not None:
-        asked["columns"] = ",".join(columns)
+        source_options["columns"] = ",".join(columns)
     if headers:
-        asked["includeHeaders"] = "true"
+        source_options["includeHeaders"] = "true"
+    if read_committed:
+        source_options["kafka.isolation.level"] = "read_committed"
+    source_options = merge(source_options, options or {})
+    names = [topics] * bool(topics) if isinstance(topics, str) else list(topics)
+    if manifest is None and (path := value_of(source_options, "manifest")) is not None:
+        source_options, manifest = without(source_options, "manifest"), read_file(path)
     if manifest is not None:
         if names or (ids, times, offsets) != (None, None, None) or read_committed:
             raise OptionError("a manifest says what is read; give no topics, no range and no read_committed beside it")
-        asked["manifest"] = "given"
+        source_options = merge(source_options, {"manifest": "given"})
         manifest = manifest if isinstance(manifest, Manifest) else manifests.load(manifest)
     else:
-        asked |= _selection(names, ids, times, offsets)
-        if read_committed:
-            asked["kafka.isolation.level"] = "read_committed"
-    if "poisonreport" in map(str.lower, asked):
+        if times is not None and value_of(source_options, STRATEGY) is None:
+            # A half-open range may be empty; the connector's default would refuse a start after the last record.
+            source_options[STRATEGY] = "latest"
+        source_options = selection_options(names, ids=ids, times=times, offsets=offsets, options=source_options)
+    if value_of(source_options, "poisonReport") is not None:
         raise OptionError("poisonReport is for reads by Spark; here a warning names each batch that is left out")
-    pinned = pin_read(asked, manifest)
+    pinned = pin_read(source_options, manifest)
     return open_reader(pinned.manifest, pinned.servers, pinned.settings, pinned.columns, threads=threads)
 
 
@@ -157,57 +172,3 @@ def range_batches(
 ) -> Iterator[pa.RecordBatch]:
     """Yield all rows of one range in the order of their offsets, or raise; see reading.range_reader.read_range."""
     return read_range(within, columns, servers, settings, topic_id, on_skipped, on_lost)
-
-
-# --- the selection as options ----------------------------------------------------------------------------------------
-
-
-def _selection(names: list[str], ids: Ids | None, times: Times | None, offsets: Offsets | None) -> dict[str, str]:
-    if sum(each is not None for each in (ids, times, offsets)) > 1:
-        raise OptionError("a read has one range: ids, times or offsets")
-    if offsets is not None:
-        return _by_offsets(names, offsets)
-    chosen = {"subscribe": ",".join(names)}
-    if ids is not None:
-        return chosen | _bounds("ids", ("startingId", "endingId"), ids)
-    if times is not None:
-        # A read of a half-open range may be empty; the connector's default would refuse a start after the last record.
-        chosen["startingOffsetsByTimestampStrategy"] = "latest"
-        in_ms = tuple(map(_ms, _pair("times", times)))
-        return chosen | _bounds("times", ("startingTimestamp", "endingTimestamp"), in_ms)
-    return chosen
-
-
-def _bounds(what: str, names: tuple[str, str], bounds: Any) -> dict[str, str]:
-    found = {}
-    for name, value in zip(names, _pair(what, bounds), strict=True):
-        if value is not None:
-            found[name] = str(value)
-    return found
-
-
-def _by_offsets(names: list[str], offsets: Offsets) -> dict[str, str]:
-    by_topic: Any = offsets if all(isinstance(key, str) for key in offsets) else {name: offsets for name in names[:1]}
-    if not offsets or set(names) != set(by_topic):
-        raise OptionError("offsets are {partition: (first, end)} of one topic, or {topic: {partition: (first, end)}}")
-    start: dict[str, dict[str, int]] = {}
-    end: dict[str, dict[str, int]] = {}
-    for topic, partitions in by_topic.items():
-        for partition, bounds in partitions.items():
-            first, last = _pair(f"offsets of {topic}-{partition}", bounds)
-            start.setdefault(topic, {})[str(partition)] = -2 if first is None else first
-            end.setdefault(topic, {})[str(partition)] = -1 if last is None else last
-    assigned = {topic: sorted(map(int, partitions)) for topic, partitions in start.items()}
-    return {"assign": json.dumps(assigned), "startingOffsets": json.dumps(start), "endingOffsets": json.dumps(end)}
-
-
-def _pair(what: str, bounds: Any) -> tuple[Any, Any]:
-    if not isinstance(bounds, Sequence) or isinstance(bounds, str) or len(bounds) != 2:
-        raise OptionError(f"{what} are a pair (first, end), half-open, with None for an open side; got {bounds!r}")
-    return bounds[0], bounds[1]
-
-
-def _ms(time: datetime | int | None) -> int | None:
-    if not isinstance(time, datetime):
-        return time
-    return round((time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp() * 1000)

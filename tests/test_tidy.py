@@ -116,6 +116,7 @@ SHELLS = {
     "spark_bridge/reading/range_reads.py",
     "spark_bridge/replay/arrow_job.py",
     "spark_bridge/replay/job.py",
+    "spark_bridge/replay/planning.py",
     "spark_bridge/replay/publication.py",
     "spark_bridge/session.py",
     "flakelog/console/own_client.py",

@@ -12,7 +12,8 @@ import click
 from flakelog.commands import transfer
 from flakelog.commands.exit_codes import fail, with_exit_codes
 from flakelog.commands.read_progress import ReadProgress
-from flakelog.commands.terminal import TimeType, client_of, count_of, json_option, print_json, servers_option
+from flakelog.commands.replay_range import range_of, range_options
+from flakelog.commands.terminal import client_of, count_of, json_option, print_json, servers_option
 from flakelog.commands.waiting import answer_seconds, waiting_for
 
 if TYPE_CHECKING:
@@ -39,14 +40,20 @@ class Run:
     plot: Path | None
 
 
+@dataclass(frozen=True)
+class Selection:
+    """The rows to replay: the path or URI of a manifest, or the isolation and other options of the Data Source."""
+
+    manifest: str | None
+    isolation: str | None
+    options: dict[str, str]
+
+
 @click.command()
 @click.argument("topics", nargs=-1)
 @servers_option
 @click.option("--out", metavar="PLACE", help="A directory, or a URI such as s3://bucket/flights, for the files.")
-@click.option("--from-id", type=int, metavar="ID", help="The first id.")
-@click.option("--to-id", type=int, metavar="ID", help="The id to end before.")
-@click.option("--from-time", type=TimeType(), metavar="TIME", help="Messages with a timestamp not before it.")
-@click.option("--to-time", type=TimeType(), metavar="TIME", help="Messages with a timestamp before it.")
+@range_options
 @click.option(
     "--manifest",
     metavar="FILE",
@@ -64,7 +71,6 @@ class Run:
     is_flag=True,
     help="Offsets may be missing: for a topic that was compacted once. One that is compacted now needs no option.",
 )
-@click.option("--headers", is_flag=True, help="Write the headers of messages too.")
 @click.option(
     "--engine",
     type=click.Choice([ARROW, SPARK]),
@@ -97,14 +103,9 @@ def replay(
     topics: tuple[str, ...],
     servers: str,
     out: str | None,
-    from_id: int | None,
-    to_id: int | None,
-    from_time: int | None,
-    to_time: int | None,
     manifest: str | None,
     on_poison: str,
     compacted: bool,
-    headers: bool,
     engine: str,
     threads: int,
     single_writer: bool,
@@ -112,8 +113,10 @@ def replay(
     verify: str | None,
     plot: Path | None,
     as_json: bool,
+    isolation: str | None,
+    **chosen: Any,
 ) -> None:
-    """Write TOPICS to Parquet files: all messages, or a range by id or by time.
+    """Write TOPICS to Parquet files: all messages, or a range by id, by time or by offsets.
 
     The range is fixed first and written to a manifest beside the files (OUT.manifest.json, or _manifest.json in a
     store). Then exactly this range is read, or the replay fails. A second run with the same manifest must write the
@@ -125,49 +128,30 @@ def replay(
             raise click.UsageError("--verify checks an earlier replay; give no topics, manifest, --out or --plan")
         _verify(verify, as_json)
         return
-    if (manifest is None) == (not topics):
+    given = [value for value in (isolation, *chosen.values()) if value not in (None, ()) and value is not False]
+    if manifest is not None and given:
+        raise click.UsageError("a manifest says what is read; give no range, columns, headers or isolation beside it")
+    if (manifest is None) == (not topics and not chosen["offsets"]):
         raise click.UsageError("give topics, or --manifest")
     if manifest is not None and "://" not in manifest and not Path(manifest).is_file():
         raise click.UsageError(f"--manifest: there is no file {manifest}")
     if out is None and not plan:
         raise click.UsageError("give --out, or --plan to see what would be read")
-    options = _options(topics, servers, headers, from_id, to_id, from_time, to_time)
-    if manifest is not None and len(options) > 1:
-        raise click.UsageError("a manifest says what is read; give no range and no --headers beside it")
     if plot is not None:
         transfer.check_plot()
     if engine == SPARK:
         _require_spark()
     run = Run(servers, engine, on_poison, compacted, threads, single_writer, as_json, plot)
     with transfer.failures():
+        selection = Selection(manifest, isolation, {} if manifest is not None else range_of(topics, **chosen))
         if plan:
-            _show_plan(run, manifest, options)
+            _show_plan(run, out, selection)
         else:
             assert out is not None
-            _replay(run, out, manifest, options)
+            _replay(run, out, selection)
 
 
 replay.help = with_exit_codes(replay.help)
-
-
-def _options(
-    topics: tuple[str, ...],
-    servers: str,
-    headers: bool,
-    from_id: int | None,
-    to_id: int | None,
-    from_time: int | None,
-    to_time: int | None,
-) -> dict[str, str]:
-    """Return the Data Source's options; with a manifest only the first is right."""
-    bounds = {"startingId": from_id, "endingId": to_id, "startingTimestamp": from_time, "endingTimestamp": to_time}
-    options = {"kafka.bootstrap.servers": servers}
-    options |= {name: str(value) for name, value in bounds.items() if value is not None}
-    if headers:
-        options["includeHeaders"] = "true"
-    if topics:
-        options["subscribe"] = ",".join(topics)
-    return options
 
 
 def _require_arrow() -> None:
@@ -184,26 +168,28 @@ def _require_spark() -> None:
         fail(f"--engine spark needs Spark ({error}); try: pip install 'flakelog[spark]'")
 
 
-def _manifest(run: Run, path: str | None, options: dict[str, str]) -> "Manifest":
+def _manifest(run: Run, out: "Storage | None", selection: Selection) -> "Manifest":
     """Return the manifest of a file, or a new one of what the options select now. Nothing is written."""
-    from broker.version import VERSION
     from spark_bridge.output.storage import read_file
-    from spark_bridge.reading.cluster import Cluster
+    from spark_bridge.replay.planning import DEFAULT_ISOLATION, isolation_of, make_manifest
     from spark_bridge.selection.manifest import load
-    from spark_bridge.selection.options import parse
-    from spark_bridge.selection.pinned import select
 
-    if path is not None:
-        return load(read_file(path))
+    if selection.manifest is not None:
+        return load(read_file(selection.manifest))
+    earlier = None if out is None or selection.isolation is not None else isolation_of(out)
+    isolation = selection.isolation or earlier or DEFAULT_ISOLATION
+    if earlier not in (None, DEFAULT_ISOLATION):
+        click.echo(f"{out} was begun with --isolation {earlier}, and keeps it", err=True)
     with client_of(run.servers) as client:
         client.topics()  # report a missing broker now, and not after the patience of a read
-    parsed = parse(options)
-    with Cluster.connect(parsed.servers, parsed.driver_settings) as cluster:
-        return select(parsed, cluster, VERSION)
+    servers = {"kafka.bootstrap.servers": run.servers, "kafka.isolation.level": isolation}
+    return make_manifest(servers | selection.options)
 
 
-def _show_plan(run: Run, path: str | None, options: dict[str, str]) -> None:
-    planned = _manifest(run, path, options)
+def _show_plan(run: Run, out: str | None, selection: Selection) -> None:
+    from spark_bridge.output.storage import Storage
+
+    planned = _manifest(run, None if out is None else Storage.at(out), selection)
     with client_of(run.servers):
         transfer.print_plan(transfer.plan_of(run.servers, planned), run.as_json)
 
@@ -221,16 +207,17 @@ def _verify(place: str, as_json: bool) -> None:
         click.echo(f"{found} is as it was written: {_in_words(receipt)}")
 
 
-def _replay(run: Run, out: str, path: str | None, options: dict[str, str]) -> None:
+def _replay(run: Run, out: str, selection: Selection) -> None:
     from spark_bridge.output.storage import Storage
+    from spark_bridge.replay.planning import keep_manifest
     from spark_bridge.replay.publication import check_out, check_place
 
     place = Storage.at(out)
     check_place(place, single_writer=run.single_writer)
-    manifest = _manifest(run, path, options)
+    manifest = _manifest(run, place, selection)
     check_out(place, manifest, single_writer=run.single_writer)
-    if path is None:
-        _keep(place, manifest)
+    if selection.manifest is None:
+        keep_manifest(place, manifest)
     receipt, report = (_by_spark if run.engine == SPARK else _by_arrow)(run, manifest, place)
     for batch in receipt.poison:
         click.echo(f"left out {batch}", err=True)
@@ -241,15 +228,6 @@ def _replay(run: Run, out: str, path: str | None, options: dict[str, str]) -> No
     else:
         click.echo(f"{_in_words(receipt)} in {place}{'' if '://' in out else '/'}")
         click.echo(transfer.describe(report), err=True)
-
-
-def _keep(place: "Storage", manifest: "Manifest") -> None:
-    """Write the manifest beside a local directory, before anything else; a store has it inside."""
-    from spark_bridge.output.storage import LocalStorage
-    from spark_bridge.replay.publication import save_manifest
-
-    if isinstance(place, LocalStorage):
-        save_manifest(manifest, place.root.with_name(place.root.name + ".manifest.json"))
 
 
 def _by_arrow(run: Run, manifest: "Manifest", place: "Storage") -> "tuple[Receipt, Report]":

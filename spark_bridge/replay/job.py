@@ -9,7 +9,7 @@ is the task that spark_bridge.replay.arrow_job runs in threads. With a transform
 How files become the result is in spark_bridge.replay.publication.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,6 @@ from pyspark import TaskContext
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 
-from broker.version import VERSION
 from spark_bridge.arrow_reader import pin_read
 from spark_bridge.output.file_name import file_name
 from spark_bridge.output.hashing_file import HashingFile
@@ -26,17 +25,16 @@ from spark_bridge.output.parquet_file import write_parquet
 from spark_bridge.output.range_file import RangeFile, columns_to_read, write_range
 from spark_bridge.output.replay_topic import ReplayTopic
 from spark_bridge.output.storage import LocalStorage, Storage
-from spark_bridge.reading.cluster import Cluster
 from spark_bridge.reading.range_reader import read_range
 from spark_bridge.reading.skipped import FAIL, SKIP, SkippedBatch, from_json, to_json
 from spark_bridge.replay import publication
+from spark_bridge.replay.planning import make_manifest as make_manifest  # noqa: F401  (for its users)
 from spark_bridge.replay.publication import Writer, announce, run_of
-from spark_bridge.replay.publication import save_manifest as save_manifest  # noqa: F401  (for its users)
+from spark_bridge.replay.publication import save_manifest as save_manifest  # noqa: F401
 from spark_bridge.replay.receipt import SPARK_KIND, Receipt, ReplayError, Totals, WrittenFile, prove, prove_files
 from spark_bridge.selection import manifest as manifests
 from spark_bridge.selection.manifest import Manifest
-from spark_bridge.selection.options import parse
-from spark_bridge.selection.pinned import PinnedRead, select
+from spark_bridge.selection.pinned import PinnedRead
 from spark_bridge.source.datasource import NAME
 from spark_bridge.source.read_task import REPORT_ENDING
 
@@ -46,16 +44,6 @@ _WRITTEN = "index INT, rows BIGINT, sha256 STRING"
 _RANGE_FILE = (
     "index BIGINT, rows BIGINT, offset_sum STRING, checksum STRING, bytes BIGINT, sha256 STRING, skipped STRING"
 )
-
-
-def make_manifest(options: Mapping[str, str]) -> Manifest:
-    """Return a manifest of the ranges that the Data Source's `options` select now.
-
-    Raise OptionError, SelectionError or network.ClusterError.
-    """
-    parsed = parse(options)
-    with Cluster.connect(parsed.servers, parsed.driver_settings) as cluster:
-        return select(parsed, cluster, VERSION)
 
 
 def read_manifest(spark: SparkSession, servers: str, path: Path, poison_report: Path | None = None) -> DataFrame:

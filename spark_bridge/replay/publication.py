@@ -138,7 +138,7 @@ def check_out(out: Storage, manifest: Manifest, *, single_writer: bool = False) 
     there = stored_manifest(out)
     if there is not None and there != manifest:
         raise Refused(
-            f"{out} is the replay of another manifest ({there.sha256}): the log or the range has changed since. Name "
+            f"{out} is the replay of another manifest ({there.sha256}): {manifests.differences(there, manifest)}. Name "
             f"another directory, or repeat that replay with --manifest {place_of(out, MANIFEST_FILE)}"
         )
 
@@ -167,9 +167,10 @@ def save_manifest(manifest: Manifest, path: Path) -> None:
         place.create(path.name, data)
     except FileExistsError:
         if place.read(path.name) != data:
+            different = manifests.differences(manifests.load(place.read(path.name)), manifest)
             raise FileExistsError(
-                f"{path} holds another manifest, and a manifest is never changed: the log or the range has changed "
-                f"since. Finish or repeat that replay with --manifest {path}, or name another directory with --out"
+                f"{path} holds another manifest, and a manifest is never changed: {different or 'its text differs'}. "
+                f"Finish or repeat that replay with --manifest {path}, or name another directory with --out"
             ) from None
 
 

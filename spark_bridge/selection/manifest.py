@@ -134,6 +134,26 @@ def load(text: str | bytes) -> Manifest:
     return manifest
 
 
+def differences(before: Manifest, now: Manifest) -> str:
+    """Return in words what differs between the manifests of two runs; "" if they are equal."""
+    changes = []
+    if (before.cluster_id, before.topic_ids, before.selector, before.ranges) != (
+        now.cluster_id, now.topic_ids, now.selector, now.ranges
+    ):  # fmt: skip
+        changes.append("the log or the range has changed since")
+    if before.read_committed != now.read_committed:
+        changes.append(f"it reads {_isolation(before)}, this run {_isolation(now)}")
+    if before.columns != now.columns:
+        changes.append("it has other columns")
+    if before.code_version != now.code_version:
+        changes.append(f"it was made by version {before.code_version}")
+    return ", and ".join(changes)
+
+
+def _isolation(manifest: Manifest) -> str:
+    return "read_committed" if manifest.read_committed else "read_uncommitted"
+
+
 def _canonical(body: Mapping[str, Any]) -> bytes:
     return json.dumps(body, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
 

@@ -111,11 +111,12 @@ def id_clock(options: ReadOptions, columns: Sequence[str], log: LogOfIds) -> IdC
 def select(options: ReadOptions, log: Log, code_version: str) -> Manifest:
     """Return a manifest of the ranges that `options` select now, for a replay or a load.
 
-    It is complete, so failOnDataLoss=false is refused. Raise OptionError, SelectionError, or an error of the log.
+    It is complete, so failOnDataLoss=false is refused, and so is a read_committed range that reaches past the last
+    stable offset. Raise OptionError, SelectionError, or an error of the log.
     """
     if not options.fail_on_data_loss:
         raise OptionError("failOnDataLoss=false is for reads only; a replay or a load is complete, or fails")
-    return _select(options, log, code_version, on_lost=None).manifest
+    return _select(options, log, code_version, on_lost=None, whole=True).manifest
 
 
 def find_new(
@@ -150,7 +151,12 @@ class _Selected(NamedTuple):
 
 
 def _select(
-    options: ReadOptions, log: Log, code_version: str, on_lost: Callable[[Lost], object] | None
+    options: ReadOptions,
+    log: Log,
+    code_version: str,
+    on_lost: Callable[[Lost], object] | None,
+    *,
+    whole: bool = False,
 ) -> _Selected:
     described = describe_topics(options.topics, log)
     if options.selector.needs_ids:
@@ -161,6 +167,7 @@ def _select(
         described.topics,
         Assigned(log.snapshot(described), options.topics.partitions),
         committed=options.read_committed,
+        whole=whole,
         on_lost=None if options.fail_on_data_loss else on_lost,
     )
     tasks = plan(

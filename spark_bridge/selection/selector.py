@@ -207,16 +207,22 @@ def resolve(
     log: LogOffsets,
     *,
     committed: bool = False,
+    whole: bool = False,
     on_lost: Callable[[Lost], object] | None = None,
 ) -> tuple[OffsetRange, ...]:
     """Return the ranges of all partitions of `topics`, including empty ones, sorted. Raise SelectionError.
 
-    With `committed`, latest is the last stable offset. Offsets outside the log are an error. With `on_lost` they are
-    passed to it, and the range is cut to what there is.
+    With `committed`, latest is the last stable offset. A time or an id past it is cut to it, as in the connector; with
+    `whole` that is an error. Offsets outside the log are an error. With `on_lost` they are passed to it, and the range
+    is cut to what there is.
     """
     ranges = []
     for topic in sorted(set(topics)):
+        # The high watermarks are asked for first: a log without open transactions is then stable up to them.
+        visible = place(topic, log) if committed and whole else None
         here = place(topic, log, committed=committed)
+        if visible is not None:
+            _refuse_unstable(selector, visible, here.last)
         start, end = starts(selector.start, here), _ends(selector.end, here)
         ranges += [_within(here, partition, start[partition], end[partition], on_lost) for partition in here.last]
     return tuple(sorted(ranges))
@@ -253,6 +259,38 @@ def _start(bound: Bound, found: int | None, place: Place, partition: int) -> int
             "later; startingOffsetsByTimestampStrategy=latest reads nothing from it instead"
         )
     return last
+
+
+def _refuse_unstable(selector: Selector, visible: Place, stable: Offsets) -> None:
+    """Raise SelectionError if the range of a partition reaches past its last stable offset.
+
+    `visible` has the log up to the high watermarks. An end at latest is the last stable offset itself.
+    """
+    for side, bound, offsets in (
+        ("begins", selector.start, _offsets_in(selector.start, visible)),
+        ("ends", selector.end, _ends(selector.end, visible)),
+    ):
+        for partition, offset in offsets.items():
+            if _is_latest(bound, visible.topic, partition):
+                continue
+            if stable[partition] < min(offset, visible.last[partition]):
+                raise SelectionError(
+                    f"{visible.topic}-{partition}: the range {side} at offset {offset}, past the last stable offset "
+                    f"{stable[partition]}, where a transaction is open. Wait until the transaction ends, leave the end "
+                    "open to read up to there, or read with isolation read_uncommitted"
+                )
+
+
+def _offsets_in(bound: Bound, log: Place) -> Offsets:
+    """Return the offsets that a bound gives as offsets; none if it gives a time or an id."""
+    offsets = bound.resolve(log) if isinstance(bound, OffsetBound) else {}
+    return {partition: offset for partition, offset in offsets.items() if offset is not None}
+
+
+def _is_latest(bound: Bound, topic: str, partition: int) -> bool:
+    if not isinstance(bound, OffsetBound):
+        return False
+    return bound.at == LATEST if isinstance(bound.at, str) else bound.at[topic][partition] == LATEST_OFFSET
 
 
 def _within(

@@ -101,6 +101,22 @@ def test_ranges_are_half_open(servers, topic):
     assert flakelog.read(servers, topic, times=(T0 + 10**9, None)).read_all().num_rows == 0
 
 
+def test_options_name_topics_and_manifests_as_the_connectors_do(servers, topic, tmp_path):
+    """docs/spark.md lists subscribePattern, assign and manifest as options of every read."""
+    by_pattern = flakelog.read(servers, options={"subscribePattern": topic[:-1] + "."}, times=(T0 + 90, None))
+    manifest = tmp_path / "manifest.json"
+    manifest.write_bytes(by_pattern.schema.metadata[b"flakelog.manifest"])
+    assert offsets_of(by_pattern.read_all()) == {0: list(range(90, 100)), 1: list(range(90, 100))}
+    by_manifest = flakelog.read(servers, options={"Manifest": str(manifest)}).read_all()
+    assert offsets_of(by_manifest) == {0: list(range(90, 100)), 1: list(range(90, 100))}
+    assigned = flakelog.read(servers, options={"assign": f'{{"{topic}": [1]}}', "onPoison": "skip"}).read_all()
+    assert offsets_of(assigned) == {1: list(range(ROWS))}
+    with pytest.raises(OptionError, match="a read needs topics"):
+        flakelog.read(servers)
+    with pytest.raises(OptionError, match="topics are given twice"):
+        flakelog.read(servers, topic, options={"subscribePattern": ".*"})
+
+
 def test_the_manifest_is_in_the_schema_and_gives_the_same_rows_again(servers, topic):
     first = flakelog.read(servers, topic, columns=["offset", "partition"])
     text = first.schema.metadata[b"flakelog.manifest"]

@@ -152,6 +152,42 @@ def test_each_partition_may_have_a_time_of_its_own():
         Selector(TimeBound({"t": {0: 3, 1: 5}}), TimeBound(4))
 
 
+@pytest.mark.parametrize(
+    ("selector", "says"),
+    [
+        (by_offset(EARLIEST, {"t": {0: 3}}), "the range ends at offset 3, past the last stable offset 2"),
+        (by_offset({"t": {0: 3}}), "the range begins at offset 3, past the last stable offset 2"),
+        (by_time(None, 4), "the range ends at offset 3, past the last stable offset 2"),
+        (by_time(None, 9), "the range ends at offset 4, past the last stable offset 2"),
+        (by_id(None, 4), "the range ends at offset 3, past the last stable offset 2"),
+    ],
+)
+def test_a_whole_committed_range_is_refused_past_the_last_stable_offset(selector, says):
+    """Rows of an open transaction cannot be in a result that promises all of its range."""
+    log = Log({0: (0, [(1, 1), (2, 2), (3, 3), (4, 4)])}, uncommitted=2)
+    with pytest.raises(SelectionError, match=f"t-0: {says}, where a transaction is open.*read_uncommitted"):
+        resolve(selector, ["t"], log, committed=True, whole=True)
+
+
+def test_a_whole_committed_range_without_an_end_ends_at_the_last_stable_offset():
+    log = Log({0: (0, [(1, 1), (2, 2), (3, 3), (4, 4)])}, uncommitted=2)
+    for selector in (by_offset(), by_offset(EARLIEST, {"t": {0: -1}}), by_time(1, 3), by_id(None, 3)):
+        assert resolve(selector, ["t"], log, committed=True, whole=True) == (OffsetRange("t", 0, 0, 2),)
+    assert resolve(by_time(3, strict=False), ["t"], log, committed=True, whole=True) == (OffsetRange("t", 0, 2, 2),)
+
+
+def test_a_log_that_grows_while_it_is_asked_has_no_open_transaction():
+    """Messages arrive between two questions; only a last stable offset below the older high watermark counts."""
+
+    class Growing(Log):
+        def latest(self, topic, *, committed=False):
+            self.hidden -= 1
+            return super().latest(topic, committed=committed)
+
+    log = Growing({0: (0, [(n, n) for n in range(9)])}, hidden=5)
+    assert resolve(by_time(None, 99), ["t"], log, committed=True, whole=True) == (OffsetRange("t", 0, 0, 6),)
+
+
 def test_what_is_committed_ends_at_the_last_stable_offset():
     """A time or an id past the last stable offset is not found, as in Kafka's ListOffsets with read_committed."""
     log = Log({0: (0, [(1, 1), (2, 2), (3, 3)])}, uncommitted=1)
