@@ -146,6 +146,14 @@ class ServerConfig:
         check=at_least(1 << 10),
         unit="bytes",
     )
+    console_page_timeout_ms: int = setting(
+        "flakelog.console.page.timeout.ms",
+        10_000,
+        "How long a page of the web console may read messages. It then shows those that it has, or says that it took "
+        "too long. A visitor seldom waits longer, and two such pages keep all others waiting.",
+        check=between(100, 600_000),
+        unit="ms",
+    )
     console_max_streams: int = setting(
         "flakelog.console.max.streams",
         20,

@@ -104,15 +104,18 @@ def describe_configs(core: ClientCore, resource: Resource, names: Iterable[str] 
     return sorted(found)
 
 
-def alter_configs(core: ClientCore, resource: Resource, values: Mapping[str, str | None]) -> Steps[None]:
-    """Change settings. The value None restores a setting's default."""
+def alter_configs(
+    core: ClientCore, resource: Resource, values: Mapping[str, str | None], *, validate_only: bool = False
+) -> Steps[None]:
+    """Change settings, or only ask the broker whether it would. The value None restores a setting's default."""
     address = yield from _home(core, resource)
     configs = [
         {"name": name, "config_operation": DELETE if value is None else SET, "value": value}
         for name, value in values.items()
     ]
     asked = {"resource_type": resource.type, "resource_name": resource.name, "configs": configs}
-    response = yield from core.ask(address, INCREMENTAL_ALTER_CONFIGS, {"resources": [asked], "validate_only": False})
+    fields = {"resources": [asked], "validate_only": validate_only}
+    response = yield from core.ask(address, INCREMENTAL_ALTER_CONFIGS, fields)
     result = response.responses[0]
     _check(result.error_code, resource.called, result.error_message)
 
@@ -129,11 +132,11 @@ def _home(core: ClientCore, resource: Resource) -> Steps[Address]:
 # --- topics ------------------------------------------------------------------------------------------------------
 
 
-def create_partitions(core: ClientCore, topic: str, count: int) -> Steps[None]:
-    """Increase a topic's number of partitions to `count`."""
+def create_partitions(core: ClientCore, topic: str, count: int, *, validate_only: bool = False) -> Steps[None]:
+    """Increase a topic's number of partitions to `count`, or only ask the broker whether it would."""
     address = yield from core.controller()
     asked = {"name": topic, "count": count, "assignments": None}
-    fields = {"topics": [asked], "timeout": TIMEOUT_MS, "validate_only": False}
+    fields = {"topics": [asked], "timeout": TIMEOUT_MS, "validate_only": validate_only}
     response = yield from core.ask(address, CREATE_PARTITIONS, fields)
     result = response.results[0]
     _check(result.error_code, f"topic {topic}", result.error_message)

@@ -12,8 +12,16 @@ from broker.client.errors import BrokerError
 TIMEOUT_MS = 30_000
 
 
-def create_topic(core: ClientCore, name: str, partitions: int, configs: Mapping[str, str] | None = None) -> Steps[None]:
-    """Create a topic. Raise BrokerError with TOPIC_ALREADY_EXISTS or another code."""
+def create_topic(
+    core: ClientCore,
+    name: str,
+    partitions: int,
+    configs: Mapping[str, str] | None = None,
+    *,
+    validate_only: bool = False,
+) -> Steps[None]:
+    """Create a topic, or only ask the broker whether it would. Raise BrokerError: TOPIC_ALREADY_EXISTS or another code.
+    """
     address = yield from core.controller()
     topic = {
         "name": name,
@@ -22,7 +30,8 @@ def create_topic(core: ClientCore, name: str, partitions: int, configs: Mapping[
         "assignments": (),
         "configs": [{"name": key, "value": value} for key, value in (configs or {}).items()],
     }
-    response = yield from core.ask(address, CREATE_TOPICS, {"topics": [topic], "timeout": TIMEOUT_MS})
+    fields = {"topics": [topic], "timeout": TIMEOUT_MS, "validate_only": validate_only}
+    response = yield from core.ask(address, CREATE_TOPICS, fields)
     answer = response.topics[0]
     if answer.error_code:
         raise BrokerError(int(answer.error_code), f"topic {name}", answer.error_message)

@@ -1,7 +1,8 @@
 """Actions: what a visitor asks for, what it will do, and how it is done by the broker's own requests.
 
-An action is asked for twice. `plan` says what it will do, and changes nothing; after the visitor has confirmed that,
-`carry_out` does it. Both run in a thread, with a client of the broker's listener.
+An action is asked for twice. `plan` says what it will do, and changes nothing: the broker checks it (`validate_only`)
+where Kafka's protocol can. After the visitor has confirmed that, `carry_out` does it. Both run in a thread, with a
+client of the broker's listener.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -11,6 +12,7 @@ from urllib.parse import quote
 from broker.client import admin
 from broker.client.blocking import Client
 from broker.client.core import EARLIEST, LATEST
+from broker.client.topic_admin import create_topic
 from flakelog.console import letters
 from flakelog.console.text import parse_time, time
 from flakelog.console.visit import BadField, Fields
@@ -53,6 +55,7 @@ class Action(NamedTuple):
 
 def _plan_topic(client: Client, fields: Fields) -> Planned:
     name, partitions, settings = _new_topic(fields)
+    client.run(create_topic(client.core, name, partitions, settings, validate_only=True))
     number = "the broker's default number of partitions" if partitions == -1 else _count(partitions, "partition")
     sentence = f"Create the topic {name} with {number}."
     return Planned(sentence, "Create it", ("Setting", "Value"), [list(each) for each in settings.items()])
@@ -90,6 +93,7 @@ def _plan_partitions(client: Client, fields: Fields) -> Planned:
     has = client.topic(name).partitions
     if partitions <= has:
         raise BadField(f"{name} has {has} partitions; give a larger number, as a topic never gets fewer")
+    client.run(admin.create_partitions(client.core, name, partitions, validate_only=True))
     warning = "Messages stay where they are, but keys may map to other partitions afterwards. This cannot be undone."
     return Planned(f"Give {name} {_count(partitions, 'partition')}; it has {has}.", "Add them", warning=warning)
 
@@ -115,6 +119,7 @@ def _plan_alteration(client: Client, fields: Fields) -> Planned:
     if setting not in known:
         raise BadField(f"topics have no setting {setting!r}; the topic's page lists them")
     before = known[setting].value
+    client.run(admin.alter_configs(client.core, resource, {setting: value}, validate_only=True))
     rows = [[setting, "–" if before is None else before, "its default" if value is None else value]]
     sentence = f"Restore {setting} of {name}." if value is None else f"Set {setting} of {name}."
     warning = "The log deletes messages by this setting, and that cannot be undone." if setting in DELETING else ""
@@ -145,33 +150,46 @@ def _topic(fields: Fields) -> str:
 
 
 def _plan_reset(client: Client, fields: Fields) -> Planned:
-    group, before, after = _reset(client, fields)
+    group, before, places = _reset(client, fields)
     rows = [
-        [f"{topic}-{partition}", str(before.get((topic, partition), "–")), str(offset)]
-        for (topic, partition), offset in after.items()
+        [f"{topic}-{partition}", str(before.get((topic, partition), "–")), str(offset), reason]
+        for (topic, partition), (offset, reason) in places.items()
     ]
+    rows.sort(key=lambda row: not row[-1])
+    clamped = sum(bool(reason) for _, reason in places.values())
     where = {"earliest": "the oldest messages", "latest": "the end"}.get(fields.text("to"), "another place")
     if fields.text("to") == "time":
         where = time(parse_time(fields.text("value")))
     sentence = f"Move the group {group} to {where} in {_count(len(rows), 'partition')}."
     warning = "Its consumers begin there when they start; they read messages again, or skip some."
+    if clamped:
+        warning += f" {_clamped(clamped)}"
     more = len(rows) - PARTITIONS_SHOWN
     if more > 0:
-        rows = [*rows[:PARTITIONS_SHOWN], [f"and {more:,} more", "", ""]]
-    return Planned(sentence, "Reset its offsets", ("Partition", "Now", "Then"), rows, warning)
+        rows = [*rows[:PARTITIONS_SHOWN], [f"and {more:,} more", "", "", ""]]
+    if not clamped:
+        rows = [row[:-1] for row in rows]
+    head = ("Partition", "Now", "Then", "Why there") if clamped else ("Partition", "Now", "Then")
+    return Planned(sentence, "Reset its offsets", head, rows, warning)
+
+
+def _clamped(partitions: int) -> str:
+    return f"What was asked for lies outside the log of {_count(partitions, 'partition')}; the nearest offset is taken."
 
 
 def _reset_offsets(client: Client, fields: Fields, log: Callable[[str], None]) -> Done:
-    group, _, after = _reset(client, fields)
-    client.run(admin.commit(client.core, group, after))
+    group, _, places = _reset(client, fields)
+    client.run(admin.commit(client.core, group, {key: offset for key, (offset, _) in places.items()}))
     target = "/console/group?group=" + quote(group, safe='')
-    return Done(f"The offsets of {group} were reset in {_count(len(after), 'partition')}.", target)
+    clamped = sum(bool(reason) for _, reason in places.values())
+    sentence = f"The offsets of {group} were reset in {_count(len(places), 'partition')}."
+    return Done(f"{sentence} {_clamped(clamped)}" if clamped else sentence, target)
 
 
 def _reset(
     client: Client, fields: Fields
-) -> tuple[str, Mapping[tuple[str, int], int], dict[tuple[str, int], int]]:
-    """Return the group, its offsets by topic and partition, and those it is to have."""
+) -> tuple[str, Mapping[tuple[str, int], int], dict[tuple[str, int], tuple[int, str]]]:
+    """Return the group, its offsets by topic and partition, and those it is to have, as `_places` does."""
     group, topic, to = fields.text("group"), fields.text("topic").strip(), fields.text("to", "earliest")
     if to not in STARTS:
         raise BadField(f"a group is moved to {', '.join(STARTS)}, not to {to[:40]!r}")
@@ -190,8 +208,9 @@ def _reset(
 
 def _places(
     client: Client, wanted: Sequence[tuple[str, int]], to: str, fields: Fields
-) -> dict[tuple[str, int], int]:
-    """Return the offset to move to in each partition, within its log."""
+) -> dict[tuple[str, int], tuple[int, str]]:
+    """Return the offset to move to in each partition, within its log, and why if it is not the one asked for, or "".
+    """
 
     def ask(at: int, by_id: bool = False) -> Mapping[tuple[str, int], int | None]:
         return client.run(client.core.list_offsets(wanted, at, by_id=by_id))
@@ -211,7 +230,14 @@ def _places(
     after = {}
     for place in wanted:
         first, end, at = starts[place] or 0, ends[place] or 0, found[place]
-        after[place] = end if at is None else min(max(at, first), end)
+        reason = ""
+        if at is None:
+            at, reason = end, "no message is so new; this is the end"
+        elif at < first:
+            at, reason = first, f"{at} is before the log's start"
+        elif at > end:
+            at, reason = end, f"{at} is beyond the log's end"
+        after[place] = at, reason
     return after
 
 

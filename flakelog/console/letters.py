@@ -7,6 +7,7 @@ from broker.client.blocking import Client
 from broker.client.errors import ClientError
 from flakelog.console.messages import Limits, Span, read_partition_records, size_of
 from flakelog.console.text import Shown, shown, visible
+from flakelog.console.visit import PageTimeout
 from flakelog.dead_letters import PREFIX, Letter, batches, letter_of
 from flakelog.handled_letters import HandledLetters
 
@@ -35,11 +36,26 @@ class LetterRow(NamedTuple):
 
 
 class LettersPage(NamedTuple):
-    """The newest letters of a dead-letter topic; `older` counts offsets before them that were not read."""
+    """The newest letters of a dead-letter topic; `older` counts offsets before them that were not read.
+
+    `is_other` says that its newest messages are no letters, `is_late` that the page's time was over before they were
+    all read.
+    """
 
     topic: str
     rows: Sequence[LetterRow]
     older: int
+    is_other: bool = False
+    is_late: bool = False
+
+
+class _Found(NamedTuple):
+    """Letters of a partition, the offset that they were searched from, and flags as those of LettersPage."""
+
+    letters: Sequence[Letter]
+    start: int
+    is_other: bool = False
+    is_late: bool = False
 
 
 class Unsendable(ValueError):
@@ -55,24 +71,31 @@ def read_letters(client: Client, topic: str, spans: Mapping[int, Span], limits: 
     marks = HandledLetters(client, topic)
     count = max(limits.records // max(len(spans), 1), 1)
     budget = max(limits.bytes // max(len(spans), 1), 1)
-    found: list[Letter] = []
+    letters: list[Letter] = []
     older = 0
+    is_other = is_late = False
     for number, span in spans.items():
         first = max(marks.start(number), span.start)
-        some, at = _newest(client, topic, number, Span(first, span.end), marks, Limits(count, budget))
-        found += some
-        older += at - first
-    found.sort(key=lambda each: (each.timestamp_ms, each.partition, each.offset), reverse=True)
-    return LettersPage(topic, [row_of(each) for each in found[: limits.records]], older)
+        if is_late:
+            older += max(span.end - first, 0)
+            continue
+        found = _newest(client, topic, number, Span(first, span.end), marks, Limits(count, budget))
+        letters += found.letters
+        older += found.start - first
+        is_other, is_late = is_other or found.is_other, found.is_late
+    letters.sort(key=lambda letter: (letter.timestamp_ms, letter.partition, letter.offset), reverse=True)
+    rows = [row_of(letter) for letter in letters[: limits.records]]
+    return LettersPage(topic, rows, older, is_other and not rows, is_late)
 
 
 def _newest(
     client: Client, topic: str, partition: int, span: Span, marks: HandledLetters, limits: Limits
-) -> tuple[list[Letter], int]:
+) -> _Found:
     """Return a partition's letters from an offset on that were not sent back, and that offset.
 
     Search from the end backwards, in windows that become larger while all letters in them were sent back, and smaller
-    while their letters do not fit into the limits.
+    while their letters do not fit into the limits. The search ends at once if the newest messages are no letters. If
+    the page's time is over, return the letters that were read by then.
     """
     found: list[Letter] = []
     at, window, left = max(span.end, span.start), limits.records, limits.bytes
@@ -80,18 +103,24 @@ def _newest(
         if at <= span.start or left <= 0 or len(found) >= limits.records:
             break
         start = max(at - window, span.start)
-        records, after = read_partition_records(client, topic, partition, start, left, at)
+        try:
+            records, after = read_partition_records(client, topic, partition, start, left, at)
+        except PageTimeout:
+            return _Found(found, at, is_late=True)
         if after < at and window > 1:
             window = max(min(len(records), window // 2), 1)
             continue
-        letters = [each for record in records if (each := letter_of(partition, record)) and not marks.has(each)]
+        in_window = [letter for record in records if (letter := letter_of(partition, record))]
+        if records and not in_window and at == span.end:
+            return _Found(found, start, is_other=True)
+        letters = [letter for letter in in_window if not marks.has(letter)]
         room = limits.records - len(found)
         at = start if len(letters) <= room else letters[-room].offset
         found += letters[-room:]
         left -= sum(size_of(each.record) for each in letters)
         if not letters:
             window = min(window * 2, WINDOW_MAX)
-    return found, at
+    return _Found(found, at)
 
 
 def row_of(letter: Letter) -> LetterRow:

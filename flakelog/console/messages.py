@@ -18,9 +18,10 @@ from broker.record.batch import BatchHeader, CorruptBatch, walk
 from broker.record.compression import Codec
 from broker.services.context import BrokerServices
 from broker.wire.errors import WireError
-from broker.wire.fetch import FetchedPartition
+from broker.wire.fetch import FetchedPartition, IdRegion
+from broker.wire.id_entries import ENTRY_BYTES, read_entries
 from flakelog.console.text import BODY_CHARACTERS, Shown, parse_time, shown, visible
-from flakelog.console.visit import BadField
+from flakelog.console.visit import BadField, PageTimeout
 
 NEWEST, OLDEST, OFFSET, TIME, ID = "newest", "oldest", "offset", "time", "id"
 STARTS = (NEWEST, OLDEST, OFFSET, TIME, ID)
@@ -80,7 +81,8 @@ class MessagePage(NamedTuple):
     """A page of messages. `following` and `before` are offsets of pages of one partition, None without one.
 
     `positions` are the offsets after the last ones shown, by partition, from which a live tail continues.
-    `partitions_left_out` counts those with messages that a page over all partitions has no room for.
+    `partitions_left_out` counts those with messages that a page over all partitions has no room for, `partitions_late`
+    those that were not read when the page's time was over.
     """
 
     query: Query
@@ -90,6 +92,7 @@ class MessagePage(NamedTuple):
     following: int | None
     positions: Mapping[int, int]
     partitions_left_out: int = 0
+    partitions_late: int = 0
 
 
 def query_of(topic: str, partition: str, start: str, value: str) -> Query:
@@ -143,9 +146,16 @@ def read_page(client: Client, query: Query, spans: Mapping[int, Span], limits: L
     rows: list[Row] = []
     positions = {number: span.end for number, span in spans.items()}
     before = following = None
-    for number in asked:
+    late = 0
+    for done, number in enumerate(asked):
         span = spans.get(number, Span(0, 0))
-        at, found, positions[number] = _read_span(client, query, number, span, share, limits.bytes)
+        try:
+            at, found, positions[number] = _read_span(client, query, number, span, share, limits.bytes)
+        except PageTimeout:
+            if not rows:
+                raise
+            late = len(asked) - done
+            break
         rows += found
         if query.partition is not None:
             before = max(span.start, at - share.records) if at > span.start else None
@@ -156,7 +166,7 @@ def read_page(client: Client, query: Query, spans: Mapping[int, Span], limits: L
     if query.start == NEWEST:
         rows.reverse()
     left_out = 0 if query.partition is not None else len(filled) - len(asked)
-    return MessagePage(query, rows, spans, before, following, positions, left_out)
+    return MessagePage(query, rows, spans, before, following, positions, left_out, late)
 
 
 def _share(limits: Limits, partitions: int) -> Limits:
@@ -214,7 +224,7 @@ def _take(rows: list[Row], fetched: FetchedPartition, offset: int, limits: Limit
     """Add rows of the fetched batches; return the offset after them."""
     left = limits.bytes
     try:
-        for header, batch in _batches(fetched):
+        for header, batch in batches_of(fetched):
             end = max(header.last_offset, header.base_offset) + 1
             if header.is_control or end <= offset:
                 offset = max(offset, end)
@@ -241,12 +251,44 @@ def _take(rows: list[Row], fetched: FetchedPartition, offset: int, limits: Limit
     return offset
 
 
-def _batches(fetched: FetchedPartition) -> Iterator[tuple[BatchHeader, FetchedPartition]]:
-    """Yield the header of each batch, and an answer with this batch alone. Raise CorruptBatch at a damaged length."""
+def batches_of(fetched: FetchedPartition, end: int = 1 << 63) -> Iterator[tuple[BatchHeader, FetchedPartition]]:
+    """Yield the header of each batch that begins before an offset, and an answer with this batch and its ids alone.
+
+    Raise CorruptBatch at a damaged length.
+    """
     assert isinstance(fetched.records, (bytes, bytearray, memoryview)), "a client has bytes"
-    data = memoryview(fetched.records)
+    data, ids = memoryview(fetched.records), None if fetched.ids is None else _IdSlices(fetched.ids)
     for position, header in walk(data):
-        yield header, replace(fetched, records=data[position : position + header.size])
+        if header.base_offset >= end:
+            break
+        region = None if ids is None else ids.take(header)
+        yield header, replace(fetched, records=data[position : position + header.size], ids=region)
+
+
+class _IdSlices:
+    """The ids in an answer, for one batch after the other, so that a batch does not parse the ids of all others."""
+
+    def __init__(self, region: IdRegion) -> None:
+        assert isinstance(region.entries, (bytes, bytearray)), "a client has bytes"
+        self._base_offset, self._data = region.base_offset, region.entries
+        self._entries = read_entries(region.entries, region.base_offset)
+        self._entry = next(self._entries, None)
+        self._index = 0
+        """The index of `_entry`. Entries before it end before the next batch."""
+
+    def take(self, header: BatchHeader) -> IdRegion:
+        """Return the entries of a batch. Call it for each batch, in order."""
+        self._skip_to(header.base_offset)
+        first = self._index
+        self._skip_to(max(header.last_offset, header.base_offset) + 1)
+        is_shared = self._entry is not None and self._entry.offset <= header.last_offset
+        stop = self._index + is_shared
+        return IdRegion(self._base_offset, self._data[first * ENTRY_BYTES : stop * ENTRY_BYTES])
+
+    def _skip_to(self, offset: int) -> None:
+        while self._entry is not None and self._entry.offset + self._entry.length <= offset:
+            self._entry = next(self._entries, None)
+            self._index += 1
 
 
 def size_of(record: Record) -> int:
@@ -267,7 +309,7 @@ def read_partition_records(
     while left > 0 and offset < end:
         fetched = client.run(client.core.fetch(topic, partition, offset, max_bytes=1 << 20, max_wait_ms=0))
         before = offset
-        for records, offset in _readable(fetched, offset):
+        for records, offset in _readable(fetched, offset, end):
             found += [each for each in records if each.offset < end]
             left -= sum(map(size_of, records)) + 1
             if left <= 0:
@@ -277,10 +319,13 @@ def read_partition_records(
     return found, min(offset, end)
 
 
-def _readable(fetched: FetchedPartition, offset: int) -> Iterator[tuple[list[Record], int]]:
-    """Yield the messages of each batch from `offset` on, none if it cannot be read, and the offset after them."""
+def _readable(fetched: FetchedPartition, offset: int, end: int) -> Iterator[tuple[list[Record], int]]:
+    """Yield the messages of each batch from `offset` on that begins before `end`, and the offset after them.
+
+    A batch that cannot be read has none.
+    """
     with suppress(CorruptBatch):
-        for header, batch in _batches(fetched):
+        for header, batch in batches_of(fetched, end):
             records: list[Record] = []
             with suppress(CorruptBatch, MissingId):
                 records = read_records(batch, offset, ONE_BYTES_MAX).records

@@ -53,13 +53,14 @@ def overview(server: told.WatchedServer, engine: Engine, rates: RateSeries) -> O
         log_bytes += log.segments.size
         is_open += len(log.producers.open_transactions())
     last = rates.last
+    topics = services.metadata.topics()
     return Overview(
         version=VERSION,
         cluster_id=services.metadata.cluster_id,
         addresses=dict(server.addresses),
         problems=problems(told.health(server)[1]),
-        topics=len(services.metadata.topics()),
-        partitions=len(logs),
+        topics=len(topics),
+        partitions=sum(len(topic.partitions) for topic in topics),  # a new topic's logs are made one by one
         messages=messages,
         log_bytes=log_bytes,
         connections=engine.connections,

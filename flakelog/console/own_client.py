@@ -2,9 +2,16 @@
 
 Messages and actions go through the broker's listener, as those of every client do, so that validation, quotas and the
 log treat them alike. The client connects to the socket that the broker listens on, whatever address it advertises.
+
+A job that reads for a page ends at the page's deadline, when its browser leaves, and when the server stops: each of
+them ends the job's client, and with it the call that the job waits in, or its next one. A job that unpacks a batch at
+that moment is left alone, because it changes nothing; the server does not wait for it.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from threading import Thread
+from time import monotonic
 from typing import Any, TypeVar
 
 from twisted.internet.defer import CancelledError, Deferred, DeferredLock
@@ -16,12 +23,16 @@ from broker.client.blocking import Client
 from broker.client.core import Exchange
 from broker.client.errors import Unreachable
 from flakelog.console.security import Refused
+from flakelog.console.visit import PageTimeout
 from flakelog.listeners import EVERYWHERE
 
 T = TypeVar("T")
 
 CLIENT_ID = "flakelog-console"
 TIMEOUT_SECONDS = 10.0
+CHANGE_SECONDS = 60.0  # after which a page says that its change is not done yet
+GRACE_SECONDS = 2.0  # in which a job may still return what it has read by its deadline
+STOP_SECONDS = 0.5  # that a stop waits for jobs that were ended
 CHANGES_MAX = 8  # changes that wait for an earlier one
 THREADS_MAX = 2  # pages wait for each other, so that they take at most two cores' worth of decoding
 JOBS_MAX = 32  # jobs that run or wait; one more is refused
@@ -33,34 +44,53 @@ class OwnClient(Client):
     def __init__(self, address: Address) -> None:
         super().__init__([address], TIMEOUT_SECONDS, client_id=CLIENT_ID)
         self._own = address
-        self._is_stopped = False
+        self._end: Exception | None = None
 
-    def interrupt(self) -> None:
-        """End the call that another thread waits in, and all later ones, with Unreachable."""
-        self._is_stopped = True
-        super().interrupt()
+    def end(self, reason: Exception) -> None:
+        """End the call that another thread waits in, and all later ones, with this error. Any thread may call it."""
+        self._end = self._end or reason
+        self.interrupt()
+
+    def check(self) -> None:
+        """Raise the error with which this client was ended."""
+        if self._end is not None:
+            raise self._end
 
     def send(self, exchange: Exchange) -> None:
-        if self._is_stopped:
-            raise Unreachable(str(self._own), "the server stops")
-        super().send(exchange._replace(address=self._own))
+        self.check()
+        with self._ending():
+            super().send(exchange._replace(address=self._own))
 
     def receive(self, address: Address) -> memoryview:
-        return super().receive(self._own)
+        with self._ending():
+            return super().receive(self._own)
+
+    @contextmanager
+    def _ending(self) -> Iterator[None]:
+        """Raise the reason of an ended client in place of the error that its closed connection makes."""
+        try:
+            yield
+        except Unreachable:
+            self.check()
+            raise
 
     def give_up(self, address: Address) -> None:
         super().give_up(self._own)
 
 
 class OwnBroker:
-    """The broker of this process, for jobs that wait for its answers. `listens` is "host:port"."""
+    """The broker of this process, for jobs that wait for its answers. `listens` is "host:port".
 
-    def __init__(self, reactor: Any, listens: str) -> None:
+    A page is answered `page_seconds` after its request, with what its job has read by then or with PageTimeout.
+    """
+
+    def __init__(self, reactor: Any, listens: str, page_seconds: float) -> None:
         (bound,) = parse_addresses(listens)
         loopback = "::1" if ":" in bound.host else "127.0.0.1"
         self._address = Address(loopback if bound.host in EVERYWHERE else bound.host, bound.port)
         self._reactor = reactor
-        self._threads: ThreadPool | None = None
+        self._page_seconds = page_seconds
+        self._threads: _Threads | None = None
         self._changes = DeferredLock()
         self._clients: set[OwnClient] = set()
         self._is_stopped = False
@@ -69,63 +99,102 @@ class OwnBroker:
     def run(self, job: Callable[[Client], T]) -> "Deferred[T]":
         """Run a job in a thread with a client; return a Deferred of its result. Raise Refused if too many wait.
 
-        A caller that cancels the Deferred waits no more. Its job is skipped if it has not begun, and otherwise counts
-        until it has ended, so that visitors who come and go cannot make more jobs wait than JOBS_MAX.
+        At the page's deadline the client's calls raise PageTimeout, which a job may turn into a result. A job that does
+        not end soon then fails with it. A caller that cancels the Deferred ends its job. The job counts until it has
+        ended, so that visitors who come and go cannot make more jobs wait than JOBS_MAX.
         """
-        if self._is_stopped:
-            raise Refused(503, "the server stops")
-        if self._jobs >= JOBS_MAX:
-            raise Refused(503, "too many pages are being read; try again")
-        self._jobs += 1
-        wanted: Deferred[T] = Deferred(lambda _: None)
+        client = OwnClient(self._address)
+        running = self._start(client, job)
+        wanted: Deferred[T] = Deferred(lambda _: client.end(CancelledError()))
+        late = PageTimeout(f"reading took longer than {self._page_seconds:g} s, and was ended")
+        timers = [
+            self._reactor.callLater(self._page_seconds, client.end, late),
+            self._reactor.callLater(self._page_seconds + GRACE_SECONDS, lambda: wanted.errback(late)),
+        ]
 
-        def ended(result: Any) -> None:
-            self._jobs -= 1
-            if not wanted.called:
-                wanted.callback(result)
+        def answered(result: Any) -> Any:
+            for timer in timers:
+                if timer.active():
+                    timer.cancel()
+            return result
 
-        deferToThreadPool(self._reactor, self._pool(), self._with_client, job, wanted).addBoth(ended)
-        return wanted
+        running.addBoth(lambda result: None if wanted.called else wanted.callback(result))
+        return wanted.addBoth(answered)
 
     def change(self, job: Callable[[Client], Any], ended: Callable[[Any], Any]) -> "Deferred[Any]":
         """Run a job that changes something, after those before it; return a Deferred of what `ended` makes of it.
 
         Of two equal changes, as after a double click, the second thus sees what the first has done. The job ends, and
-        `ended` gets its result or its Failure, also if the caller cancels the Deferred. Raise Refused.
+        `ended` gets its result or its Failure, also if the caller cancels the Deferred, or gets PageTimeout after
+        CHANGE_SECONDS. Raise Refused.
         """
         if len(self._changes.waiting) >= CHANGES_MAX:
             raise Refused(503, "too many changes wait for each other; try again")
         wanted: Deferred[Any] = Deferred(lambda _: None)
+        late = PageTimeout("it is not done yet, and goes on; the server's log will say whether it was done")
+        timer = self._reactor.callLater(CHANGE_SECONDS, lambda: None if wanted.called else wanted.errback(late))
 
         def forward(result: Any) -> None:
+            if timer.active():
+                timer.cancel()
             if not wanted.called:
                 wanted.callback(result)
 
-        self._changes.run(self.run, job).addBoth(ended).addBoth(forward)
+        start = self._changes.run(lambda: self._start(OwnClient(self._address), job))
+        start.addBoth(ended).addBoth(forward)
         return wanted
 
-    def _with_client(self, job: Callable[[Client], T], wanted: "Deferred[T]") -> T:
-        if wanted.called or self._is_stopped:
-            raise CancelledError
-        with OwnClient(self._address) as client:
-            self._clients.add(client)
-            try:
+    def _start(self, client: OwnClient, job: Callable[[Client], T]) -> "Deferred[T]":
+        """Run a job in a thread; return a Deferred that fires when it has ended. Raise Refused."""
+        if self._is_stopped:
+            raise Refused(503, "the server stops")
+        if self._jobs >= JOBS_MAX:
+            raise Refused(503, "too many pages are being read; try again")
+        self._jobs += 1
+        self._clients.add(client)
+
+        def with_client() -> T:
+            client.check()
+            with client:
                 return job(client)
-            finally:
-                self._clients.discard(client)
+
+        def ended(result: Any) -> Any:
+            self._jobs -= 1
+            self._clients.discard(client)
+            return result
+
+        return deferToThreadPool(self._reactor, self._pool(), with_client).addBoth(ended)
 
     def _pool(self) -> ThreadPool:
         if self._threads is None:
-            self._threads = ThreadPool(0, THREADS_MAX, "console")
+            self._threads = _Threads(0, THREADS_MAX, "console")
             self._threads.start()
             self._reactor.addSystemEventTrigger("during", "shutdown", self.stop)
         return self._threads
 
     def stop(self) -> None:
-        """End all jobs, and wait for their threads. The broker cannot answer meanwhile, so end their calls first."""
+        """End all jobs. The broker cannot answer while this waits for their threads, so it ends their calls first."""
         self._is_stopped = True
         for client in list(self._clients):
-            client.interrupt()
+            client.end(Unreachable(str(self._address), "the server stops"))
         threads, self._threads = self._threads, None
         if threads is not None:
             threads.stop()
+
+
+class _Daemon(Thread):
+    def __init__(self, *arguments: Any, **named: Any) -> None:
+        super().__init__(*arguments, **named, daemon=True)
+
+
+class _Threads(ThreadPool):
+    """Threads that neither a stop nor the end of the process waits for, beyond STOP_SECONDS."""
+
+    threadFactory = _Daemon
+
+    def stop(self) -> None:
+        self.joined, self.started = True, False
+        self._team.quit()
+        end = monotonic() + STOP_SECONDS
+        for thread in self.threads:
+            thread.join(max(end - monotonic(), 0.0))

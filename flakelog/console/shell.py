@@ -26,7 +26,7 @@ from flakelog.console.own_client import OwnBroker
 from flakelog.console.pages import NotThere, View, error_view, render, render_part, render_rows
 from flakelog.console.security import FORWARDED, HEADERS, Asked, CameByLink, NeedsLogin, Refused, Session, gate_of
 from flakelog.console.streams import Live, Streams, Tick
-from flakelog.console.visit import BadField, Fields
+from flakelog.console.visit import BadField, Fields, PageTimeout
 from flakelog.console.work_pages import WorkPages
 from flakelog.handled_letters import TooManyMarks
 
@@ -70,7 +70,7 @@ class Console:
         config = server.settings.server
         self.gate = gate_of(config, server.addresses["http"], secrets.token_bytes(32))
         self.templates = templates
-        jobs = OwnBroker(server.reactor, server.addresses["broker"])
+        jobs = OwnBroker(server.reactor, server.addresses["broker"], config.console_page_timeout_ms / 1_000)
         self.messages = MessagePages(engine.services, jobs, config, self.pages.layout)
         self.actions = ActionPages(engine.services, jobs)
         self.work = WorkPages(server, engine.services, jobs, config)
@@ -337,6 +337,8 @@ def _reason(failure: Failure) -> tuple[int, str]:
             return 400, str(error)
         case BrokerError():
             return 400, f"the broker refused it: {error}"
+        case PageTimeout():
+            return 503, str(error)
         case ClientError() | WireError() | CorruptBatch():
             return 502, f"the broker answered: {error}"
     log.failure("console: a page failed", failure)

@@ -76,6 +76,7 @@ class _Stream:
         self._since_ms = 0
         self._html = ""
         self._timer = LoopingCall(self._tick)
+        self._reading: Deferred[Any] | None = None
 
     def begin(self, reactor: Any) -> None:
         request = self._request
@@ -103,6 +104,8 @@ class _Stream:
             if self._timer.running:
                 self._timer.stop()
             self._forget(self)
+            if self._reading is not None and self._busy:
+                self._reading.cancel()
 
     def _tick(self) -> None:
         if self._paused or self._busy:
@@ -111,8 +114,8 @@ class _Stream:
                 self._request.channel.forceAbortClient()
             return
         self._busy = True
-        found = maybeDeferred(self._live, self._since_ms)
-        found.addCallbacks(self._send, self._failed)
+        self._reading = maybeDeferred(self._live, self._since_ms)
+        self._reading.addCallbacks(self._send, self._failed)
 
     def _failed(self, failure: Any) -> None:
         """End the stream. The browser connects again, and gets the reason."""

@@ -2,11 +2,17 @@
 
 from collections.abc import Mapping, Sequence
 
+from broker.client.errors import ClientError
+
 FIELD_CHARACTERS_MAX = 32_768
 
 
 class BadField(ValueError):
     """A field of a form or a query that cannot be used; the message says what would be right."""
+
+
+class PageTimeout(ClientError):
+    """The time of a page was over before everything was read."""
 
 
 class Fields:

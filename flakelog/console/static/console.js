@@ -70,10 +70,18 @@
 
   const state = document.getElementById("live-state");
   let source = null;
+  let passing = 0; // the timer that ends a brief text
   let last = ""; // where a live tail is
 
   function tell(text) {
+    clearTimeout(passing);
     if (state && state.textContent !== text) state.textContent = text;
+  }
+
+  // Show a text that is true for a moment only: the next event may be far away, or never come.
+  function tellBriefly(text) {
+    tell(text);
+    passing = setTimeout(() => tell("live"), 4000);
   }
 
   const late = new Map(); // parts that wait until nothing in their place is selected, so that text can be copied
@@ -107,7 +115,7 @@
     }
     for (const [name, columns] of Object.entries(told.points || {}))
       charts.filter((each) => each.dataset.chart === name).forEach((each) => extend(each, columns));
-    if (told.left_out) tell(told.left_out.toLocaleString("en") + " messages came too fast to be shown");
+    if (told.left_out) tellBriefly(told.left_out.toLocaleString("en") + " messages came too fast to be shown");
     if (told.rows) {
       const rows = document.getElementById("tail");
       if (rows) {

@@ -2,10 +2,13 @@
 
 import pytest
 
+from broker.client import admin
 from broker.client.errors import BrokerError
+from broker.record.records import Record, encode_batch
 from flakelog.console.action_pages import LINE_CHARACTERS_MAX
 from flakelog.console.pages import NotThere
 from flakelog.console.visit import BadField
+from tests.broker.engine_client import WALL_MS
 from tests.flakelog.console.world import World, fields_of, html_of, now
 
 HOSTILE = '"><script>alert(1)</script>\u202e\n2026 admin did it'
@@ -71,3 +74,50 @@ def test_there_is_no_other_action(world):
         act(world, "delete-everything")
     with pytest.raises(NotThere, match="begins on another page"):
         world.actions.form_page(fields_of({}), "send-again")
+
+
+# --- plans -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "action, fields, wrong",
+    [
+        ("create-topic", {"name": "orders"}, "TOPIC_ALREADY_EXISTS"),
+        ("create-topic", {"name": "no spaces"}, "INVALID_TOPIC_EXCEPTION"),
+        ("create-topic", {"name": "new", "settings": "retention.ms=soon"}, "retention.ms"),
+        ("add-partitions", {"topic": "orders", "partitions": 500_000}, "new.partitions.max"),
+        ("alter-setting", {"topic": "orders", "setting": "retention.ms", "value": "soon"}, "retention.ms"),
+    ],
+)
+def test_the_broker_checks_a_plan_before_it_is_confirmed(world, action, fields, wrong):
+    world.broker.create("orders")
+    with pytest.raises(BrokerError, match=wrong):
+        act(world, action, **fields)
+    assert world.broker.reported == []
+
+
+@pytest.mark.parametrize(
+    "to, value, offset, reason",
+    [
+        ("offset", 1, 2, "1 is before the log&#39;s start"),
+        ("offset", 99, 5, "99 is beyond the log&#39;s end"),
+        ("time", "2099-01-01", 5, "no message is so new; this is the end"),
+    ],
+)
+def test_a_plan_says_that_an_offset_lies_outside_the_log(world, to, value, offset, reason):
+    world.broker.create("orders")
+    records = [Record(n, 0, None, b"x") for n in range(5)]
+    world.client.produce("orders", 0, encode_batch(records, base_timestamp_ms=WALL_MS))
+    world.client.run(admin.delete_records(world.client.core, "orders", 0, 2))
+    world.client.run(admin.commit(world.client.core, "billing", {("orders", 0): 4}))
+    html = html_of(act(world, "reset-offsets", group="billing", to=to, value=value))
+    assert reason in html and "outside the log of 1 partition" in html
+    done = act(world, "reset-offsets", group="billing", to=to, value=value, confirmed="yes")
+    assert "outside the log of 1 partition" in done.model.sentence
+    assert world.client.run(admin.committed(world.client.core, "billing")) == {("orders", 0): offset}
+
+
+def test_a_plan_within_the_log_says_nothing_of_its_bounds(world):
+    world.broker.create("orders")
+    world.client.run(admin.commit(world.client.core, "billing", {("orders", 0): 0}))
+    assert "outside the log" not in html_of(act(world, "reset-offsets", group="billing", to="latest"))

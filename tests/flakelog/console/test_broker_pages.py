@@ -88,6 +88,7 @@ def test_a_partition_whose_log_could_not_be_opened_is_shown_as_offline():
     assert [row.offline for row in world.view("topics").model.rows] == [1]
     served, lost = world.view("topic", "orders").model.rows
     assert (served.partition, served.end, served.offline) == (0, 0, "")
+    assert world.view("overview").model["now"].partitions == 2, "as a new topic's whose logs are being made"
     assert (lost.partition, lost.end) == (1, None) and f"orders-1/{0:020}.log" in lost.offline
     assert "offline" in world.html("topic", "orders")
     with pytest.raises(NotThere, match="orders-1 is offline: "):

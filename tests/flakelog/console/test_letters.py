@@ -102,3 +102,49 @@ def test_a_letter_whose_headers_name_no_place_cannot_be_sent(world, facts):
     assert row.unsendable and "It cannot be sent again" in html_of(page(world))
     with pytest.raises(Unsendable, match="0:0 cannot be sent again"):
         send(world, "0:0")
+
+
+# --- topics that hold no letters -------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def decoded(monkeypatch):
+    """Count the messages and the entries of ids that pages decode."""
+    from broker.client import records
+    from flakelog.console import messages
+
+    counts = {"messages": 0, "entries": 0}
+    read_records, read_entries = messages.read_records, records.read_entries
+
+    def count_messages(*arguments, **named):
+        read = read_records(*arguments, **named)
+        counts["messages"] += len(read.records)
+        return read
+
+    def count_entries(*arguments):
+        for entry in read_entries(*arguments):
+            counts["entries"] += 1
+            yield entry
+
+    monkeypatch.setattr(messages, "read_records", count_messages)
+    monkeypatch.setattr(records, "read_entries", count_entries)
+    return counts
+
+
+def test_a_topic_without_letters_is_answered_after_its_first_fetch(world, decoded):
+    """Its page used to search 50 windows, and to decode whole fetches beyond each of them."""
+    for _ in range(200):
+        world.client.produce(TOPIC, 0, encode_batch([Record(0, 0, None, b"x")], base_timestamp_ms=WALL_MS))
+    found = page(world)
+    assert decoded["messages"] == 10, "as many as a page shows"
+    assert found.model.rows == [] and found.model.older == 190
+    assert "The newest messages of this topic are no dead letters." in html_of(found)
+
+
+def test_a_message_costs_no_more_ids_however_many_are_fetched_with_it(world, decoded):
+    """Each batch used to parse the ids of the whole fetch: half a million for 1,000 batches."""
+    for _ in range(200):
+        world.client.produce("orders", 0, encode_batch([Record(0, 0, None, b"x")], base_timestamp_ms=WALL_MS))
+    found = now(world.messages.messages_page(fields_of({"start": "oldest", "partition": 0}), "orders"))
+    assert [row.id is not None for row in found.model.rows] == [True] * 10
+    assert decoded["entries"] <= 2 * 10 + 1

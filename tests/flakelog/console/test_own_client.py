@@ -9,9 +9,12 @@ from twisted.internet.defer import CancelledError
 from twisted.internet.task import Clock
 
 from broker.client.errors import Unreachable
-from flakelog.console.own_client import CHANGES_MAX, JOBS_MAX, THREADS_MAX, OwnBroker
+from flakelog.console.own_client import CHANGE_SECONDS, CHANGES_MAX, GRACE_SECONDS, JOBS_MAX, THREADS_MAX, OwnBroker
 from flakelog.console.security import Refused
+from flakelog.console.visit import PageTimeout
 from tests.patience import SECONDS
+
+PAGE_SECONDS = 5.0
 
 
 class Reactor(Clock):
@@ -47,7 +50,7 @@ def silent():
 
 @pytest.fixture
 def broker(reactor, silent):
-    made = OwnBroker(reactor, "127.0.0.1:%d" % silent.getsockname()[1])
+    made = OwnBroker(reactor, "127.0.0.1:%d" % silent.getsockname()[1], PAGE_SECONDS)
     yield made
     made.stop()
 
@@ -127,3 +130,89 @@ def test_a_stop_ends_a_job_that_waits_for_the_broker(broker, reactor, silent):
     reactor.step()
     assert found[0].check(Unreachable) and "no answer within" not in str(found[0].value)
     connection.close()
+
+
+# --- the deadline of a page ------------------------------------------------------------------------------------------
+
+
+def waiting(silent):
+    """Return the connection of a job that has sent its request, and waits for the answer."""
+    connection, _ = silent.accept()
+    assert connection.recv(1)
+    return connection
+
+
+def test_a_job_ends_at_its_pages_deadline(broker, reactor, silent):
+    found = outcome(broker.run(lambda client: client.topics()))
+    connection = waiting(silent)
+    reactor.advance(PAGE_SECONDS)
+    reactor.step()
+    assert found[0].check(PageTimeout) and "longer than 5 s" in str(found[0].value)
+    assert not reactor.getDelayedCalls()
+    connection.close()
+
+
+def test_a_page_shows_what_its_job_has_read_by_the_deadline(broker, reactor, silent):
+    def read(client):
+        try:
+            return client.topics()
+        except PageTimeout:
+            return "a part"
+
+    found = outcome(broker.run(read))
+    connection = waiting(silent)
+    reactor.advance(PAGE_SECONDS)
+    reactor.step()
+    assert found == ["a part"]
+    connection.close()
+
+
+def test_a_page_whose_job_computes_on_is_answered_soon_after_the_deadline(broker, reactor):
+    go = Event()
+    found = outcome(broker.run(lambda client: go.wait(SECONDS)))
+    reactor.advance(PAGE_SECONDS)
+    assert found == []
+    reactor.advance(GRACE_SECONDS)
+    assert found[0].check(PageTimeout)
+    go.set()
+    reactor.step()
+    assert not reactor.getDelayedCalls()
+
+
+def test_a_job_ends_with_its_browser(broker, reactor, silent):
+    """It used to read on for minutes, and no other page was read meanwhile."""
+    ended = []
+
+    def read(client):
+        try:
+            client.topics()
+        except BaseException as error:
+            ended.append(type(error))
+            raise
+
+    page = broker.run(read)
+    results = outcome(page)
+    connection = waiting(silent)
+    page.cancel()
+    reactor.step()
+    assert ended == [CancelledError] and results[0].check(CancelledError)
+    connection.close()
+
+
+def test_a_stop_does_not_wait_for_a_job_that_computes(broker):
+    begun, go, ran = Event(), Event(), []
+    broker.run(lambda client: (begun.set(), go.wait(SECONDS), ran.append("to its end")))
+    assert begun.wait(SECONDS)
+    broker.stop()
+    assert ran == []
+    go.set()
+
+
+def test_a_change_is_not_ended_by_a_deadline_but_its_page_is_answered(broker, reactor):
+    go, outcomes = Event(), []
+    found = outcome(broker.change(lambda client: go.wait(SECONDS) and "changed", outcomes.append))
+    reactor.advance(CHANGE_SECONDS)
+    assert found[0].check(PageTimeout) and "the server's log will say" in str(found[0].value) and outcomes == []
+    go.set()
+    reactor.step()
+    assert outcomes == ["changed"]

@@ -117,6 +117,13 @@ def test_figures_that_take_long_are_asked_for_one_after_the_other(streams, clock
     assert len(reads) == 2
 
 
+def test_a_stream_that_ends_cancels_its_reading(streams, clock):
+    cancelled = []
+    visit = Visit(streams, clock, lambda since_ms: Deferred(cancelled.append))
+    visit.channel.connectionLost(Failure(ConnectionDone()))
+    assert len(cancelled) == 1 and not streams._open
+
+
 def test_a_peer_that_does_not_read_gets_no_more_and_is_closed_after_a_while(streams, clock):
     asked = []
     visit = Visit(streams, clock, lambda since_ms: asked.append(since_ms) or Tick(f"<p>{len(asked)}"))
