@@ -22,7 +22,7 @@ EXIT_CODES = {
     LOST_DATA: "the log lost data of the range",
     OTHER_DATA: "the place holds something else, or the manifest is of another log",
     PROBLEMS_FOUND: "the result differs from an earlier run, or from its receipt",
-    DAMAGED_DATA: "the log's data is damaged",
+    DAMAGED_DATA: "the log's data is damaged, or a plan or receipt in the place",
     NO_PLACE: "the place cannot be used or written",
     INTERRUPTED: "ended by Ctrl-C before its work was done",
     TERMINATED: "ended by SIGTERM (`produce`, `consume`), or at once by a second one (`spout run`)",
@@ -51,7 +51,7 @@ class DataOfAnother(click.ClickException):
 
 
 class DataIsDamaged(click.ClickException):
-    """The log has data that cannot be decoded or has a wrong checksum."""
+    """The log has data that cannot be decoded or has a wrong checksum, or a plan or receipt cannot be read."""
 
     exit_code = DAMAGED_DATA
 

@@ -172,10 +172,13 @@ def _manifest(run: Run, out: "Storage | None", selection: Selection) -> "Manifes
     """Return the manifest of a file, or a new one of what the options select now. Nothing is written."""
     from spark_bridge.output.storage import read_file
     from spark_bridge.replay.planning import DEFAULT_ISOLATION, isolation_of, make_manifest
-    from spark_bridge.selection.manifest import load
+    from spark_bridge.selection.manifest import ManifestError, load
 
     if selection.manifest is not None:
-        return load(read_file(selection.manifest))
+        try:
+            return load(read_file(selection.manifest))
+        except ManifestError as error:
+            raise ManifestError(f"{selection.manifest}: {error}") from None
     earlier = None if out is None or selection.isolation is not None else isolation_of(out)
     isolation = selection.isolation or earlier or DEFAULT_ISOLATION
     if earlier not in (None, DEFAULT_ISOLATION):
@@ -221,12 +224,16 @@ def _replay(run: Run, out: str, selection: Selection) -> None:
     receipt, report = (_by_spark if run.engine == SPARK else _by_arrow)(run, manifest, place)
     for batch in receipt.poison:
         click.echo(f"left out {batch}", err=True)
+    missing = manifest.offsets - receipt.rows - receipt.poison_offsets
+    if run.compacted and missing > 0:
+        cause = "compaction removed it, or the offset is a transaction's marker"
+        click.echo(f"{count_of(missing, 'offset')} of the range without a message: {cause}", err=True)
     if run.plot is not None:
         transfer.save_plot(report, run.plot, f"replay to {place}")
     if run.as_json:
         print_json({"out": str(place), **_figures(receipt), "report": transfer.figures_of(report)})
     else:
-        click.echo(f"{_in_words(receipt)} in {place}{'' if '://' in out else '/'}")
+        click.echo(_in_words(receipt, f" in {place}{'' if '://' in out else '/'}"))
         click.echo(transfer.describe(report), err=True)
 
 
@@ -296,8 +303,11 @@ def _by_spark(run: Run, manifest: "Manifest", place: "Storage") -> "tuple[Receip
 
 def _figures(receipt: "Receipt") -> dict[str, Any]:
     figures = {"rows": receipt.rows, "files": len(receipt.files), "checksum": receipt.checksum}
-    return figures | {"poison_batches": len(receipt.poison)}
+    return figures | {"poison_batches": len(receipt.poison), "poison_offsets": receipt.poison_offsets}
 
 
-def _in_words(receipt: "Receipt") -> str:
-    return f"{count_of(receipt.rows, 'message')} in {count_of(len(receipt.files), 'file')}"
+def _in_words(receipt: "Receipt", where: str = "") -> str:
+    words = f"{count_of(receipt.rows, 'message')} in {count_of(len(receipt.files), 'file')}{where}"
+    if receipt.poison:
+        words += f", without {count_of(receipt.poison_offsets, 'offset')} of batches that cannot be decoded"
+    return words

@@ -38,11 +38,12 @@ def failures() -> Iterator[None]:
     from spark_bridge.replay.publication import Damaged, Differs, Refused
     from spark_bridge.replay.receipt import ReplayError
     from spark_bridge.selection.manifest import ManifestError
+    from spark_bridge.selection.record_file import DamagedRecord
 
     causes: Sequence[tuple[tuple[type[Exception], ...], type[click.ClickException]]] = (
         ((Unreachable,), NobodyAnswers),
         ((DataLoss, MissingId, LostData), DataIsLost),
-        ((CorruptBatch,), DataIsDamaged),
+        ((CorruptBatch, DamagedRecord), DataIsDamaged),
         ((Differs, Damaged), ProblemsFound),
         ((Refused, ManifestError, FileExistsError, OtherLog, OtherLayout), DataOfAnother),
         ((ReadFailed, ClusterError, ReplayError, LoadError), click.ClickException),
@@ -73,6 +74,7 @@ _TASK_CAUSES = {
     "MissingId": DataIsLost,
     "CorruptBatch": DataIsDamaged,
     "StorageError": PlaceUnusable,
+    "CannotWrite": PlaceUnusable,
     "OSError": PlaceUnusable,
 }
 

@@ -13,7 +13,7 @@ underscore, and no file in `staging` ends in .parquet, so that readers by patter
 Sinks of table formats keep plans and records of parts here, and decide by a commit of the table.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from spark_bridge.load import load as loads
 from spark_bridge.load import receipt as receipts
@@ -23,11 +23,13 @@ from spark_bridge.load.sink import LoadTaken
 from spark_bridge.output.file_name import file_name, is_file_of
 from spark_bridge.output.storage import Storage
 from spark_bridge.reading.offset_range import OffsetRange
+from spark_bridge.selection.record_file import Record, read_record
 
 FOLDER = "_flakelog"
 _PLAN, _DECISION, _RECEIPT = ".plan.json", ".decision.json", ".receipt.json"
 _SENDING = "sending.json"  # in the staging directory
 _NEWEST = "newest.json"
+_WAY_OUT = "Put it back from a copy, because the loads after it build on it; or load into a new place"
 
 
 class FileLedger:
@@ -57,10 +59,9 @@ class FileLedger:
             raise LoadTaken(f"load {load.number} of {self._topic!r} in {self._storage} is planned already")
 
     def plan(self, number: int) -> Load | None:
-        text = self._read(self._name(number, _PLAN))
-        if text is None:
+        load = self._record(self._name(number, _PLAN), loads.from_json)
+        if load is None:
             return None
-        load = loads.from_json(text)
         if load.topic != self._topic or load.number != number:
             raise LoadError(f"{self._name(number, _PLAN)} holds load {load.number} of {load.topic!r}")
         return load
@@ -79,8 +80,7 @@ class FileLedger:
         return self.recorded(load, written.range) or written
 
     def recorded(self, load: Load, part: OffsetRange) -> WrittenPart | None:
-        text = self._read(self._part_name(load, part))
-        return None if text is None else receipts.part_from_json(text)
+        return self._record(self._part_name(load, part), receipts.part_from_json)
 
     def note_sending(self, load: Load) -> None:
         """Note that messages of a load may be in its target from now on; a sink that sends messages asks for it."""
@@ -109,8 +109,7 @@ class FileLedger:
 
     def decision(self, number: int) -> Receipt | None:
         """Return the receipt of a load that is to be published, None before the decision."""
-        text = self._read(self._name(number, _DECISION))
-        return None if text is None else receipts.from_json(text)
+        return self._record(self._name(number, _DECISION), receipts.from_json)
 
     def put_receipt(self, receipt: Receipt) -> None:
         self._create(self._name(receipt.number, _RECEIPT), receipt.to_json())
@@ -118,8 +117,7 @@ class FileLedger:
             file.write(f"{receipt.number}\n".encode())
 
     def receipt(self, number: int) -> Receipt | None:
-        text = self._read(self._name(number, _RECEIPT))
-        return None if text is None else receipts.from_json(text)
+        return self._record(self._name(number, _RECEIPT), receipts.from_json)
 
     # --- files ------------------------------------------------------------------------------------------------------
 
@@ -146,6 +144,13 @@ class FileLedger:
     def _noted(self) -> int | None:
         text = self._read(self._home + _NEWEST)
         return int(text) if text is not None and text.strip().isdigit() else None
+
+    def _record(self, name: str, parse: Callable[[bytes], Record]) -> Record | None:
+        """Return what a file records, None if there is no such file. Raise DamagedRecord."""
+        try:
+            return read_record(self._storage, name, parse, _WAY_OUT)
+        except FileNotFoundError:
+            return None
 
     def _read(self, name: str) -> bytes | None:
         try:

@@ -22,6 +22,7 @@ from coordination.errors import FlakelogError
 from spark_bridge.reading.offset_range import OffsetRange
 from spark_bridge.selection import manifest as manifests
 from spark_bridge.selection.manifest import Manifest, ManifestError
+from spark_bridge.selection.record_file import in_words
 
 FORMAT = 1
 _FIELDS = {"flakelog_load", "topic", "number", "starts", "ends", "lost", "layout", "manifest", "sha256"}
@@ -110,7 +111,7 @@ def from_json(text: str | bytes) -> Load:
     except ManifestError as error:
         raise LoadError(str(error)) from None
     except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise LoadError(f"this is no load: {error!r}") from None
+        raise LoadError(f"this is no load: {in_words(error)}") from None
     if found.sha256 != fields["sha256"]:
         raise LoadError(f"load {found.number} of {found.topic!r} was changed after it was written")
     return found

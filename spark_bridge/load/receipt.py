@@ -18,6 +18,7 @@ from typing import Any
 from spark_bridge.load.load import Load, LoadError
 from spark_bridge.reading.offset_range import OffsetRange
 from spark_bridge.reading.skipped import SkippedBatch, from_dicts, to_dicts
+from spark_bridge.selection.record_file import in_words
 
 FORMAT = 1
 
@@ -65,7 +66,7 @@ def part_from_json(text: str | bytes) -> WrittenPart:
     try:
         return _part(json.loads(text))
     except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise LoadError(f"this is no record of a part: {error!r}") from None
+        raise LoadError(f"this is no record of a part: {in_words(error)}") from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +127,7 @@ def from_json(text: str | bytes) -> Receipt:
             raise ValueError(f"rows {fields['rows']}, its files have {found.rows}")
         return found
     except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise LoadError(f"this is no receipt of a load: {error!r}") from None
+        raise LoadError(f"this is no receipt of a load: {in_words(error)}") from None
 
 
 def receipt_of(load: Load, parts: Sequence[WrittenPart]) -> Receipt:

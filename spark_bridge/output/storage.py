@@ -33,6 +33,11 @@ _CREATED_BYTES_MAX = 64 << 20
 """Most bytes of an object that `create` makes: it goes out in one request. Manifests and receipts are a few MB."""
 
 _READ_BYTES = 8 << 20
+_WRITE_ERRORS = {
+    errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO, errno.ENOTDIR,
+    errno.EMFILE, errno.ENFILE,
+}  # fmt: skip
+"""The causes of a failed write that lie in the disk, the directory or its limits, and not in the rows."""
 _USER = re.compile(r"://[^/?@]*@")
 
 ExclusivePut = Callable[[str, bytes], None]
@@ -41,6 +46,10 @@ ExclusivePut = Callable[[str, bytes], None]
 
 class StorageError(FlakelogError):
     """A URI that names no place, or a place without a needed operation; the message says what to do."""
+
+
+class CannotWrite(StorageError, OSError):
+    """A file could not be written: its disk is full, read-only or broken. The message names the file and the cause."""
 
 
 def without_user(uri: str) -> str:
@@ -109,6 +118,10 @@ class Storage(ABC):
     def __str__(self) -> str:
         """Return the URI for people, without a name and password in it."""
         return without_user(self.uri)
+
+    def name_of(self, name: str) -> str:
+        """Return the path or URI of an object, for people."""
+        return str(self.under(name))
 
     @abstractmethod
     def under(self, name: str) -> "Storage":
@@ -221,11 +234,12 @@ class LocalStorage(Storage):
     def _finished(self, name: str) -> Iterator[BinaryIO]:
         """Yield a file beside `name`, and remove it at the end if it is still there."""
         path = self.path(name)
-        path.parent.mkdir(parents=True, exist_ok=True)
         partial = path.with_name(f".{path.name}.{uuid.uuid4().hex}{_PARTIAL_ENDING}")
-        with partial.open("xb") as file:
+        with _naming(str(path)):
+            _make_directory(path.parent)
             try:
-                yield file
+                with partial.open("xb") as file:
+                    yield file
             finally:
                 partial.unlink(missing_ok=True)
 
@@ -304,13 +318,14 @@ class ObjectStorage(Storage):
     @contextmanager
     def write(self, name: str) -> Iterator[BinaryIO]:
         # A stream of pyarrow that is closed after an error publishes what it has, so the file is finished here first.
-        descriptor, path = tempfile.mkstemp(prefix="flakelog-", suffix=_PARTIAL_ENDING)
-        try:
-            with os.fdopen(descriptor, "wb") as file:
-                yield file
-            fs.copy_files(path, self._path(name), fs.LocalFileSystem(), self._system, use_threads=False)
-        finally:
-            os.unlink(path)
+        with _naming(f"{self.name_of(name)}, by a file in {tempfile.gettempdir()}"):
+            descriptor, path = tempfile.mkstemp(prefix="flakelog-", suffix=_PARTIAL_ENDING)
+            try:
+                with os.fdopen(descriptor, "wb") as file:
+                    yield file
+                fs.copy_files(path, self._path(name), fs.LocalFileSystem(), self._system, use_threads=False)
+            finally:
+                os.unlink(path)
 
     def open(self, name: str) -> Any:
         return self._system.open_input_file(self._path(name))
@@ -333,6 +348,25 @@ class ObjectStorage(Storage):
     def move(self, name: str, to: str) -> None:
         self._system.copy_file(self._path(name), self._path(to))
         self.delete(name)
+
+
+@contextmanager
+def _naming(file: str) -> Iterator[None]:
+    """Turn an error of the disk into CannotWrite, because the system's text seldom names the file."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in _WRITE_ERRORS:
+            raise
+        raise CannotWrite(f"cannot write {file}: {os.strerror(error.errno)}") from error
+
+
+def _make_directory(path: Path) -> None:
+    """Make a directory if it is not there. A file in its way is no FileExistsError: that says a name is taken."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except FileExistsError as error:
+        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), error.filename) from None
 
 
 def sync_directory(path: Path) -> None:

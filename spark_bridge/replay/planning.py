@@ -11,11 +11,12 @@ from pathlib import Path
 from broker.version import VERSION
 from spark_bridge.output.storage import LocalStorage, Storage
 from spark_bridge.reading.cluster import Cluster
-from spark_bridge.replay.publication import save_manifest, stored_manifest
+from spark_bridge.replay.publication import MOVE_AWAY, save_manifest, stored_manifest
 from spark_bridge.selection import manifest as manifests
 from spark_bridge.selection.manifest import Manifest
 from spark_bridge.selection.options import COMMITTED, UNCOMMITTED, parse
 from spark_bridge.selection.pinned import select
+from spark_bridge.selection.record_file import read_record
 
 DEFAULT_ISOLATION = COMMITTED
 """As of a load: rows of aborted transactions are in no result unless the user asks for them."""
@@ -36,7 +37,7 @@ def make_manifest(options: Mapping[str, str]) -> Manifest:
 def isolation_of(out: Storage) -> str | None:
     """Return the isolation of the replay in `out`, also of one that was killed; None for a new place.
 
-    A repeated command must give the same bytes, whatever the default is now. Raise ManifestError, or OSError.
+    A repeated command must give the same bytes, whatever the default is now. Raise DamagedRecord, or OSError.
     """
     manifest = stored_manifest(out) or _beside(out)
     if manifest is None:
@@ -56,7 +57,8 @@ def keep_manifest(out: Storage, manifest: Manifest) -> None:
 def _beside(out: Storage) -> Manifest | None:
     if not isinstance(out, LocalStorage) or not _path_beside(out).is_file():
         return None
-    return manifests.load(_path_beside(out).read_bytes())
+    path = _path_beside(out)
+    return read_record(LocalStorage(path.parent), path.name, manifests.load, MOVE_AWAY)
 
 
 def _path_beside(out: LocalStorage) -> Path:

@@ -36,11 +36,14 @@ from spark_bridge.replay import receipt as receipts
 from spark_bridge.replay.receipt import Receipt, ReplayError
 from spark_bridge.selection import manifest as manifests
 from spark_bridge.selection.manifest import Manifest
+from spark_bridge.selection.record_file import read_record
 
 MANIFEST_FILE = "_manifest.json"  # Spark skips names with _ when it reads the directory
 RECEIPT_FILE = "_receipt.json"
 WRITER_FILE = "_writer.json"
 _STAGING_ENDING = ".staging"
+MOVE_AWAY = "Put it back from a copy, or move it away if no replay is to be repeated by it"
+_AGAIN = "Put it back from a copy, or write the replay again into another place"
 
 
 class Differs(ReplayError):
@@ -48,7 +51,7 @@ class Differs(ReplayError):
 
 
 class Damaged(ReplayError):
-    """A published file is gone, or its bytes differ from the receipt."""
+    """A published file is gone, its bytes differ from the receipt, or the receipt does not have it."""
 
 
 class Refused(ReplayError):
@@ -139,18 +142,16 @@ def check_out(out: Storage, manifest: Manifest, *, single_writer: bool = False) 
     if there is not None and there != manifest:
         raise Refused(
             f"{out} is the replay of another manifest ({there.sha256}): {manifests.differences(there, manifest)}. Name "
-            f"another directory, or repeat that replay with --manifest {place_of(out, MANIFEST_FILE)}"
+            f"another directory, or repeat that replay with --manifest {out.name_of(MANIFEST_FILE)}"
         )
 
 
 def stored_manifest(out: Storage) -> Manifest | None:
-    """Return the manifest in a place, or None. Raise ManifestError."""
-    return manifests.load(out.read(MANIFEST_FILE)) if out.exists(MANIFEST_FILE) else None
-
-
-def place_of(out: Storage, name: str) -> str:
-    """Return the path or URI of a file in a place, for people."""
-    return str(out.under(name))
+    """Return the manifest in a place, or None. Raise DamagedRecord."""
+    if not out.exists(MANIFEST_FILE):
+        return None
+    beside = f"; a directory has the same text beside it, in {out}.manifest.json"
+    return read_record(out, MANIFEST_FILE, manifests.load, _AGAIN + (beside if isinstance(out, LocalStorage) else ""))
 
 
 def announce(topic: ReplayTopic, out: Storage, manifest: Manifest, receipt: Receipt | None = None) -> None:
@@ -160,14 +161,17 @@ def announce(topic: ReplayTopic, out: Storage, manifest: Manifest, receipt: Rece
 
 
 def save_manifest(manifest: Manifest, path: Path) -> None:
-    """Write the manifest once. Raise FileExistsError if another manifest exists; accept an identical one."""
+    """Write the manifest once, or accept an identical one.
+
+    Raise FileExistsError if another manifest exists, DamagedRecord if the file there is none.
+    """
     data = manifest.to_json().encode()
     place = LocalStorage(path.parent)
     try:
         place.create(path.name, data)
     except FileExistsError:
         if place.read(path.name) != data:
-            different = manifests.differences(manifests.load(place.read(path.name)), manifest)
+            different = manifests.differences(read_record(place, path.name, manifests.load, MOVE_AWAY), manifest)
             raise FileExistsError(
                 f"{path} holds another manifest, and a manifest is never changed: {different or 'its text differs'}. "
                 f"Finish or repeat that replay with --manifest {path}, or name another directory with --out"
@@ -175,27 +179,41 @@ def save_manifest(manifest: Manifest, path: Path) -> None:
 
 
 def verify(out: Storage) -> Receipt:
-    """Verify a published replay: its files against its receipt. Return the receipt. Raise Damaged or ReplayError."""
-    if not out.exists(RECEIPT_FILE):
+    """Verify a published replay: its files against its receipt, and that readers of the place see no others.
+
+    Return the receipt. Raise Damaged, DamagedRecord or ReplayError.
+    """
+    receipt = _published(out)
+    if receipt is None:
         raise ReplayError(f"{out} has no {RECEIPT_FILE}: it is no replay, or one that did not end")
-    receipt = receipts.load(out.read(RECEIPT_FILE))
     _verify_files(out, receipt)
+    for name in out.names():
+        if name not in receipt.files and not _is_hidden(name):
+            raise Damaged(
+                f"{out.name_of(name)} is a file that the replay did not write, and readers of {out} read it too; "
+                "move it to another place"
+            )
     manifest = stored_manifest(out)
     if manifest is None or manifest.sha256 != receipt.manifest_sha256:
-        raise Damaged(f"{place_of(out, MANIFEST_FILE)} is not the manifest of the receipt beside it")
+        raise Damaged(f"{out.name_of(MANIFEST_FILE)} is not the manifest of the receipt beside it")
     return receipt
 
 
 def _verify_files(place: Storage, receipt: Receipt) -> None:
     for name, each in receipt.files.items():
         if not place.exists(name):
-            raise Damaged(f"{place_of(place, name)} is gone")
+            raise Damaged(f"{place.name_of(name)} is gone")
         if place.sha256(name) != each.sha256:
-            raise Damaged(f"{place_of(place, name)} was changed after it was written")
+            raise Damaged(f"{place.name_of(name)} was changed after it was written")
+
+
+def _is_hidden(name: str) -> bool:
+    """Return True for a name that Spark and pyarrow skip when they read a directory."""
+    return any(part.startswith(("_", ".")) for part in name.split("/"))
 
 
 def _published(out: Storage) -> Receipt | None:
-    return receipts.load(out.read(RECEIPT_FILE)) if out.exists(RECEIPT_FILE) else None
+    return read_record(out, RECEIPT_FILE, receipts.load, _AGAIN) if out.exists(RECEIPT_FILE) else None
 
 
 def _compare(out: Storage, receipt: Receipt) -> None:

@@ -22,6 +22,7 @@ from spark_bridge.output.range_file import RangeFile
 from spark_bridge.output.row_sum import combine
 from spark_bridge.reading.skipped import SkippedBatch, from_dicts, to_dicts
 from spark_bridge.selection.manifest import Manifest
+from spark_bridge.selection.record_file import in_words
 
 FORMAT = 2
 FORMAT_WITH_NUMBER = 1
@@ -57,6 +58,11 @@ class Receipt:
     files: Mapping[str, WrittenFile]
     poison: tuple[SkippedBatch, ...] = ()
 
+    @property
+    def poison_offsets(self) -> int:
+        """Return how many offsets the batches span that were left out; each had at most one message."""
+        return sum(batch.last_offset - batch.base_offset + 1 for batch in self.poison)
+
     def to_json(self) -> str:
         fields = {"flakelog_receipt": FORMAT} | asdict(self) | {"poison": to_dicts(self.poison)}
         return json.dumps(fields, indent=1, sort_keys=True) + "\n"
@@ -75,7 +81,7 @@ def load(text: str | bytes) -> Receipt:
         poison = from_dicts(fields.pop("poison", ()))
         return Receipt(**fields, files=files, poison=poison)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise ReplayError(f"this is no receipt of a replay: {error!r}") from None
+        raise ReplayError(f"this is no receipt of a replay: {in_words(error)}") from None
 
 
 def prove_files(manifest: Manifest, files: Mapping[int, RangeFile]) -> Receipt:

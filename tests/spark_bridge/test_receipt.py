@@ -8,6 +8,7 @@ import pytest
 from spark_bridge.output.file_name import file_name
 from spark_bridge.output.row_sum import combine
 from spark_bridge.reading.offset_range import OffsetRange
+from spark_bridge.reading.skipped import SkippedBatch
 from spark_bridge.replay.receipt import Receipt, ReplayError, Totals, WrittenFile, differences, load, prove, prove_files
 from spark_bridge.selection.manifest import Manifest
 
@@ -88,3 +89,8 @@ def test_a_receipt_of_format_1_is_read_and_its_checksum_is_of_another_kind():
     assert differences(found, replace(found, checksum="xxhash64:6")) == [
         "checksum xxhash64:-5 before, xxhash64:6 now"
     ]
+
+
+def test_batches_that_were_left_out_count_with_their_offsets():
+    batches = (SkippedBatch("flights", 0, 2, 4, "no records"), SkippedBatch("flights", 1, 0, 0, "no records"))
+    assert prove(MANIFEST, TOTALS._replace(rows=3, offset_sum=6), WRITTEN, batches).poison_offsets == 4

@@ -1,12 +1,13 @@
 """The place that a replay or a load writes to: a local directory, and a store of objects (here in memory)."""
 
+import errno
 import pickle
 from pathlib import Path
 
 import pytest
 from pyarrow import fs
 
-from spark_bridge.output.storage import LocalStorage, ObjectStorage, Storage, StorageError
+from spark_bridge.output.storage import CannotWrite, LocalStorage, ObjectStorage, Storage, StorageError
 
 
 class ObjectsInMemory:
@@ -48,6 +49,24 @@ def test_a_file_whose_writer_fails_is_not_there(place):
         file.write(b"half")
         raise RuntimeError
     assert place.names() == []
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EROFS, errno.EFBIG, errno.EMFILE])
+def test_a_disk_that_refuses_is_named_with_the_file(place, number):
+    with pytest.raises(CannotWrite, match=r"flights/day=1/a\.parquet.*: [A-Z]"), place.write("day=1/a.parquet"):
+        raise OSError(number, "the system names no file")
+    assert place.names() == []
+
+
+def test_other_errors_of_a_writer_stay_as_they_are(place):
+    with pytest.raises(ConnectionResetError), place.write("a.parquet"):
+        raise ConnectionResetError(errno.ECONNRESET, "a broker, not the disk")
+
+
+def test_a_path_through_a_file_is_named(tmp_path):
+    (tmp_path / "flights").write_text("mine")
+    with pytest.raises(CannotWrite, match=r"flights/below/a: Not a directory"):
+        LocalStorage(tmp_path / "flights" / "below").create("a", b"")
 
 
 def test_an_exclusive_create_succeeds_once(place):

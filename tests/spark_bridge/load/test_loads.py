@@ -7,6 +7,7 @@ import pytest
 from spark_bridge.load.ledger import LostData, OtherLayout, OtherLog, Since
 from spark_bridge.load.load import Layout, LoadError
 from spark_bridge.load.verify import verify
+from spark_bridge.selection.record_file import DamagedRecord
 from tests.spark_bridge.load.world import HOUR_MS, ID, MemoryLog, MemoryStorage, Topics, driver, plain_reader
 
 
@@ -189,7 +190,18 @@ def test_a_plan_changed_by_hand_is_refused(topics, storage):
     fields = json.loads(storage.objects[name])
     fields["ends"]["0"] = 4
     storage.objects[name] = json.dumps(fields).encode()
-    with pytest.raises(LoadError, match="the ranges do not reach its ends"):
+    with pytest.raises(DamagedRecord, match=r"plan\.json is damaged or was edited: .*the ranges do not reach its ends"):
+        load(topics, storage)
+
+
+@pytest.mark.parametrize("text", [b"", b"{", b"\xff\xfe", b"[]", b"{}", b"null"])
+@pytest.mark.parametrize("ending", ["plan", "receipt"])
+def test_a_damaged_record_is_named_with_the_way_out(topics, storage, ending, text):
+    load(topics, storage)
+    (name,) = (name for name in storage.objects if name.endswith(f".{ending}.json"))
+    storage.objects[name] = text
+    topics.append(0, 1)
+    with pytest.raises(DamagedRecord, match=f"{ending}.json is damaged.*Put it back from a copy"):
         load(topics, storage)
 
 

@@ -153,6 +153,9 @@ class MemoryStorage(Storage):
     def under(self, name):
         raise NotImplementedError
 
+    def name_of(self, name):
+        return f"{self}/{name}"
+
     def create(self, name, data):
         self.step(f"create {name}")
         if name in self.objects:
