@@ -20,11 +20,11 @@ from broker.client.core import (
 )
 from broker.client.errors import ClientError, Unreachable
 from broker.client.multifetch import multifetch
-from broker.client.records import OnPoison, Record, read_records
+from broker.client.records import LISTED_BYTES, OnPoison, Read, Record, read_answers, read_records
 from broker.client.topic_admin import create_topic, delete_topic
 from broker.record.compression import DECOMPRESSED_BYTES_MAX
 from broker.wire.errors import WireError
-from broker.wire.fetch import READ_COMMITTED, READ_UNCOMMITTED, FetchedPartition
+from broker.wire.fetch import READ_COMMITTED, READ_UNCOMMITTED
 from broker.wire.produce import PartitionResult
 
 T = TypeVar("T")
@@ -239,7 +239,9 @@ class AsyncClient:
                 topic, partition, offset, max_bytes=max_bytes, max_wait_ms=max_wait_ms, isolation_level=level
             )
         )
-        return self._without_poison(fetched, offset)
+        return self._without_poison(
+            read_records(fetched, offset, self._max_unpacked_bytes, enough_bytes=LISTED_BYTES)
+        )
 
     async def multifetch(
         self,
@@ -252,11 +254,10 @@ class AsyncClient:
         steps = multifetch(
             self.core, offsets, max_bytes=max_bytes, max_wait_ms=max_wait_ms, isolation_level=_isolation(committed)
         )
-        found = await self.run(steps)
-        return {key: self._without_poison(fetched, offsets[key]) for key, fetched in found.items()}
+        reads = read_answers(await self.run(steps), offsets, self._max_unpacked_bytes)
+        return {key: self._without_poison(read) for key, read in reads.items()}
 
-    def _without_poison(self, fetched: FetchedPartition, offset: int) -> tuple[list[Record], int]:
-        read = read_records(fetched, offset, self._max_unpacked_bytes)
+    def _without_poison(self, read: Read) -> tuple[list[Record], int]:
         for batch in read.poison:
             self.poison_batches += 1
             _log.warning("skipped a batch whose records cannot be decoded: %s", batch)

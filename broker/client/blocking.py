@@ -27,7 +27,7 @@ from broker.client.core import (
 )
 from broker.client.errors import BrokerError, Unreachable
 from broker.client.multifetch import multifetch
-from broker.client.records import OnPoison, Read, Record, read_records
+from broker.client.records import LISTED_BYTES, OnPoison, Read, Record, read_answers, read_records
 from broker.client.topic_admin import create_topic, delete_topic
 from broker.record.compression import DECOMPRESSED_BYTES_MAX
 from broker.wire.errors import WireError
@@ -240,13 +240,17 @@ class Client:
         """Return (records with their ids, the offset to fetch next), without records if none came within the wait.
 
         With `committed`, records of aborted and open transactions are left out. Poison batches are skipped (see the
-        class), so an answer without records may still move the offset.
+        class), so an answer without records may still move the offset. The list ends with the batch that makes it
+        64 MiB long, and the offset to fetch next is that after it.
         """
         level = _isolation(committed)
         steps = self.core.fetch(
             topic, partition, offset, max_bytes=max_bytes, max_wait_ms=max_wait_ms, isolation_level=level
         )
-        return self._without_poison(read_records(self.run(steps), offset, self._max_unpacked_bytes))
+        fetched = self.run(steps)
+        return self._without_poison(
+            read_records(fetched, offset, self._max_unpacked_bytes, enough_bytes=LISTED_BYTES)
+        )
 
     def multifetch(
         self,
@@ -257,16 +261,15 @@ class Client:
     ) -> dict[Partition, tuple[list[Record], int]]:
         """Fetch several partitions in one request to each leader: {(topic, partition): offset}.
 
-        Return (records, the offset to fetch next) of each partition, as `fetch` does; `max_bytes` limits each. Raise
-        BrokerError for the first partition that has an error.
+        Return (records, the offset to fetch next) of each partition, as `fetch` does; `max_bytes` limits each. The
+        64 MiB are for all of them: partitions after that come without records, and with the offset that was asked for.
+        Raise BrokerError for the first partition that has an error.
         """
         steps = multifetch(
             self.core, offsets, max_bytes=max_bytes, max_wait_ms=max_wait_ms, isolation_level=_isolation(committed)
         )
-        return {
-            key: self._without_poison(read_records(fetched, offsets[key], self._max_unpacked_bytes))
-            for key, fetched in self.run(steps).items()
-        }
+        reads = read_answers(self.run(steps), offsets, self._max_unpacked_bytes)
+        return {key: self._without_poison(read) for key, read in reads.items()}
 
     def _without_poison(self, read: Read) -> tuple[list[Record], int]:
         for batch in read.poison:

@@ -57,7 +57,7 @@ class ConsumerConfig(GroupMemberConfig):
     consumer_prefetch_bytes: int = setting(
         "flakelog.consumer.prefetch.bytes",
         64 << 20,
-        "once so many bytes of batches wait for the program, nothing more is fetched; answers under way may add "
+        "once so many bytes wait for the program, packed or not, nothing more is fetched; answers under way may add "
         "`fetch.max.bytes` for each broker",
         check=at_least(1),
         unit="bytes",

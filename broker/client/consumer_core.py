@@ -6,9 +6,10 @@
 
 A partition's position is the offset after the last record that was handed to the program. A commit stores the
 position. The fetch offset runs ahead of it. Answers wait as bytes, because decoded records take many times as much
-memory. The partitions take turns: `prepare` decodes the records of one partition, then those of the partition that has
-waited longest. `seek` drops the records that were fetched ahead, and `answered` ignores an answer to an ask from before
-the seek.
+memory: a batch of a few kilobytes may unpack to a hundred megabytes. So `prepare` unpacks as many batches as it hands
+out, and at most one partition has a batch that is handed out in part: the next `prepare` begins with it. Otherwise the
+partitions take turns, the longest waiting first. `seek` drops the records that were fetched ahead, and `answered`
+ignores an answer to an ask from before the seek.
 
 The records that were handed out last count as processed when the program asks for more (`processed`). If the program
 fails before that, the shell gives them back (`give_back`), so that they are not committed.
@@ -29,7 +30,7 @@ from broker.client.errors import BrokerError, MissingId, TopicRecreated, Unreach
 from broker.client.fetch_session import PartitionAsk, end_of
 from broker.client.group_protocol import Partition
 from broker.client.group_requests import CommittedOffset
-from broker.client.records import NO_EPOCH, PoisonBatch, Record, read_records, verify_batches
+from broker.client.records import NO_EPOCH, AnswerReader, PoisonBatch, Record, verify_batches
 from broker.record.batch import CorruptBatch
 from broker.wire.errors import ErrorCode
 from broker.wire.fetch import FetchedPartition
@@ -37,25 +38,26 @@ from broker.wire.frame import FileRegion
 
 RETRY_MS, RETRY_MS_MAX = 100, 1_000  # pause after a failed fetch, doubled at each failure in a row
 NOTES_MAX = 1_000  # lines that wait for `take_notes`
-NOTHING = FetchedPartition("", 0)  # in place of an answer that is decoded
 
 
 class _Chunk:
-    """The answer to one ask, from `offset` up to `following`. `records` is None until the answer is decoded.
+    """The answer to one ask, up to the offset `following`. `epoch` is the leader epoch of its last batch.
 
-    `next` is the index of the first record that is not prepared yet. `epoch` is the leader epoch of the last batch.
+    `reader` unpacks its batches when `prepare` gets to them. `records` are those unpacked last, and `next` is the index
+    of the first that is not prepared yet. `size` is the memory that the chunk takes: its bytes, and the unpacked bytes
+    of such records.
     """
 
-    __slots__ = ("answer", "offset", "records", "next", "following", "epoch", "size")
+    __slots__ = ("reader", "following", "epoch", "size", "records", "next", "unpacked_bytes")
 
-    def __init__(self, answer: FetchedPartition, offset: int, following: int, epoch: int) -> None:
-        self.answer = answer
-        self.offset = offset
-        self.records: list[Record] | None = None
-        self.next = 0
+    def __init__(self, answer: FetchedPartition, reader: AnswerReader, following: int, epoch: int) -> None:
+        self.reader = reader
         self.following = following
         self.epoch = epoch
         self.size = answer.size
+        self.records: list[Record] = []
+        self.next = 0
+        self.unpacked_bytes = 0
 
 
 @dataclass(slots=True)
@@ -200,7 +202,8 @@ class ConsumerCore:
         if following != ask.offset:
             assert not isinstance(answer.records, FileRegion), "regions are the broker's; a client has bytes"
             answer.records = bytes(answer.records)  # a copy, because a view keeps the answers of all partitions
-            place.chunks.append(_Chunk(answer, ask.offset, following, epoch))
+            reader = AnswerReader(answer, ask.offset, self._max_unpacked_bytes, check=False)
+            place.chunks.append(_Chunk(answer, reader, following, epoch))
             place.fetch_offset, place.fetch_epoch = following, epoch
             self._bytes_ahead += answer.size
             self._ready[ask.key] = None
@@ -262,11 +265,11 @@ class ConsumerCore:
         if self._prepared:
             return True
         self._settle_positions()
+        room, room_bytes = records_max, self._config.max_partition_fetch_bytes
         for key in [each for each in self._ready if not self._places[each].is_paused]:
-            room = records_max - len(self._prepared)
-            if not room:
+            if room <= 0 or room_bytes <= 0:
                 break
-            self._prepare_some(key, room)
+            room, room_bytes = self._prepare_some(key, room, room_bytes)
         if self._prepared:
             return True
         self._settle_positions()
@@ -275,45 +278,61 @@ class ConsumerCore:
             raise error
         return False
 
-    def _prepare_some(self, key: Partition, room: int) -> None:
+    def _prepare_some(self, key: Partition, room: int, room_bytes: int) -> tuple[int, int]:
+        """Prepare records of one partition, and return the room that is left. A batch may take more than there is."""
         place = self._places[key]
-        del self._ready[key]
-        while place.chunks and room:
+        while place.chunks and room > 0 and room_bytes > 0:
             chunk = place.chunks[0]
-            records = self._decoded(place, chunk)
-            if records is None:
-                return
-            some = records[chunk.next : chunk.next + room]
+            if not chunk.records and not self._unpack(place, chunk, room, room_bytes):
+                break
+            some = chunk.records[chunk.next : chunk.next + room]
             self._prepared += some
             room -= len(some)
+            if chunk.records:
+                room_bytes -= chunk.unpacked_bytes * len(some) // len(chunk.records)
             chunk.next += len(some)
-            if chunk.next < len(records):
-                self._after[key] = some[-1].offset + 1, chunk.epoch
-                break
-            self._after[key] = chunk.following, chunk.epoch
-            self._bytes_ahead -= chunk.size
-            place.chunks.popleft()
+            if chunk.next < len(chunk.records):
+                self._after[key] = some[-1].offset + 1, chunk.reader.leader_epoch
+                return 0, 0  # the partition stays the first in turn, so that no other is unpacked beside it
+            self._unpacked(chunk, [], 0)
+            self._after[key] = chunk.reader.next_offset, chunk.reader.leader_epoch
+            if chunk.reader.is_over:
+                self._after[key] = chunk.following, chunk.epoch
+                self._bytes_ahead -= chunk.size
+                place.chunks.popleft()
+        del self._ready[key]
         if place.chunks:
             self._ready[key] = None
+        return room, room_bytes
 
-    def _decoded(self, place: _Place, chunk: _Chunk) -> list[Record] | None:
-        """Return a chunk's records. If one has no id, keep the error for `prepare`, and ask for the chunk again."""
-        if chunk.records is None:
-            try:
-                read = read_records(chunk.answer, chunk.offset, self._max_unpacked_bytes, check=False)
-            except MissingId as error:
-                self._error = error
-                self._bytes_ahead -= sum(each.size for each in place.chunks)
-                place.chunks.clear()
-                place.fetch_offset, place.fetch_epoch, place.asked = chunk.offset, NO_EPOCH, None
-                return None
-            chunk.records = read.records
-            chunk.answer = NOTHING
-            self.figures.fetched(len(read.records), chunk.size)
-            place.figures.fetched(len(read.records), chunk.size)
-            self._poison += read.poison
-            self.figures.poison_batches += len(read.poison)
-        return chunk.records
+    def _unpack(self, place: _Place, chunk: _Chunk, room: int, room_bytes: int) -> bool:
+        """Unpack the next batches of a chunk. If a record has no id, keep the error for `prepare`, and return False.
+
+        The rest of the chunk is then asked for again.
+        """
+        reader, counted_bytes = chunk.reader, chunk.reader.packed_bytes
+        try:
+            records = reader.read(room_bytes, room)
+        except MissingId as error:
+            self._error = error
+            self._bytes_ahead -= sum(each.size for each in place.chunks)
+            place.chunks.clear()
+            place.fetch_offset, place.fetch_epoch, place.asked = reader.next_offset, NO_EPOCH, None
+            return False
+        self._unpacked(chunk, records, reader.unpacked_bytes)
+        for figures in (self.figures, place.figures):
+            figures.fetched(len(records), reader.packed_bytes - counted_bytes)
+        if reader.poison:
+            self._poison += reader.poison
+            self.figures.poison_batches += len(reader.poison)
+            reader.poison.clear()
+        return True
+
+    def _unpacked(self, chunk: _Chunk, records: list[Record], unpacked_bytes: int) -> None:
+        """Keep the records of a chunk that were unpacked last, and count their bytes instead of those before."""
+        self._bytes_ahead += unpacked_bytes - chunk.unpacked_bytes
+        chunk.size += unpacked_bytes - chunk.unpacked_bytes
+        chunk.records, chunk.next, chunk.unpacked_bytes = records, 0, unpacked_bytes
 
     def _settle_positions(self) -> None:
         """All prepared records are handed out: move the positions past what follows them, such as markers."""

@@ -15,9 +15,9 @@ class PartitionFigures:
     end: int | None = None
     """The latest offset: the log's end, for read_committed the last stable offset, as the last fetch told."""
     records: int = 0
-    """Records fetched since the assignment."""
+    """Records of the batches that were unpacked for the program since the assignment."""
     bytes: int = 0
-    """Bytes of the batches fetched since the assignment."""
+    """Bytes of these batches as they were fetched."""
 
     @property
     def lag(self) -> int | None:

@@ -1,15 +1,19 @@
 """Decoding the answer of a Fetch into records with their Snowflake ids.
 
+A few bytes may unpack to a hundred megabytes, so an AnswerReader unpacks as many batches as its caller needs.
+
 A poison batch has a valid CRC, but its records cannot be decoded. A reader that raised an error would stop there for
 ever, because a retry does not help. Therefore the reader returns a PoisonBatch and continues after it.
 """
 
+import sys
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import NamedTuple, TypeAlias
 
+from broker.client.core import Partition
 from broker.client.errors import MissingId
 from broker.client.log_record import NO_IDS, IdRun, Record, usual_records
 from broker.record.batch import BatchHeader, CorruptBatch, verify, walk
@@ -21,9 +25,22 @@ from broker.wire.frame import FileRegion
 from broker.wire.id_entries import IdEntry, read_entries
 from broker.wire.primitives import Buffer
 
-__all__ = ["NO_EPOCH", "Record", "OnPoison", "PoisonBatch", "Read", "read_records", "verify_batches"]
+__all__ = [
+    "NO_EPOCH",
+    "AnswerReader",
+    "OnPoison",
+    "PoisonBatch",
+    "Read",
+    "Record",
+    "read_answers",
+    "read_records",
+    "verify_batches",
+]
 
 NO_EPOCH = -1
+LISTED_BYTES = 64 << 20
+"""Unpacked bytes after which a list of records ends, with its batch. It is the size of the largest usual answers, and a
+consumer's prefetch limit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +73,8 @@ class Read(NamedTuple):
     poison: tuple[PoisonBatch, ...]
     leader_epoch: int = NO_EPOCH
     """The leader epoch of the last batch, NO_EPOCH without a batch."""
+    unpacked_bytes: int = 0
+    """Bytes of the records' batches after decompression."""
 
 
 def verify_batches(fetched: FetchedPartition, from_offset: int) -> tuple[int, int]:
@@ -72,37 +91,118 @@ def verify_batches(fetched: FetchedPartition, from_offset: int) -> tuple[int, in
     return following, epoch
 
 
-def read_records(
-    fetched: FetchedPartition, from_offset: int, max_bytes: int = DECOMPRESSED_BYTES_MAX, *, check: bool = True
-) -> Read:
-    """Return the records and the poison batches from `from_offset` on.
+class AnswerReader:
+    """Read the batches of one partition's answer, as many as the caller asks for at a time.
 
     A batch that is cut off is left for the next fetch. Records of aborted transactions are skipped if the answer lists
     these transactions, as it does at READ_COMMITTED. A batch that unpacks to more than `max_bytes` is a poison batch.
-    Raise CorruptBatch if a CRC is wrong, MissingId if the broker sends ids but not that of a record. Without `check`
-    the CRCs are known to be right (`verify_batches`).
+    Without `check` the CRCs are known to be right (`verify_batches`).
     """
-    data, topic, partition = fetched.records, str(fetched.topic), fetched.partition
-    assert not isinstance(data, FileRegion), "regions are the broker's; a client has bytes"
-    ids, aborted = _ids_of(fetched), AbortedTransactions(fetched.aborted or ())
-    found: list[Record] = []
-    poison: list[PoisonBatch] = []
-    following, epoch = from_offset, NO_EPOCH
-    for position, header in walk(data):
-        if check:
-            verify(data, header, position)
-        following, epoch = max(following, header.last_offset + 1, header.base_offset + 1), header.leader_epoch
-        if aborted.takes(header) or header.is_control or header.last_offset < from_offset:
-            continue
-        batch = data[position : position + header.size]
-        try:
-            found += _decode(batch, header, ids, from_offset, max_bytes, topic, partition)
-        except CorruptBatch as error:
-            poison.append(_poison(fetched, header, ids.find(header.base_offset), str(error), bytes(batch)))
-    return Read(found, following, tuple(poison), epoch)
+
+    __slots__ = (
+        "next_offset", "leader_epoch", "packed_bytes", "unpacked_bytes", "poison", "is_over",
+        "_fetched", "_from_offset", "_max_bytes", "_check", "_batches", "_ids", "_aborted",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        fetched: FetchedPartition,
+        from_offset: int,
+        max_bytes: int = DECOMPRESSED_BYTES_MAX,
+        *,
+        check: bool = True,
+    ) -> None:
+        assert not isinstance(fetched.records, FileRegion), "regions are the broker's; a client has bytes"
+        self.next_offset = from_offset
+        """The offset after the batches that were read."""
+        self.leader_epoch = NO_EPOCH
+        """The leader epoch of the last batch that was read."""
+        self.packed_bytes = 0
+        """Bytes of the batches that were read, as they came."""
+        self.unpacked_bytes = 0
+        """Bytes of the batches of the last `read` after decompression."""
+        self.poison: list[PoisonBatch] = []
+        self.is_over = False
+        """True after the last batch."""
+        self._fetched = fetched
+        self._from_offset = from_offset
+        self._max_bytes = max_bytes
+        self._check = check
+        self._batches = walk(fetched.records)
+        self._ids = _ids_of(fetched)
+        self._aborted = AbortedTransactions(fetched.aborted or ())
+
+    def read(self, enough_bytes: int, enough_records: int) -> list[Record]:
+        """Return the next records, up to the end of the batch with which they are enough.
+
+        Raise CorruptBatch if a CRC is wrong, MissingId if the broker sends ids but not that of a record. `next_offset`
+        then tells how far the reads before came, and the rest has to be fetched again.
+        """
+        data, ids, aborted, from_offset = self._fetched.records, self._ids, self._aborted, self._from_offset
+        assert not isinstance(data, FileRegion), "regions are the broker's; a client has bytes"
+        topic, partition = str(self._fetched.topic), self._fetched.partition
+        found: list[Record] = []
+        following, epoch, packed, unpacked = self.next_offset, self.leader_epoch, self.packed_bytes, 0
+        for position, header in self._batches:
+            if self._check:
+                verify(data, header, position)
+            following, epoch = max(following, header.last_offset + 1, header.base_offset + 1), header.leader_epoch
+            packed = position + header.size
+            if aborted.takes(header) or header.is_control or header.last_offset < from_offset:
+                continue
+            batch = data[position:packed]
+            try:
+                records = bytes(records_data(batch, header, 0, self._max_bytes))
+                found += _decode(records, batch, header, ids, from_offset, self._max_bytes, topic, partition)
+            except CorruptBatch as error:
+                first_id = ids.find(header.base_offset)
+                self.poison.append(_poison(self._fetched, header, first_id, str(error), bytes(batch)))
+                continue
+            unpacked += len(records)
+            if unpacked >= enough_bytes or len(found) >= enough_records:
+                break
+        else:
+            self.is_over = True
+        self.next_offset, self.leader_epoch = following, epoch
+        self.packed_bytes, self.unpacked_bytes = packed, unpacked
+        return found
+
+
+def read_records(
+    fetched: FetchedPartition,
+    from_offset: int,
+    max_bytes: int = DECOMPRESSED_BYTES_MAX,
+    *,
+    enough_bytes: int = sys.maxsize,
+) -> Read:
+    """Return the records and the poison batches from `from_offset` on, up to the batch with which they are enough.
+
+    AnswerReader says which batches are left out, and what is raised.
+    """
+    reader = AnswerReader(fetched, from_offset, max_bytes)
+    records = reader.read(enough_bytes, sys.maxsize)
+    return Read(records, reader.next_offset, tuple(reader.poison), reader.leader_epoch, reader.unpacked_bytes)
+
+
+def read_answers(
+    answers: Mapping[Partition, FetchedPartition], offsets: Mapping[Partition, int], max_bytes: int
+) -> dict[Partition, Read]:
+    """Return the records of several partitions, with LISTED_BYTES and one batch at most.
+
+    Partitions after that come without records and with the offset that was asked for, to be fetched again.
+    """
+    found, left = {}, LISTED_BYTES
+    for key, fetched in answers.items():
+        if left > 0:
+            found[key] = read_records(fetched, offsets[key], max_bytes, enough_bytes=left)
+            left -= found[key].unpacked_bytes
+        else:
+            found[key] = Read([], offsets[key], ())
+    return found
 
 
 def _decode(
+    data: bytes,
     batch: Buffer,
     header: BatchHeader,
     ids: "_Ids | _NoIds",
@@ -111,8 +211,10 @@ def _decode(
     topic: str,
     partition: int,
 ) -> Iterable[Record]:
-    """Return a batch's records from `from_offset` on, by the fast decoder or else by the general one."""
-    data = bytes(records_data(batch, header, 0, max_bytes))
+    """Return a batch's records from `from_offset` on, by the fast decoder or else by the general one.
+
+    `data` are the bytes of the records after decompression.
+    """
     found = usual_records(data, header, ids.runs(header.base_offset, header.last_offset), topic, partition)
     if found is None:
         found = [

@@ -13,7 +13,7 @@ from twisted.python.failure import Failure
 from broker.client.connection import ClientConnection
 from broker.client.core import Address, ClientCore, Exchange, Steps, TopicInfo, advance, parse_addresses
 from broker.client.errors import Unreachable
-from broker.client.records import OnPoison, Record, read_records
+from broker.client.records import LISTED_BYTES, OnPoison, Record, read_records
 from broker.client.topic_admin import create_topic
 from broker.record.compression import DECOMPRESSED_BYTES_MAX
 from broker.wire.errors import WireError
@@ -195,7 +195,7 @@ class TwistedClient:
         return self.run(steps).addCallback(self._without_poison, offset)
 
     def _without_poison(self, fetched: FetchedPartition, offset: int) -> tuple[list[Record], int]:
-        read = read_records(fetched, offset, self._max_unpacked_bytes)
+        read = read_records(fetched, offset, self._max_unpacked_bytes, enough_bytes=LISTED_BYTES)
         for batch in read.poison:
             self.poison_batches += 1
             self.log.warn("skipped a batch whose records cannot be decoded: {batch}", batch=batch)

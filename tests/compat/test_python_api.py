@@ -366,8 +366,8 @@ def test_figures_tell_requests_records_and_lag(group_broker, topic):
     with Consumer(group_broker.address, topic, partitions=[0], config=QUICK) as consumer:
         consumer.poll(WAIT_MS, max_records=2)
         figures = consumer.figures()
-    assert (figures.fetches.records, figures.lag) == (5, 3)
+    assert 2 <= figures.fetches.records <= 5 and figures.lag == 3
     assert figures.fetches.requests >= 1 and figures.fetches.request_ms_max >= figures.request_ms_avg > 0
     mine = figures.partitions[topic, 0]
-    assert (mine.position, mine.end, mine.records, mine.lag) == (2, 5, 5, 3)
-    assert mine.lag_bytes == figures.lag_bytes == round(3 * mine.bytes / 5)
+    assert (mine.position, mine.end, mine.records, mine.lag) == (2, 5, figures.fetches.records, 3)
+    assert mine.lag_bytes == figures.lag_bytes == round(3 * mine.bytes / mine.records)

@@ -1,6 +1,7 @@
 """The partitions of a consumer: positions, records fetched ahead, what is handed out and committed."""
 
 import sys
+import tracemalloc
 from threading import Thread
 
 import pytest
@@ -11,6 +12,7 @@ from broker.client.errors import BrokerError, MissingId, TopicRecreated, Unreach
 from broker.client.fetch_session import PartitionAsk
 from broker.client.group_requests import CommittedOffset
 from broker.record.batch import CorruptBatch
+from broker.record.compression import DECOMPRESSED_BYTES_MAX, Codec
 from broker.record.records import Record, encode_batch
 from broker.wire.errors import ErrorCode
 from broker.wire.fetch import FetchedPartition, IdRegion
@@ -69,12 +71,72 @@ def test_a_partition_has_one_ask_at_a_time_and_goes_on_behind_the_answer():
     assert core.asks(0) == []
 
 
-def test_partitions_take_turns():
+def test_partitions_take_turns_when_their_unpacked_batch_is_handed_out():
+    """As in Kafka's Java consumer: a second partition would keep a second unpacked batch in memory."""
     core = core_of(A, B)
     fetch(core, a=(0, 3), b=(0, 3))
     assert taken(core, 2) == [(0, 0), (0, 1)]
-    assert taken(core, 2) == [(1, 0), (1, 1)]
-    assert taken(core) == [(0, 2), (1, 2)]
+    fetch(core, a=(3, 3))
+    assert taken(core, 2) == [(0, 2), (0, 3)]
+    assert taken(core, 3) == [(0, 4), (0, 5), (1, 0)]
+    assert taken(core) == [(1, 1), (1, 2)]
+
+
+def bombs(key, number, size):
+    """Return the answer to a fetch of `number` batches, each of a few bytes that unpack to five records of `size`."""
+    value = bytes(size)
+    batches = b"".join(
+        bytes(encode_batch([Record(at, 0, None, value) for at in range(5)], base_timestamp_ms=0, base_offset=5 * each,
+                           codec=Codec.ZSTD))
+        for each in range(number)
+    )  # fmt: skip
+    return FetchedPartition(*key, 0, 5 * number, 5 * number, 0, records=batches)
+
+
+def test_batches_are_unpacked_one_after_the_other_whatever_the_number_of_partitions():
+    keys = [("orders", partition) for partition in range(10)]
+    core = ConsumerCore(CONFIG, DECOMPRESSED_BYTES_MAX)
+    core.assigned(keys)
+    for key in keys:
+        core.place(key, 0)
+    size = 1 << 20
+    for ask in core.asks(0):
+        core.answered(ask, bombs(ask.key, 3, size), 0)
+    seen = 0
+    tracemalloc.start()
+    try:
+        while core.prepare(7):
+            seen += len(core.hand_all(7))
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert seen == 10 * 3 * 5
+    batches = 4  # two are in hand, of the last list and of this one; one has two forms while it is decoded
+    assert peak < batches * 5 * size + (1 << 20), f"{peak / size:.0f} MB of 150"
+
+
+def test_unpacked_bytes_count_as_fetched_ahead_until_they_are_handed_out():
+    core = core_of(A, B, config=ConsumerConfig(consumer_prefetch_bytes=1 << 19))
+    ask, other = core.asks(0)
+    core.answered(ask, bombs(ask.key, 1, 1 << 17), 0)
+    assert [each.key for each in core.asks(0)] == [A], "a few packed bytes are no reason to stop"
+    core.answered(other, answer(B, 0, 0), 0)
+    assert taken(core, 1) == [(0, 0)]
+    assert core.asks(0) == [], "five records of 128 KiB are unpacked, and one is handed out"
+    assert len(taken(core)) == 4
+    assert [each.key for each in core.asks(0)] == [B]
+
+
+@pytest.mark.parametrize("forget", [lambda core: core.seek(A, 0), lambda core: core.drop([A])])
+def test_unpacked_bytes_that_are_forgotten_count_no_more(forget):
+    core = core_of(A, B, config=ConsumerConfig(consumer_prefetch_bytes=1 << 19))
+    ask, other = core.asks(0)
+    core.answered(ask, bombs(ask.key, 2, 1 << 17), 0)
+    core.answered(other, answer(B, 0, 0), 0)
+    taken(core, 1)
+    assert core.asks(0) == []
+    forget(core)
+    assert B in [each.key for each in core.asks(0)]
 
 
 def test_a_position_follows_each_record_that_is_handed_out():

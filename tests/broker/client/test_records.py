@@ -2,8 +2,10 @@
 
 import pytest
 
-from broker.client.records import read_records
-from broker.record.batch import TRANSACTIONAL_BIT, CorruptBatch, read_header
+from broker.client.errors import MissingId
+from broker.client.records import LISTED_BYTES, AnswerReader, read_answers, read_records
+from broker.record.batch import HEADER_BYTES, TRANSACTIONAL_BIT, CorruptBatch, read_header
+from broker.record.compression import Codec
 from broker.record.control import Marker, encode_marker
 from broker.record.records import Record, encode_batch
 from broker.wire.fetch import FetchedPartition, IdRegion
@@ -26,11 +28,45 @@ def answer_of(*batches, ids=None, aborted=None):
 def test_reading_goes_on_after_a_batch_that_cannot_be_decoded(name):
     batch = at_offset(POISON[name], GOOD)
     after = GOOD + read_header(batch).record_count
-    records, following, (poison,), _ = read_records(answer_of(good(0), batch, good(after)), 0, UNPACKED_BYTES_MAX)
+    records, following, (poison,) = read_records(answer_of(good(0), batch, good(after)), 0, UNPACKED_BYTES_MAX)[:3]
     assert [record.offset for record in records] == [*range(GOOD), *range(after, after + GOOD)]
     assert following == after + GOOD
     assert (poison.topic, poison.partition, poison.base_offset, poison.last_offset) == ("orders", 3, GOOD, after - 1)
     assert poison.data == batch and poison.reason
+
+
+def test_a_list_of_records_ends_with_the_batch_that_has_enough_bytes():
+    size = len(good(0)) - HEADER_BYTES
+    answer = answer_of(good(0), good(5), good(10))
+    assert read_records(answer, 0, enough_bytes=1).next_offset == 5
+    assert read_records(answer, 0, enough_bytes=size + 1).next_offset == 10
+    assert read_records(answer, 0, enough_bytes=10 * size).next_offset == 15
+    assert read_records(answer, 0).unpacked_bytes == 3 * size + 5, "offsets from 10 on have two digits"
+
+
+def test_a_reader_goes_on_where_it_ended_and_meets_a_poison_batch_when_it_gets_there():
+    reader = AnswerReader(answer_of(good(0), at_offset(PASSES_LENGTHS, 5), good(25)), 0)
+    assert [record.offset for record in reader.read(1, 100)] == [0, 1, 2, 3, 4]
+    assert (reader.next_offset, reader.poison, reader.is_over) == (5, [], False)
+    assert [record.offset for record in reader.read(100, 1)] == [25, 26, 27, 28, 29]
+    assert (reader.next_offset, len(reader.poison)) == (30, 1)
+    assert (reader.read(1, 1), reader.is_over) == ([], True)
+
+
+def test_a_reader_that_misses_an_id_tells_where_the_reads_before_it_ended():
+    reader = AnswerReader(answer_of(good(0), good(5), good(10), ids=IdRegion(0, pack_entry(seed_of(0), 0, 10, 7))), 0)
+    assert len(reader.read(1, 100)) == GOOD
+    with pytest.raises(MissingId):
+        reader.read(1 << 20, 100)
+    assert reader.next_offset == 5, "the second batch was lost with the third"
+
+
+def test_the_lists_of_several_partitions_share_their_limit():
+    half = b"x" * (LISTED_BYTES // 2 + 1)
+    large = bytes(encode_batch([Record(0, 0, None, half)], base_timestamp_ms=0, codec=Codec.ZSTD))
+    keys = [("orders", partition) for partition in range(3)]
+    reads = read_answers({key: answer_of(large) for key in keys}, dict.fromkeys(keys, 0), LISTED_BYTES)
+    assert [(len(each.records), each.next_offset) for each in reads.values()] == [(1, 1), (1, 1), (0, 0)]
 
 
 def test_a_poison_batch_that_is_alone_moves_the_offset_past_it():
