@@ -47,6 +47,9 @@ from partition_manager.ports import (
 )
 
 NOTHING_READ = -1, NO_EPOCH
+UNPACKED_BYTES = 16 << 20
+"""Unpacked bytes with which an answer ends, with its batch; the rest is fetched again. A fetch has about 1 MiB of a
+partition, and usual records shrink to a tenth at most."""
 
 OnAnswer = Callable[[Answer], None]
 Question = TypeVar("Question", bound=FindBounds | FindTime | FindId | FindEpochEnd)
@@ -238,7 +241,7 @@ def answer_of(fetched: FetchedPartition, offset: int, isolation_level: int) -> F
     if fetched.diverging is not None:
         _, end_offset = fetched.diverging
         return OutOfRange(fetched.log_start_offset, max(fetched.log_start_offset, end_offset))
-    read = read_records(fetched, offset)
+    read = read_records(fetched, offset, enough_bytes=UNPACKED_BYTES)
     end = end_of(fetched, isolation_level)
     return Fetched(read.records, read.next_offset, end, read.poison, read.leader_epoch)
 

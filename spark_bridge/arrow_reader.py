@@ -50,6 +50,8 @@ THREADS = 4
 BATCHES_IN_FLIGHT = 8
 """Arrow batches that are read and not yet taken, in all; each is about the size of a fetch. With this many waiting,
 the threads wait too."""
+BYTES_IN_FLIGHT = 64 << 20
+"""Bytes of such batches with which the threads wait too, because a few kilobytes may unpack to a hundred megabytes."""
 MANIFEST_KEY = b"flakelog.manifest"
 """The key of the manifest's JSON in the metadata of a reader's schema."""
 
@@ -86,8 +88,8 @@ def read(
     "skip", batches that cannot be decoded are left out with a warning.
 
     The manifest, as JSON, is in `reader.schema.metadata[b"flakelog.manifest"]`. At most `threads` ranges are read at
-    once, and BATCHES_IN_FLIGHT batches wait to be taken. Closing the reader, or collecting it as garbage, stops its
-    threads and closes its connections.
+    once, and BATCHES_IN_FLIGHT batches or BYTES_IN_FLIGHT bytes wait to be taken. Closing the reader, or collecting it
+    as garbage, stops its threads and closes its connections.
 
     Raise OptionError, SelectionError, ManifestError or ClusterError. Errors of the read itself (DataLoss, CorruptBatch,
     ReadFailed) reach the caller through Arrow, as pyarrow.ArrowInvalid with the error's name and its message.
@@ -157,7 +159,15 @@ def open_reader(
     schema = arrow_schema(chosen).with_metadata({MANIFEST_KEY: manifest.to_json().encode()})
     reads = RangeReads(servers, settings)
     jobs = [partial(reads.batches, one, chosen, manifest.topic_ids[one.topic]) for one in manifest.ranges]
-    batches: SideBySide[pa.RecordBatch] = SideBySide(jobs, threads, BATCHES_IN_FLIGHT, reads.stop, reads.close)
+    batches: SideBySide[pa.RecordBatch] = SideBySide(
+        jobs,
+        threads,
+        BATCHES_IN_FLIGHT,
+        reads.stop,
+        reads.close,
+        bytes_in_flight=BYTES_IN_FLIGHT,
+        size_of=lambda batch: batch.nbytes,
+    )
     return closing_reader(schema, batches, batches.close)
 
 

@@ -22,9 +22,10 @@ class Stopped(Exception):
 class SideBySide(Iterator[T], Generic[T]):
     """The items of all `jobs`. Each job is called in one of `threads` threads, in the order given.
 
-    At most `in_flight` items wait to be taken; with that many the threads wait. The threads start with the first
-    `next`. An exception of a job ends the others and is raised by `next`. `on_stop` is called once, by `close`, before
-    the threads are joined; it has to end whatever they wait for. `on_end` is called after that.
+    At most `in_flight` items wait to be taken; with that many the threads wait. They wait too while the items that
+    wait have `bytes_in_flight` or more by `size_of`. The threads start with the first `next`. An exception of a job
+    ends the others and is raised by `next`. `on_stop` is called once, by `close`, before the threads are joined; it has
+    to end whatever they wait for. `on_end` is called after that.
     """
 
     def __init__(
@@ -34,10 +35,16 @@ class SideBySide(Iterator[T], Generic[T]):
         in_flight: int,
         on_stop: Callable[[], object] = lambda: None,
         on_end: Callable[[], object] = lambda: None,
+        *,
+        bytes_in_flight: int = 1,
+        size_of: Callable[[T], int] = lambda item: 0,
     ) -> None:
         self._jobs = deque(jobs)
         self._left = len(self._jobs)
         self._in_flight = in_flight
+        self._bytes_in_flight = bytes_in_flight
+        self._size_of = size_of
+        self._waiting_bytes = 0
         self._on_stop = on_stop
         self._on_end = on_end
         self._changed = threading.Condition()
@@ -65,7 +72,9 @@ class SideBySide(Iterator[T], Generic[T]):
             error = self._error
             if error is None and self._waiting and not self._closed:
                 self._changed.notify_all()
-                return self._waiting.popleft()
+                item = self._waiting.popleft()
+                self._waiting_bytes -= self._size_of(item)
+                return item
         self.close()
         if error is not None:
             raise error
@@ -110,8 +119,12 @@ class SideBySide(Iterator[T], Generic[T]):
 
     def _put(self, item: T) -> None:
         with self._changed:
-            self._changed.wait_for(lambda: self._closed or self._error or len(self._waiting) < self._in_flight)
+            self._changed.wait_for(lambda: self._closed or self._error or self._has_room())
             if self._closed or self._error:
                 raise Stopped
             self._waiting.append(item)
+            self._waiting_bytes += self._size_of(item)
             self._changed.notify_all()
+
+    def _has_room(self) -> bool:
+        return len(self._waiting) < self._in_flight and self._waiting_bytes < self._bytes_in_flight

@@ -4,10 +4,11 @@ import pytest
 from twisted.internet.defer import execute
 from twisted.internet.task import Clock
 
+from broker.record.compression import Codec
 from broker.record.records import Record, encode_batch
 from broker.wire.fetch import READ_COMMITTED, READ_UNCOMMITTED, FetchedPartition
 from partition_manager.config import SpoutConfig
-from partition_manager.fetcher import TwistedFetcher, answer_of
+from partition_manager.fetcher import UNPACKED_BYTES, TwistedFetcher, answer_of
 from partition_manager.ports import (
     Bounds,
     EpochEnd,
@@ -123,6 +124,13 @@ def test_records_come_with_the_next_offset_the_end_and_the_epoch_of_the_last_bat
     answer = answer_of(result(batch(10, 3) + batch(12, 4)), 10, READ_UNCOMMITTED)
     assert [record.value for record in answer.records] == [b"v", b"w"] * 2
     assert (answer.next_offset, answer.high_watermark, answer.leader_epoch) == (14, 20, 4)
+
+
+def test_an_answer_ends_with_the_batch_that_unpacks_to_much_and_the_rest_is_fetched_again():
+    large = [Record(0, 0, None, bytes(UNPACKED_BYTES))]
+    batches = [bytes(encode_batch(large, base_timestamp_ms=0, base_offset=at, codec=Codec.ZSTD)) for at in (10, 11)]
+    answer = answer_of(result(b"".join(batches)), 10, READ_UNCOMMITTED)
+    assert ([record.offset for record in answer.records], answer.next_offset, answer.high_watermark) == ([10], 11, 20)
 
 
 def test_at_read_committed_the_last_stable_offset_is_the_end():

@@ -5,7 +5,7 @@ import threading
 import pytest
 
 from spark_bridge.reading.side_by_side import SideBySide
-from tests.patience import SECONDS
+from tests.patience import SECONDS, until
 
 
 def numbers(job, most):
@@ -35,6 +35,20 @@ def test_no_more_items_wait_than_the_limit_allows():
         next(items)
         assert full.wait(SECONDS)
         assert len(made) <= 5
+
+
+def test_no_more_bytes_wait_than_the_limit_and_one_item():
+    made = []
+
+    def endless():
+        while True:
+            made.append(1)
+            yield 40
+
+    with SideBySide([endless], 1, 100, bytes_in_flight=100, size_of=lambda item: item) as items:
+        for taken in range(1, 6):
+            next(items)
+            until(lambda taken=taken: len(made) == taken + 4, "three items that wait, and one that is not put yet")
 
 
 def test_nothing_starts_before_the_first_item_is_asked_for():
