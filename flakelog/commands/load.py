@@ -9,7 +9,7 @@ import click
 from flakelog.commands import transfer
 from flakelog.commands.exit_codes import ProblemsFound, with_exit_codes
 from flakelog.commands.load_report import LoadReport, show_plan, show_verification
-from flakelog.commands.terminal import client_of, count_of, json_option, parse_time, print_json, servers_option
+from flakelog.commands.terminal import client_of, count_of, json_option, print_json, servers_option, typed_time
 from flakelog.commands.waiting import answer_seconds
 from flakelog.machine import raise_file_limit
 
@@ -32,9 +32,9 @@ class SinceType(click.ParamType[str]):
         if kind == "id" and number.isascii() and number.isdigit():
             return "id", int(number)
         try:
-            return "time", parse_time(str(value).removeprefix("@"))  # `consume --from` writes times with @
-        except ValueError:
-            self.fail(f"{value!r} is not last, earliest, a time such as 2013-01-01T12:30:00Z, or id:NUMBER", param, ctx)
+            return "time", typed_time(str(value).removeprefix("@"))  # `consume --from` writes times with @
+        except ValueError as error:
+            self.fail(f"{error}; or give last, earliest, or id:NUMBER", param, ctx)
 
 
 @click.command()

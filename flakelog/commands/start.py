@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 import click
 
 from flakelog.commands.exit_codes import fail
-from flakelog.commands.terminal import parse_time
+from flakelog.commands.terminal import typed_time
 
 if TYPE_CHECKING:
     from broker.client.blocking import Client
@@ -52,7 +52,7 @@ def parse_start(text: str) -> Start:
     if text in ("earliest", "latest"):
         return Start(text)
     if text.startswith("@"):
-        return Start("time", parse_time(text[1:]))
+        return Start("time", typed_time(text[1:]))
     if text.startswith("-") and text[1:].isascii() and text[1:].isdigit() and 0 < int(text[1:]) < 1 << 63:
         return Start("last", int(text[1:]))
     number = text.removeprefix("id:")

@@ -8,7 +8,7 @@ import logging
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +16,7 @@ import click
 
 from flakelog.commands.exit_codes import NobodyAnswers, fail
 from flakelog.commands.waiting import timeout_option
+from flakelog.times import EPOCH, parse_time
 
 if TYPE_CHECKING:
     from broker.client.blocking import Client
@@ -123,26 +124,15 @@ def iso(time_ms: int | None) -> str | None:
     if time_ms is None or time_ms < 0:
         return None
     try:
-        text = datetime.fromtimestamp(time_ms / 1000, UTC).isoformat(timespec="milliseconds")
-    except (OverflowError, ValueError, OSError):
+        text = (EPOCH + timedelta(milliseconds=time_ms)).isoformat(timespec="milliseconds")
+    except OverflowError:
         return None
     return text.replace("+00:00", "Z")
 
 
-def parse_time(text: str) -> int:
-    """Return Unix ms from "2013-01-01", "2013-01-01T12:30:00Z", "...+02:00", "now", or a number of ms.
-
-    The zone is UTC if none is named. Raises ValueError for any other text.
-    """
-    if text == "now":
-        return int(datetime.now(UTC).timestamp() * 1000)
-    if text.isascii() and text.isdigit() and len(text) > 8:  # eight digits are a date: 20130101
-        return int(text)
-    try:
-        when = datetime.fromisoformat(text)
-    except ValueError:
-        raise ValueError(f"{text!r} is no time; give 2013-01-01T12:30:00Z, 2013-01-01, now, or Unix ms") from None
-    return round((when if when.tzinfo else when.replace(tzinfo=UTC)).timestamp() * 1000)
+def typed_time(text: str) -> int:
+    """Return Unix ms as `parse_time` does, and for "now" the time of this machine's clock."""
+    return parse_time(text, int(datetime.now(UTC).timestamp() * 1000))
 
 
 class TimeType(click.ParamType[int]):
@@ -154,7 +144,7 @@ class TimeType(click.ParamType[int]):
         if isinstance(value, int):
             return value
         try:
-            return parse_time(value)
+            return typed_time(value)
         except ValueError as error:
             self.fail(str(error), param, ctx)
 

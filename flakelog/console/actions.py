@@ -14,8 +14,9 @@ from broker.client.blocking import Client
 from broker.client.core import EARLIEST, LATEST
 from broker.client.topic_admin import create_topic
 from flakelog.console import letters
-from flakelog.console.text import parse_time, time
+from flakelog.console.text import time
 from flakelog.console.visit import BadField, Fields
+from flakelog.times import parse_time
 
 PARTITIONS_SHOWN = 200  # of a group's offsets in a plan
 LETTERS_MAX = 100

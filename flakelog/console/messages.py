@@ -20,8 +20,9 @@ from broker.services.context import BrokerServices
 from broker.wire.errors import WireError
 from broker.wire.fetch import FetchedPartition, IdRegion
 from broker.wire.id_entries import ENTRY_BYTES, read_entries
-from flakelog.console.text import BODY_CHARACTERS, Shown, parse_time, shown, visible
+from flakelog.console.text import BODY_CHARACTERS, Shown, shown, visible
 from flakelog.console.visit import BadField, PageTimeout
+from flakelog.times import parse_time
 
 NEWEST, OLDEST, OFFSET, TIME, ID = "newest", "oldest", "offset", "time", "id"
 STARTS = (NEWEST, OLDEST, OFFSET, TIME, ID)

@@ -10,7 +10,6 @@ BODY_CHARACTERS = 4_096  # of a value on a page of messages; the message's own p
 JSON_BYTES_MAX = 65_536  # a longer text is shown as it is
 INDENTS_MAX = 16
 HEX_BYTES = 512
-TIME_MS_MAX = (1 << 63) - 1
 
 # Characters that move, hide or reorder others: controls but tab and line feed, format characters, lone surrogates.
 _HIDDEN = re.compile(
@@ -146,24 +145,3 @@ def time(ms: int | None) -> str:
     except (ValueError, OverflowError, OSError):
         return str(ms)
     return found.strftime("%Y-%m-%dT%H:%M:%S.") + f"{ms % 1_000:03}Z"
-
-
-def parse_time(text: str) -> int:
-    """Return the Unix ms of an ISO 8601 time (UTC if it has no offset), or of a number of ms. Raise ValueError.
-
-    Times before 1970 are refused, because negative ones have other meanings in Kafka's ListOffsets.
-    """
-    text = text.strip()
-    wrong = ValueError(f"{text[:40]!r} is no time from 1970 on; give 2026-11-23T10:00:00Z or Unix ms")
-    if text.isascii() and text.isdigit():
-        if len(text) > len(str(TIME_MS_MAX)) or int(text) > TIME_MS_MAX:
-            raise wrong
-        return int(text)
-    try:
-        found = datetime.fromisoformat(text)
-        ms = round((found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp() * 1_000)
-    except (ValueError, OverflowError):
-        raise wrong from None
-    if ms < 0:
-        raise wrong
-    return ms

@@ -125,7 +125,7 @@ def test_an_offset_without_a_message_leads_to_the_next_messages(world):
 
 @pytest.mark.parametrize("value", ["9" * 19, "9" * 5_000, "1969-01-01", "0001-01-01T00:00+23:59"])
 def test_a_time_that_no_log_has_is_refused(world, value):
-    with pytest.raises(BadField, match="is no time from 1970 on"):
+    with pytest.raises(BadField, match="is before 1970|is after the year 9999"):
         page(world, start="time", value=value)
 
 

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from flakelog.console.text import BODY_CHARACTERS, SUMMARY_CHARACTERS, duration, number, parse_time, shown, size, time
+from flakelog.console.text import BODY_CHARACTERS, SUMMARY_CHARACTERS, duration, number, shown, size, time
 
 
 def test_null_and_empty_are_told_apart():
@@ -74,17 +74,3 @@ def test_numbers_have_units():
 def test_times_are_utc_and_odd_ones_are_numbers():
     assert time(1_700_000_000_123) == "2023-11-14T22:13:20.123Z"
     assert [time(-1), time(1 << 62)] == ["–", str(1 << 62)]
-
-
-@pytest.mark.parametrize("text", ["1700000000123", "2023-11-14T22:13:20.123Z", "2023-11-14T23:13:20.123+01:00"])
-def test_a_time_can_be_given_in_several_forms(text):
-    assert parse_time(text) == 1_700_000_000_123
-
-
-@pytest.mark.parametrize(
-    "text", ["yesterday", "", "1969-12-31T23:59:59.999Z", "0001-01-01T00:00+23:59", "9" * 19, "9" * 5_000, "-1"]
-)
-def test_another_text_is_no_time(text):
-    """To Kafka's ListOffsets, -1 and -2 are the log's end and its start."""
-    with pytest.raises(ValueError, match="is no time from 1970 on; give 2026"):
-        parse_time(text)
