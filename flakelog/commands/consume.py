@@ -3,7 +3,7 @@
 import heapq
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext, suppress
 from itertools import chain, islice
 from typing import TYPE_CHECKING
@@ -12,15 +12,17 @@ import click
 
 from flakelog.commands.completion import GroupType, TopicType
 from flakelog.commands.exit_codes import ends_at_sigterm, fail
+from flakelog.commands.group_end import GroupEnd, missing
 from flakelog.commands.produce_input import EscapedType
 from flakelog.commands.record_format import Formatter, FormatType, by_format, by_json, by_lines
 from flakelog.commands.start import PLACES, Span, Start, StartType, bounds_of, find_starts
-from flakelog.commands.terminal import client_of, json_option, layout_options, servers_option
+from flakelog.commands.terminal import client_of, count_of, json_option, layout_options, servers_option
 from flakelog.commands.waiting import SAY_SECONDS, Patience, answer_seconds
 
 if TYPE_CHECKING:
     from broker.client.blocking import Client
     from broker.client.consumer import Consumer
+    from broker.client.consumer_figures import PartitionFigures
     from broker.client.core import TopicInfo
     from broker.client.group_protocol import Partition
     from broker.client.log_record import Record
@@ -33,7 +35,6 @@ LAST_MAX = 100_000  # the largest N of --from -N: that many messages are in memo
 FETCHED_BYTES, FETCH_BYTES_MIN, FETCH_BYTES_MAX = 64 << 20, 16 << 10, 1 << 20
 GROUP_POLL_MS = 250
 GROUP_POLL_RECORDS = 500  # Kafka's max.poll.records
-GROUP_IDLE_SECONDS = 2.0  # markers of transactions may be the last of a partition, behind its last message
 COMMIT_SECONDS = 1.0
 AWAY_PAUSE_SECONDS = 0.2
 
@@ -272,10 +273,14 @@ def _consume_as_member(
         level = READ_COMMITTED if committed else READ_UNCOMMITTED
         config = ConsumerConfig(auto_commit_interval_ms=None, isolation_level=level)
         made = Consumer(servers, topics, group=group, start=start.kind, on_poison=_warn, config=config)
+        came = 0
         with ends_at_sigterm(), closing(made) as consumer, _ends_at_ctrl_c(follow):
             for records in _polled(client, consumer, group, None if follow else ends, count):
                 sys.stdout.buffer.write(b"".join(map(show, records)))
                 sys.stdout.buffer.flush()  # before the commit, so that records that were not printed come again
+                came += len(records)
+        if not follow:
+            click.echo(f"{count_of(came, 'message')} for group {group}", err=True)
 
 
 def _polled(
@@ -291,24 +296,29 @@ def _polled(
     Stop at the `ends`, or after `count` records. A list has at most `records_max`.
     """
     patience, left = Patience(), count
-    patience.begin(lambda: f"partitions of group {group}")
+    places: dict[Partition, PartitionFigures] = {}
+    patience.begin(lambda: _awaited(group, places))
     begun = last = committed = time.monotonic()
     asked, away = begun, Away()
+    end = None if ends is None else GroupEnd(ends)
     printed: dict[Partition, int] = {}
     """Next offsets after the printed records, if not committed yet. The consumer's own positions may be higher."""
     try:
         while left is None or left > 0:
             records = consumer.poll(GROUP_POLL_MS, records_max if left is None else min(left, records_max))
             now = time.monotonic()
-            if consumer.assignment:
+            places = consumer.figures().partitions
+            if records or (places and not missing(places)):
                 patience.end()
-            elif ends is not None and now - begun > answer_seconds():
-                fail(f"group {group} gave no partition; other members have them")
             if records:
                 yield records
                 left, last, printed = None if left is None else left - len(records), now, consumer.positions
-            elif ends is not None and consumer.assignment and _is_at(consumer, ends, now - last):
+                if end is not None:
+                    end.came(int(now * 1000))
+            elif end is not None and end.is_reached(places, int(now * 1000)):
                 return
+            elif end is not None and end.missing_ms(int(now * 1000)) > answer_seconds() * 1000:
+                fail(_nothing_came(group, places))
             elif now - max(last, asked) > SAY_SECONDS:  # the consumer itself tries on without a word
                 with away.noticed():
                     client.run(client.core.nodes())
@@ -323,9 +333,16 @@ def _polled(
             consumer.commit({place: offset for place, offset in printed.items() if place in consumer.assignment})
 
 
-def _is_at(consumer: "Consumer", ends: dict[tuple[str, int], int | None], idle_seconds: float) -> bool:
-    """Return True if the consumer has read its partitions up to the ends, or nothing has come for a while."""
-    if idle_seconds > GROUP_IDLE_SECONDS:
-        return True
-    positions = {place: consumer.position(*place) for place in consumer.assignment}
-    return all(position is not None and position >= (ends.get(place) or 0) for place, position in positions.items())
+def _awaited(group: str, places: "Mapping[Partition, PartitionFigures]") -> str:
+    """Return what a member waits for."""
+    behind = missing(places)
+    return f"messages of {behind[0][0]}-{behind[0][1]}" if behind else f"partitions of group {group}"
+
+
+def _nothing_came(group: str, places: "Mapping[Partition, PartitionFigures]") -> str:
+    """Return why a member that is not at the end gives up."""
+    behind = [f"{topic}-{partition}" for topic, partition in missing(places)]
+    if not behind:
+        return f"group {group} gave no partition; other members have them"
+    more = f" and {len(behind) - 1:,} more" if len(behind) > 1 else ""
+    return f"nothing came of {behind[0]}{more} within {answer_seconds():g} s, though its end is not reached"

@@ -23,6 +23,12 @@ from tests.patience import SECONDS
 BY_HAND = ConsumerConfig(auto_commit_interval_ms=None)
 
 
+@pytest.fixture(scope="module")
+def default_broker(tmp_path_factory):
+    with ServerProcess(tmp_path_factory.mktemp("default-broker") / "data") as server:
+        yield server
+
+
 def objects(text):
     return [json.loads(line) for line in text.splitlines()]
 
@@ -101,6 +107,14 @@ def test_a_group_goes_on_where_it_was(flakelog, group_broker):
     (described,) = objects(flakelog("group describe day-readers --json")[1])
     assert [(each["committed"], each["lag"]) for each in described["partitions"]] == [(10, 0)]
     assert flakelog("consume day-group --group day-readers --from -3")[0] == 2
+
+
+def test_a_new_group_reads_all_on_a_server_with_default_settings(flakelog, default_broker):
+    """group.initial.rebalance.delay.ms is three seconds, longer than the time after which nothing seems to come."""
+    flakelog = partial(flakelog, FLAKELOG_SERVERS=default_broker.address)
+    flakelog("produce day-new", lines(0, 10))
+    assert flakelog("consume day-new --group day-new") == (0, lines(0, 10).decode(), "10 messages for group day-new\n")
+    assert flakelog("consume day-new --group day-new") == (0, "", "0 messages for group day-new\n")
 
 
 def test_a_group_commits_nothing_that_could_not_be_printed(flakelog, group_broker):
