@@ -4,6 +4,7 @@ import errno
 import io
 import os
 import sys
+import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import import_module
@@ -11,6 +12,7 @@ from typing import Any
 
 import click
 
+from flakelog.commands.arguments import bounded
 from flakelog.commands.exit_codes import (
     EXIT_CODES,
     FAILURE,
@@ -22,6 +24,9 @@ from flakelog.commands.exit_codes import (
 )
 
 TOLD_CHARACTERS = 80  # how much of a wrong argument its error message quotes
+TOLD_ERROR_CHARACTERS = 300
+DEBUG = "flakelog_debug"
+REPORT = "This is a fault of Flakelog. Please report it, with the traceback that --debug shows."
 CANNOT_WRITE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EPIPE)
 
 COMMANDS = {
@@ -60,6 +65,8 @@ class Commands(click.Group):
             return None
         command: click.Command = getattr(import_module(home), name)
         _add_exit_codes(command)
+        bounded(command)
+        _add_debug(command)
         return command
 
     def invoke(self, ctx: click.Context) -> Any:
@@ -71,6 +78,13 @@ class Commands(click.Group):
                 raise Interrupted(cause) from None
             except UnicodeEncodeError as error:  # an argument for a server has bytes that are no UTF-8
                 raise click.UsageError(f"{error.object[:TOLD_CHARACTERS]!r} is no UTF-8 text") from None
+            except Exception as error:
+                if isinstance(error, (click.exceptions.Exit, click.Abort)) or _is_of_output(error):
+                    raise
+                _show_traceback(error, ctx.meta.get(DEBUG, False))
+                if isinstance(error, click.ClickException):
+                    raise
+                raise click.ClickException(f"{_in_a_line(error)}. {REPORT}") from None
 
     def make_context(self, *args: Any, **kwargs: Any) -> click.Context:
         with _read_enough():  # --help is printed here
@@ -85,13 +99,48 @@ class Commands(click.Group):
             finally:
                 sys.stdout.flush()
         except OSError as error:
-            if error.errno not in CANNOT_WRITE or error.filename is not None:
+            if not _is_of_output(error):
                 raise
             _discard_output()
             if error.errno == errno.EPIPE:  # in the last flush, after the command has ended with its own exit code
                 sys.exit(error.__context__.code if isinstance(error.__context__, SystemExit) else SUCCESS)
             click.echo(f"Error: the output could not be written: {error.strerror}", err=True)
             sys.exit(FAILURE)
+
+
+def _is_of_output(error: Exception) -> bool:
+    """Return True if the output could not be written; files that a command opens have names."""
+    return isinstance(error, OSError) and error.errno in CANNOT_WRITE and error.filename is None
+
+
+def _add_debug(command: click.Command) -> None:
+    """Let a command and its subcommands take --debug too, which the help of `flakelog` names."""
+    if isinstance(command, click.Group):
+        for each in command.commands.values():
+            _add_debug(each)
+    elif not any(param.name == DEBUG for param in command.params):
+        command.params.append(_debug_option(hidden=True))
+
+
+def _debug_option(hidden: bool) -> click.Option:
+    def keep(context: click.Context, parameter: click.Parameter, value: bool) -> None:
+        if value:
+            context.meta[DEBUG] = True
+
+    help = "Show the traceback of an error."
+    return click.Option(["--debug", DEBUG], is_flag=True, is_eager=True, expose_value=False, hidden=hidden,
+                        callback=keep, help=help)  # fmt: skip
+
+
+def _show_traceback(error: Exception, debug: bool) -> None:
+    """Print the traceback of an error, or of the cause of a failure that a command has put in one line."""
+    shown = error.__cause__ if isinstance(error, click.ClickException) else error
+    if debug and shown is not None:
+        click.echo("".join(traceback.format_exception(shown)), err=True, nl=False)
+
+
+def _in_a_line(error: Exception) -> str:
+    return " ".join(f"{type(error).__name__}: {error}".split())[:TOLD_ERROR_CHARACTERS]
 
 
 def _open_streams() -> None:
@@ -145,6 +194,7 @@ def main() -> None:
     """Flakelog: a commit log with Kafka's protocol, in which every message carries a Snowflake id."""
 
 
+main.params.append(_debug_option(hidden=False))
 main.help = with_exit_codes(main.help, EXIT_CODES)
 
 

@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from flakelog.commands.arguments import BROKER
 from flakelog.commands.terminal import client_of, count_of, json_option, print_json, print_table, servers_option
 from flakelog.commands.transfer import size_of
 
@@ -39,7 +40,7 @@ def describe(servers: str, as_json: bool) -> None:
 
 
 @cluster.command()
-@click.option("--broker", type=int, metavar="ID", help="The node's `node.id`.  [default: all]")
+@click.option("--broker", type=BROKER, metavar="ID", help="The node's `node.id`.  [default: all]")
 @servers_option
 @json_option
 def disks(broker: int | None, servers: str, as_json: bool) -> None:

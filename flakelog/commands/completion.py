@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.shell_completion import CompletionItem, get_completion_class
 
+from flakelog.commands.arguments import Name, TopicName
 from flakelog.commands.terminal import SERVERS
 
 if TYPE_CHECKING:
@@ -15,27 +16,14 @@ ASK_SECONDS = 1.0  # a person waits for the completion; without an answer there 
 SHELLS = ("bash", "fish", "zsh")
 
 
-class NameType(click.ParamType[str]):
-    """A name that is sent to a server. Bytes that are no UTF-8 are refused, because they cannot be sent as text."""
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        try:
-            value.encode()
-        except UnicodeEncodeError:
-            self.fail(f"{value!r} is no UTF-8 text", param, ctx)
-        return str(value)
-
-
-class TopicType(NameType):
+class TopicType(TopicName):
     """A topic's name, which a shell completes."""
-
-    name = "topic"
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
         return _complete(ctx, incomplete, lambda client: [each.name for each in client.topics()])
 
 
-class GroupType(NameType):
+class GroupType(Name):
     """A consumer group's name, which a shell completes."""
 
     name = "group"

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from flakelog.commands.arguments import BROKER, TopicName
 from flakelog.commands.exit_codes import fail
 from flakelog.commands.terminal import (
     Command,
@@ -34,8 +35,8 @@ def _resource_options(command: Command) -> Command:
         return command(resource=resource, **more)
 
     options: list[Callable[[Command], Command]] = [
-        click.option("--topic", metavar="NAME", help="A topic's own settings."),
-        click.option("--broker", type=click.IntRange(0), metavar="ID", help="One broker's; `node.id` is its id."),
+        click.option("--topic", type=TopicName(), metavar="NAME", help="A topic's own settings."),
+        click.option("--broker", type=BROKER, metavar="ID", help="One broker's; `node.id` is its id."),
         click.option("--all-brokers", is_flag=True, help="What was altered of all brokers' settings."),
     ]
     made: Command = chosen

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from flakelog.commands.arguments import PARTITION, Whole
 from flakelog.commands.completion import GroupType, TopicType
 from flakelog.commands.exit_codes import ends_at_sigterm, fail
 from flakelog.commands.group_end import GroupEnd, missing
@@ -41,9 +42,9 @@ AWAY_PAUSE_SECONDS = 0.2
 
 @click.command()
 @click.argument("topics", nargs=-1, required=True, type=TopicType(), metavar="TOPIC...")
-@click.option("--partition", "partitions", type=click.IntRange(0), multiple=True, help="Only this one; repeatable.")
+@click.option("--partition", "partitions", type=PARTITION, multiple=True, help="Only this one; repeatable.")
 @click.option("--from", "start", type=StartType(), default="earliest", show_default=True, metavar="PLACE", help=PLACES)
-@click.option("--count", type=click.IntRange(1), help="Stop after so many messages.")
+@click.option("--count", type=Whole(1), help="Stop after so many messages.")
 @click.option("--follow", is_flag=True, help="At the end wait for more, until Ctrl-C or SIGTERM.")
 @click.option(
     "--group", "-G", type=GroupType(), metavar="NAME", help="Go on where this group is, and commit what was printed."

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
+from flakelog.commands.arguments import DIGITS_MAX, INT64_MAX, TopicName, Whole, quoted
 from flakelog.commands.exit_codes import NobodyAnswers, fail
 from flakelog.commands.progress import progress
 from flakelog.commands.record_format import message_of
@@ -38,7 +39,6 @@ if TYPE_CHECKING:
 
 SERVER = "127.0.0.1:7609"
 AT_ONCE = 10_000  # ids in one request: about two ms of ids, and below a server's default limit, flakelog.ids.max.batch
-ID_MAX = (1 << 63) - 1
 VALUE_CHARS = 100  # characters shown of a found message; `flakelog consume` prints it whole
 
 
@@ -48,8 +48,10 @@ class IdType(click.ParamType[int]):
     name = "id"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        if isinstance(value, str) and not (value.isascii() and value.isdigit() and int(value) <= ID_MAX):
-            self.fail(f"{value!r} is no id: ids are decimal numbers in 0..2**63-1", param, ctx)
+        if isinstance(value, str) and not (
+            value.isascii() and value.isdigit() and len(value) <= DIGITS_MAX and int(value) <= INT64_MAX
+        ):
+            self.fail(f"{quoted(value)} is no id: ids are decimal numbers in 0..2**63-1", param, ctx)
         return int(value)
 
 
@@ -62,7 +64,7 @@ def id() -> None:
 
 
 @id.command()
-@click.option("--count", type=click.IntRange(1), default=1, show_default=True)
+@click.option("--count", type=Whole(1), default=1, show_default=True)
 @click.option(
     "--server",
     envvar="FLAKELOG_IDS",
@@ -83,6 +85,7 @@ def new(
     count: int, server: str | None, directory: Path | None, zookeeper: str | None, as_json: bool, idgen: "IdgenConfig"
 ) -> None:
     """Print new ids, one a line, in increasing order."""
+    zookeeper = zookeeper or None  # an empty variable of a script names none
     made_here = directory is not None or zookeeper is not None
     if directory is not None and zookeeper is not None:
         raise click.UsageError("a worker number comes from --directory or --zookeeper, not from both")
@@ -282,7 +285,7 @@ def _describe_worker(worker: "Worker", registry: "Registry", now_ms: int) -> dic
     metavar="FROM TO",
     help="Not one message but those whose ids are of FROM <= time < TO: their offsets in each partition.",
 )
-@click.option("--topic", "topics", multiple=True, help="Look only in this one; repeatable. [default: all]")
+@click.option("--topic", "topics", type=TopicName(), multiple=True, help="Only in this one; repeatable. [default: all]")
 @servers_option
 @json_option
 @layout_options
@@ -317,7 +320,7 @@ def _looked_in(places: "Collection[Partition]") -> str:
 def _find_one(
     client: "Client", places: list[tuple[str, int]], id: int, as_json: bool, layout: "Layout"
 ) -> None:
-    spans, errors = ask_each(places, partial(_offsets_between, client, id, min(id + 1, ID_MAX)))
+    spans, errors = ask_each(places, partial(_offsets_between, client, id, min(id + 1, INT64_MAX)))
     for (topic, partition), (offset, following) in spans.items():
         if offset < following:
             records, _ = client.fetch(topic, partition, offset, max_bytes=1, max_wait_ms=0)  # the batch that holds it
@@ -362,7 +365,7 @@ def _find_span(
     start, end = span
     if end < start:
         raise click.UsageError(f"the span ends at {iso(end)}, before its start {iso(start)}")
-    first_id, end_id = (min(each, ID_MAX) for each in layout.id_range(start, end))
+    first_id, end_id = (min(each, INT64_MAX) for each in layout.id_range(start, end))
     spans, errors = ask_each(places, partial(_offsets_between, client, first_id, end_id))
     found = [
         {"topic": topic, "partition": partition, "first_offset": first, "end_offset": following}

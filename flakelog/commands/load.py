@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from flakelog.commands import transfer
+from flakelog.commands.arguments import Whole
 from flakelog.commands.exit_codes import ProblemsFound, with_exit_codes
 from flakelog.commands.load_report import LoadReport, show_plan, show_verification
 from flakelog.commands.terminal import client_of, count_of, json_option, print_json, servers_option, typed_time
@@ -29,8 +30,8 @@ class SinceType(click.ParamType[str]):
         kind, _, number = str(value).partition(":")
         if value in ("last", "earliest"):
             return value, None
-        if kind == "id" and number.isascii() and number.isdigit():
-            return "id", int(number)
+        if kind == "id":
+            return "id", Whole(0).convert(number, param, ctx)
         try:
             return "time", typed_time(str(value).removeprefix("@"))  # `consume --from` writes times with @
         except ValueError as error:

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from flakelog.commands.arguments import PARTITION
 from flakelog.commands.completion import TopicType
 from flakelog.commands.exit_codes import fail
 from flakelog.commands.start import ask_each, bounds_of, bounds_of_all, name_left_out
@@ -92,7 +93,7 @@ def _text(value: Any) -> Any:
 
 @partitions.command()
 @click.argument("topic", type=TopicType())
-@click.argument("partition", type=click.IntRange(0))
+@click.argument("partition", type=PARTITION)
 @servers_option
 @json_option
 def describe(topic: str, partition: int, servers: str, as_json: bool) -> None:

@@ -16,16 +16,17 @@ from zlib import crc32
 
 import click
 
+from flakelog.commands.arguments import PARTITION
 from flakelog.commands.completion import TopicType
 from flakelog.commands.exit_codes import Interrupted, NobodyAnswers, ends_at_sigterm, fail
 from flakelog.commands.produce_input import (
     EscapedType,
     Framing,
+    HeaderType,
     Input,
     Line,
     Target,
     known_size,
-    parse_header,
     read_lines,
     read_whole,
 )
@@ -56,11 +57,17 @@ CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
     help="What ends a message in the input.",
 )
 @click.option(
-    "--header", "-H", "headers", multiple=True, metavar="NAME=VALUE", help="A header of each message; repeatable."
+    "--header",
+    "-H",
+    "headers",
+    type=HeaderType(),
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="A header of each message; repeatable. NAME alone is a null header, NAME= an empty one.",
 )
 @click.option("--null", "-Z", "nulls", is_flag=True, help="Empty keys and values are null: tombstones.")
 @click.option("--whole", is_flag=True, help="Each FILE is the value of one message.")
-@click.option("--partition", type=click.IntRange(0), help="Everything to this one. [default: by key, or spread]")
+@click.option("--partition", type=PARTITION, help="Everything to this one. [default: by key, or spread]")
 @click.option("--compression", type=click.Choice(CODECS), default="none", show_default=True)
 @click.option("--show-ids", is_flag=True, help="Print partition, offset and id of each message.")
 @servers_option
@@ -70,7 +77,7 @@ def produce(
     files: tuple[BinaryIO, ...],
     key_separator: bytes | None,
     delimiter: bytes,
-    headers: tuple[str, ...],
+    headers: tuple[tuple[str, bytes | None], ...],
     nulls: bool,
     whole: bool,
     partition: int | None,
@@ -89,11 +96,10 @@ def produce(
     sources = list(files) or [sys.stdin.buffer]
     if not files and sys.stdin.isatty():
         click.echo("reading messages from the terminal, one a line; Ctrl-D ends them", err=True)
-    pairs = [parse_header(each) for each in headers]
     framing = Framing(delimiter, key_separator, nulls)
     size = known_size(sources)
     with ends_at_sigterm(), client_of(servers) as client, progress(f"to {topic}", size, in_bytes=True) as step:
-        target = Target(topic, _partitions(client, topic, partition), partition, compression, pairs)
+        target = Target(topic, _partitions(client, topic, partition), partition, compression, list(headers))
         lines = Input(read_whole(sources, framing, step) if whole else read_lines(sources, framing, step))
         if show_ids or lines.is_small:
             show = partial(_show, as_json=as_json) if show_ids else None

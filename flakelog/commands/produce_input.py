@@ -9,6 +9,7 @@ from typing import Any, BinaryIO, NamedTuple
 
 import click
 
+from flakelog.commands.arguments import quoted
 from flakelog.commands.exit_codes import fail
 
 CHUNK_BYTES = 64 * 1024  # messages that arrive together are sent together, up to about this size per batch
@@ -194,8 +195,17 @@ def unescape(text: str) -> bytes:
             found += _ESCAPES[kind]
             at += 2
         else:
-            raise ValueError(rf"{text!r} has an unknown escape; there are \n, \t, \r, \0, \\ and \xHH")
+            raise ValueError(rf"{quoted(text)} has an unknown escape; there are \n, \t, \r, \0, \\ and \xHH")
     return bytes(found)
+
+
+class HeaderType(click.ParamType[tuple[str, bytes | None]]):
+    """A header on the command line. Its value may be any bytes."""
+
+    name = "header"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, bytes | None]:
+        return value if isinstance(value, tuple) else parse_header(value)
 
 
 def parse_header(text: str) -> tuple[str, bytes | None]:
@@ -205,9 +215,9 @@ def parse_header(text: str) -> tuple[str, bytes | None]:
     """
     name, sign, value = text.partition("=")
     if not name:
-        raise click.BadParameter(f"{text!r} is no header; give NAME=VALUE", param_hint="--header")
+        raise click.BadParameter(f"{quoted(text)} is no header; give NAME=VALUE", param_hint="--header")
     try:
         name.encode()
     except UnicodeEncodeError:
-        raise click.BadParameter(f"the name in {text!r} is no UTF-8 text", param_hint="--header") from None
+        raise click.BadParameter(f"the name in {quoted(text)} is no UTF-8 text", param_hint="--header") from None
     return name, value.encode(errors="surrogateescape") if sign else None

@@ -1,11 +1,13 @@
 """`flakelog quotas`: list, describe and alter the quotas of clients (KIP-546)."""
 
+import math
 from collections.abc import Callable
 from functools import wraps
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from flakelog.commands.arguments import quoted
 from flakelog.commands.terminal import (
     Command,
     assignment,
@@ -95,9 +97,12 @@ def alter(
 def _rate(text: str) -> tuple[str, float]:
     name, value = assignment(text, "--set")
     try:
-        return name, float(value)
+        rate = float(value)
     except ValueError:
-        raise click.BadParameter(f"{value!r} is no number", param_hint="--set") from None
+        rate = math.nan
+    if not math.isfinite(rate):
+        raise click.BadParameter(f"{quoted(value)} is no number", param_hint="--set")
+    return name, rate
 
 
 def _show(entity: "Entity", strict: bool, servers: str, as_json: bool) -> None:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
+from flakelog.commands.arguments import Seconds
 from flakelog.settings import Given, Properties, Settings, collect, gather, misspelt_variables
 from idgen.settings import InvalidSetting
 
@@ -75,7 +76,7 @@ def _options(command: Callable[..., Any]) -> Callable[..., Any]:
         ),
         click.option(
             "--timeout",
-            type=click.FloatRange(0.1, 86_400),
+            type=Seconds(0.1, 86_400),
             metavar="SECONDS",
             help="How long a start waits for the registry of worker numbers: flakelog.start.timeout.ms.",
         ),

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from flakelog.commands.arguments import Whole
 from flakelog.commands.exit_codes import fail
 from flakelog.commands.terminal import client_of, count_of, iso, json_option, print_json, print_table, servers_option
 
@@ -35,7 +36,7 @@ def _letters_option(command: Callable[..., Any]) -> Callable[..., Any]:
 @click.argument("topic")
 @_letters_option
 @click.option("--reason", help="Only those given up for this reason: attempts, undecodable, expired, poison, refused.")
-@click.option("--count", type=click.IntRange(0), default=20, show_default=True, help="How many of them to show.")
+@click.option("--count", type=Whole(0), default=20, show_default=True, help="How many of them to show.")
 @click.option("--handled", is_flag=True, help=HANDLED)
 @servers_option
 @json_option
@@ -103,7 +104,7 @@ def show(topic: str, letter: str, letters: str, servers: str, as_json: bool) -> 
 @click.argument("topic")
 @click.option("--all", "everything", is_flag=True, help="All letters that can be sent back.")
 @click.option("--reason", "reasons", multiple=True, help="Those given up for this reason; repeatable.")
-@click.option("--id", "ids", type=int, multiple=True, help="That of the message with this Snowflake id; repeatable.")
+@click.option("--id", "ids", type=Whole(0), multiple=True, help="That of the message with this id; repeatable.")
 @click.option("--letter", "places", multiple=True, metavar="PARTITION:OFFSET", help="This one; repeatable.")
 @click.option("--handled", is_flag=True, help=HANDLED)
 @click.option("--yes", is_flag=True, help="Do not ask.")

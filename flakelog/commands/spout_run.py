@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from flakelog.commands.arguments import Seconds, Whole
 from flakelog.commands.exit_codes import fail
 from flakelog.commands.spout_view import Site, follow, live_screen
+from flakelog.commands.topology_name import TOPOLOGY, found_topology
 
 if TYPE_CHECKING:
     from spout.figures import Snapshot
@@ -20,7 +22,7 @@ LINE_SECONDS = 10.0
 
 
 @click.command()
-@click.argument("name", metavar="MODULE:TOPOLOGY")
+@click.argument("name", metavar=TOPOLOGY)
 @click.option(
     "--config",
     type=click.Path(path_type=Path, dir_okay=False, exists=True),
@@ -30,7 +32,7 @@ LINE_SECONDS = 10.0
     "--set", "assignments", multiple=True, metavar="NAME=VALUE", help="A setting, over environment, file and code."
 )
 @click.option(
-    "--http-port", type=click.IntRange(0, 65535), help="Serve /health and /metrics at this port; 0 takes a free one."
+    "--http-port", type=Whole(0, 65535), help="Serve /health and /metrics at this port; 0 takes a free one."
 )
 @click.option("--http-host", default="127.0.0.1", show_default=True, help="The address to serve them at.")
 @click.option(
@@ -42,7 +44,7 @@ LINE_SECONDS = 10.0
 )
 @click.option(
     "--every",
-    type=click.FloatRange(0),
+    type=Seconds(),
     default=LINE_SECONDS,
     show_default=True,
     metavar="SECONDS",
@@ -115,7 +117,8 @@ def _topology(name: str, config: Path | None, assignments: tuple[str, ...]) -> t
     from flakelog.settings import collect_topology
     from idgen.settings import InvalidSetting, from_properties
     from spout.config import SpoutConfig, TopologyConfig
-    from spout.topology_source import ConfiguredTopology, NoTopology, find_topology
+    from spout.topology import TopologyError
+    from spout.topology_source import ConfiguredTopology
 
     try:
         texts = collect_topology(config, assignments, os.environ)
@@ -124,10 +127,10 @@ def _topology(name: str, config: Path | None, assignments: tuple[str, ...]) -> t
     except (InvalidSetting, OSError) as error:
         raise click.BadParameter(str(error), param_hint="--set, --config or the environment") from None
     try:
-        topology = ConfiguredTopology(find_topology(name), texts)
+        topology = ConfiguredTopology(found_topology(name), texts)
         topology.plan()
-    except (NoTopology, InvalidSetting) as error:
-        raise click.BadParameter(str(error), param_hint="MODULE:TOPOLOGY") from None
+    except (TopologyError, InvalidSetting) as error:
+        raise click.BadParameter(str(error), param_hint=TOPOLOGY) from None
     return topology, topology_config
 
 

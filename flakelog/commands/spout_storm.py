@@ -12,8 +12,10 @@ from typing import IO, TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 import click
 
+from flakelog.commands.arguments import INT32_MAX, Whole
 from flakelog.commands.exit_codes import fail
 from flakelog.commands.spout_view import Site, follow, live_screen
+from flakelog.commands.topology_name import TOPOLOGY, found_topology
 
 if TYPE_CHECKING:
     from flakelog.storm.figures import PublishedFigures
@@ -59,7 +61,7 @@ class Flux(NamedTuple):
 @click.option(
     "--env", "variables", multiple=True, metavar="NAME=VALUE", help="A variable in the environment of each component."
 )
-@click.option("--workers", type=click.IntRange(1), default=1, show_default=True, help="Storm's worker processes.")
+@click.option("--workers", type=Whole(1, INT32_MAX), default=1, show_default=True, help="Storm's worker processes.")
 @click.option(
     "--config",
     type=click.Path(path_type=Path, dir_okay=False, exists=True),
@@ -89,7 +91,7 @@ def storm(
     module = name.rpartition(":")[0]
     if module.endswith(".py") or "/" in module:
         said = f"{module} is a file of this machine: give a module's name, which the workers have installed"
-        raise click.BadParameter(said, param_hint="MODULE:TOPOLOGY")
+        raise click.BadParameter(said, param_hint=TOPOLOGY)
     launch = Launch(name, python, environment, dict(_variable(each) for each in variables))
     text = flux_of(name, launch, workers, config, assignments, {}, for_cluster=True).text
     if str(out) == "-":
@@ -119,7 +121,7 @@ def flux_of(
     from idgen.settings import InvalidSetting, from_properties
     from spout.config import SpoutConfig
     from spout.topology import TopologyError
-    from spout.topology_source import ConfiguredTopology, NoTopology, find_topology
+    from spout.topology_source import ConfiguredTopology
 
     try:
         texts = collect_topology(config, assignments, environment)
@@ -128,12 +130,12 @@ def flux_of(
     except (InvalidSetting, OSError) as error:
         raise click.BadParameter(str(error), param_hint="--set or --config") from None
     try:
-        plan = ConfiguredTopology(find_topology(name), texts).plan()
+        plan = ConfiguredTopology(found_topology(name), texts).plan()
         for warning in check_for_cluster(plan) if for_cluster else ():
             click.echo(f"Warning: {warning}", err=True)
         return Flux(plan, settings, flux_yaml(flux_document(plan, launch, settings)))
-    except (NoTopology, TopologyError, InvalidSetting) as error:
-        raise click.BadParameter(str(error), param_hint="MODULE:TOPOLOGY") from None
+    except (TopologyError, InvalidSetting) as error:
+        raise click.BadParameter(str(error), param_hint=TOPOLOGY) from None
     except ModuleNotFoundError as error:
         if error.name != "yaml":
             raise

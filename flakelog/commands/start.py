@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import click
 
+from flakelog.commands.arguments import DIGITS_MAX, INT64_MAX, PARTITION, TopicName, quoted
 from flakelog.commands.exit_codes import fail
 from flakelog.commands.terminal import typed_time
 
@@ -53,12 +54,19 @@ def parse_start(text: str) -> Start:
         return Start(text)
     if text.startswith("@"):
         return Start("time", typed_time(text[1:]))
-    if text.startswith("-") and text[1:].isascii() and text[1:].isdigit() and 0 < int(text[1:]) < 1 << 63:
-        return Start("last", int(text[1:]))
-    number = text.removeprefix("id:")
-    if number.isascii() and number.isdigit() and int(number) < 1 << 63:
-        return Start("offset" if number == text else "id", int(number))
-    raise ValueError(f"{text!r} is no place to begin; give earliest, latest, an offset, -N, @TIME or id:ID")
+    last, number = _number(text.removeprefix("-")), _number(text.removeprefix("id:"))
+    if text.startswith("-") and last:
+        return Start("last", last)
+    if number is not None:
+        return Start("id" if text.startswith("id:") else "offset", number)
+    raise ValueError(f"{quoted(text)} is no place to begin; give earliest, latest, an offset, -N, @TIME or id:ID")
+
+
+def _number(text: str) -> int | None:
+    """Return a number from 0 on that fits 63 bits, None for any other text."""
+    if not (text.isascii() and text.isdigit() and len(text) <= DIGITS_MAX):
+        return None
+    return int(text) if int(text) <= INT64_MAX else None
 
 
 class Span(NamedTuple):
@@ -144,8 +152,8 @@ def offsets_of(
 def move_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add the options of a command that moves stored progress: `topics`, `partitions`, `start` and `execute`."""
     options = (
-        click.option("--topic", "topics", multiple=True, metavar="TOPIC", help=ONLY),
-        click.option("--partition", "partitions", type=click.IntRange(0), multiple=True, help=ONLY),
+        click.option("--topic", "topics", type=TopicName(), multiple=True, metavar="TOPIC", help=ONLY),
+        click.option("--partition", "partitions", type=PARTITION, multiple=True, help=ONLY),
         click.option("--to", "start", type=StartType(), required=True, metavar="PLACE", help=PLACES),
         click.option("--execute", is_flag=True, help="Do it; without this it is only shown."),
     )

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from flakelog.commands.arguments import quoted
 from flakelog.commands.exit_codes import NobodyAnswers, fail
 from flakelog.commands.waiting import timeout_option
 from flakelog.times import EPOCH, parse_time
@@ -115,7 +116,7 @@ def assignment(text: str, where: str) -> tuple[str, str]:
     """Split NAME=VALUE into a pair; `where` names its option or argument in errors."""
     name, sign, value = text.partition("=")
     if not sign or not name.strip():
-        raise click.BadParameter(f"{text!r} is no setting; give NAME=VALUE", param_hint=where)
+        raise click.BadParameter(f"{quoted(text)} is no setting; give NAME=VALUE", param_hint=where)
     return name.strip(), value.strip()
 
 

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from flakelog.commands.arguments import INT32_MAX, PARTITION, TopicName, Whole
 from flakelog.commands.completion import TopicType
 from flakelog.commands.exit_codes import fail
 from flakelog.commands.start import Start, StartType, ask_each, bounds_of_all, find_starts, name_left_out
@@ -30,8 +31,8 @@ def topic() -> None:
 
 
 @topic.command()
-@click.argument("names", nargs=-1, required=True, metavar="NAME...")
-@click.option("--partitions", type=click.IntRange(1), help="[default: the broker's num.partitions]")
+@click.argument("names", nargs=-1, required=True, type=TopicName(), metavar="NAME...")
+@click.option("--partitions", type=Whole(1, INT32_MAX), help="[default: the broker's num.partitions]")
 @click.option("--config", "configs", multiple=True, metavar="NAME=VALUE", help="A topic setting: segment.bytes=1048576")
 @servers_option
 @json_option
@@ -133,7 +134,7 @@ def alter(name: str, assignments: tuple[str, ...], names: tuple[str, ...], serve
 
 @topic.command("add-partitions")
 @click.argument("name", type=TopicType())
-@click.option("--to", "partitions", type=click.IntRange(2), required=True, help="How many there are to be in all.")
+@click.option("--to", "partitions", type=Whole(2, INT32_MAX), required=True, help="How many there are to be in all.")
 @servers_option
 @json_option
 def add_partitions(name: str, partitions: int, servers: str, as_json: bool) -> None:
@@ -150,7 +151,7 @@ def add_partitions(name: str, partitions: int, servers: str, as_json: bool) -> N
 
 @topic.command("delete-records")
 @click.argument("name", type=TopicType())
-@click.option("--partition", "numbers", type=click.IntRange(0), multiple=True, help="Only this one; repeatable.")
+@click.option("--partition", "numbers", type=PARTITION, multiple=True, help="Only this one; repeatable.")
 @click.option(
     "--before",
     "place",

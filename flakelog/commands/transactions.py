@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from flakelog.commands.arguments import PARTITION, Name, Seconds, Whole
 from flakelog.commands.completion import TopicType
 from flakelog.commands.exit_codes import fail
 from flakelog.commands.start import ask_each, name_left_out
@@ -42,7 +43,7 @@ def list_transactions(states: tuple[str, ...], servers: str, as_json: bool) -> N
 
 
 @transactions.command()
-@click.argument("name", metavar="TRANSACTIONAL-ID")
+@click.argument("name", type=Name(), metavar="TRANSACTIONAL-ID")
 @servers_option
 @json_option
 def describe(name: str, servers: str, as_json: bool) -> None:
@@ -67,7 +68,7 @@ def describe(name: str, servers: str, as_json: bool) -> None:
 @click.option(
     "--older-than",
     "seconds",
-    type=click.FloatRange(0),
+    type=Seconds(),
     default=900.0,
     show_default=True,
     metavar="SECONDS",
@@ -110,8 +111,8 @@ def _hanging(client: "Client", topics: tuple[str, ...], seconds: float) -> list[
 
 @transactions.command()
 @click.argument("topic", type=TopicType())
-@click.argument("partition", type=click.IntRange(0))
-@click.option("--start-offset", type=click.IntRange(0), required=True, help="Where it begins: see find-hanging.")
+@click.argument("partition", type=PARTITION)
+@click.option("--start-offset", type=Whole(0), required=True, help="Where it begins: see find-hanging.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @servers_option
 @json_option

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from flakelog.commands.arguments import Seconds
 from flakelog.commands.exit_codes import NobodyAnswers
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ def timeout_option(command: Command) -> Command:
     """Add --timeout, which `answer_seconds` and `contact_seconds` return."""
     option = click.option(
         "--timeout",
-        type=click.FloatRange(0, 86_400, min_open=True),
+        type=Seconds(0, 86_400, above_least=True),
         metavar="SECONDS",
         callback=_keep,
         expose_value=False,

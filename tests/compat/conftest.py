@@ -8,7 +8,7 @@ from click.testing import CliRunner
 from benchmarks.apache import await_answer, start_kafka
 from benchmarks.native import Unavailable
 from coordination.embedded_zookeeper import EmbeddedZooKeeper
-from flakelog.cli import main
+from flakelog.cli import REPORT, main
 from tests.compat import numbers_topic, served_data
 from tests.compat.server_process import ServerProcess
 
@@ -98,6 +98,7 @@ def flakelog(broker):
     def run(command, stdin=b"", **more):
         result = CliRunner().invoke(main, command.split(), input=stdin, env=env | more)
         assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
+        assert REPORT not in result.stderr, result.stderr
         return result.exit_code, result.stdout, result.stderr
 
     return run
