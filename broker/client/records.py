@@ -11,9 +11,8 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
-from broker.client.core import Partition
 from broker.client.errors import MissingId
 from broker.client.log_record import NO_IDS, IdRun, Record, usual_records
 from broker.record.batch import BatchHeader, CorruptBatch, verify, walk
@@ -24,6 +23,9 @@ from broker.wire.fetch import FetchedPartition
 from broker.wire.frame import FileRegion
 from broker.wire.id_entries import IdEntry, read_entries
 from broker.wire.primitives import Buffer
+
+if TYPE_CHECKING:
+    from broker.client.core import Partition
 
 __all__ = [
     "NO_EPOCH",
@@ -185,8 +187,8 @@ def read_records(
 
 
 def read_answers(
-    answers: Mapping[Partition, FetchedPartition], offsets: Mapping[Partition, int], max_bytes: int
-) -> dict[Partition, Read]:
+    answers: "Mapping[Partition, FetchedPartition]", offsets: "Mapping[Partition, int]", max_bytes: int
+) -> "dict[Partition, Read]":
     """Return the records of several partitions, with LISTED_BYTES and one batch at most.
 
     Partitions after that come without records and with the offset that was asked for, to be fetched again.
