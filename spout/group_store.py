@@ -12,7 +12,7 @@ from twisted.internet.base import DelayedCall, ReactorBase
 from twisted.internet.defer import Deferred, inlineCallbacks
 
 from broker.client.errors import BrokerError, ClientError
-from broker.client.group import Assigned, Event, Lost, Refused, Revoke, Trouble, Unused
+from broker.client.group import Assigned, Event, Lost, Refused, Revoke, Trouble, Unused, Waits
 from broker.client.group_config import GroupMemberConfig
 from broker.client.group_requests import CommittedOffset, GroupIdentity, commit_offsets, fetch_offsets
 from broker.client.group_thread import GroupThread
@@ -190,6 +190,8 @@ class GroupMembership:
             self._shares.note("error", f"{where} does not take this process, which reads nothing: {event.error}")
         elif isinstance(event, Unused):
             self._shares.note("info", f"{where} has no partition for this process now, which waits in reserve")
+        elif isinstance(event, Waits):
+            self._shares.note("info", f"{where}: waits for its other members to join for {event.seconds} s")
         elif isinstance(event, Trouble):
             self._shares.note("warn", f"{where}: {event.error}; it is asked again")
 

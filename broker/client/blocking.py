@@ -25,7 +25,7 @@ from broker.client.core import (
     addresses_of,
     carry_out,
 )
-from broker.client.errors import BrokerError, Unreachable
+from broker.client.errors import BrokerError, NoAnswer, Unreachable
 from broker.client.multifetch import multifetch
 from broker.client.records import LISTED_BYTES, OnPoison, Read, Record, read_answers, read_records
 from broker.client.topic_admin import create_topic, delete_topic
@@ -178,8 +178,10 @@ class Client:
         try:
             yield
         except TimeoutError as error:
-            waited = self._waits_seconds(address)
+            waited, is_connected = self._waits_seconds(address), address in self._connections
             self._drop(address)
+            if is_connected:
+                raise NoAnswer(str(address), waited) from error
             raise Unreachable(str(address), f"no answer within {waited:g} s") from error
         except (OSError, WireError) as error:
             self._drop(address)

@@ -49,6 +49,14 @@ class Unreachable(ClientError):
         self.reason = reason
 
 
+class NoAnswer(Unreachable):
+    """A broker took a request and has not answered it in time; `seconds` is the time that was waited."""
+
+    def __init__(self, address: str, seconds: float) -> None:
+        super().__init__(address, f"no answer within {seconds:g} s")
+        self.seconds = seconds
+
+
 class BrokerError(ClientError):
     """A broker answered with an error code."""
 

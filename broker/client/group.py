@@ -21,7 +21,9 @@ later. A SyncGroup restarts no session. Neither does a JoinGroup whose answer th
 first answer was lost: then the member sends a heartbeat before it takes its partitions.
 
 No request waits longer than a third of the session. A JoinGroup that waits longer for other members is cut off. Then a
-heartbeat shows whether the coordinator is there, and the member joins again. The coordinator takes both as one.
+heartbeat shows whether the coordinator is there, and the member joins again. The coordinator takes both as one. So a
+join waits as long as in Kafka's clients (the rebalance timeout and 5 s) without trouble, and a coordinator that died
+is noticed within the session.
 """
 
 from collections.abc import Callable, Iterable
@@ -29,7 +31,7 @@ from enum import Enum
 from typing import Any, NamedTuple
 
 from broker.client.core import Address, ClientCore, Steps
-from broker.client.errors import BadAnswer, BrokerError, ClientError, Unreachable
+from broker.client.errors import BadAnswer, BrokerError, ClientError, NoAnswer, Unreachable
 from broker.client.group_config import GroupMemberConfig
 from broker.client.group_protocol import NO_GENERATION, Partition, Subscription
 from broker.client.group_requests import (
@@ -48,6 +50,9 @@ from broker.client.group_requests import (
 from broker.wire.errors import ErrorCode
 
 _COORDINATOR_MOVED = frozenset({ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE})
+
+JOIN_GRACE_MS = 5_000
+"""A coordinator answers a JoinGroup within the rebalance timeout; Kafka's clients wait so much longer."""
 
 _ADVICE = {
     ErrorCode.FENCED_INSTANCE_ID: "another process has joined with the same group.instance.id; "
@@ -99,13 +104,19 @@ class Unused(NamedTuple):
     """The group has no partition for this member, because it has more members than partitions."""
 
 
+class Waits(NamedTuple):
+    """The group's other members have not joined for so long. The member waits on, and keeps its partitions."""
+
+    seconds: int
+
+
 class Trouble(NamedTuple):
     """The first of several failures in a row. The member keeps trying."""
 
     error: str
 
 
-Event = Assigned | Revoke | Lost | Refused | Unused | Trouble
+Event = Assigned | Revoke | Lost | Refused | Unused | Waits | Trouble
 
 
 class GroupMember:
@@ -133,6 +144,7 @@ class GroupMember:
         self._is_unsure = False  # until the answer to a heartbeat shows that the membership holds
         self._on_answer: Callable[[Any, int], None] | None = None
         self._sent_ms = self._contact_ms = self._heartbeat_ms = self._counts_ms = self._retry_ms = now_ms
+        self._joining_ms: int | None = None  # when the first of several joins in a row was sent
         self._polled_ms = now_ms
         self._is_idle = False  # left because its program did not work on
         self._is_unused = False
@@ -260,11 +272,17 @@ class GroupMember:
         self._sent_ms = now_ms
         return steps
 
-    def answered(self, answer: object, now_ms: int) -> None:
+    def answered(self, answer: Any, now_ms: int) -> None:
         """Process the result of the operation that `take` returned, or the ClientError it raised."""
         on_answer, self._on_answer = self._on_answer, None
         if on_answer is None:
             return
+        if on_answer == self._joined:  # the answer to a JoinGroup
+            if isinstance(answer, NoAnswer) and self._may_wait(now_ms):
+                self._is_unsure = True
+                self.coordinator = None
+                return
+            self._joining_ms = None
         if isinstance(answer, ClientError):
             self._failed(answer, now_ms)
         else:
@@ -284,6 +302,11 @@ class GroupMember:
             self._is_idle = True
             self.leave(now_ms)
 
+    def _may_wait(self, now_ms: int) -> bool:
+        """Return True while a join without an answer is no failure, because the group waits for other members."""
+        longest_ms = self._config.max_poll_interval_ms + JOIN_GRACE_MS
+        return self.phase is Phase.JOINING and self._joining_ms is not None and now_ms < self._joining_ms + longest_ms
+
     def _next(self, now_ms: int) -> tuple[Steps[Any], Callable[[Any, int], None]] | None:
         core, config, at = self._core, self._config, self.coordinator
         if at is None:
@@ -294,6 +317,10 @@ class GroupMember:
             return heartbeat(core, at, self.identity), self._beaten
         if self.phase is Phase.JOINING:
             self._must_join_again = False
+            if self._joining_ms is None:
+                self._joining_ms = now_ms
+            else:  # a broker has answered since the last join was cut off
+                self._events.append(Waits((now_ms - self._joining_ms) // 1000))
             self._claimed = self.owned
             subscription = Subscription(self._topics, tuple(sorted(self.owned)), self._generation)
             return join(core, at, self.identity, subscription, config), self._joined

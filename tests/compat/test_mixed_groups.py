@@ -9,7 +9,7 @@ import pytest
 from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
 
 from broker.client.blocking import Client
-from broker.client.group import Assigned, Lost, Revoke
+from broker.client.group import Assigned, Lost, Revoke, Trouble, Waits
 from broker.client.group_config import GroupMemberConfig
 from broker.client.group_thread import GroupThread
 from tests.compat.stock_java import StockJava, missing
@@ -24,11 +24,11 @@ GROUPS = count()
 class Ours:
     """A member in a thread, whose program releases what it shall at once."""
 
-    def __init__(self, address, group, topic):
-        config = GroupMemberConfig(session_timeout_ms=SESSION_MS, heartbeat_interval_ms=HEARTBEAT_MS)
+    def __init__(self, address, group, topic, session_ms=SESSION_MS):
+        config = GroupMemberConfig(session_timeout_ms=session_ms, heartbeat_interval_ms=HEARTBEAT_MS)
         self.thread = GroupThread(address, group, [topic], config, lambda: None)
         self.partitions = set()
-        self.lost = []
+        self.lost, self.waits, self.troubles = [], [], []
         self.thread.start()
 
     def poll(self):
@@ -40,6 +40,10 @@ class Ours:
                 self.thread.released(event.partitions)
             elif isinstance(event, Lost):
                 self.lost.append(event)
+            elif isinstance(event, Waits):
+                self.waits.append(event)
+            elif isinstance(event, Trouble):
+                self.troubles.append(event)
 
     def close(self):
         self.thread.close()
@@ -122,6 +126,23 @@ def settle(members):
         return sum(sizes) == len(set().union(*shares)) == PARTITIONS and max(sizes) - min(sizes) <= 1
 
     until(is_shared, what=f"the partitions shared ({[sorted(m.partitions) for m in members]})")
+
+
+def test_a_member_waits_for_another_that_is_busy_and_reports_no_trouble(place):
+    """A JoinGroup waits for members that join late. The broker is there meanwhile, and answers all others."""
+    with closing([KafkaPython(*place)]) as members:  # it joins while its program polls
+        settle(members)
+        members.append(Ours(*place, session_ms=6_000))
+        busy, ours = members
+
+        def has_waited():
+            ours.poll()
+            return len(ours.waits) >= 2
+
+        until(has_waited, "two joins that were cut off, while the other member does not poll")
+        assert (ours.troubles, ours.partitions) == ([], set())
+        settle(members)
+        assert not ours.troubles
 
 
 class Java:

@@ -2,7 +2,7 @@
 
 from broker.client.connection import ClientConnection
 from broker.client.core import Address, ClientCore, advance, carry_out
-from broker.client.errors import ClientError, Unreachable
+from broker.client.errors import ClientError, NoAnswer, Unreachable
 from broker.client.group import GroupMember, Phase, Revoke
 from broker.client.group_config import GroupMemberConfig
 from tests.broker.engine_client import EngineBroker
@@ -125,7 +125,7 @@ class Program:
             self._advance(Unreachable(str(ADDRESS), "the connection was lost"))
         elif now_ms >= self._sent_ms + self.config.request_timeout_ms:
             self.disconnect()
-            self._advance(Unreachable(str(ADDRESS), "no answer in time"))
+            self._advance(NoAnswer(str(ADDRESS), self.config.request_timeout_ms / 1000))
         elif self.is_reachable and self.client.received:
             data = bytes(self.client.received)
             self.client.received.clear()

@@ -5,8 +5,9 @@ from dataclasses import replace
 import pytest
 
 from broker.client.api_versions import FIND_COORDINATOR, HEARTBEAT, JOIN_GROUP, LEAVE_GROUP
-from broker.client.errors import BrokerError, Unsupported
-from broker.client.group import Assigned, Lost, Phase, Refused, Revoke, Trouble, Unused
+from broker.client.core import ClientCore
+from broker.client.errors import BrokerError, NoAnswer, Unsupported
+from broker.client.group import Assigned, GroupMember, Lost, Phase, Refused, Revoke, Trouble, Unused, Waits
 from broker.client.group_config import GroupMemberConfig
 from broker.client.group_protocol import Subscription, encode_subscription
 from broker.client.group_requests import (
@@ -203,7 +204,7 @@ def test_a_program_commits_nothing_from_before_its_partitions_were_lost(cluster)
 
 def test_a_join_that_waits_long_is_renewed_and_its_member_keeps_its_partitions(cluster):
     """The group waits for a member that neither joins nor dies; the others check that the coordinator is there."""
-    slow = replace(CONFIG, session_timeout_ms=60_000, max_poll_interval_ms=40_000)
+    slow = replace(CONFIG, session_timeout_ms=60_000)
     (a,) = started(cluster, "a")
     b = cluster.add("b", config=slow)
     cluster.after(3_000)
@@ -215,6 +216,50 @@ def test_a_join_that_waits_long_is_renewed_and_its_member_keeps_its_partitions(c
     assert a.all_of(Lost) == [] and len(a.member.owned) == 2
     cluster.after(40_000)
     assert cluster.shares() == {"a": 2, "c": 2}
+    waits = [event.seconds for event in a.events if isinstance(event, Waits)]
+    assert waits[:3] == sorted(set(waits[:3])) and not [event for event in a.events if isinstance(event, Trouble)]
+
+
+def test_a_new_member_waits_for_the_others_without_trouble(cluster):
+    """It has no generation and so sends no heartbeat. The look-up of the coordinator shows that a broker is there."""
+    (a,) = started(cluster, "a")
+    a.is_alive, a.cluster.members["a"].works = False, True
+    b = cluster.add("b")
+    cluster.after(SESSION_MS - 1_000)
+    assert [type(event) for event in b.events] == [Waits, Waits]
+    cluster.settle()
+    assert b.all_of(Assigned) == [ALL]
+
+
+def test_a_coordinator_that_stops_while_a_member_joins_is_told_at_once(cluster):
+    slow = replace(CONFIG, session_timeout_ms=60_000)
+    (a,) = started(cluster, "a")
+    b = cluster.add("b", config=slow)
+    cluster.after(3_000)
+    cluster.settle()
+    b.is_alive = False
+    cluster.add("c")
+    cluster.after(SESSION_MS)
+    a.is_reachable = False
+    cluster.after(SESSION_MS + 1_000)
+    assert [type(event) for event in a.events][-2:] == [Trouble, Lost]
+
+
+def test_a_join_without_an_answer_is_trouble_after_the_rebalance_timeout():
+    """As in Kafka's clients, which wait for the rebalance timeout and five seconds more."""
+    config = replace(CONFIG, max_poll_interval_ms=10_000)
+    member = GroupMember(ClientCore([ADDRESS]), "g", ["t"], config, 0)
+    member.coordinator = ADDRESS
+    for now_ms in range(0, 15_000, 3_000):
+        assert member.take(now_ms) is not None
+        member.polled(now_ms)
+        member.answered(NoAnswer(str(ADDRESS), 2), now_ms + 2_000)
+        member.coordinator = ADDRESS
+    assert not [event for event in member.take_events() if isinstance(event, Trouble)]
+    assert member.take(15_000) is not None
+    member.polled(15_000)
+    member.answered(NoAnswer(str(ADDRESS), 2), 17_000)
+    assert [type(event) for event in member.take_events()][-1] is Trouble
 
 
 def test_a_member_the_coordinator_does_not_know_loses_its_partitions_and_begins_anew(cluster):
