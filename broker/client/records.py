@@ -75,8 +75,6 @@ class Read(NamedTuple):
     poison: tuple[PoisonBatch, ...]
     leader_epoch: int = NO_EPOCH
     """The leader epoch of the last batch, NO_EPOCH without a batch."""
-    unpacked_bytes: int = 0
-    """Bytes of the records' batches after decompression."""
 
 
 def verify_batches(fetched: FetchedPartition, from_offset: int) -> tuple[int, int]:
@@ -181,9 +179,7 @@ def read_records(
 
     AnswerReader says which batches are left out, and what is raised.
     """
-    reader = AnswerReader(fetched, from_offset, max_bytes)
-    records = reader.read(enough_bytes, sys.maxsize)
-    return Read(records, reader.next_offset, tuple(reader.poison), reader.leader_epoch, reader.unpacked_bytes)
+    return _read(AnswerReader(fetched, from_offset, max_bytes), enough_bytes)
 
 
 def read_answers(
@@ -196,11 +192,17 @@ def read_answers(
     found, left = {}, LISTED_BYTES
     for key, fetched in answers.items():
         if left > 0:
-            found[key] = read_records(fetched, offsets[key], max_bytes, enough_bytes=left)
-            left -= found[key].unpacked_bytes
+            reader = AnswerReader(fetched, offsets[key], max_bytes)
+            found[key] = _read(reader, left)
+            left -= reader.unpacked_bytes
         else:
             found[key] = Read([], offsets[key], ())
     return found
+
+
+def _read(reader: AnswerReader, enough_bytes: int) -> Read:
+    records = reader.read(enough_bytes, sys.maxsize)
+    return Read(records, reader.next_offset, tuple(reader.poison), reader.leader_epoch)
 
 
 def _decode(

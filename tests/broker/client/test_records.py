@@ -28,7 +28,7 @@ def answer_of(*batches, ids=None, aborted=None):
 def test_reading_goes_on_after_a_batch_that_cannot_be_decoded(name):
     batch = at_offset(POISON[name], GOOD)
     after = GOOD + read_header(batch).record_count
-    records, following, (poison,) = read_records(answer_of(good(0), batch, good(after)), 0, UNPACKED_BYTES_MAX)[:3]
+    records, following, (poison,), _ = read_records(answer_of(good(0), batch, good(after)), 0, UNPACKED_BYTES_MAX)
     assert [record.offset for record in records] == [*range(GOOD), *range(after, after + GOOD)]
     assert following == after + GOOD
     assert (poison.topic, poison.partition, poison.base_offset, poison.last_offset) == ("orders", 3, GOOD, after - 1)
@@ -41,7 +41,6 @@ def test_a_list_of_records_ends_with_the_batch_that_has_enough_bytes():
     assert read_records(answer, 0, enough_bytes=1).next_offset == 5
     assert read_records(answer, 0, enough_bytes=size + 1).next_offset == 10
     assert read_records(answer, 0, enough_bytes=10 * size).next_offset == 15
-    assert read_records(answer, 0).unpacked_bytes == 3 * size + 5, "offsets from 10 on have two digits"
 
 
 def test_a_reader_goes_on_where_it_ended_and_meets_a_poison_batch_when_it_gets_there():
