@@ -23,6 +23,8 @@ def parse_addresses(servers: str, default_port: int | None = None) -> list[Addre
     """
     found = []
     for each in filter(None, (part.strip() for part in servers.split(","))):
+        if "://" in each or "@" in each:  # not quoted, because it may have a password
+            raise ValueError("an address has no scheme, no user and no password; give host:port")
         host, colon, port = each.rpartition(":")
         if default_port is not None and (not colon or each.endswith("]")):
             host, port = each, str(default_port)

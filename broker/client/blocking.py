@@ -40,6 +40,7 @@ T = TypeVar("T")
 TIMEOUT_SECONDS = 30.0  # Kafka's request.timeout.ms
 CONNECT_SECONDS_MAX = 10.0  # Kafka's socket.connection.setup.timeout.ms
 RETRY_SECONDS = 0.05
+SPEAKS_HTTP = "it speaks HTTP, not Kafka's protocol"
 TLS_ALERT = b"\x15\x03"  # the first bytes of a TLS alert record (RFC 8446, section 5.1)
 
 _log = logging.getLogger(__name__)
@@ -298,7 +299,7 @@ def _not_a_frame(size: int) -> str:
     """Return the reason why an answer is no frame: read as a frame's length, its first bytes are `size`."""
     first = size.to_bytes(LENGTH_BYTES, "big")
     if first == b"HTTP":
-        return "it speaks HTTP, not Kafka's protocol"
+        return SPEAKS_HTTP
     if first[:2] == TLS_ALERT:
         return "it speaks TLS, which this client does not"
     return f"it sent a frame of {size} bytes, at most {MAX_ANSWER_BYTES} are taken"

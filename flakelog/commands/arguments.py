@@ -90,6 +90,19 @@ class Text(click.ParamType[str]):
         return text
 
 
+class Addresses(Text):
+    """HOST:PORT,... of servers. An address with a scheme or a user is refused, and not quoted: it may have a password.
+    """
+
+    name = "addresses"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        text = super().convert(value, param, ctx)
+        if "://" in text or "@" in text:
+            self.fail("an address has no scheme, no user and no password; give HOST:PORT", param, ctx)
+        return text
+
+
 class Name(Text):
     """A text that names something, and so is not empty."""
 

@@ -29,9 +29,12 @@ def check(data_dir: Path, as_json: bool) -> None:
     from broker.log.storage.overlay_storage import OverlayStorage
     from broker.log.storage.port import StorageError
     from broker.services.context import BrokerServices
+    from broker.services.metadata import FILE as METADATA
     from broker.services.metadata import FileMetadataStore, Metadata, MetadataDamaged, Node
     from broker.settings.config import BrokerConfig
 
+    if not any(data_dir.iterdir()):
+        fail(f"{data_dir} is empty: there is nothing to check; name the data directory of a server")
     notes: list[str] = []
     storage = OsStorage(str(data_dir))
     try:
@@ -47,6 +50,8 @@ def check(data_dir: Path, as_json: bool) -> None:
         fail(str(error))
     found = 0
     checked = DirectoryCheck(logs)
+    if not checked.partitions and not storage.exists(METADATA):
+        fail(f"{data_dir} is no data directory: it has no {METADATA} and no partitions; a server's has both")
     with progress(str(data_dir), checked.size, in_bytes=True) as step:
         for line in checked.damages(step):
             found += 1

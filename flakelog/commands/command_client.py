@@ -1,9 +1,14 @@
 """The client of a command. It gives up early on ports that are no broker's, and says on stderr what it waits for."""
 
-from broker.client.blocking import Client
+import socket
+
+from broker.client.blocking import SPEAKS_HTTP, Client
 from broker.client.core import Address, Exchange
+from broker.client.errors import Unreachable
 from broker.wire.schema import name_of
 from flakelog.commands.waiting import Patience, answer_seconds, contact_seconds
+
+HTTP_SECONDS = 0.6  # the rest of 5 s of silence, after CONTACT_SECONDS; HTTP servers answer at once
 
 
 class CommandClient(Client):
@@ -24,9 +29,23 @@ class CommandClient(Client):
     def receive(self, address: Address) -> memoryview:
         try:
             return super().receive(address)
+        except Unreachable as error:
+            if isinstance(error.__cause__, TimeoutError) and _speaks_http(address):
+                raise Unreachable(error.address, SPEAKS_HTTP) from error
+            raise
         finally:
             self._patience.end()
 
     def close(self) -> None:
         self._patience.close()
         super().close()
+
+
+def _speaks_http(address: Address) -> bool:
+    """Return True if an HTTP server is at the address: it waits for the end of a header, and so says nothing before."""
+    try:
+        with socket.create_connection(address, HTTP_SECONDS) as sock:
+            sock.sendall(b"HEAD /- HTTP/1.0\r\n\r\n")
+            return sock.recv(len(b"HTTP")).startswith(b"HTTP")
+    except OSError:
+        return False

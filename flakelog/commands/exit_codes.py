@@ -32,6 +32,12 @@ OF_TRANSFERS = (SUCCESS, FAILURE, WRONG_USAGE, NOBODY_ANSWERS, LOST_DATA, OTHER_
                 NO_PLACE, INTERRUPTED)  # fmt: skip
 
 
+class WrongSettings(click.ClickException):
+    """A setting, or the file of settings, is wrong."""
+
+    exit_code = WRONG_USAGE
+
+
 class NobodyAnswers(click.ClickException):
     """No server answers at the address; the message says which command starts one."""
 

@@ -7,7 +7,15 @@ import click
 from flakelog.commands.completion import GroupType
 from flakelog.commands.exit_codes import fail
 from flakelog.commands.start import Start, ends_of, find_starts, move_options
-from flakelog.commands.terminal import client_of, count_of, json_option, print_json, print_table, servers_option
+from flakelog.commands.terminal import (
+    client_of,
+    confirm,
+    count_of,
+    json_option,
+    print_json,
+    print_table,
+    servers_option,
+)
 
 if TYPE_CHECKING:
     from broker.client.admin import Group, Member
@@ -185,7 +193,7 @@ def delete(names: tuple[str, ...], yes: bool, servers: str, as_json: bool) -> No
 
     with client_of(servers) as client:
         if not yes:
-            click.confirm(f"delete {', '.join(names)} with what they have committed?", abort=True, err=True)
+            confirm(f"delete {', '.join(names)} with what they have committed?")
         for name in names:
             client.run(admin.delete_group(client.core, name))
             if as_json:

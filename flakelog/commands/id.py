@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
-from flakelog.commands.arguments import DIGITS_MAX, INT64_MAX, TopicName, Whole, quoted
+from flakelog.commands.arguments import DIGITS_MAX, INT64_MAX, Addresses, TopicName, Whole, quoted
 from flakelog.commands.exit_codes import NobodyAnswers, fail
 from flakelog.commands.progress import progress
 from flakelog.commands.record_format import message_of
-from flakelog.commands.start import ask_each, name_left_out, offsets_of
+from flakelog.commands.start import ask_in_portions, name_left_out, offsets_of
 from flakelog.commands.terminal import (
     TimeType,
     client_of,
@@ -31,6 +31,7 @@ from flakelog.commands.waiting import answer_seconds, contact_seconds, greet, ti
 
 if TYPE_CHECKING:
     from broker.client.blocking import Client
+    from broker.client.errors import BrokerError
     from broker.client.group_protocol import Partition
     from broker.client.records import Record
     from idgen.config import IdgenConfig
@@ -67,6 +68,7 @@ def id() -> None:
 @click.option("--count", type=Whole(1), default=1, show_default=True)
 @click.option(
     "--server",
+    type=Addresses(),
     envvar="FLAKELOG_IDS",
     show_envvar=True,
     metavar="HOST:PORT,...",
@@ -77,7 +79,12 @@ def id() -> None:
     type=click.Path(path_type=Path, file_okay=False),
     help="Make them here, not at a service, with a worker number kept in this directory (a server's: DATA-DIR/ids).",
 )
-@click.option("--zookeeper", metavar="HOST:PORT,...", help="Make them here, with a worker number from ZooKeeper.")
+@click.option(
+    "--zookeeper",
+    type=Addresses(),
+    metavar="HOST:PORT,...",
+    help="Make them here, with a worker number from ZooKeeper.",
+)
 @timeout_option
 @json_option
 @idgen_options
@@ -205,7 +212,7 @@ def id_range(start: int, end: int, as_json: bool, layout: "Layout") -> None:
     type=click.Path(path_type=Path, file_okay=False, exists=True),
     help="Worker numbers kept in this directory (a server's: DATA-DIR/ids).",
 )
-@click.option("--zookeeper", metavar="HOST:PORT,...", help="Those kept there. [default: as set]")
+@click.option("--zookeeper", type=Addresses(), metavar="HOST:PORT,...", help="Those kept there. [default: as set]")
 @timeout_option
 @json_option
 @idgen_options
@@ -320,7 +327,7 @@ def _looked_in(places: "Collection[Partition]") -> str:
 def _find_one(
     client: "Client", places: list[tuple[str, int]], id: int, as_json: bool, layout: "Layout"
 ) -> None:
-    spans, errors = ask_each(places, partial(_offsets_between, client, id, min(id + 1, INT64_MAX)))
+    spans, errors = _search(client, places, id, min(id + 1, INT64_MAX))
     for (topic, partition), (offset, following) in spans.items():
         if offset < following:
             records, _ = client.fetch(topic, partition, offset, max_bytes=1, max_wait_ms=0)  # the batch that holds it
@@ -329,6 +336,14 @@ def _find_one(
                     return _show(topic, partition, record, id, layout, as_json)
     name_left_out(errors)
     fail(f"no message has id {id} ({iso(layout.unpack(id).time_ms)}); {_looked_in(spans)}")
+
+
+def _search(
+    client: "Client", places: "list[Partition]", first_id: int, end_id: int
+) -> "tuple[dict[Partition, tuple[int, int]], dict[Partition, BrokerError]]":
+    """Return the offsets of all partitions as `_offsets_between` does, and the errors; show how far the search is."""
+    with progress("partitions", len(places)) as step:
+        return ask_in_portions(places, partial(_offsets_between, client, first_id, end_id), step)
 
 
 def _offsets_between(
@@ -366,7 +381,7 @@ def _find_span(
     if end < start:
         raise click.UsageError(f"the span ends at {iso(end)}, before its start {iso(start)}")
     first_id, end_id = (min(each, INT64_MAX) for each in layout.id_range(start, end))
-    spans, errors = ask_each(places, partial(_offsets_between, client, first_id, end_id))
+    spans, errors = _search(client, places, first_id, end_id)
     found = [
         {"topic": topic, "partition": partition, "first_offset": first, "end_offset": following}
         for (topic, partition), (first, following) in spans.items()

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from flakelog.commands.arguments import Seconds
+from flakelog.commands.arguments import Addresses, Seconds
+from flakelog.commands.exit_codes import WrongSettings
 from flakelog.settings import Given, Properties, Settings, collect, gather, misspelt_variables
 from idgen.settings import InvalidSetting
 
@@ -66,7 +67,12 @@ def _options(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option(
             "--set", "assignments", multiple=True, metavar="NAME=VALUE", help="A setting, over environment and file."
         ),
-        click.option("--zookeeper", metavar="HOST:PORT,...", help="Own worker numbers through ZooKeeper."),
+        click.option(
+            "--zookeeper",
+            type=Addresses(),
+            metavar="HOST:PORT,...",
+            help="Own worker numbers through ZooKeeper.",
+        ),
         click.option(
             "--log-format",
             type=click.Choice(("text", "json")),
@@ -174,7 +180,7 @@ def _check(file: Path, as_json: bool) -> int:
     try:
         return 0 if print_verdicts(gather(file), as_json) else 1
     except (InvalidSetting, OSError) as error:
-        raise click.ClickException(str(error)) from None
+        raise WrongSettings(str(error)) from None
 
 
 def _run(
@@ -190,12 +196,12 @@ def _run(
     try:
         properties = collect(config, assignments, os.environ, (*machine_defaults(file_limit()), *mode), fixed)
     except (InvalidSetting, OSError) as error:
-        raise click.ClickException(str(error)) from None
+        raise WrongSettings(str(error)) from None
     try:
         settings = Settings(properties.texts, properties.told)
     except InvalidSetting as error:
         origin = properties.origins.get(error.name, "--set")
-        raise click.ClickException(str(error) if origin == "--set" else f"{error} ({origin})") from None
+        raise WrongSettings(str(error) if origin == "--set" else f"{error} ({origin})") from None
     if run.print_config:
         from flakelog.commands.config_report import print_values
 

@@ -8,7 +8,16 @@ import click
 
 from flakelog.commands.arguments import Whole
 from flakelog.commands.exit_codes import fail
-from flakelog.commands.terminal import client_of, count_of, iso, json_option, print_json, print_table, servers_option
+from flakelog.commands.terminal import (
+    client_of,
+    confirm,
+    count_of,
+    iso,
+    json_option,
+    print_json,
+    print_table,
+    servers_option,
+)
 
 if TYPE_CHECKING:
     from broker.client.blocking import Client
@@ -150,7 +159,7 @@ def send(
         except TooManyMarks as error:
             fail(str(error))
         if chosen and not yes:
-            click.confirm(f"send {count_of(len(chosen), 'message')} back to {topic}?", abort=True, err=True)
+            confirm(f"send {count_of(len(chosen), 'message')} back to {topic}?")
         for partition, some, batch in batches(chosen):
             offset = client.produce(topic, partition, batch).base_offset
             marks.mark(some)
@@ -192,7 +201,7 @@ def drop(
         ends = {number: end for number, (_, end) in bounds.items()} if everything else _ends(letters_before, bounds)
         number = sum(max(end - bounds[partition][0], 0) for partition, end in ends.items())
         if number and not yes:
-            click.confirm(f"delete {count_of(number, 'dead letter')} of {topic} for ever?", abort=True, err=True)
+            confirm(f"delete {count_of(number, 'dead letter')} of {topic} for ever?")
         for partition, end in ends.items():
             if end > bounds[partition][0]:
                 client.run(admin.delete_records(client.core, name, partition, end))

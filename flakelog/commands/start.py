@@ -1,6 +1,6 @@
 """The place where `flakelog consume` begins: `--from earliest | latest | OFFSET | -N | @TIME | id:ID`."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import click
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 Answer = TypeVar("Answer")
 LEFT_OUT_MAX = 5
+PLACES_AT_ONCE = 200  # partitions in a request of a search: about 0.3 s, so that its progress is seen
 
 ONLY = "Only this one; repeatable."
 PLACES = (
@@ -117,6 +118,24 @@ def ask_each(
     half = len(wanted) // 2
     first, second = ask_each(wanted[:half], ask), ask_each(wanted[half:], ask)
     return first[0] | second[0], first[1] | second[1]
+
+
+def ask_in_portions(
+    places: "Sequence[Partition]",
+    ask: "Callable[[list[Partition]], dict[Partition, Answer]]",
+    step: Callable[[int], object],
+    at_once: int = PLACES_AT_ONCE,
+) -> "tuple[dict[Partition, Answer], dict[Partition, BrokerError]]":
+    """Ask as `ask_each` does, for `at_once` partitions at a time, and call `step` with their number after each."""
+    answers: dict[Partition, Answer] = {}
+    errors: dict[Partition, BrokerError] = {}
+    for begin in range(0, len(places), at_once):
+        some = places[begin : begin + at_once]
+        found, failed = ask_each(some, ask)
+        answers |= found
+        errors |= failed
+        step(len(some))
+    return answers, errors
 
 
 def name_left_out(errors: "Mapping[Partition, BrokerError]") -> None:

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from flakelog.commands.arguments import quoted
-from flakelog.commands.exit_codes import NobodyAnswers, fail
+from flakelog.commands.arguments import Addresses, quoted
+from flakelog.commands.exit_codes import Interrupted, NobodyAnswers, fail
 from flakelog.commands.waiting import timeout_option
 from flakelog.times import EPOCH, parse_time
 
@@ -35,6 +35,7 @@ def servers_option(command: Command) -> Command:
     """Add --servers, and --timeout, which the client of `client_of` heeds."""
     option = click.option(
         "--servers",
+        type=Addresses(),
         default=SERVERS,
         envvar="FLAKELOG_SERVERS",
         show_default=True,
@@ -110,6 +111,17 @@ def _settings_options(command: Command, name: str, what_for: str, of: "Callable[
         is_eager=True,
         help=f"The server's properties file, {what_for}.",
     )(command)
+
+
+def confirm(question: str) -> None:
+    """Ask on stderr, and end with code 1 unless the answer is yes. Ctrl-C ends with 130, as everywhere."""
+    try:
+        click.confirm(question, abort=True, err=True)
+    except click.Abort as error:
+        if isinstance(error.__context__, KeyboardInterrupt):
+            click.echo(err=True)  # the terminal's line ends in ^C
+            raise Interrupted(error.__context__) from None
+        raise
 
 
 def assignment(text: str, where: str) -> tuple[str, str]:

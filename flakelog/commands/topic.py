@@ -12,6 +12,7 @@ from flakelog.commands.start import Start, StartType, ask_each, bounds_of_all, f
 from flakelog.commands.terminal import (
     assignment,
     client_of,
+    confirm,
     count_of,
     json_option,
     print_json,
@@ -179,7 +180,7 @@ def delete_records(
         begins = {number: begin for (_, number), (begin, _) in bounds_of_all(client, chosen).items()}
         if not yes:
             offsets = sum(max(before[number] - begins[number], 0) for number in before)
-            click.confirm(f"delete {count_of(offsets, 'offset')} of {name}?", abort=True, err=True)
+            confirm(f"delete {count_of(offsets, 'offset')} of {name}?")
         rows = []
         for number, offset in before.items():
             rows.append((number, begins[number], client.run(admin.delete_records(client.core, name, number, offset))))
@@ -201,7 +202,7 @@ def delete(names: tuple[str, ...], yes: bool, servers: str, as_json: bool) -> No
         found = [client.topic(name) for name in dict.fromkeys(names)]
         if not yes:
             what = ", ".join(f"{each.name} with {count_of(each.partitions, 'partition')}" for each in found)
-            click.confirm(f"delete {what}?", abort=True, err=True)
+            confirm(f"delete {what}?")
         for each in found:
             client.delete_topic(each.name)
             if as_json:

@@ -9,7 +9,16 @@ from flakelog.commands.arguments import PARTITION, Name, Seconds, Whole
 from flakelog.commands.completion import TopicType
 from flakelog.commands.exit_codes import fail
 from flakelog.commands.start import ask_each, name_left_out
-from flakelog.commands.terminal import client_of, count_of, iso, json_option, print_json, print_table, servers_option
+from flakelog.commands.terminal import (
+    client_of,
+    confirm,
+    count_of,
+    iso,
+    json_option,
+    print_json,
+    print_table,
+    servers_option,
+)
 
 if TYPE_CHECKING:
     from broker.client.blocking import Client
@@ -128,7 +137,7 @@ def abort(topic: str, partition: int, start_offset: int, yes: bool, servers: str
         producer = _of(producers, topic, partition, start_offset)
         if not yes:
             asked = f"abort the transaction of producer {producer.producer_id} in {topic}-{partition}?"
-            click.confirm(asked, abort=True, err=True)
+            confirm(asked)
         client.run(transaction_admin.abort_transaction(client.core, topic, partition, producer))
     if as_json:
         print_json({"topic": topic, "partition": partition, "producer_id": producer.producer_id, "aborted": True})

@@ -88,7 +88,7 @@ def test_a_port_that_is_no_brokers_is_found_out_in_one_line(answer, said):
 
 def test_the_http_port_of_a_server_is_found_out(broker):
     code, (line,) = outcome_of("topic", "list", "--servers", broker.http, "--timeout", "0.5")
-    assert code == 3 and f"no broker answers at {broker.http}" in line
+    assert code == 3 and f"no broker answers at {broker.http} (it speaks HTTP, not Kafka's protocol)" in line
 
 
 @pytest.mark.parametrize(

@@ -228,7 +228,7 @@ def test_a_file_that_is_no_text_is_refused_by_its_name(tmp_path):
     file.write_bytes(b"\x1f\x8b\x08\xff")
     for option in ("--check-config", "--config"):
         done = flakelog("server", option, str(file))
-        assert (done.returncode, done.stderr) == (1, f"Error: {file} is no properties file: byte 2 of it is no UTF-8\n")
+        assert (done.returncode, done.stderr) == (2, f"Error: {file} is no properties file: byte 2 of it is no UTF-8\n")
 
 
 def test_a_data_directory_that_cannot_be_is_refused_by_its_name(tmp_path):
@@ -290,5 +290,5 @@ def test_an_impossible_value_is_refused_with_where_it_stands(tmp_path):
     file = tmp_path / "server.properties"
     file.write_text("\nnum.partitions=0\n")
     done = flakelog("server", "--config", str(file))
-    assert done.returncode == 1
+    assert done.returncode == 2
     assert done.stderr.strip().endswith(f"must be between 1 and 100000 ({file}:2)")

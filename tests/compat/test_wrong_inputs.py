@@ -109,10 +109,10 @@ WRONG = [
     ("id new --directory TMP --zookeeper x:1", 2, "not from both"),
     ("id workers --directory TMP", 1, "no worker numbers are kept in"),
     # --- servers, topologies, replays, loads
-    ("server --set num.partition=4", 1, "did you mean num.partitions"),
-    ("server --set listeners=SSL://:9093", 1, "SSL is not served"),
+    ("server --set num.partition=4", 2, "did you mean num.partitions"),
+    ("server --set listeners=SSL://:9093", 2, "SSL is not served"),
     ("server --config TMP/none", 2, "does not exist"),
-    ("server --config FILE", 1, "is no properties file"),
+    ("server --config FILE", 2, "is no properties file"),
     ("server --check-config PROPS", 1, ""),
     ("server --topic orders:x --data-dir TMP/data --set listeners=", 2, "orders:x"),
     ("check TMP/none", 2, "does not exist"),

@@ -56,3 +56,11 @@ def test_a_check_changes_nothing(data):
     checked(data)
     after = {path: path.read_bytes() for path in data.rglob("*") if path.is_file()}
     assert {path for path in before | after if before.get(path) != after.get(path)} <= {data / ".lock"}
+
+
+def test_a_directory_without_data_is_not_called_sound(tmp_path):
+    code, said = checked(tmp_path)
+    assert code == 1 and "is empty: there is nothing to check" in said
+    (tmp_path / "letter.txt").write_text("no log")
+    code, said = checked(tmp_path)
+    assert code == 1 and "is no data directory" in said and "damages" not in said

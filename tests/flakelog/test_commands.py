@@ -8,14 +8,17 @@ import click
 import pytest
 from click.testing import CliRunner
 
+from broker.client.address import parse_addresses
+from broker.client.errors import BrokerError
 from broker.client.log_record import Record
 from broker.version import VERSION
 from flakelog.cli import COMMANDS, main
+from flakelog.commands.exit_codes import Interrupted
 from flakelog.commands.produce import _by_partition
 from flakelog.commands.produce_input import Framing, Line, Target, known_size, read_lines, unescape
 from flakelog.commands.record_format import as_text, by_format
-from flakelog.commands.start import Start, parse_start
-from flakelog.commands.terminal import count_of, describe_id, iso, print_table
+from flakelog.commands.start import Start, ask_in_portions, parse_start
+from flakelog.commands.terminal import confirm, count_of, describe_id, iso, print_table
 from idgen.layout import Layout
 
 NEW_YEAR_2013_MS = 1_356_998_400_000
@@ -206,3 +209,74 @@ def test_a_setting_of_kafkas_that_is_not_used_is_explained_by_its_name():
 
 def test_the_version_is_that_of_the_package():
     assert VERSION == version("flakelog")
+
+
+# --- small promises ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "topic list --servers {}", "consume x --servers h:1,{}", "id new --server {}", "id new --zookeeper {}",
+        "id workers --zookeeper {}", "server --zookeeper {}", "produce x --servers {}",
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("address", ["kafka://user:hunter2@127.0.0.1:1", "user:hunter2@127.0.0.1:1"])
+def test_a_password_in_an_address_is_refused_and_not_shown(line, address):
+    result = CliRunner().invoke(main, line.format(address).split())
+    assert result.exit_code == 2 and "no user and no password; give HOST:PORT" in result.stderr
+    assert "hunter2" not in result.output
+
+
+def test_clients_show_no_password_either():
+    with pytest.raises(ValueError, match="give host:port") as refused:
+        parse_addresses("kafka://user:hunter2@127.0.0.1:1")
+    assert "hunter2" not in str(refused.value)
+
+
+def test_ctrl_c_at_a_question_ends_with_130(monkeypatch):
+    def answer(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(click.termui, "visible_prompt_func", answer)
+    with pytest.raises(Interrupted) as ended:
+        confirm("delete all?")
+    assert ended.value.exit_code == 130
+
+
+@pytest.mark.parametrize("given", ["", "n\n"])
+def test_a_question_without_a_yes_ends_with_1(given):
+    result = CliRunner().invoke(click.Command("asks", callback=lambda: confirm("delete all?")), input=given)
+    assert result.exit_code == 1
+
+
+def test_an_empty_name_is_refused_before_a_question_is_asked():
+    result = CliRunner().invoke(main, ["group", "delete", ""], input="y\n")
+    assert result.exit_code == 2 and "it is empty" in result.stderr and "delete" not in result.stderr.splitlines()[-1]
+
+
+def test_the_help_of_a_header_says_which_is_null():
+    said = " ".join(CliRunner().invoke(main, ["produce", "--help"]).output.split())
+    assert "NAME alone is a null header, NAME= an empty one" in said
+
+
+def test_a_search_of_many_partitions_goes_in_portions_and_tells_how_far_it_is():
+    places = [("orders", number) for number in range(7)]
+    asked, steps = [], []
+
+    def ask(some):
+        asked.append(len(some))
+        if ("orders", 3) in some:
+            raise BrokerError(5, "orders-3")
+        return dict.fromkeys(some, 1)
+
+    answers, errors = ask_in_portions(places, ask, steps.append, at_once=3)
+    assert steps == [3, 3, 1] and asked == [3, 3, 1, 2, 1]
+    assert set(answers) | set(errors) == set(places) and list(errors) == [("orders", 3)]
+
+
+def test_a_file_that_is_no_properties_file_is_wrong_usage(tmp_path):
+    (tmp_path / "bad.properties").write_bytes(b"\xff\xfe")
+    for command in ("server", "idgen"):
+        result = CliRunner().invoke(main, [command, "--config", str(tmp_path / "bad.properties")])
+        assert result.exit_code == 2 and "is no properties file" in result.stderr
