@@ -1,10 +1,11 @@
 """Listeners as Kafka's settings write them: `NAME://host:port,...`, and which protocol a NAME speaks."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 PROTOCOLS = ("SASL_SSL", "PLAINTEXT", "SSL", "SASL_PLAINTEXT")
 SERVED = "PLAINTEXT"
+LISTENERS = "listeners"
 EVERYWHERE = ("", "0.0.0.0", "::")  # hosts to listen on that clients cannot connect to
 _FORM = "must be PLAINTEXT://host:port, several with a comma between, or empty to turn the broker off"
 
@@ -60,6 +61,29 @@ def refusal(listeners: Iterable[Listener], protocols: dict[str, str]) -> str | N
         if protocol != SERVED:
             return f"{protocol} is not served; {SERVED}://host:port is, on a network you trust"
     return None
+
+
+def moved(texts: Mapping[str, str], port: int) -> dict[str, str]:
+    """Return listeners moved by the distance that puts the first of `listeners` at `port`.
+
+    `texts` has settings by name, of which `listeners` is one; each is NAME://host:port,... or host:port. What is turned
+    off stays off, and port 0 stays 0. Raise ValueError if `listeners` has no port to move, or a port would be none.
+    """
+    first = next(iter(parse_listeners(texts[LISTENERS])), None)
+    if first is None or not first.port:
+        raise ValueError(f"there is nothing to move: {LISTENERS}={texts[LISTENERS]} has no port of the broker")
+    distance = port - first.port
+    return {name: ",".join(_moved(name, each, distance) for each in text.split(",")) for name, text in texts.items()}
+
+
+def _moved(name: str, address: str, distance: int) -> str:
+    host, colon, port = address.strip().rpartition(":")
+    if not colon or not port.isdigit() or not int(port):
+        return address
+    then = int(port) + distance
+    if not 0 < then < 1 << 16:
+        raise ValueError(f"it would put {name} at {then}, {distance:+} from {port}; ports are 1 to 65535")
+    return f"{host}:{then}"
 
 
 def is_local(host: str) -> bool:

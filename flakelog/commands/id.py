@@ -67,7 +67,9 @@ def id() -> None:
 @id.command()
 @click.option("--count", type=Whole(1), default=1, show_default=True)
 @click.option(
+    "--servers",
     "--server",
+    "server",
     type=Addresses(),
     envvar="FLAKELOG_IDS",
     show_envvar=True,
@@ -97,7 +99,7 @@ def new(
     if directory is not None and zookeeper is not None:
         raise click.UsageError("a worker number comes from --directory or --zookeeper, not from both")
     if made_here and click.get_current_context().get_parameter_source("server") is ParameterSource.COMMANDLINE:
-        raise click.UsageError("ids come from a --server, or are made here with --directory or --zookeeper, not both")
+        raise click.UsageError("ids come from --servers, or are made here with --directory or --zookeeper, not both")
     source = _own_ids(count, directory, zookeeper, idgen) if made_here else _asked_ids(count, server or SERVER)
     shown = count if count > AT_ONCE else None
     with progress("ids", shown) as step:
@@ -123,7 +125,7 @@ def _asked_ids(count: int, server: str) -> Iterator[list[int]]:
         addresses = (each.strip() for each in server.split(","))
         asked = IdClient(*addresses, user_agent="cli", timeout_ms=int(contact_seconds() * 1000))
     except ValueError as error:
-        raise click.BadParameter(str(error), param_hint="--server") from None
+        raise click.BadParameter(str(error), param_hint="--servers") from None
     with asked as client:
         try:
             for portion in _portions(count):

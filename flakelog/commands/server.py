@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from flakelog.commands.arguments import Addresses, Seconds
+from flakelog.commands.arguments import Addresses, Seconds, Whole
 from flakelog.commands.exit_codes import WrongSettings
 from flakelog.settings import Given, Properties, Settings, collect, gather, misspelt_variables
-from idgen.settings import InvalidSetting
+from idgen.settings import InvalidSetting, settings_of
 
 if TYPE_CHECKING:
     from flakelog.app import Server
@@ -35,6 +35,7 @@ DEV = (
 SWITCH_SECONDS = 0.0005
 # Python's default is 700. A turn of small requests makes more objects that live for the turn, and none is in a cycle.
 GC_THRESHOLD = 5_000, 10, 10
+MOVED = ("listeners", "advertised.listeners", "flakelog.ids.listener", "flakelog.http.listener")  # by --port
 NO_BROKER = (Given("listeners", "", "flakelog idgen"),)
 
 
@@ -104,6 +105,11 @@ def _options(command: Callable[..., Any]) -> Callable[..., Any]:
     help="Print what becomes of each property of FILE, and exit: 0 where a server would start with it.",
 )
 @click.option(
+    "--port",
+    type=Whole(1, 65_535),
+    help="Where the broker listens. The ports of ids and HTTP move by the same distance: 9192 takes 7709 and 8709 too.",
+)
+@click.option(
     "--dev",
     is_flag=True,
     help="For development: a temporary directory, gone at exit; no waiting for members; replication lowered to 1.",
@@ -130,6 +136,7 @@ def server(
     print_config: bool,
     as_json: bool,
     checked: Path | None,
+    port: int | None,
     dev: bool,
     topics: tuple[str, ...],
     controlled: bool,
@@ -142,7 +149,9 @@ def server(
     if checked is not None:
         raise SystemExit(_check(checked, as_json))
     run = Run(data_dir, zookeeper, log_format, print_config, as_json, topics, dev, controlled)
-    _run(run, config, (*assignments, *_timeout(timeout)), DEV if dev else ())
+    mode = DEV if dev else ()
+    moves = () if port is None else _moves(port, config, assignments, mode)
+    _run(run, config, (*assignments, *_timeout(timeout)), mode, moves)
 
 
 @click.command()
@@ -170,6 +179,39 @@ def idgen(
     _run(run, config, (*assignments, *_timeout(timeout)), (), NO_BROKER)
 
 
+def _moves(
+    port: int, config: Path | None, assignments: tuple[str, ...], mode: tuple[Given, ...]
+) -> tuple[Given, ...]:
+    """Return the listeners as --port moves them, over those of file and environment. BadParameter if it cannot."""
+    from flakelog.config import ServerConfig
+    from flakelog.listeners import moved
+    from idgen.config import IdgenConfig
+
+    with _wrong_settings():
+        properties = collect(config, assignments, os.environ, mode)
+    settings = (*settings_of(ServerConfig), *settings_of(IdgenConfig))
+    known = {each.name: str(each.default or "") for each in settings if each.name in MOVED}
+    texts = known | {name: text for name, text in properties.texts.items() if name in MOVED}
+    wrong = [name for name in MOVED if properties.origins.get(name) == "--set" and texts[name]]
+    if wrong:
+        said = f"it places all listeners, and so does --set {wrong[0]}={texts[wrong[0]]}; give one of both"
+        raise click.BadParameter(said, param_hint="--port")
+    try:
+        found = moved(texts, port)
+    except ValueError as error:
+        raise click.BadParameter(str(error), param_hint="--port") from None
+    return tuple(Given(name, text, f"--port {port}") for name, text in found.items() if text)
+
+
+@contextmanager
+def _wrong_settings() -> Iterator[None]:
+    """Turn errors in settings, and in the file of settings, into one line and exit code 2."""
+    try:
+        yield
+    except (InvalidSetting, OSError) as error:
+        raise WrongSettings(str(error)) from None
+
+
 def _timeout(seconds: float | None) -> tuple[str, ...]:
     return () if seconds is None else (f"flakelog.start.timeout.ms={int(seconds * 1000)}",)
 
@@ -177,10 +219,8 @@ def _timeout(seconds: float | None) -> tuple[str, ...]:
 def _check(file: Path, as_json: bool) -> int:
     from flakelog.commands.config_report import print_verdicts
 
-    try:
+    with _wrong_settings():
         return 0 if print_verdicts(gather(file), as_json) else 1
-    except (InvalidSetting, OSError) as error:
-        raise WrongSettings(str(error)) from None
 
 
 def _run(
@@ -193,10 +233,8 @@ def _run(
     from flakelog.machine import file_limit, machine_defaults, raise_file_limit
 
     raise_file_limit()
-    try:
+    with _wrong_settings():
         properties = collect(config, assignments, os.environ, (*machine_defaults(file_limit()), *mode), fixed)
-    except (InvalidSetting, OSError) as error:
-        raise WrongSettings(str(error)) from None
     try:
         settings = Settings(properties.texts, properties.told)
     except InvalidSetting as error:

@@ -34,14 +34,21 @@ def topic() -> None:
 @topic.command()
 @click.argument("names", nargs=-1, required=True, type=TopicName(), metavar="NAME...")
 @click.option("--partitions", type=Whole(1, INT32_MAX), help="[default: the broker's num.partitions]")
-@click.option("--config", "configs", multiple=True, metavar="NAME=VALUE", help="A topic setting: segment.bytes=1048576")
+@click.option(
+    "--set",
+    "--config",
+    "configs",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="A topic setting: segment.bytes=1048576; repeatable. --config is an older name of --set.",
+)
 @servers_option
 @json_option
 def create(
     names: tuple[str, ...], partitions: int | None, configs: tuple[str, ...], servers: str, as_json: bool
 ) -> None:
     """Create topics."""
-    settings = dict(assignment(each, "--config") for each in configs)
+    settings = dict(assignment(each, "--set") for each in configs)
     with client_of(servers) as client:
         for name in dict.fromkeys(names):
             client.create_topic(name, -1 if partitions is None else partitions, settings)
@@ -136,13 +143,17 @@ def alter(name: str, assignments: tuple[str, ...], names: tuple[str, ...], serve
 @topic.command("add-partitions")
 @click.argument("name", type=TopicType())
 @click.option("--to", "partitions", type=Whole(2, INT32_MAX), required=True, help="How many there are to be in all.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
 @servers_option
 @json_option
-def add_partitions(name: str, partitions: int, servers: str, as_json: bool) -> None:
+def add_partitions(name: str, partitions: int, yes: bool, servers: str, as_json: bool) -> None:
     """Add partitions to topic NAME. Messages stay where they are, but keys may map to other partitions afterwards."""
     from broker.client import admin
 
     with client_of(servers) as client:
+        if not yes:
+            there = count_of(client.topic(name).partitions, "partition")
+            confirm(f"grow {name} from {there} to {partitions:,}, which cannot be undone?")
         client.run(admin.create_partitions(client.core, name, partitions))
     if as_json:
         print_json({"topic": name, "partitions": partitions})

@@ -89,11 +89,11 @@ def test_a_topic_is_altered_and_grown(flakelog):
     flakelog("topic create adm-b")
     assert flakelog("topic alter adm-b --set segment.bytes=4096 --set flush.ms=50")[0] == 0
     assert flakelog("topic alter adm-b --unset flush.ms")[0] == 0
-    assert flakelog("topic add-partitions adm-b --to 3")[:2] == (0, "adm-b: 3 partitions\n")
+    assert flakelog("topic add-partitions adm-b --to 3 --yes")[:2] == (0, "adm-b: 3 partitions\n")
     (described,) = objects(flakelog("topic describe adm-b --json")[1])
     assert (len(described["partitions"]), described["settings"]) == (3, {"segment.bytes": "4096"})
     assert "  segment.bytes=4096\n" in flakelog("topic describe adm-b")[1]
-    code, _, errors = flakelog("topic add-partitions adm-b --to 2")
+    code, _, errors = flakelog("topic add-partitions adm-b --to 2 --yes")
     assert code == 1 and "has 3 partition(s)" in errors
     assert flakelog("topic alter adm-b")[0] == 2
 

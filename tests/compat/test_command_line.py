@@ -200,7 +200,7 @@ def test_without_an_id_service_one_line_says_which_commands_start_one(flakelog):
     "command, said",
     [
         ("topic list --servers nonsense", "'nonsense' is no address; give host:port"),
-        ("topic create x --config segment.bytes", "'segment.bytes' is no setting; give NAME=VALUE"),
+        ("topic create x --set segment.bytes", "'segment.bytes' is no setting; give NAME=VALUE"),
         ("consume x --from yesterday", "'yesterday' is no place to begin"),
         ("id decode 12a", "'12a' is no id"),
         ("id range noon now", "'noon' is no time"),
