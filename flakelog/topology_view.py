@@ -1,13 +1,23 @@
 """The figures of a topology for people: one line for a log, or one screen of a terminal."""
 
+from collections.abc import Sequence
+from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
-from spout.figures import PartitionFigures, Rates, Snapshot
+from spout.figures import ComponentFigures, PartitionFigures, Rates, Snapshot
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
 PARTITIONS_SHOWN_MIN = 3  # also on the smallest terminal
+GAP = 2  # between columns
+RATES = ("emitted", "executed", "acked", "failed")
+ERROR = "ERROR"
+ERROR_CHARACTERS_MIN = 14  # of a message that is cut where the screen ends
+TEXTS = ("PHASE", ERROR)
+# Columns by need: on a narrow terminal the last ones are left out.
+COMPONENT_NEED = ("ACKED/S", "FAILED/S", "EXECUTED/S", "BUSY", "ERRORS", "EMITTED/S", "TASKS")
+PARTITION_NEED = ("LAG", "SECONDS", "PHASE", ERROR, "END", "WATERMARK", "BYTES")
 
 
 def line_of(before: Snapshot | None, after: Snapshot) -> str:
@@ -40,37 +50,76 @@ def facts_of(before: Snapshot | None, after: Snapshot) -> dict[str, Any]:
     }
 
 
-def screen_of(before: Snapshot | None, after: Snapshot, height: int) -> "RenderableType":
-    """Return the figures as tables of at most `height` lines."""
+def screen_of(before: Snapshot | None, after: Snapshot, height: int, width: int) -> "RenderableType":
+    """Return the figures as tables of at most `height` lines; columns that do not fit `width` are left out."""
     from rich.console import Group
-    from rich.table import Table
     from rich.text import Text
 
     rates = Rates(before, after)
     summary = _summary(before, after)
     head = Text(f"{after.topology}, {after.state} for {_duration(after.at_ms - after.started_ms)}", style="bold")
-    told = Text(", ".join(f"{name} {summary[name]}" for name in summary))
-    components = Table(box=None, padding=(0, 2, 0, 0))
-    components.add_column("COMPONENT")
-    for name in ("TASKS", "EMITTED/S", "EXECUTED/S", "ACKED/S", "FAILED/S", "ERRORS", "BUSY"):
-        components.add_column(name, justify="right")
-    for each in after.components:
-        persecond = [_rate(rates.rate(each.name, name)) for name in ("emitted", "executed", "acked", "failed")]
-        busy = f"{rates.rate(each.name, 'busy_ns') / 1e7:.0f} %" if each.kind == "bolt" else "-"
-        components.add_row(each.name, str(each.parallelism), *persecond, f"{each.total('errors'):,}", busy)
-    room = max(height - len(after.components) - 8, PARTITIONS_SHOWN_MIN)
+    told = ", ".join(f"{name} {summary[name]}" for name in summary)
+    components = _table("COMPONENT", [_component(each, rates) for each in after.components], COMPONENT_NEED, width)
+    around = 7 + len(wrap(told, width))  # the lines beside those of components and partitions
+    room = max(height - len(after.components) - around, PARTITIONS_SHOWN_MIN)
     shown = sorted(after.partitions, key=_by_need)[:room]
-    partitions = Table(box=None, padding=(0, 2, 0, 0))
-    partitions.add_column("PARTITION")
-    partitions.add_column("PHASE")
-    for name in ("WATERMARK", "END", "LAG", "BYTES", "SECONDS"):
-        partitions.add_column(name, justify="right")
-    partitions.add_column("ERROR", no_wrap=True)
-    for one in shown:
-        partitions.add_row(f"{one.topic}-{one.partition}", one.phase, *_cells(one), one.error)
+    partitions = _table("PARTITION", [_partition(one) for one in shown], PARTITION_NEED, width)
     more = len(after.partitions) - len(shown)
     rest = [Text(f"and {more:,} more partitions")] if more else []
-    return Group(head, told, Text(""), components, Text(""), partitions, *rest)
+    return Group(head, Text(told), Text(""), components, Text(""), partitions, *rest)
+
+
+def _component(each: ComponentFigures, rates: Rates) -> dict[str, str]:
+    per_second = {f"{name.upper()}/S": _rate(rates.rate(each.name, name)) for name in RATES}
+    busy = f"{rates.rate(each.name, 'busy_ns') / 1e7:.0f} %" if each.kind == "bolt" else "-"
+    tasks, errors = str(each.parallelism), f"{each.total('errors'):,}"
+    return {"COMPONENT": each.name, "TASKS": tasks, **per_second, "ERRORS": errors, "BUSY": busy}
+
+
+def _partition(one: PartitionFigures) -> dict[str, str]:
+    return {
+        "PARTITION": f"{one.topic}-{one.partition}",
+        "PHASE": one.phase,
+        "WATERMARK": _number(one.watermark),
+        "END": _number(one.high_watermark),
+        "LAG": _number(one.lag),
+        "BYTES": _size(one.lag_bytes),
+        "SECONDS": _age(one.lag_ms),
+        "ERROR": one.error,
+    }
+
+
+def _table(first: str, rows: Sequence[dict[str, str]], need: Sequence[str], width: int) -> "RenderableType":
+    """Return a table of the columns that fit `width`: `first`, which names a row, and the others by `need`.
+
+    A name that is too long loses its beginning, because a partition's number is at its end.
+    """
+    from rich.table import Table
+
+    widths = {name: max([len(name), *(len(row[name]) for row in rows)]) + GAP for name in (first, *need)}
+    widths[ERROR] = min(widths.get(ERROR, 0), ERROR_CHARACTERS_MIN)
+    kept, left = {first, need[0]}, width - widths[need[0]]
+    named = min(widths[first], max(left, len(first) + GAP))
+    left -= named
+    for name in need[1:]:
+        if widths[name] > left:
+            break
+        kept.add(name)
+        left -= widths[name]
+    table = Table(box=None, padding=(0, GAP, 0, 0))
+    for name in (each for each in (rows[0] if rows else widths) if each in kept):
+        is_text = name in (first, *TEXTS)
+        table.add_column(name, justify="left" if is_text else "right", no_wrap=True)
+    for row in rows:
+        cells = row | {first: _ending(row[first], named - GAP)}
+        if ERROR in kept:
+            cells[ERROR] = row[ERROR][: left + widths[ERROR] - GAP]
+        table.add_row(*(cells[name] for name in row if name in kept))
+    return table
+
+
+def _ending(text: str, characters: int) -> str:
+    return text if len(text) <= characters else f"…{text[1 - characters:]}"
 
 
 def _summary(before: Snapshot | None, after: Snapshot) -> dict[str, str]:
@@ -98,11 +147,6 @@ def _dead_letters(taken: Snapshot) -> int:
 def _by_need(one: PartitionFigures) -> tuple[bool, int, str, int]:
     """Sort partitions with errors first, then those with the most lag."""
     return not one.error, -(one.lag or 0), one.topic, one.partition
-
-
-def _cells(one: PartitionFigures) -> list[str]:
-    offsets = [_number(one.watermark), _number(one.high_watermark), _number(one.lag)]
-    return [*offsets, _size(one.lag_bytes), _age(one.lag_ms)]
 
 
 def _rate(value: float) -> str:

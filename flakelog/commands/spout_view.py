@@ -88,4 +88,5 @@ class _Live:
         self._live.stop()
 
     def _show(self, before: "Snapshot | None", after: "Snapshot") -> None:
-        self._live.update(self._render(before, after, self._console.height), refresh=True)
+        width, height = self._console.size
+        self._live.update(self._render(before, after, height, width), refresh=True)

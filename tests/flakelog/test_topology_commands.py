@@ -109,12 +109,12 @@ def test_the_figures_are_facts_for_programs():
     assert facts["spouts"]["log"]["latency_p99_ms"] == 63
 
 
-def printed(figures, height):
+def printed(figures, height, width=140):
     from rich.console import Console
 
-    console = Console(width=140, height=height, force_terminal=False)
+    console = Console(width=width, height=height, force_terminal=False)
     with console.capture() as capture:
-        console.print(screen_of(None, figures, height))
+        console.print(screen_of(None, figures, height, width))
     return capture.get()
 
 
@@ -125,6 +125,25 @@ def test_the_figures_fit_on_one_screen():
     assert lines[0].startswith("words, running for 0:00:10")
     assert [line.split()[0] for line in lines if line.startswith("lines-")][:2] == ["lines-99", "lines-98"]
     assert "unusable" in printed(BROKEN, 24)
+
+
+@pytest.mark.parametrize("topic", ["orders", "a-long-name-that-fills-the-terminal-and-more-of-it-than-there-is"])
+@pytest.mark.parametrize("error", ["", "the broker answers nothing " * 5])
+@pytest.mark.parametrize("width", [40, 60, 80])
+def test_on_a_narrow_terminal_partition_and_lag_stay_readable(topic, error, width):
+    """Columns that do not fit are left out, those first that are needed least."""
+    wide = replace(PARTITION, topic=topic, partition=11, lag=1_234_567, watermark=9_876_543_210, error=error)
+    lines = printed(replace(FIGURES, partitions=(wide,)), 24, width).splitlines()
+    assert len(lines) <= 24 and max(map(len, lines)) <= width
+    head, row = next((each, lines[at + 1]) for at, each in enumerate(lines) if each.startswith("PARTITION"))
+    assert row.split()[0].endswith("-11") and "1,234,567" in row.split() and "LAG" in head
+    assert row.index("1,234,567") + len("1,234,567") == head.index("LAG") + len("LAG")
+    assert any(each.startswith("COMPONENT") and "ACKED/S" in each for each in lines)
+
+
+def test_a_wide_terminal_has_all_columns():
+    said = printed(BROKEN, 24)
+    assert all(name in said for name in ("TASKS", "EMITTED/S", "WATERMARK", "BYTES", "ERROR"))
 
 
 def test_health_names_partitions_that_are_not_read():
