@@ -42,6 +42,39 @@ def spans_of(page):
     return re.findall(r"`([^`\n]+)`", prose_of(page))
 
 
+# --- programs on the pages ---------------------------------------------------------------------------------------
+
+
+def programs_of(page):
+    """Return (the text before it, the program) of each Python block."""
+    text = page.read_text()
+    return [(text[: found.start()], found[1]) for found in re.finditer(r"^```python\n(.*?)^```$", text, re.M | re.S)]
+
+
+def test_each_program_of_the_tutorial_says_what_to_save_it_as():
+    programs = programs_of(ROOT / "docs" / "tutorial.md")
+    for before, program in programs:
+        name = re.match(r"# (\w+\.py)\n", program)
+        assert name, f"a program begins with its name: {program[:60]!r}"
+        said = " ".join(before.rpartition("\n\n")[0].rpartition("\n\n")[2].split())
+        assert f"Save it as `{name[1]}`" in said, said
+    assert len(programs) >= 6
+
+
+def test_the_tutorials_test_says_how_to_run_it():
+    ((before, _),) = (each for each in programs_of(ROOT / "docs" / "tutorial.md") if "def test_" in each[1])
+    said = " ".join(before[-400:].split())
+    assert "`pip install pytest`" in said and "`python -m pytest test_billing.py`" in said
+
+
+@pytest.mark.parametrize("package", ["duckdb", "polars"])
+def test_a_page_that_uses_a_package_we_do_not_bring_says_how_to_get_it(package):
+    pages = [page for page in PAPERS if any(f"import {package}" in program for _, program in programs_of(page))]
+    assert pages
+    for page in pages:
+        assert re.search(rf"`pip install [a-z ]*{package}", prose_of(page)), f"{page.name} uses {package}"
+
+
 # --- README and CHANGELOG ----------------------------------------------------------------------------------------
 
 
