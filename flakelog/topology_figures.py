@@ -84,6 +84,8 @@ def _partitions(taken: Snapshot) -> Iterator[Metric]:
         known = ((each, getattr(each, field)) for each in taken.partitions)
         values = ((_place(each), value / unit) for each, value in known if value is not None)
         yield samples(f"flakelog_topology_{name}", values)
+    stands = ((_place(each), each.no_progress_ms / 1000) for each in taken.partitions)
+    yield samples("flakelog_topology_no_progress_seconds", stands)
     counted: dict[tuple[str, str], int] = {}
     for each in taken.partitions:
         key = each.component, each.phase

@@ -17,7 +17,10 @@ PHASES_READ = ("running", "closing")
 
 
 def health(taken: Snapshot) -> tuple[bool, Mapping[str, Any]]:
-    """Return whether all is well, and the details. It is not while a partition has an error or is not read."""
+    """Return whether all is well, and the details.
+
+    It is not while a partition has an error, stands still or is not read, or in an outage.
+    """
     problems = taken.problems
     return not problems, {
         "healthy": not problems,

@@ -85,7 +85,7 @@ def _partition(one: PartitionFigures) -> dict[str, str]:
         "LAG": _number(one.lag),
         "BYTES": _size(one.lag_bytes),
         "SECONDS": _age(one.lag_ms),
-        "ERROR": one.error,
+        "ERROR": one.trouble,
     }
 
 
@@ -145,8 +145,8 @@ def _dead_letters(taken: Snapshot) -> int:
 
 
 def _by_need(one: PartitionFigures) -> tuple[bool, int, str, int]:
-    """Sort partitions with errors first, then those with the most lag."""
-    return not one.error, -(one.lag or 0), one.topic, one.partition
+    """Sort partitions with trouble first, then those with the most lag."""
+    return not one.trouble, -(one.lag or 0), one.topic, one.partition
 
 
 def _rate(value: float) -> str:

@@ -150,6 +150,15 @@ class SpoutConfig:
         "{topic}.dead-letters",
         "where messages given up go, {topic} being the spout's; empty: nowhere, they are tried for ever",
     )
+    spout_no_progress_ms: int = setting(
+        "flakelog.spout.no.progress.ms",
+        60_000,
+        "a partition that has messages and settles none for so long stands still, and /health says so; a pause, a wait "
+        "for a retry and work within its message timeout do not count. Twice the default message timeout, so that "
+        "what only takes long has failed by then",
+        check=at_least(1_000),
+        unit="ms",
+    )
     spout_max_offset_behind: int | None = setting(
         "flakelog.spout.max.offset.behind",
         None,

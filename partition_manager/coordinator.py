@@ -23,6 +23,7 @@ from partition_manager.ports import Answer, Failed, Partitions, Request
 from partition_manager.progress import Progress
 from partition_manager.share import TaskShare
 from partition_manager.source import Source
+from partition_manager.standstill import Standstills
 from partition_manager.subscription import Subscription
 from partition_manager.takeovers import Takeovers
 from partition_manager.task_partition import PartitionStatus, Phase, TaskPartition
@@ -64,6 +65,9 @@ class PartitionCoordinator:
         self._failing = FailingRequests(self._notes)
         self._outages = outages_of(source.config, self._notes.warn)
         self.outage = self._outages.current  # the outage of the bolts at a time
+        self.standstills = Standstills(
+            source.config, self._all, has_outage=self.outage, has_enough=lambda: self.has_enough
+        )
         self._in_turn = 0  # messages that the first of the ready partitions has emitted in its turn
         self._has_left = False  # some partitions are gone, and the next sweep drops them
         self._subscription = Subscription(source, self._asks, self._notes, self)
@@ -388,6 +392,7 @@ class PartitionCoordinator:
 
     def _tick(self, now_ms: int) -> None:
         if now_ms >= self._commit_at_ms:
+            self.standstills.look(now_ms)
             self.commit(now_ms)
             self._notes.summarize()
         if now_ms >= self._subscription.refresh_at_ms:
@@ -395,19 +400,8 @@ class PartitionCoordinator:
             self._takeovers.remind(self._all)
 
     def _open(self, topic: str, number: int, address: Partitions, now_ms: int) -> None:
-        source, owner = self._source, f"{self._owner}.{next(self._share.tickets)}"
-        document = OffsetDocument(
-            source.topology_id,
-            source.topology_name,
-            topic,
-            number,
-            Progress(0),
-            address.host,
-            address.port,
-            owner,
-            address.topic_id,
-        )
-        partition = TaskPartition(source, document, self._share, self._asks, self._notes, self)
+        document = _document_of(self._source, topic, number, address, f"{self._owner}.{next(self._share.tickets)}")
+        partition = TaskPartition(self._source, document, self._share, self._asks, self._notes, self)
         if self._group is not None:
             self._group.opened((topic, number))
         self._partitions.setdefault(topic, {})[number] = partition
@@ -443,6 +437,12 @@ class PartitionCoordinator:
         if isinstance(owner, TaskPartition):
             owner.problems.succeeded(request)
         self._failing.succeeded(_key_of(owner, request, self._source.described))
+
+
+def _document_of(source: Source, topic: str, number: int, address: Partitions, owner: str) -> OffsetDocument:
+    """Return the document of a partition before its stored progress is known."""
+    where = source.topology_id, source.topology_name, topic, number
+    return OffsetDocument(*where, Progress(0), address.host, address.port, owner, address.topic_id)
 
 
 def _key_of(owner: object, request: Request, described: str) -> tuple[str, str]:

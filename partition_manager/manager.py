@@ -20,7 +20,7 @@ a reassignment, so an old ack could settle a message that was never processed.)
 Not thread-safe. Times are milliseconds on the caller's clock.
 """
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Any
@@ -36,6 +36,7 @@ from partition_manager.ports import DeadLetter, FetchedRecord, FetchWanted
 from partition_manager.progress import Progress
 from partition_manager.retry import RetrySchedule
 from partition_manager.share import Listing, TaskShare
+from partition_manager.standstill import Backlog, Work
 
 SAMPLE_MAX = 20  # messages whose mean size stands for all: to weigh each one would cost more than all other counts
 # To look up a member of an enum takes longer than to look up a name.
@@ -457,3 +458,28 @@ def has_in_flight(manager: PartitionManager) -> bool:
     """Return True if an emitted message is neither acked nor failed; O(emitted)."""
     live = manager._live
     return any(entry.state is _IN_FLIGHT for entry in islice(live.values(), len(live) - manager.waiting))
+
+
+def work_of(manager: PartitionManager) -> Work:
+    """Return a quick look at the manager, to tell whether it makes progress."""
+    c, watermark = manager.counts, manager.watermark
+    outcomes = c.acked + c.filtered + c.failed + c.dead_lettered + c.refused + c.dropped + c.truncated + c.lost
+    settled = outcomes + c.already_done + watermark + (manager.committed or 0)
+    return Work(settled, c.emitted, bool(manager._live) or manager.high_watermark > watermark)
+
+
+def backlog_of(manager: PartitionManager) -> Backlog:
+    """Return the manager's messages by what should happen to them next; O(pending)."""
+    states = Counter(entry.state for entry in manager._live.values())
+    listing = manager._listing
+    emits, fetches = listing.is_ready or listing.is_due, listing.is_fetching or listing.is_starved
+    return Backlog(
+        in_flight=states[State.IN_FLIGHT],
+        burying=states[State.BURYING],
+        retrying=states[State.RETRYING],
+        waiting=states[State.WAITING],
+        unread=max(manager.high_watermark - manager.emitted, 0),
+        retry_ms=manager.next_deadline_ms(),
+        is_in_line=emits if states[State.RETRYING] or states[State.WAITING] else fetches and not states,
+        is_fetching=manager._fetching and not states,
+    )

@@ -92,6 +92,11 @@ class Listing(Generic[T]):
         self._owner = owner
         self._wake_at_ms: float = inf
 
+    @property
+    def is_due(self) -> bool:
+        """Return True if the partition will be listed as ready at some time."""
+        return self._wake_at_ms < inf
+
     def ready(self, waiting: int) -> None:
         """List the partition as ready to emit, with `waiting` messages."""
         if not self.is_ready:

@@ -18,7 +18,7 @@ from broker.client.records import PoisonBatch
 from partition_manager.asks import Asks
 from partition_manager.config import AT_LEAST_ONCE, AT_MOST_ONCE
 from partition_manager.entry import Counts, Message, Oldest
-from partition_manager.manager import PartitionManager, has_in_flight, oldest_of
+from partition_manager.manager import PartitionManager, backlog_of, has_in_flight, oldest_of, work_of
 from partition_manager.notes import BEGUN, GIVEN_UP, INFO, WARN, Note, Notes
 from partition_manager.offset_document import BadOffsetDocument, OffsetDocument, node_of
 from partition_manager.opening import Opened, Opening, open_partition
@@ -41,6 +41,7 @@ from partition_manager.problems import Problems
 from partition_manager.progress import Progress
 from partition_manager.share import TaskShare
 from partition_manager.source import Source
+from partition_manager.standstill import Backlog, Work
 
 
 class Phase(Enum):
@@ -153,6 +154,19 @@ class TaskPartition:
         where = self.topic, self.number, self.phase
         offsets = m.watermark, m.emitted, m.high_watermark
         return PartitionStatus(*where, *offsets, m.pending, m.counts, self.error, oldest_of(m))
+
+    def work(self) -> Work:
+        """Return a quick look at it, to tell whether it makes progress."""
+        if self.manager is not None and self.phase is Phase.RUNNING:
+            found = work_of(self.manager)
+            return found._replace(is_owed=True) if self._saving else found
+        return Work(0, 0, self.phase is Phase.OPENING)
+
+    def backlog(self) -> Backlog:
+        """Return its messages by what should happen to them next; O(pending)."""
+        if self.manager is None:
+            return Backlog(is_opening=True)
+        return backlog_of(self.manager)._replace(is_saving=self._saving)
 
     @property
     def error(self) -> str:

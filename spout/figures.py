@@ -16,10 +16,12 @@ from typing import Any
 
 from partition_manager.entry import Counts
 from partition_manager.outage import Outage
+from partition_manager.standstill import Standstill
 from partition_manager.task_partition import PartitionStatus
 from spout.api import Spout
 from spout.executor import Executor
 from spout.grouping import ByFields, Custom, Direct, Grouping, LocalOrShuffle, PartialKey, Shuffle, ToAll, ToFirst
+from spout.log_spout import LogSpout
 from spout.task import TaskCounts
 from spout.topology import Node
 
@@ -97,7 +99,11 @@ class MessageFailure:
 
 @dataclass(frozen=True, slots=True)
 class PartitionFigures:
-    """A partition that a spout task reads."""
+    """A partition that a spout task reads.
+
+    `error` says why it is not read, or which of its requests fail. `no_progress` says to a person that it stands still,
+    and `no_progress_ms` for how long; a partition that does not has "" and 0.
+    """
 
     component: str
     task: int
@@ -112,6 +118,13 @@ class PartitionFigures:
     lag_bytes: int | None
     lag_ms: int | None
     error: str
+    no_progress_ms: int = 0
+    no_progress: str = ""
+
+    @property
+    def trouble(self) -> str:
+        """Return the error or the lack of progress, "" if there is neither."""
+        return self.error or self.no_progress
 
 
 _PARTITION_FIELDS = tuple(field.name for field in fields(PartitionFigures))
@@ -147,9 +160,9 @@ class Snapshot:
         """Return what keeps messages from being read and processed, a line for each."""
         outages = [f"{each.name}[{outage.task}]: {outage.text}" for each in self.components for outage in each.outages]
         return outages + [
-            f"{each.topic}-{each.partition} ({each.component}[{each.task}], {each.phase}): {each.error}"
+            f"{each.topic}-{each.partition} ({each.component}[{each.task}], {each.phase}): {each.trouble}"
             for each in self.partitions
-            if each.error or each.phase in ("fenced", "broken")
+            if each.trouble or each.phase in ("fenced", "broken")
         ]
 
     def lag(self, name: str) -> int | None:
@@ -161,15 +174,15 @@ class Snapshot:
         return largest if name == "lag_ms" else sum(values)
 
 
-def snapshot(executor: Executor, *, state: str, started_ms: int, at_ms: int) -> Snapshot:
-    """Return the figures of a topology. Times are Unix ms."""
+def snapshot(executor: Executor, *, state: str, started_ms: int, at_ms: int, now_ms: int) -> Snapshot:
+    """Return the figures of a topology. Times are Unix ms, but `now_ms` is on the executor's clock."""
     plan = executor.plan
     counts, metrics = executor.counts(), executor.metrics()
     components, partitions, letters = [], [], []
     for node in plan.nodes:
         instances = dict(enumerate(executor.instances_of(node.name)))
         components.append(component_figures(node, instances, counts[node.name], metrics.get(node.name, {})))
-        partitions += partition_figures(node.name, instances, at_ms)
+        partitions += partition_figures(node.name, instances, at_ms, now_ms)
         letters += dead_letter_topics(instances)
     return Snapshot(
         topology=plan.name,
@@ -207,10 +220,17 @@ def inputs_of(node: Node[Any]) -> tuple[Input, ...]:
     return tuple(_input(each.component, each.stream, each.grouping) for each in node.inputs)
 
 
-def partition_figures(component: str, instances: Mapping[int, Any], at_ms: int) -> list[PartitionFigures]:
-    """Return the figures of the partitions that these tasks read."""
-    found = ((index, status) for index, instance in instances.items() for status in _statuses(instance))
-    return [_partition(component, index, status, at_ms) for index, status in found]
+def partition_figures(
+    component: str, instances: Mapping[int, Any], at_ms: int, now_ms: int
+) -> list[PartitionFigures]:
+    """Return the figures of the partitions that these tasks read. `now_ms` is on the engine's clock."""
+    found = []
+    for index, instance in instances.items():
+        standstills = instance.standstills(now_ms) if isinstance(instance, LogSpout) else {}
+        for status in _statuses(instance):
+            standstill = standstills.get((status.topic, status.partition))
+            found.append(_partition(component, index, status, standstill, at_ms))
+    return found
 
 
 def dead_letter_topics(instances: Mapping[int, Any]) -> list[str]:
@@ -286,7 +306,9 @@ def _statuses(instance: Any) -> list[PartitionStatus]:
     return [each for each in found if isinstance(each, PartitionStatus)]
 
 
-def _partition(component: str, task: int, status: PartitionStatus, at_ms: int) -> PartitionFigures:
+def _partition(
+    component: str, task: int, status: PartitionStatus, standstill: Standstill | None, at_ms: int
+) -> PartitionFigures:
     lag = None
     if status.watermark is not None and status.high_watermark is not None:
         lag = max(status.high_watermark - status.watermark, 0)
@@ -307,4 +329,6 @@ def _partition(component: str, task: int, status: PartitionStatus, at_ms: int) -
         lag_bytes=lag_bytes,
         lag_ms=lag_ms,
         error=status.error,
+        no_progress_ms=0 if standstill is None else standstill.lasted_ms,
+        no_progress="" if standstill is None else str(standstill),
     )

@@ -28,10 +28,12 @@ from partition_manager.ports import (
     GroupStore,
     LoadOffset,
     OffsetStore,
+    Place,
     ReleasePartition,
     SaveOffset,
 )
 from partition_manager.source import KAFKA, ZOOKEEPER, Source, config_in_group, id_of, servers_of, store_of, topics_of
+from partition_manager.standstill import Standstill
 from partition_manager.start_offset import Earliest, StartAt, start_of
 from partition_manager.task_partition import PartitionStatus
 from spout.api import OutputDeclarer, Spout, SpoutOutput
@@ -139,6 +141,7 @@ class LogSpout(Spout):
 
     def activate(self) -> None:
         """Begin to read; after `deactivate`, continue with the messages read meanwhile."""
+        self._coordinator.standstills.is_paused = False
         if not self._started:
             self._started = True
             self._coordinator.start(self.context.now_ms)
@@ -211,6 +214,7 @@ class LogSpout(Spout):
 
     def deactivate(self) -> None:
         """Store the progress so far; acks still come."""
+        self._coordinator.standstills.is_paused = True
         self._coordinator.commit(self.context.now_ms)
 
     def close(self) -> None:
@@ -319,6 +323,12 @@ class LogSpout(Spout):
     def outage(self) -> Outage | None:
         """Return the outage because of which the spout emits one message at a time, or None."""
         return self._coordinator.outage(self.context.now_ms)
+
+    def standstills(self, now_ms: int) -> Mapping[Place, Standstill]:
+        """Return the partitions without progress. `now_ms` is on the engine's clock, which a frozen engine stops."""
+        cut_ms = self.settlement.next_cut_ms() if self.settlement is not None else None
+        timeout_ms = self.context.config.message_timeout_ms
+        return self._coordinator.standstills.find(now_ms, timeout_ms=timeout_ms, cut_ms=cut_ms)
 
     def status(self) -> list[PartitionStatus]:
         """Return the status of this task's partitions."""

@@ -29,7 +29,7 @@ TOPIC_CONFIGS = {
 VERSION = 1
 INTERVAL_MS = 2_000
 EXPIRES_MS = 10_000  # five intervals: a busy process misses one or two
-PARTITIONS_MAX = 1_000  # in one document, those with errors and the most lag first: about 250 kB, below 1 MiB
+PARTITIONS_MAX = 1_000  # in one document, those with trouble and the most lag first: about 250 kB, below 1 MiB
 RATES = ("emitted", "executed", "acked", "failed")
 
 
@@ -117,4 +117,4 @@ def decode(value: bytes) -> dict[str, Any]:
 
 
 def _by_need(one: PartitionFigures) -> tuple[bool, int, str, int]:
-    return not one.error, -(one.lag or 0), one.topic, one.partition
+    return not one.trouble, -(one.lag or 0), one.topic, one.partition

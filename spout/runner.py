@@ -143,9 +143,9 @@ class Runner:
 
     def snapshot(self) -> Snapshot:
         """Return the figures of the topology as they are now."""
-        at_ms = time.time_ns() // 1_000_000
-        started_ms = at_ms - (_now_ms() - self._started_ms) if self._started_ms else at_ms
-        return snapshot(self.executor, state=self.state.value, started_ms=started_ms, at_ms=at_ms)
+        at_ms, now_ms = time.time_ns() // 1_000_000, _now_ms()
+        started_ms = at_ms - (now_ms - self._started_ms) if self._started_ms else at_ms
+        return snapshot(self.executor, state=self.state.value, started_ms=started_ms, at_ms=at_ms, now_ms=now_ms)
 
     # --- internals
 

@@ -242,7 +242,11 @@ class Settlement:
             return None if self._is_asked and not self._answers else self._retry_ms
         if self._saves:
             return self._last_cut_ms
-        if self._complete or self._graves:
+        return self.next_cut_ms()
+
+    def next_cut_ms(self) -> int | None:
+        """Return when complete messages are settled next, or None if none waits, or a transaction is under way."""
+        if self._current is None and (self._complete or self._graves):
             return self._last_cut_ms + (0 if self._is_hurried else self._config.sink_commit_interval_ms)
         return None
 

@@ -285,20 +285,23 @@ def _problems(document: Mapping[str, Any]) -> Iterable[str]:
         for outage in mappings_of(each.get("outages")):
             yield f"{text_of(each.get('name'))}: {text_of(outage.get('text'))}"
     for one in mappings_of(document.get("partitions")):
-        if one.get("error") or one.get("phase") in ("fenced", "broken"):
+        trouble = one.get("error") or one.get("no_progress")
+        if trouble or one.get("phase") in ("fenced", "broken"):
             place = f"{text_of(one.get('topic'))}-{text_of(one.get('partition'))}"
-            yield f"{place} ({text_of(one.get('component'))}, {text_of(one.get('phase'))}): {text_of(one.get('error'))}"
+            task = f"{text_of(one.get('component'))}, {text_of(one.get('phase'))}"
+            yield f"{place} ({task}): {text_of(trouble)}"
 
 
 def _by_need(one: Mapping[str, Any]) -> tuple[bool, float, str]:
-    """Sort partitions with errors first, then those with the most lag."""
-    return not one.get("error"), -(number_of(one.get("lag")) or 0), text_of(one.get("topic"))
+    """Sort partitions with trouble first, then those with the most lag."""
+    trouble = one.get("error") or one.get("no_progress")
+    return not trouble, -(number_of(one.get("lag")) or 0), text_of(one.get("topic"))
 
 
 def _partition(one: Mapping[str, Any]) -> dict[str, Any]:
     numbers = {name: number_of(one.get(name)) for name in ("watermark", "high_watermark", "lag", "lag_ms", "pending")}
-    texts = {name: text_of(one.get(name)) for name in ("component", "topic", "partition", "phase", "error")}
-    return numbers | texts
+    texts = {name: text_of(one.get(name)) for name in ("component", "topic", "partition", "phase")}
+    return numbers | texts | {"error": text_of(one.get("error") or one.get("no_progress"))}
 
 
 def _process(each: Mapping[str, Any]) -> dict[str, Any]:

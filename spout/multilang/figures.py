@@ -14,8 +14,10 @@ from spout.multilang.spout_task import SpoutTask
 from spout.topology import Plan
 
 
-def task_snapshot(place: Place, task: SpoutTask | BoltTask, *, state: str, started_ms: int, at_ms: int) -> Snapshot:
-    """Return the figures of a task. Times are Unix ms."""
+def task_snapshot(
+    place: Place, task: SpoutTask | BoltTask, *, state: str, started_ms: int, at_ms: int, now_ms: int
+) -> Snapshot:
+    """Return the figures of a task. Times are Unix ms, but `now_ms` is on the task's clock."""
     node = node_of(place.plan, place.handshake.component)
     own = task.task
     context = cast(StormContext, own.instance.context)
@@ -32,7 +34,7 @@ def task_snapshot(place: Place, task: SpoutTask | BoltTask, *, state: str, start
         at_ms=at_ms,
         in_flight=task.in_flight,
         components=(component,),
-        partitions=tuple(partition_figures(node.name, instances, at_ms)),
+        partitions=tuple(partition_figures(node.name, instances, at_ms, now_ms)),
         dead_letter_topics=tuple(dead_letter_topics(instances)),
     )
 

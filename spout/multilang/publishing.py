@@ -53,8 +53,8 @@ class Publishing:
             each.abandon()
 
     def _take(self) -> Snapshot:
-        started_ms, at_ms = self._started_ms, _now_ms()
-        return task_snapshot(self._place, self._task, state=self._state, started_ms=started_ms, at_ms=at_ms)
+        times = {"started_ms": self._started_ms, "at_ms": _now_ms(), "now_ms": time.monotonic_ns() // 1_000_000}
+        return task_snapshot(self._place, self._task, state=self._state, **times)
 
 
 def _now_ms() -> int:

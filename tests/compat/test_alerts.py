@@ -119,6 +119,13 @@ FIRING = [
         "All messages of numbers have failed for 6m 40s",
     ),
     (
+        "TopologyNoProgress",
+        {'flakelog_topology_no_progress_seconds{component="numbers",topic="t",partition="0"}': "0x4 60+15x8"},
+        "3m",
+        {"component": "numbers", "topic": "t"},
+        "numbers settles no message of t for 2m 45s",
+    ),
+    (
         "TopologyLags",
         {'flakelog_topology_lag_seconds{component="numbers",topic="t",partition="0"}': "700x100"},
         "20m",

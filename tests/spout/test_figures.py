@@ -46,7 +46,7 @@ def runner_of(world):
 
 
 def taken(runner, at_ms=10_000):
-    return snapshot(runner.executor, state="running", started_ms=0, at_ms=at_ms)
+    return snapshot(runner.executor, state="running", started_ms=0, at_ms=at_ms, now_ms=runner.executor.now_ms)
 
 
 def test_a_snapshot_has_the_graph_the_counts_and_the_dead_letter_topic():
@@ -140,7 +140,7 @@ def test_what_a_spout_skips_is_in_the_figures_and_in_the_metrics():
         log.recreate()
         log.append(b"c")
         test.advance(3_000)
-        figures = snapshot(test.executor, state="running", started_ms=0, at_ms=test.now_ms)
+        figures = snapshot(test.executor, state="running", started_ms=0, at_ms=test.now_ms, now_ms=test.now_ms)
     metrics = generate_latest(registry_of(lambda: figures)).decode()
     for outcome, number in (("lost", 3), ("poison_batches", 1), ("recreated", 1), ("truncations", 0)):
         assert figures.component("log").messages[outcome] == number

@@ -63,7 +63,7 @@ def all_bad(messages=50, **settings):
 
 
 def figures(test):
-    return snapshot(test.executor, state="running", started_ms=0, at_ms=test.now_ms)
+    return snapshot(test.executor, state="running", started_ms=0, at_ms=test.now_ms, now_ms=test.now_ms)
 
 
 def outages(test):

@@ -40,7 +40,8 @@ def bolt_driver():
 
 
 def documents_of(*drivers, state="running", started_ms=1_000):
-    taken = [task_snapshot(each.place, each.task, state=state, started_ms=started_ms, at_ms=9_000) for each in drivers]
+    times = {"started_ms": started_ms, "at_ms": 9_000, "now_ms": 0}
+    taken = [task_snapshot(each.place, each.task, state=state, **times) for each in drivers]
     return [json.loads(document_of(None, each, host="h", pid=1)) for each in taken]
 
 
