@@ -176,7 +176,7 @@ TOPOLOGY = {
         (
             "topology_outage_seconds",
             GAUGE,
-            "How long all messages of a spout fail for one reason, so that one at a time is tried; 0 if they do not",
+            "How long messages of a spout fail because a service is down, so that one at a time is tried; 0 if none do",
             "component",
         ),
         ("topology_partitions", GAUGE, "Partitions, by phase", "component", "phase"),

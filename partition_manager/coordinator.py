@@ -7,7 +7,6 @@ the embedded engine, in Apache Storm's worker and in a simulation.
 
 from collections import defaultdict, deque
 from collections.abc import Iterable
-from typing import NamedTuple
 
 from partition_manager.asks import Ask, Asks
 from partition_manager.assignment import partitions_of
@@ -19,6 +18,7 @@ from partition_manager.notes import Note, Notes
 from partition_manager.offset_document import OffsetDocument
 from partition_manager.opening import is_recreated
 from partition_manager.outage import outages_of
+from partition_manager.parked import TopicPartitionOffset
 from partition_manager.ports import Answer, Failed, Partitions, Request
 from partition_manager.progress import Progress
 from partition_manager.share import TaskShare
@@ -27,22 +27,11 @@ from partition_manager.standstill import Standstills
 from partition_manager.subscription import Subscription
 from partition_manager.takeovers import Takeovers
 from partition_manager.task_partition import PartitionStatus, Phase, TaskPartition
+from partition_manager.turns import TURN_MESSAGES, MessageId, Turns
 
-TURN_MESSAGES = 100  # one partition emits so many in a row, so that their acks are processed together
+__all__ = ["TURN_MESSAGES", "MessageId", "PartitionCoordinator"]
+
 DELETED_MAX = 100  # ids kept of deleted topics, which a broker with old metadata may still name
-
-
-class MessageId(NamedTuple):
-    """The id a spout emits with a tuple: one emission of one message. It is never reused.
-
-    `topic_id` is "" if the broker gives topics no ids.
-    """
-
-    topic: str
-    partition: int
-    offset: int
-    ticket: int
-    topic_id: str = ""
 
 
 class PartitionCoordinator:
@@ -68,7 +57,8 @@ class PartitionCoordinator:
         self.standstills = Standstills(
             source.config, self._all, has_outage=self.outage, has_enough=lambda: self.has_enough
         )
-        self._in_turn = 0  # messages that the first of the ready partitions has emitted in its turn
+        self._turns = Turns(self._share, self._outages, self._partitions)
+        self.next = self._turns.next  # the next message to emit at a time
         self._has_left = False  # some partitions are gone, and the next sweep drops them
         self._subscription = Subscription(source, self._asks, self._notes, self)
         self._deleted: deque[str] = deque(maxlen=DELETED_MAX)  # ids of topics that others have replaced
@@ -131,42 +121,13 @@ class PartitionCoordinator:
 
         An answer may make something available earlier.
         """
-        times = [self._asks.next_deadline_ms(), self._next_emission_ms()]
+        times = [self._asks.next_deadline_ms(), self._turns.next_deadline_ms()]
         if self._started:
             times += [self._commit_at_ms, self._subscription.refresh_at_ms]
         times += [partition.release_at_ms for partition in self._handing_over]
         return min((t for t in times if t is not None), default=None)
 
     # --- calls of the spout
-
-    def next(self, now_ms: int) -> tuple[MessageId, Message] | None:
-        """Return the next message to emit, or None if no partition has one.
-
-        Partitions take turns of TURN_MESSAGES. In an outage, return one message at a time, after a pause, and each from
-        another partition.
-        """
-        if self._outages.is_troubled and not self._outages.may_emit(now_ms):
-            return None
-        self._share.prefers_new = self._outages.lasts
-        self._share.wake(now_ms)
-        ready = self._share.ready
-        while ready:
-            partition = ready[0]
-            message = partition.next(now_ms)
-            if message is None:  # the partition rests until it has one
-                self._in_turn = 0
-                ready.popleft()
-                continue
-            self._in_turn += 1
-            if self._in_turn >= TURN_MESSAGES or self._outages.is_troubled:
-                self._in_turn = 0
-                partition.end_turn()
-                ready.rotate(-1)
-            if self._outages.is_troubled:
-                self._outages.emitted(message.ticket)
-            where = partition.topic, partition.number
-            return MessageId(*where, message.offset, message.ticket, partition.topic_id), message
-        return None
 
     @property
     def has_enough(self) -> bool:
@@ -202,7 +163,7 @@ class PartitionCoordinator:
         acked = manager is not None and manager.ack(id.offset, id.ticket)
         if self._outages.is_troubled:
             if manager is not None and manager.counts.acked > before:
-                self._outages.succeeded()
+                self._turns.succeeded(id.ticket)
             elif not acked:
                 self._outages.ended(id.ticket)
         return acked
@@ -221,10 +182,10 @@ class PartitionCoordinator:
             if found is not None and found.manager is not None:
                 found.manager.ack_many(of_partition)
 
-    def processed(self) -> None:
+    def processed(self, id: MessageId) -> None:
         """Note that the bolts processed a message that is acked later, so that no outage is seen meanwhile."""
         if self._outages.is_troubled:
-            self._outages.succeeded()
+            self._turns.succeeded(id.ticket)
 
     def settle(self, id: MessageId) -> bool:
         """Settle a message that was emitted without an id. Return False if the id is stale."""
@@ -241,9 +202,12 @@ class PartitionCoordinator:
         if partition is None or message is None:
             self._outages.ended(id.ticket)
             return partition is not None and partition.fail(id.offset, id.ticket, now_ms, error, unavailable)
-        place = id.topic, id.partition, id.offset
+        place = TopicPartitionOffset(id.topic, id.partition, id.offset)
         excused = self._outages.failed(place, id.ticket, message.attempt, error, now_ms, unavailable=unavailable)
-        return partition.fail(id.offset, id.ticket, now_ms, error, excused)
+        failed = partition.fail(id.offset, id.ticket, now_ms, error, excused)
+        if excused and self._outages.parks and partition.park(id.offset, id.ticket):
+            self._outages.park(place, id.ticket)
+        return failed
 
     def reject(self, id: MessageId, now_ms: int, error: str) -> bool:
         """Give up a message that cannot be decoded, without a retry. Return False if the id is stale."""
@@ -380,15 +344,6 @@ class PartitionCoordinator:
     def _manager(self, id: MessageId) -> PartitionManager | None:
         partition = self._partition(id)
         return partition.manager if partition is not None else None
-
-    def _next_emission_ms(self) -> int | None:
-        """Return when a retry is due; in an outage, when the next probe is, if there is a message for it."""
-        due_ms, probe_ms = self._share.next_due_ms(), self._outages.next_probe_ms()
-        if not self._outages.lasts:
-            return due_ms
-        if probe_ms is None or self._share.ready:
-            return probe_ms
-        return None if due_ms is None else max(due_ms, probe_ms)
 
     def _tick(self, now_ms: int) -> None:
         if now_ms >= self._commit_at_ms:

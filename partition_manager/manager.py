@@ -460,6 +460,20 @@ def has_in_flight(manager: PartitionManager) -> bool:
     return any(entry.state is _IN_FLIGHT for entry in islice(live.values(), len(live) - manager.waiting))
 
 
+def park(manager: PartitionManager, offset: int, ticket: int) -> bool:
+    """Let a message that has failed wait for `release`. Return False if the attempt with this ticket is not its last.
+    """
+    return manager._retries.park(offset, ticket)
+
+
+def release(manager: PartitionManager, offset: int, ticket: int, now_ms: int) -> bool:
+    """Emit a parked message soon. Return False if it is not parked any longer."""
+    released = manager._retries.release(offset, ticket, now_ms)
+    if released:
+        manager._listing.wake_by(now_ms)
+    return released
+
+
 def work_of(manager: PartitionManager) -> Work:
     """Return a quick look at the manager, to tell whether it makes progress."""
     c, watermark = manager.counts, manager.watermark

@@ -47,10 +47,14 @@ class RetryPolicy:
 
 
 class RetrySchedule:
-    """Failed offsets by due time. A pair (offset, ticket) is current while `is_current` returns True for it."""
+    """Failed offsets by due time, and those that are parked.
+
+    A pair (offset, ticket) is current while `is_current` returns True for it.
+    """
 
     def __init__(self, is_current: Callable[[int, int], bool]) -> None:
         self._heap: list[tuple[int, int, int]] = []
+        self._parked: dict[int, int] = {}  # tickets by offset: these wait until they are released
         self._is_current = is_current
 
     @property
@@ -61,6 +65,21 @@ class RetrySchedule:
     def add(self, due_ms: int, offset: int, ticket: int) -> None:
         heappush(self._heap, (due_ms, offset, ticket))
 
+    def park(self, offset: int, ticket: int) -> bool:
+        """Let a scheduled offset wait until `release`, whatever its time. Return False if the pair is not current."""
+        is_current = self._is_current(offset, ticket)
+        if is_current:
+            self._parked[offset] = ticket
+        return is_current
+
+    def release(self, offset: int, ticket: int, due_ms: int) -> bool:
+        """Schedule a parked offset. Return False if it is not parked, or not current."""
+        is_parked = self._parked.get(offset) == ticket
+        if is_parked:
+            del self._parked[offset]
+            self.add(due_ms, offset, ticket)
+        return is_parked and self._is_current(offset, ticket)
+
     def pop_due(self, now_ms: int) -> int | None:
         """Remove and return the offset that has been due longest (the least of equals), or None."""
         due = self.next_due_ms()
@@ -70,10 +89,11 @@ class RetrySchedule:
 
     def next_due_ms(self) -> int | None:
         heap = self._heap
-        while heap and not self._is_current(heap[0][1], heap[0][2]):
+        while heap and (not self._is_current(heap[0][1], heap[0][2]) or self._parked.get(heap[0][1]) == heap[0][2]):
             heappop(heap)
         return heap[0][0] if heap else None
 
     def current(self) -> set[int]:
-        """Return every scheduled offset; O(n), for checks."""
-        return {offset for _, offset, ticket in self._heap if self._is_current(offset, ticket)}
+        """Return every scheduled and parked offset; O(n), for checks."""
+        scheduled = [(offset, ticket) for _, offset, ticket in self._heap] + list(self._parked.items())
+        return {offset for offset, ticket in scheduled if self._is_current(offset, ticket)}

@@ -18,7 +18,7 @@ from broker.client.records import PoisonBatch
 from partition_manager.asks import Asks
 from partition_manager.config import AT_LEAST_ONCE, AT_MOST_ONCE
 from partition_manager.entry import Counts, Message, Oldest
-from partition_manager.manager import PartitionManager, backlog_of, has_in_flight, oldest_of, work_of
+from partition_manager.manager import PartitionManager, backlog_of, has_in_flight, oldest_of, park, release, work_of
 from partition_manager.notes import BEGUN, GIVEN_UP, INFO, WARN, Note, Notes
 from partition_manager.offset_document import BadOffsetDocument, OffsetDocument, node_of
 from partition_manager.opening import Opened, Opening, open_partition
@@ -334,6 +334,16 @@ class TaskPartition:
             self._notes.similar(GIVEN_UP, Note(WARN, f"{self.name} offset {offset} {said}"))
             self._bury(letter, now_ms)
         return failed
+
+    def park(self, offset: int, ticket: int) -> bool:
+        """Let a message that has failed wait for `unpark`. Return False if it is not retried."""
+        return self.manager is not None and park(self.manager, offset, ticket)
+
+    def unpark(self, offset: int, ticket: int, now_ms: int) -> bool:
+        """Emit a parked message soon. Return False if it is not parked, or if nothing is emitted."""
+        if self.manager is None or self.phase is not Phase.RUNNING:
+            return False
+        return release(self.manager, offset, ticket, now_ms)
 
     def bury(self, now_ms: int) -> None:
         """Send the messages that the manager has given up to the dead letters."""

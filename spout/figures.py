@@ -52,8 +52,8 @@ class ComponentFigures:
     """A component: its place in the graph, and the counts of each of its tasks by index.
 
     `messages` are a LogSpout's counts of message outcomes, `metrics` the component's own counters and gauges, `outages`
-    the tasks of a LogSpout that try one message at a time, because all fail. Inside Storm a bolt's `outages` are those
-    because of which it holds tuples, and `failures` the latest messages that failed there.
+    the tasks of a LogSpout that try messages one at a time, because all fail or a bolt raised Unavailable. Inside Storm
+    a bolt's `outages` are those because of which it holds tuples, and `failures` the latest messages that failed there.
     """
 
     name: str

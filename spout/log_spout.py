@@ -179,7 +179,7 @@ class LogSpout(Spout):
     def ack(self, id: MessageId) -> None:
         """Ack one tuple of the message."""
         if self.settlement is not None:
-            self._coordinator.processed()
+            self._coordinator.processed(id)
             self.settlement.ack(self, id)
         else:
             self._coordinator.ack(id)
@@ -321,7 +321,7 @@ class LogSpout(Spout):
         return self._coordinator.counts + self._refused
 
     def outage(self) -> Outage | None:
-        """Return the outage because of which the spout emits one message at a time, or None."""
+        """Return the outage because of which the spout tries messages one at a time, or None."""
         return self._coordinator.outage(self.context.now_ms)
 
     def standstills(self, now_ms: int) -> Mapping[Place, Standstill]:

@@ -116,7 +116,7 @@ FIRING = [
         {'flakelog_topology_outage_seconds{component="numbers"}': "400x8"},
         "1m",
         {"component": "numbers"},
-        "All messages of numbers have failed for 6m 40s",
+        "A service that numbers needs has been down for 6m 40s",
     ),
     (
         "TopologyNoProgress",

@@ -1,7 +1,10 @@
 """Outages: all messages fail for one reason, so the spout tries one at a time and counts no attempt."""
 
 from partition_manager.outage import Outages
+from partition_manager.parked import TopicPartitionOffset
 
+OTHER = -1  # the ticket of a message that did not fail
+PLACE = TopicPartitionOffset("flights", 0, 0)
 REFUSED = "ConnectionRefusedError: [Errno 111]"
 
 
@@ -15,7 +18,7 @@ class Spout:
 
     def fail(self, message, error=REFUSED, now_ms=0, attempt=1, **kind):
         ticket = next(self.tickets)
-        self.outages.emitted(ticket)
+        self.outages.emitted(message, ticket)
         return self.outages.failed(message, ticket, attempt, error, now_ms, **kind)
 
     def fail_row(self, error=REFUSED, now_ms=0):
@@ -25,32 +28,32 @@ class Spout:
 def test_a_row_of_different_messages_that_fail_with_one_type_is_an_outage():
     spout = Spout()
     assert spout.fail_row() == [False, False, True], "from the third on, no attempt counts"
-    assert spout.outages.lasts and spout.fail(7)
+    assert spout.outages.all_wait and spout.fail(7)
     assert len(spout.notes) == 1 and "ConnectionRefusedError: [Errno 111]" in spout.notes[0]
 
 
 def test_one_message_that_fails_again_and_again_is_no_outage():
     spout = Spout()
     assert not any(spout.fail("poison") for _ in range(100))
-    assert not spout.outages.lasts and spout.outages.may_emit(0)
+    assert not spout.outages.all_wait and spout.outages.may_emit(0)
 
 
 def test_a_success_or_another_type_breaks_the_row():
     spout = Spout()
     spout.fail(0), spout.fail(1)
-    spout.outages.succeeded()
+    spout.outages.succeeded(OTHER)
     spout.fail(2), spout.fail(3)
     assert not spout.fail(4, "KeyError: 'x'")
-    assert not spout.fail(5) and not spout.outages.lasts
+    assert not spout.fail(5) and not spout.outages.all_wait
 
 
 def test_messages_that_failed_while_others_succeeded_are_no_outage():
     spout = Spout()
     for attempt in (1, 2, 3):
         assert not any(spout.fail(message, attempt=attempt) for message in (0, 1))
-        spout.outages.succeeded()
+        spout.outages.succeeded(OTHER)
     assert not any(spout.fail(message, attempt=4) for message in range(10))
-    assert not spout.outages.lasts
+    assert not spout.outages.all_wait
 
 
 def test_messages_that_failed_in_the_same_row_before_count_once():
@@ -71,7 +74,7 @@ def test_one_probe_at_a_time_and_each_failure_doubles_the_wait():
         at_ms = outages.next_probe_ms()
         assert not outages.may_emit(at_ms - 1) and outages.may_emit(at_ms)
         waits.append(at_ms - now_ms)
-        outages.emitted(at_ms)
+        outages.emitted(PLACE, at_ms)
         assert not outages.may_emit(at_ms) and outages.next_probe_ms() is None
         now_ms = at_ms
         assert outages.failed("probe", at_ms, 1, REFUSED, now_ms)
@@ -91,7 +94,7 @@ def test_in_an_outage_a_timeout_counts_as_its_type_and_another_type_as_the_messa
     spout.fail_row()
     assert spout.fail(8, "timeout") and spout.fail(9)
     assert not spout.fail(10, "KeyError: 'x'")
-    assert spout.outages.lasts
+    assert spout.outages.all_wait
 
 
 def test_an_outage_whose_type_changes_goes_on_with_the_new_type():
@@ -105,11 +108,11 @@ def test_any_success_ends_it_and_its_length_is_noted():
     spout = Spout()
     spout.fail_row(now_ms=1_000)
     spout.outages.may_emit(1_100)
-    spout.outages.emitted(99)
+    spout.outages.emitted(PLACE, 99)
     spout.outages.failed(0, 99, 1, REFUSED, 1_100)
     spout.outages.may_emit(3_600)
-    spout.outages.succeeded()
-    assert spout.outages.may_emit(3_600) and not spout.outages.lasts
+    spout.outages.succeeded(OTHER)
+    assert spout.outages.may_emit(3_600) and not spout.outages.all_wait
     assert spout.notes[1:] == ["the outage of ConnectionRefusedError is over after 2.6 s and 1 failed probes"]
     assert spout.fail_row() == [False, False, True], "the next one is found as the first was"
 
@@ -139,9 +142,9 @@ def test_the_outage_can_be_asked_for_its_length_and_its_failed_probes():
     spout.fail_row(now_ms=1_000)
     fail_probes(spout, 2)
     outage = spout.outages.current(5_000)
-    assert outage == ("ConnectionRefusedError", 4_000, 2, REFUSED)
+    assert outage == ("ConnectionRefusedError", 4_000, 2, REFUSED, False)
     assert "an outage for 4.0 s, 2 failed probes: ConnectionRefusedError: [Errno 111]" in str(outage)
-    spout.outages.succeeded()
+    spout.outages.succeeded(OTHER)
     assert spout.outages.current(5_000) is None
 
 
@@ -149,41 +152,149 @@ def test_failures_of_an_outage_over_its_limit_count_until_a_message_succeeds():
     spout = Spout(outage_max_ms=5_000)
     spout.fail_row()
     now_ms = fail_probes(spout, 6)
-    assert now_ms == 6_300 and not spout.outages.lasts
+    assert now_ms == 6_300 and not spout.outages.all_wait
     assert "flakelog.spout.outage.max.ms (5000)" in spout.notes[-1]
     assert not any(spout.fail(message, attempt=attempt) for message in range(10) for attempt in (1, 2)), "all count"
     assert spout.fail_row("KeyError: 'x'") == [False, False, True], "another failure is an outage of its own"
-    spout.outages.succeeded()
+    spout.outages.succeeded(OTHER)
     assert spout.fail_row() == [False, False, True]
+
+
+def report(spout, message, now_ms=0):
+    """Fail an emission of the message with Unavailable, and park it."""
+    assert spout.fail(message, "Unavailable: maintenance", now_ms, unavailable=True)
+    spout.outages.park(message, 0)
+
+
+def try_parked(spout, now_ms):
+    """Emit the parked message whose turn it is; return it with its new ticket."""
+    turn = spout.outages.next_turn(now_ms)
+    ticket = next(spout.tickets)
+    spout.outages.emitted(turn.place, ticket)
+    return turn.place, ticket
+
+
+def fail_parked(spout, number):
+    """Fail so many turns of parked messages, each at its time. Return the messages and the times."""
+    turns = []
+    for _ in range(number):
+        now_ms = spout.outages.next_probe_ms()
+        assert spout.outages.next_turn(now_ms - 1) is None
+        message, ticket = try_parked(spout, now_ms)
+        assert spout.outages.next_turn(now_ms + 10**6) is None, "one at a time"
+        assert spout.outages.failed(message, ticket, 1, "Unavailable: maintenance", now_ms, unavailable=True)
+        spout.outages.park(message, ticket)
+        turns.append((message, now_ms))
+    return turns
+
+
+def test_after_unavailable_others_go_on_and_those_that_failed_are_tried_one_at_a_time():
+    spout = Spout()
+    report(spout, "a"), report(spout, "b")
+    assert spout.outages.may_emit(0) and not spout.outages.all_wait and spout.notes == []
+    spout.outages.succeeded(OTHER)
+    assert fail_parked(spout, 4) == [("a", 100), ("b", 300), ("a", 700), ("b", 1_500)]
+    assert spout.outages.may_emit(1_500)
+
+
+def test_only_the_success_of_a_message_that_failed_in_it_ends_what_unavailable_reported():
+    spout = Spout(after=4)
+    report(spout, "a"), report(spout, "b"), report(spout, "c")
+    spout.outages.succeeded(OTHER)
+    fail_parked(spout, 1)
+    assert spout.outages.succeeded(OTHER) == [] and spout.outages.current(1_000) is not None
+    message, ticket = try_parked(spout, 300)
+    assert [turn.place for turn in spout.outages.succeeded(ticket)] == ["c", "a"]
+    assert spout.outages.current(1_000) is None and not spout.outages.is_troubled
+    assert spout.notes == [
+        "an outage: messages fail with Unavailable: maintenance; one at a time is tried until one succeeds, "
+        "and no attempt is counted; other messages go on",
+        "the outage of Unavailable is over after 0.1 s and 1 failed probes",
+    ]
 
 
 def test_a_bolt_that_says_unavailable_is_believed_without_a_limit():
     spout = Spout(outage_max_ms=1_000)
-    spout.fail(0, "Unavailable: maintenance", unavailable=True)
-    fail_probes(spout, 10, "Unavailable: maintenance", unavailable=True)
-    assert spout.outages.lasts
+    report(spout, 0)
+    fail_parked(spout, 10)
+    assert spout.outages.current(0) is not None and "other messages go on" in str(spout.outages.current(0))
 
 
-def test_unavailable_slows_the_spout_down_at_once_and_is_noted_when_a_probe_fails():
+def test_timeouts_of_parked_messages_count_for_longer_than_the_longest_outage_only():
+    spout = Spout(outage_max_ms=1_000)
+    report(spout, 0)
+    message, ticket = try_parked(spout, 100)
+    assert spout.outages.failed(message, ticket, 1, "timeout", 200)
+    spout.outages.park(message, ticket)
+    message, ticket = try_parked(spout, 900)
+    assert not spout.outages.failed(message, ticket, 1, "timeout", 1_000)
+
+
+def test_a_row_makes_all_wait_and_a_success_of_another_message_lets_the_others_go_on():
     spout = Spout()
+    for message in range(3):
+        assert not spout.outages.all_wait
+        report(spout, message)
+    assert spout.outages.all_wait and not spout.outages.may_emit(99) and len(spout.notes) == 1
+    assert spout.outages.succeeded(OTHER) == []
+    assert spout.outages.may_emit(99) and spout.outages.current(99) is not None and len(spout.notes) == 1
+    assert [message for message, _ in fail_parked(spout, 2)] == [0, 1]
+
+
+def test_while_all_wait_a_parked_message_that_succeeds_ends_both():
+    spout = Spout()
+    for message in range(3):
+        report(spout, message)
+    _, ticket = try_parked(spout, 100)
+    assert not spout.outages.may_emit(100)
+    assert len(spout.outages.succeeded(ticket)) == 2
+    assert spout.outages.may_emit(100) and not spout.outages.is_troubled and "is over" in spout.notes[-1]
+
+
+def test_an_outage_ends_when_no_message_is_left_that_failed_in_it():
+    spout = Spout()
+    report(spout, "a"), report(spout, "b")
+    fail_parked(spout, 2)
+    message, ticket = try_parked(spout, 700)
+    assert not spout.outages.failed(message, ticket, 1, "KeyError: 'x'", 700), "its own failure"
+    assert spout.outages.current(700) is not None
+    message, ticket = try_parked(spout, spout.outages.next_probe_ms())
+    spout.outages.ended(ticket)
+    assert spout.outages.current(1_500) is None and "is over" in spout.notes[-1]
+
+
+def test_a_turn_that_is_not_taken_passes_to_the_next_after_a_pause():
+    spout = Spout()
+    report(spout, "a"), report(spout, "b")
+    assert spout.outages.next_turn(100).place == "a" and spout.outages.next_turn(100) is None
+    assert spout.outages.next_turn(spout.outages.next_probe_ms()).place == "b"
+    spout.outages.forget("a"), spout.outages.forget("b")
+    assert not spout.outages.parks
+
+
+def test_without_parking_all_wait_from_the_first_unavailable_on():
+    """At most once: a message that fails is dropped."""
+    spout = Spout(parks=False)
     assert spout.fail(0, "Unavailable: maintenance", 0, unavailable=True)
     assert not spout.outages.may_emit(99) and spout.notes == []
     assert spout.fail(1, "Unavailable: maintenance", 100, unavailable=True)
     assert len(spout.notes) == 1
+    spout.outages.succeeded(OTHER)
+    assert spout.outages.may_emit(100) and "is over" in spout.notes[-1]
 
 
 def test_a_short_unavailability_among_successes_leaves_no_notes():
     spout = Spout()
     for _ in range(100):
         spout.fail(0, "Unavailable: rate limit", unavailable=True)
-        spout.outages.succeeded()
+        spout.outages.succeeded(OTHER)
     assert spout.notes == []
 
 
 def test_a_probe_that_ends_without_a_bolt_is_followed_by_another_at_once():
     spout = Spout()
     spout.fail_row()
-    spout.outages.emitted(50)
+    spout.outages.emitted(PLACE, 50)
     spout.outages.ended(50)
     assert spout.outages.may_emit(100)
 

@@ -158,3 +158,89 @@ def test_messages_that_cannot_be_decoded_are_dead_letters_and_no_outage():
         test.advance(10_000)
         assert test.tasks("orders")[0].counts.undecodable == 1_000 and figures(test).problems == []
     assert outages(test) == []
+
+
+class SomeNeedIt(Bolt):
+    """Every `share`-th message needs a service that is down for `down_ms`."""
+
+    def __init__(self, share, down_ms, error=Unavailable):
+        self.share, self.down_ms, self.error = share, down_ms, error
+
+    def prepare(self):
+        self.tried = []
+
+    def execute(self, tup):
+        number = int(tup["value"])
+        if number % self.share == 0:
+            self.tried.append((number, self.context.now_ms))
+            if self.context.now_ms < self.down_ms:
+                raise self.error("maintenance")
+
+
+def some_need_it(share, down_ms, rounds, **settings):
+    """Run for `rounds` seconds with 100 new messages in each; return the driver."""
+    config = SpoutConfig(**{f"spout_{name}": value for name, value in settings.items()})
+    topology = Topology("t")
+    topology.spout("orders", LogSpout("orders", config=config))
+    topology.bolt("store", SomeNeedIt(share, down_ms)).shuffle("orders")
+    test = TopologyDriver(topology)
+    for number in range(rounds * 100):
+        test.log("orders").append(b"%d" % number)
+        if number % 100 == 99:
+            test.advance(1_000)
+    return test
+
+
+def test_an_outage_of_a_service_that_few_messages_need_is_one_outage_and_the_others_go_on():
+    """It was "an outage" and "is over after 0.0 s" three times a second, when 1 of 50 messages needed the service."""
+    test = some_need_it(50, 15_000, 10)
+    assert test.tasks("orders")[0].counts.acked == 1_000 - 20, "all that do not need it"
+    assert len(outages(test)) == 2 and "other messages go on" in outages(test)[0], "the beginning, and a longer pause"
+    assert not health(figures(test))[0] and figures(test).component("orders").outages[0].lasted_ms == 10_000
+    test.advance(60_000)
+    assert (test.tasks("orders")[0].counts.acked, test.dead_letters("orders")) == (1_000, [])
+    assert health(figures(test))[0] and "is over" in outages(test)[-1]
+    assert sum("is over" in text for text in outages(test)) == 1
+    test.stop()
+
+
+def test_messages_that_failed_in_it_are_tried_one_at_a_time_with_growing_pauses():
+    test = some_need_it(50, 15_000, 1)
+    test.advance(10_000)
+    (store,) = test.tasks("store")
+    assert store.tried == [(0, 0), (50, 0), (0, 100), (50, 300), (0, 700), (50, 1_500), (0, 3_100), (50, 6_300)]
+    test.kill()
+
+
+def test_when_many_in_a_row_need_it_all_emission_pauses():
+    test = some_need_it(1, 2_000, 1)
+    (store,) = test.tasks("store")
+    assert [at_ms for _, at_ms in store.tried if at_ms] == [100, 300, 700]
+    test.advance(10_000)
+    assert test.tasks("orders")[0].counts.acked == 100 and sum("is over" in text for text in outages(test)) == 1
+    test.stop()
+
+
+def test_at_most_once_all_emission_pauses_from_the_first_unavailable_on():
+    """A message that fails is dropped, so the fewest shall fail."""
+    test = some_need_it(1, 15_000, 10, guarantee="at-most-once", outage_after_messages=0)
+    assert test.tasks("orders")[0].counts.dropped < 110 and outages(test)
+    test.kill()
+
+
+def test_the_partition_of_a_message_that_waits_may_go_to_another_process():
+    topology = Topology("t")
+    topology.spout("orders", LogSpout("orders", store="kafka"))
+    topology.bolt("store", SomeNeedIt(2, 15_000)).shuffle("orders")
+    test = TopologyDriver(topology)
+    for number in range(4):
+        test.log("orders", partitions=2).append(b"%d" % number, number % 2)
+    test.advance(1_000)
+    (group,) = test.world.groups.values()
+    group.revoke(("orders", 0))
+    test.advance(30_000)
+    assert group.released == [("orders", 0)] and health(figures(test))[0]
+    group.assign(("orders", 0))
+    test.advance(30_000)
+    assert test.world.progress("orders")[0].offset == 2
+    test.stop()
