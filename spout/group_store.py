@@ -5,11 +5,12 @@ that heartbeats go on while a bolt blocks the reactor. Commits run on the reacto
 one request.
 """
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterable
 from typing import Any, NamedTuple
 
 from twisted.internet.base import DelayedCall, ReactorBase
 from twisted.internet.defer import Deferred, inlineCallbacks
+from twisted.python.failure import Failure
 
 from broker.client.errors import BrokerError, ClientError
 from broker.client.group import Assigned, Event, Lost, Refused, Revoke, Trouble, Unused, Waits
@@ -63,6 +64,23 @@ class _Waiting(NamedTuple):
     answer: OnAnswer
     version: int = 0
     tries: int = 0
+
+
+def never_failing(
+    asked: "Deferred[dict[Place, Any]]", places: Iterable[Place]
+) -> "Deferred[dict[Place, ErrorCode | str] | dict[Place, Any]]":
+    """Return a Deferred of the results by place; an error, of whatever type, is the result of each place.
+
+    A place without a result would never be opened, or never stored again.
+    """
+
+    def failed(failure: Failure) -> dict[Place, ErrorCode | str]:
+        error = failure.value
+        if isinstance(error, BrokerError):
+            return dict.fromkeys(places, error.code)
+        return dict.fromkeys(places, str(error) if isinstance(error, ClientError) else repr(error))
+
+    return asked.addErrback(failed)
 
 
 class GroupMembership:
@@ -219,14 +237,7 @@ class GroupMembership:
             for each in waiting:
                 self._answer(each, results.get(each.place, ErrorCode.UNKNOWN_SERVER_ERROR))
 
-        def failed(failure: Any) -> None:
-            error = failure.value
-            if not isinstance(error, ClientError):
-                failure.raiseException()
-            for each in waiting:
-                self._answer(each, error.code if isinstance(error, BrokerError) else str(error))
-
-        how(waiting).addCallbacks(answered, failed)
+        never_failing(how(waiting), [each.place for each in waiting]).addCallback(answered)
 
     @inlineCallbacks
     def _load(self, waiting: list[_Waiting]) -> Generator["Deferred[Any]", Any, dict[Place, Any]]:
