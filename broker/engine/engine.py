@@ -75,7 +75,8 @@ class Engine:
         self._queue = TurnQueue(self._connections, self._memory)
         self._turn = services.turn
         self._changes = services.changes
-        self._slices = Slices(self._queue, self._clock)
+        self._budget = services.partition_budget
+        self._slices = Slices(self._queue, self._clock, self._budget)
         answers = replies(services, self._connections, self._queue, self._clock, self._slices)
         self._throttle = Throttle(services, answers)
         self._produce_commit = ProduceCommit(services, answers)
@@ -250,6 +251,7 @@ class Engine:
             self._queue.leave(waiting, queue, now_ns + BACKLOG_WAITS * (now_ns - started_ns) // max(executed, 1))
         if self._slices:
             self._slices.run(executed > 0)
+        self._budget.end_turn()
 
     def _round(self, queue: list[Connection]) -> list[Connection]:
         """Execute one request of each connection; return the connections that have more."""

@@ -28,11 +28,14 @@ class Delayed(Generic[Response]):
     `deadline_ms` is on the engine's monotonic clock. If it is None the owner of the key limits the time (a group has
     timers). `try_complete` returns None while there is no answer. Before it, `touched` receives the touched key, for
     requests that wait on many keys. If it `holds_connection`, the later requests of its connection are executed after
-    its answer.
+    its answer. It counts as `size` in the limit on waiting requests.
+
+    The answer may be work in slices (`broker.steps`), whose value is the answer or another Delayed.
     """
 
     __slots__ = (
-        "keys", "deadline_ms", "try_complete", "expire", "touched", "holds_connection", "_on_done", "_timer",
+        "keys", "deadline_ms", "try_complete", "expire", "touched", "holds_connection", "size", "_on_done",
+        "_timer",
         "__weakref__",
     )  # fmt: skip
 
@@ -44,6 +47,7 @@ class Delayed(Generic[Response]):
         expire: Callable[[Now], Response],
         touched: Callable[[Hashable], None] | None = None,
         holds_connection: bool = False,
+        size: int = 1,
     ) -> None:
         self.keys = tuple(keys)
         self.deadline_ms = deadline_ms
@@ -51,6 +55,7 @@ class Delayed(Generic[Response]):
         self.expire = expire
         self.touched = touched
         self.holds_connection = holds_connection
+        self.size = size
         self._on_done: Callable[[Response], None] | None = None
         self._timer: Timer[Delayed[Any]] | None = None
 
@@ -66,14 +71,15 @@ AnyDelayed: TypeAlias = Delayed[Any]
 class Purgatory:
     """All delayed requests of one engine. Not thread-safe; may be called again from within `on_done`.
 
-    `max_delayed` limits how many requests wait. Past it a request gets at once the answer it would get at its deadline:
-    a fetch the available records, a produce its timeout. `overflowed` counts these requests.
+    `max_delayed` limits the sum of the sizes of waiting requests. Past it a request gets at once the answer it would
+    get at its deadline: a fetch the available records, a produce its timeout. `overflowed` counts these requests.
     """
 
     def __init__(self, start_ms: int = 0, max_delayed: int = MAX_DELAYED) -> None:
         self._wheel: TimingWheel[AnyDelayed] = TimingWheel(start_ms=start_ms)
         self._watchers: dict[Hashable, dict[AnyDelayed, None]] = {}
         self._waiting = 0
+        self._size = 0
         self._max_delayed = max_delayed
         self.overflowed = 0
 
@@ -85,6 +91,11 @@ class Purgatory:
     def watched_keys(self) -> int:
         """Return the number of keys that requests wait on."""
         return len(self._watchers)
+
+    @property
+    def size(self) -> int:
+        """Return the sum of the sizes of the waiting requests; a Fetch counts with its partitions."""
+        return self._size
 
     def watch(
         self, delayed: Delayed[Response], on_done: Callable[[Response], None], now: Now, limited: bool = True
@@ -111,7 +122,7 @@ class Purgatory:
         self._forget(delayed)
         delayed.keys, delayed.deadline_ms = following.keys, following.deadline_ms
         delayed.try_complete, delayed.expire = following.try_complete, following.expire
-        delayed.touched = following.touched
+        delayed.touched, delayed.size = following.touched, following.size
         self._register(delayed, on_done)
 
     def touch(self, key: Hashable, now: Now) -> int:
@@ -151,7 +162,7 @@ class Purgatory:
     def _may_not_wait(self, delayed: AnyDelayed, now: Now, limited: bool) -> bool:
         if delayed.deadline_ms is not None and delayed.deadline_ms <= now.ms:
             return True
-        if self._waiting < self._max_delayed or not limited:
+        if self._size < self._max_delayed or not limited:
             return False
         self.overflowed += 1
         return True
@@ -163,6 +174,7 @@ class Purgatory:
         for key in delayed.keys:
             self._watchers.setdefault(key, {})[delayed] = None
         self._waiting += 1
+        self._size += delayed.size
 
     def _finish(self, delayed: AnyDelayed, response: Any) -> None:
         on_done = delayed._on_done
@@ -181,3 +193,4 @@ class Purgatory:
             if not watchers:
                 self._watchers.pop(key, None)
         self._waiting -= 1
+        self._size -= delayed.size

@@ -3,6 +3,7 @@
 import struct
 from collections.abc import Callable, Sequence
 from traceback import format_exc, format_exception
+from types import GeneratorType
 from typing import Any
 
 from broker.engine.api_table import API_VERSIONS, Api
@@ -81,10 +82,7 @@ class Replies:
     def wait(self, conn: Connection, api: Api, version: int, correlation_id: int, delayed: Delayed[Any]) -> None:
         """Send the answer of a Delayed once it is ready. A slot keeps the place of the answer meanwhile."""
         slot = conn.wait()
-        slot.delayed = delayed
         slot.began_ns = self.clock.began_ns
-        delayed.try_complete = self.guarded([conn], delayed.try_complete)
-        delayed.expire = self.guarded([conn], delayed.expire)
 
         def done(response: Any) -> None:
             slot.delayed = None
@@ -92,6 +90,9 @@ class Replies:
                 return  # a fault; the connection is being closed
             if conn.behind is delayed:
                 conn.wait_behind(None)
+            if response.__class__ is GeneratorType:
+                self.slices.begin(conn, self._complete_in_steps(conn, response, slot, done))
+                return
             try:
                 self.reply(conn, api, version, correlation_id, response, slot)
             except Exception:
@@ -100,8 +101,27 @@ class Replies:
 
         if delayed.holds_connection:
             conn.wait_behind(delayed)
+        self._watch(conn, delayed, slot, done)
+
+    def _watch(self, conn: Connection, delayed: Delayed[Any], slot: Slot, done: Callable[[Any], None]) -> None:
+        slot.delayed = delayed
+        delayed.try_complete = self.guarded([conn], delayed.try_complete)
+        delayed.expire = self.guarded([conn], delayed.expire)
         # Not limited if its connection waits with it: a connection has one of them at most.
         self.services.purgatory.watch(delayed, done, self.clock.now, limited=not delayed.holds_connection)
+
+    def _complete_in_steps(
+        self, conn: Connection, steps: Steps[Any], slot: Slot, done: Callable[[Any], None]
+    ) -> Steps[None]:
+        """Make the answer of a request that has waited in slices; it may have to wait again."""
+        try:
+            response = yield from steps
+            if isinstance(response, Delayed):
+                self._watch(conn, response, slot, done)
+            else:
+                done(response)
+        except Exception:
+            self.failed([conn])
 
     def guarded(self, conns: Sequence[Connection], answer: Callable[[Now], Any]) -> Callable[[Now], Any]:
         """Wrap `answer` so that an exception closes only `conns`: `tick` or another connection's request calls it."""

@@ -32,6 +32,8 @@ from broker.wire.templates import Opened, Template, Templates, TemplateStore
 
 BYTES_AT_ONCE = 8 << 10
 """A request of a cold API that is larger is decoded in slices; nearly all are smaller."""
+READ_BYTES_AT_ONCE = 16 << 10
+"""A Fetch or ListOffsets that is larger is decoded in a slice of its own; it mostly names over 500 partitions."""
 _record = tuple.__new__  # as RequestContext(...), at half its price
 
 
@@ -310,7 +312,7 @@ class RequestHandler:
                 position = skip_tags(frame, position)
             except IndexError:
                 raise WireError(f"the header of {api.name} v{version} ends before its tags") from None
-        if len(frame) > BYTES_AT_ONCE and api.is_cold:
+        if len(frame) > BYTES_AT_ONCE and (api.is_cold or (key != PRODUCE and len(frame) > READ_BYTES_AT_ONCE)):
             kept = memoryview(bytearray(frame))  # because the frame is invalid after the turn
             steps = self._decode_in_steps(conn, kept, api, header, position)
             self._slices.begin(conn, self._guarded(conn, kept, steps))

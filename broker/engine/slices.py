@@ -1,7 +1,7 @@
 """Large requests, executed in slices so that the requests of other connections are executed in between.
 
     begin     a connection's request goes on in slices; the connection's later requests wait until it is done
-    run       one slice of one request; requests take turns
+    run       one slice of one request, or as many small ones as handle the partitions of one; requests take turns
 
 A request waits before its first slice while AT_ONCE others are under way, because each needs memory for its items. If
 its connection is closed, the request is dropped where it is. What it has changed until then stays, as if the connection
@@ -11,6 +11,7 @@ had been closed before the answer.
 from collections import deque
 
 from broker.engine.connection import Connection
+from broker.engine.partition_budget import PartitionBudget
 from broker.engine.turn_clock import TurnClock
 from broker.engine.turn_queue import TurnQueue
 from broker.now import Now
@@ -50,9 +51,10 @@ class Sliced:
 class Slices:
     """The requests that are executed in slices. `steps` must catch every exception."""
 
-    def __init__(self, queue: TurnQueue, clock: TurnClock) -> None:
+    def __init__(self, queue: TurnQueue, clock: TurnClock, budget: PartitionBudget) -> None:
         self._queue = queue
         self._clock = clock
+        self._budget = budget
         self._under_way: deque[Sliced] = deque()
         self._waiting: deque[Sliced] = deque()
         self._due_ns = 0
@@ -67,17 +69,23 @@ class Slices:
         (self._under_way if len(self._under_way) < AT_ONCE else self._waiting).append(each)
 
     def run(self, is_busy: bool) -> None:
-        """Run one slice. If `is_busy`, other connections have requests, and slices take a share of the time only."""
+        """Run a slice. If `is_busy`, other connections have requests, and slices take a share of the time only."""
         clock = self._clock
         began_ns = clock.clock_ns()
         if is_busy and began_ns < self._due_ns:
             return
-        each = self._under_way.popleft()
-        clock.began_ns = each.began_ns
-        if each.step(clock.now):
-            self._under_way.append(each)
-        else:
-            self._done(each)
+        budget = self._budget
+        budget.begin_slices()
+        handled = True
+        while handled and self._under_way and budget.left > 0:
+            left = budget.left
+            each = self._under_way.popleft()
+            clock.began_ns = each.began_ns
+            if each.step(clock.now):
+                self._under_way.append(each)
+            else:
+                self._done(each)
+            handled = budget.left < left  # other slices are of the largest size already
         ended_ns = clock.clock_ns()
         self._due_ns = ended_ns + SLICE_WAITS * (ended_ns - began_ns)
 

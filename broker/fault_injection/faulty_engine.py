@@ -14,7 +14,7 @@ from broker.engine.api_table import APIS, PRODUCE, Api, Handler
 from broker.engine.connection import Connection, Slot
 from broker.engine.engine import Engine
 from broker.engine.produce_turn import StagedProduce
-from broker.engine.purgatory import Delayed
+from broker.engine.purgatory import AnyDelayed, Delayed
 from broker.engine.replies import Replies
 from broker.fault_injection.faults import AFTER, BEFORE, Fault, Faults
 from broker.now import Now
@@ -157,9 +157,7 @@ class FaultyEngine(Engine):
             response.adapt = partial(self._spoil_late, api, fault)
             return response
         if isinstance(response, Delayed):
-            response.try_complete = _spoilt(response.try_complete, fault)
-            response.expire = _spoilt(response.expire, fault)
-            return response
+            return _spoil_delayed(response, fault)
         return self._spoil_late(api, fault, response)
 
     def _spoil_in_steps(self, api: Api, steps: Steps[Any], fault: Fault) -> Steps[Any]:
@@ -176,9 +174,24 @@ class FaultyEngine(Engine):
         return None
 
 
+def _spoil_delayed(delayed: AnyDelayed, fault: Fault) -> AnyDelayed:
+    delayed.try_complete = _spoilt(delayed.try_complete, fault)
+    delayed.expire = _spoilt(delayed.expire, fault)
+    return delayed
+
+
 def _spoilt(answer: Callable[[Now], Any], fault: Fault) -> Callable[[Now], Any]:
     def spoilt(now: Now) -> Any:
         response = answer(now)
+        if isinstance(response, GeneratorType):
+            return _spoilt_in_steps(response, fault)
         return None if response is None else Spoilt(response, fault)
 
     return spoilt
+
+
+def _spoilt_in_steps(steps: Steps[Any], fault: Fault) -> Steps[Any]:
+    response = yield from steps
+    if isinstance(response, Delayed):
+        return _spoil_delayed(response, fault)
+    return Spoilt(response, fault)

@@ -4,7 +4,7 @@ Behaviour: the first offset whose timestamp is not below the requested one; -1 l
 largest timestamp (KIP-734) of the records that exist, where Kafka may name a deleted one; -4 earliest local, -5 latest
 tiered and -6 earliest not uploaded yet (no tiers here: the earliest, and none). A time is not found if the client may
 not see its record yet. Threads search places that are not in memory and batches of very many records, so that other
-connections do not wait.
+connections do not wait. A request for many partitions is executed in slices (broker.engine.partition_budget).
 Version notes: v2 isolation level (latest is then the last stable offset); v4 leader epochs (KIP-320); -3 is known from
 v7 on, -4 from v8, -5 from v9, -6 from v11.
 With the private tag (broker.wire.tags) the timestamps are ids: the first offset whose id is not below it; the answer
@@ -15,8 +15,9 @@ from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
 from functools import partial
 from operator import attrgetter
-from typing import Any
+from typing import Any, TypeAlias
 
+from broker.engine.partition_budget import FEW_PARTITIONS, PARTITIONS_AT_ONCE
 from broker.engine.purgatory import Delayed
 from broker.log import leader_epochs, log_reader
 from broker.log.io_jobs import ReadJob
@@ -26,6 +27,7 @@ from broker.log.search import BLOCKING, IN_THREAD, NONBLOCKING, ReadMode, Search
 from broker.now import Now
 from broker.record.batch import CorruptBatch
 from broker.services.context import RequestContext
+from broker.steps import Steps
 from broker.wire.errors import ApiError, ErrorCode
 from broker.wire.fetch import CONSUMER, READ_COMMITTED
 from broker.wire.list_offsets import FoundOffset, ListOffsetsRequest, ListOffsetsResponse, WantedOffset
@@ -38,6 +40,8 @@ _log_end_offset = attrgetter("log_end_offset")
 _high_watermark = attrgetter("high_watermark")
 _last_stable_offset = attrgetter("last_stable_offset")
 _record = tuple.__new__  # as FoundOffset(...), at half its price
+Answer: TypeAlias = ListOffsetsResponse | Delayed[Any]
+"""The answer, or what it waits for."""
 NOTHING_SEARCHED: Mapping[PartitionLog, ReadJob] = {}
 
 
@@ -46,17 +50,49 @@ def handle(
     now: Now,
     mode: ReadMode = NONBLOCKING,
     searched: Mapping[PartitionLog, ReadJob] = NOTHING_SEARCHED,
-) -> ListOffsetsResponse | Delayed[ListOffsetsResponse]:
+) -> Answer | Steps[Answer]:
     """Return the offsets, or a Delayed if some cannot be searched in this mode, so that threads have to do it.
 
-    `searched` has what threads have found.
+    Work in slices if there are many partitions. `searched` has what threads have found.
     """
-    request: ListOffsetsRequest = call.request
-    replica_id, isolation_level, wanted, by_id = request
-    log_of, end_of = call.services.log_of, _end_for(replica_id, isolation_level)
-    repeated = _repeated(wanted) if len(wanted) > 1 else ()
+    wanted = call.request.partitions
+    budget, number = call.services.partition_budget, len(wanted)
+    # A request that threads have searched for is no new one.
+    if budget.is_too_small(number) and (number > FEW_PARTITIONS or searched is not NOTHING_SEARCHED):
+        return _handle_in_steps(call, mode, searched)
+    budget.left -= number
     found: list[FoundOffset] = []
     unread: list[tuple[PartitionLog, int]] = []
+    _look(call, wanted, _repeated(wanted) if number > 1 else (), mode, searched, found, unread)
+    return _Aside(call, unread).search() if unread else _record(ListOffsetsResponse, (found, call.request.by_id))
+
+
+def _handle_in_steps(call: RequestContext, mode: ReadMode, searched: Mapping[PartitionLog, ReadJob]) -> Steps[Answer]:
+    """Find the offsets in slices. The first slice finds only the repeated partitions."""
+    wanted, budget = call.request.partitions, call.services.partition_budget
+    found: list[FoundOffset] = []
+    unread: list[tuple[PartitionLog, int]] = []
+    repeated = _repeated(wanted)
+    for begin in range(0, len(wanted), PARTITIONS_AT_ONCE):
+        yield
+        part = wanted[begin : begin + PARTITIONS_AT_ONCE]
+        budget.left -= len(part)
+        _look(call, part, repeated, mode, searched, found, unread)
+    return _Aside(call, unread).search() if unread else ListOffsetsResponse(found, call.request.by_id)
+
+
+def _look(
+    call: RequestContext,
+    wanted: Iterable[WantedOffset],
+    repeated: Collection[tuple[str, int]],
+    mode: ReadMode,
+    searched: Mapping[PartitionLog, ReadJob],
+    found: list[FoundOffset],
+    unread: list[tuple[PartitionLog, int]],
+) -> None:
+    """Add the offset of each partition to `found`, or its log to `unread`."""
+    replica_id, isolation_level, _, by_id = call.request
+    log_of, end_of = call.services.log_of, _end_for(replica_id, isolation_level)
     for topic, partition, timestamp, leader_epoch in wanted:
         try:
             if repeated and (topic, partition) in repeated:
@@ -76,7 +112,6 @@ def handle(
             unread.append((log, timestamp))
         else:
             found.append(_record(FoundOffset, (topic, partition, 0, found_ms, offset, epoch)))
-    return _Aside(call, unread).search() if unread else _record(ListOffsetsResponse, (found, by_id))
 
 
 def _repeated(wanted: Iterable[WantedOffset]) -> Collection[tuple[str, int]]:
@@ -96,22 +131,21 @@ class _Aside:
         }
         self._left = len(self._searches)
 
-    def search(self) -> Delayed[ListOffsetsResponse]:
+    def search(self) -> Delayed[Any]:
         for each in self._searches.values():
             self._call.services.logs.syncs.add_job(each)
-        return Delayed((self,), None, self._once_found, self._answer, self._found_one)
+        size = len(self._call.request.partitions)
+        return Delayed((self,), None, self._once_found, self._answer, self._found_one, size=size)
 
     def _found_one(self, _: Hashable) -> None:
         self._left -= 1
 
-    def _once_found(self, now: Now) -> ListOffsetsResponse | None:
+    def _once_found(self, now: Now) -> Answer | Steps[Answer] | None:
         return None if self._left else self._answer(now)
 
-    def _answer(self, now: Now) -> ListOffsetsResponse:
+    def _answer(self, now: Now) -> Answer | Steps[Answer]:
         """Return the answer, however long it takes, because threads have searched."""
-        answer = handle(self._call, now, BLOCKING, self._searches)
-        assert isinstance(answer, ListOffsetsResponse)
-        return answer
+        return handle(self._call, now, BLOCKING, self._searches)
 
 
 def _search_aside(search: Search, wanted: int, by_id: bool) -> object:

@@ -71,7 +71,7 @@ class MeteredApi(Api):
             began_ns = self.clock_ns()
             response = answer(now)
             self._worked(began_ns, now)
-            return response
+            return self._counted_handler(response) if isinstance(response, GeneratorType) else response
 
         return timed
 

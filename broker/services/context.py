@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import UUID
 
+from broker.engine.partition_budget import PartitionBudget
 from broker.engine.produce_turn import ProduceTurn
 from broker.engine.purgatory import Purgatory
 from broker.log.log_manager import LogManager
@@ -72,6 +73,8 @@ class BrokerServices:
     quotas: "QuotaManager | None" = field(init=False, default=None)
     """None while no client has a quota."""
     transaction_config: TransactionConfig = field(default_factory=TransactionConfig)
+    partition_budget: PartitionBudget = field(default_factory=PartitionBudget)
+    """The partitions that reads may still handle in this turn."""
     _groups: "GroupCoordination | None" = None
     _transactions: "TransactionCoordination | None" = None
     _start_ms: int = 0

@@ -1,0 +1,153 @@
+"""One pass over the partitions of a Fetch: what each can be answered now."""
+
+from collections.abc import Sequence
+from typing import TypeAlias
+
+from broker.log import leader_epochs, log_reader
+from broker.log.leader_epochs import NO_EPOCH
+from broker.log.log_reader import EMPTY
+from broker.log.non_blocking_reader import NotCached
+from broker.log.partition_log import PartitionLog
+from broker.record.compression import Codec
+from broker.services.context import RequestContext
+from broker.services.fetch_session import FetchSession, WantedPartition, with_news
+from broker.wire.errors import ApiError, ErrorCode
+from broker.wire.fetch import READ_COMMITTED, FetchedPartition, FetchPartition, FetchRequest
+from broker.wire.frame import FileRegion
+
+STORAGE_ERROR_VERSION = 6
+ZSTD_VERSION = 10
+
+Found: TypeAlias = list[tuple[WantedPartition, FetchedPartition]]
+Unread: TypeAlias = list[tuple[NotCached, PartitionLog | None, int]]
+"""Logs, each with an offset whose place has to be looked up on the disk, or verified, first."""
+
+
+class SoFar:
+    """What the earlier slices of a request have used of its limit of bytes."""
+
+    __slots__ = ("left", "size", "bytes_min")
+
+    def __init__(self, call: RequestContext) -> None:
+        self.left = bytes_max(call)
+        self.size = 0
+        self.bytes_min = min(call.request.min_bytes, self.left)
+
+
+def collect(
+    call: RequestContext,
+    session: FetchSession | None,
+    partitions: Sequence[WantedPartition],
+    waits: bool,
+    so_far: SoFar | None = None,
+) -> tuple[Found, bool, Unread]:
+    """Return the answer of each partition, True if the request need not wait (enough bytes, an error, or records of an
+    older segment), and the places that are not in memory.
+
+    With `waits` the disk is read in this thread, so no place is missing. Partitions of a session that have nothing new
+    are left out. `so_far` counts the bytes of a request that is read in slices.
+    """
+    request: FetchRequest = call.request
+    generation = call.services.metadata.generation
+    wants_ids, committed = request.wants_ids, request.isolation_level == READ_COMMITTED
+    has_rules = request.replica_id >= 0 or call.version < ZSTD_VERSION
+    if so_far is None:
+        left, size = bytes_max(call), 0
+        bytes_min = min(request.min_bytes, left)
+    else:
+        left, size, bytes_min = so_far.left, so_far.size, so_far.bytes_min
+    enough = not partitions
+    found: Found = []
+    unread: Unread = []
+    for each in partitions if session is None else with_news(partitions, generation):
+        asked = each.asked
+        topic, partition, offset, limit, leader_epoch, last_epoch, _ = asked
+        diverging = None
+        try:
+            log = each.log
+            if log is None or each.generation != generation:
+                log = _find(call, each, generation)
+            if leader_epoch != NO_EPOCH:
+                log.check_leader_epoch(leader_epoch)
+            if has_rules:
+                _check(call, log, asked)
+            if last_epoch >= 0 and (diverging := _diverging(log, asked)) is not None:
+                records, ids, aborted = EMPTY, None, None
+            else:
+                records, ids, aborted = log_reader.read(
+                    log, offset, limit if limit < left else left, not size, wants_ids, committed, waits
+                )
+        except ApiError as error:
+            result = FetchedPartition(topic, partition, _told(call, error.code))
+            enough = True
+        except NotCached as cold:
+            unread.append((cold, each.log, offset))
+            continue
+        else:
+            result = FetchedPartition(
+                topic, partition, 0, log.high_watermark, log.last_stable_offset, log.log_start_offset, aborted, records,
+                ids, diverging,
+            )  # fmt: skip
+            if records.__class__ is FileRegion:
+                length = records.length
+                size += length
+                left = left - length if left > length else 0
+                # No records will be added to an older segment.
+                enough = enough or records.file is not log.segments.active.log
+            elif diverging is not None:
+                enough = True
+        found.append((each, result))
+    if so_far is not None:
+        so_far.left, so_far.size = left, size
+    return found, enough or size >= bytes_min, unread
+
+
+def bytes_max(call: RequestContext) -> int:
+    most, limit = call.services.config.fetch_max_bytes, call.request.max_bytes
+    if limit < most:
+        most = limit
+    return most if call.meter is None else min(most, call.meter.fetch_max_bytes)  # more could never leave
+
+
+def _find(call: RequestContext, each: WantedPartition, generation: int) -> PartitionLog:
+    """Return the partition's log; a session may know a topic that was deleted since, or made anew (KIP-516)."""
+    each.log = None
+    try:
+        log = call.services.log_of(each.asked.topic, each.asked.partition)
+    except ApiError as error:
+        if error.code != ErrorCode.UNKNOWN_TOPIC_ID or each.name is None:
+            raise
+        if call.services.metadata.topic(each.name) is None:
+            raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {each.name} was deleted") from None
+        raise ApiError(ErrorCode.INCONSISTENT_TOPIC_ID, f"topic {each.name} has another id now") from None
+    each.log, each.name, each.generation = log, log.topic, generation
+    return log
+
+
+def _check(call: RequestContext, log: PartitionLog, asked: FetchPartition) -> None:
+    replica = call.request.replica_id
+    if replica >= 0:  # a partition has no followers; the error is the one that Kafka has for strangers
+        named = asked.current_leader_epoch >= 0
+        code = ErrorCode.UNKNOWN_LEADER_EPOCH if named else ErrorCode.NOT_LEADER_OR_FOLLOWER
+        raise ApiError(code, f"node {replica} is no replica of {log.name}")
+    if call.version < ZSTD_VERSION and log.config.compression_type == Codec.ZSTD.name.lower():
+        raise ApiError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"{log.name} is compressed by zstd")
+
+
+def _told(call: RequestContext, code: ErrorCode) -> ErrorCode:
+    if code == ErrorCode.KAFKA_STORAGE_ERROR and call.version < STORAGE_ERROR_VERSION:
+        return ErrorCode.NOT_LEADER_OR_FOLLOWER  # such a client would give up at a code it does not know
+    return code
+
+
+def _diverging(log: PartitionLog, asked: FetchPartition) -> tuple[int, int] | None:
+    """Return the end of the epoch that the client read last, if the epoch ended before the fetch offset (KIP-595).
+
+    The client has then read records that the log has lost.
+    """
+    epoch, end_offset = leader_epochs.end_of(log.epochs, asked.last_fetched_epoch, log.log_end_offset)
+    if epoch < 0 or asked.fetch_offset < log.log_start_offset:
+        said = f"{log.name}: where epoch {asked.last_fetched_epoch} ended is not known"
+        raise ApiError(ErrorCode.OFFSET_OUT_OF_RANGE, said)
+    diverges = epoch < asked.last_fetched_epoch or end_offset < asked.fetch_offset
+    return (epoch, end_offset) if diverges else None
