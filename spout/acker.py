@@ -27,6 +27,12 @@ class Failed(NamedTuple):
     unavailable: bool = False  # a service that a bolt needs is down
 
 
+class Left(NamedTuple):
+    """A spout's tuple that is neither complete nor failed, and no longer waited for."""
+
+    task: int
+
+
 class Tree:
     """A spout's tuple and all that is anchored to it. `task` and `id` are those of the spout."""
 
@@ -45,7 +51,7 @@ class Acker:
     def __init__(self, timeout_ms: int) -> None:
         self._timeout_ms = timeout_ms
         self._trees: dict[int, Tree] = {}  # by root, in the order they began
-        self._ended: list[Tree | Failed] = []  # a Tree that ended is complete
+        self._ended: list[Tree | Failed | Left] = []  # a Tree that ended is complete
         self._expire_at_ms = 0  # not later than the first timeout, which only moves to later times
 
     def __len__(self) -> int:
@@ -88,6 +94,12 @@ class Acker:
         if tree is not None:
             self._ended.append(Failed(tree.task, tree.id, error, unavailable))
 
+    def leave(self, root: int) -> None:
+        """Wait for the tree no longer: its message stays unsettled. Later acks and fails in that tree are ignored."""
+        tree = self._trees.pop(root, None)
+        if tree is not None:
+            self._ended.append(Left(tree.task))
+
     def expire(self, now_ms: int) -> None:
         """Fail every tree that has timed out."""
         if now_ms < self._expire_at_ms:
@@ -99,8 +111,8 @@ class Acker:
                 return
             self.fail(root, TIMEOUT)
 
-    def take_ended(self) -> list[Tree | Failed]:
-        """Return the trees that ended since the last call, in that order: those that are complete, and failures."""
+    def take_ended(self) -> list[Tree | Failed | Left]:
+        """Return the trees that ended since the last call, in that order: complete, failed, and those that are left."""
         ended, self._ended = self._ended, []
         return ended
 

@@ -16,7 +16,7 @@ from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorFromThreads
 from twisted.python.failure import Failure
 
-from spout.work import Done
+from spout.work import EXITS, Done
 
 INSTALL = "from twisted.internet import asyncioreactor; asyncioreactor.install()"
 
@@ -35,12 +35,13 @@ class TwistedBackground:
         if loop is None:
             running = Deferred.fromCoroutine(self._only_deferreds(name, coroutine))
         else:
-            running = Deferred.fromFuture(loop.create_task(with_deferreds(loop, coroutine)))
+            task: asyncio.Task[Any] = loop.create_task(with_deferreds(loop, coroutine))
+            running = Deferred.fromFuture(task)
         self._running.add(running)
 
         def ended(result: object) -> None:
             self._running.discard(running)
-            done(_error_of(result) if isinstance(result, Failure) else None)
+            done(_error_of(result) if isinstance(result, Failure) else cast(BaseException | None, result))
 
         running.addBoth(ended)
         return running.cancel
@@ -98,9 +99,18 @@ class TwistedBackground:
         )
 
 
-async def with_deferreds(loop: asyncio.AbstractEventLoop, coroutine: Coroutine[Any, Any, object]) -> None:
-    """Await a coroutine that awaits Deferreds beside asyncio's futures."""
-    await _translated(loop, coroutine)
+async def with_deferreds(
+    loop: asyncio.AbstractEventLoop, coroutine: Coroutine[Any, Any, object]
+) -> BaseException | None:
+    """Await a coroutine that awaits Deferreds beside asyncio's futures.
+
+    Return a SystemExit or KeyboardInterrupt of it, because raised ones end the loop. Raise its other exceptions.
+    """
+    try:
+        await _translated(loop, coroutine)
+    except EXITS as error:
+        return error
+    return None
 
 
 @as_coroutine

@@ -64,7 +64,7 @@ class BackgroundCollector(WorkCollector):
         for call in execution.calls:
             try:
                 call()
-            except Exception as raised:
+            except BaseException as raised:
                 error = error or raised
         self.settle(execution.tuples, error, settle)
         self._exchange.wake()

@@ -5,13 +5,13 @@ A bolt's collector also runs its work on tuples and settles them. See background
 
 from collections.abc import Callable, Iterable, Sequence
 from itertools import count
-from typing import Any, NoReturn
+from typing import Any, NoReturn, cast
 
 from spout.acker import Acker
-from spout.api import DEFAULT_STREAM, Emitter, Tuple, Unavailable
+from spout.api import DEFAULT_STREAM, Bolt, Emitter, Tuple, Unavailable
 from spout.origin import Link
 from spout.task import Outlet, StreamOutlet, Task
-from spout.work import result_fault
+from spout.work import EXITS, Interruption, exit_code, result_fault
 
 ErrorReporter = Callable[[Task, str, BaseException | None, Sequence[Tuple]], None]
 
@@ -19,13 +19,20 @@ _NO_ID = object()  # equal to no id
 
 
 class Engine:
-    """State shared by all collectors of any engine: the time of the step, its log, its clock's alarm."""
+    """State shared by all collectors of any engine: the time of the step, its log, its clock's alarm.
+
+    `exit` is the first SystemExit or KeyboardInterrupt of user code: the engine stops because of it.
+    """
+
+    what_stops = "the topology stops"
+    when_again = "at the next start"
 
     def __init__(self, on_error: ErrorReporter, wake: Callable[[], None]) -> None:
         """Create the shared state; `wake` asks for a step soon."""
         self.now_ms = 0
         self.on_error = on_error
         self.in_step = False
+        self.exit: BaseException | None = None
         self._wake = wake
 
     def wake(self) -> None:
@@ -37,6 +44,16 @@ class Engine:
         """Report an error of a task, and the tuples that it failed on."""
         cause = error if isinstance(error, BaseException) else None
         self.on_error(task, text_of(error), cause, tuples)
+
+    def leave(self, task: Task, error: BaseException, tuples: Sequence[Tuple], method: str = "it") -> None:
+        """Ask for a stop because user code raised one of EXITS, and report it in one line."""
+        if self.exit is None:
+            self.exit = error
+        text = f"{method} raised {error!r}: {self.what_stops} with exit code {exit_code(error)}"
+        places: Sequence[str] = getattr(error, "__notes__", ())  # of a message that no tuple has yet
+        if places or any(tup.messages for tup in tuples):
+            text = "; ".join((text, f"the message stays unsettled and comes again {self.when_again}", *places))
+        self.on_error(task, text, None, tuples)
 
     def outlet(self, task: Task, stream: str) -> StreamOutlet:
         """Return the task's outlet for `stream`. Raise ValueError if the component has not declared the stream."""
@@ -181,14 +198,23 @@ class WorkCollector:
             result = work(argument)
             if result is not None:
                 error = result_fault(work, result)
-        except Exception as raised:
+        except Interruption:
+            raise
+        except BaseException as raised:
             error = raised
         self.current = before
         self.settle(tuples, error, settle)
 
     def settle(self, tuples: Sequence[Tuple], error: BaseException | None, ack: bool) -> None:
-        """End work on these tuples: report an error and fail them, or ack them if `ack` is true."""
-        if error is not None:
+        """End work on these tuples: report an error and fail them, or ack them if `ack` is true.
+
+        SystemExit and KeyboardInterrupt leave them unsettled, and stop the engine.
+        """
+        if isinstance(error, EXITS):
+            method = cast(Bolt, self._task.instance).work_method if tuples else "tick"
+            self._exchange.leave(self._task, error, tuples, method)
+            self.leave_all(tuples)
+        elif error is not None:
             self.report_error(error, tuples)
             for tup in tuples:
                 self.fail(tup, error)
@@ -214,6 +240,11 @@ class WorkCollector:
     def fail(self, tup: Tuple, error: str | BaseException = "") -> None:
         """Fail a tuple so that its message is emitted again. A second ack or fail of it is ignored."""
         raise NotImplementedError
+
+    def leave_all(self, tuples: Sequence[Tuple]) -> None:
+        """Neither ack nor fail tuples, now and later: their messages stay unsettled until the next run."""
+        for tup in tuples:
+            tup.anchors = None
 
     def report_error(self, error: str | BaseException, tuples: Sequence[Tuple] = ()) -> None:
         """Report an error to the log, with the messages of the tuples it concerns; the bolt continues."""
@@ -298,6 +329,13 @@ class BoltCollector(WorkCollector):
             self._exchange.acker.fail(root, said, isinstance(error, Unavailable))
         tup.anchors = None
         self._task.counts.failed += 1
+
+    def leave_all(self, tuples: Sequence[Tuple]) -> None:
+        """Neither ack nor fail tuples, now and later, and wait for their trees no longer."""
+        for tup in tuples:
+            for root, _ in tup.anchors or ():
+                self._exchange.acker.leave(root)
+        super().leave_all(tuples)
 
 
 def undeclared(task: Task, stream: str, known: Iterable[str]) -> ValueError:

@@ -42,7 +42,8 @@ class TopologyConfig:
     topology_drain_ms: int = setting(
         "flakelog.topology.drain.ms",
         10_000,
-        "at a stop, how long tuples in flight may take to complete before they are left to come again",
+        "at a stop, how long tuples in flight may take to complete before they are left to come again; after a signal "
+        "the process ends then even if a component blocks, and else after at most 10 s more for the last commit",
         check=at_least(0),
         unit="ms",
     )

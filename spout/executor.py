@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
-from spout.acker import TIMEOUT, Acker, Failed, Tree
+from spout.acker import TIMEOUT, Acker, Failed, Left, Tree
 from spout.api import Bolt, Report, Spout, Stream, Tuple, World
 from spout.background_collector import BackgroundCollector, CoroutineCollector, ThreadCollector
 from spout.collector import BoltCollector, Exchange, SpoutCollector
@@ -22,7 +22,7 @@ from spout.metrics import TaskMetrics
 from spout.task import LATENCY_BUCKETS, Task, TaskCounts
 from spout.topology import Node, Plan, TopologyError
 from spout.turn import BATCH, BoltTurn
-from spout.work import EXECUTION, Background, Mode, NoBackground, mode_of
+from spout.work import EXECUTION, EXITS, Background, Mode, NoBackground, mode_of
 
 REPORTED_MESSAGES_MAX = 10  # messages named in the report of a failure: a batch may have thousands
 
@@ -100,6 +100,7 @@ class Executor:
         self._opened = []
         self._tasks: dict[int, Task] = {}
         self._spouts = [task for node in plan.spouts for task in self._make(node)]
+        self._asked = self._spouts[0]  # the spout that a step called last
         self._bolts = [task for node in plan.bolts for task in self._make(node)]
         self._background_collectors = [
             task.instance.collector
@@ -183,6 +184,9 @@ class Executor:
                 worked |= turn.take(now_ms)
             for task in self._spouts:
                 worked |= self._run_spout(task)
+        except EXITS as error:  # of a spout: the collector of a bolt keeps its own
+            self._exchange.leave(self._asked, error, ())
+            worked = True
         finally:
             self._exchange.in_step = False
         return worked
@@ -204,6 +208,11 @@ class Executor:
     def now_ms(self) -> int:
         """Return the time of the current step."""
         return self._exchange.now_ms
+
+    @property
+    def exit(self) -> BaseException | None:
+        """Return the first SystemExit or KeyboardInterrupt of user code: stop the topology, and end with it."""
+        return self._exchange.exit
 
     @property
     def in_flight(self) -> int:
@@ -291,13 +300,13 @@ class Executor:
             raise TopologyError(f"there is no spout {component!r} in {self.plan.name!r}; there are: {known}")
         return spouts
 
-    def _close_all(self) -> Exception | None:
+    def _close_all(self) -> BaseException | None:
         for task in self._spouts:
             task.active = False
         for collector in self._background_collectors:
             collector.abandon()
         self._background.close()
-        first: Exception | None = None
+        first: BaseException | None = None
         while self._opened:
             task = self._opened.pop()
             try:
@@ -305,7 +314,7 @@ class Executor:
                     task.instance.close()
                 else:
                     task.instance.cleanup()
-            except Exception as error:
+            except BaseException as error:
                 self._exchange.report(task, error, ())
                 first = first or error
         return first
@@ -332,6 +341,8 @@ class Executor:
         for each in ended:
             if isinstance(each, Tree):
                 completed.append(each)
+            elif isinstance(each, Left):
+                self._tasks[each.task].pending -= 1
             else:
                 self._tell_acks(completed)
                 completed = []
@@ -345,6 +356,7 @@ class Executor:
             number = task.number
             trees = completed if len(self._spouts) == 1 else [tree for tree in completed if tree.task == number]
             if trees:
+                self._asked = task
                 task.pending -= len(trees)
                 task.counts.acked += len(trees)
                 for began_ms, times in Counter([tree.began_ms for tree in trees]).items():
@@ -353,6 +365,7 @@ class Executor:
                 _spout(task).ack_many([tree.id for tree in trees])
 
     def _tell_failure(self, task: Task, failed: Failed) -> None:
+        self._asked = task
         task.pending -= 1
         task.counts.failed += 1
         task.counts.timed_out += failed.error == TIMEOUT
@@ -362,6 +375,7 @@ class Executor:
         spout.fail(failed.id)
 
     def _run_spout(self, task: Task) -> bool:
+        self._asked = task
         spout, emitted = _spout(task), task.counts.emitted
         spout.poll()
         room = self._room(task)

@@ -42,6 +42,7 @@ from spout.origin import MessagePlace
 from spout.scheme import Scheme, SchemeError, scheme_of, tuples_of
 from spout.settlement import Settlement
 from spout.transaction_ports import Letter, Save, TransactionalStore
+from spout.work import EXITS, Interruption
 
 STORE_ROOT = "/flakelog-spouts"  # 0.9.3's zkRoot
 WAIT_MS = 10  # between two looks while the sinks hold too much
@@ -165,7 +166,10 @@ class LogSpout(Spout):
             try:
                 rows = self._rows(tuples_of(self.scheme, id.topic, message.record, id.partition))
                 self._output.emit_all(rows, id if self._with_ids else None)
-            except Exception as error:  # of the user's scheme: any of them would come again at each attempt
+            except (*EXITS, Interruption) as error:
+                error.add_note(f"{id.topic}-{id.partition} offset {id.offset}")
+                raise
+            except BaseException as error:  # of the user's scheme: any of them would come again at each attempt
                 self._coordinator.reject(id, now_ms, _reason(error))
                 continue
             if len(rows) != 1 or self.settlement is not None:  # a message is one tuple unless the manager is told
@@ -407,7 +411,7 @@ class LogSpout(Spout):
         return Source(self.topics, topology_id, topology, self.start, self.config, stored_at, in_group)
 
 
-def _reason(error: Exception) -> str:
+def _reason(error: BaseException) -> str:
     """Return why a message is undecodable: a scheme's own text, or an exception's type and text."""
     try:
         return str(error) if isinstance(error, SchemeError) else f"{type(error).__name__}: {error}"

@@ -20,6 +20,7 @@ from typing import Any, ClassVar
 
 from spout.api import Tuple, Unavailable
 from spout.bolts import BatchBolt
+from spout.work import EXITS, Interruption
 
 LOCK_WAIT_SECONDS = 1.0  # longest wait for another process's transaction, during which nothing else runs here
 FORGET_MS = 1_000  # how often origins below the watermarks are deleted
@@ -115,7 +116,9 @@ class OncePerMessage(BatchBolt):
                 self.apply(tup)
             else:
                 self.apply_again(tup)
-        except Exception as error:
+        except (*EXITS, Interruption):
+            raise
+        except BaseException as error:
             self.db.execute("ROLLBACK TO one_tuple")
             self.collector.report_error(error, (tup,))
             self.fail(tup, error)

@@ -6,9 +6,11 @@ its own solves both: it starts with the first topology, stays until the process 
 it is.
 """
 
+import asyncio
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
+from contextlib import suppress
 from functools import partial
 from os import getpid
 from typing import TypeVar
@@ -69,14 +71,24 @@ def call(reactor: ReactorBase, work: Callable[[], T]) -> T:
 
 
 def _run(reactor: ReactorBase, started: "Future[None]") -> None:
-    reactor.callWhenRunning(partial(_set, started))
+    loops: list[asyncio.AbstractEventLoop] = []
+    reactor.callLater(0, _begin, started, loops)  # not callWhenRunning, which is before the loop
     # The threads of the reactor's pool must not keep the process from ending after a second Ctrl-C.
     reactor.getThreadPool().threadFactory = partial(threading.Thread, daemon=True)  # type: ignore[assignment]
-    try:
-        reactor.run(installSignalHandlers=False)
-    except ReactorNotRestartable:
-        started.set_exception(RuntimeError(STOPPED))
+    run: Callable[[], None] = partial(reactor.run, installSignalHandlers=False)
+    while True:
+        try:
+            run()
+            return
+        except ReactorNotRestartable:
+            started.set_exception(RuntimeError(STOPPED))
+            return
+        except (SystemExit, KeyboardInterrupt):
+            # asyncio leaves its loop if a task raises one of these. The coroutine that awaits the task gets it next.
+            run = loops[0].run_forever
 
 
-def _set(started: "Future[None]") -> None:
+def _begin(started: "Future[None]", loops: list[asyncio.AbstractEventLoop]) -> None:
+    with suppress(RuntimeError):  # most reactors run on no loop
+        loops.append(asyncio.get_running_loop())
     started.set_result(None)

@@ -21,7 +21,7 @@ from concurrent.futures import Future
 from contextlib import contextmanager
 from functools import partial
 from types import FrameType
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from twisted.internet.base import ReactorBase
 from twisted.logger import Logger
@@ -32,7 +32,7 @@ from spout.api import World
 from spout.config import TopologyConfig
 from spout.figures import Snapshot
 from spout.reactor_thread import call, ensure_running, runs_here
-from spout.runner import Runner, installed_reactor
+from spout.runner import FINISH_MS, Runner, State, installed_reactor
 from spout.topology import Topology
 from spout.work import Mode, mode_of
 
@@ -46,6 +46,7 @@ STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 # Python's default is 700 or 2,000 new objects. More messages than that wait, and the collector would visit each several
 # times before it is done: a fifth of the CPU time with 1,000 partitions, and pauses of 50 ms.
 GC_OBJECTS = 100_000
+FROZEN_SECONDS = 1.0  # beyond the time of a stop: a turn of the engine takes 10 ms, and more on a busy machine
 SAME_SIGNAL_SECONDS = 0.3  # timeout(1) and others that pass a signal on send it twice, to the process and to its group
 
 _log = Logger()
@@ -131,7 +132,7 @@ def _stop_all() -> None:
     for each in running:
         try:
             each.wait()
-        except Exception:
+        except BaseException:
             pass  # the runner has logged it
 
 
@@ -139,9 +140,12 @@ def run(topology: Topology, *, config: TopologyConfig = TopologyConfig(), world:
     """Run a topology until SIGINT (Ctrl-C) or SIGTERM, then stop it cleanly. Block until it has ended.
 
     A second signal stops at once: run raises KeyboardInterrupt after SIGINT, SystemExit after SIGTERM, and messages in
-    flight come again at the next start. Signals are handled if this is called in the main thread; in another thread the
-    topology runs until it fails or the program ends. Log to stderr unless the program has configured logging. Raise
-    TopologyError if the topology is not valid, the exception of a spout, or one from `prepare` or `open`.
+    flight come again at the next start. If a component blocks for longer than `flakelog.topology.drain.ms` after the
+    first signal, run does the same. If a component raises SystemExit or KeyboardInterrupt, the topology stops as at a
+    first signal, and run raises it; the message that the component worked on comes again. Signals are handled if this
+    is called in the main thread; in another thread the topology runs until it fails or the program ends. Log to stderr
+    unless the program has configured logging. Raise TopologyError if the topology is not valid, the exception of a
+    spout, or one from `prepare` or `open`.
 
     Meanwhile Python's garbage collector runs after 100,000 new objects, and does not visit those that exist at the
     start, unless the program has called `gc.freeze` itself (https://docs.python.org/3/library/gc.html).
@@ -157,7 +161,7 @@ def run_until_stopped(
     watch: Callable[[BackgroundRun], None],
 ) -> None:
     """Run a topology as `run` does, and call `watch` in this thread meanwhile; return when both have ended."""
-    with _rare_collections(), _Signals() as signals:
+    with _rare_collections(), _Signals(config.topology_drain_ms) as signals:
         running = run_in_background(topology, config=config, world=world)
         signals.stop(running)
         watch(running)
@@ -258,7 +262,9 @@ def _rare_collections() -> Iterator[None]:
 class _Signals:
     """Handlers of STOP_SIGNALS while `run` blocks in the main thread; those before are restored."""
 
-    def __init__(self) -> None:
+    def __init__(self, drain_ms: int) -> None:
+        self._drain_seconds = drain_ms / 1000 + FROZEN_SECONDS
+        self._left = threading.Event()
         self._running: BackgroundRun | None = None
         self._first_at: float | None = None
         self._before: dict[signal.Signals, Any] = {}
@@ -269,6 +275,7 @@ class _Signals:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self._left.set()
         for number, handler in self._before.items():
             signal.signal(number, handler if handler is not None else signal.SIG_DFL)
 
@@ -285,7 +292,18 @@ class _Signals:
             installed_reactor().callFromThread(_log.info, text, signal=signal.Signals(number).name)
             if self._running is not None:
                 self._running.stop()
+            threading.Thread(target=self._watch, args=(number,), name="flakelog-stop", daemon=True).start()
         elif time.monotonic() > self._first_at + SAME_SIGNAL_SECONDS:
             if self._running is not None:
                 self._running.abort()
             raise KeyboardInterrupt if number == signal.SIGINT else SystemExit(128 + number)
+
+    def _watch(self, number: int) -> None:
+        """Send the signal a second time, in a thread, if the stop takes longer than it may."""
+        if self._left.wait(self._drain_seconds):
+            return
+        if self._running is not None and self._running.runner.state in (State.FINISHING, State.STOPPED):
+            if self._left.wait(FINISH_MS / 1000):
+                return
+        _log.error("the topology does not stop, because a component blocks: it is left, and its messages come again")
+        signal.pthread_kill(cast(int, threading.main_thread().ident), number)  # wakes the thread, whatever it waits for

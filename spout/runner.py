@@ -3,7 +3,7 @@
 It shares the reactor: it works for a few milliseconds at a time and sleeps until the next deadline or answer.
 
     runner = Runner(topology)
-    runner.start()              # a Deferred: fires when stopped, fails when the topology crashed
+    runner.start()              # a Deferred: fires when stopped, fails when the topology crashed, or at sys.exit in it
     runner.stop()               # lets tuples in flight complete, stores progress, closes
 
 This is for a program that runs Twisted's reactor. spout/run.py has `run`, `run_in_background` and `run_async` for all
@@ -91,7 +91,8 @@ class Runner:
     def start(self) -> "Deferred[None]":
         """Start the run. The Deferred fires when the topology has stopped, or fails with the exception of a spout.
 
-        An exception from `prepare` or `open` is raised here.
+        It also fails with the SystemExit or KeyboardInterrupt of a component, after a stop that is otherwise clean. An
+        exception from `prepare` or `open` is raised here.
         """
         if self.state is not State.NEW:
             raise RuntimeError(f"this runner is {self.state.value}: a run begins once, make another Runner")
@@ -115,9 +116,7 @@ class Runner:
             return stopped
         self._stopped.append(stopped)
         if self.state is State.RUNNING:
-            self.state = State.DRAINING
-            self._until_ms = _now_ms() + self._config.topology_drain_ms
-            self._guarded(lambda: self.executor.deactivate(_now_ms()))
+            self._guarded(self._drain)
             self._wake()
         return stopped
 
@@ -164,6 +163,8 @@ class Runner:
         while worked and now_ms < end_ms:
             worked = self.executor.step(now_ms)
             now_ms = _now_ms()
+        if self.executor.exit is not None and self.state is State.RUNNING:
+            self._drain()
         if self.state is not State.RUNNING:
             self._wind_up(now_ms)
         for line in self._log.due(now_ms):
@@ -177,6 +178,12 @@ class Runner:
             times.append(self._until_ms)
         due_ms = min((at_ms for at_ms in times if at_ms is not None), default=now_ms + SLEEP_MAX_MS)
         return min(SLEEP_MAX_MS, max(0, due_ms - now_ms))
+
+    def _drain(self) -> None:
+        now_ms = _now_ms()
+        self.state = State.DRAINING
+        self._until_ms = now_ms + self._config.topology_drain_ms
+        self.executor.deactivate(now_ms)
 
     def _wind_up(self, now_ms: int) -> None:
         overdue = now_ms >= self._until_ms
@@ -203,10 +210,12 @@ class Runner:
             publisher.abandon()
         try:
             self.executor.close(_now_ms())
-        except Exception:
+        except BaseException:
             failure = failure or Failure()  # type: ignore[no-untyped-call]
         self._tell_end(failure)
         stopped, self._stopped = self._stopped, []
+        if failure is None and self.executor.exit is not None:
+            failure = Failure(self.executor.exit)  # type: ignore[no-untyped-call]
         if failure is None:
             self._done.callback(None)
         else:
@@ -237,7 +246,7 @@ class Runner:
     def _guarded(self, work: Callable[[], None]) -> None:
         try:
             work()
-        except Exception:
+        except BaseException:  # the reactor would write it to the log and go on, and nothing would come after it
             if self.state is not State.STOPPED:
                 self._end(Failure())  # type: ignore[no-untyped-call]
 

@@ -209,7 +209,9 @@ def _decoded(part: str, data: bytes | None, function: Callable[[bytes], Any] | N
         return function(data)
     except SchemeError as error:
         raise SchemeError(f"the {part} is {error}") from None
-    except Exception as error:
+    except (SystemExit, KeyboardInterrupt):
+        raise
+    except BaseException as error:
         raise SchemeError(f"the {part} cannot be decoded: {type(error).__name__}: {error}") from error
 
 

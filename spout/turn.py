@@ -8,7 +8,7 @@ from spout.background_collector import ThreadWork
 from spout.collector import WorkCollector
 from spout.config import TopologyConfig
 from spout.task import Task
-from spout.work import Mode, mode_of, result_fault
+from spout.work import Interruption, Mode, mode_of, result_fault
 
 BATCH = 100  # maximum tuples or next_tuple calls of one task before the next task's turn: keeps a step short
 BATCH_NS = 10_000_000  # longest time of a bolt task's turn, plus one execute
@@ -70,12 +70,14 @@ class BoltTurn:
             tup = inbox.popleft()
             executed += 1
             collector.current = (tup,)
-            error: Exception | None = None
+            error: BaseException | None = None
             try:
                 result = execute(tup)
                 if result is not None:
                     error = result_fault(execute, result)
-            except Exception as raised:
+            except Interruption:
+                raise
+            except BaseException as raised:
                 error = raised
             if error is not None:
                 collector.ack_all(succeeded)  # now, because the spout looks at the order of acks and failures

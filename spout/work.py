@@ -15,6 +15,14 @@ from spout.api import Bolt, Component, Tuple
 
 Done = Callable[[BaseException | None], None]
 
+EXITS = (SystemExit, KeyboardInterrupt)
+"""The exceptions by which user code ends the program: the engine stops, and the messages on hand stay unsettled."""
+
+
+class Interruption(BaseException):
+    """An exception that the engine raises through a method of a component. The component has not failed."""
+
+
 # Methods of spouts and bolts that the engine calls.
 CALLED_METHODS = (
     "declare_output_fields", "prepare", "execute", "process_batch", "tick", "cleanup", "open", "next_tuple", "ack",
@@ -77,6 +85,14 @@ class Execution:
 
 # The execution of the running code. Each coroutine and each call in a thread has its own context.
 EXECUTION: ContextVar[Execution | None] = ContextVar("execution", default=None)
+
+
+def exit_code(error: BaseException) -> int:
+    """Return the exit code of a program that ends with SystemExit, KeyboardInterrupt or any other exception."""
+    if isinstance(error, KeyboardInterrupt):
+        return 130
+    code = error.code if isinstance(error, SystemExit) else 1
+    return code if isinstance(code, int) else 0 if code is None else 1
 
 
 def mode_of(bolt: Bolt) -> Mode:

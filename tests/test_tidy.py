@@ -82,6 +82,7 @@ SHELLS = {
     "spout/reactor_thread.py",
     "spout/run.py",
     "spout/runner.py",
+    "spout/process_end.py",
     "spout/record_producer.py",
     "spout/refused_record.py",
     "spout/transactor.py",

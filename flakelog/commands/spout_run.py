@@ -71,10 +71,11 @@ def run(
 
     MODULE is a module's name or the path of a .py file; TOPOLOGY is a Topology in it, or a function that returns one.
     On a terminal, rates, latency, failures and lag are shown live; elsewhere the log on stderr has a line of them now
-    and then. The first signal lets tuples in flight complete and stores the progress; a second one stops at once.
+    and then. The first signal lets tuples in flight complete and stores the progress; a second one stops at once, and
+    so does the first one if a component blocks for longer than flakelog.topology.drain.ms.
 
     Exit codes: 0 stopped cleanly, 1 the topology failed or a port is taken, 2 wrong usage, 130 and 143 stopped at once
-    by a second SIGINT or SIGTERM.
+    by SIGINT or SIGTERM, and the code of a sys.exit in a component.
     """
     if in_storm:
         if click.get_current_context().get_parameter_source("log_format") is not click.core.ParameterSource.DEFAULT:
@@ -86,7 +87,9 @@ def run(
         return
     topology, topology_config = _topology(name, config, assignments)
     from flakelog import server_log
+    from spout.process_end import exit_within_seconds
     from spout.run import run_until_stopped
+    from spout.work import exit_code
 
     if log_format == "json":
         server_log.begin("json")
@@ -104,7 +107,10 @@ def run(
 
         try:
             run_until_stopped(topology, config=topology_config, watch=watch)
-        except KeyboardInterrupt:
+        except (SystemExit, KeyboardInterrupt) as error:
+            exit_within_seconds(exit_code(error))  # threads of the user may still work
+            if isinstance(error, SystemExit):
+                raise
             raise SystemExit(130) from None
         except click.ClickException:
             raise

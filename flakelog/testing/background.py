@@ -28,7 +28,7 @@ class SimulatedBackground:
 
     def __init__(self) -> None:
         self._loop: _SimulatedLoop | None = None  # made for the first coroutine, because a loop has open files
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Task[BaseException | None]] = set()
 
     def run_coroutine(self, name: str, coroutine: Coroutine[Any, Any, object], done: Done) -> Callable[[], None]:
         """Start a coroutine, which `step` drives. Return a function that cancels it."""
@@ -37,10 +37,10 @@ class SimulatedBackground:
         task = self._loop.create_task(with_deferreds(self._loop, coroutine))
         self._tasks.add(task)
 
-        def ended(task: "asyncio.Task[None]") -> None:
+        def ended(task: "asyncio.Task[BaseException | None]") -> None:
             self._tasks.discard(task)
             coroutine.close()  # if it was cancelled before it began
-            done(asyncio.CancelledError() if task.cancelled() else task.exception())
+            done(asyncio.CancelledError() if task.cancelled() else task.exception() or task.result())
 
         task.add_done_callback(ended)
 
@@ -54,7 +54,7 @@ class SimulatedBackground:
         error: BaseException | None = None
         try:
             call()
-        except Exception as raised:
+        except BaseException as raised:
             error = raised
         done(error)
 
@@ -129,7 +129,7 @@ class _SimulatedLoop(asyncio.SelectorEventLoop):
         future: asyncio.Future[T] = self.create_future()
         try:
             future.set_result(func(*args))
-        except Exception as error:
+        except BaseException as error:
             future.set_exception(error)
         return future
 

@@ -50,8 +50,9 @@ class TopologyDriver:
     """A run of a topology in a test. As a context manager it stops the topology at the end, unless the test failed.
 
     `world` holds topics, dead letters and stored progress, by default new and empty; a second driver with the same
-    world is a restart. `reports` holds the lines for the log, as (task, text). `run_id` is new for each driver, and
-    `seed` fixes the order of what is random, so a test runs the same way each time.
+    world is a restart. If a bolt or spout raises SystemExit or KeyboardInterrupt, the driver stops the topology as the
+    engine does, and raises it. `reports` holds the lines for the log, as (task, text). `run_id` is new for each driver,
+    and `seed` fixes the order of what is random, so a test runs the same way each time.
     """
 
     def __init__(
@@ -100,10 +101,16 @@ class TopologyDriver:
 
     def run(self) -> "TopologyDriver":
         """Step until no work is left at this time. Raise RuntimeError if work never ends."""
+        self._work()
+        if self.executor.exit is not None:
+            self.stop()
+        return self
+
+    def _work(self) -> None:
         for _ in range(STEPS_MAX):
             worked = self.executor.step(self.now_ms)
             if not self._background.step(self.now_ms) and not worked:
-                return self
+                return
         raise RuntimeError(f"the topology still works after {STEPS_MAX} steps: does a spout emit without end?")
 
     def advance(self, ms: int) -> "TopologyDriver":
@@ -122,10 +129,12 @@ class TopologyDriver:
     def stop(self) -> "TopologyDriver":
         """Stop as the engine does: let tuples in flight complete, store progress, close."""
         self.executor.deactivate(self.now_ms)
-        self.run()
+        self._work()
         self.executor.finish(self.now_ms)
-        self.run()
+        self._work()
         self.executor.close(self.now_ms)
+        if self.executor.exit is not None:
+            raise self.executor.exit
         return self
 
     def kill(self) -> None:

@@ -18,7 +18,8 @@ def main() -> None:
         print(USAGE, file=sys.stderr)
         sys.exit(2)
     output = CapturedOutput()
-    from spout.multilang.shell import exit_within_seconds, run
+    from spout.multilang.shell import run
+    from spout.process_end import exit_within_seconds
 
     code = run(sys.argv[1], sys.argv[2], output)
     output.close()

@@ -24,11 +24,12 @@ from spout.multilang.handshake import BadHandshake, Handshake, handshake_of
 from spout.multilang.output import WARN, CapturedOutput
 from spout.multilang.starting import Starting
 from spout.multilang.wire import PipeClosed
+from spout.process_end import EXIT_SECONDS, exit_within_seconds
+from spout.work import EXITS, Interruption, exit_code
 
 READ_BYTES = 65_536
 SLICE_NS = 5_000_000  # longest time away from the reactor, plus one call of the user's code
 STICKY_MS = 4  # how long to wait for Storm's next command outside the reactor
-EXIT_SECONDS = 3.0  # how long threads of the user may delay the end of the process
 
 
 class Connection:
@@ -87,7 +88,10 @@ class Connection:
 
 
 def run(name: str, component: str, output: CapturedOutput) -> int:
-    """Run the task that Storm started this process for, until Storm ends it. Return the exit code."""
+    """Run the task that Storm started this process for, until Storm or the user's code ends it.
+
+    Return the exit code.
+    """
     connection = Connection(output.storm_in, output.storm_out)
     try:
         handshake, left = _shake_hands(connection)
@@ -102,9 +106,11 @@ def run(name: str, component: str, output: CapturedOutput) -> int:
             raise BadHandshake(said)
         starting = Starting(connection.write_in_thread, handshake)
         return Process(name, handshake, connection, output, starting.end).run(left)
-    except Exception as error:
+    except Interruption:
+        raise
+    except BaseException as error:
         tell_failure(connection, output, f"{component}[{handshake.index}]", error)
-        return 1
+        return exit_code(error)
 
 
 def tell_failure(connection: Connection, output: CapturedOutput, task: str, error: BaseException) -> None:
@@ -173,7 +179,7 @@ class Process:
         self._reactor.run(installSignalHandlers=False)
         if self._error is not None:
             raise self._error
-        return 0
+        return self._code
 
     # --- the reactor's methods (IReadDescriptor)
 
@@ -265,17 +271,37 @@ class Process:
     def _guarded(self, work: Callable[[], None]) -> None:
         if self._is_ended:
             return
+        task = self._task
         try:
-            work()
+            try:
+                work()
+            except EXITS as error:
+                task.wire.leave(task.task, error, ())
+            if task.wire.exit is not None:
+                self._leave()
         except PipeClosed:
             self._stop()
-        except Exception as error:
+        except BaseException as error:
             self._error = error
             self._end()
 
-    def _signalled(self, *_: object) -> None:
+    @property
+    def _code(self) -> int:
+        if self._error is not None:
+            return 1
+        return 0 if self._task.wire.exit is None else exit_code(self._task.wire.exit)
+
+    def _leave(self) -> None:
+        """Stop because the user's code asked for the end of the process, after Storm has the log's line about it."""
+        if not self._is_stopping:
+            self._task.wire.take_lines()
+            self._flush()
+            self._stop()
+
+    def _signalled(self, number: int, frame: object) -> None:
         """Handle a stop signal: stop soon, and interrupt a wait for Storm, which may read no more."""
         self._reactor.callFromThread(self._stop)
+        exit_within_seconds(128 + number, self._config.storm_stop_ms / 1000 + EXIT_SECONDS)  # also if a bolt blocks
         if self._connection.is_waiting:
             raise PipeClosed
 
@@ -296,7 +322,7 @@ class Process:
 
     def _end(self) -> None:
         self._is_ended = True
-        exit_within_seconds(1 if self._error is not None else 0)
+        exit_within_seconds(self._code)
         wire = self._task.wire
         self._figures.abandon()
         if self._error is None and not self._task.idle:
@@ -304,7 +330,7 @@ class Process:
         try:
             if self._is_open:
                 self._task.close(_now_ms())
-        except Exception as error:
+        except BaseException as error:
             self._error = self._error or error
         wire.show_rest()
         self._tell_rest()
@@ -324,13 +350,6 @@ class Process:
             self._connection.write(self._task.take())
         except PipeClosed:
             pass  # Storm has ended first
-
-
-def exit_within_seconds(code: int) -> None:
-    """End the process with this code in EXIT_SECONDS, even if threads of the user or a full pipe keep it."""
-    timer = threading.Timer(EXIT_SECONDS, os._exit, (code,))
-    timer.daemon = True
-    timer.start()
 
 
 def _now_ms() -> int:

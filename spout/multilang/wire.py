@@ -16,6 +16,7 @@ from spout.multilang.frames import SYNC
 from spout.multilang.values import NoStormValue, grouping_json_of, json_of
 from spout.run_log import Line, RunLog
 from spout.task import StreamOutlet, Task
+from spout.work import Interruption
 
 DIRECT_OFFSET = 1 << 32
 """Added to the task of a direct emit: Storm 2.8 takes the task only as a Long, and keeps its low 32 bits as the number.
@@ -33,7 +34,7 @@ _SYNC = SYNC.decode()
 _END = "\nend\n"
 
 
-class PipeClosed(BaseException):
+class PipeClosed(Interruption):
     """Storm has closed the pipe, or ends the process. It passes through handlers of a user's exceptions."""
 
 
@@ -56,6 +57,9 @@ class WireOutlet(StreamOutlet):
 
 class Wire(Engine):
     """The output of one task."""
+
+    what_stops = "the process of this task ends"
+    when_again = "after its timeout, once Storm has started the task again"
 
     def __init__(
         self,

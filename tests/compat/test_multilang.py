@@ -19,6 +19,7 @@ import ctypes
 import os
 import subprocess
 import sys
+import time
 
 from spout.api import Bolt, Spout
 from spout.topology import Topology
@@ -41,6 +42,8 @@ class Numbers(Spout):
             ctypes.CDLL(None).puts(b"from C")
             ctypes.CDLL(None).fflush(None)
             assert input_is_empty()
+        if os.path.exists("exit"):
+            sys.exit(7)
         if self.number == 4:
             raise RuntimeError("on purpose")
         self.emit((self.number, b"\\xff"), id=self.number)
@@ -88,6 +91,21 @@ class ThreadShout(Shout):
     threads = 2
 
 
+class Exits(Shout):
+    def execute(self, tup):
+        if tup["number"] == 7:
+            sys.exit(7)
+        while tup["number"] == 8:
+            open("blocked", "w").close()
+            time.sleep(1_000)
+        super().execute(tup)
+
+
+class AsyncExits(Exits):
+    async def execute(self, tup):
+        super().execute(tup)
+
+
 class Unready(Shout):
     def prepare(self):
         raise OSError("no disk")
@@ -99,6 +117,8 @@ def make():
     made.bolt("shout", Shout()).shuffle("numbers")
     made.bolt("async", AsyncShout()).shuffle("numbers")
     made.bolt("thread", ThreadShout()).shuffle("numbers")
+    made.bolt("exits", Exits()).shuffle("numbers")
+    made.bolt("async-exits", AsyncExits()).shuffle("numbers")
     made.bolt("unready", Unready()).shuffle("numbers")
     return made
 '''
@@ -205,6 +225,40 @@ def test_a_bolt_in_coroutines_or_threads(start, component):
     driver.write(HEARTBEAT)
     assert driver.read() == SYNC
     assert driver.ended()[0] == 0
+
+
+@pytest.mark.parametrize("component", ["exits", "async-exits"])
+def test_an_exit_in_a_bolt_ends_the_process_with_its_code_and_what_was_acked_stays_acked(start, component):
+    driver = start(component)
+    driver.read()
+    for number in (1, 7):
+        driver.write(storm_tuple(str(number), [number, "~bvalue", None], "numbers"))
+    answers = driver.rest()
+    assert [each["id"] for each in answers if each["command"] == "ack"] == ["1"]
+    (told,) = [each["msg"] for each in answers if each["command"] == "error"]
+    said = "execute raised SystemExit(7): the process of this task ends with exit code 7"
+    assert told.startswith(f"{component}[0]: {said}")
+    assert "fail" not in commands(answers) and driver.ended()[0] == 7
+
+
+def test_an_exit_in_a_spout_ends_the_process_with_its_code_and_its_progress(start, tmp_path):
+    driver = start("numbers", {"flakelog.storm.emits.per.next": 1})
+    driver.read()
+    driver.command("activate")
+    (tmp_path / "exit").touch()
+    driver.write({"id": "", "command": "next"})
+    (told,) = [each["msg"] for each in driver.rest() if each["command"] == "error"]
+    assert told == "numbers[0]: it raised SystemExit(7): the process of this task ends with exit code 7"
+    assert driver.ended()[0] == 7 and (tmp_path / "progress").exists() and (tmp_path / "closed").exists()
+
+
+def test_a_signal_ends_a_process_whose_bolt_blocks(start, tmp_path):
+    driver = start("exits", {"flakelog.storm.stop.ms": 100})
+    driver.read()
+    driver.write(storm_tuple("8", [8, "~bvalue", None], "numbers"))
+    until((tmp_path / "blocked").exists, "the tuple that blocks")
+    driver.process.send_signal(signal.SIGTERM)
+    assert driver.process.wait(SECONDS) == 143
 
 
 NAME, SOAK = "flakelog.storm.idle.ms", pytest.mark.soak

@@ -1,5 +1,6 @@
 """A bolt's task inside Storm: tuples, ticks and heartbeats in, and emits, acks and fails out."""
 
+import asyncio
 import json
 
 import pytest
@@ -435,3 +436,24 @@ def test_origins_below_the_watermark_that_tuples_bring_are_forgotten_and_late_tu
     assert positions == [(50,), (51,)]
     assert commands(driver.send(line("4"))) == ["ack"]  # of an attempt that has ended
     assert driver.instance.db.execute("SELECT count(*) FROM lines").fetchone() == (3,)
+
+
+@pytest.mark.parametrize("error, code", [(SystemExit(3), 3), (KeyboardInterrupt(), 130)])
+def test_an_exit_leaves_the_tuple_unsettled_and_is_an_error_of_storms_that_names_the_message(error, code):
+    class Exits(Shout):
+        def execute(self, tup):
+            raise error
+
+    driver = driver_of(Exits())
+    (told,) = driver.send(line())
+    assert told["command"] == "error" and driver.task.wire.exit is error
+    said = f"shout[0]: execute raised {error!r}: the process of this task ends with exit code {code}; the message stays"
+    assert told["msg"].startswith(said) and "topic-3 offset 41" in told["msg"]
+
+
+def test_a_base_exception_fails_the_tuple():
+    class Cancelled(Shout):
+        def execute(self, tup):
+            raise asyncio.CancelledError("by the user")
+
+    assert commands(driver_of(Cancelled()).send(line())) == ["fail", "error"]
