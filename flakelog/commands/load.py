@@ -1,6 +1,7 @@
 """`flakelog load`: the new messages of a topic as files or rows of a table, each message once."""
 
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -100,6 +101,11 @@ class SinceType(click.ParamType[str]):
     help="Offsets may be missing: for a topic that was compacted once. One that is compacted now needs no option.",
 )
 @click.option("--accept-loss", is_flag=True, help="Go on after messages that the log lost before a load took them.")
+@click.option(
+    "--start-over",
+    is_flag=True,
+    help="Begin a new chain of loads in a place whose table, topic or files are not those of the earlier loads.",
+)
 @click.option("--single-writer", is_flag=True, help="Promise that no other load into this place runs at the same time.")
 @click.option("--threads", type=click.IntRange(1, 64), default=4, show_default=True, help="Files written at once.")
 @click.option("--every", type=click.FloatRange(0, min_open=True), metavar="SECONDS", help="Load again and again.")
@@ -145,6 +151,7 @@ def load(
                 raise ProblemsFound(count_of(len(verification.problems), "problem"))
         else:
             _load(job, plot, as_json)
+            job = replace(job, options=replace(job.options, start_over=False))  # only the first load starts over
             while every is not None:
                 time.sleep(every)
                 _load(job, plot, as_json)
@@ -172,6 +179,7 @@ def _job(
     on_poison: str,
     compacted: bool,
     accept_loss: bool,
+    start_over: bool,
     single_writer: bool,
     threads: int,
 ) -> "LoadJob":
@@ -207,6 +215,7 @@ def _job(
         file_rows or FILE_ROWS,
         file_bytes or FILE_BYTES,
         accept_loss,
+        start_over,
     )
     destination = Destination(to, kind, record)
     settings = ReadSettings(

@@ -29,6 +29,7 @@ def failures() -> Iterator[None]:
     from broker.record.batch import CorruptBatch
     from spark_bridge.load.ledger import LostData, OtherLayout, OtherLog
     from spark_bridge.load.load import LoadError
+    from spark_bridge.load.target_check import OtherTarget
     from spark_bridge.output.storage import StorageError
     from spark_bridge.reading.arrow_decode import MissingId
     from spark_bridge.reading.cluster import Unreachable
@@ -45,7 +46,7 @@ def failures() -> Iterator[None]:
         ((DataLoss, MissingId, LostData), DataIsLost),
         ((CorruptBatch, DamagedRecord), DataIsDamaged),
         ((Differs, Damaged), ProblemsFound),
-        ((Refused, ManifestError, FileExistsError, OtherLog, OtherLayout), DataOfAnother),
+        ((Refused, ManifestError, FileExistsError, OtherLog, OtherLayout, OtherTarget), DataOfAnother),
         ((ReadFailed, ClusterError, ReplayError, LoadError), click.ClickException),
         ((StorageError, OSError), PlaceUnusable),
         ((ValueError,), click.ClickException),  # OptionError, SelectionError, SchemaError

@@ -14,7 +14,7 @@ may run at any time: their files are not ours, and VACUUM skips names with an un
 """
 
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from urllib.parse import unquote
@@ -26,9 +26,12 @@ from spark_bridge.load.decoding import Decoding
 from spark_bridge.load.load import Load, LoadError
 from spark_bridge.load.receipt import DataFile, Receipt
 from spark_bridge.load.table_sink import TableSink, partition_field, partition_value
+from spark_bridge.load.target import Commit
 from spark_bridge.output.storage import Storage, store_config
 
 APP = "flakelog"
+RECENT_COMMITS = 20
+"""Commits among which a load's own is looked for first: the whole history of a table may be long."""
 
 
 class DeltaSink(TableSink):
@@ -54,25 +57,42 @@ class DeltaSink(TableSink):
             self._uri, self._store = store_config(storage.uri)
         _delta_schema(self.schema)
 
-    def committed(self) -> int | None:
-        table = self._table()
-        version = None if table is None else table.transaction_version(self._app)
+    kind = "Delta table"
+
+    def id_of(self, table: Any) -> str:
+        return str(table.metadata().id)
+
+    def number_in(self, table: Any) -> int | None:
+        version = table.transaction_version(self._app_of_chain(self._ledger.chain))
         return None if version is None else int(version)
 
-    def try_commit(self, load: Load, receipt: Receipt) -> bool:
+    def commit_in(self, table: Any, number: int) -> Commit | None:
+        own = {"flakelog.load": str(number), "flakelog.topic": self._topic}
+        for last in (RECENT_COMMITS, None):
+            for made in table.history(last):
+                chain = made.get("flakelog.chain", "0")
+                if chain == str(self._ledger.chain) and own.items() <= made.items():
+                    return Commit(number, {"version": made["version"]})
+        return None
+
+    def undone(self, table: Any, at: Mapping[str, int]) -> str | None:
+        version, now = at["version"], table.version()
+        if now <= version:
+            return None if now == version else f"the table is at version {now}, the load was version {version}"
+        return restored(sorted(table.history(now - version + 1), key=lambda made: made["version"]), version)
+
+    def try_commit(self, table: Any, load: Load, receipt: Receipt) -> bool:
         from deltalake import CommitProperties, Transaction
         from deltalake.exceptions import CommitFailedError, DeltaError
 
         try:
-            table = self._table() or self._created(load.layout.partition_by)
-            number = table.transaction_version(self._app)
-            if number is not None and number >= load.number:
-                return True
             self._check_columns(table, load.layout.partition_by)
             adds = [self._added(name, file, load.layout.partition_by) for name, file in receipt.files.items()]
+            apps = {self._app_of_chain(0), self._app_of_chain(load.chain)}  # the first tells that the table has loads
+            own = {"flakelog.load": str(load.number), "flakelog.topic": load.topic}
             properties = CommitProperties(
-                app_transactions=[Transaction(self._app, load.number)],
-                custom_metadata={"flakelog.load": str(load.number), "flakelog.topic": load.topic},
+                app_transactions=[Transaction(app, load.number) for app in sorted(apps)],
+                custom_metadata=own | ({"flakelog.chain": str(load.chain)} if load.chain else {}),
             )
             table.create_write_transaction(
                 adds, "append", table.schema(), table.metadata().partition_columns, commit_properties=properties
@@ -83,12 +103,15 @@ class DeltaSink(TableSink):
             raise LoadError(f"the Delta table {self.place}: {_first_line(error)}") from None
         return True
 
+    def _app_of_chain(self, chain: int) -> str:
+        return f"{self._app}/{chain}" if chain else self._app
+
     def kept(self, receipt: Receipt) -> Iterable[str]:
-        table = self._table()
+        table = self.table()
         actions = pa.table(table.get_add_actions())["path"].to_pylist() if table is not None else []
         return {unquote(path) for path in actions}.intersection(receipt.files)
 
-    def _table(self) -> Any:
+    def table(self) -> Any:
         """Return the table as it is now, None if there is no table."""
         from deltalake import DeltaTable
         from deltalake.exceptions import TableNotFoundError
@@ -98,8 +121,10 @@ class DeltaSink(TableSink):
         except TableNotFoundError:
             return None
 
-    def _created(self, partition_by: str | None) -> Any:
-        """Return the table, created if no other driver did meanwhile."""
+    def made(self, partition_by: str | None) -> Any:
+        table = self.table()
+        if table is not None:
+            return table
         from deltalake import DeltaTable
 
         columns = list(self.schema)
@@ -110,7 +135,7 @@ class DeltaSink(TableSink):
         DeltaTable.create(
             self._uri, pa.schema(columns), mode="ignore", partition_by=by, storage_options=self._store
         )
-        return self._table()
+        return self.table()
 
     def _check_columns(self, table: Any, partition_by: str | None) -> None:
         """Raise LoadError if the rows do not fit a table that is there."""
@@ -141,6 +166,38 @@ class DeltaSink(TableSink):
             data_change=True,
             stats=json.dumps(stats),
         )
+
+
+def restored(commits: Sequence[Mapping[str, Any]], version: int) -> str | None:
+    """Return what undid the commit of a version, by that commit and those after it, in order; None if it stands.
+
+    RESTORE brings back the state of an older version, or of one after which an earlier RESTORE took the commit away.
+    """
+    undone: dict[int, str | None] = {version: None}
+    times = {made["version"]: made.get("timestamp", 0) for made in commits}
+    state: str | None = None
+    for made in commits:
+        if made.get("operation") == "RESTORE":
+            to = _restored_to(made.get("operationParameters") or {}, times, version)
+            how = f"RESTORE put the table back to version {to} in version {made['version']}"
+            state = undone.get(to, how) if to >= version else how
+        undone[made["version"]] = state
+    return state
+
+
+def _restored_to(parameters: Mapping[str, Any], times: Mapping[int, int], version: int) -> int:
+    """Return the version that a RESTORE brought back; one before `version` if the parameters do not say it."""
+    asked = parameters.get("version")
+    if asked is not None and str(asked).isdigit():
+        return int(asked)
+    for value in filter(None, map(parameters.get, ("timestamp", "datetime"))):
+        text = str(value)
+        try:
+            at = int(text) if text.isdigit() else int(datetime.fromisoformat(text).astimezone(UTC).timestamp() * 1000)
+        except ValueError:
+            continue
+        return max((each for each, made_ms in times.items() if made_ms <= at), default=version - 1)
+    return version - 1
 
 
 def _delta_schema(schema: pa.Schema) -> Any:

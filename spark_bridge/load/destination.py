@@ -7,6 +7,7 @@
 
 import time
 import uuid
+from contextlib import suppress
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
@@ -52,18 +53,16 @@ class Destination:
         return without_user(self.to)
 
     def open(self, options: LoadOptions) -> Sink:
-        """Return the sink. An Iceberg table is created if it is not there, and divided if it is empty.
+        """Return the sink. The namespace of an Iceberg table is created if it is not there.
 
         Raise LoadError, or storage.StorageError.
         """
-        sink = self.find(options, create=True)
-        assert sink is not None, "it was created"
+        sink = self.find(options, create_namespace=True)
+        assert sink is not None, "the namespace is there"
         return sink
 
-    def find(self, options: LoadOptions, *, create: bool = False) -> Sink | None:
-        """Return the sink as `open` does.
-
-        Without `create`, change no table, and return None for an Iceberg table that is not there.
+    def find(self, options: LoadOptions, *, create_namespace: bool = False) -> Sink | None:
+        """Return the sink as `open` does, but None for an Iceberg table whose namespace is not there. Change nothing.
         """
         decoding = None if options.layout.decode is None else Decoding.from_dict(options.layout.decode)
         schema = arrow_schema(options.columns) if decoding is None else decoding.row_schema()
@@ -71,7 +70,7 @@ class Destination:
             if self.format == DELTA:
                 return self._delta(options.topic, schema, decoding)
             if self.format == ICEBERG:
-                return self._iceberg(options.topic, schema, options.layout.partition_by, decoding, create)
+                return self._iceberg(options.topic, schema, options.layout.partition_by, decoding, create_namespace)
         except ImportError as error:
             raise LoadError(
                 f"a load into {self.format} needs its package ({error}); try: pip install 'flakelog[{self.format}]'"
@@ -89,7 +88,7 @@ class Destination:
         self, topic: str, schema: pa.Schema, partition_by: str | None, decoding: Decoding | None, create: bool
     ) -> Sink | None:
         from pyiceberg.catalog import load_catalog
-        from pyiceberg.exceptions import ServerError
+        from pyiceberg.exceptions import NamespaceAlreadyExistsError, ServerError
 
         from spark_bridge.load.iceberg_sink import IcebergSink
 
@@ -99,9 +98,13 @@ class Destination:
             raise LoadError(f"{self.to} names no table: {_EXAMPLES[ICEBERG]}")
         try:
             catalog = load_catalog(parts.netloc)
-            if not create and not catalog.table_exists(identifier):
-                return None
-            return IcebergSink(catalog, identifier, topic, _new_attempt, schema, partition_by, decoding, create=create)
+            namespace = identifier.rpartition(".")[0]
+            if not catalog.namespace_exists(namespace):
+                if not create:
+                    return None
+                with suppress(NamespaceAlreadyExistsError):
+                    catalog.create_namespace(namespace)
+            return IcebergSink(catalog, identifier, topic, _new_attempt, schema, partition_by, decoding)
         except (ValueError, ServerError) as error:
             raise LoadError(f"the Iceberg catalog {parts.netloc!r}: {error}") from None
 

@@ -2,6 +2,8 @@
 
 All state is in the sink, so a run may be killed anywhere, and several may run at once:
 
+A target that is not the one of the earlier loads is refused first, or a new chain begins (--start-over).
+
     newest load     this run
     PLANNED         writes the parts that are not written yet, and publishes it
     DECIDED         lets the sink finish the publication; reads nothing
@@ -30,6 +32,7 @@ from spark_bridge.load.ledger import (
 from spark_bridge.load.load import Load, LoadError
 from spark_bridge.load.receipt import Receipt, WrittenPart
 from spark_bridge.load.sink import Found, LoadTaken, Sink, Source, State
+from spark_bridge.load.target_check import OtherTarget, still_there
 from spark_bridge.reading.offset_range import OffsetRange
 from spark_bridge.reading.range_cursor import DataLoss
 
@@ -81,8 +84,11 @@ class Driver:
     def run(self) -> Outcome:
         """Load the messages after the last load. Raise LoadError, an error of the source, or OSError of the store."""
         outcome, options = Outcome(), self.options
+        if options.start_over:
+            self._start_over()
         for _ in range(ROUNDS_MAX):
             newest = self.sink.newest()
+            target = self.sink.check(newest)
             if newest is not None:
                 check_place(options, newest.load)
                 if options.since.by != LAST:
@@ -93,6 +99,7 @@ class Driver:
                 load = self.plan(newest, options)
                 if load is None:
                     return outcome
+                load = self.sink.prepared(replace(load, target=target))
                 if self._saved(load, options) and self._finish(load, load.parts, outcome):
                     return outcome
             options = replace(options, since=Since())  # the place has a beginning now
@@ -101,6 +108,22 @@ class Driver:
     def plan(self, newest: Found | None, options: LoadOptions) -> Load | None:
         """Return the next load after a finished one, or None without new messages. Change nothing."""
         return next_load(options, newest, self.source, self.code_version)
+
+    def _start_over(self) -> None:
+        """Begin a new chain, unless a killed run has begun one. Raise OtherTarget if rows would come twice."""
+        newest = self.sink.newest()
+        if newest is None or newest.load.chain and not newest.load.number and newest.unfinished:
+            return
+        try:
+            self.sink.check(newest)
+        except OtherTarget:
+            pass  # the reason to start over
+        else:
+            for number in range(newest.load.number, -1, -1):
+                found = self.sink.find(number)
+                if found is not None and found.receipt is not None and self.sink.holds(found.receipt):
+                    raise still_there(self.sink.place, number)
+        self.sink.begin_chain(newest.load.chain)
 
     def _saved(self, load: Load, options: LoadOptions) -> bool:
         """Save a load. Return False if another driver saved one of this number."""

@@ -10,6 +10,12 @@ Each file but the last is created exclusively and never changed. `newest.json` s
 grows with each load: the plans after that number have the next numbers. Spark and pyarrow skip names with an
 underscore, and no file in `staging` ends in .parquet, so that readers by pattern skip them too.
 
+A new chain of loads in the place (--start-over) has files like these in a directory of its own, beside those of the
+chain before it. Its number is the highest of the files that begin a chain:
+
+    _flakelog/flights/chain-1.json                          the chain is begun
+    _flakelog/flights/chain-1/                              its plans, decisions and receipts
+
 Sinks of table formats keep plans and records of parts here, and decide by a commit of the table.
 """
 
@@ -20,7 +26,7 @@ from spark_bridge.load import receipt as receipts
 from spark_bridge.load.load import Load, LoadError
 from spark_bridge.load.receipt import Receipt, WrittenPart
 from spark_bridge.load.sink import LoadTaken
-from spark_bridge.output.file_name import file_name, is_file_of
+from spark_bridge.output.file_name import chain_of, file_name
 from spark_bridge.output.storage import Storage
 from spark_bridge.reading.offset_range import OffsetRange
 from spark_bridge.selection.record_file import Record, read_record
@@ -41,14 +47,31 @@ class FileLedger:
     def __init__(self, storage: Storage, topic: str) -> None:
         self._storage = storage
         self._topic = topic
-        self._home = f"{FOLDER}/{topic}/"
+        self._base = self._home = f"{FOLDER}/{topic}/"
+        self.chain = 0
+        """The number of the chain. `newest` looks for it, so that every run begins with the last one."""
+
+    def begin_chain(self, after: int) -> None:
+        """Begin the chain after the one of this number, unless another driver did. Nothing of the old one is changed.
+        """
+        self._create(self._chain_name(after + 1), "{}\n")
+
+    def chain_now(self) -> int:
+        """Return the number of the chain that is the last now."""
+        chain = self.chain
+        while self._storage.exists(self._chain_name(chain + 1)):
+            chain += 1
+        return chain
 
     def newest(self) -> int | None:
-        """Return the highest number of a plan, None without a plan."""
+        """Return the highest number of a plan in the last chain, None without a plan."""
+        self.chain = self.chain_now()
+        self._home = f"{self._base}chain-{self.chain}/" if self.chain else self._base
         number = self._noted()
         if number is None or not self._storage.exists(self._name(number, _PLAN)):
             names = (name.removeprefix(self._home) for name in self._storage.names(self._home))
-            return max((int(name.removesuffix(_PLAN)) for name in names if name.endswith(_PLAN)), default=None)
+            plans = (name.removesuffix(_PLAN) for name in names if name.endswith(_PLAN) and "/" not in name)
+            return max(map(int, plans), default=None)
         while self._storage.exists(self._name(number + 1, _PLAN)):
             number += 1
         return number
@@ -62,7 +85,7 @@ class FileLedger:
         load = self._record(self._name(number, _PLAN), loads.from_json)
         if load is None:
             return None
-        if load.topic != self._topic or load.number != number:
+        if (load.topic, load.chain, load.number) != (self._topic, self.chain, number):
             raise LoadError(f"{self._name(number, _PLAN)} holds load {load.number} of {load.topic!r}")
         return load
 
@@ -121,6 +144,9 @@ class FileLedger:
 
     # --- files ------------------------------------------------------------------------------------------------------
 
+    def _chain_name(self, chain: int) -> str:
+        return f"{self._base}chain-{chain}.json"
+
     def _name(self, number: int, ending: str) -> str:
         return f"{self._home}{number:020d}{ending}"
 
@@ -159,9 +185,10 @@ class FileLedger:
             return None
 
 
-def data_files(storage: Storage, topic: str) -> Iterator[str]:
-    """Yield the names of a topic's data files that readers see."""
+def data_files(storage: Storage, topic: str, chain: int = 0) -> Iterator[str]:
+    """Yield the names of a topic's data files that readers see, of this chain of loads and those after it."""
     for name in storage.names():
         folder, _, last = name.rpartition("/")
-        if not folder.startswith("_") and is_file_of(topic, last):
+        of_chain = chain_of(topic, last)
+        if not folder.startswith("_") and of_chain is not None and of_chain >= chain:
             yield name

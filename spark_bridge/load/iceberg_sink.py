@@ -8,10 +8,12 @@ load also sets the property, and Iceberg refuses it if another snapshot came sin
 then read the table again and commit anew by itself, which adds files twice in a race. So its retries are off, and the
 sink reads the property again before it commits anew.
 
-A table that is not there is created. Rows may be appended to a table of others if its columns fit.
+Nothing is created before the record of loads is read: a table that was dropped has its record at the location that
+the catalog would give it again. Then a table that is not there is created, unless loads went to it. Rows may be
+appended to a table of others if its columns fit.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import pyarrow as pa
@@ -21,6 +23,7 @@ from spark_bridge.load.load import Load, LoadError
 from spark_bridge.load.partitioning import DAY, HOUR, TIME
 from spark_bridge.load.receipt import Receipt
 from spark_bridge.load.table_sink import TableSink, partition_field
+from spark_bridge.load.target import Commit
 from spark_bridge.output.storage import Storage
 
 _NO_RETRIES = {"commit.retry.num-retries": "0"}
@@ -30,6 +33,7 @@ class IcebergSink(TableSink):
     """An Iceberg table; `identifier` is namespace.table. Raise ImportError without pyiceberg (extra [iceberg])."""
 
     keeps_column = True  # Iceberg reads the partition's value from the file
+    kind = "Iceberg table"
 
     def __init__(
         self,
@@ -40,37 +44,92 @@ class IcebergSink(TableSink):
         schema: pa.Schema,
         partition_by: str | None = None,
         decoding: Decoding | None = None,
-        *,
-        create: bool = True,
     ) -> None:
         self._catalog = catalog
         self._identifier = identifier
         self._property = f"flakelog.load.{topic}"
-        table = _opened(catalog, identifier, schema, partition_by, create)
-        self._data = f"{table.location().rstrip('/')}/data"
+        self._asked = schema
+        self._division = None if partition_by is None else _division(schema, partition_by)
+        self._data = _data_of(_found(catalog, identifier) or _staged(catalog, identifier, schema))
         super().__init__(Storage.at(self._data), topic, new_attempt, schema, decoding)
 
     @property
     def place(self) -> str:
         return self._identifier
 
-    def committed(self) -> int | None:
-        return self._number(self._table())
+    def table(self) -> Any | None:
+        """Return the table as it is now. Raise LoadError if it is divided by something else."""
+        table = _found(self._catalog, self._identifier)
+        if table is not None and not self._is_to_divide(table):
+            self._check_division(table)
+        return table
 
-    def try_commit(self, load: Load, receipt: Receipt) -> bool:
+    def made(self, partition_by: str | None) -> Any:
+        """Return the table. An empty table that is not divided is divided as wanted."""
+        from pyiceberg.exceptions import TableAlreadyExistsError
+
+        table = self.table()
+        if table is None:
+            try:
+                self._catalog.create_table(self._identifier, self._asked)
+            except TableAlreadyExistsError:
+                pass  # another driver created it meanwhile
+            table = self._catalog.load_table(self._identifier)
+            if _data_of(table) != self._data:  # a catalog may choose a place anew
+                self._data = _data_of(table)
+                self.move_to(Storage.at(self._data))
+        if self._division is not None and self._is_to_divide(table):
+            with table.update_spec() as change:
+                change.add_field(*self._division)
+            table = self._catalog.load_table(self._identifier)
+        self._check_division(table)
+        return table
+
+    def id_of(self, table: Any) -> str:
+        return str(table.metadata.table_uuid)
+
+    def number_in(self, table: Any) -> int | None:
+        value = table.properties.get(self._property_of(self._ledger.chain))
+        return None if value is None else int(value)
+
+    def commit_in(self, table: Any, number: int) -> Commit | None:
+        own = self._summary(number, self._ledger.chain)
+        for snapshot in reversed(table.snapshots()):
+            summary = {} if snapshot.summary is None else snapshot.summary.additional_properties
+            if own.items() <= summary.items() and summary.get("flakelog.chain", "0") == str(self._ledger.chain):
+                return Commit(number, {"snapshot": snapshot.snapshot_id, "sequence": snapshot.sequence_number or 0})
+        return None
+
+    def undone(self, table: Any, at: Mapping[str, int]) -> str | None:
+        """Walk from the current snapshot to its ancestors, of which expired ones are not there to be met.
+
+        pyiceberg makes a snapshot whose parent expired the first of all. Only a replaced table has such a snapshot
+        beside the load's.
+        """
+        snapshot, is_listed = table.current_snapshot(), table.snapshot_by_id(at["snapshot"]) is not None
+        if snapshot is None:
+            return "the table has no snapshot any more"
+        while snapshot is not None and snapshot.snapshot_id != at["snapshot"]:
+            sequence, parent = snapshot.sequence_number or 0, snapshot.parent_snapshot_id
+            if sequence < at["sequence"] or (parent is None and is_listed):
+                return (
+                    f"its current snapshot {table.current_snapshot().snapshot_id} does not come from the load's "
+                    f"snapshot {at['snapshot']}, so the table was rolled back or replaced"
+                )
+            snapshot = None if parent is None else table.snapshot_by_id(parent)
+        return None
+
+    def try_commit(self, table: Any, load: Load, receipt: Receipt) -> bool:
         from pyiceberg.exceptions import CommitFailedException, CommitStateUnknownException
 
-        table = self._table()
-        number = self._number(table)
-        if number is not None and number >= load.number:
-            return True
         table.metadata.properties.update(_NO_RETRIES)  # of this copy in memory only
         try:
             with table.transaction() as change:
-                change.set_properties({self._property: str(load.number)})
+                chains = {0, load.chain}  # the first tells that the table has loads
+                change.set_properties({self._property_of(chain): str(load.number) for chain in chains})
                 change.add_files(
                     [f"{self._data}/{name}" for name in receipt.files],
-                    snapshot_properties={"flakelog.load": str(load.number), "flakelog.topic": load.topic},
+                    snapshot_properties=self._summary(load.number, load.chain),
                     check_duplicate_files=False,  # the property says it, without a scan of the table's files
                 )
         except (CommitFailedException, CommitStateUnknownException):
@@ -80,49 +139,48 @@ class IcebergSink(TableSink):
         return True
 
     def kept(self, receipt: Receipt) -> Iterable[str]:
-        there = {str(path) for path in self._table().inspect.files()["file_path"].to_pylist()}
+        table = self.table()
+        there = set() if table is None else {str(path) for path in table.inspect.files()["file_path"].to_pylist()}
         return [name for name in receipt.files if f"{self._data}/{name}" in there]
 
-    def _table(self) -> Any:
-        """Return the table as it is now."""
-        return self._catalog.load_table(self._identifier)
+    def _property_of(self, chain: int) -> str:
+        return f"{self._property}/{chain}" if chain else self._property
 
-    def _number(self, table: Any) -> int | None:
-        value = table.properties.get(self._property)
-        return None if value is None else int(value)
+    def _summary(self, number: int, chain: int) -> dict[str, str]:
+        """Return what the snapshot of a load says about it."""
+        own = {"flakelog.load": str(number), "flakelog.topic": self._topic}
+        return own | ({"flakelog.chain": str(chain)} if chain else {})
+
+    def _is_to_divide(self, table: Any) -> bool:
+        return self._division is not None and not table.spec().fields and table.current_snapshot() is None
+
+    def _check_division(self, table: Any) -> None:
+        names, wanted = table.schema(), self._division
+        there = [(names.find_column_name(field.source_id), str(field.transform)) for field in table.spec().fields]
+        if there != ([] if wanted is None else [(wanted[0], str(wanted[1]))]):
+            shown = ", ".join(f"{transform}({name})" for name, transform in there) or "no column"
+            raise LoadError(
+                f"the Iceberg table {self._identifier} is divided by {shown}; --partition-by must name the same"
+            )
 
 
-def _opened(catalog: Any, identifier: str, schema: pa.Schema, partition_by: str | None, create: bool) -> Any:
-    """Return the table, created if it is not there. Raise LoadError if it is divided by something else.
+def _found(catalog: Any, identifier: str) -> Any | None:
+    from pyiceberg.exceptions import NoSuchTableError
 
-    An empty table that is not divided is divided as wanted. Without `create` nothing is changed: there is a table.
-    """
-    from pyiceberg.exceptions import NamespaceAlreadyExistsError, NoSuchTableError, TableAlreadyExistsError
-
-    wanted = None if partition_by is None else _division(schema, partition_by)
     try:
-        table = catalog.load_table(identifier)
+        return catalog.load_table(identifier)
     except NoSuchTableError:
-        if not create:
-            raise
-        try:
-            catalog.create_namespace_if_not_exists(identifier.rpartition(".")[0])
-            catalog.create_table(identifier, schema)
-        except (NamespaceAlreadyExistsError, TableAlreadyExistsError):
-            pass  # another driver created it meanwhile
-        table = catalog.load_table(identifier)
-    if wanted is not None and not table.spec().fields and table.current_snapshot() is None:
-        if not create:
-            return table
-        with table.update_spec() as change:
-            change.add_field(*wanted)
-        table = catalog.load_table(identifier)
-    names = table.schema()
-    there = [(names.find_column_name(field.source_id), str(field.transform)) for field in table.spec().fields]
-    if there != ([] if wanted is None else [(wanted[0], str(wanted[1]))]):
-        shown = ", ".join(f"{transform}({name})" for name, transform in there) or "no column"
-        raise LoadError(f"the Iceberg table {identifier} is divided by {shown}; --partition-by must name the same")
-    return table
+        return None
+
+
+def _staged(catalog: Any, identifier: str, schema: pa.Schema) -> Any:
+    """Return the table that the catalog would make, which it does not make."""
+    return catalog.create_table_transaction(identifier, schema).table_metadata
+
+
+def _data_of(table: Any) -> str:
+    location = table.location() if callable(table.location) else table.location
+    return f"{location.rstrip('/')}/data"
 
 
 def _division(schema: pa.Schema, by: str) -> tuple[str, Any, str]:

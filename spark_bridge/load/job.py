@@ -78,7 +78,7 @@ class LoadJob:
         """
         with self._source(on_batch) as source:
             if self.destination.find(self.options) is None:
-                source.describe([self.options.topic])  # no table is created for a mistyped topic
+                source.describe([self.options.topic])  # no namespace is created for a mistyped topic
             sink = self.destination.open(self.options)
             self._check(sink)
             told = _Announcing(watcher, ReplayTopic(self.servers), sink.place)
@@ -90,6 +90,10 @@ class LoadJob:
         if sink is not None:
             self._check(sink)
         newest = None if sink is None else sink.newest()
+        if self.options.start_over:
+            newest = None
+        elif sink is not None:
+            sink.check(newest)
         with self._source(lambda rows, size: None) as source:
             if newest is not None and newest.unfinished:
                 check_place(self.options, newest.load)
@@ -238,7 +242,8 @@ class _Announcing:
         self._announce(load, receipt.to_json())
 
     def _announce(self, load: Load, receipt: str | None = None) -> None:
-        key = f"{self._place}/{load.topic}/{load.number}"
+        chain = f"/chain-{load.chain}" if load.chain else ""
+        key = f"{self._place}/{load.topic}{chain}/{load.number}"
         self._topic.publish(key, "load", self._place, load.to_json(), receipt)
 
 

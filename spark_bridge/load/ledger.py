@@ -66,6 +66,8 @@ class LoadOptions:
     file_rows: int = FILE_ROWS
     file_bytes: int = FILE_BYTES
     accept_loss: bool = False
+    start_over: bool = False
+    """Begin a new chain of loads, in a place whose target no longer has what the earlier loads brought."""
 
     def __post_init__(self) -> None:
         if self.file_rows < 1 or self.file_bytes < 1:

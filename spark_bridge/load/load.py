@@ -10,6 +10,9 @@ of each partition before and after the load. The ranges of the manifest and of `
 `lost` are offsets that the log no longer had; loads have it only if the user accepted the loss. Each range of the
 manifest is one part, and a part's files are named after it. `sha256` is the hash of the canonical JSON of all other
 fields, so an edited load does not load.
+
+A load also names its `target`, where that has an identity (load.target), and its `chain`, where the user began a new
+one in the place. Load 0 of the first chain has no chain, and loads of older versions name no target.
 """
 
 import hashlib
@@ -19,6 +22,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from coordination.errors import FlakelogError
+from spark_bridge.load.target import Target
 from spark_bridge.reading.offset_range import OffsetRange
 from spark_bridge.selection import manifest as manifests
 from spark_bridge.selection.manifest import Manifest, ManifestError
@@ -26,6 +30,7 @@ from spark_bridge.selection.record_file import in_words
 
 FORMAT = 1
 _FIELDS = {"flakelog_load", "topic", "number", "starts", "ends", "lost", "layout", "manifest", "sha256"}
+_MAY_BE_LEFT_OUT = {"chain", "target"}
 
 
 class LoadError(FlakelogError):
@@ -56,6 +61,8 @@ class Load:
     manifest: Manifest
     layout: Layout = Layout()
     lost: tuple[OffsetRange, ...] = ()
+    chain: int = 0
+    target: Target | None = None
 
     def __post_init__(self) -> None:
         if self.number < 0 or set(self.starts) != set(self.ends):
@@ -81,7 +88,10 @@ class Load:
         return json.dumps(self._body() | {"sha256": self.sha256}, indent=1, sort_keys=True, ensure_ascii=False) + "\n"
 
     def _body(self) -> dict[str, Any]:
-        return {
+        more: dict[str, Any] = {"chain": self.chain} if self.chain else {}
+        if self.target is not None:
+            more["target"] = self.target.to_dict()
+        return more | {
             "flakelog_load": FORMAT,
             "topic": self.topic,
             "number": self.number,
@@ -97,7 +107,7 @@ def from_json(text: str | bytes) -> Load:
     """Invert `Load.to_json` and verify the hash. Raise LoadError."""
     try:
         fields = json.loads(text)
-        if fields["flakelog_load"] != FORMAT or set(fields) != _FIELDS:
+        if fields["flakelog_load"] != FORMAT or set(fields) - _MAY_BE_LEFT_OUT != _FIELDS:
             raise KeyError("flakelog_load")
         found = Load(
             str(fields["topic"]),
@@ -107,6 +117,8 @@ def from_json(text: str | bytes) -> Load:
             manifests.load(json.dumps(fields["manifest"])),
             Layout(**fields["layout"]),
             tuple(OffsetRange.from_dict(one) for one in fields["lost"]),
+            int(fields.get("chain", 0)),
+            Target.from_dict(fields["target"]) if "target" in fields else None,
         )
     except ManifestError as error:
         raise LoadError(str(error)) from None

@@ -25,6 +25,7 @@ while no load runs.
 import hashlib
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from typing import BinaryIO
 
 from spark_bridge.load.decoding import Decoding
@@ -33,10 +34,14 @@ from spark_bridge.load.load import Load, LoadError
 from spark_bridge.load.part_files import KeptApart, write_files
 from spark_bridge.load.receipt import DataFile, Receipt, WrittenPart, receipt_of
 from spark_bridge.load.sink import Found, Rows, State
+from spark_bridge.load.target import Commit, Target
+from spark_bridge.load.target_check import WAYS_OUT, OtherTarget
 from spark_bridge.output.storage import Storage
 from spark_bridge.reading.offset_range import OffsetRange
 
 READ_BYTES = 4 << 20
+LOOK_BACK_MAX = 100
+"""Loads without files, after which a run no longer looks for the last one that has some: each costs a read."""
 REJECTED_FOLDER = "rejected/"
 _STAGED = ".staged"  # no reader takes such a file for Parquet
 
@@ -54,11 +59,15 @@ class ParquetSink:
     def __init__(
         self, storage: Storage, topic: str, new_attempt: Callable[[], str], decoding: Decoding | None = None
     ) -> None:
-        self._storage = storage
         self._topic = topic
-        self._ledger = FileLedger(storage, topic)
+        self.move_to(storage)
         self._new_attempt = new_attempt
         self._decoding = decoding
+
+    def move_to(self, storage: Storage) -> None:
+        """Keep files and the record of loads in another place, of which nothing is known yet."""
+        self._storage = storage
+        self._ledger = FileLedger(storage, self._topic)
 
     @property
     def place(self) -> str:
@@ -70,7 +79,7 @@ class ParquetSink:
 
     def newest(self) -> Found | None:
         number = self._ledger.newest()
-        if number is None and (stray := next(data_files(self._storage, self._topic), None)):
+        if number is None and (stray := next(self._files(), None)):
             number = self._ledger.newest()  # another driver may have written the file after the first look
             if number is None:
                 raise LoadError(
@@ -88,6 +97,28 @@ class ParquetSink:
         receipt = self._ledger.decision(number)
         return Found(load, State.PLANNED) if receipt is None else Found(load, State.DECIDED, receipt)
 
+    def check(self, newest: Found | None) -> Target | None:
+        """Raise OtherTarget if the last load has files, and the place has no file of Parquet any more.
+
+        A part of the files may be gone, since others merge files or remove old ones.
+        """
+        receipt = None if newest is None else self._last_with_files(newest)
+        if receipt is not None and not self.holds(receipt) and not self._has_rows():
+            raise OtherTarget(
+                f"{self.place} has none of the files that its record in _flakelog names: the next load would be all "
+                f"that it has. Nothing was written. {WAYS_OUT}"
+            )
+        return None
+
+    def prepared(self, load: Load) -> Load:
+        return replace(load, chain=self._ledger.chain)
+
+    def holds(self, receipt: Receipt) -> bool:
+        return any(self._storage.exists(name) for name in receipt.files)
+
+    def begin_chain(self, after: int) -> None:
+        self._ledger.begin_chain(after)
+
     def save(self, load: Load) -> None:
         self._ledger.save(load)
 
@@ -103,20 +134,22 @@ class ParquetSink:
         def write(name: str) -> AbstractContextManager[BinaryIO]:
             return self._storage.write(staged(name))
 
-        with KeptApart(part, f"{FOLDER}/{self._topic}/{REJECTED_FOLDER}", write) as apart:
+        with KeptApart(part, f"{FOLDER}/{self._topic}/{REJECTED_FOLDER}", write, load.chain) as apart:
             decoded = rows if self._decoding is None else self._decoding.decode(rows, apart.add)
             adapted = self.adapt(decoded)
-            files = write_files(part, adapted, load.layout.partition_by, write, keeps_column=self.keeps_column)
+            by = load.layout.partition_by
+            files = write_files(part, adapted, by, write, load.chain, keeps_column=self.keeps_column)
         written = WrittenPart(part, attempt, files, tuple(sorted(rows.skipped)), apart.described(), lost)
         return self._ledger.record(load, written)
 
     def publish(self, load: Load, parts: Sequence[WrittenPart]) -> Receipt:
+        self.check_chain(load)
         receipt = self._ledger.decide(receipt_of(load, parts))
         for part in receipt.parts:
             staged = self._staged(load, part.attempt)
             for name, file in [*part.files.items(), *part.rejected.items()]:
                 self._move(staged(name), name, file)
-        self.commit(load, receipt)
+        receipt = replace(receipt, commit=self.commit(load, receipt))
         self._ledger.put_receipt(receipt)
         self._ledger.clear_staging(load)
         return receipt
@@ -134,16 +167,39 @@ class ParquetSink:
     def strays(self, known: Container[str]) -> Iterator[str]:
         return (name for name in data_files(self._storage, self._topic) if name not in known)
 
+    def check_chain(self, load: Load) -> None:
+        """Raise OtherTarget if another run began a new chain: it takes the messages of this load too."""
+        if self._ledger.chain_now() != load.chain:
+            raise OtherTarget(f"another run began a new chain of loads in {self.place}; load {load.number} is void")
+
     def adapt(self, rows: Rows) -> Rows:
         """Return the rows with the types that the destination has."""
         return rows
 
-    def commit(self, load: Load, receipt: Receipt) -> None:
-        """Make the files of a load visible after they are in place. Plain files are visible already."""
+    def commit(self, load: Load, receipt: Receipt) -> Commit | None:
+        """Make the files of a load visible after they are in place. Plain files are visible already, without a commit.
+        """
+        return None
 
     def kept(self, receipt: Receipt) -> Iterable[str]:
         """Return the files of a published load that must still be there. In tables, others may have replaced some."""
         return receipt.files
+
+    def _last_with_files(self, newest: Found) -> Receipt | None:
+        """Return the receipt of the last published load that has files, if it is among the last LOOK_BACK_MAX."""
+        for number in range(newest.load.number, max(-1, newest.load.number - LOOK_BACK_MAX), -1):
+            receipt = self._ledger.receipt(number)
+            if receipt is not None and receipt.files:
+                return receipt
+        return None
+
+    def _files(self) -> Iterator[str]:
+        """Yield the names of data files that are no earlier chain's."""
+        return data_files(self._storage, self._topic, self._ledger.chain)
+
+    def _has_rows(self) -> bool:
+        """Return True if the place has any file of Parquet that readers see."""
+        return any(name.endswith(".parquet") and not name.startswith("_") for name in self._storage.names())
 
     def _staged(self, load: Load, attempt: str) -> Callable[[str], str]:
         home = self._ledger.staging(load)

@@ -33,14 +33,14 @@ Write = Callable[[str], AbstractContextManager[BinaryIO]]
 
 
 def write_files(
-    part: OffsetRange, rows: Rows, partition_by: str | None, write: Write, *, keeps_column: bool = False
+    part: OffsetRange, rows: Rows, partition_by: str | None, write: Write, chain: int = 0, *, keeps_column: bool = False
 ) -> dict[str, DataFile]:
     """Write all rows of a part and return its files by name; a part without rows has none. Raise LoadError.
 
     With `keeps_column`, the column of `partition_by` stays in the files.
     """
     partitioning = Partitioning(rows.schema, partition_by, keeps_column=keeps_column)
-    files = PartFiles(part, partitioning.schema, write)
+    files = PartFiles(part, partitioning.schema, write, chain)
     with ExitStack() as stack:
         try:
             for group in groups(rows, rows.schema):
@@ -59,8 +59,8 @@ class KeptApart:
     A context manager: the file appears after the block, unless that raised an exception.
     """
 
-    def __init__(self, part: OffsetRange, folder: str, write: Write) -> None:
-        self._files = PartFiles(part, REJECTED, write)
+    def __init__(self, part: OffsetRange, folder: str, write: Write, chain: int = 0) -> None:
+        self._files = PartFiles(part, REJECTED, write, chain)
         self._folder = folder
         self._stack = ExitStack()
 
@@ -87,8 +87,9 @@ class KeptApart:
 class PartFiles:
     """The files of a part that are being written."""
 
-    def __init__(self, part: OffsetRange, schema: pa.Schema, write: Write) -> None:
+    def __init__(self, part: OffsetRange, schema: pa.Schema, write: Write, chain: int) -> None:
         self._part = part
+        self._name = file_name(part, chain)
         self._schema = schema
         self._write = write
         self._open: dict[str, _File] = {}
@@ -101,7 +102,7 @@ class PartFiles:
                     f"{self._part} has more than {VALUES_MAX:,} values of --partition-by, such as {folder}: choose a "
                     "column with fewer values, or smaller files with --file-rows"
                 )
-            self._open[folder] = _File(stack.enter_context(self._write(folder + file_name(self._part))), self._schema)
+            self._open[folder] = _File(stack.enter_context(self._write(folder + self._name)), self._schema)
         file = self._open[folder]
         self._held += file.hold(table)
         if file.held_rows >= ROWS_PER_GROUP or file.held_bytes >= BYTES_PER_GROUP:
@@ -118,7 +119,7 @@ class PartFiles:
             file.drop()
 
     def described(self) -> dict[str, DataFile]:
-        return {folder + file_name(self._part): file.described() for folder, file in sorted(self._open.items())}
+        return {folder + self._name: file.described() for folder, file in sorted(self._open.items())}
 
 
 class _File:

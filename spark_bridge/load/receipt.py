@@ -7,7 +7,8 @@
 
 `attempt` names the run that wrote the part's files. `poison` names the batches that were left out, as in the receipt of
 a replay. `rejected` has the file of messages whose values did not decode. `lost` are the part's offsets that the log no
-longer had when the part was read, and the user accepted that; a part without `lost` has none.
+longer had when the part was read, and the user accepted that; a part without `lost` has none. `commit` is the load's
+commit in its target (load.target), once it is made.
 """
 
 import json
@@ -16,6 +17,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from spark_bridge.load.load import Load, LoadError
+from spark_bridge.load.target import Commit
 from spark_bridge.reading.offset_range import OffsetRange
 from spark_bridge.reading.skipped import SkippedBatch, from_dicts, to_dicts
 from spark_bridge.selection.record_file import in_words
@@ -77,6 +79,7 @@ class Receipt:
     number: int
     load_sha256: str
     parts: tuple[WrittenPart, ...]
+    commit: Commit | None = None
 
     @property
     def rows(self) -> int:
@@ -104,7 +107,7 @@ class Receipt:
         return tuple(sorted({batch for part in self.parts for batch in part.poison}))
 
     def to_json(self) -> str:
-        fields = {
+        fields: dict[str, Any] = {
             "flakelog_load_receipt": FORMAT,
             "topic": self.topic,
             "number": self.number,
@@ -112,6 +115,8 @@ class Receipt:
             "rows": self.rows,
             "parts": [part.to_dict() for part in self.parts],
         }
+        if self.commit is not None:
+            fields["commit"] = self.commit.to_dict()
         return json.dumps(fields, indent=1, sort_keys=True) + "\n"
 
 
@@ -122,7 +127,8 @@ def from_json(text: str | bytes) -> Receipt:
         if fields["flakelog_load_receipt"] != FORMAT:
             raise KeyError("flakelog_load_receipt")
         parts = tuple(_part(each) for each in fields["parts"])
-        found = Receipt(fields["topic"], fields["number"], fields["load_sha256"], parts)
+        commit = Commit.from_dict(fields["commit"]) if "commit" in fields else None
+        found = Receipt(fields["topic"], fields["number"], fields["load_sha256"], parts, commit)
         if found.rows != fields["rows"]:
             raise ValueError(f"rows {fields['rows']}, its files have {found.rows}")
         return found

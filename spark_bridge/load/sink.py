@@ -3,6 +3,8 @@
 A sink keeps one chain of loads for each topic, numbered 0, 1, 2, ... The driver (spark_bridge.load.driver) does this
 with the newest load, and a run that was killed anywhere is continued by the next run:
 
+    check      the target: it is the one of the earlier loads, and has what they committed (load.target)
+    prepared   the target is made if it is not there, and the load names it
     save       the load's plan, exclusively by its number: of two drivers, one saves and the other takes up that load
     write      each part, from several threads and several drivers at once, in any order; invisible to readers
     publish    the decision, which is one atomic step of the sink; then whatever readers still need
@@ -34,6 +36,7 @@ import pyarrow as pa
 
 from spark_bridge.load.load import Load, LoadError
 from spark_bridge.load.receipt import Receipt, WrittenPart
+from spark_bridge.load.target import Target
 from spark_bridge.reading.offset_range import OffsetRange
 from spark_bridge.reading.skipped import SkippedBatch
 from spark_bridge.selection.pinned import Log
@@ -106,6 +109,29 @@ class Sink(Protocol):
         """Return the load of a number, or None if there is no such load."""
         ...
 
+    def check(self, newest: Found | None) -> Target | None:
+        """Return the target as it is now, with the last load's commit; None if it is not there, or has no identity.
+
+        Change nothing. Raise OtherTarget unless the target is the one that `newest` names, and has what the last load
+        committed.
+        """
+        ...
+
+    def prepared(self, load: Load) -> Load:
+        """Make the target if it is not there, and return the load with its target."""
+        ...
+
+    def holds(self, receipt: Receipt) -> bool:
+        """Return True if the target still has files or messages of a published load, as far as it can tell."""
+        ...
+
+    def begin_chain(self, after: int) -> None:
+        """Begin the chain of loads after the one of this number. The record of the old one stays as it is.
+
+        If another driver did already, do nothing.
+        """
+        ...
+
     def save(self, load: Load) -> None:
         """Save the plan of a load, durably, if no load of its number is there. Raise LoadTaken otherwise."""
         ...
@@ -127,7 +153,8 @@ class Sink(Protocol):
     def publish(self, load: Load, parts: Sequence[WrittenPart]) -> Receipt:
         """Publish a load whose parts are all written; the load is then PUBLISHED. Return its receipt.
 
-        Called again, or by two drivers, it adds nothing, and returns the receipt of the first decision.
+        Called again, or by two drivers, it adds nothing, and returns the receipt of the first decision. Raise
+        OtherTarget, and add nothing, if the target is not the one of the plan, or lost what earlier loads committed.
         """
         ...
 

@@ -4,10 +4,16 @@ The chain of loads, its plans, parts and decisions are files of a FileLedger, as
 table's readers see only what a commit added, so there is one more step between the moves and the receipt: the commit.
 It carries the number of the load, and a table has each number once. So a run that was killed around its commit, or two
 runs side by side, add the files of a load once.
+
+A plan names the table's identity and the last load's commit (load.target). Both are compared before a load is planned,
+and again in the table that its commit starts from: no other table of that name, and none that was put back to an older
+state, gets a load that would hide a hole.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
 from urllib.parse import unquote
 
 import pyarrow as pa
@@ -17,7 +23,9 @@ from spark_bridge.load.load import Load, LoadError
 from spark_bridge.load.parquet_sink import ParquetSink
 from spark_bridge.load.partitioning import DAY, HOUR, NULL
 from spark_bridge.load.receipt import Receipt
-from spark_bridge.load.sink import Found, Rows
+from spark_bridge.load.sink import Found, Rows, State
+from spark_bridge.load.target import Commit, Target
+from spark_bridge.load.target_check import check_same, gone, undone
 from spark_bridge.output.storage import Storage
 from spark_bridge.reading.skipped import SkippedBatch
 
@@ -40,9 +48,49 @@ class TableSink(ParquetSink, ABC):
         super().__init__(storage, topic, new_attempt, decoding)
         self.schema = table_schema(schema)
 
+    # --- what each kind of table does -------------------------------------------------------------------------------
+
+    kind = ""
+    """The kind of table, for messages."""
+
     @abstractmethod
+    def table(self) -> Any | None:
+        """Return the table as it is now; None if there is no table."""
+
+    @abstractmethod
+    def made(self, partition_by: str | None) -> Any:
+        """Return the table, made if no other driver did meanwhile. Raise LoadError if it is divided by something else.
+        """
+
+    @abstractmethod
+    def id_of(self, table: Any) -> str:
+        """Return the identity of a table, which another table of that name does not have."""
+
+    @abstractmethod
+    def number_in(self, table: Any) -> int | None:
+        """Return the number of the last load of this topic and chain that a table has, None if it has none."""
+
+    @abstractmethod
+    def commit_in(self, table: Any, number: int) -> Commit | None:
+        """Return the commit of a load; None if the table's history does not reach back to it."""
+
+    @abstractmethod
+    def undone(self, table: Any, at: Mapping[str, int]) -> str | None:
+        """Return what undid the commit that was made at a place in the table's history; None if it stands."""
+
+    @abstractmethod
+    def try_commit(self, table: Any, load: Load, receipt: Receipt) -> bool:
+        """Add the files of a load to the table as it was read, by one commit that carries the load's number.
+
+        Return False if another writer was first.
+        """
+
+    # --- the sink ---------------------------------------------------------------------------------------------------
+
     def committed(self) -> int | None:
         """Return the number of the last load of this topic that was committed, None if there is none."""
+        table = self.table()
+        return None if table is None else self.number_in(table)
 
     def newest(self) -> Found | None:
         found = super().newest()
@@ -58,23 +106,72 @@ class TableSink(ParquetSink, ABC):
     def adapt(self, rows: Rows) -> Rows:
         return _Cast(rows, self.schema)
 
-    def commit(self, load: Load, receipt: Receipt) -> None:
+    def check(self, newest: Found | None) -> Target | None:
+        table = self.table()
+        before = None if newest is None else self._commit_before(newest)
+        if newest is not None:
+            self._check(table, newest.load.target, before)
+        return None if table is None else Target(self.kind, self.place, self.id_of(table), before)
+
+    def prepared(self, load: Load) -> Load:
+        table = self.made(load.layout.partition_by)
+        target = load.target or Target(self.kind, self.place, self.id_of(table))
+        return replace(super().prepared(load), target=target)
+
+    def commit(self, load: Load, receipt: Receipt) -> Commit | None:
         if not receipt.files:
-            return
+            return None
         for _ in range(COMMIT_ATTEMPTS_MAX):
-            number = self.committed()
+            self.check_chain(load)
+            table = self.table()
+            if table is None and load.target is None:  # a plan of an older version, which made the table here
+                table = self.made(load.layout.partition_by)
+            if load.target is not None:
+                self._check(table, load.target, load.target.commit)
+            number = self.number_in(table)
             if number is not None and number >= load.number:
-                return
-            if self.try_commit(load, receipt):
-                return
+                commit = self.commit_in(table, load.number) or Commit(load.number)
+                self._check(table, load.target, commit)
+                return commit
+            self.try_commit(table, load, receipt)  # the table is read again in any case
         raise LoadError(
             f"{COMMIT_ATTEMPTS_MAX} commits of load {load.number} to {self.place} lost against other writers of the "
             "table; run it again when there are fewer"
         )
 
-    @abstractmethod
-    def try_commit(self, load: Load, receipt: Receipt) -> bool:
-        """Add the files of a load by one commit that carries its number. Return False if another writer was first."""
+    def _commit_before(self, newest: Found) -> Commit | None:
+        """Return the last commit of a load that the record knows, None if no load has files."""
+        found: Found | None = newest
+        while found is not None:
+            if found.state is State.PUBLISHED and found.receipt is not None and found.receipt.files:
+                return found.receipt.commit or Commit(found.load.number)
+            if found.load.target is not None or not found.load.number:
+                return None if found.load.target is None else found.load.target.commit
+            found = self.find(found.load.number - 1)  # a load of an older version
+        return None
+
+    def _check(self, table: Any | None, target: Target | None, commit: Commit | None) -> None:
+        """Raise OtherTarget unless a table is the target, and has the commit."""
+        if target is not None:
+            check_same(target, None if table is None else Target(self.kind, self.place, self.id_of(table)))
+        if commit is None:
+            return
+        if table is None:
+            raise gone(self.kind, self.place)
+        number = self.number_in(table)
+        if number is None or number < commit.number:
+            last = "no load" if number is None else f"loads up to {number} only"
+            raise undone(self.kind, self.place, commit, f"it has {last}, so it was made again or put back")
+        known = commit if commit.at is not None else self.commit_in(table, commit.number)
+        how = None if known is None or known.at is None else self.undone(table, known.at)
+        if how is not None:
+            raise undone(self.kind, self.place, commit, how)
+
+    def holds(self, receipt: Receipt) -> bool:
+        return any(True for _ in self.kept(receipt))
+
+    def strays(self, known: Container[str]) -> Iterator[str]:
+        return (name for name in self._files() if name not in known)
 
     def problems(self, receipt: Receipt) -> Iterator[str]:
         number = self.committed()

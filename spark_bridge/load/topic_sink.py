@@ -28,6 +28,7 @@ from spark_bridge.load.load import Load, LoadError, describe
 from spark_bridge.load.parquet_sink import ParquetSink
 from spark_bridge.load.receipt import Receipt, WrittenPart, receipt_of
 from spark_bridge.load.sink import Found
+from spark_bridge.load.target import Target
 from spark_bridge.output.storage import Storage
 from spark_bridge.reading.offset_range import OffsetRange
 
@@ -73,6 +74,12 @@ class TopicSink(ParquetSink):
                     "they would come twice. Name the directory of the earlier loads, or another topic"
                 )
         return found
+
+    def check(self, newest: Found | None) -> Target | None:
+        return None  # its files are staged only until they are sent
+
+    def holds(self, receipt: Receipt) -> bool:
+        return bool(receipt.files)
 
     def save(self, load: Load) -> None:
         there = len(self._metadata())

@@ -9,20 +9,27 @@ TOPIC_CHARACTERS_MAX = 140
 """The longest name of a topic in a file's name. File systems allow 255 bytes: up to 58 for the rest of the name, and up
 to 49 while the file is written."""
 _HASH_CHARACTERS = 16
-_PLACE = r"-\d{5,}-\d{20}-\d{20}\.parquet"
+_PLACE = r"-\d{5,}-\d{20}-\d{20}(?:-c(\d+))?\.parquet"
 
 
-def file_name(one: OffsetRange) -> str:
-    """Return a file name that depends only on the range; names sort in the order of the ranges.
+def file_name(one: OffsetRange, chain: int = 0) -> str:
+    """Return a file name that depends only on the range and the chain of loads; names sort in the order of the ranges.
 
     A long name of a topic is cut, and has a hash at its end.
     """
-    return f"{_short(one.topic)}-{one.partition:05d}-{one.start:020d}-{one.end:020d}.parquet"
+    again = f"-c{chain}" if chain else ""
+    return f"{_short(one.topic)}-{one.partition:05d}-{one.start:020d}-{one.end:020d}{again}.parquet"
+
+
+def chain_of(topic: str, name: str) -> int | None:
+    """Return the chain of loads that a file of this topic belongs to, None for other files."""
+    found = re.fullmatch(re.escape(_short(topic)) + _PLACE, name)
+    return None if found is None else int(found[1] or 0)
 
 
 def is_file_of(topic: str, name: str) -> bool:
     """Return True if a name is that of a file of this topic, and not of one whose name begins alike."""
-    return re.fullmatch(re.escape(_short(topic)) + _PLACE, name) is not None
+    return chain_of(topic, name) is not None
 
 
 def _short(topic: str) -> str:

@@ -68,14 +68,23 @@ def test_a_delta_table_gets_each_message_once(tmp_path, load, orders):
     load(tmp_path / "t", "--format delta --partition-by day --verify")
 
 
-def test_an_iceberg_table_gets_each_message_once(tmp_path, orders):
+def iceberg_of(tmp_path, orders):
+    """Return the settings of a catalog, and a function that loads into a table of it and returns what it said."""
     settings = {"type": "sql", "uri": f"sqlite:///{tmp_path}/catalog.db", "warehouse": f"file://{tmp_path}"}
     env = {f"PYICEBERG_CATALOG__SHOP__{name.upper()}": value for name, value in settings.items()}
     command = [sys.executable, "-m", "flakelog", "load", orders.name, "--to", "iceberg://shop/sales.orders"]
 
-    def load(*more):  # pyiceberg reads its configuration once, when it is imported
-        subprocess.run([*command, *more], env=os.environ | env | {"FLAKELOG_SERVERS": orders.address}, check=True)
+    def load(*more, code=0):  # pyiceberg reads its configuration once, when it is imported
+        env_now = os.environ | env | {"FLAKELOG_SERVERS": orders.address}
+        ended = subprocess.run([*command, *more], env=env_now, capture_output=True, text=True)
+        assert ended.returncode == code, ended.stderr
+        return ended.stdout + ended.stderr
 
+    return settings, load
+
+
+def test_an_iceberg_table_gets_each_message_once(tmp_path, orders):
+    settings, load = iceberg_of(tmp_path, orders)
     load("--plan")
     assert not load_catalog("shop", **settings).table_exists("sales.orders"), "a plan writes nothing"
     load()
@@ -83,6 +92,21 @@ def test_an_iceberg_table_gets_each_message_once(tmp_path, orders):
     load()
     table = load_catalog("shop", **settings).load_table("sales.orders").scan().to_arrow()
     assert sorted(table["offset"].to_pylist()) == [0, 0, 1, 1, 2, 2, 3, 3]
+    load("--verify")
+
+
+def test_a_dropped_iceberg_table_is_refused_until_a_new_chain_begins(tmp_path, orders):
+    settings, load = iceberg_of(tmp_path, orders)
+    load()
+    load_catalog("shop", **settings).drop_table("sales.orders")
+    orders.append(b"later")
+    shown = load(code=5)
+    assert "the Iceberg table sales.orders is gone" in shown and "--start-over" in shown and "Traceback" not in shown
+    assert not load_catalog("shop", **settings).table_exists("sales.orders"), "it is not made again before the check"
+    load("--plan", code=5)
+    assert "8 messages in 2 files" in load("--start-over")
+    assert load_catalog("shop", **settings).load_table("sales.orders").scan().count() == 8
+    assert "still has messages of load 0" in load("--start-over", code=5)
     load("--verify")
 
 

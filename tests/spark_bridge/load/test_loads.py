@@ -6,9 +6,10 @@ import pytest
 
 from spark_bridge.load.ledger import LostData, OtherLayout, OtherLog, Since
 from spark_bridge.load.load import Layout, LoadError
+from spark_bridge.load.target_check import OtherTarget
 from spark_bridge.load.verify import verify
 from spark_bridge.selection.record_file import DamagedRecord
-from tests.spark_bridge.load.world import HOUR_MS, ID, MemoryLog, MemoryStorage, Topics, driver, plain_reader
+from tests.spark_bridge.load.world import HOUR_MS, ID, MemoryLog, MemoryStorage, Topics, driver, no_step, plain_reader
 
 
 @pytest.fixture
@@ -182,6 +183,116 @@ def test_files_of_the_topic_without_a_record_of_loads_are_refused(topics, storag
         del storage.objects[name]
     with pytest.raises(LoadError, match="no record of loads in _flakelog: their rows would come twice"):
         load(topics, storage)
+
+
+def remove_rows(storage):
+    for name in [name for name in storage.objects if not name.startswith("_")]:
+        del storage.objects[name]
+
+
+def test_a_place_that_lost_all_its_files_is_refused_and_nothing_is_written(topics, storage):
+    load(topics, storage)
+    remove_rows(storage)
+    topics.append(0, 1)
+    before = dict(storage.objects)
+    with pytest.raises(OtherTarget, match="has none of the files that its record .* --start-over"):
+        load(topics, storage)
+    assert storage.objects == before
+
+
+def test_files_may_be_merged_by_others_and_old_ones_removed(topics, storage):
+    load(topics, storage)
+    merged = next(name for name in storage.objects if name.startswith("t-"))
+    data = storage.objects[merged]
+    remove_rows(storage)
+    storage.objects["merged.parquet"] = data
+    topics.append(0, 1)
+    assert load(topics, storage).rows == 1
+    del storage.objects["merged.parquet"]
+    topics.append(0, 1)
+    assert load(topics, storage).rows == 1
+
+
+def test_a_new_chain_takes_all_messages_again_and_keeps_the_old_record(topics, storage):
+    load(topics, storage)
+    remove_rows(storage)
+    record = dict(storage.objects)
+    topics.append(0, 1)
+    assert load(topics, storage, start_over=True).rows == 9
+    assert values(storage) == sorted(topics.values())
+    assert record.items() <= storage.objects.items()
+    assert {name for name in storage.objects if not name.startswith("_")} == {
+        "t-00000-00000000000000000000-00000000000000000006-c1.parquet",
+        "t-00001-00000000000000000000-00000000000000000003-c1.parquet",
+    }
+    topics.append(1, 2)
+    assert load(topics, storage).rows == 2
+    assert verify(driver(MemoryLog(topics), storage).sink).rows == 11
+    remove_rows(storage)
+    assert load(topics, storage, start_over=True).rows == 11
+    assert all(name.endswith("-c2.parquet") for name in storage.objects if not name.startswith("_"))
+
+
+def test_a_new_chain_is_refused_while_the_place_has_files_of_the_old_one(topics, storage):
+    load(topics, storage)
+    with pytest.raises(OtherTarget, match="still has messages of load 0, and a new chain would bring them twice"):
+        load(topics, storage, start_over=True)
+    assert load(topics, storage).loads == []
+
+
+def test_a_new_chain_in_a_new_place_is_the_first(topics, storage):
+    load(topics, storage, start_over=True)
+    assert "t-00000-00000000000000000000-00000000000000000005.parquet" in storage.objects
+
+
+def test_a_new_chain_that_is_killed_at_any_step_is_finished_by_the_same_command(topics):
+    def begun(step=no_step):
+        storage = MemoryStorage()
+        load(topics, storage)
+        remove_rows(storage)
+        storage.step = step
+        return storage
+
+    class Killed(BaseException):
+        pass
+
+    steps = []
+    load(topics, begun(steps.append), start_over=True)
+    for kill_at in range(len(steps)):
+        left = iter(range(kill_at))
+
+        def step(what):
+            if next(left, None) is None:
+                raise Killed
+
+        storage = begun(step)
+        with pytest.raises(Killed):
+            load(topics, storage, start_over=True)
+        storage.step = no_step
+        try:
+            load(topics, storage, start_over=True)
+        except OtherTarget:  # all was done but to note it, or to remove staged files
+            assert steps[kill_at].startswith(("open _flakelog/t/chain-1/newest", "write _f", "names", "delete"))
+        assert values(storage) == sorted(topics.values()), f"killed at {steps[kill_at]}"
+
+
+def test_a_driver_whose_chain_was_given_up_publishes_nothing_into_the_new_one(topics, storage):
+    """A load of the old chain reaches its decision after a new chain began: its ranges are in the new one too."""
+    load(topics, storage)
+    remove_rows(storage)
+    topics.append(0, 1)
+    storage.objects["merged.parquet"] = b""
+
+    def meet(what):
+        if what == "fetch":
+            storage.objects.pop("merged.parquet", None)
+            slow.source.step = no_step
+            load(topics, storage, start_over=True)
+
+    slow = driver(MemoryLog(topics, meet), storage)
+    with pytest.raises(OtherTarget, match="another run began a new chain of loads"):
+        slow.run()
+    assert values(storage) == sorted(topics.values())
 
 
 def test_a_plan_changed_by_hand_is_refused(topics, storage):

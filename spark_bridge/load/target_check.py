@@ -1,0 +1,52 @@
+"""The refusal of a target that is not the one of the earlier loads, or that no longer has what they committed."""
+
+from spark_bridge.load.load import LoadError
+from spark_bridge.load.target import Commit, Target
+
+WAYS_OUT = (
+    "Name a new place, or begin a new chain of loads in this place with --start-over, which takes the messages from "
+    "the beginning again"
+)
+
+
+class OtherTarget(LoadError):
+    """The target is not the one of the earlier loads, or no longer has what they committed."""
+
+
+def check_same(was: Target, now: Target | None) -> None:
+    """Raise OtherTarget unless `now` is the target `was`. Names are compared only where one of them has no id."""
+    if now is None:
+        raise gone(was.kind, was.place)
+    by_id = was.id is not None and now.id is not None
+    before, after = (was.id, now.id) if by_id else (was.place, now.place)
+    if (was.kind, before) != (now.kind, after):
+        known = "id" if by_id else "name"
+        raise OtherTarget(
+            f"the {now.kind} {now.place} is not the one of the earlier loads (its {known} is {after}, theirs was "
+            f"{before}): it was dropped and made again, or another one took its place. It lacks the messages of these "
+            f"loads, and nothing was written. {WAYS_OUT}"
+        )
+
+
+def gone(kind: str, place: str) -> OtherTarget:
+    """Return the error for a target that is not there, though loads went to it."""
+    return OtherTarget(
+        f"the {kind} {place} is gone, and the record in _flakelog has loads that went to it. A new one would lack "
+        f"their messages, so nothing was written. {WAYS_OUT}"
+    )
+
+
+def undone(kind: str, place: str, commit: Commit, how: str) -> OtherTarget:
+    """Return the error for a load that the target no longer has. `how` says what happened to its commit."""
+    return OtherTarget(
+        f"the {kind} {place} no longer has load {commit.number}: {how}. Going on would leave a hole, so nothing was "
+        f"written. {WAYS_OUT}; remove the messages of earlier loads first, or they come twice"
+    )
+
+
+def still_there(place: str, number: int) -> OtherTarget:
+    """Return the error for a new chain in a place that still has the messages of the old one."""
+    return OtherTarget(
+        f"{place} still has messages of load {number}, and a new chain would bring them twice: remove them first, or "
+        "leave --start-over out to go on after the last load"
+    )
