@@ -185,6 +185,17 @@ class ParquetSink:
         """Return the files of a published load that must still be there. In tables, others may have replaced some."""
         return receipt.files
 
+    def commit_before(self, newest: Found) -> Commit | None:
+        """Return the last commit of a load that the record knows, None if no load has files."""
+        found: Found | None = newest
+        while found is not None:
+            if found.state is State.PUBLISHED and found.receipt is not None and found.receipt.files:
+                return found.receipt.commit or Commit(found.load.number)
+            if found.load.target is not None or not found.load.number:
+                return None if found.load.target is None else found.load.target.commit
+            found = self.find(found.load.number - 1)  # a load of an older version
+        return None
+
     def _last_with_files(self, newest: Found) -> Receipt | None:
         """Return the receipt of the last published load that has files, if it is among the last LOOK_BACK_MAX."""
         for number in range(newest.load.number, max(-1, newest.load.number - LOOK_BACK_MAX), -1):

@@ -23,7 +23,7 @@ from spark_bridge.load.load import Load, LoadError
 from spark_bridge.load.parquet_sink import ParquetSink
 from spark_bridge.load.partitioning import DAY, HOUR, NULL
 from spark_bridge.load.receipt import Receipt
-from spark_bridge.load.sink import Found, Rows, State
+from spark_bridge.load.sink import Found, Rows
 from spark_bridge.load.target import Commit, Target
 from spark_bridge.load.target_check import check_same, gone, undone
 from spark_bridge.output.storage import Storage
@@ -108,7 +108,7 @@ class TableSink(ParquetSink, ABC):
 
     def check(self, newest: Found | None) -> Target | None:
         table = self.table()
-        before = None if newest is None else self._commit_before(newest)
+        before = None if newest is None else self.commit_before(newest)
         if newest is not None:
             self._check(table, newest.load.target, before)
         return None if table is None else Target(self.kind, self.place, self.id_of(table), before)
@@ -138,17 +138,6 @@ class TableSink(ParquetSink, ABC):
             f"{COMMIT_ATTEMPTS_MAX} commits of load {load.number} to {self.place} lost against other writers of the "
             "table; run it again when there are fewer"
         )
-
-    def _commit_before(self, newest: Found) -> Commit | None:
-        """Return the last commit of a load that the record knows, None if no load has files."""
-        found: Found | None = newest
-        while found is not None:
-            if found.state is State.PUBLISHED and found.receipt is not None and found.receipt.files:
-                return found.receipt.commit or Commit(found.load.number)
-            if found.load.target is not None or not found.load.number:
-                return None if found.load.target is None else found.load.target.commit
-            found = self.find(found.load.number - 1)  # a load of an older version
-        return None
 
     def _check(self, table: Any | None, target: Target | None, commit: Commit | None) -> None:
         """Raise OtherTarget unless a table is the target, and has the commit."""

@@ -12,11 +12,16 @@ Two runs at once share one transactional id, so the later fences the earlier.
 Brokers forget offsets of a group without members after `offsets.retention.minutes` (a week). So before it sends the
 first message of a load, a run commits a position for each partition, and notes that in the record of loads. If a run
 was killed while it sent messages, and a position is gone, the next run fails, because it could send messages twice.
+
+A forgotten position does not tell a topic that was made again. Its id does, and where a cluster gives none, its log:
+the receipt has the end of each partition after the load, and a log that is shorter later is another one, or was cut.
+That old messages were deleted does not change its end.
 """
 
 import time
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 import pyarrow as pa
@@ -28,8 +33,11 @@ from spark_bridge.load.load import Load, LoadError, describe
 from spark_bridge.load.parquet_sink import ParquetSink
 from spark_bridge.load.receipt import Receipt, WrittenPart, receipt_of
 from spark_bridge.load.sink import Found
-from spark_bridge.load.target import Target
+from spark_bridge.load.target import Commit, Target
+from spark_bridge.load.target_check import check_same, gone, undone
 from spark_bridge.output.storage import Storage
+from spark_bridge.reading.cluster import Cluster, NoSuchTopic
+from spark_bridge.reading.network import ClusterError, addresses
 from spark_bridge.reading.offset_range import OffsetRange
 
 COLUMNS = ("key", "value", "partition", "offset", "timestamp", "headers")
@@ -44,6 +52,16 @@ _PASSING = (
 _TRANSACTION_MS = 300_000
 _MESSAGE_BYTES_MAX = 1_000_000_000  # librdkafka's highest, so that the target's max.message.bytes is the limit
 _Answer = TypeVar("_Answer")
+KIND = "topic"
+
+
+@dataclass(frozen=True, slots=True)
+class _TopicNow:
+    """The target, and the first and next offset of each of its partitions."""
+
+    target: Target
+    starts: Mapping[int, int]
+    ends: Mapping[int, int]
 
 
 class TopicSink(ParquetSink):
@@ -58,7 +76,6 @@ class TopicSink(ParquetSink):
         super().__init__(storage, topic, new_attempt)
         self._servers = servers
         self._target = target
-        self._group = f"flakelog-load-{topic}"
 
     @property
     def place(self) -> str:
@@ -76,10 +93,33 @@ class TopicSink(ParquetSink):
         return found
 
     def check(self, newest: Found | None) -> Target | None:
-        return None  # its files are staged only until they are sent
+        before = None if newest is None else self.commit_before(newest)
+        now = self._target_now()
+        if newest is not None:
+            if before is not None and before.at is None:  # an older version wrote it: the rows took at least an offset
+                receipt = self._ledger.receipt(before.number)
+                before = None if receipt is None else Commit(before.number, _rows_of(receipt))
+            self._check(now, newest.load.target, before)
+        return None if now is None else replace(now.target, commit=before)
 
     def holds(self, receipt: Receipt) -> bool:
-        return bool(receipt.files)
+        """Return True if the target has any message: which load brought it is not known."""
+        now = self._target_now()
+        return bool(receipt.files) and now is not None and any(now.starts[p] < end for p, end in now.ends.items())
+
+    def _check(self, now: "_TopicNow | None", was: Target | None, commit: Commit | None) -> None:
+        """Raise OtherTarget unless the topic is the target, and is as long as the commit of a load left it."""
+        if was is not None:
+            check_same(was, None if now is None else now.target)
+        if commit is None or commit.at is None:
+            return
+        if now is None:
+            raise gone(KIND, self.place)
+        for partition, end in commit.at.items():
+            there = now.ends.get(int(partition), 0)
+            if there < end:
+                how = f"partition {partition} ends at offset {there}, and was at {end} then: it was made again or cut"
+                raise undone(KIND, now.target.place, commit, how)
 
     def save(self, load: Load) -> None:
         there = len(self._metadata())
@@ -90,10 +130,17 @@ class TopicSink(ParquetSink):
         super().save(load)
 
     def publish(self, load: Load, parts: Sequence[WrittenPart]) -> Receipt:
+        self.check_chain(load)
+        if load.target is not None:
+            self._check(self._target_now(), load.target, load.target.commit)
         receipt = self._ledger.decide(receipt_of(load, parts))
         unsent = self._unsent(receipt, self._positions())
         if unsent:
             self._send(load, receipt)
+        now = self._target_now() if receipt.files else None
+        if now is not None:
+            ends = {str(partition): end for partition, end in now.ends.items()}
+            receipt = replace(receipt, commit=Commit(load.number, ends))
         self._ledger.put_receipt(receipt)
         self._ledger.clear_staging(load)
         return receipt
@@ -114,6 +161,25 @@ class TopicSink(ParquetSink):
         return [part for part in parts if part.files and positions.get(part.range.partition, 0) < part.range.end]
 
     # --- the target -------------------------------------------------------------------------------------------------
+
+    @property
+    def _group(self) -> str:
+        """Return the group whose offsets are positions in the source. Each chain of loads has its own."""
+        group = f"flakelog-load-{self._topic}"
+        return f"{group}/{self._ledger.chain}" if self._ledger.chain else group
+
+    def _target_now(self) -> "_TopicNow | None":
+        """Return the target's identity and offsets, None if there is no such topic."""
+        try:
+            with Cluster.connect(addresses(self._servers)) as cluster:
+                described = cluster.describe([self._target])
+                starts, ends = cluster.earliest(self._target), cluster.latest(self._target)
+        except NoSuchTopic:
+            return None
+        except (ClusterError, ValueError) as error:
+            raise LoadError(f"{self.place}: {error}") from None
+        place = f"{self._target!r} of cluster {described.cluster_id}"
+        return _TopicNow(Target(KIND, place, described.topic_ids[self._target]), starts, ends)
 
     def _metadata(self) -> Mapping[int, Any]:
         """Return the target's partitions. Raise LoadError if there is no such topic."""
@@ -240,6 +306,15 @@ class TopicSink(ParquetSink):
             if failures:  # it says what is wrong with a message; the commit's error only that there was one
                 raise KafkaException(failures[0]) from None
             raise
+
+
+def _rows_of(receipt: Receipt) -> dict[str, int]:
+    """Return the messages of a load in each partition: at least so long is the target's log."""
+    rows: dict[str, int] = {}
+    for part in receipt.parts:
+        name = str(part.range.partition)
+        rows[name] = rows.get(name, 0) + part.rows
+    return rows
 
 
 def _patiently(ask: Callable[[], _Answer]) -> _Answer:

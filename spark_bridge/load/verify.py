@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from spark_bridge.load.load import Load, describe
 from spark_bridge.load.receipt import Receipt
 from spark_bridge.load.sink import Found, Sink, State
+from spark_bridge.load.target_check import OtherTarget
 from spark_bridge.reading.offset_range import OffsetRange
 
 
@@ -44,6 +45,7 @@ def verify(sink: Sink) -> Verification:
             receipts.append(found.receipt)
             lost += (*found.load.lost, *found.receipt.lost)
             problems += sink.problems(found.receipt)
+    problems += _target_problems(sink, newest)
     files = {name: file for receipt in receipts for name, file in receipt.files.items()}
     if len(files) != sum(len(receipt.files) for receipt in receipts):
         problems.append("two loads have files of the same name")
@@ -58,6 +60,13 @@ def verify(sink: Sink) -> Verification:
         newest.load.number if newest.unfinished else None,
         tuple(problems),
     )
+
+
+def _target_problems(sink: Sink, newest: Found) -> Iterator[str]:
+    try:
+        sink.check(newest)
+    except OtherTarget as error:
+        yield str(error)
 
 
 def _chain_problems(before: Found | None, found: Found, newest: int) -> Iterator[str]:

@@ -8,17 +8,20 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
+from broker.client.admin import delete_records
 from broker.client.blocking import Client
 from broker.client.core import LATEST
 from spark_bridge.load import topic_sink
 from spark_bridge.load.driver import Driver
 from spark_bridge.load.ledger import LoadOptions
 from spark_bridge.load.load import Layout, LoadError
+from spark_bridge.load.target_check import OtherTarget
 from spark_bridge.load.topic_sink import COLUMNS, TopicSink
 from spark_bridge.load.verify import verify
 from spark_bridge.output.storage import LocalStorage
+from spark_bridge.reading.cluster import Description
 from tests.patience import SECONDS
-from tests.spark_bridge.load.tables import Killed, offsets
+from tests.spark_bridge.load.tables import Killed, as_an_older_version_wrote_it, offsets, record_of
 from tests.spark_bridge.load.world import TOPIC, Attempts, MemoryLog, Topics, Watcher, in_order
 
 GROUP = f"flakelog-load-{TOPIC}"
@@ -84,7 +87,8 @@ def copying(tmp_path, log, address, target, step=lambda what: None, name="a"):
 
 def messages(address, target):
     """Return the committed messages of each partition, in order."""
-    consumer = Consumer({"bootstrap.servers": address, "group.id": uuid4().hex, "isolation.level": "read_committed"})
+    settings = {"group.id": uuid4().hex, "isolation.level": "read_committed", "auto.offset.reset": "earliest"}
+    consumer = Consumer({"bootstrap.servers": address} | settings)
     found = {}
     try:
         for partition in range(2):
@@ -197,6 +201,81 @@ class LargeRows(HeadedRows):
         for batch in super().__iter__():
             at = batch.schema.get_field_index("value")
             yield batch.set_column(at, batch.schema.field("value"), pa.array([bytes(1_500_000)] * len(batch)))
+
+
+def make_again(address, target):
+    with Client(address) as client:
+        client.delete_topic(target)
+        client.create_topic(target, 2)
+        for partition in range(2):
+            client.retry(lambda p=partition: client.core.find_offset(target, p, LATEST))
+
+
+def refused(tmp_path, log, address, target, match):
+    log.append(0, 1)
+    before = record_of(tmp_path)
+    with pytest.raises(OtherTarget, match=match) as found:
+        copying(tmp_path, log, address, target).run()
+    assert "--start-over" in str(found.value)
+    assert record_of(tmp_path) == before
+
+
+def test_a_target_that_was_made_again_is_refused_until_a_new_chain_begins(tmp_path, address, target):
+    log = Topics(7, 4)
+    copying(tmp_path, log, address, target).run()
+    make_again(address, target)
+    refused(tmp_path, log, address, target, "is not the one of the earlier loads .*made again")
+    assert any("made again" in problem for problem in verify(copying(tmp_path, log, address, target).sink).problems)
+    run = copying(tmp_path, log, address, target)
+    replace(run, options=replace(run.options, start_over=True)).run()
+    log.append(1, 2)
+    copying(tmp_path, log, address, target).run()
+    assert places(address, target) == offsets(log)
+    with pytest.raises(OtherTarget, match="still has messages of load 1, and a new chain would bring them twice"):
+        replace(run, options=replace(run.options, start_over=True)).run()
+
+
+def test_a_target_that_was_made_again_is_refused_with_a_record_of_an_older_version(tmp_path, address, target):
+    log = Topics(7, 4)
+    copying(tmp_path, log, address, target).run()
+    as_an_older_version_wrote_it(tmp_path)
+    make_again(address, target)
+    refused(tmp_path, log, address, target, "partition 0 ends at offset 0, and was at 7 then: it was made again or cut")
+
+
+def test_a_cluster_without_topic_ids_tells_a_target_made_again_by_its_end(tmp_path, address, target, monkeypatch):
+    monkeypatch.setattr(Description, "topic_ids", {target: None, TOPIC: "topic 1"})
+    log = Topics(7, 4)
+    copying(tmp_path, log, address, target).run()
+    log.append(1, 3)
+    copying(tmp_path, log, address, target).run()
+    make_again(address, target)
+    refused(tmp_path, log, address, target, "ends at offset 0, and was at .* then")
+
+
+def test_another_topic_with_the_record_of_this_one_is_refused(tmp_path, address, target):
+    log = Topics(7, 4)
+    copying(tmp_path, log, address, target).run()
+    other = f"other-{uuid4().hex[:8]}"
+    with Client(address) as client:
+        client.create_topic(other, 2)
+    refused(tmp_path, log, address, other, "is not the one of the earlier loads")
+
+
+@pytest.mark.parametrize("age", ["new", "old"])
+def test_a_load_goes_on_after_old_messages_of_the_target_are_deleted(tmp_path, address, target, age):
+    log = Topics(7, 4)
+    copying(tmp_path, log, address, target).run()
+    if age == "old":
+        as_an_older_version_wrote_it(tmp_path)
+    forget_positions(address)
+    with Client(address) as client:
+        for partition, end in enumerate(log.ends):
+            client.run(delete_records(client.core, target, partition, end))
+    log.append(1, 3)
+    assert copying(tmp_path, log, address, target).run().rows == 3
+    left = places(address, target)  # transactions' markers have offsets too
+    assert (0, 0) not in left and left[-3:] == offsets(log)[-3:]
 
 
 def test_only_the_target_limits_the_size_of_messages(tmp_path, address, target):
