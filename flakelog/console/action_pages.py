@@ -68,6 +68,9 @@ class ActionPages:
 
     def _plan_view(self, name: str, action: Action, fields: Fields, planned: Planned) -> View:
         hidden = [(field, value) for field in action.fields for value in fields.every(field)]
+        hidden = [*(each for each in hidden if each[0] not in planned.seen), *planned.seen.items()]
+        if action.details is not None:
+            planned = planned._replace(rows=[*planned.rows, *action.details(self._services, fields)])
         model = {"name": name, "title": action.title, "planned": planned, "hidden": hidden, "back": _back(fields)}
         return View("confirm.html", action.title, "", model)
 

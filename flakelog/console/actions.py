@@ -13,8 +13,10 @@ from broker.client import admin
 from broker.client.blocking import Client
 from broker.client.core import EARLIEST, LATEST
 from broker.client.topic_admin import create_topic
-from flakelog.console import letters
+from broker.services.context import BrokerServices
+from flakelog.console import deletion, letters
 from flakelog.console.text import time
+from flakelog.console.topics import INTERNAL
 from flakelog.console.visit import BadField, Fields
 from flakelog.times import parse_time
 
@@ -25,13 +27,17 @@ STARTS = ("earliest", "latest", "time", "offset", "id")
 
 
 class Planned(NamedTuple):
-    """The effect of an action: a sentence, a table of details, warnings, and the word on its button."""
+    """The effect of an action: a sentence, a table of details, warnings, and the word on its button.
+
+    `seen` are fields that the confirmation brings back, so that the action is done to what the visitor saw.
+    """
 
     sentence: str
     button: str
     head: Sequence[str] = ()
     rows: Sequence[Sequence[str]] = ()
     warning: str = ""
+    seen: Mapping[str, str] = {}
 
 
 class Done(NamedTuple):
@@ -42,13 +48,17 @@ class Done(NamedTuple):
 
 
 class Action(NamedTuple):
-    """An action: its title, the names of its fields, and its two steps. `form` is the template that asks for fields."""
+    """An action: its title, the names of its fields, and its two steps. `form` is the template that asks for fields.
+
+    `details` are rows that the plan shows beside its own; the broker's thread looks them up.
+    """
 
     title: str
     fields: Sequence[str]
     plan: Callable[[Client, Fields], Planned]
     carry_out: Callable[[Client, Fields, Callable[[str], None]], Done]
     form: str = ""
+    details: Callable[[BrokerServices, Fields], Sequence[Sequence[str]]] | None = None
 
 
 # --- topics ----------------------------------------------------------------------------------------------------------
@@ -138,6 +148,31 @@ def _alteration(fields: Fields) -> dict[str, str | None]:
     if not setting:
         raise BadField("name the setting to alter")
     return {setting: None if fields.text("restore") else fields.text("value").strip()}
+
+
+def _plan_deletion(client: Client, fields: Fields) -> Planned:
+    topic = client.topic(_deleted(fields))
+    sentence = f"Delete the topic {topic.name} with {_count(topic.partitions, 'partition')} and all its messages."
+    warning = "This cannot be undone. The offsets that groups have committed for it are deleted too."
+    return Planned(sentence, "Delete it", ("Concerned", "Now"), warning=warning, seen={"id": str(topic.id)})
+
+
+def _delete(client: Client, fields: Fields, log: Callable[[str], None]) -> Done:
+    name = _deleted(fields)
+    if str(client.topic(name).id) != fields.text("id"):
+        raise BadField(f"{name} was deleted and made again since it was shown; begin again")
+    client.delete_topic(name)
+    return Done(f"The topic {name} was deleted.", "/console/topics")
+
+
+def _deleted(fields: Fields) -> str:
+    """Return the topic to delete, whose name was typed. Raise BadField."""
+    name = _topic(fields)
+    if name.startswith(INTERNAL):
+        raise BadField(f"{name} is a topic that Flakelog itself needs; the console deletes none that begin with __")
+    if fields.text("typed").strip() != name:
+        raise BadField(f"type the topic's name, {name}, to delete it")
+    return name
 
 
 def _topic(fields: Fields) -> str:
@@ -282,6 +317,9 @@ ACTIONS = {
     ),
     "alter-setting": Action(
         "Alter a setting", ("topic", "setting", "value", "restore"), _plan_alteration, _alter, "alter_setting.html"
+    ),
+    "delete-topic": Action(
+        "Delete a topic", ("topic", "typed", "id"), _plan_deletion, _delete, "delete_topic.html", deletion.details
     ),
     "reset-offsets": Action(
         "Reset offsets", ("group", "topic", "to", "value"), _plan_reset, _reset_offsets, "reset_offsets.html"

@@ -11,6 +11,7 @@ from flakelog.console.topics import Pages, pages_of
 CONSUMER = "consumer"  # the protocol type whose assignments can be read
 LAG = ("messages behind",)
 STOPPED = ("Empty", "Dead")
+MEMBERS_MAX = 10_000  # whose assignments are read to find a topic's readers, some 50 ms
 PLACES_MAX = 20_000  # partitions whose lag a list of groups adds up, some 50 ms; further groups show theirs alone
 
 
@@ -134,6 +135,35 @@ def group_page(services: BrokerServices, group_id: str, page: int = 0) -> GroupP
         topics=sorted({each.topic for each in rows}),
         lag=sum(each.lag or 0 for each in rows),
     )
+
+
+class Reader(NamedTuple):
+    """A group that a topic's deletion concerns. `members` are those that read the topic now."""
+
+    group_id: str
+    has_committed: bool
+    members: int
+
+
+def readers(services: BrokerServices, topic: str) -> list[Reader]:
+    """Return the groups that have committed offsets of a topic, or whose members read it now, by id.
+
+    Of the members, at most MEMBERS_MAX are looked at.
+    """
+    core, left = services.groups.core, MEMBERS_MAX
+    found = {group_id: Reader(group_id, True, 0) for group_id in core.readers(topic)}
+    for each in core.list_groups():
+        if each.state in STOPPED:
+            continue
+        described = core.describe(each.group_id)
+        left -= len(described.members)
+        if left < 0:
+            break
+        assigned = [_assigned(described.protocol_type, member.assignment) for member in described.members]
+        members = sum(any(name == topic for name, _ in places) for places in assigned)
+        if members:
+            found[each.group_id] = Reader(each.group_id, each.group_id in found, members)
+    return [found[group_id] for group_id in sorted(found)]
 
 
 def _committed(services: BrokerServices, group_id: str) -> Mapping[Partition, int]:

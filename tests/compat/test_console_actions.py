@@ -72,6 +72,9 @@ def test_the_brokers_refusal_is_shown_and_logged(broker, visitor):
         ("add-partitions", {"topic": "nope", "partitions": "3"}, "the broker refused it"),
         ("alter-setting", {"topic": "nope", "setting": "retention.ms", "value": "1"}, "the broker refused it"),
         ("alter-setting", {"topic": "nope"}, "name the setting"),
+        ("delete-topic", {"topic": "nope", "typed": "nope"}, "the broker refused it"),
+        ("delete-topic", {"topic": HOSTILE, "typed": "x"}, "type the topic's name"),
+        ("delete-topic", {"topic": "__consumer_offsets", "typed": "__consumer_offsets"}, "begin with __"),
         ("reset-offsets", {"group": "nope", "to": "earliest"}, "has committed no offsets"),
         ("reset-offsets", {"group": HOSTILE, "to": "nowhere"}, "a group is moved to"),
         ("send-again", {}, "choose the letters"),
@@ -119,6 +122,21 @@ def test_a_setting_is_altered_and_restored(visitor, client):
     assert status == 400 and own_settings(client, "console-kept") == {"retention.ms": "9000"}
     assert visitor.confirm("alter-setting", topic="console-kept", setting="retention.ms", restore="1")[0] == 200
     assert own_settings(client, "console-kept") == {}
+
+
+def test_a_topic_is_deleted_once_its_name_is_typed_and_it_is_confirmed(broker, visitor, client):
+    client.create_topic("console-gone", 2)
+    assert "do/delete-topic?topic=console-gone" in visitor.get("/console/topics/console-gone")[1]
+    status, text = visitor.do("delete-topic", topic="console-gone", typed="console-gon")
+    assert status == 400 and "type the topic" in text
+    status, text = visitor.do("delete-topic", topic="console-gone", typed="console-gone")
+    assert status == 200 and "Delete the topic console-gone with 2 partitions" in text
+    assert "console-gone" in names(client), "it was not confirmed yet"
+    hidden = dict(re.findall(r'type="hidden" name="(\w+)" value="([^"]*)"', text))
+    assert visitor.post("/console/do/delete-topic", hidden)[0] == 200 and "console-gone" not in names(client)
+    broker.wait_for_log("asked for delete-topic (topic='console-gone', typed='console-gone', id=")
+    status, text = visitor.post("/console/do/delete-topic", hidden)
+    assert status == 400 and "the broker refused it" in text
 
 
 def test_a_stopped_groups_offsets_are_reset(visitor, client):

@@ -31,7 +31,7 @@ PAGES = {
     "topology": "/console/topology?id=order-service", "letters": "/console/letters/orders.dead-letters",
     "replays": "/console/replays", "replay": "/console/replay?key=ab", "create": "/console/do/create-topic",
     "partitions": "/console/do/add-partitions?topic=orders", "alter": "/console/do/alter-setting?topic=orders",
-    "reset": "/console/do/reset-offsets?group=billing",
+    "reset": "/console/do/reset-offsets?group=billing", "delete": "/console/do/delete-topic?topic=orders",
 }  # fmt: skip
 PICTURES = {
     ("messages", 1280, "light"), ("topology", 1280, "light"), ("topic", 320, "dark"),
@@ -392,6 +392,25 @@ def test_every_action_asks_first_and_is_done_then(open_page, client):
     page.get_by_role("button", name="Send again").dblclick()
     page.get_by_role("link", name="Show it").click()
     assert client.find_offset("orders", 0, -1) == end + 1 and page.get_by_label("Letter 0:2").count() == 0
+
+
+def test_a_topic_is_deleted_when_its_name_is_typed(open_page, client, allowed):
+    allowed.append("400 (Bad Request)")
+    client.create_topic("returns", 2)
+    client.run(admin.commit(client.core, "returning", {("returns", 0): 0}))
+    page = open_page("/console/topics/returns", width=390)
+    page.get_by_role("link", name="Delete").click()
+    page.get_by_label("Type the topic's name").fill("orders")
+    page.get_by_role("button", name="Delete…").click()
+    assert "type the topic's name, returns" in page.get_by_role("alert").inner_text()
+    page.get_by_label("Type the topic's name").fill("returns")
+    page.get_by_role("button", name="Delete…").click()
+    assert "Group returning" in page.get_by_role("region", name="Details").inner_text()
+    assert page.evaluate(OVERFLOW)[0] <= 0 and "returns" in {each.name for each in client.topics()}
+    page.get_by_role("button", name="Delete it").dblclick()
+    page.get_by_role("link", name="Show it").click()
+    assert "returns" not in {each.name for each in client.topics()}
+    assert page.locator("h1").inner_text() == "Topics"
 
 
 @pytest.mark.soak

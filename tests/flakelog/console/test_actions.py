@@ -4,11 +4,13 @@ import pytest
 
 from broker.client import admin
 from broker.client.errors import BrokerError
+from broker.client.group_protocol import encode_assignment
 from broker.record.records import Record, encode_batch
 from flakelog.console.action_pages import LINE_CHARACTERS_MAX
 from flakelog.console.pages import NotThere
 from flakelog.console.visit import BadField
 from tests.broker.engine_client import WALL_MS
+from tests.broker.handlers.consumer_group import Member
 from tests.flakelog.console.world import World, fields_of, html_of, now
 
 HOSTILE = '"><script>alert(1)</script>\u202e\n2026 admin did it'
@@ -53,9 +55,10 @@ def test_nobody_can_write_lines_of_his_own_into_the_log(world):
     assert len(line) == LINE_CHARACTERS_MAX and "\n" not in line and "\u202e" not in line
 
 
-@pytest.mark.parametrize("action", ["create-topic", "add-partitions", "alter-setting", "reset-offsets"])
+@pytest.mark.parametrize("action", ["create-topic", "add-partitions", "alter-setting", "reset-offsets", "delete-topic"])
 def test_a_refused_form_keeps_what_was_given(world, action):
-    given = {"name": HOSTILE, "topic": HOSTILE, "group": HOSTILE, "partitions": "x", "value": "12", "to": "time"}
+    names = dict.fromkeys(("name", "topic", "typed", "group"), HOSTILE)
+    given = names | {"partitions": "x", "value": "12", "to": "time"}
     with pytest.raises((BadField, BrokerError)) as told:
         act(world, action, **given)
     view = world.actions.refused(fields_of(given), action, 400, str(told.value))
@@ -121,3 +124,76 @@ def test_a_plan_within_the_log_says_nothing_of_its_bounds(world):
     world.broker.create("orders")
     world.client.run(admin.commit(world.client.core, "billing", {("orders", 0): 0}))
     assert "outside the log" not in html_of(act(world, "reset-offsets", group="billing", to="latest"))
+
+
+# --- deleting a topic ------------------------------------------------------------------------------------------------
+
+
+def confirmed(world, action, **fields):
+    """Plan an action, and confirm it with the fields that its plan brings back."""
+    plan = act(world, action, **fields)
+    return act(world, action, **dict(plan.model["hidden"]), confirmed="yes")
+
+
+def test_the_deletion_of_a_topic_shows_what_it_concerns_and_is_done_then(world):
+    world.broker.create("orders", 3)
+    records = [Record(n, 0, None, b"x") for n in range(7)]
+    world.client.produce("orders", 1, encode_batch(records, base_timestamp_ms=WALL_MS))
+    world.client.run(admin.commit(world.client.core, "billing", {("orders", 0): 0}))
+    html = html_of(act(world, "delete-topic", topic="orders", typed="orders"))
+    assert "Delete the topic orders with 3 partitions and all its messages." in html and "cannot be undone" in html
+    rows = act(world, "delete-topic", topic="orders", typed="orders").model["planned"].rows
+    assert rows[0] == ["Messages", "7"] and rows[-1] == ["Group billing", "has committed offsets"]
+    assert world.broker.services.metadata.topic("orders") is not None
+    id = str(world.client.topic("orders").id)
+    assert "orders was deleted" in confirmed(world, "delete-topic", topic="orders", typed="orders").model.sentence
+    assert world.broker.services.metadata.topic("orders") is None
+    (line,) = world.broker.reported
+    asked = f"topic='orders', typed='orders', id='{id}'"
+    assert line == f"console: 127.0.0.1:5 asked for delete-topic ({asked}): done"
+
+
+@pytest.mark.parametrize("typed", ["", "order", "Orders", "orders2"])
+@pytest.mark.parametrize("step", [{}, {"confirmed": "yes"}])
+def test_a_topic_whose_name_was_not_typed_is_not_deleted(world, typed, step):
+    world.broker.create("orders")
+    id = world.client.topic("orders").id
+    with pytest.raises(BadField, match="type the topic's name, orders, to delete it"):
+        act(world, "delete-topic", topic="orders", typed=typed, id=id, **step)
+    assert world.broker.services.metadata.topic("orders") is not None
+
+
+@pytest.mark.parametrize("step", [{}, {"confirmed": "yes"}])
+def test_topics_of_flakelog_itself_are_not_deleted(world, step):
+    world.broker.create("__consumer_offsets")
+    with pytest.raises(BadField, match="deletes none that begin with __"):
+        act(world, "delete-topic", topic="__consumer_offsets", typed="__consumer_offsets", **step)
+    assert world.broker.services.metadata.topic("__consumer_offsets") is not None
+
+
+def test_a_topic_that_was_made_again_since_its_plan_is_not_deleted(world):
+    world.broker.create("orders")
+    hidden = dict(act(world, "delete-topic", topic="orders", typed="orders").model["hidden"])
+    world.client.delete_topic("orders")
+    world.client.create_topic("orders")
+    with pytest.raises(BadField, match="was deleted and made again"):
+        act(world, "delete-topic", **hidden, confirmed="yes")
+    assert world.broker.services.metadata.topic("orders") is not None
+
+
+def test_a_topic_with_an_offline_partition_can_be_deleted(world):
+    world.broker.create("orders")
+    world.broker.services.logs.get("orders", 0).take_offline("a sync failed")
+    assert confirmed(world, "delete-topic", topic="orders", typed="orders").status == 200
+
+
+def test_a_deletion_names_the_groups_that_read_the_topic_without_a_commit(world):
+    world.broker.create("orders")
+    assert world.client.run(admin.committed(world.client.core, "audit")) == {}, "the coordinator is there now"
+    member = Member(world.broker, group="audit")
+    member.join()
+    world.broker.at(world.broker.now_ms + 3_000)  # group.initial.rebalance.delay.ms
+    member.joined()
+    member.sync([(member, encode_assignment([("orders", 0)]))])
+    html = html_of(act(world, "delete-topic", topic="orders", typed="orders"))
+    assert "Group audit" in html and "1 member reads it now" in html
