@@ -12,7 +12,6 @@ from collections import defaultdict
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, BinaryIO
-from zlib import crc32
 
 import click
 
@@ -163,9 +162,12 @@ def _send(servers: str, target: Target, chunks: Input) -> int:
 
 def _send_directly(client: "Client", target: Target, chunks: Input, show: "Show | None") -> int:
     from broker.client.errors import BrokerError, ClientError, Unreachable
+    from broker.record.compression import Codec
     from broker.wire.errors import ErrorCode
     from flakelog.commands.server_trouble import full_disk
+    from flakelog.produce import send
 
+    headers, codec = tuple(target.headers), Codec[target.compression.upper()]
     sent = acknowledged = 0
     turn = random.randrange(target.partitions)
     try:
@@ -173,9 +175,10 @@ def _send_directly(client: "Client", target: Target, chunks: Input, show: "Show 
             sent += len(lines)
             turn += bool(lines)
             for partition, some in _by_partition(target, lines, turn).items():
-                for offset, id in _produce(client, target, partition, some):
+                now_ms = time.time_ns() // 1_000_000
+                for each in send(client, target.topic, partition, some, now_ms, headers, codec):
                     if show is not None:
-                        show(partition, offset, id)
+                        show(*each)
                 acknowledged += len(some)
     except KeyboardInterrupt as cause:
         raise Interrupted(cause, _counts(acknowledged, sent)) from None
@@ -200,31 +203,11 @@ def _show(partition: int, offset: int, id: int | None, as_json: bool) -> None:
 
 
 def _by_partition(target: Target, lines: list[Line], turn: int) -> dict[int, list[Line]]:
-    """Group lines by partition, as librdkafka does by default.
+    """Group lines by the partition that they go to."""
+    from flakelog.produce import partition_of
 
-    The CRC-32 of the key selects the partition. `turn` selects it for lines whose key is null or empty.
-    """
     found: defaultdict[int, list[Line]] = defaultdict(list)
     for line in lines:
-        if target.partition is not None:
-            number = target.partition
-        else:
-            number = (crc32(line.key) if line.key else turn) % target.partitions
-        found[number].append(line)
+        chosen = target.partition
+        found[partition_of(line.key, target.partitions, turn) if chosen is None else chosen].append(line)
     return found
-
-
-def _produce(
-    client: "Client", target: Target, partition: int, lines: list[Line]
-) -> list[tuple[int, int | None]]:
-    """Return (offset, id) of each line; the id is None if the broker has no ids."""
-    from broker.record.compression import Codec
-    from broker.record.records import Record, encode_batch
-
-    now_ms = time.time_ns() // 1_000_000
-    headers = tuple(target.headers)
-    records = [Record(delta, 0, line.key, line.value, headers) for delta, line in enumerate(lines)]
-    batch = encode_batch(records, base_timestamp_ms=now_ms, codec=Codec[target.compression.upper()])
-    result = client.produce(target.topic, partition, batch)
-    ids = [first + i for first, count in result.runs for i in range(count)]
-    return [(result.base_offset + delta, ids[delta] if ids else None) for delta in range(len(lines))]

@@ -209,15 +209,13 @@ class HeaderType(click.ParamType[tuple[str, bytes | None]]):
 
 
 def parse_header(text: str) -> tuple[str, bytes | None]:
-    """Split NAME=VALUE; NAME alone is a header whose value is null. Raise BadParameter for a name that cannot be sent.
+    """Return a header as `flakelog.produce.parse_header` does. Raise BadParameter for a name that cannot be sent.
 
     librdkafka's Python binding ends the process if a name is no UTF-8.
     """
-    name, sign, value = text.partition("=")
-    if not name:
-        raise click.BadParameter(f"{quoted(text)} is no header; give NAME=VALUE", param_hint="--header")
+    from flakelog import produce
+
     try:
-        name.encode()
-    except UnicodeEncodeError:
-        raise click.BadParameter(f"the name in {quoted(text)} is no UTF-8 text", param_hint="--header") from None
-    return name, value.encode(errors="surrogateescape") if sign else None
+        return produce.parse_header(text)
+    except ValueError as error:
+        raise click.BadParameter(str(error), param_hint="--header") from None

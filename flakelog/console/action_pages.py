@@ -1,10 +1,11 @@
 """The pages of actions: a form, a plan to confirm, and the outcome. The log has a line for each confirmed action."""
 
+from collections.abc import Callable
 from typing import Any
 from urllib.parse import quote
 
 from broker.services.context import BrokerServices
-from flakelog.console.actions import ACTIONS, Action, Done, Planned
+from flakelog.console.actions import ACTIONS, Action, Done, Planned, Task
 from flakelog.console.message_pages import Jobs
 from flakelog.console.pages import NotThere, View, error_view
 from flakelog.console.text import visible
@@ -18,8 +19,9 @@ LINE_CHARACTERS_MAX = 500
 class ActionPages:
     """The actions of one broker."""
 
-    def __init__(self, services: BrokerServices, jobs: Jobs) -> None:
+    def __init__(self, services: BrokerServices, jobs: Jobs, now_ms: Callable[[], int]) -> None:
         self._services = services
+        self._now_ms = now_ms
         self._jobs = jobs
 
     def form_page(self, fields: Fields, name: str) -> View:
@@ -64,7 +66,8 @@ class ActionPages:
                 self._services.report(_line(f"console: {line}"))
             return View("done.html", action.title, "", result) if is_done else result
 
-        return self._jobs.change(lambda client: action.carry_out(client, fields, lines.append), ended)
+        task = Task(lines.append, self._now_ms())
+        return self._jobs.change(lambda client: action.carry_out(client, fields, task), ended)
 
     def _plan_view(self, name: str, action: Action, fields: Fields, planned: Planned) -> View:
         hidden = [(field, value) for field in action.fields for value in fields.every(field)]
@@ -90,7 +93,8 @@ def _back(fields: Fields) -> str:
 
 
 def _given(action: Action, fields: Fields) -> str:
-    return ", ".join(f"{field}={'+'.join(fields.every(field))!r}" for field in action.fields if fields.text(field))
+    told = [field for field in action.fields if field not in action.unlogged and fields.text(field)]
+    return ", ".join(f"{field}={'+'.join(fields.every(field))!r}" for field in told)
 
 
 def _line(text: str) -> str:

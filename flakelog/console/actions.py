@@ -15,9 +15,11 @@ from broker.client.core import EARLIEST, LATEST
 from broker.client.topic_admin import create_topic
 from broker.services.context import BrokerServices
 from flakelog.console import deletion, letters
+from flakelog.console.draft import Draft, draft_of
 from flakelog.console.text import time
 from flakelog.console.topics import INTERNAL
 from flakelog.console.visit import BadField, Fields
+from flakelog.produce import partition_of, send
 from flakelog.times import parse_time
 
 PARTITIONS_SHOWN = 200  # of a group's offsets in a plan
@@ -40,6 +42,13 @@ class Planned(NamedTuple):
     seen: Mapping[str, str] = {}
 
 
+class Task(NamedTuple):
+    """A confirmed action: `log` takes a line for the server's log, and `now_ms` is the time of the confirmation."""
+
+    log: Callable[[str], None]
+    now_ms: int
+
+
 class Done(NamedTuple):
     """The outcome of an action, and the page that shows it."""
 
@@ -50,15 +59,17 @@ class Done(NamedTuple):
 class Action(NamedTuple):
     """An action: its title, the names of its fields, and its two steps. `form` is the template that asks for fields.
 
-    `details` are rows that the plan shows beside its own; the broker's thread looks them up.
+    `details` are rows that the plan shows beside its own; the broker's thread looks them up. The log does not tell what
+    the `unlogged` fields have.
     """
 
     title: str
     fields: Sequence[str]
     plan: Callable[[Client, Fields], Planned]
-    carry_out: Callable[[Client, Fields, Callable[[str], None]], Done]
+    carry_out: Callable[[Client, Fields, Task], Done]
     form: str = ""
     details: Callable[[BrokerServices, Fields], Sequence[Sequence[str]]] | None = None
+    unlogged: Sequence[str] = ()
 
 
 # --- topics ----------------------------------------------------------------------------------------------------------
@@ -72,7 +83,7 @@ def _plan_topic(client: Client, fields: Fields) -> Planned:
     return Planned(sentence, "Create it", ("Setting", "Value"), [list(each) for each in settings.items()])
 
 
-def _create_topic(client: Client, fields: Fields, log: Callable[[str], None]) -> Done:
+def _create_topic(client: Client, fields: Fields, task: Task) -> Done:
     name, partitions, settings = _new_topic(fields)
     client.create_topic(name, partitions, settings)
     return Done(f"The topic {name} was created.", f"/console/topics/{name}")
@@ -109,7 +120,7 @@ def _plan_partitions(client: Client, fields: Fields) -> Planned:
     return Planned(f"Give {name} {_count(partitions, 'partition')}; it has {has}.", "Add them", warning=warning)
 
 
-def _add_partitions(client: Client, fields: Fields, log: Callable[[str], None]) -> Done:
+def _add_partitions(client: Client, fields: Fields, task: Task) -> Done:
     name, partitions = _topic(fields), _partitions(fields)
     client.run(admin.create_partitions(client.core, name, partitions))
     return Done(f"{name} has {_count(partitions, 'partition')} now.", f"/console/topics/{name}")
@@ -137,7 +148,7 @@ def _plan_alteration(client: Client, fields: Fields) -> Planned:
     return Planned(sentence, "Alter it", ("Setting", "Now", "Then"), rows, warning)
 
 
-def _alter(client: Client, fields: Fields, log: Callable[[str], None]) -> Done:
+def _alter(client: Client, fields: Fields, task: Task) -> Done:
     name, values = _topic(fields), _alteration(fields)
     client.run(admin.alter_configs(client.core, admin.Resource(admin.TOPIC, name), values))
     return Done(f"{', '.join(values)} of {name} was altered.", f"/console/topics/{name}")
@@ -157,7 +168,7 @@ def _plan_deletion(client: Client, fields: Fields) -> Planned:
     return Planned(sentence, "Delete it", ("Concerned", "Now"), warning=warning, seen={"id": str(topic.id)})
 
 
-def _delete(client: Client, fields: Fields, log: Callable[[str], None]) -> Done:
+def _delete(client: Client, fields: Fields, task: Task) -> Done:
     name = _deleted(fields)
     if str(client.topic(name).id) != fields.text("id"):
         raise BadField(f"{name} was deleted and made again since it was shown; begin again")
@@ -180,6 +191,44 @@ def _topic(fields: Fields) -> str:
     if not name:
         raise BadField("name the topic")
     return name
+
+
+# --- messages --------------------------------------------------------------------------------------------------------
+
+
+def _plan_message(client: Client, fields: Fields) -> Planned:
+    draft, partitions = _draft(client, fields)
+    if draft.partition is not None:
+        where = f"{draft.partition}"
+    else:
+        where = f"{partition_of(draft.key, partitions)}, by its key" if draft.key else "any one, because it has no key"
+    is_idle = draft.value is None and draft.key is None
+    warning = "Without a key, a tombstone deletes nothing." if is_idle else ""
+    rows = [["Partition", where], *draft.rows()]
+    return Planned(f"Send a message to {draft.topic}.", "Send it", ("Part", "What is sent"), rows, warning)
+
+
+def _send_message(client: Client, fields: Fields, task: Task) -> Done:
+    draft, partitions = _draft(client, fields)
+    partition = partition_of(draft.key, partitions) if draft.partition is None else draft.partition
+    (sent,) = send(client, draft.topic, partition, [(draft.key, draft.value)], task.now_ms, draft.headers)
+    place = f"{draft.topic}-{sent.partition}, offset {sent.offset}"
+    task.log(f"sent a message to {place}")
+    id = "" if sent.id is None else f"; its id is {sent.id}"
+    target = f"/console/topics/{draft.topic}/message?partition={sent.partition}&offset={sent.offset}"
+    return Done(f"The message was sent to {place}{id}.", target)
+
+
+def _draft(client: Client, fields: Fields) -> tuple[Draft, int]:
+    """Return the message that the fields describe, and its topic's number of partitions. Raise BadField."""
+    topic = _topic(fields)
+    if topic.startswith(INTERNAL):
+        raise BadField(f"{topic} is a topic that Flakelog itself writes; the console sends to none that begin with __")
+    draft = draft_of(topic, fields)
+    partitions = client.topic(topic).partitions
+    if draft.partition is not None and draft.partition >= partitions:
+        raise BadField(f"{topic} has partitions 0 to {partitions - 1}, not {draft.partition}")
+    return draft, partitions
 
 
 # --- groups ----------------------------------------------------------------------------------------------------------
@@ -213,7 +262,7 @@ def _clamped(partitions: int) -> str:
     return f"What was asked for lies outside the log of {_count(partitions, 'partition')}; the nearest offset is taken."
 
 
-def _reset_offsets(client: Client, fields: Fields, log: Callable[[str], None]) -> Done:
+def _reset_offsets(client: Client, fields: Fields, task: Task) -> Done:
     group, _, places = _reset(client, fields)
     client.run(admin.commit(client.core, group, {key: offset for key, (offset, _) in places.items()}))
     target = "/console/group?group=" + quote(group, safe='')
@@ -289,9 +338,9 @@ def _plan_letters(client: Client, fields: Fields) -> Planned:
     return Planned(sentence, "Send again", ("Letter", "To", "Was at offset"), rows)
 
 
-def _send_letters(client: Client, fields: Fields, log: Callable[[str], None]) -> Done:
+def _send_letters(client: Client, fields: Fields, task: Task) -> Done:
     topic, places = _chosen(fields)
-    sent = letters.send_again(client, topic, places, log)
+    sent = letters.send_again(client, topic, places, task.log)
     return Done(f"{_count(sent, 'message')} of {topic} sent again.", f"/console/letters/{quote(topic, safe='')}")
 
 
@@ -320,6 +369,14 @@ ACTIONS = {
     ),
     "delete-topic": Action(
         "Delete a topic", ("topic", "typed", "id"), _plan_deletion, _delete, "delete_topic.html", deletion.details
+    ),
+    "send-message": Action(
+        "Send a message",
+        ("topic", "partition", "key", "value", "tombstone", "headers"),
+        _plan_message,
+        _send_message,
+        "send_message.html",
+        unlogged=("value", "headers"),
     ),
     "reset-offsets": Action(
         "Reset offsets", ("group", "topic", "to", "value"), _plan_reset, _reset_offsets, "reset_offsets.html"

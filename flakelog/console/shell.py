@@ -72,7 +72,7 @@ class Console:
         self.templates = templates
         jobs = OwnBroker(server.reactor, server.addresses["broker"], config.console_page_timeout_ms / 1_000)
         self.messages = MessagePages(engine.services, jobs, config, self.pages.layout)
-        self.actions = ActionPages(engine.services, jobs)
+        self.actions = ActionPages(engine.services, jobs, self._now_ms)
         self.work = WorkPages(server, engine.services, jobs, config)
         self.streams = Streams(server.reactor, config.console_max_streams, EXPECTED)
         self._cookie = f"flakelog_console_{server.addresses['http'].rpartition(':')[2]}"

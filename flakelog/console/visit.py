@@ -23,12 +23,23 @@ class Fields:
             name.decode(errors="replace"): [value.decode(errors="replace") for value in values]
             for name, values in args.items()
         }
+        self._odd = {name.decode(errors="replace") for name, values in args.items() if not _is_utf8(values[0])}
 
     def text(self, name: str, default: str = "") -> str:
         """Return a field's first value."""
         value = self._args.get(name, [default])[0]
         if len(value) > FIELD_CHARACTERS_MAX:
             raise BadField(f"{name} is longer than {FIELD_CHARACTERS_MAX:,} characters")
+        return value
+
+    def exact(self, name: str) -> str:
+        """Return a field's first value, every byte of it. Raise BadField if it is no UTF-8, or has a NUL.
+
+        The pages of HTML, which bring a field back, cannot have a NUL.
+        """
+        value = self.text(name)
+        if name in self._odd or "\0" in value:
+            raise BadField(f"{name} is no UTF-8 text without NULs; `flakelog produce` sends any bytes")
         return value
 
     def number(self, name: str, default: int = 0) -> int:
@@ -44,3 +55,11 @@ class Fields:
         """Return all values of a field."""
         self.text(name)
         return list(self._args.get(name, ()))
+
+
+def _is_utf8(value: bytes) -> bool:
+    try:
+        value.decode()
+    except UnicodeDecodeError:
+        return False
+    return True

@@ -32,6 +32,7 @@ PAGES = {
     "replays": "/console/replays", "replay": "/console/replay?key=ab", "create": "/console/do/create-topic",
     "partitions": "/console/do/add-partitions?topic=orders", "alter": "/console/do/alter-setting?topic=orders",
     "reset": "/console/do/reset-offsets?group=billing", "delete": "/console/do/delete-topic?topic=orders",
+    "send": "/console/do/send-message?topic=orders",
 }  # fmt: skip
 PICTURES = {
     ("messages", 1280, "light"), ("topology", 1280, "light"), ("topic", 320, "dark"),
@@ -411,6 +412,45 @@ def test_a_topic_is_deleted_when_its_name_is_typed(open_page, client, allowed):
     page.get_by_role("link", name="Show it").click()
     assert "returns" not in {each.name for each in client.topics()}
     assert page.locator("h1").inner_text() == "Topics"
+
+
+def test_a_message_is_sent_as_it_was_typed(open_page, client, allowed):
+    allowed.append("400 (Bad Request)")
+    client.create_topic("mail", 3)
+    page = open_page("/console/topics/mail", width=390)
+    page.get_by_role("link", name="Send a message").click()
+    value = "\n" + HOSTILE + '\n{"n": 1}\n'
+    page.get_by_label("Partition").fill("3")
+    page.get_by_label("Key").fill("customer 7")
+    page.get_by_label("Value", exact=True).fill(value)
+    page.get_by_label("Headers").fill("source=web\nempty")
+    page.get_by_role("button", name="Send…").click()
+    assert "mail has partitions 0 to 2, not 3" in page.get_by_role("alert").inner_text()
+    assert page.locator("textarea[name=value]").input_value() == value
+    page.get_by_label("Partition").fill("1")
+    page.get_by_role("button", name="Send…").click()
+    assert "Header source" in page.get_by_role("region", name="Details").inner_text()
+    assert page.evaluate(OVERFLOW)[0] <= 0 and client.find_offset("mail", 1, -1) == 0
+    page.get_by_role("button", name="Send it").dblclick()
+    assert "mail-1, offset 0; its id is" in page.get_by_role("status").inner_text()
+    page.get_by_role("link", name="Show it").click()
+    assert page.locator("h1").inner_text() == "Offset 0" and page.evaluate("window.hacked === undefined")
+    (record,), _ = client.fetch("mail", 1, 0)
+    assert (record.key, record.value.decode()) == (b"customer 7", value)
+    assert record.headers == (("source", b"web"), ("empty", None)) and client.find_offset("mail", 1, -1) == 1
+
+
+def test_a_tombstone_is_sent_if_it_is_chosen(open_page, client):
+    client.create_topic("tombs")
+    page = open_page("/console/do/send-message?topic=tombs")
+    page.get_by_label("Key").fill("k")
+    page.get_by_label("a tombstone").check()
+    page.get_by_role("button", name="Send…").click()
+    assert "null: a tombstone" in page.locator("table").inner_text()
+    page.get_by_role("button", name="Send it").click()
+    page.get_by_role("link", name="Show it").click()
+    (record,), _ = client.fetch("tombs", 0, 0)
+    assert (record.key, record.value) == (b"k", None)
 
 
 @pytest.mark.soak

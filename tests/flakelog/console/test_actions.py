@@ -1,5 +1,8 @@
 """Actions ask first, show the form again if they are refused, and tell the log."""
 
+from urllib.parse import urlencode
+from zlib import crc32
+
 import pytest
 
 from broker.client import admin
@@ -7,8 +10,10 @@ from broker.client.errors import BrokerError
 from broker.client.group_protocol import encode_assignment
 from broker.record.records import Record, encode_batch
 from flakelog.console.action_pages import LINE_CHARACTERS_MAX
+from flakelog.console.draft import HEADERS_BYTES_MAX, KEY_BYTES_MAX, VALUE_BYTES_MAX
 from flakelog.console.pages import NotThere
-from flakelog.console.visit import BadField
+from flakelog.console.visit import BadField, Fields
+from idgen.http import SmallRequest
 from tests.broker.engine_client import WALL_MS
 from tests.broker.handlers.consumer_group import Member
 from tests.flakelog.console.world import World, fields_of, html_of, now
@@ -55,9 +60,11 @@ def test_nobody_can_write_lines_of_his_own_into_the_log(world):
     assert len(line) == LINE_CHARACTERS_MAX and "\n" not in line and "\u202e" not in line
 
 
-@pytest.mark.parametrize("action", ["create-topic", "add-partitions", "alter-setting", "reset-offsets", "delete-topic"])
+@pytest.mark.parametrize(
+    "action", ["create-topic", "add-partitions", "alter-setting", "reset-offsets", "delete-topic", "send-message"]
+)
 def test_a_refused_form_keeps_what_was_given(world, action):
-    names = dict.fromkeys(("name", "topic", "typed", "group"), HOSTILE)
+    names = dict.fromkeys(("name", "topic", "typed", "group", "key"), HOSTILE)
     given = names | {"partitions": "x", "value": "12", "to": "time"}
     with pytest.raises((BadField, BrokerError)) as told:
         act(world, action, **given)
@@ -197,3 +204,104 @@ def test_a_deletion_names_the_groups_that_read_the_topic_without_a_commit(world)
     member.sync([(member, encode_assignment([("orders", 0)]))])
     html = html_of(act(world, "delete-topic", topic="orders", typed="orders"))
     assert "Group audit" in html and "1 member reads it now" in html
+
+
+# --- sending a message -----------------------------------------------------------------------------------------------
+
+
+def only_record(world, topic, partition=0):
+    (record,), _ = world.client.fetch(topic, partition, 0, max_wait_ms=0)
+    return record
+
+
+def test_a_message_is_shown_and_is_sent_once_it_is_confirmed(world):
+    world.broker.create("orders", 3)
+    fields = {"topic": "orders", "partition": "2", "key": "c-7", "value": "a\r\nb\r\n"}
+    fields |= {"headers": "source=web\r\nempty"}
+    html = html_of(act(world, "send-message", **fields))
+    assert "Send a message to orders." in html and "c-7 (3 B)" in html and "Header source" in html
+    assert world.client.fetch("orders", 2, 0, max_wait_ms=0)[0] == [] and world.broker.reported == []
+    done = confirmed(world, "send-message", **fields).model
+    record = only_record(world, "orders", 2)
+    assert (record.key, record.value) == (b"c-7", b"a\nb\n") and record.headers == (("source", b"web"), ("empty", None))
+    assert done.sentence == f"The message was sent to orders-2, offset 0; its id is {record.id}."
+    assert done.target == "/console/topics/orders/message?partition=2&offset=0"
+
+
+def test_the_log_tells_neither_the_value_nor_the_headers_of_a_message(world):
+    world.broker.create("orders")
+    secret = {"value": "s3cret", "headers": "token=s3cret"}
+    confirmed(world, "send-message", topic="orders", key="c-7", **secret)
+    for wrong in ({"tombstone": "1"}, {"headers": "=s3cret"}, {"partition": "9"}):
+        with pytest.raises(BadField):
+            act(world, "send-message", **{"topic": "orders"} | secret | wrong, confirmed="yes")
+    lines = world.broker.reported
+    assert lines[:2] == [
+        "console: 127.0.0.1:5 asked for send-message (topic='orders', key='c-7'): done",
+        "console: sent a message to orders-0, offset 0",
+    ]
+    assert len(lines) == 5 and "s3cret" not in "".join(lines)
+
+
+@pytest.mark.parametrize(
+    "fields, key, value",
+    [
+        ({}, None, b""),
+        ({"key": "k", "tombstone": "1"}, b"k", None),
+        ({"key": "k\u00e9", "value": "\u20ac"}, "k\u00e9".encode(), "\u20ac".encode()),
+        ({"value": "\r\n x \r\n"}, None, b"\n x \n"),
+    ],
+)
+def test_an_empty_key_is_none_and_only_a_tombstone_has_no_value(world, fields, key, value):
+    world.broker.create("orders")
+    confirmed(world, "send-message", topic="orders", **fields)
+    record = only_record(world, "orders")
+    assert (record.key, record.value) == (key, value)
+
+
+def test_a_tombstone_without_a_key_is_warned_of(world):
+    world.broker.create("orders")
+    html = html_of(act(world, "send-message", topic="orders", tombstone="1"))
+    assert "null: a tombstone" in html and "a tombstone deletes nothing" in html
+
+
+def test_the_key_selects_the_partition(world):
+    world.broker.create("orders", 5)
+    partition = crc32(b"c-7") % 5
+    assert f"{partition}, by its key" in html_of(act(world, "send-message", topic="orders", key="c-7"))
+    assert f"orders-{partition}, offset 0" in confirmed(world, "send-message", topic="orders", key="c-7").model.sentence
+
+
+@pytest.mark.parametrize(
+    "fields, wrong",
+    [
+        ({"topic": "__consumer_offsets"}, "sends to none that begin with __"),
+        ({"partition": "3"}, "orders has partitions 0 to 2, not 3"),
+        ({"partition": "x"}, "give a number"),
+        ({"value": "x", "tombstone": "1"}, "a tombstone has no value"),
+        ({"headers": "a=b\r\n=c"}, "line 2 of the headers has no name"),
+        ({"key": "x" * (KEY_BYTES_MAX + 1)}, "key has 1,025 bytes; a form sends at most 1,024 bytes"),
+        ({"value": "\u20ac" * 6_000}, "value has 18,000 bytes; a form sends at most 16,384 bytes"),
+        ({"headers": "x" * (HEADERS_BYTES_MAX + 1)}, "headers has 4,097 bytes"),
+        ({"value": "a\0b"}, "value is no UTF-8 text without NULs"),
+    ],
+)
+@pytest.mark.parametrize("step", [{}, {"confirmed": "yes"}])
+def test_a_message_that_cannot_be_sent_is_explained(world, fields, wrong, step):
+    world.broker.create("orders", 3)
+    with pytest.raises(BadField, match=wrong):
+        act(world, "send-message", **{"topic": "orders"} | fields | step)
+
+
+def test_bytes_that_are_no_utf_8_are_not_sent_as_other_ones(world):
+    world.broker.create("orders")
+    fields = Fields({b"topic": [b"orders"], b"value": [b"\xff"], b"confirmed": [b"yes"]})
+    with pytest.raises(BadField, match="value is no UTF-8"):
+        now(world.actions.act(fields, "send-message", "127.0.0.1:5"))
+
+
+def test_the_largest_message_of_a_form_fits_the_http_port(world):
+    form = {"csrf": "0" * 64, "confirmed": "yes", "topic": "t" * 249, "partition": "0" * 19, "tombstone": "1"}
+    form |= {"key": "\xff" * (KEY_BYTES_MAX // 2), "headers": "\xff" * (HEADERS_BYTES_MAX // 2)}
+    form |= {"value": "\r\n" * (VALUE_BYTES_MAX // 2)}
+    assert len(urlencode(form)) <= SmallRequest.BODY_BYTES_MAX

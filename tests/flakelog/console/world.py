@@ -83,7 +83,7 @@ class World:
         services = self.broker.services
         self.messages = MessagePages(services, self.jobs, config, self.pages.layout)
         self.work = WorkPages(self.server, services, self.jobs, config)
-        self.actions = ActionPages(services, self.jobs)
+        self.actions = ActionPages(services, self.jobs, self.clock.now_ms)
 
     @property
     def client(self):
