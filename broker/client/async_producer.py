@@ -39,6 +39,7 @@ class ProducerSettings(TypedDict, total=False):
     queue_size: int
     enqueue_timeout_ms: int
     timeout_ms: int
+    acks: str
     compression: str
     transactional_id: str | None
     transaction_timeout_ms: int

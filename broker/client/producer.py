@@ -28,7 +28,7 @@ from confluent_kafka import TopicPartition
 from broker.client.errors import ClientError, MustAbort, ProduceError, QueueFull
 from broker.client.group_protocol import Partition
 from broker.client.librdkafka import Header, Headers, group_metadata, headers_of, transaction_error
-from broker.client.producer_arguments import check_place, check_servers
+from broker.client.producer_arguments import ALL, check_place, check_servers, librdkafka_settings
 from broker.client.producer_figures import STATISTICS_MS, ProducerFigures
 from broker.client.producer_outcomes import Callback, Delivered, Outcomes, Report
 from broker.record.id_header import id_header
@@ -77,7 +77,8 @@ class Producer:
     **Messages.** `send` queues a message; while the queue has `queue_size` messages, it waits for up to
     `enqueue_timeout_ms`. With `sync`, it waits for the acknowledgement. `flush` waits for all messages, and raises if
     messages without a callback failed. `compression` is none, gzip, snappy, lz4 or zstd. A message is retried for up to
-    `timeout_ms`; retries make no duplicates (KIP-98).
+    `timeout_ms`; retries make no duplicates (KIP-98). With `acks` "1" or "0" instead of "all" they may, and messages
+    may be lost: the leader alone acknowledges, or nobody does.
 
     **Partitions.** `partitioner(key, partitions)` gets the encoded key and chooses a partition. By default, equal keys
     go to the same partition (by CRC-32, as in librdkafka), and messages without a key are spread.
@@ -112,6 +113,7 @@ class Producer:
         queue_size: int = QUEUE_SIZE,
         enqueue_timeout_ms: int = 30_000,
         timeout_ms: int = 30_000,
+        acks: str = ALL,
         compression: str = "none",
         transactional_id: str | None = None,
         transaction_timeout_ms: int = 60_000,
@@ -138,22 +140,14 @@ class Producer:
         self._due = 0.0  # when `send` checks for a close and a fork again, and calls callbacks
         self._process = os.getpid()
         self._is_closed = False
-        settings: dict[str, Any] = {
-            "bootstrap.servers": servers,
-            "client.id": "flakelog",
-            "enable.idempotence": True,
+        times_ms = timeout_ms, transaction_timeout_ms
+        settings = librdkafka_settings(servers, acks, compression, transactional_id, times_ms) | {
             "linger.ms": 0 if sync else queue_time_ms,
             "batch.num.messages": batch_size,
             "queue.buffering.max.messages": queue_size,
-            "message.timeout.ms": timeout_ms,
-            "compression.type": compression,
-            "log_level": 0,  # errors are raised or passed to a callback instead
             "statistics.interval.ms": STATISTICS_MS,
             "stats_cb": self._outcomes.statistics,
         }
-        if transactional_id is not None:
-            settings |= {"transactional.id": transactional_id, "transaction.timeout.ms": transaction_timeout_ms}
-            settings["message.timeout.ms"] = min(timeout_ms, transaction_timeout_ms)  # librdkafka demands it
         try:
             self._producer = Librdkafka(settings)
         except KafkaException as error:
@@ -258,6 +252,14 @@ class Producer:
         called = self._serve(seconds)
         self._outcomes.raise_of_callbacks()
         return called
+
+    def purge(self) -> None:
+        """Drop the messages without an acknowledgement: each fails with ProduceError. Some may be in the log."""
+        self._check_open()
+        self._outcomes.dropped = "dropped by purge()"
+        self._producer.purge()
+        self._wait_for_all()
+        self._outcomes.raise_of_callbacks()
 
     def close(self) -> None:
         """Flush, and give back the worker number. A transaction that is open is aborted by the broker later.
@@ -445,8 +447,7 @@ class Producer:
         return chosen
 
     def partitions_of(self, topic: str) -> int:
-        """Return a topic's number of partitions. Look it up only once, because a partitioner would move keys if the
-        number changed."""
+        """Return a topic's number of partitions, looked up once: a partitioner would move keys if it changed."""
         if topic not in self._partitions:
             try:
                 described = self._producer.list_topics(topic, timeout=self._timeout_ms / 1000).topics[topic]

@@ -1,8 +1,11 @@
-"""Checks of what a user gives to a Producer."""
+"""Checks of what a user gives to a Producer, and the settings of librdkafka that follow."""
+
+from typing import Any
 
 from broker.client.address import parse_addresses
 
 PARTITION_MAX, TIMESTAMP_MS_MAX = (1 << 31) - 1, (1 << 63) - 1  # of the protocol
+ALL, LEADER, NOBODY = ACKS = "all", "1", "0"  # who acknowledges a message: all in-sync replicas, the leader, nobody
 
 
 def check_servers(servers: object) -> None:
@@ -20,3 +23,30 @@ def check_place(topic: object, partition: object, timestamp_ms: object) -> None:
         raise ValueError(f"partition={partition!r}: give a number of at least 0, or leave it out")
     if timestamp_ms is not None and (not isinstance(timestamp_ms, int) or not 1 <= timestamp_ms <= TIMESTAMP_MS_MAX):
         raise ValueError(f"timestamp_ms={timestamp_ms!r}: give Unix ms of at least 1, or leave it out for now")
+
+
+def librdkafka_settings(
+    servers: str, acks: object, compression: str, transactional_id: str | None, times_ms: tuple[int, int]
+) -> dict[str, Any]:
+    """Return the settings that decide what happens to a message. Raise ValueError for acks that cannot work.
+
+    `times_ms` are the time limits of a message and of a transaction.
+    """
+    timeout_ms, transaction_timeout_ms = times_ms
+    if acks not in ACKS:
+        raise ValueError(f"acks={acks!r}: give 'all', '1' or '0'")
+    if transactional_id is not None and acks != ALL:
+        raise ValueError(f"acks={acks!r} with a transactional_id: transactions need acks='all'")
+    settings = {
+        "bootstrap.servers": servers,
+        "client.id": "flakelog",
+        "acks": acks,
+        "enable.idempotence": acks == ALL,
+        "message.timeout.ms": timeout_ms,
+        "compression.type": compression,
+        "log_level": 0,  # errors are raised or passed to a callback instead
+    }
+    if transactional_id is not None:
+        settings |= {"transactional.id": transactional_id, "transaction.timeout.ms": transaction_timeout_ms}
+        settings["message.timeout.ms"] = min(timeout_ms, transaction_timeout_ms)  # librdkafka demands it
+    return settings

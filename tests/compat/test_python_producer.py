@@ -195,6 +195,23 @@ def test_a_message_that_the_full_queue_refuses_is_not_counted():
     assert (producer.figures().failed, producer.figures().queued) == (1, 0)
 
 
+def test_purged_messages_fail_at_once_and_are_counted():
+    told = []
+    with Producer(NOBODY) as producer:
+        producer.send("t", "v", callback=lambda error, delivered: told.append(str(error)))
+        producer.purge()
+        assert told == ["t: dropped by purge()"]
+        assert (producer.figures().failed, producer.figures().queued) == (1, 0)
+
+
+@pytest.mark.parametrize("acks", ("all", "1", "0"))
+def test_messages_arrive_whoever_acknowledges_them(group_broker, topic, acks):
+    with Producer(group_broker.address, acks=acks) as producer:
+        producer.send(topic, "value")
+    assert producer.figures().acknowledged == 1
+    assert [each.value for each in read(group_broker, topic, 11)].count(b"value") == 1
+
+
 def test_each_callback_gets_the_place_of_its_own_message(group_broker, topic):
     told = {}
 

@@ -57,6 +57,17 @@ def test_servers_are_addresses_as_text(make, servers):
         make(servers)
 
 
+@pytest.mark.parametrize("acks", (1, "-1", "leader", None))
+def test_acks_are_one_of_three_texts(acks):
+    with pytest.raises(ValueError, match="acks=.*: give 'all', '1' or '0'"):
+        Producer(NOBODY, acks=acks)
+
+
+def test_a_transaction_needs_the_acks_of_all():
+    with pytest.raises(ValueError, match="transactions need acks='all'"):
+        Producer(NOBODY, acks="1", transactional_id="x")
+
+
 def test_a_message_outside_a_transaction_says_where_it_belongs():
     with pytest.raises(ProduceError, match="a message is sent between `begin` and `commit`"):
         Producer(NOBODY, transactional_id="x").send("t", "v")
