@@ -43,6 +43,7 @@ COMMANDS = {
     "produce": "flakelog.commands.produce",
     "consume": "flakelog.commands.consume",
     "id": "flakelog.commands.id",
+    "bench": "flakelog.commands.bench",
     "completion": "flakelog.commands.completion",
     "check": "flakelog.commands.check",
     "settings": "flakelog.commands.settings",

@@ -78,7 +78,7 @@ class Producer:
     `enqueue_timeout_ms`. With `sync`, it waits for the acknowledgement. `flush` waits for all messages, and raises if
     messages without a callback failed. `compression` is none, gzip, snappy, lz4 or zstd. A message is retried for up to
     `timeout_ms`; retries make no duplicates (KIP-98). With `acks` "1" or "0" instead of "all" they may, and messages
-    may be lost: the leader alone acknowledges, or nobody does.
+    may be lost: only the leader acknowledges them, or no broker.
 
     **Partitions.** `partitioner(key, partitions)` gets the encoded key and chooses a partition. By default, equal keys
     go to the same partition (by CRC-32, as in librdkafka), and messages without a key are spread.

@@ -5,7 +5,7 @@ from typing import Any
 from broker.client.address import parse_addresses
 
 PARTITION_MAX, TIMESTAMP_MS_MAX = (1 << 31) - 1, (1 << 63) - 1  # of the protocol
-ALL, LEADER, NOBODY = ACKS = "all", "1", "0"  # who acknowledges a message: all in-sync replicas, the leader, nobody
+ALL, LEADER, NOBODY = ACKS = "all", "1", "0"  # who acknowledges a message: all in-sync replicas, the leader, no broker
 
 
 def check_servers(servers: object) -> None:

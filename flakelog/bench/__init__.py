@@ -1,0 +1,1 @@
+"""Loads that measure a broker or an id service, for `flakelog bench`."""
