@@ -49,6 +49,7 @@ class StormContext:
         self.wake = place.wake
         self.failure = ""
         self.unavailable = False
+        self.keeps: Callable[[str, str], bool] | None = None  # whether a line, with its level, waits for an exception
         self.metrics = TaskMetrics(self.component, place.topology_config.bolt_metrics_max)
         self.counter = self.metrics.counter
         self.gauge = self.metrics.gauge
@@ -58,6 +59,11 @@ class StormContext:
         return self._wire.now_ms
 
     def log(self, text: str, level: str = "info") -> None:
+        if self.keeps is None or not self.keeps(text, level):
+            self.log_now(text, level)
+
+    def log_now(self, text: str, level: str) -> None:
+        """Write a line, also one that `keeps` would keep for later."""
         self._wire.report_line(Report(level, self.component, self.index, text))
 
     def watermarks(self) -> Mapping[tuple[str, str, int], int]:

@@ -189,12 +189,12 @@ class SpoutTask:
         self._late: list[Any] = []  # ids that timed out, while `look` waits for its answer
         self._is_held: bool | None = None  # the answer of `look`: whether a bolt holds tuples
         self.task = task_of(place, self.spout)
-        self._context = StormContext(place, self.wire, {})
-        self.spout.context = self._context
+        self.context = StormContext(place, self.wire, {})
+        self.spout.context = self.context
         self._origins = Origins(self.spout, self.task.component)
         self._output = StormSpoutCollector(self.task, self.wire, self._origins, self._is_settled)
         self.spout.collector = cast(Any, self._output)
-        self._metrics = MetricsSender(self.wire, self._context.metrics, place.config.metric_names)
+        self._metrics = MetricsSender(self.wire, self.context.metrics, place.config.metric_names)
         self._settled: list[tuple[str, Any]] = []  # acks and fails that came while an emit waited for its task ids
         self._is_polled = type(self.spout).poll is not Spout.poll
         self._held_until_ms: int | None = None  # the answer to `next` is held until then
@@ -255,7 +255,7 @@ class SpoutTask:
             soon_ms = WAIT_MS
             if self._held_until_ms is not None:
                 held_ms = self.wire.now_ms + self._config.storm_idle_ms - self._held_until_ms
-                soon_ms = max(held_ms, self._context.config.topology_spout_wait_ms)
+                soon_ms = max(held_ms, self.context.config.topology_spout_wait_ms)
             times.append(max(at_ms, self.wire.now_ms + soon_ms))
         return min((each for each in times if each is not None), default=None)
 
@@ -355,7 +355,7 @@ class SpoutTask:
 
     def _looked(self, bolts: BoltsLately) -> None:
         self._is_held = bolts.holds
-        self._context.wake()
+        self.context.wake()
 
     def _fail_late(self, is_held: bool) -> None:
         late, self._late, self._is_held = self._late, [], None
@@ -363,7 +363,7 @@ class SpoutTask:
             self._fail(id, self._timed_out, is_held)
 
     def _fail(self, id: Any, reason: str, unavailable: bool) -> None:
-        self._context.failure, self._context.unavailable = reason, unavailable
+        self.context.failure, self.context.unavailable = reason, unavailable
         self._output.begin()
         self.spout.fail(id)
 

@@ -22,7 +22,7 @@ from spout.multilang.config import StormConfig
 from spout.multilang.context import Place, node_of
 from spout.multilang.figures import servers_of
 from spout.multilang.handshake import Handshake
-from spout.multilang.named_letters import NamedLetters
+from spout.multilang.named_letters import LetterLines, NamedLetters
 from spout.multilang.publishing import Publishing
 from spout.multilang.spout_task import SpoutTask
 from spout.multilang.wire import Pipe
@@ -40,11 +40,12 @@ class StormWorld(TwistedWorld):
     def __init__(self, reactor: ReactorBase, bolts: BoltsReader | None) -> None:
         super().__init__(reactor)
         self._bolts = bolts
+        self.lines = LetterLines()
 
     def dead_letters(self, servers: str, topic: str) -> DeadLetterSink:
         """Return a sink of dead letters that name the exceptions of the bolts."""
         sink = super().dead_letters(servers, topic)
-        return sink if self._bolts is None else NamedLetters(sink, self._bolts, self._reactor)
+        return sink if self._bolts is None else NamedLetters(sink, self._bolts, self.lines, self._reactor)
 
     def group_member(
         self, servers: str, group_id: str, component: str, tasks: int, config: GroupMemberConfig
@@ -74,7 +75,8 @@ def prepared(
     topology_config = handshake.config(TopologyConfig)
     published_at = servers_of(plan) if topology_config.topology_publish and not is_bolt else []
     bolts = BoltsReader(published_at[0], plan.id, reactor_) if published_at else None
-    place = Place(plan, handshake, topology_config, config, StormWorld(reactor_, bolts), run_id, pipe, wake)
+    world = StormWorld(reactor_, bolts)
+    place = Place(plan, handshake, topology_config, config, world, run_id, pipe, wake)
     task: SpoutTask | BoltTask
     if is_bolt:
         from spout.background import TwistedBackground
@@ -83,6 +85,8 @@ def prepared(
     else:
         task = SpoutTask(place)
         task.look = bolts.look if bolts is not None else None
+        world.lines.say = task.context.log_now
+        task.context.keeps = world.lines.keeps
     return task, Publishing(place, task, reactor_), reactor_
 
 

@@ -3,11 +3,14 @@
 import json
 
 import pytest
+from twisted.internet.task import Clock
 
 from spout.config import SpoutConfig
 from spout.log_spout import LogSpout
+from spout.multilang.named_letters import WAIT_SECONDS, LetterLines, NamedLetters
 from spout.multilang.origins import StormTuple
 from spout.multilang.wire import PipeClosed
+from spout.publisher import BoltsLately
 from spout.topology import Topology
 from tests.spout.multilang.storm_side import SYNC, CoreDriver, commands, emits
 from tests.spout.worlds import Collect, SpoutWorld
@@ -215,3 +218,28 @@ def test_the_tuple_of_a_bolt_has_the_origin_that_the_embedded_engine_gives():
     (place,) = tup.messages
     assert (place.partition, place.offset) == (0, 0) and tup.origin.path == (("flights", 0),)
     assert tup.link.details(1) == [{"topic": "flights", "partition": 0, "offset": 0}]
+
+
+def test_the_logs_line_about_a_dead_letter_has_the_exception_that_the_bolt_told():
+    world, clock, lines = world_of(b"poison"), Clock(), LetterLines()
+    inner = world.dead
+
+    class Bolts:
+        def look(self, answer, *, again=False):
+            answer(BoltsLately(False, {("flights", 0, 0): "ValueError: bad, in collect"}))
+
+    world.dead_letters = lambda servers, topic: NamedLetters(inner, Bolts(), lines, clock)
+    driver = driver_of(world)
+    lines.say, driver.task.context.keeps = driver.task.context.log_now, lines.keeps
+    for _ in range(2):
+        found = []
+        while not found:
+            driver.now_ms += 50
+            found = emits(driver.next() + driver.work(10))
+        driver.fail(found[0])
+    driver.work(1)
+    assert "dead letters" not in str(driver.next())
+    clock.advance(WAIT_SECONDS)
+    (line,) = [each["msg"] for each in driver.next() + driver.work(10_000) + driver.next() if "goes to" in str(each)]
+    said = "flights-0 offset 0 failed 2 times and goes to the dead letters (attempts): ValueError: bad, in collect"
+    assert line == f"flights[0]: {said}" and inner.letters[0].error == "ValueError: bad, in collect"

@@ -4,7 +4,7 @@ from twisted.internet.task import Clock
 
 from partition_manager.dead_letter import ATTEMPTS
 from partition_manager.ports import Buried, Bury, DeadLetter, Failed, FetchedRecord
-from spout.multilang.named_letters import WAIT_SECONDS, NamedLetters
+from spout.multilang.named_letters import WAIT_SECONDS, LetterLines, NamedLetters
 from spout.multilang.spout_task import FAILED
 from spout.publisher import BoltsLately
 
@@ -40,7 +40,9 @@ class Bolts:
 class Session:
     def __init__(self):
         self.inner, self.bolts, self.clock, self.answers = Letters(), Bolts(), Clock(), []
-        self.sink = NamedLetters(self.inner, self.bolts, self.clock)
+        self.lines, self.said = LetterLines(), []
+        self.lines.say = lambda text, level: self.said.append((text, level))
+        self.sink = NamedLetters(self.inner, self.bolts, self.lines, self.clock)
 
     def bury(self, offset, error=FAILED):
         record = FetchedRecord(offset, None, 0, None, b"value")
@@ -74,3 +76,18 @@ def test_letters_that_wait_at_the_end_are_not_written_and_their_messages_come_ag
     session.sink.close()
     session.clock.advance(WAIT_SECONDS)
     assert isinstance(session.answers[0], Failed) and session.inner.is_closed and not session.bolts.asked
+
+
+def test_the_line_about_a_letter_waits_with_it_and_names_the_exception():
+    session = Session()
+    session.bury(7)
+    told = "orders-0 offset 7 failed 5 times and goes to the dead letters (attempts): {}"
+    assert session.lines.keeps(told.format(FAILED), "warn")
+    assert not session.lines.keeps("orders-0 offset 8 failed 5 times and goes to the dead letters", "warn")
+    session.clock.advance(WAIT_SECONDS)
+    session.bolts.asked.pop()(BoltsLately(False, WHY))
+    assert session.said == [(told.format("ValueError: bad, in store"), "warn")]
+    session.bury(9)
+    assert session.lines.keeps("orders-0 offset 9 failed 5 times", "warn")
+    session.sink.close()
+    assert session.said[1:] == [("orders-0 offset 9 failed 5 times", "warn")]
