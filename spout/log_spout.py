@@ -32,7 +32,17 @@ from partition_manager.ports import (
     ReleasePartition,
     SaveOffset,
 )
-from partition_manager.source import KAFKA, ZOOKEEPER, Source, config_in_group, id_of, servers_of, store_of, topics_of
+from partition_manager.source import (
+    KAFKA,
+    ZOOKEEPER,
+    InvalidSource,
+    Source,
+    config_in_group,
+    id_of,
+    servers_of,
+    store_of,
+    topics_of,
+)
 from partition_manager.standstill import Standstill
 from partition_manager.start_offset import Earliest, StartAt, start_of
 from partition_manager.task_partition import PartitionStatus
@@ -80,6 +90,9 @@ class LogSpout(Spout):
         self.store = store_of(store)
         self.access = access
         self.id = id_of(id)
+        if self.store != KAFKA and "/" in (self.id or ""):
+            wanted = f"progress is stored under it, so give a name such as {str(id).strip('/').replace('/', '-')!r}"
+            raise InvalidSource(f"id={id!r}: it has a slash; {wanted}")
         self.scheme: Scheme = scheme_of(scheme)
         self.start = start_of(start)
         self.config = config_in_group(config, group) if self.store == KAFKA else config

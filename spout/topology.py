@@ -128,6 +128,7 @@ class Topology:
     def __init__(self, name: str, *, id: str | None = None) -> None:
         self.name = name
         self.id = name if id is None else id
+        _check_name(self.id, "the id of a topology")
         self._spouts: dict[str, Node[Spout]] = {}
         self._bolts: dict[str, tuple[Node[Bolt], BoltInputs]] = {}
 
@@ -159,6 +160,7 @@ class Topology:
         return Plan(self.name, self.id, tuple(self._spouts.values()), tuple(bolts[name] for name in order))
 
     def _node(self, name: str, component: C | Callable[[], C], kind: type[C], parallelism: int) -> Node[C]:
+        _check_name(name, "the name of a component")
         if not name or name.startswith("__"):
             raise TopologyError(f"{name!r} is no name for a component: names beginning with __ are Storm's own")
         if name in self._spouts or name in self._bolts:
@@ -177,7 +179,7 @@ class Topology:
 
 def _factory(name: str, component: C | Callable[[], C], kind: type[C]) -> Callable[[], C]:
     if isinstance(component, kind):
-        return lambda: deepcopy(component)
+        return lambda: _copied(name, component)
     if not callable(component):
         raise TopologyError(f"{name!r} is a {type(component).__name__}, not a {kind.__name__} or what makes one")
     make: Callable[[], C] = component
@@ -185,6 +187,33 @@ def _factory(name: str, component: C | Callable[[], C], kind: type[C]) -> Callab
     if not isinstance(made, kind):
         raise TopologyError(f"{name!r} makes a {type(made).__name__}, not a {kind.__name__}")
     return make
+
+
+def _copied(name: str, component: C) -> C:
+    try:
+        return deepcopy(component)
+    except Exception as error:
+        kind = type(component).__name__
+        advice = f"make it in {'open' if isinstance(component, Spout) else 'prepare'}, or give a function that returns"
+        said = f"{name!r} cannot be copied for each task, because of {_not_copied(component)} ({error})"
+        raise TopologyError(f"{said}: {advice} a new {kind}") from error
+
+
+def _not_copied(component: Component) -> str:
+    """Return the name of the first attribute that cannot be copied."""
+    for attribute, value in vars(component).items():
+        try:
+            deepcopy(value)
+        except Exception:
+            return f"its attribute {attribute!r}"
+    return "its state"
+
+
+def _check_name(name: object, what: str) -> None:
+    """Raise TopologyError unless the name can be a part of the name that progress is stored under."""
+    if not isinstance(name, str) or not name.isprintable() or "/" in name:
+        wanted = "progress is stored under it, so give text of printable characters without a slash"
+        raise TopologyError(f"{name!r} is not {what}: {wanted}, such as 'flight-delays'")
 
 
 def _check_inputs(bolt: Node[Bolt], nodes: Mapping[str, Node[Spout] | Node[Bolt]]) -> None:

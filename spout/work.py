@@ -105,6 +105,8 @@ def mode_of(bolt: Bolt) -> Mode:
 def method_fault(component: Component) -> str | None:
     """Return the fault of a component's methods and the correction, or None if the engine can call them all."""
     work = component.work_method if isinstance(component, Bolt) else None
+    if isinstance(component, Bolt) and type(component).execute is Bolt.execute and hasattr(component, "process"):
+        return "it has a method process, as in storm.py and streamparse, and no execute: call the method execute"
     for name in CALLED_METHODS:
         method = getattr(component, name, None)
         if isgeneratorfunction(method) or isasyncgenfunction(method):

@@ -130,7 +130,7 @@ def test_what_cannot_run_inside_storm_is_refused_by_name():
         (custom, "bolt 'b' receives stream 'default' of 'source' by a grouping in Python code"),
         (twice, "bolt 'b' receives stream 'default' of 'source' by several groupings, and Storm keeps one"),
         (once, "bolt 'sink' is a sink with exactly_once"),
-        (make("a/b"), r"topology 'a/b': Storm allows none of / . : \\ in a topology's name"),
+        (make("a.b"), r"topology 'a.b': Storm allows none of / . : \\ in a topology's name"),
     ):
         with pytest.raises(TopologyError, match=said):
             document(topology)

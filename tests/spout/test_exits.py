@@ -78,7 +78,7 @@ def world_of(*values):
 
 
 def drive(topology, world):
-    """Run the topology until it ends by itself; return the driver and what it raised."""
+    """Run the topology for a second; return the driver and the exception that it raised."""
     driver = TopologyDriver(topology, world)
     try:
         driver.advance(1_000)

@@ -1,8 +1,12 @@
 """Validation of a topology before it runs (Storm: Concepts, Topologies and Stream groupings)."""
 
+import threading
+
 import pytest
 
+from partition_manager.source import InvalidSource
 from spout.api import Bolt, OutputDeclarer, Spout
+from spout.log_spout import LogSpout
 from spout.topology import Topology, TopologyError
 
 
@@ -108,3 +112,44 @@ def test_streams_are_declared_once_and_their_fields_are_different():
         declarer.declare("b")
     with pytest.raises(ValueError, match="has a field twice: a, a"):
         declarer.declare_stream("s", "a", "a")
+
+
+@pytest.mark.parametrize("id", ["a/b", "/", "a\nb", 5])
+def test_a_name_that_progress_cannot_be_stored_under_is_refused(id):
+    with pytest.raises(TopologyError, match="is not the id of a topology: .* without a slash, such as 'flight-delays'"):
+        Topology("t", id=id)
+    with pytest.raises(TopologyError, match="is not the name of a component: .* without a slash"):
+        words().bolt(id, Sink())
+
+
+def test_the_id_of_a_spout_has_no_slash_unless_it_is_a_group_of_kafkas():
+    with pytest.raises(InvalidSource, match="id='a/b': it has a slash; .* such as 'a-b'"):
+        LogSpout("lines", id="a/b", store="progress")
+    assert LogSpout("lines", id="a/b", store="kafka").id == "a/b"
+
+
+class Locked(Sink):
+    def __init__(self):
+        self.fine = [1]
+        self.guard = threading.Lock()
+
+
+def test_a_component_that_cannot_be_copied_is_refused_with_the_attribute_and_the_way_out():
+    said = r"'sink' cannot be copied for each task, because of its attribute 'guard' \(.*lock.*\): "
+    with pytest.raises(TopologyError, match=said + "make it in prepare, or give a function that returns a new Locked"):
+        words().bolt("sink", Locked())
+    words().bolt("sink", Locked)
+
+
+def test_a_bolt_with_streamparses_process_is_refused_with_the_name_that_is_right():
+    class Old(Bolt):
+        def process(self, tup):
+            pass
+
+    class Both(Old):
+        def execute(self, tup):
+            self.process(tup)
+
+    with pytest.raises(TopologyError, match="'old': it has a method process, .*: call the method execute"):
+        words().bolt("old", Old())
+    words().bolt("both", Both())
