@@ -76,8 +76,7 @@ class HttpProtocol(IdConnection):
         self._web.dataReceived(rest)
 
     def _refuse_tls(self) -> None:
-        peer = self.transport.getPeer()
-        self.owner.log.warn("http: {peer} closed: it began a TLS handshake; this port is plain HTTP", peer=peer)
+        self.owner.note(self, "it began a TLS handshake; this port is plain HTTP", "http")
         self.close()
 
     def _watch_request(self) -> None:

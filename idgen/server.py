@@ -27,6 +27,7 @@ from idgen.claim_state import State
 from idgen.clock import IdClock
 from idgen.errors import NoWorkerNumber, SequenceExhausted
 from idgen.fair_queue import UNLIMITED, Caller, FairQueue, ThriftCaller, TurnBudget, Waiting
+from idgen.peer_log import PeerLog
 from idgen.service import IdService
 from idgen.wire import ThriftError
 
@@ -178,7 +179,7 @@ class IdQueue:
         self._tells_of_looks = after_events is not None
         if after_events is not None:
             after_events(self.budget.renew)
-        self._reactor = reactor
+        self.reactor = reactor
         self._timer: DelayedCall | None = None
 
     @property
@@ -217,7 +218,7 @@ class IdQueue:
 
     def _arm(self, wait_ms: int) -> None:
         self._disarm()
-        self._timer = self._reactor.callLater(wait_ms / 1000, self._serve)
+        self._timer = self.reactor.callLater(wait_ms / 1000, self._serve)
 
     def _disarm(self) -> None:
         if self._timer is not None and self._timer.active():
@@ -342,7 +343,7 @@ class ThriftProtocol(IdConnection):
         try:
             super().answer(most, now_ms, skew_ms)
         except ThriftError as error:
-            self.owner.log.warn("ids: {peer} closed: {why}", peer=self.transport.getPeer(), why=str(error))
+            self.owner.note(self, str(error))
             self.close()
 
 
@@ -357,20 +358,26 @@ class IdFactory(Factory):
         self.connections: set[IdConnection] = set()
         self._setting = setting
         self._connections_max = connections_max
+        self._peers = PeerLog(line.reactor, line.clock.now_ms, lambda text: self.log.warn("{line}", line=text))
 
     def admit(self, connection: IdConnection) -> bool:
         """Add a new connection; return False if there are too many."""
         if len(self.connections) >= self._connections_max:
-            peer = connection.transport.getPeer()
-            self.log.warn("ids: {peer} closed: {setting} are open", peer=peer, setting=self._setting)
+            self.note(connection, f"{self._setting} are open")
             return False
         self.connections.add(connection)
         return True
+
+    def note(self, connection: IdConnection, why: str, port: str = "ids") -> None:
+        """Log that a connection is closed because of its peer: once for each address and minute, then a count."""
+        peer = connection.transport.getPeer()
+        self._peers.note(str(getattr(peer, "host", peer)), f"{port}: {peer} closed: {why}")
 
     def close_connections(self) -> None:
         """Close all open connections; a stopping server calls this after it has stopped listening."""
         for connection in list(self.connections):
             connection.close()
+        self._peers.stop()
 
 
 class ThriftFactory(IdFactory):

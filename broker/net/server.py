@@ -28,6 +28,7 @@ from broker.now import Now
 from broker.settings.config import BrokerConfig
 from broker.wire.frame import FileRegion
 from idgen.clock import IdClock
+from idgen.peer_log import PeerLog
 
 CLEANER_THREADS = 1  # it cleans one log at a time, and syncs must not wait for it
 # A round of the journal begins this many polls after the last one ended, so that the clients it answered can send more:
@@ -39,7 +40,10 @@ Log = Callable[[str], None]
 
 
 class BrokerServer:
-    """A listening engine. `log` takes a line for each connection that is closed because its peer broke the protocol."""
+    """A listening engine. `log` takes a line for each connection that is closed because its peer broke the protocol.
+
+    Connections over a limit of connections have one line for each address and minute, with a count of the others.
+    """
 
     _engine: Engine
 
@@ -51,6 +55,9 @@ class BrokerServer:
         self._transports: dict[Connection, KafkaTransport] = {}
         self._paused: set[KafkaTransport] = set()
         self._ports: list[KafkaPort] = []
+        self._refused: set[Connection] = set()
+        """Connections over a limit of connections, until they are closed."""
+        self._refusals = PeerLog(reactor, lambda: self.now().ms, log)
         self._timer: Any = None
         self._timer_ms = 0
         self._flush_now: Now | None = None  # set during a flush
@@ -119,6 +126,7 @@ class BrokerServer:
             if self._timer is not None and self._timer.active():
                 self._timer.cancel()
             self._timer = None
+            self._refusals.stop()
             return DeferredList([*self._syncs, *self._reads], consumeErrors=True)
 
         def end(_: Any) -> None:
@@ -138,6 +146,7 @@ class BrokerServer:
         conn = self._engine.opened(peer, now, listener)
         self._transports[conn] = transport
         if conn.close_reason is not None:
+            self._refused.add(conn)
             self._reactor.callLater(0, lambda: self._flush(self.now()))
         for port in self._ports:
             self._pause(port, now)
@@ -214,6 +223,7 @@ class BrokerServer:
 
     def disconnected(self, conn: Connection) -> None:
         transport = self._transports.pop(conn, None)
+        self._refused.discard(conn)
         if transport is not None:
             self._paused.discard(transport)
         self._engine.closed(conn)
@@ -273,7 +283,11 @@ class BrokerServer:
     def _close(self, conn: Connection) -> None:
         transport = self._transports.get(conn)
         if transport is not None:
-            self._log(f"connection of {conn.peer} closed: {conn.close_reason}")
+            line = f"connection of {conn.peer} closed: {conn.close_reason}"
+            if conn in self._refused:
+                self._refusals.note(conn.address, line)
+            else:
+                self._log(line)
             transport.close()
 
     def _sync(self, sync: IoJob | OpenJob) -> None:

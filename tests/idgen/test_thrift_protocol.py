@@ -3,6 +3,7 @@
 import pytest
 from twisted.internet.task import Clock
 from twisted.internet.testing import StringTransport
+from twisted.logger import Logger, formatEvent
 
 from coordination.memory import Ensemble, MemoryCoordinator
 from idgen.clock import IdClock
@@ -237,3 +238,21 @@ def test_a_peer_that_does_not_read_gives_its_place_in_the_line_up(house):
     assert deaf.transport.producerState == "paused"
     assert len(deaf.transport.value()) <= BURST_BYTES + 4_096 * 8 + 100
     assert other.transport.producerState == "producing"  # because all its calls are answered
+
+
+@pytest.mark.parametrize("connections_max", [100, 1])
+def test_broken_peers_and_refused_ones_have_one_line_a_minute_and_then_their_number(monkeypatch, connections_max):
+    house, lines = House(ids_max_connections=connections_max), []
+    logger = Logger(observer=lambda event: lines.append(formatEvent(event)))
+    monkeypatch.setattr(ThriftFactory, "log", logger)
+    peers = [house.connect() for _ in range(2)]
+    for peer in peers[:connections_max]:
+        peer.dataReceived(b"\xff" * 64)
+    house.connect()
+    for _ in range(48):
+        peer = house.connect()
+        if connections_max > 1:
+            peer.dataReceived(b"\xff" * 64)
+    assert len(lines) == 1 and "ids: " in lines[0]
+    house.reactor.advance(61)
+    assert len(lines) == 2 and "more such lines in the last minute" in lines[1]

@@ -376,3 +376,26 @@ def test_a_server_stops_while_batches_wait_for_threads(monkeypatch):
     go_on.release()
     until(lambda: world.poll() or stopped, what="the end")
     assert len(opened) == 1 and world.broker.services.log_of("flights", 0).log_end_offset == 0
+
+
+def test_connections_over_a_limit_have_one_line_a_minute_and_then_their_number(worlds):
+    world = worlds(max_connections=1)
+    kept = world.connect()
+    refused = [world.connect() for _ in range(50)]
+    world.wait(1)
+    assert len(world.closed) == 1 and "max.connections is 1" in world.closed[0]
+    world.wait(61_000)
+    assert len(world.closed) == 2 and f"{len(refused) - 1} more such lines in the last minute" in world.closed[1]
+    kept.send(asking())
+    world.poll_until_idle()
+    assert kept.answered()
+
+
+def test_the_limits_of_connections_hide_no_line_about_a_broken_peer(worlds):
+    world = worlds(max_connections=1)
+    broken = world.connect()
+    world.connect(), world.connect()
+    world.wait(1)
+    broken.socket.incoming.append(b"\x7f\xff\xff\xff")
+    world.poll_until_idle()
+    assert len(world.closed) == 2 and "socket.request.max.bytes" in world.closed[1]
