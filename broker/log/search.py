@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 
 from broker.log.non_blocking_reader import NonBlockingReader, WouldBlock
 from broker.log.segment import Segment
-from broker.log.storage.port import StorageError
 from broker.record.batch import NO_TIMESTAMP, BatchHeader, CorruptBatch, verify
 from broker.record.compression import DECOMPRESSED_BYTES_MAX, TooLarge
 from broker.record.records import times_of
@@ -78,18 +77,31 @@ class Search(NamedTuple):
             if segment.max_timestamp_ms < timestamp_ms:
                 continue
             seen = mode.see(segment)
-            if segment.base_offset in self.unverified:
-                _check_entries(segment, seen, timestamp_ms)
-            start = max(seen.times.offset_before(timestamp_ms), self.start - segment.base_offset)
-            if segment.base_offset in self.unverified:
-                _check_entry(segment, seen, start)
-            for at, header in seen.batches(seen.offsets.position_before(start), self._end_of(segment)):
+            position, is_indexed = self._place_of(timestamp_ms, segment, seen)
+            if not is_indexed and mode is NONBLOCKING:
+                raise WouldBlock(f"an index of {segment.directory} is damaged, so all of the segment is searched")
+            for at, header in seen.batches(position, self._end_of(segment)):
+                if not is_indexed:
+                    verify(seen.log.read(at, header.size), header)  # else a damaged log would pass for a damaged index
                 if header.max_timestamp < timestamp_ms or header.last_offset < self.start:
                     continue
                 for offset, time_ms in _opened(segment, seen, at, header, mode):
                     if time_ms >= timestamp_ms and offset >= self.start:
                         return offset, time_ms
         return None
+
+    def _place_of(self, timestamp_ms: int, segment: Segment, seen: Any) -> tuple[int, bool]:
+        """Return the position where a search by time begins in a segment; the beginning and False if an index is wrong.
+
+        An index is never a reason for an error, because the log has all that it says. The scrub rebuilds it.
+        """
+        is_verified = segment.base_offset not in self.unverified
+        if not is_verified and not _fits(segment, seen, timestamp_ms):
+            return 0, False
+        start = max(seen.times.offset_before(timestamp_ms), self.start - segment.base_offset)
+        if not is_verified and not _entry_fits(segment, seen, start):
+            return 0, False
+        return seen.offsets.position_before(start), True
 
     def of_newest(self, mode: ReadMode) -> tuple[Found | None, Counted]:
         """Return the first record with the largest timestamp in the log (KIP-734), and the new `counted`.
@@ -109,9 +121,11 @@ class Search(NamedTuple):
         known, position, newest = self.counted
         seen, start = mode.see(first), self.start
         if known != start:
-            if first.base_offset in self.unverified:
-                _check_entry(first, seen, start - first.base_offset)
-            position, newest = seen.offsets.position_before(start - first.base_offset), NO_TIMESTAMP
+            position, newest = 0, NO_TIMESTAMP
+            if first.base_offset not in self.unverified or _entry_fits(first, seen, start - first.base_offset):
+                position = seen.offsets.position_before(start - first.base_offset)
+            elif mode is NONBLOCKING:
+                raise WouldBlock(f"an index of {first.directory} is damaged, so all of the segment is searched")
         for position, header in seen.batches(position, self._end_of(first)):
             if header.base_offset < start <= header.last_offset:
                 times = _opened(first, seen, position, header, mode)
@@ -125,14 +139,14 @@ class Search(NamedTuple):
         return self.end_position if segment is self.segments[-1] else None
 
 
-def _check_entries(segment: Segment, seen: Any, timestamp_ms: int) -> None:
-    """Raise StorageError unless the index entries that a search by time uses fit the batches that they name.
+def _fits(segment: Segment, seen: Any, timestamp_ms: int) -> bool:
+    """Return True if the index entries that a search by time uses fit the batches that they name.
 
     A wrong entry elsewhere makes the search begin too early at worst, because the last one it uses is checked.
     """
     number = seen.times.rank(timestamp_ms - 1)
     if not number:
-        return
+        return True
     time_ms, relative_offset = seen.times.near(number - 1)
     number = seen.offsets.rank(relative_offset)
     last, position = seen.offsets.near(number - 1) if number else (None, 0)
@@ -142,21 +156,18 @@ def _check_entries(segment: Segment, seen: Any, timestamp_ms: int) -> None:
             break
         first = False
         if header.last_offset >= segment.base_offset + relative_offset:
-            if (header.last_offset, header.max_timestamp) == (segment.base_offset + relative_offset, time_ms):
-                return
-            break
-    raise StorageError(f"{segment.directory} at {segment.base_offset}", "an entry of its time index is damaged")
+            return (header.last_offset, header.max_timestamp) == (segment.base_offset + relative_offset, time_ms)
+    return False
 
 
-def _check_entry(segment: Segment, seen: Any, relative_offset: int) -> None:
-    """Raise StorageError unless the entry of the offset index that a search begins at names a batch."""
+def _entry_fits(segment: Segment, seen: Any, relative_offset: int) -> bool:
+    """Return True if the entry of the offset index that a search begins at names a batch."""
     number = seen.offsets.rank(relative_offset)
     if not number:
-        return
+        return True
     last, position = seen.offsets.near(number - 1)
     found = next(iter(seen.batches(position)), None)
-    if found is None or (found[0], found[1].last_offset) != (position, segment.base_offset + last):
-        raise StorageError(f"{segment.directory} at {segment.base_offset}", "an entry of its index is damaged")
+    return found is not None and (found[0], found[1].last_offset) == (position, segment.base_offset + last)
 
 
 def _opened(segment: Segment, seen: Any, position: int, header: BatchHeader, mode: ReadMode) -> Iterator[Found]:

@@ -9,7 +9,7 @@ from broker.log.integrity.guard import FIRST_PASS_MS, LOOK_EVERY_MS, Guard
 from broker.log.integrity.region_check import RegionCheck
 from broker.log.storage.os_storage import OsStorage
 from broker.wire.errors import ApiError, ErrorCode
-from tests.broker.engine_client import FETCH, EngineBroker, fetch_request, values_of
+from tests.broker.engine_client import FETCH, LIST_OFFSETS, EngineBroker, fetch_request, values_of
 from tests.broker.log.integrity.mutations import append, copy_of
 
 SMALL = {"segment_bytes": 1024, "index_interval_bytes": 0}
@@ -243,8 +243,35 @@ def test_a_search_by_time_from_the_start_that_deleted_records_left_reads_no_wron
     broker.services.logs.delete_records(log, 3, broker.now)
     for number in range(log.segments.active.offsets.file.size // 8):
         flip(broker, INDEX, 8 * number + 4)
-    with pytest.raises(ApiError):
-        log_reader.offset_of_time(log, 0)
+    assert log_reader.offset_of_time(log, 0)[0] == 3
+
+
+def test_a_search_by_time_finds_the_same_records_while_a_bit_of_the_time_index_is_flipped():
+    """Until the scrub comes, a segment of an earlier process is searched without the index."""
+    broker = filled(20, segment_bytes=2048).restarted()
+    log, size = log_of(broker), len(broker.storage.files[TIMES].data)
+    asked = sorted({time for each in log.segments.all for time in (each.max_timestamp_ms - 1, each.max_timestamp_ms)})
+    whole = [log_reader.offset_of_time(log, time) for time in asked]
+    assert size and 0 in log.segments.unverified_times
+    for at in range(size):
+        flip(broker, TIMES, at)
+        broker = broker.restarted()  # so that nothing of the index is in memory
+        assert [log_reader.offset_of_time(log_of(broker), time) for time in asked] == whole
+        flip(broker, TIMES, at)
+
+
+def test_a_client_that_asks_for_a_time_gets_its_offset_from_a_thread_while_the_time_index_is_damaged():
+    broker = filled(20, segment_bytes=2048).restarted()
+    log = log_of(broker)
+    newest = log.segments.all[0].max_timestamp_ms
+    whole = log_reader.offset_of_time(log, newest)
+    for at in range(7, len(broker.storage.files[TIMES].data), 12):
+        flip(broker, TIMES, at)
+    parts = [{"partition_index": 0, "timestamp": newest, "current_leader_epoch": -1}]
+    topics = [{"name": "flights", "partitions": parts}]
+    answer = broker.connect().ask(LIST_OFFSETS, 6, {"replica_id": -1, "isolation_level": 0, "topics": topics})
+    (found,) = answer.partitions if hasattr(answer, "partitions") else answer.topics[0].partitions
+    assert (found.error_code, found.offset) == (0, whole[0])
 
 
 @pytest.mark.parametrize("is_closed", [False, True])
