@@ -154,6 +154,20 @@ class ServerConfig:
         check=between(100, 600_000),
         unit="ms",
     )
+    console_search_bytes: int = setting(
+        "flakelog.console.search.bytes",
+        1 << 28,
+        "Bytes that a search of the web console reads before it asks whether to go on. A forgotten one thus ends.",
+        check=at_least(1 << 10),
+        unit="bytes",
+    )
+    console_search_timeout_ms: int = setting(
+        "flakelog.console.search.timeout.ms",
+        60_000,
+        "How long a search of the web console reads before it asks whether it is to go on.",
+        check=between(100, 3_600_000),
+        unit="ms",
+    )
     console_max_streams: int = setting(
         "flakelog.console.max.streams",
         20,

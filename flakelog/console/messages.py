@@ -183,10 +183,10 @@ def _read_span(
     try:
         if query.start == NEWEST:
             return read_newest(client, query.topic, partition, span, share, max_unpacked)
-        at = _place(client, query, partition, span)
+        at = place_in(client, query, partition, span)
         return at, *read_partition(client, query.topic, partition, at, share, max_unpacked)
     except UNREADABLE as error:
-        return at, [_wrong_row(partition, at, str(error))], span.end
+        return at, [wrong_row(partition, at, str(error))], span.end
 
 
 def read_newest(
@@ -233,7 +233,7 @@ def _take(rows: list[Row], fetched: FetchedPartition, offset: int, limits: Limit
             try:
                 read = read_records(batch, offset, left if rows else max(max_first, 1))
             except (CorruptBatch, MissingId) as error:
-                rows.append(_wrong_row(fetched.partition, header.base_offset, str(error), end - 1))
+                rows.append(wrong_row(fetched.partition, header.base_offset, str(error), end - 1))
                 offset = end
                 continue
             if read.poison and rows:
@@ -248,7 +248,7 @@ def _take(rows: list[Row], fetched: FetchedPartition, offset: int, limits: Limit
             if left <= 0 or len(rows) >= limits.records:
                 break
     except CorruptBatch as error:  # it is not known where the next batch begins
-        rows.append(_wrong_row(fetched.partition, offset, str(error)))
+        rows.append(wrong_row(fetched.partition, offset, str(error)))
     return offset
 
 
@@ -377,15 +377,15 @@ def row_of(partition: int, record: Record, characters: int = BODY_CHARACTERS) ->
 
 
 def _poison_row(batch: PoisonBatch) -> Row:
-    return _wrong_row(batch.partition, batch.base_offset, batch.reason, batch.last_offset)
+    return wrong_row(batch.partition, batch.base_offset, batch.reason, batch.last_offset)
 
 
-def _wrong_row(partition: int, offset: int, why: str, last_offset: int = -1) -> Row:
+def wrong_row(partition: int, offset: int, why: str, last_offset: int = -1) -> Row:
     nothing = shown(None)
     return Row(partition, offset, None, -1, nothing, nothing, (), "", why[:300], last_offset)
 
 
-def _place(client: Client, query: Query, partition: int, span: Span) -> int:
+def place_in(client: Client, query: Query, partition: int, span: Span) -> int:
     match query.start:
         case "offset":
             return min(max(query.value, span.start), span.end)
@@ -428,7 +428,7 @@ def read_tail(
         try:
             at, found, following = read_newest(client, topic, number, span, share, limits.bytes)
         except UNREADABLE as error:
-            rows.append(_wrong_row(number, span.start, str(error)))
+            rows.append(wrong_row(number, span.start, str(error)))
             continue
         rows += found
         left_out += at - positions[number] + max(end - following, 0)

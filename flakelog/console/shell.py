@@ -24,6 +24,7 @@ from flakelog.console.message_pages import MessagePages, Raw, TailOf
 from flakelog.console.messages import Tail, positions_text
 from flakelog.console.own_client import OwnBroker
 from flakelog.console.pages import NotThere, View, error_view, render, render_part, render_rows
+from flakelog.console.search_pages import SearchPages
 from flakelog.console.security import FORWARDED, HEADERS, Asked, CameByLink, NeedsLogin, Refused, Session, gate_of
 from flakelog.console.streams import Live, Streams, Tick
 from flakelog.console.visit import BadField, Fields, PageTimeout
@@ -72,6 +73,7 @@ class Console:
         self.templates = templates
         jobs = OwnBroker(server.reactor, server.addresses["broker"], config.console_page_timeout_ms / 1_000)
         self.messages = MessagePages(engine.services, jobs, config, self.pages.layout)
+        self.search = SearchPages(engine.services, jobs, config, self._now_ms)
         self.actions = ActionPages(engine.services, jobs, self._now_ms)
         self.work = WorkPages(server, engine.services, jobs, config)
         self.streams = Streams(server.reactor, config.console_max_streams, EXPECTED)
@@ -89,6 +91,7 @@ class Console:
             "/topics/<name>": self.pages.topic_page,
             "/topics/<name>/messages": self.messages.messages_page,
             "/topics/<name>/message": self.messages.message_page,
+            "/topics/<name>/search": self.search.search_page,
             "/topics/<name>/raw": self.messages.raw,
             "/find": self.messages.find_page,
             "/groups": self.pages.groups_page,

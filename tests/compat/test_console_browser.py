@@ -32,7 +32,8 @@ PAGES = {
     "replays": "/console/replays", "replay": "/console/replay?key=ab", "create": "/console/do/create-topic",
     "partitions": "/console/do/add-partitions?topic=orders", "alter": "/console/do/alter-setting?topic=orders",
     "reset": "/console/do/reset-offsets?group=billing", "delete": "/console/do/delete-topic?topic=orders",
-    "send": "/console/do/send-message?topic=orders",
+    "send": "/console/do/send-message?topic=orders", "search": "/console/topics/orders/search",
+    "searched": "/console/topics/orders/search?text=customer-3",
 }  # fmt: skip
 PICTURES = {
     ("messages", 1280, "light"), ("topology", 1280, "light"), ("topic", 320, "dark"),

@@ -170,6 +170,40 @@
     if (isPaused()) { close(); tell("paused"); } else open();
   });
 
+  // A search goes on part by part: each answer is a page with the rows of a part, and the address of the next one.
+  const found = document.getElementById("search");
+  let searching = null;
+  async function search(address) {
+    searching = new AbortController();
+    const { signal } = searching;
+    found.setAttribute("data-running", "");
+    try {
+      while (address) {
+        const answer = await fetch(address, { signal });
+        const page = new DOMParser().parseFromString(await answer.text(), "text/html");
+        const now = page.getElementById("search-state");
+        if (!answer.ok || !now) throw new Error(page.querySelector(".note")?.textContent || "load the page again");
+        document.getElementById("found").append(...page.querySelectorAll("#found tr"));
+        document.getElementById("search-state").replaceWith(now);
+        address = now.dataset.next;
+      }
+    } catch (error) {
+      const why = error instanceof TypeError ? "the server does not answer" : error.message;
+      document.getElementById("search-told").textContent += signal.aborted ? " Stopped." : " Stopped: " + why;
+    }
+    found.removeAttribute("data-running");
+  }
+  document.addEventListener("click", (event) => {
+    if (event.target.closest("[data-stop]")) searching?.abort();
+    const more = event.target.closest("[data-go-on]");
+    if (!more) return;
+    event.preventDefault();
+    search(more.href);
+  });
+  window.addEventListener("pagehide", () => searching?.abort());
+  const begun = document.getElementById("search-state")?.dataset.next;
+  if (begun) search(begun);
+
   // A form is sent once, also by a double click.
   document.addEventListener("submit", (event) => {
     if (event.target.method !== "post") return;

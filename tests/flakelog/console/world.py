@@ -11,6 +11,7 @@ from flakelog.console.action_pages import ActionPages
 from flakelog.console.broker_pages import BrokerPages
 from flakelog.console.message_pages import MessagePages
 from flakelog.console.pages import environment, render, render_part
+from flakelog.console.search_pages import SearchPages
 from flakelog.console.security import Session
 from flakelog.console.visit import Fields
 from flakelog.console.work_pages import WorkPages
@@ -69,7 +70,7 @@ class Jobs:
 class World:
     """A broker in memory, and the pages over it."""
 
-    def __init__(self, *, page_records=100, page_bytes=1 << 20, **settings):
+    def __init__(self, *, page_records=100, page_bytes=1 << 20, search_bytes=1 << 28, **settings):
         self.broker = EngineBroker(**settings)
         self.clock = Clock()
         self.server = SimpleNamespace(
@@ -79,9 +80,12 @@ class World:
         )  # fmt: skip
         self.pages = BrokerPages(self.server, self.broker.engine)
         self.jobs = Jobs(self.broker)
-        config = ServerConfig(console_page_records=page_records, console_page_bytes=page_bytes)
+        config = ServerConfig(
+            console_page_records=page_records, console_page_bytes=page_bytes, console_search_bytes=search_bytes
+        )
         services = self.broker.services
         self.messages = MessagePages(services, self.jobs, config, self.pages.layout)
+        self.search = SearchPages(services, self.jobs, config, self.clock.now_ms)
         self.work = WorkPages(self.server, services, self.jobs, config)
         self.actions = ActionPages(services, self.jobs, self.clock.now_ms)
 

@@ -1,0 +1,114 @@
+"""The page of a search. It shows one part of the range, and has the address of the next part.
+
+The page's script asks for one part after the other, until the search has read, found or taken as much as a round may.
+Nothing is kept here between two parts, so a search ends with its page.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+from urllib.parse import urlencode
+
+from broker.services.context import BrokerServices
+from flakelog.config import ServerConfig
+from flakelog.console import messages, search
+from flakelog.console.message_pages import HERE, Jobs
+from flakelog.console.pages import NotThere, View
+from flakelog.console.visit import Fields
+
+RANGE = ("text", "partition", "start", "value", "end", "end_value")
+
+
+class Counts(NamedTuple):
+    """How much a search has read and found so far, in which round, and when that round began."""
+
+    bytes: int
+    messages: int
+    found: int
+    round: int
+    since_ms: int
+
+
+class SearchPage(NamedTuple):
+    """A part of a search. `following` is the address of the next part, empty at the end.
+
+    `goes_on` says that the script asks for it at once; otherwise the visitor may. Without a text, nothing is searched.
+    """
+
+    topic: str
+    given: dict[str, str]
+    partitions: list[int]
+    matches: Any = ()
+    counts: Counts | None = None
+    percent: int = 0
+    following: str = ""
+    goes_on: bool = False
+
+
+class SearchPages:
+    """The searches in one broker."""
+
+    def __init__(
+        self, services: BrokerServices, jobs: Jobs, config: ServerConfig, now_ms: Callable[[], int]
+    ) -> None:
+        self._services = services
+        self._jobs = jobs
+        self._found_max = config.console_page_records
+        self._bytes_max = config.console_search_bytes
+        self._timeout_ms = config.console_search_timeout_ms
+        self._now_ms = now_ms
+
+    def search_page(self, fields: Fields, name: str) -> Any:
+        """Return the form of a search, or a Deferred of the part that the fields ask for. Raise NotThere, BadField."""
+        if self._services.metadata.topic(name) is None:
+            raise NotThere(f"there is no topic {name!r}")
+        spans = messages.spans_of(self._services, name)
+        page = SearchPage(name, {field: fields.text(field) for field in RANGE}, list(spans))
+        asked, place = search.search_of(name, fields), search.parse_place(fields.text("at"))
+        partition = asked.start.partition
+        if partition is not None and partition not in spans:
+            raise NotThere(f"{name}-{partition} is not here, or is offline")
+        if not asked.text:
+            return self._view(page)
+        before = self._counts(fields)
+
+        def view(found: search.Slice) -> View:
+            counts = before._replace(
+                bytes=before.bytes + found.bytes,
+                messages=before.messages + found.messages,
+                found=before.found + sum(bool(each.hits) for each in found.matches),
+            )
+            goes_on = found.place is not None and not self._is_over(counts)
+            following = "" if found.place is None else self._address(page, found.place, counts, goes_on)
+            percent = search.progress(asked, found.place, spans)
+            return self._view(page._replace(
+                matches=found.matches, counts=counts, percent=percent, following=following, goes_on=goes_on
+            ))  # fmt: skip
+
+        left = min(max(before.round * self._found_max - before.found, 1), self._found_max)
+        return self._jobs.run(
+            lambda client: search.search_slice(client, asked, place, spans, left)
+        ).addCallback(view)
+
+    def _view(self, page: SearchPage) -> View:
+        return View("search.html", f"Search in {page.topic}", HERE, page)
+
+    def _counts(self, fields: Fields) -> Counts:
+        read, count, found = (fields.number(each) for each in ("read", "messages", "found"))
+        return Counts(read, count, found, fields.number("round", 1), fields.number("since", self._now_ms()))
+
+    def _is_over(self, counts: Counts) -> bool:
+        """Return True if a round of the search is over."""
+        is_late = self._now_ms() - counts.since_ms >= self._timeout_ms
+        is_much = counts.bytes >= counts.round * self._bytes_max or counts.found >= counts.round * self._found_max
+        return is_late or is_much
+
+    def _address(self, page: SearchPage, place: search.Place, counts: Counts, goes_on: bool) -> str:
+        """Return the address of the next part, which begins a new round unless this one goes on."""
+        more: dict[str, Any] = {"at": "-".join(map(str, place)), "read": counts.bytes}
+        more |= {"messages": counts.messages, "found": counts.found}
+        more |= {"round": counts.round, "since": counts.since_ms} if goes_on else {"round": self._next_round(counts)}
+        given = {name: value for name, value in page.given.items() if value}
+        return f"{HERE}/{page.topic}/search?" + urlencode(given | more)
+
+    def _next_round(self, counts: Counts) -> int:
+        return max(counts.round, counts.bytes // self._bytes_max, counts.found // self._found_max) + 1

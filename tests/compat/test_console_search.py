@@ -1,0 +1,64 @@
+"""A search of the web console in a real browser: it goes on by itself, is stopped, and works without its script."""
+
+from broker.record.records import Record, encode_batch
+from tests.compat import test_console_browser as pages
+from tests.compat.console_data import TIME_MS
+from tests.patience import until
+
+# The browser, a server with something for each page, and pages whose errors fail a test.
+allowed, browser, client = pages.allowed, pages.browser, pages.client
+open_page, server = pages.open_page, pages.server
+
+
+def fill_hay(client, topic, batches):
+    """Make a topic of many megabytes, with a needle in each batch."""
+    client.create_topic(topic)
+    for number in range(batches):
+        records = [Record(0, 0, b"%d" % number, b"x" * 900_000), Record(1, 0, None, b"<b>needle</b> %d" % number)]
+        client.produce(topic, 0, encode_batch(records, base_timestamp_ms=TIME_MS))
+
+
+def test_a_search_goes_on_by_itself_and_shows_what_it_finds(open_page, client):
+    fill_hay(client, "hay", 30)
+    page = open_page("/console/topics/hay", width=390)
+    page.get_by_role("link", name="Search").click()
+    page.get_by_label("Text").fill("<b>needle")
+    page.get_by_role("button", name="Search").click()
+    told = page.locator("#search-told")
+    until(lambda: "All is searched" in told.inner_text())
+    assert told.inner_text().startswith("30 found in 60 messages, 27")
+    assert page.locator("#found tr").count() == page.locator("#found mark").count() == 30
+    assert page.locator("[data-stop]").is_hidden() and page.locator("[data-go-on]").count() == 0
+    assert page.evaluate(pages.OVERFLOW) == [0, 0] and page.evaluate(pages.CONTRAST) == []
+    page.get_by_role("region", name="Found messages").get_by_role("link", name="1", exact=True).click()
+    assert page.locator("h1").inner_text() == "Offset 1"
+
+
+def test_a_search_is_stopped_and_goes_on(open_page, client, allowed):
+    allowed.append("net::ERR_FAILED")
+    fill_hay(client, "long-hay", 30)
+    page = open_page("/console/topics/long-hay/search")
+    held = []
+    page.route("**/search?*at=*", lambda route: held.append(route))
+    page.get_by_label("Text").fill("needle")
+    page.get_by_role("button", name="Search").click()
+    until(lambda: page.evaluate("1") and held)
+    page.get_by_role("button", name="Stop").click()
+    until(lambda: "Stopped." in page.locator("#search-told").inner_text())
+    shown = page.locator("#found tr").count()
+    assert 0 < shown < 30 and page.locator("[data-stop]").is_hidden()
+    page.unroute("**/search?*at=*")
+    page.get_by_role("link", name="Go on").click()
+    until(lambda: "All is searched" in page.locator("#search-told").inner_text())
+    assert page.locator("#found tr").count() == 30
+
+
+def test_a_search_without_its_script_goes_on_by_a_link(open_page, client):
+    fill_hay(client, "plain-hay", 12)
+    page = open_page("/console/topics/plain-hay/search?text=needle", script=False)
+    found = page.locator("#found tr").count()
+    while page.get_by_role("link", name="Go on").count():
+        assert page.get_by_role("button", name="Stop").count() == 0, "it is hidden"
+        page.get_by_role("link", name="Go on").click()
+        found += page.locator("#found tr").count()
+    assert found == 12 and "All is searched" in page.locator("main").inner_text()
