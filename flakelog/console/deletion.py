@@ -1,4 +1,4 @@
-"""What the deletion of a topic concerns: its messages, and the consumer groups that read it."""
+"""The things that the deletion of a topic concerns: its messages, and the consumer groups that read it."""
 
 from collections.abc import Sequence
 
@@ -10,7 +10,7 @@ GROUPS_SHOWN = 200
 
 
 def details(services: BrokerServices, fields: Fields) -> Sequence[Sequence[str]]:
-    """Return rows of what is there now: messages, bytes, and one for each group."""
+    """Return a plan's rows: the topic's messages, its bytes, and one row for each group."""
     name = fields.text("topic").strip()
     topic = topics.topic_page(services, name)
     if topic is None:  # it was deleted while the plan was made

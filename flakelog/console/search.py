@@ -39,7 +39,8 @@ AROUND_BYTES = 48  # that are shown on each side of a hit
 
 
 class Search(NamedTuple):
-    """What is searched: a text, in one partition or in all, from a place to another one. NEWEST as end is the end."""
+    """A text, and the range to search it in: from `start` in one partition or in all to `end`; NEWEST is the log's end.
+    """
 
     text: str
     start: Query
@@ -47,7 +48,7 @@ class Search(NamedTuple):
 
 
 class Place(NamedTuple):
-    """Where a search goes on: an offset of a partition, and where it ends there. Later partitions come after it."""
+    """The rest of a partition to search, from `offset` to `end`. The partitions with higher numbers come after it."""
 
     partition: int
     offset: int
@@ -71,7 +72,10 @@ class Match(NamedTuple):
 
 
 class Slice(NamedTuple):
-    """What a part of a range has. `place` is where the next one begins, None if all was searched."""
+    """The matches of a part of a range. `place` is the beginning of the next part, None if all was searched.
+
+    `bytes` counts those of batches as the log has them.
+    """
 
     matches: Sequence[Match]
     place: Place | None
@@ -87,7 +91,8 @@ def search_of(topic: str, fields: Fields) -> Search:
     partition = fields.text("partition")
     start = query_of(topic, partition, fields.text("start", "oldest"), fields.text("value"))
     end = query_of(topic, partition, fields.text("end", NEWEST), fields.text("end_value"))
-    return Search(text, start, end)
+    only = int(partition) if partition else None  # without a partition, an offset counts in each of them
+    return Search(text, start._replace(partition=only), end)
 
 
 def parse_place(text: str) -> Place | None:
@@ -114,9 +119,9 @@ def progress(search: Search, place: Place | None, spans: Mapping[int, Span]) -> 
 def search_slice(
     client: Client, search: Search, place: Place | None, spans: Mapping[int, Span], matches_max: int
 ) -> Slice:
-    """Return what the part of the range from a place on has; without a place, from its beginning.
+    """Search a part of the range, from a place on; without a place, from the range's beginning.
 
-    A slice that the page's time ends has what was read by then. Raise ClientError or WireError.
+    If the page's time is over, return the part that was searched by then. Raise ClientError or WireError.
     """
     reading = _Reading(client, search, matches_max)
     after = -1 if place is None else place.partition
@@ -192,7 +197,7 @@ class _Reading:
         return place if place.offset < place.end else None
 
     def _take(self, header: BatchHeader, batch: FetchedPartition, place: Place) -> int:
-        """Search a batch; return the offset after what was searched."""
+        """Search a batch; return the offset after the last message that was searched."""
         after = max(place.offset, header.last_offset + 1, header.base_offset + 1)
         self.bytes += header.size
         if header.is_control or header.last_offset < place.offset:

@@ -88,6 +88,13 @@ def test_only_the_range_is_searched(world, range, offsets):
     assert [offset for _, offset in places(part(world, text="x", **range))] == offsets
 
 
+def test_an_offset_counts_in_each_partition(world):
+    for partition in range(3):
+        produce(world, *[(None, b"x")] * 3, partition=partition)
+    view = part(world, text="x", start="offset", value=1, end="offset", end_value=2)
+    assert places(view) == [(0, 1), (1, 1), (2, 1)]
+
+
 def test_a_large_range_is_searched_part_by_part(world):
     for partition in range(3):
         for _ in range(6):
