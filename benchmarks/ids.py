@@ -25,10 +25,10 @@ from idgen.errors import SequenceExhausted
 from idgen.layout import Layout
 from idgen.snowflake import Snowflake
 from idgen.wire import Call, decode_reply, encode_call
-from idgen.worker import IdWorker
+from idgen.worker import MAX_AHEAD_MS, IdWorker
 from tests.compat.server_process import ROOT, ServerProcess
 
-SECONDS = 2.0  # several times the run-ahead of 500 ms, so that the layout's limit of 4.096 M/s shows
+SECONDS = 2.0
 CHUNK = 1000
 AHEAD = 2_100_000  # ids that a service gives before it has to wait for the clock
 RPC_CONNECTIONS = 10
@@ -60,14 +60,26 @@ def _one_by_one(make: Callable[[], object]) -> Callable[[], None]:
     return chunk
 
 
-def _worker(now_ms: int) -> IdWorker:
-    return IdWorker(Layout(), 1, start_ms=now_ms, limit_ms=now_ms + 3_600_000)
+def _worker(now_ms: int, ahead_ms: int = 0) -> IdWorker:
+    start_ms = now_ms + ahead_ms
+    return IdWorker(Layout(), 1, start_ms=start_ms, limit_ms=start_ms + 3_600_000)
+
+
+def _without_lead(seconds: float) -> Figures:
+    """Measure next_ids of a worker that is as far ahead of the clock as it may be from the first id on.
+
+    A worker may lead the clock by half a second of ids. A run that begins without that lead shows more than the
+    layout's limit of 4.096 M/s, which no worker keeps up.
+    """
+    now_ms = IdClock().now_ms
+    worker = _worker(now_ms(), MAX_AHEAD_MS)
+    return _rate(lambda: worker.next_ids(CHUNK, now_ms()), seconds)
 
 
 @contextmanager
 def _in_process_row(scale: Scale) -> Iterator[Contenders]:
     now_ms = IdClock().now_ms
-    next_id, many = _worker(now_ms()).next_id, _worker(now_ms())
+    next_id = _worker(now_ms()).next_id
     seconds = SECONDS * max(scale.share, 0.05)
 
     def worker_chunk() -> None:
@@ -77,7 +89,6 @@ def _in_process_row(scale: Scale) -> Iterator[Contenders]:
     with TemporaryDirectory() as directory, Snowflake(directory=directory) as snowflake:
         chunks: dict[str, Callable[[], object]] = {
             "IdWorker.next_id": worker_chunk,
-            "IdWorker.next_ids(1000)": lambda: many.next_ids(CHUNK, now_ms()),
             "Snowflake.next_id (thread-safe)": _one_by_one(snowflake.next_id),
             "uuid.uuid4": _one_by_one(uuid.uuid4),
             "a naive worker": _one_by_one(NaiveWorker().next_id),
@@ -86,7 +97,8 @@ def _in_process_row(scale: Scale) -> Iterator[Contenders]:
         missing = ", ".join(id_packages.PACKAGES.keys() - there)
         if missing:
             sys.stderr.write(f"ids-process: not measured, as not installed by make bench: {missing}\n")
-        contenders = {name: partial(_rate, chunk, seconds) for name, chunk in chunks.items()}
+        contenders: dict[str, Callable[[], Figures]] = {"IdWorker.next_ids(1000)": partial(_without_lead, seconds)}
+        contenders |= {name: partial(_rate, chunk, seconds) for name, chunk in chunks.items()}
         yield contenders | {id_packages.contender(name): partial(id_packages.run, name, seconds) for name in there}
 
 

@@ -5,7 +5,7 @@ with `columns=value`, because Spark does not prune the columns of a Python data 
 """
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from tempfile import TemporaryDirectory
@@ -13,16 +13,14 @@ from typing import Any
 
 from benchmarks.apache import Peer
 from benchmarks.brokers import Topics, brokers
-from benchmarks.consumers import CONNECTOR, VALUE_BYTES
+from benchmarks.consumers import CONNECTOR
 from benchmarks.measure import OURS, Contenders, Figures, Row, Scale, cpu_seconds
 from benchmarks.native import Unavailable
-from broker.client.blocking import Client
-from broker.record.records import Record, encode_batch
+from benchmarks.spark_messages import CONSTANT, VARIED, Shape, fill
 from coordination.java import JavaNotFound
 
 MESSAGES = 10_000_000
 SMALL_PARTITIONS = 1_000
-BATCH_MESSAGES = 1_000
 SPLITS = 8
 """Tasks of 4 partitions, also where one has 10 times the messages of the others."""
 
@@ -35,37 +33,48 @@ READERS: Mapping[str, tuple[str, dict[str, str]]] = {
 }
 """The format and the options of each contender."""
 
-Work = Callable[[Any, int], None]
-"""Rows of a DataFrame, and how many there must be."""
+Work = Callable[[Any, Shape, int], None]
+"""Rows of a DataFrame, their shape, and how many there must be."""
 
 
 @contextmanager
 def _one_task(scale: Scale) -> Iterator[Contenders]:
     with _opened(scale, "local[1]") as (spark, peer, topics):
-        topic = topics(1)
-        count = _fill(peer, topic, scale.of(MESSAGES), [1])
-        yield {
-            f"{what}, {reader}": partial(_measured, work, spark, reader, {}, peer, topic, count)
-            for what, work in (("sum", _sum), ("count", _count))
-            for reader in READERS
-        }
+        contenders: dict[str, Callable[[], Figures]] = {}
+        for shape in (CONSTANT, VARIED):
+            topic = topics(1)
+            count = fill(peer, topic, shape, scale.of(MESSAGES), [1])
+            contenders |= {
+                f"{what} of {shape.about}, {reader}": partial(
+                    _measured, work, spark, reader, {}, peer, topic, shape, count
+                )
+                for what, work in (("sum", _sum), ("count", _count))
+                for reader in READERS
+            }
+        yield contenders
 
 
 @contextmanager
 def _two_tasks(scale: Scale) -> Iterator[Contenders]:
     with _opened(scale, "local[2]") as (spark, peer, topics):
-        even, uneven, small = topics(4), topics(4), topics(scale.of(SMALL_PARTITIONS, 10))
+        partitions = scale.of(SMALL_PARTITIONS, 10)
+        even, varied, uneven, small = topics(4), topics(4), topics(4), topics(partitions)
         splits = {"minPartitions": str(SPLITS)}
-        jobs: list[tuple[str, Work, str, dict[str, str], int]] = [
-            ("sum", _sum, even, {}, count := _fill(peer, even, scale.of(MESSAGES), [1] * 4)),
-            ("Parquet", _parquet, even, {}, count),
-            ("small partitions", _count, small, {}, _fill(peer, small, 0, [1] * scale.of(SMALL_PARTITIONS, 10))),
-            ("8 splits", _sum, even, splits, count),
-            ("8 uneven splits", _sum, uneven, splits, _fill(peer, uneven, scale.of(MESSAGES), [10, 1, 1, 1])),
+        messages = scale.of(MESSAGES)
+        count = fill(peer, even, CONSTANT, messages, [1] * 4)
+        jobs: list[tuple[str, Work, str, dict[str, str], Shape, int]] = [
+            ("sum", _sum, even, {}, CONSTANT, count),
+            ("sum", _sum, varied, {}, VARIED, fill(peer, varied, VARIED, messages, [1] * 4)),
+            ("Parquet", _parquet, even, {}, CONSTANT, count),
+            ("small partitions", _count, small, {}, CONSTANT, fill(peer, small, CONSTANT, 0, [1] * partitions)),
+            ("8 splits", _sum, even, splits, CONSTANT, count),
+            ("8 uneven splits", _sum, uneven, splits, CONSTANT, fill(peer, uneven, CONSTANT, messages, [10, 1, 1, 1])),
         ]
         yield {
-            f"{what}, {reader}": partial(_measured, work, spark, reader, options, peer, topic, messages)
-            for what, work, topic, options, messages in jobs
+            f"{what} of {shape.about}, {reader}": partial(
+                _measured, work, spark, reader, options, peer, topic, shape, number
+            )
+            for what, work, topic, options, shape, number in jobs
             for reader in (OURS, CONNECTORS)
         }
 
@@ -92,50 +101,40 @@ def _session(stack: ExitStack, master: str) -> Any:
     return spark
 
 
-def _fill(peer: Peer, topic: str, messages: int, shares: Sequence[int]) -> int:
-    """Fill a topic with batches, and return the number of messages."""
-    value = b"x" * VALUE_BYTES
-    batch = encode_batch(
-        [Record(n, n, None, value) for n in range(BATCH_MESSAGES)], base_timestamp_ms=time.time_ns() // 1_000_000
-    )
-    batches = [max(messages * share // sum(shares) // BATCH_MESSAGES, 1) for share in shares]
-    with Client(peer.address) as client:
-        for partition, number in enumerate(batches):
-            for _ in range(number):
-                client.produce(topic, partition, batch, acks=1)
-    return sum(batches) * BATCH_MESSAGES
-
-
 def _measured(
-    work: Work, spark: Any, reader: str, options: dict[str, str], peer: Peer, topic: str, count: int
+    work: Work, spark: Any, reader: str, options: dict[str, str], peer: Peer, topic: str, shape: Shape, count: int
 ) -> Figures:
     format, own = READERS[reader]
     before, began = cpu_seconds(peer.pid), time.perf_counter()
     rows = spark.read.format(format).option("kafka.bootstrap.servers", peer.address).option("subscribe", topic)
-    work(rows.options(**own, **options).load(), count)
+    work(rows.options(**own, **options).load(), shape, count)
     return {"msg/s": count / (time.perf_counter() - began), "CPU s": cpu_seconds(peer.pid) - before}
 
 
-def _sum(rows: Any, count: int) -> None:
+def _sum(rows: Any, shape: Shape, count: int) -> None:
     from pyspark.sql import functions
 
     found = rows.agg(functions.sum(functions.length("value"))).collect()[0][0]
-    if found < count * VALUE_BYTES:
-        raise RuntimeError(f"{found} bytes of {count * VALUE_BYTES} were read")
+    if found < shape.value_bytes(count):
+        raise RuntimeError(f"{found} bytes of {shape.value_bytes(count)} were read")
 
 
-def _count(rows: Any, count: int) -> None:
+def _count(rows: Any, shape: Shape, count: int) -> None:
     found = rows.count()
     if found < count:
         raise RuntimeError(f"{found} of {count} messages were read")
 
 
-def _parquet(rows: Any, count: int) -> None:
+def _parquet(rows: Any, shape: Shape, count: int) -> None:
     with TemporaryDirectory(prefix="flakelog-bench-") as directory:
         rows.write.option("compression", "snappy").parquet(f"{directory}/out")
 
 
 ROWS = [
-    Row("spark-one-task", "batch reads in Spark, 10 M x 100 B, one partition, one task", _one_task),
-    Row("spark-two-tasks", "batch reads in Spark, 10 M x 100 B, two tasks at once", _two_tasks),
+    Row(
+        "spark-one-task",
+        "batch reads in Spark, 10 M x 100 B, and 5 M keys and values of 20 to 180 B, one partition, one task",
+        _one_task,
+    ),
+    Row("spark-two-tasks", "batch reads in Spark, the same messages, two tasks at once", _two_tasks),
 ]

@@ -1,7 +1,7 @@
 """Streams and writes in Spark: format "flakelog" beside Spark's official connector, both on our broker, one task each.
 
 A run of a stream is a whole query: a new checkpoint, AvailableNow, all messages in one batch. The rows of a write are
-made by Spark, without keys.
+made by Spark.
 """
 
 import time
@@ -13,17 +13,17 @@ from typing import Any
 
 from benchmarks.apache import Peer
 from benchmarks.brokers import Topics, brokers
-from benchmarks.bulk import produce
-from benchmarks.consumers import CONNECTOR, VALUE_BYTES
+from benchmarks.consumers import CONNECTOR
 from benchmarks.measure import OURS, Contenders, Figures, Row, Scale, cpu_seconds
 from benchmarks.native import Unavailable
+from benchmarks.spark_messages import CONSTANT, VARIED, Shape, fill
 from coordination.java import JavaNotFound
 
 FORMATS = {OURS: "flakelog", "Spark's connector": "kafka"}
 MESSAGES = 2_000_000
 
-Work = Callable[[Any, str, Peer, str, int], None]
-"""spark, format, broker, topic, number of messages"""
+Work = Callable[[Any, str, Peer, str, Shape, int], None]
+"""spark, format, broker, topic, shape and number of messages"""
 
 
 @contextmanager
@@ -32,7 +32,6 @@ def _row(work: Work, filled: bool, scale: Scale) -> Iterator[Contenders]:
         raise Unavailable("Spark's connector is not there: `make bench` brings it where Maven (mvn) is installed")
     from spark_bridge.session import spark_session
 
-    count = scale.of(MESSAGES)
     with brokers(scale) as peers, ExitStack() as stack:
         try:
             jars = CONNECTOR.read_text().strip().replace(":", ",")
@@ -41,23 +40,33 @@ def _row(work: Work, filled: bool, scale: Scale) -> Iterator[Contenders]:
             raise Unavailable(str(error)) from None
         stack.callback(spark.stop)
         peer = peers[OURS]
-        topic = stack.enter_context(Topics(peer.address).fresh())
-        if filled:
-            produce(peer, topic, count, VALUE_BYTES, 1)
-        yield {name: partial(_measured, work, spark, format, peer, topic, count) for name, format in FORMATS.items()}
+        topics = Topics(peer.address)
+        contenders: dict[str, Callable[[], Figures]] = {}
+        for shape in (CONSTANT, VARIED):
+            topic, count = stack.enter_context(topics.fresh()), scale.of(int(MESSAGES * shape.share))
+            if filled:
+                count = fill(peer, topic, shape, scale.of(MESSAGES), [1])
+            contenders |= {
+                f"{name}, {shape.about}": partial(_measured, work, spark, format, peer, topic, shape, count)
+                for name, format in FORMATS.items()
+            }
+        yield contenders
 
 
-def _measured(work: Work, spark: Any, format: str, peer: Peer, topic: str, count: int) -> Figures:
+def _measured(
+    work: Work, spark: Any, format: str, peer: Peer, topic: str, shape: Shape, count: int
+) -> Figures:
     before, began = cpu_seconds(peer.pid), time.perf_counter()
-    work(spark, format, peer, topic, count)
+    work(spark, format, peer, topic, shape, count)
     return {"msg/s": count / (time.perf_counter() - began), "CPU s": cpu_seconds(peer.pid) - before}
 
 
-def _stream(spark: Any, format: str, peer: Peer, topic: str, count: int) -> None:
+def _stream(spark: Any, format: str, peer: Peer, topic: str, shape: Shape, count: int) -> None:
     options = {"kafka.bootstrap.servers": peer.address, "subscribe": topic, "startingOffsets": "earliest"}
     rows = spark.readStream.format(format).options(**options).load()
     with TemporaryDirectory(prefix="flakelog-bench-") as checkpoint:
-        writer = rows.select("value").writeStream.format("noop").option("checkpointLocation", checkpoint)
+        columns = ["key", "value"] if shape.has_keys else ["value"]
+        writer = rows.select(*columns).writeStream.format("noop").option("checkpointLocation", checkpoint)
         query = writer.trigger(availableNow=True).start()
         query.awaitTermination()
         read = sum(each["numInputRows"] for each in query.recentProgress)
@@ -65,13 +74,15 @@ def _stream(spark: Any, format: str, peer: Peer, topic: str, count: int) -> None
         raise RuntimeError(f"{read} messages of {count} were read")
 
 
-def _write(spark: Any, format: str, peer: Peer, topic: str, count: int) -> None:
-    rows = spark.range(0, count, 1, 1).selectExpr(f"lpad(cast(id as string), {VALUE_BYTES}, 'x') as value")
+def _write(spark: Any, format: str, peer: Peer, topic: str, shape: Shape, count: int) -> None:
+    rows = spark.range(0, count, 1, 1).selectExpr(*shape.columns())
     options = {"kafka.bootstrap.servers": peer.address, "topic": topic}
     rows.write.format(format).options(**options).mode("append").save()
 
 
+KINDS = f"{CONSTANT.about}, and keys and values of {VARIED.about}"
+
 ROWS = [
-    Row("spark-stream", "a Spark stream with AvailableNow, 100 B, one task", partial(_row, _stream, True)),
-    Row("spark-write", "a Spark write, 100 B, one task", partial(_row, _write, False)),
+    Row("spark-stream", f"a Spark stream with AvailableNow, {KINDS}, one task", partial(_row, _stream, True)),
+    Row("spark-write", f"a Spark write, {KINDS}, one task", partial(_row, _write, False)),
 ]

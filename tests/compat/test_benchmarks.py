@@ -7,8 +7,11 @@ import sys
 
 import pytest
 
-from benchmarks import compaction
+from benchmarks import compaction, ids, multilang
 from benchmarks.__main__ import ROWS
+from benchmarks.spark_messages import CONSTANT, VARIED
+from idgen.errors import SequenceExhausted
+from idgen.worker import MAX_AHEAD_MS
 from tests.compat.server_process import ROOT
 from tests.patience import PROGRAM_SECONDS
 from tests.test_tidy import PACKAGES
@@ -54,6 +57,35 @@ def figures(*rows):
 def test_rows_of_the_log_ids_and_topologies_give_figures_for_each_contender():
     rows = {"produce-1k", "fetch-1k", "ids-http", "topology"}
     assert figures(*rows)["rows"].keys() == rows
+
+
+def test_a_worker_whose_lead_is_used_up_gives_only_the_ids_of_a_millisecond():
+    """So a run of `ids-process` shows at most the layout's 4.096 M/s, however short it is."""
+    now_ms = 1_700_000_000_000
+    worker = ids._worker(now_ms, MAX_AHEAD_MS)
+    for _ in range(3):
+        made = 0
+        with pytest.raises(SequenceExhausted):
+            while True:
+                worker.next_id(now_ms)
+                made += 1
+        assert made == 4_096
+        now_ms += 1
+
+
+def test_multilang_says_that_streamparse_is_missing(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(multilang, "INSTALLED", tmp_path / "nothing")
+    assert multilang.STREAMPARSE not in multilang._names()
+    assert capsys.readouterr().err == "streamparse is not measured: `make bench` installs it\n"
+
+
+def test_spark_reads_messages_of_one_size_and_of_many_with_keys():
+    assert {(each.key, len(each.value)) for each in CONSTANT.batch()} == {(None, 100)}
+    for part in ("key", "value"):
+        sizes = [len(getattr(each, part)) for each in VARIED.batch()]
+        assert (min(sizes), max(sizes)) == (20, 180) and len(set(sizes)) == 161
+    assert CONSTANT.value_bytes(2_000) == 200_000
+    assert VARIED.value_bytes(2_000) == 2 * sum(len(each.value) for each in VARIED.batch())
 
 
 @pytest.mark.soak
