@@ -60,11 +60,19 @@ def candidates(version: str) -> Iterator[str]:
     yield from sorted(map(str, pyenv.glob(f"{version}*/bin/python{version}")))
 
 
+def interpreters(version: str) -> dict[str, str]:
+    """Return the programs of a version that can make environments, by their identity; PATH's own come first."""
+    found: dict[str, str] = {}
+    for program in candidates(version):
+        found.setdefault(identity(program), program)
+    found.pop("", None)
+    return found
+
+
 def unit() -> int:
     failures, seen = 0, {identity(sys.executable)}
     for version in SUPPORTED:
-        others = {identity(program): program for program in candidates(version)}
-        others.pop("", None)
+        others = interpreters(version)
         if not others:
             print(f"no Python {version} on this machine: `make unit` is not run with it")
         for name in sorted(others.keys() - seen):

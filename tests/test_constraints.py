@@ -2,6 +2,7 @@
 
 import ast
 import re
+import runpy
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 
@@ -47,3 +48,20 @@ def test_ci_resolves_the_extras_that_make_installs_from_the_oldest_python_on():
     installed = re.findall(r"set_up\.py install \$\(VENV\) (\S+) '(the \w+)", (ROOT / "Makefile").read_text())
     assert {purpose: tuple(extras.split(",")) for extras, purpose in installed} == constants["EXTRAS"]
     assert constants["RESOLVED"][0] == oldest_python()
+
+
+def test_an_interpreter_is_one_that_can_make_environments_wherever_it_lies(tmp_path, monkeypatch):
+    """pyenv puts a program into PATH for each version it knows of, which fails unless that version is chosen."""
+    on_path, pyenv = tmp_path / "python3.99", tmp_path / "pyenv" / "versions" / "3.99.1" / "bin" / "python3.99"
+    pyenv.parent.mkdir(parents=True)
+    on_path.write_text("#!/bin/sh\nexit 127\n")
+    pyenv.write_text("#!/bin/sh\necho 3.99.1 /here\n")
+    for each in (on_path, pyenv):
+        each.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setenv("PYENV_ROOT", str(tmp_path / "pyenv"))
+    interpreters = runpy.run_path(str(ROOT / ".ci" / "pythons.py"))["interpreters"]
+    assert interpreters("3.99") == {"3.99.1 /here": str(pyenv)}
+    on_path.write_text("#!/bin/sh\necho 3.99.1 /here\n")
+    assert interpreters("3.99") == {"3.99.1 /here": str(on_path)}
+    assert interpreters("3.98") == {}

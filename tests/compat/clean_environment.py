@@ -6,6 +6,7 @@ the release is tested and not a package index.
 
 import email
 import os
+import runpy
 import shutil
 import subprocess
 import sys
@@ -19,6 +20,7 @@ from packaging.requirements import Requirement
 from tests.patience import SECONDS
 
 ROOT = Path(__file__).resolve().parents[2]
+INTERPRETERS = runpy.run_path(str(ROOT / ".ci" / "pythons.py"))["interpreters"]  # as .ci/run finds them
 NOT_SOURCES = (
     ".git", ".venv", "__pycache__", "build", "dist", "*.egg-info", "target", "node_modules", "demo-out", ".*_cache",
     ".hypothesis",
@@ -117,9 +119,5 @@ def run(python, *arguments, **more):
 
 
 def interpreter(version):
-    """Return the program of a Python version that works, None without one. pyenv keeps its own in a directory each."""
-    root = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"
-    for each in (f"python{version}", *sorted(map(str, root.glob(f"{version}*/bin/python{version}")))):
-        if shutil.which(each) and subprocess.run([each, "-c", "import venv"], capture_output=True).returncode == 0:
-            return each
-    return None
+    """Return the first program of a Python version that can make environments, None without one."""
+    return next(iter(INTERPRETERS(version).values()), None)
