@@ -12,7 +12,6 @@ from flakelog.commands.completion import GroupType, TopicType
 from flakelog.commands.exit_codes import Interrupted, NobodyAnswers, fail
 from flakelog.commands.id import SERVER
 from flakelog.commands.produce import CODECS
-from flakelog.commands.produce_input import MESSAGE_BYTES_MAX
 from flakelog.commands.terminal import client_of, count_of, json_option, print_json, servers_option
 from flakelog.commands.waiting import answer_seconds, timeout_option
 
@@ -24,6 +23,7 @@ if TYPE_CHECKING:
 
 IDS_SECONDS = 10.0  # long enough that the lead of a worker, half a second of ids, hardly shows
 KEYS_MAX = 1_000_000  # keys are in memory
+VALUE_BYTES_MAX = 999_000  # a Producer refuses messages of more than 1,000,000 bytes, key and overhead included
 SECONDS_MAX = 86_400.0
 PER_SECOND_MAX = 1e9
 
@@ -50,7 +50,7 @@ class SizesType(click.ParamType["Sizes"]):
         from flakelog.bench.load import parse_sizes
 
         try:
-            return parse_sizes(value, MESSAGE_BYTES_MAX)
+            return parse_sizes(value, VALUE_BYTES_MAX)
         except ValueError as error:
             self.fail(str(error), param, ctx)
 

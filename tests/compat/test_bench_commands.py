@@ -62,6 +62,12 @@ def test_a_topic_is_read_to_its_end_alone_or_by_a_group_that_commits_nothing(fla
     assert code == 0 and out.startswith("100 messages, ") and "MB/s" in out and "first message after" in out
 
 
+def test_a_message_of_the_largest_size_is_sent_and_one_of_no_bytes(flakelog, topic):
+    for size in (999_000, 0):
+        found = figures(flakelog(f"bench produce {topic} --count 2 --size {size} --keys 1 --json"))
+        assert found["bytes"] == 2 * (size + len("key-0"))
+
+
 def test_an_empty_topic_is_read_at_once(flakelog, topic):
     found = figures(flakelog(f"bench consume {topic} --json"))
     assert (found["messages"], found["first_message_seconds"]) == (0, None)

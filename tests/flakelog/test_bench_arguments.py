@@ -15,6 +15,7 @@ from flakelog.cli import main
         ("produce t --seconds nan", "--seconds"),
         ("produce t --seconds 0", "--seconds"),
         ("produce t --count 1 --size 9..3", "'--size': the range 9..3 ends below its start"),
+        ("produce t --count 1 --size 20..999001", "'--size': 999,001 bytes are more than a message may have, 999,000"),
         ("produce t --count 1 --throughput 0", "--throughput"),
         ("produce t --count 1 --throughput nan", "--throughput"),
         ("produce t --count 1 --throughput inf", "--throughput"),
