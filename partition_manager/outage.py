@@ -87,8 +87,8 @@ class Outages:
         self._note = note
         self._row_type = ""
         self._row: set[Hashable] = set()  # different messages that failed with that type since the last success
-        self._type: str | None = None  # of the outage in which all wait; None: there is none
-        self._reported: str | None = None  # type of the outage that a bolt reported; None: there is none
+        self._type: str | None = None  # of the outage in which all messages wait
+        self._reported: str | None = None  # type of the outage that a bolt reported
         self._parked = Parked()
         self._error = ""  # of the latest failure
         self._too_long: str | None = None  # type of an outage that reached the limit; its failures count
@@ -110,7 +110,7 @@ class Outages:
         return self._reported is not None
 
     def current(self, now_ms: int) -> Outage | None:
-        """Return the outage, None if there is none. One of Unavailable counts from its first failed probe."""
+        """Return the outage, or None. One of Unavailable counts from its first failed probe."""
         type = self._type or self._reported
         if type is None or not self._noted:
             return None

@@ -1,6 +1,6 @@
 """The requests of one partition that fail at the moment. The success of a request ends its problem, and no other does.
 
-A partition may fetch well while its progress cannot be stored, and the other way round.
+A partition may fetch well while its progress cannot be stored. It may also store well while it cannot fetch.
 """
 
 from collections.abc import Hashable

@@ -77,7 +77,7 @@ class Watched(Protocol):
 
 
 class _Seen(NamedTuple):
-    """What was seen of a partition: its latest work, and since when it has had messages without progress."""
+    """A partition at the last look: its latest work, and since when it has had messages without progress."""
 
     work: Work
     since_ms: int
@@ -111,7 +111,7 @@ class Standstills:
         self._enough_ms: float = -inf  # when the task sent no fetch, because enough messages waited
 
     def look(self, now_ms: int) -> None:
-        """Remember what has changed since the last look; O(partitions)."""
+        """Compare each partition with the last look, and remember it; O(partitions)."""
         is_excused = self.is_paused or bool(self._has_outage(now_ms))
         if self._has_enough():
             self._enough_ms = now_ms
@@ -147,7 +147,7 @@ class Standstills:
 
     def _waits(self, backlog: Backlog, seen: _Seen, now_ms: int, timeout_ms: int, cut_ms: int | None) -> bool:
         """Return True if the partition waits for something known."""
-        late_ms = now_ms - self._limit_ms  # what was due earlier should have happened
+        late_ms = now_ms - self._limit_ms  # work that was due before this time is late
         if backlog.in_flight:
             return now_ms - seen.emitted_ms < timeout_ms or (cut_ms is not None and cut_ms > late_ms)
         if backlog.retry_ms is not None and backlog.retry_ms > late_ms:

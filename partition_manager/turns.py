@@ -13,7 +13,7 @@ from partition_manager.parked import TopicPartitionOffset, Turn
 from partition_manager.share import TaskShare
 from partition_manager.task_partition import TaskPartition
 
-TURN_MESSAGES = 100  # one partition emits so many in a row, so that their acks are processed together
+TURN_MESSAGES = 100  # one partition emits this number in a row, so that their acks are processed together
 
 
 class MessageId(NamedTuple):
@@ -83,7 +83,7 @@ class Turns:
         return None if due_ms is None else max(due_ms, probe_ms)
 
     def succeeded(self, ticket: int) -> None:
-        """Note in an outage that a message was fully processed: what was parked because of it may go on."""
+        """Note in an outage that a message was fully processed: messages parked in the same outage may go on."""
         for turn in self._outages.succeeded(ticket):
             self._unpark(turn, self._outages.now_ms)
 

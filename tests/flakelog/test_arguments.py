@@ -47,7 +47,7 @@ def refused(kind, name):
         return name in ("very long", "not UTF-8") or (name == "empty" and isinstance(kind, Name))
     if isinstance(kind, FilePath):
         return name == "very long"
-    return isinstance(kind, click.Choice)
+    return isinstance(kind, click.Choice) and VALUES[name] not in kind.choices
 
 
 def filled(param):
