@@ -90,13 +90,7 @@ class OpenFiles:
             if file.at is not None:  # another thread has just opened it
                 return file.at
             self._make_room(self.limit - 1)
-            try:
-                fd = os.open(file.path, flags, mode)
-            except OSError as error:
-                if error.errno not in _NONE_LEFT:
-                    raise
-                self._make_room(max(len(self._ring) - _MADE_ROOM, 0))
-                fd = os.open(file.path, flags, mode)
+            fd = self.number_of(file.path, flags, mode)
             at = Descriptor(fd, self)  # closed if the next line raises
             file.check(fd)
             file.at = at
@@ -106,6 +100,17 @@ class OpenFiles:
             else:
                 self._ring[fd] = ref(file)
             return at
+
+    def number_of(self, path: str, flags: int, mode: int = 0) -> int:
+        """Open a path, and return its number for the caller to close. Make room if none is left. Raise OSError."""
+        with self._lock:
+            try:
+                return os.open(path, flags, mode)
+            except OSError as error:
+                if error.errno not in _NONE_LEFT:
+                    raise
+            self._make_room(max(len(self._ring) - _MADE_ROOM, 0))
+            return os.open(path, flags, mode)
 
     def closes(self, fd: int) -> None:
         """Forget a descriptor that is about to be closed."""
@@ -157,7 +162,7 @@ class OpenFiles:
     def note_until_cut(self, path: str) -> None:
         """Make an empty file that `cutting` removes. Raise OSError."""
         with self._lock:
-            os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, FILE_MODE))
+            os.close(self.number_of(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, FILE_MODE))
             self._until_cut = path
 
     def cutting(self) -> None:

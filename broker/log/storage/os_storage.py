@@ -395,7 +395,7 @@ class OsStorage:
                     changed[os.path.dirname(each)] = None
         for parent in changed:
             with _named(parent):
-                _sync_names(parent)
+                _sync_names(self.descriptors, parent)
 
     def rename(self, source: str, target: str) -> None:
         before, after = self._path(source), self._path(target)
@@ -415,14 +415,14 @@ class OsStorage:
         full = self._path(path)
         with _named(full):
             try:
-                _write_synced(full + _TEMPORARY, data)
+                _write_synced(self.descriptors, full + _TEMPORARY, data)
             except OSError:
                 with suppress(FileNotFoundError):
                     os.unlink(full + _TEMPORARY)
                 raise
             self.descriptors.keep_open(full)
             os.replace(full + _TEMPORARY, full)
-            _sync_names(os.path.dirname(full))
+            _sync_names(self.descriptors, os.path.dirname(full))
 
     def note_until_cut(self, path: str) -> None:
         full = self._path(path)
@@ -431,7 +431,7 @@ class OsStorage:
 
     def sync_directory(self, path: str) -> None:
         with _named(self._path(path)):
-            _sync_names(self._path(path))
+            _sync_names(self.descriptors, self._path(path))
 
 
 def is_in_memory(fd: int, position: int, length: int) -> bool:
@@ -480,8 +480,8 @@ def read_into_memory(fd: int, position: int, length: int) -> None:
             position += size
 
 
-def _write_synced(path: str, data: bytes) -> None:
-    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, FILE_MODE)
+def _write_synced(descriptors: OpenFiles, path: str, data: bytes) -> None:
+    fd = descriptors.number_of(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, FILE_MODE)
     try:
         written = 0
         while written < len(data):
@@ -491,8 +491,8 @@ def _write_synced(path: str, data: bytes) -> None:
         os.close(fd)
 
 
-def _sync_names(directory: str) -> None:
-    fd = os.open(directory, os.O_RDONLY | os.O_CLOEXEC)
+def _sync_names(descriptors: OpenFiles, directory: str) -> None:
+    fd = descriptors.number_of(directory, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(fd)
     finally:

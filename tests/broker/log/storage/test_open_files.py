@@ -239,10 +239,9 @@ def test_a_failed_start_of_a_file_leaves_no_descriptor(storage):
     assert (storage.open_count, open_fds()) == (0, before)
 
 
-def test_a_process_without_descriptors_closes_files_before_it_gives_up(storage):
-    """Connections and registries may have taken what the limit left to them."""
-    storage.descriptors.limit = 1 << 30
-    files = made(storage, 20)
+@contextmanager
+def no_descriptor_left():
+    """Take every descriptor that the process may still open."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     taken = []
     try:
@@ -250,13 +249,38 @@ def test_a_process_without_descriptors_closes_files_before_it_gives_up(storage):
         with pytest.raises(OSError):
             while True:
                 taken.append(os.dup(0))
-        more = made(storage, 1, begin=50)
-        assert more[0].read(0, 9) == b"50"
+        yield
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
         for fd in taken:
             os.close(fd)
+
+
+def test_a_process_without_descriptors_closes_files_before_it_gives_up(storage):
+    """Connections and registries may have taken what the limit left to them."""
+    storage.descriptors.limit = 1 << 30
+    files = made(storage, 20)
+    with no_descriptor_left():
+        more = made(storage, 1, begin=50)
+        assert more[0].read(0, 9) == b"50"
     assert [file.read(0, 9) for file in files] == [b"%d" % number for number in range(20)]
+
+
+@pytest.mark.parametrize(
+    "does",
+    [
+        lambda storage: storage.sync_directory("d"),
+        lambda storage: storage.replace("d/replaced", b"new"),
+        lambda storage: storage.note_until_cut("d/note"),
+    ],
+    ids=["sync_directory", "replace", "note_until_cut"],
+)
+def test_a_process_without_descriptors_closes_files_for_directories_too(storage, does):
+    """A partition went offline until the next start, because its directory could not be opened for a sync."""
+    files = made(storage, 2)
+    with no_descriptor_left():
+        does(storage)
+    assert [file.read(0, 9) for file in files] == [b"0", b"1"]
 
 
 def test_threads_that_read_write_and_sync_meet_no_closed_descriptor(storage):
