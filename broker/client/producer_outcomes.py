@@ -39,7 +39,7 @@ class Outcomes:
     def __init__(self, begun_s: float, servers: str, timeout_ms: int) -> None:
         self.number = count().__next__  # atomic, and faster than a lock
         self.dropped = "its transaction was aborted"  # why messages in the queue are dropped
-        self.raised: list[Exception] = []  # by callbacks
+        self.raised: list[BaseException] = []  # by callbacks
         self._late = f"not acknowledged within {timeout_ms} ms: the partition is offline, or no answer from {servers}"
         self._lock = Lock()
         self._counts = ProducerCounts(begun_s)
@@ -88,13 +88,18 @@ class Outcomes:
         return Delivered(message.topic(), message.partition(), message.offset())
 
     def tell(self, result: ProduceError | Delivered, callback: Callback) -> None:
-        """Call a callback, and keep its exception: librdkafka would leave a flush or a commit half done."""
+        """Call a callback, and keep its exception: librdkafka would leave a flush or a commit half done.
+
+        SystemExit and CancelledError are kept too. Ctrl-C goes through, because its user waits for no flush.
+        """
         try:
             if isinstance(result, ProduceError):
                 callback(result, None)
             else:
                 callback(None, result)
-        except Exception as error:
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
             self.raised.append(error)
 
     def raise_of_callbacks(self) -> None:

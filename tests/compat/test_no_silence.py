@@ -81,8 +81,8 @@ class Port:
 )
 def test_a_port_that_is_no_brokers_is_found_out_in_one_line(answer, said):
     with Port(answer) as port:
-        code, (line,) = outcome_of("topic", "list", "--servers", port.address)
-    assert code == 3
+        code, (*waits, line) = outcome_of("topic", "list", "--servers", port.address)
+    assert code == 3 and all(each.startswith(f"waiting for {port.address}") for each in waits)
     assert line.startswith(f"Error: no broker answers at {port.address} (") and said in line
 
 

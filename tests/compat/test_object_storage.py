@@ -1,12 +1,14 @@
 """A place in a store that speaks S3: moto's server, reached by pyarrow and by obstore as Amazon's is."""
 
 import pickle
+import socket
+import subprocess
+import sys
 import threading
 
 import boto3
 import pytest
 from deltalake import DeltaTable
-from moto.server import ThreadedMotoServer
 
 from spark_bridge.load.delta_sink import DeltaSink
 from spark_bridge.load.driver import Driver
@@ -15,16 +17,26 @@ from spark_bridge.load.load import Layout
 from spark_bridge.load.verify import verify
 from spark_bridge.output.storage import Storage, store_config
 from spark_bridge.reading.row import DEFAULT, arrow_schema
+from tests.patience import until
 from tests.spark_bridge.load.tables import offsets
 from tests.spark_bridge.load.world import TOPIC, Attempts, MemoryLog, Topics, Watcher, in_order
 
 
 @pytest.fixture(scope="module")
 def address():
-    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    server.start()
-    yield "{}:{}".format(*server.get_host_and_port())
-    server.stop()
+    """A server in a process of its own, because delta-rs holds Python's lock while it reads a table's history."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as server:
+        until(lambda: is_open(port), "moto's server")
+        yield f"127.0.0.1:{port}"
+        server.terminate()
+
+
+def is_open(port):
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
 @pytest.fixture
