@@ -11,6 +11,7 @@ from broker.client.records import Record
 from partition_manager.config import SpoutConfig
 from partition_manager.manager import PartitionManager
 from partition_manager.progress import Progress
+from spout.run import rare_collections
 from tests.partition_manager import storm_0_9_3 as storm
 
 MESSAGES = 1_000_000
@@ -23,27 +24,18 @@ VALUE = bytes(100)
 SEED = 1
 
 T = TypeVar("T")
+V = TypeVar("V")
 
 
-def _windows() -> Callable[[], tuple[list[int], list[bool]]]:
-    """Return a function that returns the order of a window's acks, and which of them are failures instead."""
-    chance = random.Random(SEED)
-    orders = [chance.sample(range(WINDOW), WINDOW) for _ in range(20)]
-    failures = [[chance.random() < FAILING for _ in range(WINDOW)] for _ in range(23)]
-    turn = iter(range(10**9))
+class _World:
+    """The log and the bolts: makes the records of a fetch and the outcomes of a window.
 
-    def window() -> tuple[list[int], list[bool]]:
-        number = next(turn)
-        return orders[number % len(orders)], failures[number % len(failures)]
-
-    return window
-
-
-class _Log:
-    """Makes the records of a fetch, and keeps the time that takes out of the figures."""
+    The figures leave out the time that takes, because it is not the manager's.
+    """
 
     def __init__(self, messages: int) -> None:
         self.messages = messages
+        self._chance = random.Random(SEED)
         self._left_out = 0.0, 0.0
         self._began = time.perf_counter(), time.process_time()
 
@@ -58,11 +50,23 @@ class _Log:
     def offset_before(self, time: int) -> int:
         return 0
 
+    def outcomes(self, emitted: list[T]) -> tuple[list[T], list[T]]:
+        """Return the messages of a window that are acked, in a random order, and those that fail."""
+        return self._untimed(lambda: self._outcomes(emitted))
+
+    def _outcomes(self, emitted: list[T]) -> tuple[list[T], list[T]]:
+        self._chance.shuffle(emitted)
+        acked: list[T] = []
+        failed: list[T] = []
+        for message in emitted:
+            (failed if self._chance.random() < FAILING else acked).append(message)
+        return acked, failed
+
     def _made(self, offset: int, records: int) -> list[tuple[int, Record]]:
         upto = min(self.messages, offset + records)
-        return [(each, Record(each, each, each, None, VALUE)) for each in range(offset, upto)]
+        return [(at, Record(at, at, at, None, VALUE)) for at in range(offset, upto)]
 
-    def _untimed(self, make: Callable[[], list[T]]) -> list[T]:
+    def _untimed(self, make: Callable[[], V]) -> V:
         began = time.perf_counter(), time.process_time()
         made = make()
         wall, cpu = self._left_out
@@ -78,8 +82,7 @@ class _Log:
 def _ours(messages: int) -> Figures:
     config = SpoutConfig(spout_max_attempts=0, spout_fetch_max_records=FETCH)
     manager = PartitionManager("bench", 0, Progress(0), config)
-    window, now_ms = _windows(), 0
-    log = _Log(messages)
+    world, now_ms = _World(messages), 0
     while manager.pending or manager.emitted < messages:
         emitted = []
         while len(emitted) < WINDOW:
@@ -90,47 +93,43 @@ def _ours(messages: int) -> Figures:
             wanted = manager.wanted()
             if wanted is None or wanted.offset == messages:
                 break
-            records = log.read(wanted.offset, wanted.max_records)
+            records = world.read(wanted.offset, wanted.max_records)
             manager.fetched(records, wanted.offset + len(records), messages)
-        order, failures = window()
-        acks = []
-        for index in order:
-            if index >= len(emitted):
-                continue
-            if failures[index]:
-                manager.fail(*emitted[index], now_ms, "ValueError: no")
-            else:
-                acks.append(emitted[index])
-        manager.ack_many(acks)
+        acked, failed = world.outcomes(emitted)
+        for offset, ticket in failed:
+            manager.fail(offset, ticket, now_ms, "ValueError: no")
+        manager.ack_many(acked)
         now_ms += WINDOW_MS
         if now_ms % (WINDOW_MS * COMMIT_EVERY) == 0 and (progress := manager.commit()) is not None:
             manager.stored(progress)
-    return log.figures()
+    return world.figures()
 
 
 def _storm(messages: int) -> Figures:
-    log = _Log(messages)
-    manager = storm.PartitionManager(log, "bench", {}, storm.SpoutConfig(force_from_start=True))
-    window, windows = _windows(), 0
+    world = _World(messages)
+    manager = storm.PartitionManager(world, "bench", {}, storm.SpoutConfig(force_from_start=True))
+    windows = 0
     while manager.last_completed_offset() < messages or manager.failed:
         emitted: list[storm.KafkaMessageId] = []
         while len(emitted) < WINDOW:
             if manager.next(lambda values, id: emitted.append(id)) is storm.EmitState.NO_EMITTED:
                 break
-        order, failures = window()
-        for index in order:
-            if index < len(emitted):
-                (manager.fail if failures[index] else manager.ack)(emitted[index].offset)
+        acked, failed = world.outcomes(emitted)
+        for message in failed:
+            manager.fail(message.offset)
+        for message in acked:
+            manager.ack(message.offset)
         windows += 1
         if windows % COMMIT_EVERY == 0:
             manager.commit()
-    return log.figures()
+    return world.figures()
 
 
 @contextmanager
 def _open(scale: Scale) -> Iterator[Contenders]:
     messages = scale.of(MESSAGES, WINDOW)
-    yield {OURS: lambda: _ours(messages), "storm-kafka 0.9.3, ported": lambda: _storm(messages)}
+    with rare_collections():  # as under `spout.run`, for both
+        yield {OURS: lambda: _ours(messages), "storm-kafka 0.9.3, ported": lambda: _storm(messages)}
 
 
 ROWS = [

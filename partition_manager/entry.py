@@ -71,13 +71,14 @@ class Message:
         self.end = offset + 1
         self.state = _WAITING
         self.failures = 0
+        key, value, headers = record.key, record.value, record.headers
         size = _OVERHEAD_BYTES
-        if record.key is not None:
-            size += len(record.key)
-        if record.value is not None:
-            size += len(record.value)
-        if record.headers:
-            size += sum(len(name) + len(value or b"") for name, value in record.headers)
+        if key is not None:
+            size += len(key)
+        if value is not None:
+            size += len(value)
+        if headers:
+            size += sum(len(name) + len(value or b"") for name, value in headers)
         self.size = size
 
     def retry(self, *, counts: bool) -> "Message":

@@ -65,23 +65,27 @@ class Ledger:
         room, space_before = self.room, self.space_bytes
         space, done = space_before, 0
         over = None
+        position, last = self.position, self._last  # kept in locals, because each record moves both
         for record in records:
             offset = record.offset
-            if offset != self.position:
-                if offset < self.position:
+            if offset != position:
+                if offset < position:
                     continue
+                self.position, self._last = position, last
                 self._leave_out(offset)
+                position = offset
             if offset < ahead and settled.end_of(offset) is not None:
                 done += 1
             elif room <= 0 or space <= 0:
                 over = offset
                 break
             else:
-                self._last = live[offset] = entry = Message(record, offset, batches.get(offset) if batches else None)
-                admitted.append(entry)
+                live[offset] = last = Message(record, offset, batches.get(offset) if batches else None)
+                admitted.append(last)
                 room -= 1
-                space -= entry.size
-            self.position = offset + 1
+                space -= last.size
+            position = offset + 1
+        self.position, self._last = position, last
         self._add_bytes(space_before - space)
         return over, done
 

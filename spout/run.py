@@ -161,7 +161,7 @@ def run_until_stopped(
     watch: Callable[[BackgroundRun], None],
 ) -> None:
     """Run a topology as `run` does, and call `watch` in this thread meanwhile; return when both have ended."""
-    with _rare_collections(), _Signals(config.topology_drain_ms) as signals:
+    with rare_collections(), _Signals(config.topology_drain_ms) as signals:
         running = run_in_background(topology, config=config, world=world)
         signals.stop(running)
         watch(running)
@@ -240,7 +240,7 @@ def _install_asyncio(topology: Topology) -> None:
 
 
 @contextmanager
-def _rare_collections() -> Iterator[None]:
+def rare_collections() -> Iterator[None]:
     """Let the garbage collector run rarely, and skip the objects that exist now. Restore its settings at the end.
 
     Change nothing for a second topology of the process, or in a program that has frozen its objects itself.
