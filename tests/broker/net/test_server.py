@@ -1,201 +1,30 @@
-"""The shell without a network: the reads of one poll make one turn, and the engine says which connections to read.
+"""The shell without a network: the reads of one poll make one turn, and the engine says which connections to read."""
 
-Sockets and the reactor are simple objects in memory; `poll` does what the reactor does between two waits.
-"""
-
-from collections import deque
-from itertools import count
 from threading import Semaphore, current_thread
-from types import SimpleNamespace
 
 import pytest
-from twisted.internet.task import Clock
 
 from broker.log.validation.open_job import OpenTask
-from broker.net.server import BrokerServer
 from broker.net.transport import (
     JOINED_BYTES,
     RECEIVE_BUFFER_BYTES,
     RECEIVE_BYTES,
-    KafkaTransport,
-    NullProtocol,
     ReceiveBuffer,
 )
 from broker.record.compression import Codec
 from tests.broker.engine.opening_world import large, small_budget
-from tests.broker.engine_client import METADATA, PRODUCE, WALL_MS, EngineBroker, EngineClient, produce_request
-from tests.broker.watched_storage import WatchedStorage
+from tests.broker.engine_client import METADATA, PRODUCE, WALL_MS, produce_request
+from tests.broker.net.polled_server import PolledServer
 from tests.patience import until
-
-
-class Reactor(Clock):
-    """A reactor whose polls the test makes. `readers` and `writers` are the descriptors it watches."""
-
-    def __init__(self):
-        super().__init__()
-        self.readers, self.writers = {}, {}
-        self.polls_again = False
-        self._after_events = []
-        self._from_threads = deque()
-
-    def after_events(self, call):
-        self._after_events.append(call)
-
-    def poll_again(self):
-        self.polls_again = True
-
-    def callFromThread(self, call, *arguments):
-        self._from_threads.append((call, arguments))
-
-    def addReader(self, descriptor):
-        self.readers[descriptor] = None
-
-    def removeReader(self, descriptor):
-        self.readers.pop(descriptor, None)
-
-    def addWriter(self, descriptor):
-        self.writers[descriptor] = None
-
-    def removeWriter(self, descriptor):
-        self.writers.pop(descriptor, None)
-
-    def poll(self):
-        """Call the descriptors that are ready, and then those who wait for the end of the events."""
-        self.polls_again = False
-        while self._from_threads:
-            call, arguments = self._from_threads.popleft()
-            call(*arguments)
-        for descriptor in [*self.readers]:
-            descriptor.doRead()
-        for descriptor in [*self.writers]:
-            descriptor.doWrite()
-        for call in self._after_events:
-            call()
-
-
-class Socket:
-    """A socket that has received `incoming`. `room_bytes` may be sent, any number if it is None."""
-
-    def __init__(self):
-        self.incoming = deque()
-        self.sent = bytearray()
-        self.sends = 0
-        self.room_bytes = None
-
-    def recv_into(self, buffer):
-        if not self.incoming:
-            raise BlockingIOError
-        data = self.incoming.popleft()
-        taken = min(len(buffer), len(data))
-        buffer[:taken] = data[:taken]
-        if taken < len(data):
-            self.incoming.appendleft(data[taken:])
-        return taken
-
-    def send(self, data, flags=0):
-        taken = len(data) if self.room_bytes is None else min(len(data), self.room_bytes)
-        if not taken:
-            raise BlockingIOError
-        if self.room_bytes is not None:
-            self.room_bytes -= taken
-        self.sends += 1
-        self.sent += bytes(data[:taken])
-        return taken
-
-    def setblocking(self, flag):
-        pass
-
-    def setsockopt(self, *option):
-        pass
-
-    def fileno(self):
-        return -1
-
-    def close(self):
-        pass
-
-
-class TimedServer(BrokerServer):
-    """A server whose time is the test's."""
-
-    broker = None
-
-    def now(self):
-        return self.broker.now
-
-
-class World:
-    """A server over a broker in memory, and clients that write into its sockets."""
-
-    def __init__(self, **settings):
-        self.broker = EngineBroker(WatchedStorage(), **settings)
-        self.broker.create("flights")
-        self.reactor, self.closed = Reactor(), []
-        self.server = TimedServer(self.reactor, None, self.closed.append, self.broker.services.config)
-        self.server.broker = self.broker
-        self.server.use(self.broker.engine)
-        self.server.serve()
-
-    def connect(self):
-        return Peer(self)
-
-    def poll(self):
-        self.reactor.poll()
-
-    def poll_until_idle(self):
-        """Poll while the server has work left; return the number of polls."""
-        polls = 1
-        self.poll()
-        while self.reactor.polls_again:
-            self.poll()
-            polls += 1
-            assert polls < 10_000
-        return polls
-
-    def wait(self, ms):
-        self.broker.now_ms += ms
-        self.reactor.advance(ms / 1000)
-
-    def writes(self):
-        return self.broker.storage.writes_of(self.broker, "flights")
-
-
-class Peer:
-    """One connection. `send` puts requests into its socket; `answered` returns the ids of the answers sent to it."""
-
-    ports = count(50_000)
-
-    def __init__(self, world):
-        self.socket = Socket()
-        server = SimpleNamespace(broker=world.server, listener="", _realPortNumber=9092)
-        address = ("10.0.0.7", next(self.ports))
-        self.transport = KafkaTransport(self.socket, NullProtocol(), address, server, 0, world.reactor)
-        self.transport.startReading()
-        self.client = EngineClient(world.broker, self.transport.conn, "test", True)
-        self._world = world
-
-    def send(self, *requests):
-        frames = [self.client.frame(*request) for request in requests]
-        self.socket.incoming.append(b"".join(data for _, data in frames))
-        return [correlation_id for correlation_id, _ in frames]
-
-    def answered(self):
-        self.client.received += self.socket.sent
-        self.socket.sent.clear()
-        return self.client.answered()
-
-    @property
-    def is_read_from(self):
-        return self.transport in self._world.reactor.readers
 
 
 @pytest.fixture
 def worlds():
     """Return a function that makes a world of settings; it is stopped after the test."""
     made = []
-    yield lambda **settings: made.append(World(**settings)) or made[-1]
+    yield lambda **settings: made.append(PolledServer(**settings)) or made[-1]
     for world in made:
-        world.server.stop()
+        world.stop()
 
 
 @pytest.fixture
@@ -362,7 +191,7 @@ def test_a_thread_opens_a_large_batch_and_the_connection_is_not_read_meanwhile(w
 def test_a_server_stops_while_batches_wait_for_threads(monkeypatch):
     """Clients send unanswered batches again, so no thread opens another one."""
     small_budget(monkeypatch)
-    world = World(open_threads=1)
+    world = PolledServer(open_threads=1)
     opened = []
     monkeypatch.setattr(OpenTask, "run", lambda task: opened.append(task) or entered.release() or go_on.acquire())
     entered, go_on = Semaphore(0), Semaphore(0)
