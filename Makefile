@@ -70,7 +70,12 @@ $(FRANZ): tests/compat/go/stock.go tests/compat/go/go.mod tests/compat/go/go.sum
 demo: bytecode
 	$(BIN)/flakelog demo
 
-test: lint docs unit compat
+# Each stage prints how long it took.
+test: venv
+	@for stage in lint docs unit compat; do \
+	  began=$$(date +%s); $(MAKE) --no-print-directory $$stage || exit; \
+	  echo "make $$stage: $$(($$(date +%s) - began)) s"; \
+	done
 
 # Style, types, import contracts, and the house rules no linter knows.
 lint: venv
@@ -84,7 +89,7 @@ lint: venv
 docs: venv
 	$(BIN)/mkdocs build --strict
 
-# The cores: no Java, no sockets, under a minute.
+# The cores: no Java, no sockets; two to three minutes on two cores.
 unit: venv
 	$(BIN)/python -m pytest tests --ignore=tests/compat --ignore=tests/test_tidy.py -m 'not soak' -n $(JOBS)
 
