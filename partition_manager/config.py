@@ -54,8 +54,8 @@ class SpoutConfig:
         "flakelog.spout.max.pending.bytes",
         64 << 20,
         "messages not yet settled, kept in memory so that a retry needs no second fetch: all partitions of a task "
-        "together. Half is divided evenly, and each partition can always use its part; the other half goes to those "
-        "that need more. Each partition overshoots its part by one message at most",
+        "together. Half is divided evenly, and each partition can use its part; the other half goes to those that need "
+        "more. It is exceeded by one message, while one batch is unpacked; at the limit partitions take turns",
         check=at_least(1),
         unit="bytes",
     )

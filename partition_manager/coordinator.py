@@ -18,8 +18,9 @@ from partition_manager.notes import Note, Notes
 from partition_manager.offset_document import OffsetDocument
 from partition_manager.opening import is_recreated
 from partition_manager.outage import outages_of
+from partition_manager.packed_answers import PackedAnswers
 from partition_manager.parked import TopicPartitionOffset
-from partition_manager.ports import Answer, Failed, Partitions, Request
+from partition_manager.ports import Answer, Failed, Packed, Partitions, Request
 from partition_manager.progress import Progress
 from partition_manager.share import TaskShare
 from partition_manager.source import Source
@@ -49,6 +50,7 @@ class PartitionCoordinator:
         self._all: list[TaskPartition] = []  # all partitions
         self._handing_over: list[TaskPartition] = []
         self._share: TaskShare[TaskPartition] = TaskShare(source.config.spout_max_pending_bytes)
+        self._packed = PackedAnswers(self._asks, self._share.memory)
         self._gone = Counts()  # counts of released partitions
         self._notes = Notes()
         self._failing = FailingRequests(self._notes)
@@ -101,6 +103,7 @@ class PartitionCoordinator:
             self._tick(now_ms)
         if self._handing_over:
             self._check_handovers(now_ms)
+        self._packed.unpack(now_ms)
         if self._share.ready:
             self._share.ready[0].end_turn()
         for partition in self._share.take_fetches():
@@ -109,7 +112,11 @@ class PartitionCoordinator:
 
     def answered(self, number: int, answer: Answer, now_ms: int) -> None:
         """Process the answer to the request handed out as `number`."""
-        self._asks.answered(number, answer, now_ms)
+        if isinstance(answer, Packed):
+            self._packed.add(number, answer)
+            self._packed.unpack(now_ms)
+        else:
+            self._asks.answered(number, answer, now_ms)
         self._sweep(now_ms)
 
     def expects(self, number: int) -> bool:
@@ -131,12 +138,12 @@ class PartitionCoordinator:
 
     @property
     def has_enough(self) -> bool:
-        """Return True if the fetcher should hold its fetches, because many messages wait.
+        """Return True if the fetcher should hold its fetches, because many messages wait, or answers wait for memory.
 
         The limit is for all partitions together. Otherwise each of 1,000 partitions with a backlog would keep messages
         in memory long before their turn.
         """
-        return self._share.waiting >= self._source.config.spout_fetch_max_records
+        return self._share.waiting >= self._source.config.spout_fetch_max_records or bool(self._packed)
 
     def message(self, id: MessageId) -> Message | None:
         """Return the message in flight under this id, or None if the id is stale."""

@@ -4,6 +4,7 @@ Each broker has two connections: one for the fetches of all its partitions (brok
 for all other requests, which a fetch that the broker holds open would delay.
 """
 
+import sys
 from collections.abc import Callable, Generator, Iterable, Mapping
 from functools import lru_cache, partial
 from typing import Any, Generic, TypeVar
@@ -19,7 +20,7 @@ from broker.client.errors import BrokerError, ClientError, TopicRecreated, Unsup
 from broker.client.fetch_connections import FetchConnections
 from broker.client.fetch_session import Key, PartitionAsk, end_of
 from broker.client.positions import find_positions
-from broker.client.records import NO_EPOCH, read_records
+from broker.client.records import NO_EPOCH, AnswerReader
 from broker.client.twisted import TwistedClient
 from broker.wire import fetch
 from broker.wire.errors import ErrorCode
@@ -41,6 +42,7 @@ from partition_manager.ports import (
     ListPartitions,
     ListTopics,
     OutOfRange,
+    Packed,
     Partitions,
     Recreated,
     Topics,
@@ -210,16 +212,20 @@ class TwistedFetcher:
         if isinstance(result, Exception):
             self._not_fetched(key, answer, result)
             return
+        unpack = partial(self._unpack, request, result)
+        answer(Packed(unpack) if result.size else unpack())
+
+    def _unpack(self, request: Fetch, result: FetchedPartition) -> Fetched | OutOfRange | Failed:
+        key = request.topic, request.partition
         try:
             found = answer_of(result, request.wanted.offset, self._isolation_level)
         except Exception as error:
-            answer(_error(error))
-            return
+            return _error(error)
         if isinstance(found, OutOfRange):
             self._epochs.pop(key, None)
         elif found.leader_epoch != NO_EPOCH:
             self._epochs[key] = found.next_offset, found.leader_epoch
-        answer(found)
+        return found
 
     def _not_fetched(self, key: Key, answer: OnAnswer, error: Exception) -> None:
         if isinstance(error, TopicRecreated):
@@ -241,9 +247,9 @@ def answer_of(fetched: FetchedPartition, offset: int, isolation_level: int) -> F
     if fetched.diverging is not None:
         _, end_offset = fetched.diverging
         return OutOfRange(fetched.log_start_offset, max(fetched.log_start_offset, end_offset))
-    read = read_records(fetched, offset, enough_bytes=UNPACKED_BYTES)
-    end = end_of(fetched, isolation_level)
-    return Fetched(read.records, read.next_offset, end, read.poison, read.leader_epoch)
+    reader, end = AnswerReader(fetched, offset), end_of(fetched, isolation_level)
+    records = reader.read(UNPACKED_BYTES, sys.maxsize)
+    return Fetched(records, reader.next_offset, end, tuple(reader.poison), reader.leader_epoch, reader.unpacked_bytes)
 
 
 def _out_of_range(answer: OnAnswer, found: Answer) -> None:

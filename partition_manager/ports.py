@@ -67,7 +67,7 @@ class FindEpochEnd(NamedTuple):
 
 
 class Fetch(NamedTuple):
-    """Ask for records. Answer: Fetched or OutOfRange, or Recreated if the topic's id is no longer `topic_id`.
+    """Ask for records. Answer: Fetched, Packed or OutOfRange, or Recreated if the topic's id is not `topic_id` now.
 
     Fetched is empty if no record came within the fetcher's longest wait. An empty `topic_id` is compared with nothing.
     """
@@ -190,6 +190,7 @@ class Fetched(NamedTuple):
 
     The first records may lie below the wanted offset. `poison` are the batches whose records cannot be decoded; they
     lie between the records, in order of offset. `leader_epoch` is that of the last batch, -1 if there is none.
+    `unpacked_bytes` are the bytes of the batches after decompression.
     """
 
     records: Sequence[FetchedRecord]
@@ -197,6 +198,7 @@ class Fetched(NamedTuple):
     high_watermark: int
     poison: Sequence[PoisonBatch] = ()
     leader_epoch: int = -1
+    unpacked_bytes: int = 0
 
 
 class OutOfRange(NamedTuple):
@@ -272,6 +274,15 @@ class Failed(NamedTuple):
     error: str
 
 
+class Packed(NamedTuple):
+    """The answer to a Fetch before its batches are unpacked, because a few bytes may unpack to a hundred megabytes.
+
+    The core calls `unpack`, once, when it has memory for the messages.
+    """
+
+    unpack: Callable[[], Fetched | OutOfRange | Failed]
+
+
 Answer = (
     Topics
     | Partitions
@@ -281,6 +292,7 @@ Answer = (
     | Fetched
     | OutOfRange
     | Recreated
+    | Packed
     | Loaded
     | Saved
     | Share

@@ -9,7 +9,9 @@ from collections.abc import Iterator
 from heapq import heappop, heappush
 from itertools import count
 from math import inf
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
+
+from partition_manager.ports import Fetched
 
 T = TypeVar("T")
 
@@ -19,6 +21,8 @@ class Memory(Generic[T]):
 
     Half of the limit is divided evenly: each partition may always keep its part of it. The other half goes to the
     partitions that ask first. So one partition can use most of the limit, and cannot starve the rest.
+
+    A message may be larger than a part. So the limit as a whole counts too, and is exceeded by one message at most.
     """
 
     def __init__(self, limit_bytes: int) -> None:
@@ -30,11 +34,32 @@ class Memory(Generic[T]):
     def room_bytes(self, own_bytes: int) -> int:
         """Return the bytes that a partition which keeps `own_bytes` may add; 0 or less if there is no room."""
         part = self.limit_bytes // (2 * self.members)
-        return max(part - own_bytes, self.limit_bytes - self.used_bytes - part * (self.members - 1))
+        free = self.limit_bytes - self.used_bytes
+        return min(free, max(part - own_bytes, free - part * (self.members - 1)))
 
     def is_low(self, room_bytes: int, fetch_bytes: int) -> bool:
         """Return True if a fetch is not worth it: less room than `fetch_bytes`, and than half of a partition's part."""
         return room_bytes < max(1, min(fetch_bytes, self.limit_bytes // (4 * self.members)))
+
+
+class HeldAnswer:
+    """The records that a partition keeps until it may use them; their unpacked bytes count towards the memory."""
+
+    def __init__(self, memory: Memory[Any]) -> None:
+        self._memory = memory
+        self._answer: Fetched | None = None
+
+    def keep(self, answer: Fetched) -> None:
+        """Keep the records of one answer."""
+        self._answer = answer
+        self._memory.used_bytes += answer.unpacked_bytes
+
+    def take(self) -> Fetched | None:
+        """Return the kept records and release their memory; None if there are none."""
+        answer, self._answer = self._answer, None
+        if answer is not None:
+            self._memory.used_bytes -= answer.unpacked_bytes
+        return answer
 
 
 class TaskShare(Generic[T]):

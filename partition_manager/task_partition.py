@@ -39,7 +39,7 @@ from partition_manager.ports import (
 )
 from partition_manager.problems import Problems
 from partition_manager.progress import Progress
-from partition_manager.share import TaskShare
+from partition_manager.share import HeldAnswer, TaskShare
 from partition_manager.source import Source
 from partition_manager.standstill import Backlog, Work
 
@@ -112,7 +112,7 @@ class TaskPartition:
         self._notes = notes
         self._keeper = keeper
         self._epoch = -1  # leader epoch of the last record read, stored with the progress
-        self._held: Fetched | None = None  # at most once: read, but progress past it is not stored yet
+        self._held = HeldAnswer(share.memory)  # its epoch is not checked, or at most once, progress past it not stored
         self._at_most_once = source.config.spout_guarantee == AT_MOST_ONCE
         self._opening: Opening | None = open_partition(source, document)  # None once it is open
         self._saving = False
@@ -251,8 +251,8 @@ class TaskPartition:
             if self._epoch == -1 or answer.leader_epoch <= self._epoch:
                 self._read(answer, now_ms)
             else:
-                request = FindEpochEnd(self.topic, self.number, self._epoch)
-                self._asks.ask(self, request, lambda end, at_ms: self._epoch_ended(answer, end, at_ms), now_ms)
+                self._held.keep(answer)
+                self._asks.ask(self, FindEpochEnd(self.topic, self.number, self._epoch), self._epoch_ended, now_ms)
         elif isinstance(answer, OutOfRange):
             if manager.emitted < answer.log_start:
                 self._epoch = -1  # retention removed the records that the epoch is about
@@ -260,15 +260,15 @@ class TaskPartition:
         elif isinstance(answer, Recreated):
             self._keeper.recreated(self, answer.topic_id, now_ms)
 
-    def _epoch_ended(self, fetched: Fetched, answer: Answer, now_ms: int) -> None:
+    def _epoch_ended(self, answer: Answer, now_ms: int) -> None:
         """Read what a new leader sent, unless the log was truncated below it (KIP-320)."""
-        manager = self.manager
+        manager, fetched = self.manager, self._held.take()
         if manager is None or self.phase is not Phase.RUNNING or not isinstance(answer, EpochEnd):
             return
         if 0 <= answer.end_offset < manager.emitted:
             self._epoch = answer.leader_epoch
             self._out_of_range(manager, OutOfRange(0, answer.end_offset))
-        else:
+        elif fetched is not None:
             self._read(fetched, now_ms)
 
     def _out_of_range(self, manager: PartitionManager, bounds: OutOfRange) -> None:
@@ -287,7 +287,7 @@ class TaskPartition:
         if answer.leader_epoch >= 0:
             self._epoch = max(self._epoch, answer.leader_epoch)  # stored ranges may be of a later epoch
         if self._at_most_once and (answer.records or answer.poison):
-            self._held = answer
+            self._held.keep(answer)
             self._store(self._past(answer.next_offset), now_ms)
         else:
             self._admit(answer)
@@ -387,8 +387,7 @@ class TaskPartition:
         if isinstance(answer, Saved) and self.manager:
             self._version = answer.version
             self.manager.stored(progress)
-            if self._held is not None:
-                held, self._held = self._held, None
+            if self._at_most_once and (held := self._held.take()) is not None:
                 self._admit(held)
         elif isinstance(answer, Fenced) and self._source.in_group:
             self._keeper.discarded(self, answer.error, now_ms)
@@ -469,6 +468,7 @@ class TaskPartition:
         self._keeper.left()
 
     def _leave(self) -> None:
+        self._held.take()
         if self.manager is not None:
             self._counts = self.manager.counts
             self.manager.leave()

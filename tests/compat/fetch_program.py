@@ -23,6 +23,7 @@ from partition_manager.ports import (
     FetchWanted,
     ListPartitions,
     OutOfRange,
+    Packed,
     Partitions,
     Recreated,
 )
@@ -46,6 +47,7 @@ class Reader(Protocol):
     def ask(self, partition, offset, topic_id):
         def answer(value):
             following, id = offset, topic_id
+            value = value.unpack() if isinstance(value, Packed) else value
             if isinstance(value, Fetched):
                 following, told = value.next_offset, [record.value.decode() for record in value.records]
             elif isinstance(value, OutOfRange):
