@@ -336,7 +336,8 @@ class _Waiting:
                 self._note(each.log, result.records)
 
     def _note(self, log: PartitionLog, records: FileRegion) -> None:
-        self._places[log] = log.segments.active, records.position
+        if records.file is log.segments.active.log:  # between two slices a new segment may have begun
+            self._places[log] = log.segments.active, records.position
         self._count(log, records.length)
 
     def _count(self, log: PartitionLog, size: int) -> None:

@@ -333,17 +333,19 @@ def test_a_small_fetch_does_not_wait_behind_large_ones(broker):
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize("max_wait_ms", [0, 100])
+@pytest.mark.parametrize(("connections", "max_wait_ms"), [(20, 0), (100, 0), (60, 100)])
 @pytest.mark.parametrize("request_of", [fetching, listing])
-def test_no_turn_takes_longer_than_the_bound_with_the_largest_reads_of_many_connections(request_of, max_wait_ms):
-    assert any(longest_turn_ms(request_of, max_wait_ms) <= 100 for _ in range(3))
+def test_no_turn_takes_longer_than_the_bound_with_the_largest_reads_of_many_connections(
+    request_of, connections, max_wait_ms
+):
+    assert any(longest_turn_ms(request_of, connections, max_wait_ms) <= 100 for _ in range(3))
 
 
-def longest_turn_ms(request_of, max_wait_ms):
-    """Return the CPU time of the longest turn or tick, with 20 connections that read 10,000 partitions each."""
+def longest_turn_ms(request_of, connections, max_wait_ms):
+    """Return the CPU time of the longest turn or tick, with connections that read 10,000 partitions each."""
     broker = EngineBroker(max_new_logs_at_once=100_000)
     broker.create("flights", 10_000)
-    clients = [broker.connect() for _ in range(20)]
+    clients = [broker.connect() for _ in range(connections)]
     waits = {"max_wait_ms": max_wait_ms} if request_of is fetching else {}
     taken = []
 
