@@ -8,7 +8,7 @@ from broker.engine.api_table import PRODUCE
 from broker.engine.connection import Connection, Slot
 from broker.engine.produce_turn import StagedProduce
 from broker.engine.purgatory import Delayed
-from broker.engine.replies import OWN_FAULT, Replies
+from broker.engine.replies import Replies, reason_of
 from broker.handlers.produce import judge, stage, when_on_disk
 from broker.log.partition_log import PartitionLog
 from broker.log.validation.record_check import Budget
@@ -53,7 +53,7 @@ class ProduceCommit:
                 pass  # an earlier request of it failed, and will not be answered
             elif staged.failure is not None:
                 failed.setdefault(id(staged.failure), []).append(staged)
-                self._connections.close(conn, OWN_FAULT)
+                self._connections.close(conn, reason_of(staged.failure))
             elif staged.on_disk is not None:
                 # Logs with the journal share its rounds, so their requests wait together. Other logs sync alone.
                 log = staged.on_disk[0][0]

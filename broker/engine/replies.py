@@ -2,7 +2,8 @@
 
 import struct
 from collections.abc import Callable, Sequence
-from traceback import format_exc, format_exception
+from sys import exception
+from traceback import format_exception
 from types import GeneratorType
 from typing import Any
 
@@ -20,6 +21,7 @@ from broker.wire.frame import LENGTH_BYTES, FileRegion, Part, size_of
 
 _LENGTH_AND_ID = struct.Struct(">ii")
 OWN_FAULT = "a fault of the broker's own; see the log"
+NO_MEMORY = "the server has no memory for its request"
 
 
 class Replies:
@@ -136,9 +138,19 @@ class Replies:
         return guarded
 
     def failed(self, conns: Sequence[Connection], error: Exception | None = None) -> None:
-        """Report the traceback of an unexpected exception, and close the connections on which it happened."""
-        peers = ", ".join(conn.peer for conn in conns)
-        trace = format_exc() if error is None else "".join(format_exception(error))
-        self.services.report(f"a fault of the broker's own, on the connection of {peers}:\n{trace}")
+        """Report the traceback of an unexpected exception, and close the connections on which it happened.
+
+        A lack of memory has no traceback, because the reason of a closed connection says all.
+        """
+        cause = error or exception()
+        reason = reason_of(cause)
+        if reason == OWN_FAULT:
+            peers, trace = ", ".join(conn.peer for conn in conns), "".join(format_exception(cause))
+            self.services.report(f"a fault of the broker's own, on the connection of {peers}:\n{trace}")
         for conn in conns:
-            self.connections.close(conn, OWN_FAULT)
+            self.connections.close(conn, reason)
+
+
+def reason_of(error: BaseException | None) -> str:
+    """Return why connections are closed on which an unexpected exception happened."""
+    return NO_MEMORY if isinstance(error, MemoryError) else OWN_FAULT

@@ -2,10 +2,12 @@
 
 A frame that lies whole in the received bytes is a view into them, valid until the turn ends. Any other frame is
 gathered in a separate buffer; `wanted` is the free part of that buffer, and bytes received into it need no copy. The
-buffer begins small and grows as bytes come, so that a peer cannot claim memory by announcing a length.
+buffer begins small and grows as bytes come, so that a peer cannot claim memory by announcing a length. If the process
+has no memory for it, the stream ends there: `next_frame` raises WireError, so that only this connection is closed.
 """
 
 import struct
+from contextlib import suppress
 
 from broker.wire.errors import WireError
 from broker.wire.frame import LENGTH_BYTES
@@ -38,7 +40,9 @@ class FrameDecoder:
     Call `feed`, then `next_frame` while it returns frames, and `pause` before the fed bytes become invalid.
     """
 
-    __slots__ = ("partial", "_max_frame_bytes", "_view", "_at", "_owned", "_head", "_size", "_filled", "_frames_begun")
+    __slots__ = (
+        "partial", "_max_frame_bytes", "_view", "_at", "_owned", "_head", "_size", "_filled", "_frames_begun", "_end",
+    )  # fmt: skip
 
     def __init__(self, max_frame_bytes: int) -> None:
         self._max_frame_bytes = max_frame_bytes
@@ -52,6 +56,8 @@ class FrameDecoder:
         self._size = 0
         self._filled = 0
         self._frames_begun = 0
+        self._end: str | None = None
+        """Why the stream has no more frames."""
 
     @property
     def begun(self) -> tuple[int, int] | None:
@@ -81,11 +87,15 @@ class FrameDecoder:
     def shrink(self) -> None:
         """Free the space of an incomplete frame's buffer, because its connection is not read now."""
         if self.partial is not None and self._filled < len(self.partial):
-            self.partial = self.partial[: self._filled]
+            with suppress(MemoryError):
+                self.partial = self.partial[: self._filled]
 
     def grow(self) -> None:
         """Make space again in the buffer of an incomplete frame."""
-        self._make_room()
+        try:
+            self._make_room()
+        except MemoryError:
+            self._out_of_memory()
 
     def wanted(self) -> memoryview | None:
         """Return the memory for the next bytes of an incomplete frame, or None."""
@@ -113,7 +123,15 @@ class FrameDecoder:
 
         Return False if they only made an incomplete frame longer, so that there is nothing to execute.
         """
+        try:
+            return self._feed(data)
+        except MemoryError:
+            return self._out_of_memory()
+
+    def _feed(self, data: memoryview) -> bool:
         partial = self.partial
+        if self._end is not None:
+            return True
         if partial is not None:
             if data.obj is partial:
                 self._filled += len(data)
@@ -131,6 +149,13 @@ class FrameDecoder:
         else:
             self._owned = False
         self._view, self._at = data, 0
+        return True
+
+    def _out_of_memory(self) -> bool:
+        """Drop what is not executed yet, and let `next_frame` raise. Return True."""
+        self._end = f"the server has no memory for its request, a frame of {self._size} bytes"
+        self.partial, self._head = None, b""
+        self._view, self._at, self._owned = memoryview(b""), 0, True
         return True
 
     def _gather(self, data: memoryview) -> memoryview:
@@ -163,6 +188,8 @@ class FrameDecoder:
         view, at = self._view, self._at
         left = len(view) - at
         if left < LENGTH_BYTES:
+            if self._end is not None:
+                raise WireError(self._end)
             return None
         (size,) = _length_from(view, at)
         if size > self._max_frame_bytes:
@@ -183,7 +210,10 @@ class FrameDecoder:
             (size,) = _length_from(view, at)
             if size <= left - LENGTH_BYTES or size > self._max_frame_bytes:
                 return True
-            self._begin(view, at, size)
+            try:
+                self._begin(view, at, size)
+            except MemoryError:
+                return self._out_of_memory()
         elif left:
             self._head = bytes(view[at:])
         self._view, self._at = _NOTHING, 0
@@ -200,6 +230,13 @@ class FrameDecoder:
 
     def put_back(self, frame: memoryview) -> None:
         """Give back a frame, so that `next_frame` returns it again before those that follow it."""
+        try:
+            self._put_back(frame)
+        except MemoryError:
+            self._size = len(frame)
+            self._out_of_memory()
+
+    def _put_back(self, frame: memoryview) -> None:
         following = bytearray(self._view[self._at :])
         if self.partial is not None:  # it follows `frame`, so its bytes go behind it
             following = bytearray(self._size.to_bytes(LENGTH_BYTES, "big")) + self.partial[: self._filled] + following
@@ -214,7 +251,10 @@ class FrameDecoder:
     def pause(self) -> None:
         """Copy the unread bytes, because the caller's buffer is about to become invalid."""
         if not self._owned:
-            self._view, self._at = memoryview(bytearray(self._view[self._at :])), 0
+            try:
+                self._view, self._at = memoryview(bytearray(self._view[self._at :])), 0
+            except MemoryError:
+                self._out_of_memory()
             self._owned = True
 
     def _complaint(self, first: bytes, size: int) -> str:

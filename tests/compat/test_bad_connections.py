@@ -1,6 +1,7 @@
 """Connections that do not speak Kafka, are silent or too many: the server closes them and serves the other clients."""
 
-from contextlib import ExitStack
+import resource
+from contextlib import ExitStack, suppress
 
 import pytest
 from confluent_kafka import KafkaError, Producer
@@ -69,3 +70,18 @@ def test_one_connection_more_than_max_connections_is_closed_and_the_others_stay(
                 assert third.read_to_end() == b""
                 assert "max.connections is 2" in server.wait_for_log(f"connection of {third.name} closed")
             assert first.topics() == second.topics()
+
+
+def test_a_frame_that_the_server_has_no_memory_for_closes_its_connection_only(tmp_path):
+    """`ulimit -v` limits a process so; a container's limit ends it instead."""
+    with ServerProcess(tmp_path / "data") as server, Client(server.address) as bystander:
+        bystander.topics()
+        limit = (server.status("VmSize") << 10) + (40 << 20)
+        resource.prlimit(server.pid, resource.RLIMIT_AS, (limit, limit))
+        with RawConnection(server.address) as large:
+            with suppress(OSError):
+                large.socket.sendall((90 << 20).to_bytes(4, "big") + bytes(90 << 20))
+            line = server.wait_for_log(f"connection of {large.name} closed")
+        assert line.endswith("the server has no memory for its request, a frame of 94371840 bytes")
+        assert bystander.topics() is not None
+        assert "Traceback" not in server.log_since(0)

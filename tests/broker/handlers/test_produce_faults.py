@@ -19,7 +19,7 @@ def broker():
 def test_a_fault_in_a_write_closes_those_it_was_for_and_no_others(broker):
     broker.create("trains")
     one, two, other = broker.connect(), broker.connect(), broker.connect()
-    broker.storage.faults[active(broker, "flights")] = MemoryError("on purpose")
+    broker.storage.faults[active(broker, "flights")] = RuntimeError("on purpose")
     with broker.turn():
         for client in (one, two):
             client.send(*producing(b"lost"))
@@ -27,7 +27,7 @@ def test_a_fault_in_a_write_closes_those_it_was_for_and_no_others(broker):
     assert (one.closed, two.closed, other.closed) == (FAULT, FAULT, None)
     assert offsets_of(other) == [0]
     (told,) = broker.reported
-    assert "MemoryError: on purpose" in told and one.conn.peer in told and two.conn.peer in told
+    assert "RuntimeError: on purpose" in told and one.conn.peer in told and two.conn.peer in told
     broker.storage.faults.clear()
     assert broker.connect().produce("flights", b"after").base_offset == 0
     assert broker.restarted(clean=False).connect().fetch("flights") == [b"after"]
@@ -37,7 +37,7 @@ def test_what_a_connection_pipelined_behind_a_fault_is_not_answered(broker):
     """Its client would take that answer for the one of the request before, which is never answered."""
     broker.create("trains")
     client = broker.connect()
-    broker.storage.faults[active(broker, "flights")] = MemoryError("on purpose")
+    broker.storage.faults[active(broker, "flights")] = RuntimeError("on purpose")
     trains = PRODUCE, 9, produce_request("trains", b"x")
     sent = client.send_together(trains, producing(b"lost"), trains, trains)
     assert client.answered() == sent[:1] and client.closed == FAULT
@@ -52,7 +52,7 @@ def test_a_fault_before_the_write_closes_its_connection_and_nothing_of_the_reque
     topic = {"name": "new", "num_partitions": 2, "replication_factor": 1, "assignments": (), "configs": ()}
     lucky.ask(CREATE_TOPICS, 7, {"topics": [topic], "timeout": 1000})
     assert broker.services.logs.to_make == 1
-    broker.storage.faults[f"new-1/{0:020d}.log"] = MemoryError("on purpose")
+    broker.storage.faults[f"new-1/{0:020d}.log"] = RuntimeError("on purpose")
     with broker.turn():
         unlucky.send_together(producing(b"before"), request_, producing(b"after"))
         lucky.send_together(*[producing(b"%d" % n) for n in range(3)])
@@ -60,3 +60,14 @@ def test_a_fault_before_the_write_closes_its_connection_and_nothing_of_the_reque
     assert len(lucky.answered()) == 3 and lucky.closed is None
     assert sorted(lucky.fetch("flights")) == [b"0", b"1", b"2", b"before"]
     assert len(broker.reported) == 1 and unlucky.conn.peer in broker.reported[0]
+
+
+def test_a_write_without_memory_closes_its_connection_and_says_so_in_one_line(broker):
+    broker.create("trains")
+    client, other = broker.connect(), broker.connect()
+    broker.storage.faults[active(broker, "flights")] = MemoryError()
+    with broker.turn():
+        client.send(*producing(b"lost"))
+        other.send(PRODUCE, 9, produce_request("trains", b"kept"))
+    assert (client.closed, other.closed) == ("the server has no memory for its request", None)
+    assert offsets_of(other) == [0] and broker.reported == []

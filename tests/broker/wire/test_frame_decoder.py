@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from broker.wire import frame_decoder
 from broker.wire.errors import WireError
 from broker.wire.frame_decoder import FIRST_BYTES, LITTLE_BYTES, FrameDecoder
 
@@ -251,3 +252,52 @@ def test_a_frame_that_comes_alone_after_others_were_taken_needs_no_feeding():
     decoder = FrameDecoder(100)
     assert feed(decoder, framed(b"a", b"b")) == [b"a", b"b"]
     assert decoder.sole_frame(memoryview(bytearray(framed(b"c")))) == b"c"
+
+
+class NoMemory:
+    """A process that has memory for `left` more buffers."""
+
+    def __init__(self, left):
+        self.left = left
+
+    def __call__(self, *arguments):
+        self.left -= 1
+        if self.left < 0:
+            raise MemoryError
+        return bytearray(*arguments)
+
+
+@pytest.mark.parametrize("left", range(5))
+def test_a_frame_without_memory_ends_the_stream_after_the_frames_before_it(monkeypatch, left):
+    decoder, frame = FrameDecoder(MAX_FRAME_BYTES), bytes(10 * FIRST_BYTES)
+    stream = memoryview(bytearray(framed(b"before", frame)))
+    monkeypatch.setattr(frame_decoder, "bytearray", NoMemory(left), raising=False)
+    found = []
+    with pytest.raises(WireError, match="no memory for its request, a frame of 10485760 bytes"):
+        for at in range(0, len(stream), 100_000):
+            if decoder.feed(stream[at : at + 100_000]):
+                found += take(decoder)
+    assert [bytes(each) for each in found] in ([b"before"], []) and decoder.partial is None
+    assert decoder.sole_frame(memoryview(bytearray(framed(b"next")))) is None
+    with pytest.raises(WireError):
+        decoder.next_frame()
+
+
+def test_a_paused_frame_without_memory_to_go_on_ends_the_stream(monkeypatch):
+    decoder = FrameDecoder(MAX_FRAME_BYTES)
+    feed(decoder, framed(bytes(10 * FIRST_BYTES))[:70_000])
+    monkeypatch.setattr(frame_decoder, "bytearray", NoMemory(0), raising=False)
+    decoder.shrink()
+    decoder.grow()
+    assert decoder.partial is None and decoder.feed(memoryview(b"more"))
+    with pytest.raises(WireError, match="no memory"):
+        decoder.next_frame()
+
+
+def test_a_frame_that_cannot_be_kept_for_later_ends_the_stream(monkeypatch):
+    decoder = FrameDecoder(MAX_FRAME_BYTES)
+    monkeypatch.setattr(frame_decoder, "bytearray", NoMemory(0), raising=False)
+    decoder.put_back(memoryview(bytes(500)))
+    decoder.pause()
+    with pytest.raises(WireError, match="no memory for its request, a frame of 500 bytes"):
+        decoder.next_frame()
