@@ -1,0 +1,51 @@
+"""Batches of a few kB that hold 100 MB each, read in every way: a process has memory for a few of them, not for all."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from broker.client.admin_client import Admin
+from broker.client.blocking import Client
+from broker.record.compression import Codec
+from broker.record.records import Record, encode_batch
+from tests.compat.server_process import PYTHONPATH, ServerProcess
+from tests.patience import PROGRAM_SECONDS
+
+PROGRAM = Path(__file__).with_name("unpacking_program.py")
+BATCHES, MESSAGES, MESSAGE_BYTES = 30, 100, 1_000_000
+BATCH_BYTES = MESSAGES * MESSAGE_BYTES
+# What a process takes before it reads, its prefetch limit or what is in flight (64 MiB at most), and a batch twice:
+# unpacked, and as messages. All batches together take 3 GB.
+PEAK_BYTES = 200_000_000 + (64 << 20) + 2 * BATCH_BYTES
+
+pytestmark = pytest.mark.soak
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    """A server with a topic of BATCHES batches, each in a partition of its own."""
+    records = [Record(number, 0, None, bytes(MESSAGE_BYTES)) for number in range(MESSAGES)]
+    batch = encode_batch(records, base_timestamp_ms=1, codec=Codec.ZSTD)
+    with ServerProcess(tmp_path_factory.mktemp("bombs") / "data") as server:
+        with Admin(server.address) as admin:
+            admin.create_topic("flights", BATCHES)
+        with Client(server.address) as client:
+            for number in range(BATCHES):
+                client.retry(lambda number=number: client.core.produce("flights", number, bytearray(batch)))
+        yield server
+
+
+@pytest.mark.parametrize("way", ["consumer", "asyncio", "spout", "read"])
+def test_a_process_has_memory_for_few_of_the_batches_that_it_reads(server, tmp_path, way):
+    topic = server.address, "flights", str(BATCHES * MESSAGES)
+    argv = [sys.executable, PROGRAM, way, *topic, str(tmp_path / "progress")]
+    environment = os.environ | {"PYTHONPATH": PYTHONPATH}
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=PROGRAM_SECONDS, env=environment, check=False)
+    assert done.returncode == 0, done.stderr
+    found, peak_kib = map(int, done.stdout.split())
+    print(f"{way}: {peak_kib >> 10} MiB")
+    assert found == BATCHES * MESSAGES
+    assert peak_kib * 1024 < PEAK_BYTES
