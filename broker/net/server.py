@@ -22,6 +22,7 @@ from broker.engine.engine import Engine
 from broker.log.io_jobs import METADATA_JOBS, IoJob, ReadJob, SyncJournal
 from broker.log.storage.os_storage import read_into_memory
 from broker.log.validation.open_job import OpenJob
+from broker.net.address import host_port
 from broker.net.transport import RECEIVE_BYTES, KafkaPort, KafkaTransport, NullProtocol, ReceiveBuffer
 from broker.net.worker_thread import WorkerThread
 from broker.now import Now
@@ -34,6 +35,8 @@ CLEANER_THREADS = 1  # it cleans one log at a time, and syncs must not wait for 
 # A round of the journal begins this many polls after the last one ended, so that the clients it answered can send more:
 # two half rounds cost more than the idle time of the disk.
 ROUND_POLLS = 4
+NO_DESCRIPTOR = "the server has no file descriptor left; raise its limit (ulimit -n, LimitNOFILE)"
+CANNOT_ACCEPT_SECONDS = 0.1
 FAULT_WAIT_MS = 1_000  # between ticks that fail, so that a repeated fault does not fill the log
 
 Log = Callable[[str], None]
@@ -169,6 +172,18 @@ class BrokerServer:
         self._pause(port, self.now())
         if port not in self._accepting_later:
             port.startReading()
+
+    def closed_at_once(self, host: str, port: int) -> None:
+        """Log a connection that was closed when it came, because no descriptor is left."""
+        self._refusals.note(host, f"connection of {host_port(host, port)} closed: {NO_DESCRIPTOR}")
+
+    def cannot_accept(self, port: KafkaPort, error: str) -> None:
+        """Log that a port cannot accept, and let it rest, because a listening socket stays readable."""
+        self._refusals.note(port.listener, f"a connection to {port.listener} waits: accept fails with {error}")
+        if port not in self._accepting_later:
+            self._accepting_later.add(port)
+            port.stopReading()
+            self._reactor.callLater(CANNOT_ACCEPT_SECONDS, self._accept_again, port)
 
     def received(self, conn: Connection, data: memoryview) -> None:
         """Hand the bytes of a peer to the engine; they are executed with those of all others, at the end of the turn.

@@ -5,18 +5,20 @@ Writing: at once, as far as the socket takes it; the rest waits in one queue of 
 regions leave by `sendfile`. Each connection gets a byte budget a turn, so a fast reader of old data does not delay the
 others. A worker thread reads a region first that is not cached: only its connection waits for the disk.
 
-Private names of Twisted relied on: `Connection.doRead`, `doWrite`, `_postLoseConnection`, `Port.transport`
+Private names of Twisted relied on: `Connection.doRead`, `doWrite`, `_postLoseConnection`, `Port.transport`,
+`Port._logger` and the fields of its events
 (tests/broker/net/test_transport.py holds them to be there).
 """
 
 import os
 import socket
 from collections import deque
-from collections.abc import Callable
-from typing import Any, Protocol
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol, cast
 
 from twisted.internet import main, tcp
 from twisted.internet.protocol import Protocol as TwistedProtocol
+from twisted.logger import ILogObserver, Logger
 
 from broker.engine.connection import Connection
 from broker.log.storage.os_storage import is_in_memory, read_now, read_now_into
@@ -68,6 +70,10 @@ class Broker(Protocol):
     def broken(self, conn: Connection, reason: str) -> None: ...
 
     def disconnected(self, conn: Connection) -> None: ...
+
+    def closed_at_once(self, host: str, port: int) -> None: ...
+
+    def cannot_accept(self, port: "KafkaPort", error: str) -> None: ...
 
 
 class ShortFile(Exception):
@@ -322,6 +328,15 @@ class KafkaPort(tcp.Port):
         self.broker = broker
         self.listener = listener
         self._config = config
+        # Without it Twisted writes a line for each connection.
+        self._logger = Logger("broker.accept", observer=cast(ILogObserver, self._not_accepted))
+
+    def _not_accepted(self, event: Mapping[str, Any]) -> None:
+        """Tell the server of a connection that Twisted closed because no descriptor is left, or could not accept."""
+        if "address" in event:
+            self.broker.closed_at_once(*event["address"][:2])
+        elif "acceptError" in event:
+            self.broker.cannot_accept(self, event["acceptError"])
 
     def createInternetSocket(self) -> socket.socket:
         """Set the buffer sizes, which accepted sockets inherit; a receive buffer is sized before the connection

@@ -1,7 +1,10 @@
 """Limits on connections and on the memory of requests, of a real server."""
 
+import resource
 import socket
 import time
+from contextlib import ExitStack
+from pathlib import Path
 
 import pytest
 from twisted.internet import reactor
@@ -75,3 +78,19 @@ def test_sockets_have_the_buffers_and_the_backlog_that_are_set():
         assert made.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF) in (65_536, SYSTEM_DOUBLES * 65_536)
         assert made.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) in (32_768, SYSTEM_DOUBLES * 32_768)
     assert port.backlog == 7
+
+
+def test_connections_without_a_descriptor_left_are_closed_with_one_line_and_come_in_again_later(tmp_path):
+    with ServerProcess(tmp_path / "data") as server, Client(server.address) as bystander, ExitStack() as stack:
+        bystander.topics()
+        own = len(list(Path(f"/proc/{server.pid}/fd").iterdir()))
+        soft, hard = resource.prlimit(server.pid, resource.RLIMIT_NOFILE)
+        resource.prlimit(server.pid, resource.RLIMIT_NOFILE, (own + 5, hard))
+        peers = [stack.enter_context(RawConnection(server.address)) for _ in range(40)]
+        assert peers[-1].socket.recv(1) == b""
+        assert bystander.topics() is not None
+        lines = [line for line in server.log_since(0).splitlines() if "descriptor" in line]
+        assert len(lines) == 1 and "raise its limit" in lines[0]
+        resource.prlimit(server.pid, resource.RLIMIT_NOFILE, (soft, hard))
+        with Client(server.address) as other:
+            assert other.topics() is not None
