@@ -46,6 +46,7 @@ def facts_of(before: Snapshot | None, after: Snapshot) -> dict[str, Any]:
         "lag_bytes": after.lag("lag_bytes"),
         "lag_ms": after.lag("lag_ms"),
         "dead_letters": _dead_letters(after),
+        "group_waits_ms": {each.name: each.group_wait_ms for each in after.spouts if each.group_wait_ms},
         "problems": after.problems,
     }
 
@@ -131,7 +132,8 @@ def _summary(before: Snapshot | None, after: Snapshot) -> dict[str, str]:
         if half is not None:
             found[f"latency of {each.name}" if len(after.spouts) > 1 else "latency"] = f"{half} ms, p99 {most} ms"
     found["in flight"] = f"{after.in_flight:,}"
-    if after.partitions:
+    found |= {f"spout {name}": wait for name, wait in after.group_waits.items()}
+    if after.partitions or after.group_waits:
         lag = _number(after.lag("lag"), " messages"), _size(after.lag("lag_bytes")), _age(after.lag("lag_ms"))
         found["lag"] = ", ".join(lag)
         found["dead letters"] = f"{_dead_letters(after):,}"

@@ -248,6 +248,16 @@ class PartitionCoordinator:
         """Sum the message counts of all partitions the task has had since it was created, including released ones."""
         return sum_of([self._gone, *(partition.counts for partition in self._all)])
 
+    def group_wait_ms(self, now_ms: int) -> int:
+        """Return for how long the process has waited for its group, 0 if it does not."""
+        since_ms = None if self._group is None else self._group.share.waits_since_ms
+        return 0 if since_ms is None else max(0, now_ms - since_ms)
+
+    @property
+    def fenced_by(self) -> str:
+        """Return why another process has taken the place of this one in the group; "" if none has."""
+        return "" if self._group is None else self._group.share.fenced
+
     def take_notes(self) -> list[Note]:
         """Return and clear the lines for the log: where reading began, what failed, which owner was fenced."""
         return self._notes.take()

@@ -239,13 +239,17 @@ class Share(NamedTuple):
     """The partitions of one task, with the numbers of their grants, and those among them that it shall hand over.
 
     A partition that the task reads was lost if its grant is not here: another member may read it already. `notes` are
-    lines for the log about the membership, each with its level: "info", "warn" or "error".
+    lines for the log about the membership, each with its level: "info", "warn" or "error". `waits_since_ms` is the time
+    of the engine's clock since which the process waits for its group, None if it does not. `fenced` is the reason if
+    another process of the same name has taken the place of this one; the first task gets it.
     """
 
     version: int
     grants: Mapping[Place, int]
     revoked: frozenset[Place] = frozenset()
     notes: tuple[tuple[str, str], ...] = ()
+    waits_since_ms: int | None = None
+    fenced: str = ""
 
 
 class Released(NamedTuple):

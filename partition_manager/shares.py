@@ -18,6 +18,8 @@ class Shares:
         self._versions = [1] * tasks
         self._next_grant = 1
         self._notes: list[tuple[str, str]] = []
+        self._waits_since_ms: int | None = None
+        self._fenced = ""
 
     def note(self, level: str, text: str) -> None:
         """Add a line for the log; the first task gets it, because one line for a process is enough."""
@@ -29,10 +31,23 @@ class Shares:
         if self._versions[task] <= known:
             return None
         grants = self._grants[task]
-        notes: tuple[tuple[str, str], ...] = ()
-        if task == 0:
-            notes, self._notes = tuple(self._notes), []
-        return Share(self._versions[task], dict(grants), frozenset(self._revoked & grants.keys()), notes)
+        revoked = frozenset(self._revoked & grants.keys())
+        share = Share(self._versions[task], dict(grants), revoked, waits_since_ms=self._waits_since_ms)
+        if task:
+            return share
+        notes, self._notes = tuple(self._notes), []
+        return share._replace(notes=notes, fenced=self._fenced)
+
+    def waits(self, since_ms: int | None) -> None:
+        """Tell the tasks since when the process waits for its group; None if it does not."""
+        if since_ms != self._waits_since_ms:
+            self._waits_since_ms = since_ms
+            self._versions = [version + 1 for version in self._versions]
+
+    def fence(self, reason: str) -> None:
+        """Tell the first task that another process has taken the place of this one."""
+        self._fenced = reason
+        self._versions[0] += 1
 
     def assigned(self, partitions: Iterable[Place]) -> None:
         """Grant new partitions."""

@@ -11,7 +11,7 @@ from spout.acker import Acker
 from spout.api import DEFAULT_STREAM, Bolt, Emitter, Tuple, Unavailable
 from spout.origin import Link
 from spout.task import Outlet, StreamOutlet, Task
-from spout.work import EXITS, Interruption, exit_code, result_fault
+from spout.work import EXITS, InstanceFenced, Interruption, exit_code, result_fault
 
 ErrorReporter = Callable[[Task, str, BaseException | None, Sequence[Tuple]], None]
 
@@ -49,7 +49,8 @@ class Engine:
         """Ask for a stop because user code raised one of EXITS, and report it in one line."""
         if self.exit is None:
             self.exit = error
-        text = f"{method} raised {error!r}: {self.what_stops} with exit code {exit_code(error)}"
+        reason = error.reason if isinstance(error, InstanceFenced) else f"{method} raised {error!r}"
+        text = f"{reason}: {self.what_stops} with exit code {exit_code(error)}"
         places: Sequence[str] = getattr(error, "__notes__", ())  # of a message that no tuple has yet
         if places or any(tup.messages for tup in tuples):
             text = "; ".join((text, f"the message stays unsettled and comes again {self.when_again}", *places))

@@ -2,10 +2,13 @@
 
 from dataclasses import dataclass
 
+from broker.client.group_config import instance_fault
 from idgen.settings import at_least, check_settings, setting
 from partition_manager.config import SpoutConfig
 
 __all__ = ["SpoutConfig", "TopologyConfig"]
+
+INSTANCE_CHARACTERS_MAX = 128  # leaves room for the name of a spout in that of a group's member
 
 
 @dataclass(frozen=True)
@@ -52,6 +55,14 @@ class TopologyConfig:
         True,
         "publish the topology's graph and figures every two seconds to the topic __flakelog_topologies of the clusters "
         "that its spouts read, so that a console elsewhere can show them",
+    )
+    topology_instance: str = setting(
+        "flakelog.topology.instance",
+        "",
+        "a name of this process that survives a restart, such as a pod's; --instance sets it. A restart within "
+        "session.timeout.ms keeps the partitions of its groups; a second process of the name ends the first. Each "
+        "spout's group.instance.id is made of it, and it goes before flakelog.sink.instance; empty: no name",
+        check=lambda name: instance_fault(name, INSTANCE_CHARACTERS_MAX) if name else None,
     )
     topology_max_tasks: int = setting(
         "topology.max.task.parallelism", 1_000, "tasks of one component; they share one thread", check=at_least(1)

@@ -36,6 +36,9 @@ GROUPINGS: dict[type, str] = {
     Custom: "custom",
 }
 
+GROUP_WAIT_MS = 5_000
+"""The figures name a wait for a group that is at least this long; a rebalance without trouble takes 3 s."""
+
 
 @dataclass(frozen=True, slots=True)
 class Input:
@@ -54,6 +57,7 @@ class ComponentFigures:
     `messages` are a LogSpout's counts of message outcomes, `metrics` the component's own counters and gauges, `outages`
     the tasks of a LogSpout that try messages one at a time, because all fail or a bolt raised Unavailable. Inside Storm
     a bolt's `outages` are those because of which it holds tuples, and `failures` the latest messages that failed there.
+    `group_wait_ms` is how long a LogSpout has waited for its group to rebalance, 0 if it does not wait.
     """
 
     name: str
@@ -66,6 +70,7 @@ class ComponentFigures:
     metrics: Mapping[str, float]
     outages: tuple["OutageFigures", ...] = ()
     failures: tuple["MessageFailure", ...] = ()
+    group_wait_ms: int = 0
 
     def total(self, name: str) -> int:
         """Return the sum of one count of `TaskCounts` over the tasks."""
@@ -165,6 +170,12 @@ class Snapshot:
             if each.trouble or each.phase in ("fenced", "broken")
         ]
 
+    @property
+    def group_waits(self) -> dict[str, str]:
+        """Return, for each spout that has waited for its group for long, a text that says so."""
+        waits = {each.name: each.group_wait_ms for each in self.components if each.group_wait_ms >= GROUP_WAIT_MS}
+        return {name: f"waits for its group for {ms // 1000} s" for name, ms in waits.items()}
+
     def lag(self, name: str) -> int | None:
         """Return the sum of `lag` or `lag_bytes`, or the largest `lag_ms`, or None if a partition's is not known."""
         values = [getattr(each, name) for each in self.partitions]
@@ -181,7 +192,7 @@ def snapshot(executor: Executor, *, state: str, started_ms: int, at_ms: int, now
     components, partitions, letters = [], [], []
     for node in plan.nodes:
         instances = dict(enumerate(executor.instances_of(node.name)))
-        components.append(component_figures(node, instances, counts[node.name], metrics.get(node.name, {})))
+        components.append(component_figures(node, instances, counts[node.name], metrics.get(node.name, {}), now_ms))
         partitions += partition_figures(node.name, instances, at_ms, now_ms)
         letters += dead_letter_topics(instances)
     return Snapshot(
@@ -199,9 +210,16 @@ def snapshot(executor: Executor, *, state: str, started_ms: int, at_ms: int, now
 
 
 def component_figures(
-    node: Node[Any], instances: Mapping[int, Any], counts: Sequence[TaskCounts], metrics: Mapping[str, float]
+    node: Node[Any],
+    instances: Mapping[int, Any],
+    counts: Sequence[TaskCounts],
+    metrics: Mapping[str, float],
+    now_ms: int,
 ) -> ComponentFigures:
-    """Return the figures of a component's tasks in this process: `instances` are its spouts or bolts by task index."""
+    """Return the figures of a component's tasks in this process: `instances` are its spouts or bolts by task index.
+
+    `now_ms` is on the engine's clock.
+    """
     return ComponentFigures(
         name=node.name,
         kind="spout" if isinstance(next(iter(instances.values())), Spout) else "bolt",
@@ -212,6 +230,9 @@ def component_figures(
         messages=_messages(list(instances.values())),
         metrics=dict(metrics),
         outages=tuple(_outages(instances)),
+        group_wait_ms=max(
+            (each.group_wait_ms(now_ms) for each in instances.values() if isinstance(each, LogSpout)), default=0
+        ),
     )
 
 

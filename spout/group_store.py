@@ -104,6 +104,11 @@ class GroupMembership:
         self._flushing: DelayedCall | None = None
         self.is_closed = False
 
+    @property
+    def instance(self) -> str | None:
+        """Return the name of the static member; None if it is dynamic."""
+        return self._config.group_instance_id
+
     # --- requests of the tasks
 
     def ask(self, task: int, request: StoreRequest | GroupRequest, answer: OnAnswer) -> None:
@@ -182,13 +187,29 @@ class GroupMembership:
         if self._timer is not None and self._timer.active():
             self._timer.cancel()
         self._timer = self._reactor.callLater(POLL_SECONDS, self._poll)
-        for event in self._thread.poll():
-            self._happened(event)
+        events = self._thread.poll()
+        if any(isinstance(each, Refused) and each.is_fenced for each in events):
+            self._fence(events)
+        else:
+            for event in events:
+                self._happened(event)
+        self._shares.waits(self._thread.waits_since_ms)
         for task, (known, answer) in list(self._awaiting.items()):
             share = self._shares.share(task, known)
             if share is not None:
                 del self._awaiting[task]
                 answer(share)
+
+    def _fence(self, events: list[Event]) -> None:
+        """Drop the partitions, which are another process's now, and tell the first task why."""
+        for event in events:
+            if isinstance(event, Lost):
+                self._shares.lost(event.partitions)
+        name = self._config.group_instance_id
+        self._shares.fence(
+            f"another process has joined group {self._group_id} as {name!r}, and goes on there with what is not "
+            f"committed ({ErrorCode.FENCED_INSTANCE_ID.name})"
+        )
 
     def _happened(self, event: Event) -> None:
         where = f"group {self._group_id}"
@@ -297,6 +318,11 @@ class GroupOffsetStore:
     def __init__(self, membership: GroupMembership, task: int) -> None:
         self._membership = membership
         self._task = task
+
+    @property
+    def instance(self) -> str | None:
+        """Return the name of the static member; None if it is dynamic."""
+        return self._membership.instance
 
     def ask(self, request: StoreRequest | GroupRequest, answer: OnAnswer) -> None:
         self._membership.ask(self._task, request, answer)

@@ -75,7 +75,8 @@ class LogSink(Bolt):
         """Create the port, and the batches if there are no transactions, without waiting for an answer."""
         context = self.context
         if self._settlement is not None:
-            id = f"{context.topology_id}.{self.config.sink_instance or context.run_id}"
+            instance = context.config.topology_instance or self.config.sink_instance or context.run_id
+            id = f"{context.topology_id}.{instance}"
             make = partial(context.world.transactor, self.servers, self._sources, id, self.config)
             self._settlement.open(make, context.wake)
         else:

@@ -11,7 +11,7 @@ from functools import partial
 from itertools import islice
 from typing import Any, cast
 
-from broker.client.group_config import GroupMemberConfig
+from broker.client.group_config import GroupMemberConfig, member_of
 from coordination.access import Access
 from partition_manager.asks import Ask
 from partition_manager.config import AT_LEAST_ONCE, NO_GUARANTEE
@@ -52,7 +52,7 @@ from spout.origin import MessagePlace
 from spout.scheme import Scheme, SchemeError, scheme_of, tuples_of
 from spout.settlement import Settlement
 from spout.transaction_ports import Letter, Save, TransactionalStore
-from spout.work import EXITS, Interruption
+from spout.work import EXITS, InstanceFenced, Interruption
 
 STORE_ROOT = "/flakelog-spouts"  # 0.9.3's zkRoot
 WAIT_MS = 10  # between two looks while the sinks hold too much
@@ -141,12 +141,14 @@ class LogSpout(Spout):
         self._coordinator = PartitionCoordinator(source, context.index, context.parallelism, owner)
         self._output = cast(SpoutOutput, self.collector)
         self._answers: deque[tuple[int, Answer]] = deque()  # bounded by the number of outstanding requests
+        self._is_fenced = False  # another process has taken the place of this one, and the engine knows
         self._refused = Counts()  # corrects the coordinator's, by settled messages whose outputs were refused
         self._started = self._is_finishing = False
         self._with_ids = self.config.spout_guarantee != NO_GUARANTEE
         self._store: OffsetStore | GroupStore
         if in_group:
-            member = context.world.group_member(self.servers, id, context.component, context.parallelism, self.group)
+            group = member_of(self.group, context.config.topology_instance, context.component)
+            member = context.world.group_member(self.servers, id, context.component, context.parallelism, group)
             self._store = member(context.index)
         else:
             self._store = context.world.offset_store(self.store, path, self.access)
@@ -263,6 +265,9 @@ class LogSpout(Spout):
         for _ in range(POLL_ROUNDS):
             while self._answers:
                 self._coordinator.answered(*self._answers.popleft(), now_ms)
+                if self._coordinator.fenced_by and not self._is_fenced:
+                    self._is_fenced = True
+                    raise InstanceFenced(self._coordinator.fenced_by)
             asks = self._coordinator.take_asks(now_ms)
             if not asks:
                 break
@@ -340,6 +345,10 @@ class LogSpout(Spout):
     def outage(self) -> Outage | None:
         """Return the outage because of which the spout tries messages one at a time, or None."""
         return self._coordinator.outage(self.context.now_ms)
+
+    def group_wait_ms(self, now_ms: int) -> int:
+        """Return for how long the process has waited for its group; 0 if it does not. `now_ms` as in `standstills`."""
+        return self._coordinator.group_wait_ms(now_ms)
 
     def standstills(self, now_ms: int) -> Mapping[Place, Standstill]:
         """Return the partitions without progress. `now_ms` is on the engine's clock, which a frozen engine stops."""

@@ -15,12 +15,14 @@ RUNNING = "running"
 
 
 class _Part(NamedTuple):
-    """The figures of one process: for each component its tasks, counts of messages, metrics and outages."""
+    """The figures of one process: for each component its tasks, counts, metrics, outages and wait for its group."""
 
     state: str
     started_ms: int
     in_flight: int
-    components: Mapping[str, tuple[list[TaskCounts], Mapping[str, float], Mapping[str, float], list[OutageFigures]]]
+    components: Mapping[
+        str, tuple[list[TaskCounts], Mapping[str, float], Mapping[str, float], list[OutageFigures], int]
+    ]
     partitions: Sequence[PartitionFigures]
     dead_letter_topics: Sequence[str]
 
@@ -53,7 +55,7 @@ def snapshot_of(
 
 def _component(plan: Plan, node: Node[Any], parts: Sequence[_Part]) -> ComponentFigures:
     mine = [part.components[node.name] for part in parts if node.name in part.components]
-    tasks = tuple(task for own, _, _, _ in mine for task in own)
+    tasks = tuple(task for own, _, _, _, _ in mine for task in own)
     return ComponentFigures(
         name=node.name,
         kind="spout" if node in plan.spouts else "bolt",
@@ -61,9 +63,10 @@ def _component(plan: Plan, node: Node[Any], parts: Sequence[_Part]) -> Component
         streams={name: stream.fields for name, stream in node.streams.items()},
         inputs=inputs_of(node),
         tasks=tasks,
-        messages={name: int(total) for name, total in _sums(messages for _, messages, _, _ in mine).items()},
-        metrics=_sums(metrics for _, _, metrics, _ in mine),
-        outages=tuple(outage for _, _, _, outages in mine for outage in outages),
+        messages={name: int(total) for name, total in _sums(messages for _, messages, _, _, _ in mine).items()},
+        metrics=_sums(metrics for _, _, metrics, _, _ in mine),
+        outages=tuple(outage for _, _, _, outages, _ in mine for outage in outages),
+        group_wait_ms=max((wait_ms for _, _, _, _, wait_ms in mine), default=0),
     )
 
 
@@ -87,6 +90,7 @@ def _part(document: Mapping[str, Any]) -> _Part | None:
                     _numbers(each["messages"]),
                     _numbers(each["metrics"]),
                     [OutageFigures(**outage) for outage in each["outages"]],
+                    int(each.get("group_wait_ms", 0)),  # missing in documents of older versions
                 )
                 for each in document["components"]
             },

@@ -19,6 +19,21 @@ EXITS = (SystemExit, KeyboardInterrupt)
 """The exceptions by which user code ends the program: the engine stops, and the messages on hand stay unsettled."""
 
 
+FENCED_CODE = 9
+"""The exit code of a process whose instance another one has taken over: do not start it again."""
+
+
+class InstanceFenced(SystemExit):
+    """Another process has taken the place of this one, under the same name of an instance. It ends the topology."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(FENCED_CODE)
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return self.reason
+
+
 class Interruption(BaseException):
     """An exception that the engine raises through a method of a component. The component has not failed."""
 

@@ -373,7 +373,9 @@ class ConsumerEngine:
     def figures(self) -> ConsumerFigures:
         """Return the figures until now."""
         fetches = replace(self.core.figures)
-        return ConsumerFigures(time.monotonic() - self._begun, fetches, self.core.partition_figures())
+        since_ms = None if self._thread is None else self._thread.waits_since_ms
+        waits_ms = 0 if since_ms is None else max(0, _now_ms() - since_ms)
+        return ConsumerFigures(time.monotonic() - self._begun, fetches, self.core.partition_figures(), waits_ms)
 
     def _owned(self, partitions: Iterable[Partition] | None) -> list[Partition]:
         """Return the partitions, or all owned ones. Raise ClientError for one that is not owned."""

@@ -73,6 +73,8 @@ class ConsumerFigures:
     seconds: float
     fetches: FetchFigures
     partitions: dict[Partition, PartitionFigures] = field(default_factory=dict)
+    group_wait_ms: int = 0
+    """How long the consumer has waited for its group to rebalance; 0 if it does not wait."""
 
     @property
     def lag(self) -> int:

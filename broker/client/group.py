@@ -20,10 +20,11 @@ The member never owns a partition longer than the coordinator believes it alive.
 later. A SyncGroup restarts no session. Neither does a JoinGroup whose answer the coordinator only repeats, because the
 first answer was lost: then the member sends a heartbeat before it takes its partitions.
 
-No request waits longer than a third of the session. A JoinGroup that waits longer for other members is cut off. Then a
-heartbeat shows whether the coordinator is there, and the member joins again. The coordinator takes both as one. So a
-join waits as long as in Kafka's clients (the rebalance timeout and 5 s) without trouble, and a coordinator that died
-is noticed within the session.
+No request waits longer than a third of the session. A JoinGroup or SyncGroup that waits longer for other members is
+cut off. Then a heartbeat shows whether the coordinator is there, and the member asks again. The coordinator takes both
+requests as one. So a join waits as long as in Kafka's clients (the rebalance timeout and 5 s) without trouble. One
+request of that length would show nothing of the coordinator for minutes, while the member's session ends by its own
+clock, so it would lose the partitions that it keeps in a cooperative rebalance.
 """
 
 from collections.abc import Callable, Iterable
@@ -95,9 +96,13 @@ class Lost(NamedTuple):
 
 
 class Refused(NamedTuple):
-    """The group does not take this member; no further request is sent. `error` says what would be right."""
+    """The group does not take this member; no further request is sent. `error` says what would be right.
+
+    With `is_fenced` another process has joined as the same static member (KIP-345).
+    """
 
     error: str
+    is_fenced: bool = False
 
 
 class Unused(NamedTuple):
@@ -105,7 +110,7 @@ class Unused(NamedTuple):
 
 
 class Waits(NamedTuple):
-    """The group's other members have not joined for so long. The member waits on, and keeps its partitions."""
+    """The group has not answered a join or a sync for so long, because it waits for other members."""
 
     seconds: int
 
@@ -144,7 +149,8 @@ class GroupMember:
         self._is_unsure = False  # until the answer to a heartbeat shows that the membership holds
         self._on_answer: Callable[[Any, int], None] | None = None
         self._sent_ms = self._contact_ms = self._heartbeat_ms = self._counts_ms = self._retry_ms = now_ms
-        self._joining_ms: int | None = None  # when the first of several joins in a row was sent
+        self._asked_ms: int | None = None  # when the first of several equal joins or syncs in a row was sent
+        self._waits_since_ms: int | None = None
         self._polled_ms = now_ms
         self._is_idle = False  # left because its program did not work on
         self._is_unused = False
@@ -180,6 +186,12 @@ class GroupMember:
     def is_over(self) -> bool:
         """Return True if the member sends no more requests, because it has left or was refused."""
         return self.phase is Phase.REFUSED or (self.phase is Phase.LEFT and not self._is_idle)
+
+    @property
+    def waits_since_ms(self) -> int | None:
+        """Return when the member began to join; None if it is stable, or if its requests fail."""
+        is_waiting = self.phase in (Phase.JOINING, Phase.SYNCING) and not self._failures
+        return self._waits_since_ms if is_waiting else None
 
     @property
     def has_events(self) -> bool:
@@ -277,12 +289,12 @@ class GroupMember:
         on_answer, self._on_answer = self._on_answer, None
         if on_answer is None:
             return
-        if on_answer == self._joined:  # the answer to a JoinGroup
+        if on_answer in (self._joined, self._synced):
             if isinstance(answer, NoAnswer) and self._may_wait(now_ms):
                 self._is_unsure = True
                 self.coordinator = None
                 return
-            self._joining_ms = None
+            self._asked_ms = None
         if isinstance(answer, ClientError):
             self._failed(answer, now_ms)
         else:
@@ -303,9 +315,17 @@ class GroupMember:
             self.leave(now_ms)
 
     def _may_wait(self, now_ms: int) -> bool:
-        """Return True while a join without an answer is no failure, because the group waits for other members."""
+        """Return True while a join or sync without an answer is no failure, because the group waits for others."""
         longest_ms = self._config.max_poll_interval_ms + JOIN_GRACE_MS
-        return self.phase is Phase.JOINING and self._joining_ms is not None and now_ms < self._joining_ms + longest_ms
+        is_waiting = self.phase is Phase.JOINING or (self.phase is Phase.SYNCING and not self._is_assigning)
+        return is_waiting and self._asked_ms is not None and now_ms < self._asked_ms + longest_ms
+
+    def _asks(self, now_ms: int) -> None:
+        """Note that a join or a sync is sent. If it is repeated, a broker has answered since it was cut off."""
+        if self._asked_ms is None:
+            self._asked_ms = now_ms
+        else:
+            self._events.append(Waits((now_ms - self._asked_ms) // 1000))
 
     def _next(self, now_ms: int) -> tuple[Steps[Any], Callable[[Any, int], None]] | None:
         core, config, at = self._core, self._config, self.coordinator
@@ -317,14 +337,14 @@ class GroupMember:
             return heartbeat(core, at, self.identity), self._beaten
         if self.phase is Phase.JOINING:
             self._must_join_again = False
-            if self._joining_ms is None:
-                self._joining_ms = now_ms
-            else:  # a broker has answered since the last join was cut off
-                self._events.append(Waits((now_ms - self._joining_ms) // 1000))
+            self._asks(now_ms)
+            if self._waits_since_ms is None:
+                self._waits_since_ms = now_ms
             self._claimed = self.owned
             subscription = Subscription(self._topics, tuple(sorted(self.owned)), self._generation)
             return join(core, at, self.identity, subscription, config), self._joined
         if self.phase is Phase.SYNCING:
+            self._asks(now_ms)
             if self._is_assigning:
                 return assign_and_sync(core, at, self.identity, self._members), self._synced
             return sync(core, at, self.identity), self._synced
@@ -365,6 +385,7 @@ class GroupMember:
         if self.phase is not Phase.SYNCING:
             return
         self._failures = 0
+        self._waits_since_ms = None
         self.phase = Phase.STABLE
         self._heartbeat_ms, self._counts_ms = self._contact_ms, now_ms
         self._counts = dict(answer.counts) if answer.counts is not None else {}
@@ -431,7 +452,7 @@ class GroupMember:
         else:
             self._lose(str(error))
             self.phase = Phase.REFUSED
-            self._events.append(Refused(str(error)))
+            self._events.append(Refused(str(error), code is ErrorCode.FENCED_INSTANCE_ID))
 
     def _leaving_failed(self, error: ClientError, now_ms: int) -> None:
         """Look up the coordinator and try again if it moved or did not answer, twice at most."""
@@ -446,6 +467,7 @@ class GroupMember:
             self._events.append(Trouble(str(error)))
         pause_ms = min(self._config.retry_backoff_ms << min(self._failures, 16), self._config.retry_backoff_max_ms)
         self._failures += 1
+        self._waits_since_ms = None
         self._retry_ms = now_ms + pause_ms
 
     # --- internals

@@ -1,8 +1,19 @@
 """Settings of a member of a consumer group, under Kafka's names (ConsumerConfig)."""
 
-from dataclasses import dataclass
+import re
+from dataclasses import dataclass, replace
+from hashlib import sha256
 
 from idgen.settings import InvalidSetting, at_least, check_settings, setting
+
+INSTANCE_CHARACTERS_MAX = 249  # Kafka's clients refuse longer names
+
+
+def instance_fault(name: str, characters_max: int = INSTANCE_CHARACTERS_MAX) -> str | None:
+    """Return what a valid name of a static member would be, or None if Kafka's clients take `name`."""
+    if re.fullmatch(r"[A-Za-z0-9._-]+", name) and name not in (".", "..") and len(name) <= characters_max:
+        return None
+    return f"must be 1 to {characters_max} letters and digits of ASCII, dots, dashes and underscores"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,6 +59,7 @@ class GroupMemberConfig:
         "group.instance.id",
         None,
         "name of a static member (KIP-345): a restart within the session timeout keeps its partitions; none: dynamic",
+        check=instance_fault,
     )
 
     def __post_init__(self) -> None:
@@ -60,3 +72,17 @@ class GroupMemberConfig:
     def request_timeout_ms(self) -> int:
         """Return the longest wait for an answer: a third of the session, so that two failed requests end no session."""
         return self.session_timeout_ms // 3
+
+
+def member_of(config: GroupMemberConfig, instance: str | None, part: str) -> GroupMemberConfig:
+    """Return the settings of the static member `instance`-`part`, where a process `instance` has several members.
+
+    The name ends with a checksum of the part if Kafka's clients would refuse its characters or the length. Without an
+    instance return `config`.
+    """
+    if not instance:
+        return config
+    name = f"{instance}-{part}"
+    if instance_fault(name) is not None:
+        name = f"{instance}-{sha256(part.encode()).hexdigest()[:16]}"
+    return replace(config, group_instance_id=name)

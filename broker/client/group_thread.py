@@ -61,6 +61,12 @@ class GroupThread:
             return self._member.committing
 
     @property
+    def waits_since_ms(self) -> int | None:
+        """Return since when the member waits for its group, in ms of the monotonic clock; None if it does not."""
+        with self._changed:
+            return self._member.waits_since_ms
+
+    @property
     def coordinator(self) -> Address | None:
         """Return the group's coordinator, or None while it is not known."""
         with self._changed:

@@ -3,7 +3,7 @@
 import heapq
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext, suppress
 from itertools import chain, islice
 from typing import TYPE_CHECKING
@@ -23,7 +23,7 @@ from flakelog.commands.waiting import SAY_SECONDS, Patience, answer_seconds
 if TYPE_CHECKING:
     from broker.client.blocking import Client
     from broker.client.consumer import Consumer
-    from broker.client.consumer_figures import PartitionFigures
+    from broker.client.consumer_figures import ConsumerFigures
     from broker.client.core import TopicInfo
     from broker.client.group_protocol import Partition
     from broker.client.log_record import Record
@@ -297,8 +297,8 @@ def _polled(
     Stop at the `ends`, or after `count` records. A list has at most `records_max`.
     """
     patience, left = Patience(), count
-    places: dict[Partition, PartitionFigures] = {}
-    patience.begin(lambda: _awaited(group, places))
+    figures = consumer.figures()
+    patience.begin(lambda: _awaited(group, figures))
     begun = last = committed = time.monotonic()
     asked, away = begun, Away()
     end = None if ends is None else GroupEnd(ends)
@@ -308,9 +308,12 @@ def _polled(
         while left is None or left > 0:
             records = consumer.poll(GROUP_POLL_MS, records_max if left is None else min(left, records_max))
             now = time.monotonic()
-            places = consumer.figures().partitions
+            figures = consumer.figures()
+            places = figures.partitions
             if records or (places and not missing(places)):
                 patience.end()
+            elif not places and not patience.is_begun:  # the group has taken them away, and forms anew
+                patience.begin(lambda: _awaited(group, figures))
             if records:
                 yield records
                 left, last, printed = None if left is None else left - len(records), now, consumer.positions
@@ -319,7 +322,7 @@ def _polled(
             elif end is not None and end.is_reached(places, int(now * 1000)):
                 return
             elif end is not None and end.missing_ms(int(now * 1000)) > answer_seconds() * 1000:
-                fail(_nothing_came(group, places))
+                fail(_nothing_came(group, figures))
             elif now - max(last, asked) > SAY_SECONDS:  # the consumer itself tries on without a word
                 with away.noticed():
                     client.run(client.core.nodes())
@@ -334,15 +337,21 @@ def _polled(
             consumer.commit({place: offset for place, offset in printed.items() if place in consumer.assignment})
 
 
-def _awaited(group: str, places: "Mapping[Partition, PartitionFigures]") -> str:
+def _awaited(group: str, figures: "ConsumerFigures") -> str:
     """Return what a member waits for."""
-    behind = missing(places)
-    return f"messages of {behind[0][0]}-{behind[0][1]}" if behind else f"partitions of group {group}"
+    behind = missing(figures.partitions)
+    if behind:
+        return f"messages of {behind[0][0]}-{behind[0][1]}"
+    if figures.group_wait_ms:
+        return f"group {group}, whose other members have not joined"
+    return f"partitions of group {group}"
 
 
-def _nothing_came(group: str, places: "Mapping[Partition, PartitionFigures]") -> str:
+def _nothing_came(group: str, figures: "ConsumerFigures") -> str:
     """Return why a member that is not at the end gives up."""
-    behind = [f"{topic}-{partition}" for topic, partition in missing(places)]
+    behind = [f"{topic}-{partition}" for topic, partition in missing(figures.partitions)]
+    if not behind and figures.group_wait_ms:
+        return f"group {group} gave no partition; other members have not joined within {answer_seconds():g} s"
     if not behind:
         return f"group {group} gave no partition; other members have them"
     more = f" and {len(behind) - 1:,} more" if len(behind) > 1 else ""

@@ -12,6 +12,7 @@ import click
 
 SUCCESS, FAILURE, WRONG_USAGE, NOBODY_ANSWERS = 0, 1, 2, 3
 LOST_DATA, OTHER_DATA, PROBLEMS_FOUND, DAMAGED_DATA, NO_PLACE = 4, 5, 6, 7, 8
+REPLACED = 9  # as spout.work.FENCED_CODE
 INTERRUPTED, TERMINATED = 130, 143  # 128 and the signal's number, as shells have it
 
 EXIT_CODES = {
@@ -24,6 +25,7 @@ EXIT_CODES = {
     PROBLEMS_FOUND: "the result differs from an earlier run, or from its receipt",
     DAMAGED_DATA: "the log's data is damaged, or a plan or receipt in the place",
     NO_PLACE: "the place cannot be used or written",
+    REPLACED: "another process of the same --instance has taken over (`spout run`)",
     INTERRUPTED: "ended by Ctrl-C before its work was done",
     TERMINATED: "ended by SIGTERM (`produce`, `consume`), or at once by a second one (`spout run`)",
 }

@@ -32,6 +32,12 @@ LINE_SECONDS = 10.0
     "--set", "assignments", multiple=True, metavar="NAME=VALUE", help="A setting, over environment, file and code."
 )
 @click.option(
+    "--instance",
+    metavar="NAME",
+    help="A name of this process that survives a restart: a restart within session.timeout.ms keeps its partitions of "
+    "its groups, and a second process of the name ends the first. It is the setting flakelog.topology.instance.",
+)
+@click.option(
     "--http-port", type=Whole(0, 65535), help="Serve /health and /metrics at this port; 0 takes a free one."
 )
 @click.option("--http-host", default="127.0.0.1", show_default=True, help="The address to serve them at.")
@@ -61,6 +67,7 @@ def run(
     name: str,
     config: Path | None,
     assignments: tuple[str, ...],
+    instance: str | None,
     http_port: int | None,
     http_host: str,
     log_format: str,
@@ -75,8 +82,11 @@ def run(
     so does the first one if a component blocks for longer than flakelog.topology.drain.ms.
 
     Exit codes: 0 stopped cleanly, 1 the topology failed or a port is taken, 2 wrong usage, 130 and 143 stopped at once
-    by SIGINT or SIGTERM, and the code of a sys.exit in a component.
+    by SIGINT or SIGTERM, 9 another process of the same --instance has taken over, and the code of a sys.exit in a
+    component.
     """
+    if instance is not None:
+        assignments = (*assignments, _assignment_of(instance))
     if in_storm:
         if click.get_current_context().get_parameter_source("log_format") is not click.core.ParameterSource.DEFAULT:
             said = "the log of --storm is Storm's, in text for people"
@@ -116,6 +126,17 @@ def run(
             raise
         except Exception as error:  # the runner has logged a spout's with its traceback
             fail(f"the topology failed: {type(error).__name__}: {error}")
+
+
+def _assignment_of(instance: str) -> str:
+    """Return --instance as a --set; BadParameter if it is no name."""
+    from broker.client.group_config import instance_fault
+    from spout.config import INSTANCE_CHARACTERS_MAX
+
+    wanted = instance_fault(instance, INSTANCE_CHARACTERS_MAX)
+    if wanted is not None:
+        raise click.BadParameter(f"{instance!r} {wanted}", param_hint="--instance")
+    return f"flakelog.topology.instance={instance}"
 
 
 def _topology(name: str, config: Path | None, assignments: tuple[str, ...]) -> tuple[Any, Any]:

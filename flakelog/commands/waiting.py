@@ -108,6 +108,11 @@ class Patience:
             self._thread = threading.Thread(target=self._look, name="patience", daemon=True)
             self._thread.start()
 
+    @property
+    def is_begun(self) -> bool:
+        """Return True while something is waited for."""
+        return self._line is not None
+
     def end(self) -> None:
         """End the wait, or the work."""
         self._line = None

@@ -22,6 +22,7 @@ PARTITIONS_SHOWN = 200
 PROBLEMS_SHOWN = 50
 PROCESSES_SHOWN = 100  # inside Storm each task is a process
 COMPONENTS_MAX = 200
+GROUP_WAIT_MS = 5_000  # as the figures of a topology name a wait (spout/figures.py)
 RATES = ("emitted", "executed", "acked", "failed")
 POINTS = ("emitted", "acked", "failed", "messages behind")
 
@@ -104,6 +105,7 @@ class TopologyPage(NamedTuple):
     processes: Sequence[Mapping[str, Any]]
     problems: Sequence[str]
     dead_letter_topics: Sequence[str]
+    group_waits: Sequence[str] = ()
     lost_ms: int | None = None
 
 
@@ -194,6 +196,7 @@ def topology_page(documents: Iterable[Mapping[str, Any]], id: str) -> TopologyPa
         processes=[_process(each) for each in mine[:PROCESSES_SHOWN]],
         problems=[problem for each in mine for problem in _problems(each)][:PROBLEMS_SHOWN],
         dead_letter_topics=sorted(letters),
+        group_waits=[wait for each in mine for wait in _group_waits(each)][:PROBLEMS_SHOWN],
     )
 
 
@@ -290,6 +293,14 @@ def _problems(document: Mapping[str, Any]) -> Iterable[str]:
             place = f"{text_of(one.get('topic'))}-{text_of(one.get('partition'))}"
             task = f"{text_of(one.get('component'))}, {text_of(one.get('phase'))}"
             yield f"{place} ({task}): {text_of(trouble)}"
+
+
+def _group_waits(document: Mapping[str, Any]) -> Iterable[str]:
+    for each in mappings_of(document.get("components")):
+        wait_ms = number_of(each.get("group_wait_ms")) or 0
+        if wait_ms >= GROUP_WAIT_MS:
+            process = f"process {text_of(document.get('pid'))} at {text_of(document.get('host'))}"
+            yield f"{text_of(each.get('name'))} waits for its group for {wait_ms / 1000:.0f} s ({process})"
 
 
 def _by_need(one: Mapping[str, Any]) -> tuple[bool, float, str]:

@@ -56,6 +56,16 @@ class MemoryGroup:
         self._shares.lost(places)
         self._tell()
 
+    def fence(self, reason: str) -> None:
+        """Say that another process has joined under the name of this one."""
+        self._shares.fence(reason)
+        self._tell()
+
+    def wait(self, since_ms: int | None) -> None:
+        """Say since when the group waits for its other members, by the engine's clock; None if it does not."""
+        self._shares.waits(since_ms)
+        self._tell()
+
     # --- the port
 
     def ask(self, task: int, request: StoreRequest | GroupRequest, answer: Callable[[Answer], None]) -> None:

@@ -22,7 +22,7 @@ def task_snapshot(
     own = task.task
     context = cast(StormContext, own.instance.context)
     instances: dict[int, Any] = {own.index: own.instance}
-    component = component_figures(node, instances, [own.counts], context.metrics.values())
+    component = component_figures(node, instances, [own.counts], context.metrics.values(), now_ms)
     if isinstance(task, BoltTask):
         component = replace(component, outages=task.outages(), failures=task.failures())
     return Snapshot(

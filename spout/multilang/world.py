@@ -12,7 +12,7 @@ from twisted.internet.base import ReactorBase
 from twisted.logger import ILogObserver, eventAsText, globalLogPublisher
 from zope.interface import provider
 
-from broker.client.group_config import GroupMemberConfig
+from broker.client.group_config import GroupMemberConfig, member_of
 from partition_manager.ports import DeadLetterSink, GroupStore
 from spout.api import Bolt
 from spout.config import TopologyConfig
@@ -50,9 +50,17 @@ class StormWorld(TwistedWorld):
     def group_member(
         self, servers: str, group_id: str, component: str, tasks: int, config: GroupMemberConfig
     ) -> Callable[[int], GroupStore]:
-        """Return a function from the task's index to its store: each process is a member of the group."""
-        member = super().group_member(servers, group_id, component, 1, config)
-        return lambda index: member(0)
+        """Return a function from the task's index to its store: each process is a member of the group.
+
+        A static member has the task's index in its name.
+        """
+        make = super().group_member
+
+        def member(index: int) -> GroupStore:
+            named = member_of(config, config.group_instance_id, str(index))
+            return make(servers, group_id, component, 1, named)(0)
+
+        return member
 
 
 def prepared(

@@ -103,6 +103,15 @@ def test_the_figures_are_one_line():
     assert line_of(None, BROKEN).endswith("problems 1, the first: lines-3 (log[0], broken): unusable")
 
 
+def test_the_figures_name_a_spout_that_waits_for_its_group():
+    waits = replace(FIGURES, components=(replace(LOG, group_wait_ms=20_400), COUNT))
+    assert "; spout log waits for its group for 20 s; lag 60 messages, " in line_of(None, waits)
+    assert "spout log waits for its group for 20 s, lag -" in printed(replace(waits, partitions=()), 24)
+    assert facts_of(None, waits)["group_waits_ms"] == {"log": 20_400} and health(waits)[0]
+    short = replace(FIGURES, components=(replace(LOG, group_wait_ms=3_000), COUNT))
+    assert "waits" not in line_of(None, short), "a rebalance without trouble takes so long"
+
+
 def test_the_figures_are_facts_for_programs():
     facts = facts_of(None, FIGURES)
     assert (facts["lag_messages"], facts["lag_bytes"], facts["lag_ms"], facts["dead_letters"]) == (60, 2_500, 1_500, 2)

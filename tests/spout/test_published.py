@@ -61,6 +61,13 @@ def test_the_figures_of_all_tasks_add_up():
     assert figures.dead_letter_topics == ("flights.dead-letters",) and figures.started_ms == 1_000
 
 
+def test_the_longest_wait_of_a_process_for_its_group_is_that_of_the_spout():
+    (first,), (second,) = documents_of(spout_driver(0)), documents_of(spout_driver(1))
+    second["components"][0]["group_wait_ms"] = 7_000
+    del first["components"][0]["group_wait_ms"]  # as older versions publish
+    assert figures_of(first, second).group_waits == {"flights": "waits for its group for 7 s"}
+
+
 def test_a_topology_starts_until_each_task_has_a_document_and_every_component_has_figures():
     figures = figures_of(*documents_of(bolt_driver()))
     assert figures.state == "starting" and figures.component("flights").total("acked") == 0

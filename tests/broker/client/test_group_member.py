@@ -8,7 +8,7 @@ from broker.client.api_versions import FIND_COORDINATOR, HEARTBEAT, JOIN_GROUP, 
 from broker.client.core import ClientCore
 from broker.client.errors import BrokerError, NoAnswer, Unsupported
 from broker.client.group import Assigned, GroupMember, Lost, Phase, Refused, Revoke, Trouble, Unused, Waits
-from broker.client.group_config import GroupMemberConfig
+from broker.client.group_config import GroupMemberConfig, member_of
 from broker.client.group_protocol import Subscription, encode_subscription
 from broker.client.group_requests import (
     CommittedOffset,
@@ -19,7 +19,7 @@ from broker.client.group_requests import (
 )
 from broker.wire.errors import ErrorCode
 from idgen.settings import InvalidSetting
-from tests.broker.client.members import ADDRESS, CONFIG, Cluster
+from tests.broker.client.members import ADDRESS, CONFIG, STEP_MS, Cluster
 
 ALL = [0, 1, 2, 3]
 SESSION_MS = CONFIG.session_timeout_ms
@@ -231,6 +231,53 @@ def test_a_new_member_waits_for_the_others_without_trouble(cluster):
     assert b.all_of(Assigned) == [ALL]
 
 
+def test_a_sync_waits_without_trouble_for_a_leader_that_died(cluster):
+    """The leader has joined and assigns nothing. Its session has to end, and the broker is there meanwhile."""
+    (a,) = started(cluster, "a", config=replace(CONFIG, session_timeout_ms=24_000))
+    (b,) = started(cluster, "b")
+    b.events.clear()
+    a.member.subscribe(["t", "u"])
+    cluster.after(STEP_MS)
+    assert a.member.phase is Phase.JOINING and a.asked[-1] == JOIN_GROUP
+    a.kill()
+    cluster.after(9_000)
+    assert b.member.phase is Phase.SYNCING
+    assert {type(event) for event in b.events} == {Waits} and b.member.waits_since_ms is not None
+    cluster.settle()
+    assert b.all_of(Lost) == [] and b.member.owned == {("t", n) for n in ALL}
+
+
+def test_a_member_tells_since_when_it_waits_for_its_group(cluster):
+    (a,) = started(cluster, "a")
+    assert a.member.waits_since_ms is None
+    a.is_alive, a.cluster.members["a"].works = False, True
+    begun_ms = cluster.now_ms
+    b = cluster.add("b")
+    cluster.after(5_000)
+    assert b.member.waits_since_ms in range(begun_ms, begun_ms + 500)
+    cluster.settle()
+    assert b.member.waits_since_ms is None
+
+
+def test_a_member_that_cannot_reach_its_coordinator_waits_for_no_group(cluster):
+    (a,) = started(cluster, "a")
+    a.is_reachable = False
+    cluster.after(SESSION_MS)
+    assert a.member.phase is Phase.JOINING and a.member.waits_since_ms is None
+
+
+def test_a_member_that_is_stopped_while_it_waits_for_its_group_leaves_at_once(cluster):
+    (a,) = started(cluster, "a")
+    a.is_alive = False
+    b = cluster.add("b")
+    cluster.after(1_000)
+    assert b.member.phase is Phase.JOINING and b.asked[-1] == JOIN_GROUP
+    b.member.leave(cluster.now_ms)
+    b.disconnect()  # as GroupThread does, because the join is under way
+    cluster.after(300)
+    assert b.member.phase is Phase.LEFT and b.asked[-1] == LEAVE_GROUP
+
+
 def test_a_coordinator_that_stops_while_a_member_joins_is_told_at_once(cluster):
     slow = replace(CONFIG, session_timeout_ms=60_000)
     (a,) = started(cluster, "a")
@@ -293,6 +340,36 @@ def test_a_second_process_with_the_same_instance_id_fences_the_first_which_says_
     assert [type(event) for event in a.events] == [Assigned, Lost, Refused]
     assert "give each process its own" in a.events[-1].error
     assert b.all_of(Assigned) == [ALL]
+
+
+def test_a_static_member_killed_while_the_group_rebalances_gets_its_partitions_in_that_rebalance(cluster):
+    static = replace(CONFIG, group_instance_id="one")
+    (b,) = started(cluster, "b", releases=False)
+    a = cluster.add("a", config=static)
+    cluster.after(2_100)
+    assert b.member.revoking
+    a.kill()
+    again = cluster.add("a", config=static)
+    cluster.after(200)
+    b.member.released(b.member.revoking)
+    b.releases = True
+    cluster.settle()
+    assert cluster.shares() == {"a": 2, "b": 2} and len(cluster.owners()) == 4
+    assert again.all_of(Lost) == [] and b.all_of(Lost) == []
+
+
+def test_names_that_kafkas_clients_refuse_are_refused_by_name():
+    for name in ("", ".", "..", "a b", "pod/1", "ä", "a" * 250):
+        with pytest.raises(InvalidSetting, match="group.instance.id=.*: must be 1 to 249 letters and digits"):
+            replace(CONFIG, group_instance_id=name)
+    assert replace(CONFIG, group_instance_id="a" * 249).group_instance_id
+
+
+def test_each_member_of_a_process_has_its_own_name_also_if_kafka_takes_not_all_characters():
+    names = [member_of(CONFIG, "pod-1", part).group_instance_id for part in ("lines", "späte Züge", "späte zuege")]
+    assert names[0] == "pod-1-lines" and len(set(names)) == 3
+    assert len(member_of(CONFIG, "a" * 128, "b" * 500).group_instance_id) == 128 + 1 + 16
+    assert member_of(CONFIG, "", "lines") is CONFIG
 
 
 def test_a_group_of_another_assignor_refuses_the_member_by_name(cluster):

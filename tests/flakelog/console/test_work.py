@@ -70,6 +70,15 @@ def test_of_very_many_processes_the_first_are_listed_and_all_are_counted():
     assert (len(page.processes), page.row.processes, page.components[0].tasks) == (100, 150, 150)
 
 
+def test_a_spout_that_waits_for_its_group_is_named_with_its_process():
+    waits = component("orders", kind="spout") | {"group_wait_ms": 20_400}
+    page = topology_page([document(components=[waits], host="a", pid=7)], "shop")
+    assert page.group_waits == ["orders waits for its group for 20 s (process 7 at a)"] and not page.problems
+    for odd in (*ODD, 3_000):
+        part = component("orders", kind="spout") | {"group_wait_ms": odd}
+        assert topology_page([document(components=[part])], "shop").group_waits == []
+
+
 def test_without_a_partition_there_is_no_lag():
     assert topology_rows([document()])[0].lag is None
 
