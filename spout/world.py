@@ -19,6 +19,7 @@ from coordination.access import Access
 from coordination.deferred import Execute, carry_out, executor
 from coordination.port import Coordinator
 from coordination.sessions import open_session
+from idgen.settings import InvalidSetting
 from partition_manager.config import SpoutConfig
 from partition_manager.dead_letter_sink import TwistedDeadLetters
 from partition_manager.fetcher import TwistedFetcher
@@ -56,12 +57,24 @@ class TwistedWorld:
     def group_member(
         self, servers: str, group_id: str, component: str, tasks: int, config: GroupMemberConfig
     ) -> Callable[[int], GroupStore]:
-        """Return a function from a task's index to its part of this process's member of a consumer group."""
+        """Return a function from a task's index to its part of this process's member of a consumer group.
+
+        Raise InvalidSetting if another spout of this process is a static member of the same name.
+        """
         key = servers, group_id, component
         member = self._members.get(key)
         if member is None or member.is_closed:
+            self._check_instance(key, config.group_instance_id)
             member = self._members[key] = GroupMembership(servers, group_id, tasks, config, self._reactor)
         return partial(GroupOffsetStore, member)
+
+    def _check_instance(self, key: tuple[str, str, str], instance: str | None) -> None:
+        servers, group_id, component = key
+        for other, member in self._members.items():
+            is_same = other[:2] == key[:2] and not member.is_closed and member.instance == instance
+            if is_same and instance is not None:
+                wanted = f"the spouts {other[2]} and {component} are in group {group_id}; give each a name of its own"
+                raise InvalidSetting("group.instance.id", instance, wanted)
 
     def dead_letters(self, servers: str, topic: str) -> DeadLetterSink:
         """Return a sink that produces to `topic`, acknowledged by all in-sync replicas."""

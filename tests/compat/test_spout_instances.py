@@ -130,12 +130,12 @@ def site(group_broker, name, tmp_path):
 def test_a_killed_process_gets_its_partitions_back_and_no_partition_of_another_moves(site):
     first, second = site.start("a"), site.start("b")
     shares = site.await_shares("a-in", "b-in")
-    site.send(100)
+    site.send(20)
     site.await_copies()
     first.kill()
     first.wait()
     again = site.start("a")
-    site.send(100)
+    site.send(20)
     site.await_copies()
     assert site.shares() == shares
     assert "this process gets" in again.log and second.log.count("this process gets") <= 2
@@ -143,7 +143,7 @@ def test_a_killed_process_gets_its_partitions_back_and_no_partition_of_another_m
     assert again.wait(SECONDS) == 0
     assert site.shares() == shares, "a stopped process keeps its partitions until its session ends"
     site.start("a")
-    site.send(100)
+    site.send(20)
     site.await_copies()
     assert site.shares() == shares and "lost" not in second.log and "hands over" not in again.log
 
@@ -151,12 +151,12 @@ def test_a_killed_process_gets_its_partitions_back_and_no_partition_of_another_m
 def test_a_second_process_of_the_name_ends_the_first_with_one_line_and_goes_on_exactly_once(site):
     first = site.start("a")
     site.await_shares("a-in")
-    site.send(100)
+    site.send(20)
     site.await_copies()
     second = site.start("a")
-    site.send(100)
+    site.send(20)
     assert first.wait(SECONDS) == 9
-    site.send(100)
+    site.send(20)
     site.await_copies()
     (line,) = [each for each in first.log.splitlines() if "FENCED_INSTANCE_ID" in each]
     assert f"another process has joined group {site.name} as 'a-in'" in line and "exit code 9" in line

@@ -2,13 +2,16 @@
 
 from functools import partial
 
+import pytest
 from twisted.internet.defer import Deferred, execute
 from twisted.internet.task import Clock
 from twisted.python.failure import Failure
 
+from broker.client.group_config import GroupMemberConfig
 from coordination.access import Access
 from coordination.memory import Ensemble, MemoryCoordinator
 from coordination.port import CoordinatorUnavailable
+from idgen.settings import InvalidSetting
 from partition_manager.ports import Failed, Loaded, LoadOffset
 from spout import world
 from spout.world import TwistedWorld
@@ -20,6 +23,16 @@ class Reactor(Clock):
 
     def callFromThread(self, call, *arguments):
         self.callLater(0, call, *arguments)
+
+
+def test_two_members_of_one_name_in_a_group_are_refused_because_they_would_fence_each_other():
+    made, static = TwistedWorld(Reactor()), GroupMemberConfig(group_instance_id="pod-1")
+    first = made.group_member("127.0.0.1:1", "g", "cars", 2, static)
+    assert [first(index).instance for index in (0, 1)] == ["pod-1"] * 2, "the tasks of a spout are one member"
+    made.group_member("127.0.0.1:1", "other", "trains", 1, static)
+    made.group_member("127.0.0.1:1", "g", "dynamic", 1, GroupMemberConfig())
+    with pytest.raises(InvalidSetting, match="group.instance.id=pod-1: the spouts cars and trains are in group g; "):
+        made.group_member("127.0.0.1:1", "g", "trains", 1, static)
 
 
 def test_all_partitions_share_the_session_that_is_being_opened(monkeypatch):
