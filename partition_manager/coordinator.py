@@ -258,6 +258,11 @@ class PartitionCoordinator:
         """Return why another process has taken the place of this one in the group; "" if none has."""
         return "" if self._group is None else self._group.share.fenced
 
+    @property
+    def refused_by(self) -> str:
+        """Return why the group does not take this process; "" if it does."""
+        return "" if self._group is None else self._group.share.refused
+
     def take_notes(self) -> list[Note]:
         """Return and clear the lines for the log: where reading began, what failed, which owner was fenced."""
         return self._notes.take()

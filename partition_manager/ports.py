@@ -240,8 +240,9 @@ class Share(NamedTuple):
 
     A partition that the task reads was lost if its grant is not here: another member may read it already. `notes` are
     lines for the log about the membership, each with its level: "info", "warn" or "error". `waits_since_ms` is the time
-    of the engine's clock since which the process waits for its group, None if it does not. `fenced` is the reason if
-    another process of the same name has taken the place of this one; the first task gets it.
+    of the engine's clock since which the process waits for its group, None if it does not. The first task gets
+    `fenced`, the reason if another process of the same name has taken the place of this one, and `refused`, the reason
+    if the group does not take this process.
     """
 
     version: int
@@ -250,6 +251,7 @@ class Share(NamedTuple):
     notes: tuple[tuple[str, str], ...] = ()
     waits_since_ms: int | None = None
     fenced: str = ""
+    refused: str = ""
 
 
 class Released(NamedTuple):

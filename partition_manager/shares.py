@@ -19,7 +19,7 @@ class Shares:
         self._next_grant = 1
         self._notes: list[tuple[str, str]] = []
         self._waits_since_ms: int | None = None
-        self._fenced = ""
+        self._fenced = self._refused = ""
 
     def note(self, level: str, text: str) -> None:
         """Add a line for the log; the first task gets it, because one line for a process is enough."""
@@ -36,13 +36,18 @@ class Shares:
         if task:
             return share
         notes, self._notes = tuple(self._notes), []
-        return share._replace(notes=notes, fenced=self._fenced)
+        return share._replace(notes=notes, fenced=self._fenced, refused=self._refused)
 
     def waits(self, since_ms: int | None) -> None:
         """Tell the tasks since when the process waits for its group; None if it does not."""
         if since_ms != self._waits_since_ms:
             self._waits_since_ms = since_ms
             self._versions = [version + 1 for version in self._versions]
+
+    def refuse(self, reason: str) -> None:
+        """Tell the first task that the group does not take this process."""
+        self._refused = reason
+        self._versions[0] += 1
 
     def fence(self, reason: str) -> None:
         """Tell the first task that another process has taken the place of this one."""

@@ -36,6 +36,7 @@ GROUPINGS: dict[type, str] = {
     Custom: "custom",
 }
 
+NOT_TAKEN = "reads nothing, because its group does not take it"
 GROUP_WAIT_MS = 5_000
 """The figures name a wait for a group that is at least this long; a rebalance without trouble takes 3 s."""
 
@@ -57,7 +58,8 @@ class ComponentFigures:
     `messages` are a LogSpout's counts of message outcomes, `metrics` the component's own counters and gauges, `outages`
     the tasks of a LogSpout that try messages one at a time, because all fail or a bolt raised Unavailable. Inside Storm
     a bolt's `outages` are those because of which it holds tuples, and `failures` the latest messages that failed there.
-    `group_wait_ms` is how long a LogSpout has waited for its group to rebalance, 0 if it does not wait.
+    `group_wait_ms` is how long a LogSpout has waited for its group to rebalance, 0 if it does not wait; `group_error`
+    is why the group does not take it.
     """
 
     name: str
@@ -71,6 +73,7 @@ class ComponentFigures:
     outages: tuple["OutageFigures", ...] = ()
     failures: tuple["MessageFailure", ...] = ()
     group_wait_ms: int = 0
+    group_error: str = ""
 
     def total(self, name: str) -> int:
         """Return the sum of one count of `TaskCounts` over the tasks."""
@@ -164,7 +167,8 @@ class Snapshot:
     def problems(self) -> list[str]:
         """Return what keeps messages from being read and processed, a line for each."""
         outages = [f"{each.name}[{outage.task}]: {outage.text}" for each in self.components for outage in each.outages]
-        return outages + [
+        refused = [f"{each.name} {NOT_TAKEN}: {each.group_error}" for each in self.components if each.group_error]
+        return refused + outages + [
             f"{each.topic}-{each.partition} ({each.component}[{each.task}], {each.phase}): {each.trouble}"
             for each in self.partitions
             if each.trouble or each.phase in ("fenced", "broken")
@@ -220,6 +224,7 @@ def component_figures(
 
     `now_ms` is on the engine's clock.
     """
+    log_spouts = [each for each in instances.values() if isinstance(each, LogSpout)]
     return ComponentFigures(
         name=node.name,
         kind="spout" if isinstance(next(iter(instances.values())), Spout) else "bolt",
@@ -230,9 +235,8 @@ def component_figures(
         messages=_messages(list(instances.values())),
         metrics=dict(metrics),
         outages=tuple(_outages(instances)),
-        group_wait_ms=max(
-            (each.group_wait_ms(now_ms) for each in instances.values() if isinstance(each, LogSpout)), default=0
-        ),
+        group_wait_ms=max((each.group_wait_ms(now_ms) for each in log_spouts), default=0),
+        group_error=next((each.group_error for each in log_spouts if each.group_error), ""),
     )
 
 

@@ -226,6 +226,7 @@ class GroupMembership:
             said = f"{where}: this process lost {_named(event.partitions)}, without a commit: {event.why}"
             self._shares.note("error", f"{said}; their unsettled messages come again")
         elif isinstance(event, Refused):
+            self._shares.refuse(event.error)
             self._shares.note("error", f"{where} does not take this process, which reads nothing: {event.error}")
         elif isinstance(event, Unused):
             self._shares.note("info", f"{where} has no partition for this process now, which waits in reserve")

@@ -350,6 +350,11 @@ class LogSpout(Spout):
         """Return for how long the process has waited for its group; 0 if it does not. `now_ms` as in `standstills`."""
         return self._coordinator.group_wait_ms(now_ms)
 
+    @property
+    def group_error(self) -> str:
+        """Return why the group does not take this process, which then reads nothing; "" if it does."""
+        return self._coordinator.refused_by
+
     def standstills(self, now_ms: int) -> Mapping[Place, Standstill]:
         """Return the partitions without progress. `now_ms` is on the engine's clock, which a frozen engine stops."""
         cut_ms = self.settlement.next_cut_ms() if self.settlement is not None else None

@@ -21,7 +21,7 @@ class _Part(NamedTuple):
     started_ms: int
     in_flight: int
     components: Mapping[
-        str, tuple[list[TaskCounts], Mapping[str, float], Mapping[str, float], list[OutageFigures], int]
+        str, tuple[list[TaskCounts], Mapping[str, float], Mapping[str, float], list[OutageFigures], int, str]
     ]
     partitions: Sequence[PartitionFigures]
     dead_letter_topics: Sequence[str]
@@ -55,7 +55,7 @@ def snapshot_of(
 
 def _component(plan: Plan, node: Node[Any], parts: Sequence[_Part]) -> ComponentFigures:
     mine = [part.components[node.name] for part in parts if node.name in part.components]
-    tasks = tuple(task for own, _, _, _, _ in mine for task in own)
+    tasks = tuple(task for own, *_ in mine for task in own)
     return ComponentFigures(
         name=node.name,
         kind="spout" if node in plan.spouts else "bolt",
@@ -63,10 +63,11 @@ def _component(plan: Plan, node: Node[Any], parts: Sequence[_Part]) -> Component
         streams={name: stream.fields for name, stream in node.streams.items()},
         inputs=inputs_of(node),
         tasks=tasks,
-        messages={name: int(total) for name, total in _sums(messages for _, messages, _, _, _ in mine).items()},
-        metrics=_sums(metrics for _, _, metrics, _, _ in mine),
-        outages=tuple(outage for _, _, _, outages, _ in mine for outage in outages),
-        group_wait_ms=max((wait_ms for _, _, _, _, wait_ms in mine), default=0),
+        messages={name: int(total) for name, total in _sums(messages for _, messages, *_ in mine).items()},
+        metrics=_sums(metrics for _, _, metrics, *_ in mine),
+        outages=tuple(outage for _, _, _, outages, *_ in mine for outage in outages),
+        group_wait_ms=max((wait_ms for *_, wait_ms, _ in mine), default=0),
+        group_error=next((error for *_, error in mine if error), ""),
     )
 
 
@@ -91,6 +92,7 @@ def _part(document: Mapping[str, Any]) -> _Part | None:
                     _numbers(each["metrics"]),
                     [OutageFigures(**outage) for outage in each["outages"]],
                     int(each.get("group_wait_ms", 0)),  # missing in documents of older versions
+                    str(each.get("group_error", "")),
                 )
                 for each in document["components"]
             },

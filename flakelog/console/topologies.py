@@ -285,6 +285,8 @@ def _longest(found: object, before: float | None) -> float | None:
 
 def _problems(document: Mapping[str, Any]) -> Iterable[str]:
     for each in mappings_of(document.get("components")):
+        if group_error := text_of(each.get("group_error") or ""):
+            yield f"{text_of(each.get('name'))} reads nothing, because its group does not take it: {group_error}"
         for outage in mappings_of(each.get("outages")):
             yield f"{text_of(each.get('name'))}: {text_of(outage.get('text'))}"
     for one in mappings_of(document.get("partitions")):

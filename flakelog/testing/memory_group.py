@@ -61,6 +61,11 @@ class MemoryGroup:
         self._shares.fence(reason)
         self._tell()
 
+    def refuse(self, reason: str) -> None:
+        """Say that the group does not take this process."""
+        self._shares.refuse(reason)
+        self._tell()
+
     def wait(self, since_ms: int | None) -> None:
         """Say since when the group waits for its other members, by the engine's clock; None if it does not."""
         self._shares.waits(since_ms)

@@ -1,5 +1,6 @@
 """The instance of a process: the names that its group members and its transactions have, and a second one's start."""
 
+import json
 from dataclasses import replace
 
 import pytest
@@ -7,13 +8,17 @@ from twisted.internet.task import Clock
 
 from broker.client.group_config import GroupMemberConfig
 from flakelog.commands.exit_codes import REPLACED
+from flakelog.console.topologies import topology_page
 from flakelog.testing import MemoryWorld, TopologyDriver
+from flakelog.topology_site import health
 from idgen.settings import InvalidSetting
 from spout.config import TopologyConfig
 from spout.figures import snapshot
 from spout.log_sink import LogSink
 from spout.log_spout import LogSpout
 from spout.multilang.world import StormWorld
+from spout.published import snapshot_of
+from spout.publisher import document_of
 from spout.sink_config import SinkConfig
 from spout.topology import Topology
 from spout.work import FENCED_CODE, InstanceFenced
@@ -101,6 +106,22 @@ def test_another_process_of_the_instance_ends_this_one_with_one_line_and_a_code_
     assert raised.value.code == FENCED_CODE == REPLACED
     (line,) = [text for _, text in test.reports if "another process" in text]
     assert line == "another process has joined group g as 'pod-1-flights': the topology stops with exit code 9"
+
+
+def test_a_spout_that_its_group_refuses_is_a_problem_because_it_reads_nothing():
+    with TopologyDriver(topology(), world()) as test:
+        test.advance(1_000)
+        test.world.groups["copies.flights"].refuse("group copies.flights: INCONSISTENT_GROUP_PROTOCOL")
+        test.advance(1_000)
+        now_ms = test.executor.now_ms
+        figures = snapshot(test.executor, state="running", started_ms=0, at_ms=0, now_ms=now_ms)
+        reason = "group copies.flights: INCONSISTENT_GROUP_PROTOCOL"
+        said = f"flights reads nothing, because its group does not take it: {reason}"
+        assert figures.problems == [said] and not health(figures)[0]
+        document = json.loads(document_of(None, figures, host="a", pid=1))
+        page = topology_page([document], "copies")
+        assert page.problems == [said]
+        assert snapshot_of(topology().plan(), [document], run_id="r", since_ms=0, at_ms=0).problems == [said]
 
 
 def test_the_figures_say_for_how_long_a_spout_waits_for_its_group():
