@@ -10,7 +10,9 @@ and more headers. The letter is then written in the next of these forms:
     compressed by zstd          if the message was not compressed, and the letter is too large
     without the value           headers name the place and the size of the message; a large key and large headers of the
                                 message's own are left out too
-    with the time of writing    in any of these forms, if the topic refuses the message's own time
+
+A letter has the time of writing, and the message's own time in a header. The retention of the topic counts from a
+record's time, so a letter with the time of an old message would be deleted at once, and its message lost.
 
 If the topic refuses all of them, the letter is given up. Only faults of the record itself count as a refusal. Every
 other error can pass or be mended by an operator: missing rights, a topic name that is not allowed, a policy that
@@ -40,7 +42,6 @@ LEFT_OUT = "left out"
 TOO_LARGE = frozenset({ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE})
 RECORD_FAULTS = TOO_LARGE | {
     ErrorCode.INVALID_RECORD,  # such as one without a key, in a compacted topic
-    ErrorCode.INVALID_TIMESTAMP,
     ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
 }
 """Errors that another attempt with the same record would meet again."""
@@ -51,7 +52,6 @@ class LetterForm(NamedTuple):
 
     codec: Codec
     has_value: bool = True
-    keeps_time: bool = True
 
 
 def first_form(letter: DeadLetter) -> LetterForm:
@@ -61,26 +61,21 @@ def first_form(letter: DeadLetter) -> LetterForm:
 
 def next_form(form: LetterForm, code: int) -> LetterForm | None:
     """Return the form to write after the topic has refused `form` with one of RECORD_FAULTS, None if none is left."""
-    if code == ErrorCode.INVALID_TIMESTAMP:
-        return form._replace(keeps_time=False) if form.keeps_time else None
     if code in TOO_LARGE and form.has_value and form.codec is Codec.NONE:
         return form._replace(codec=Codec.ZSTD)
     return form._replace(codec=Codec.NONE, has_value=False) if form.has_value else None
 
 
 def dead_letter_batch(letter: DeadLetter, form: LetterForm, now_ms: int) -> bytearray:
-    """Encode the letter as a batch of one record, with the message's timestamp or `now_ms`, as the form says."""
-    record, timestamp_ms = dead_letter_record(letter, form, now_ms)
-    return encode_batch([record], base_timestamp_ms=timestamp_ms, codec=form.codec)
+    """Encode the letter as a batch of one record of this form, with the timestamp `now_ms`."""
+    return encode_batch([dead_letter_record(letter, form)], base_timestamp_ms=now_ms, codec=form.codec)
 
 
-def dead_letter_record(letter: DeadLetter, form: LetterForm, now_ms: int) -> tuple[Record, int]:
-    """Return the letter's record in this form, and its timestamp in ms: the message's or `now_ms`."""
-    record = letter.record
-    kept = Record(0, 0, record.key, record.value, dead_letter_headers(letter))
+def dead_letter_record(letter: DeadLetter, form: LetterForm) -> Record:
+    """Return the letter's record in this form."""
     if not form.has_value:
-        kept = _without_value(letter)
-    return kept, record.timestamp_ms if form.keeps_time else now_ms
+        return _without_value(letter)
+    return Record(0, 0, letter.record.key, letter.record.value, dead_letter_headers(letter))
 
 
 def _without_value(letter: DeadLetter) -> Record:
@@ -99,7 +94,7 @@ def dead_letter_headers(letter: DeadLetter) -> Headers:
     """Return the record's own headers followed by the `flakelog-dead-` headers; added values are UTF-8 text."""
     facts: dict[str, object] = {
         "reason": letter.reason,
-        "error": letter.error.encode()[:ERROR_BYTES_MAX].decode(errors="ignore"),
+        "error": letter.error.encode(errors="backslashreplace")[:ERROR_BYTES_MAX].decode(errors="ignore"),
         "attempts": letter.attempts,
         "topic": letter.topic,
         "partition": letter.partition,

@@ -13,7 +13,6 @@ https://storm.apache.org/releases/2.8.1/Concepts.html, Guaranteeing-message-proc
 
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from traceback import format_exception
 from typing import Any, ClassVar, NamedTuple, Protocol, cast
 
 from broker.client.group_config import GroupMemberConfig
@@ -21,6 +20,7 @@ from coordination.access import Access
 from partition_manager.config import SpoutConfig
 from partition_manager.ports import DeadLetterSink, GroupStore, OffsetStore, RecordFetcher
 from spout.config import TopologyConfig
+from spout.error_text import traceback_of
 from spout.origin import Link, MessagePlace, Origin, Source
 from spout.sink_config import SinkConfig
 from spout.sink_ports import RecordProducer
@@ -184,7 +184,7 @@ class Report:
     @property
     def traceback(self) -> str:
         """Return the traceback of `error`, or "" if there is no exception."""
-        return "".join(format_exception(self.error)) if self.error is not None else ""
+        return traceback_of(self.error) if self.error is not None else ""
 
 
 class World(Protocol):

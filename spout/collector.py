@@ -9,6 +9,7 @@ from typing import Any, NoReturn, cast
 
 from spout.acker import Acker
 from spout.api import DEFAULT_STREAM, Bolt, Emitter, Tuple, Unavailable
+from spout.error_text import error_text, printable
 from spout.origin import Link
 from spout.task import Outlet, StreamOutlet, Task
 from spout.work import EXITS, InstanceFenced, Interruption, exit_code, result_fault
@@ -49,7 +50,7 @@ class Engine:
         """Ask for a stop because user code raised one of EXITS, and report it in one line."""
         if self.exit is None:
             self.exit = error
-        reason = error.reason if isinstance(error, InstanceFenced) else f"{method} raised {error!r}"
+        reason = error.reason if isinstance(error, InstanceFenced) else f"{method} raised {_call_of(error)}"
         text = f"{reason}: {self.what_stops} with exit code {exit_code(error)}"
         places: Sequence[str] = getattr(error, "__notes__", ())  # of a message that no tuple has yet
         if places or any(tup.messages for tup in tuples):
@@ -361,6 +362,14 @@ def cause_number(anchors: Sequence[Tuple]) -> int:
     return number
 
 
+def _call_of(error: BaseException) -> str:
+    """Return the exception as it was raised, such as SystemExit(7), or its type's name if its value cannot be shown."""
+    try:
+        return printable(repr(error))
+    except Exception:
+        return type(error).__name__
+
+
 def text_of(error: str | BaseException) -> str:
     """Return an exception as its type's name, ": " and its text; return a text as it is, or "failed" if it is empty."""
-    return f"{type(error).__name__}: {error}" if isinstance(error, BaseException) else error or "failed"
+    return error_text(error) if isinstance(error, BaseException) else printable(error or "failed")

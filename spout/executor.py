@@ -118,11 +118,9 @@ class Executor:
         self._exchange.now_ms = now_ms
         try:
             for task in self._bolts:
-                _bolt(task).prepare()
-                self._opened.append(task)
+                self._open(task, _bolt(task).prepare)
             for task in self._spouts:
-                _spout(task).open()
-                self._opened.append(task)
+                self._open(task, _spout(task).open)
             for turn in self._turns:
                 turn.start(now_ms)
             self.activate(now_ms)
@@ -300,6 +298,20 @@ class Executor:
             raise TopologyError(f"there is no spout {component!r} in {self.plan.name!r}; there are: {known}")
         return spouts
 
+    def _open(self, task: Task, method: Callable[[], object]) -> None:
+        try:
+            method()
+        except BaseException as error:
+            self._tell(task, error, method)
+            raise
+        self._opened.append(task)
+
+    def _tell(self, task: Task, error: BaseException, method: Callable[[], object]) -> None:
+        if isinstance(error, EXITS):
+            self._exchange.leave(task, error, (), getattr(method, "__name__", "it"))
+        else:
+            self._exchange.report(task, error, ())
+
     def _close_all(self) -> BaseException | None:
         for task in self._spouts:
             task.active = False
@@ -309,13 +321,11 @@ class Executor:
         first: BaseException | None = None
         while self._opened:
             task = self._opened.pop()
+            method = task.instance.close if isinstance(task.instance, Spout) else _bolt(task).cleanup
             try:
-                if isinstance(task.instance, Spout):
-                    task.instance.close()
-                else:
-                    task.instance.cleanup()
+                method()
             except BaseException as error:
-                self._exchange.report(task, error, ())
+                self._tell(task, error, method)
                 first = first or error
         return first
 

@@ -48,6 +48,7 @@ from partition_manager.start_offset import Earliest, StartAt, start_of
 from partition_manager.task_partition import PartitionStatus
 from spout.api import OutputDeclarer, Spout, SpoutOutput
 from spout.config import SpoutConfig
+from spout.error_text import bare_text, error_text
 from spout.origin import MessagePlace
 from spout.scheme import Scheme, SchemeError, scheme_of, tuples_of
 from spout.settlement import Settlement
@@ -440,7 +441,4 @@ class LogSpout(Spout):
 
 def _reason(error: BaseException) -> str:
     """Return why a message is undecodable: a scheme's own text, or an exception's type and text."""
-    try:
-        return str(error) if isinstance(error, SchemeError) else f"{type(error).__name__}: {error}"
-    except Exception:
-        return type(error).__name__
+    return bare_text(error) if isinstance(error, SchemeError) else error_text(error)

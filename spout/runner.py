@@ -17,7 +17,6 @@ from enum import Enum
 from functools import partial
 from random import Random
 from socket import gethostname
-from traceback import format_exception
 from typing import cast
 from uuid import uuid4
 
@@ -29,12 +28,14 @@ from twisted.python.failure import Failure
 from spout.api import Report, Spout, World
 from spout.background import TwistedBackground
 from spout.config import TopologyConfig
+from spout.error_text import traceback_of
 from spout.executor import Executor
 from spout.figures import Snapshot, snapshot
 from spout.figures_publisher import FiguresPublisher
 from spout.log_spout import LogSpout
 from spout.run_log import Line, RunLog
 from spout.topology import Topology
+from spout.work import EXITS
 from spout.world import TwistedWorld
 
 SLICE_MS = 10  # longest delay of the reactor's other work, plus one execute
@@ -277,13 +278,12 @@ class Runner:
         seconds = (now_ms - self._started_ms) / 1000
         facts = totals(self.executor)
         told = ", ".join(f"{number:,} {name}" for name, number in facts.items())
-        ended = "stopped" if failure is None else "failed"
-        text = f"topology {self.executor.plan.name!r} {ended} after {seconds:.1f} s: {told}"
-        if failure is None:
+        clean = failure is None or isinstance(failure.value, EXITS)
+        text = f"topology {self.executor.plan.name!r} {'stopped' if clean else 'failed'} after {seconds:.1f} s: {told}"
+        if failure is None or clean:
             self.log.info("{text}", text=text, facts=facts)
             return
-        traceback = "".join(format_exception(failure.value))
-        self._write(Line("error", text, traceback, facts))
+        self._write(Line("error", text, traceback_of(cast(BaseException, failure.value)), facts))
 
 
 def totals(executor: Executor) -> dict[str, int]:

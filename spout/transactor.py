@@ -130,9 +130,8 @@ class TwistedTransactor:
             producer.add(batch.topic, batch.partition, records, now_ms, self._config.codec)
         for (topic, letter), form in zip(request.letters, forms, strict=True):
             if form is not None:
-                record, timestamp_ms = dead_letter_record(letter, form, now_ms)
                 batches.append(_Batch(topic, letter.partition % counts[topic], []))
-                producer.add(topic, batches[-1].partition, [record], timestamp_ms, form.codec)
+                producer.add(topic, batches[-1].partition, [dead_letter_record(letter, form)], now_ms, form.codec)
         for save, (identity, offset) in zip(request.saves, commits, strict=True):
             producer.add_offsets(identity, {(save.request.topic, save.request.partition): offset})
         yield self._persist(producer.commit)

@@ -97,6 +97,7 @@ def run(
         return
     topology, topology_config = _topology(name, config, assignments)
     from flakelog import server_log
+    from spout.error_text import error_text
     from spout.process_end import exit_within_seconds
     from spout.run import run_until_stopped
     from spout.work import exit_code
@@ -124,8 +125,8 @@ def run(
             raise SystemExit(130) from None
         except click.ClickException:
             raise
-        except Exception as error:  # the runner has logged a spout's with its traceback
-            fail(f"the topology failed: {type(error).__name__}: {error}")
+        except BaseException as error:  # the runner has logged it with its traceback
+            fail(f"the topology failed: {error_text(error)}")
 
 
 def _assignment_of(instance: str) -> str:

@@ -14,10 +14,10 @@ import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from traceback import format_exception
 from typing import Any
 from uuid import uuid4
 
+from spout.error_text import error_text, traceback_of
 from spout.multilang.config import StormConfig
 from spout.multilang.frames import FrameDecoder, frame
 from spout.multilang.handshake import BadHandshake, Handshake, handshake_of
@@ -115,7 +115,7 @@ def run(name: str, component: str, output: CapturedOutput) -> int:
 
 def tell_failure(connection: Connection, output: CapturedOutput, task: str, error: BaseException) -> None:
     """Tell Storm, and standard error, that the process ends with this exception."""
-    text = f"{task}: {type(error).__name__}: {error}\n{''.join(format_exception(error)).rstrip()}"
+    text = f"{task}: {error_text(error)}\n{traceback_of(error).rstrip()}"
     output.say(f"{text}\n")
     try:
         connection.write(frame({"command": "error", "msg": text}))

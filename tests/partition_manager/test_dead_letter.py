@@ -8,6 +8,7 @@ from broker.record.records import decode_records
 from broker.wire.errors import ErrorCode
 from partition_manager.dead_letter import (
     KEPT_BYTES_MAX,
+    RECORD_FAULTS,
     LetterForm,
     dead_letter_batch,
     first_form,
@@ -42,7 +43,7 @@ def test_a_letter_keeps_the_compression_of_its_message(codec):
     batch = dead_letter_batch(letter(codec=codec), first_form(letter(codec=codec)), LATER)
     assert read_header(batch).compression == codec
     (record,) = decode_records(batch)
-    assert (record.key, record.value, record.timestamp_ms) == (MESSAGE.key, MESSAGE.value, MESSAGE.timestamp_ms)
+    assert (record.key, record.value) == (MESSAGE.key, MESSAGE.value)
 
 
 def test_a_plain_letter_that_is_too_large_is_compressed_and_then_written_without_its_value():
@@ -58,16 +59,23 @@ def test_a_compressed_letter_that_is_too_large_is_written_without_its_value(code
     assert forms_after(letter(codec=Codec.GZIP), code)[1] == LetterForm(Codec.NONE, has_value=False)
 
 
-@pytest.mark.parametrize("code", (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.INVALID_RECORD, ErrorCode.INVALID_TIMESTAMP))
-def test_a_letter_without_value_and_time_that_is_refused_is_given_up(code):
-    assert next_form(LetterForm(Codec.NONE, has_value=False, keeps_time=False), code) is None
+@pytest.mark.parametrize("code", (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.INVALID_RECORD))
+def test_a_letter_without_value_that_is_refused_is_given_up(code):
+    assert next_form(LetterForm(Codec.NONE, has_value=False), code) is None
 
 
-def test_a_letter_whose_time_is_refused_gets_the_time_of_writing():
-    form = next_form(first_form(letter()), ErrorCode.INVALID_TIMESTAMP)
-    record, headers = written(letter(), form)
+def test_the_letter_of_an_old_message_has_the_time_of_writing_from_which_retention_counts():
+    record, headers = written(letter(), first_form(letter()))
     assert (record.timestamp_ms, headers["flakelog-dead-timestamp-ms"]) == (LATER, b"1600000000000")
-    assert record.value == MESSAGE.value
+
+
+def test_a_letter_whose_time_of_writing_is_refused_waits_for_a_clock_that_is_right():
+    assert ErrorCode.INVALID_TIMESTAMP not in RECORD_FAULTS
+
+
+def test_an_error_that_utf8_cannot_hold_is_written_with_escapes():
+    _, headers = written(letter()._replace(error="OSError: \udce9"), first_form(letter()))
+    assert headers["flakelog-dead-error"] == rb"OSError: \udce9"
 
 
 def test_a_letter_without_its_value_names_the_place_and_the_size_of_the_message():

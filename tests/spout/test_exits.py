@@ -6,6 +6,7 @@ import sys
 import pytest
 from twisted.internet.asyncioreactor import AsyncioSelectorReactor
 from twisted.internet.task import Clock
+from twisted.logger import LogLevel, capturedLogs
 
 from flakelog.testing import MemoryWorld, TopologyDriver
 from spout.api import Bolt, Spout
@@ -144,7 +145,36 @@ def test_an_exit_of_a_spout_or_of_its_scheme_names_the_spout_and_the_message():
     assert world.progress("lines")[0].offset == 1
 
 
+def test_an_exit_in_cleanup_is_one_line_that_names_the_bolt():
+    class Exits(Collect):
+        def cleanup(self):
+            sys.exit(3)
+
+    driver = TopologyDriver(topology_of(Exits(), LogSpout("lines", store="progress")))
+    with pytest.raises(SystemExit):
+        driver.executor.close(0)
+    assert driver.reports == [("work[0]", "cleanup raised SystemExit(3): the topology stops with exit code 3")]
+
+
 # --- the embedded engine
+
+
+@pytest.mark.parametrize(
+    "error, text, shows_traceback",
+    [
+        (Fatal("no database"), "work[0]: Fatal: no database", True),
+        (SystemExit(3), "work[0]: prepare raised SystemExit(3): the topology stops with exit code 3", False),
+    ],
+)
+def test_what_prepare_raises_is_logged_with_the_name_of_its_bolt(error, text, shows_traceback):
+    class Broken(Collect):
+        def prepare(self):
+            raise error
+
+    with capturedLogs() as events, pytest.raises(type(error)):
+        Runner(topology_of(Broken(), LogSpout("lines")), world=SpoutWorld(), reactor=Clock()).start()
+    (event,) = [event for event in events if event["log_level"] is LogLevel.error]
+    assert event["text"] == text and bool(event["traceback"]) is shows_traceback
 
 
 def test_a_runner_drains_stores_progress_and_ends_with_the_exit():

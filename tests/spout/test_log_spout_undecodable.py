@@ -102,4 +102,5 @@ def test_an_error_that_cannot_be_shown_makes_a_dead_letter_too():
         raise Unspeakable
 
     _, world = driver_of(Made(fail), b"bad")
-    assert [letter.error for letter in world.dead.letters] == ["Unspeakable"]
+    text = "Unspeakable: its text cannot be made, because of a RuntimeError"
+    assert [letter.error for letter in world.dead.letters] == [text]
