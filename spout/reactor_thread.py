@@ -7,16 +7,19 @@ it is.
 """
 
 import asyncio
+import os
+import sys
 import threading
 from collections.abc import Callable
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from contextlib import suppress
 from functools import partial
-from os import getpid
+from traceback import extract_stack
 from typing import TypeVar
 
 from twisted.internet.base import ReactorBase
 from twisted.internet.error import ReactorNotRestartable
+from twisted.python import threadable
 from twisted.python.threadable import isInIOThread
 
 T = TypeVar("T")
@@ -30,6 +33,11 @@ FORKED = (
     "start processes by spawn, or fork before the first topology runs"
 )
 
+
+class Blocked(Exception):
+    """The reactor's thread does not answer, because some code holds it; the text has the line of code."""
+
+
 _lock = threading.Lock()
 _process: int | None = None  # the process whose reactor thread this module started
 
@@ -41,14 +49,14 @@ def ensure_running(reactor: ReactorBase) -> None:
     """
     global _process
     with _lock:
-        if _process is not None and _process != getpid():
+        if _process is not None and _process != os.getpid():
             raise RuntimeError(FORKED)
         if reactor.running:
             return
         started: Future[None] = Future()
         threading.Thread(target=_run, args=(reactor, started), name="flakelog-reactor", daemon=True).start()
         started.result()
-        _process = getpid()
+        _process = os.getpid()
 
 
 def runs_here(reactor: ReactorBase) -> bool:
@@ -56,8 +64,11 @@ def runs_here(reactor: ReactorBase) -> bool:
     return reactor.running and bool(isInIOThread())  # type: ignore[no-untyped-call]
 
 
-def call(reactor: ReactorBase, work: Callable[[], T]) -> T:
-    """Call `work` in the reactor's thread; return its result or raise its exception. Call this in another thread."""
+def call(reactor: ReactorBase, work: Callable[[], T], timeout: float | None = None) -> T:
+    """Call `work` in the reactor's thread; return its result or raise its exception. Call this in another thread.
+
+    Raise Blocked if the reactor's thread has not called it after `timeout` seconds.
+    """
     outcome: Future[T] = Future()
 
     def begin() -> None:
@@ -67,7 +78,23 @@ def call(reactor: ReactorBase, work: Callable[[], T]) -> T:
             outcome.set_exception(error)
 
     reactor.callFromThread(begin)
+    if timeout is not None and not wait([outcome], timeout).done:
+        raise Blocked(f"the engine's thread has not answered for {timeout:.1f} s: {_where_it_works()}")
     return outcome.result()
+
+
+def _where_it_works() -> str:
+    """Return the line of code that the reactor's thread works on: the innermost outside libraries, if there is one."""
+    frame = sys._current_frames().get(threadable.ioThread or 0)
+    if frame is None:
+        return "it has ended"
+    stack = extract_stack(frame)[::-1]
+    line = next((line for line in stack if not _is_library(line.filename)), stack[0])
+    return f'it is at "{line.filename}", line {line.lineno}, in {line.name}, and nothing else runs meanwhile'
+
+
+def _is_library(file: str) -> bool:
+    return "site-packages" in file or file.startswith((os.path.dirname(os.__file__), "<frozen"))
 
 
 def _run(reactor: ReactorBase, started: "Future[None]") -> None:

@@ -92,9 +92,12 @@ class BackgroundRun:
         _running.discard(self)
         self._reactor.callFromThread(self.runner.abort)
 
-    def snapshot(self) -> Snapshot:
-        """Return the figures of the topology as they are now."""
-        return call(self._reactor, self.runner.snapshot)
+    def snapshot(self, timeout: float | None = None) -> Snapshot:
+        """Return the figures of the topology as they are now.
+
+        Raise Blocked, with the line of code, if a component holds the engine's thread for `timeout` seconds meanwhile.
+        """
+        return call(self._reactor, self.runner.snapshot, timeout)
 
     def call(self, work: Callable[[Any], T]) -> T:
         """Call `work(reactor)` in the reactor's thread and return its result, or raise its exception."""

@@ -197,7 +197,7 @@ class _Run(NamedTuple):
     def wait(self, timeout: float | None = None) -> None:
         self.cluster.wait(timeout)
 
-    def snapshot(self) -> "Snapshot":
+    def snapshot(self, timeout: float | None = None) -> "Snapshot":
         assert self.figures is not None, "nothing is shown without figures"
         return self.figures.snapshot()
 

@@ -10,6 +10,8 @@ from flakelog.commands.exit_codes import fail
 if TYPE_CHECKING:
     from spout.figures import Snapshot
 
+ANSWER_SECONDS = 10.0  # longest wait for the figures of an engine whose thread a component may hold
+
 
 class Site(NamedTuple):
     """Where to serve health and metrics; `port` None: nowhere."""
@@ -45,17 +47,25 @@ class Followed(Protocol):
 
     def wait(self, timeout: float | None = None) -> None: ...
 
-    def snapshot(self) -> "Snapshot": ...
+    def snapshot(self, timeout: float | None = None) -> "Snapshot": ...
 
 
 def follow(running: Followed, show: "Callable[[Snapshot | None, Snapshot], None]", seconds: float) -> None:
-    """Show the figures every `seconds` until the topology ends; 0: never."""
+    """Show the figures every `seconds` until the topology ends; 0: never. Log where a component holds the engine."""
+    from twisted.logger import Logger
+
+    from spout.reactor_thread import Blocked
+
     before = None
     while not running.ended:
         try:
             running.wait(seconds or None)
         except TimeoutError:
-            after = running.snapshot()
+            try:
+                after = running.snapshot(ANSWER_SECONDS)
+            except Blocked as blocked:
+                Logger("flakelog.topology").error("no progress: {reason}", reason=blocked)
+                continue
             if not running.ended:
                 show(before, after)
             before = after
