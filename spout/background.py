@@ -16,6 +16,7 @@ from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorFromThreads
 from twisted.python.failure import Failure
 
+from spout.reactor_thread import claim
 from spout.work import EXITS, Done
 
 INSTALL = "from twisted.internet import asyncioreactor; asyncioreactor.install()"
@@ -109,6 +110,7 @@ async def with_deferreds(
     try:
         await _translated(loop, coroutine)
     except EXITS as error:
+        claim(error)
         return error
     return None
 

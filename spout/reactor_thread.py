@@ -19,8 +19,11 @@ from typing import TypeVar
 
 from twisted.internet.base import ReactorBase
 from twisted.internet.error import ReactorNotRestartable
+from twisted.logger import Logger
 from twisted.python import threadable
 from twisted.python.threadable import isInIOThread
+
+CLAIM_SECONDS = 1.0  # until then an exit has gone from its task to the coroutine that awaits it
 
 T = TypeVar("T")
 
@@ -38,6 +41,8 @@ class Blocked(Exception):
     """The reactor's thread does not answer, because some code holds it; the text has the line of code."""
 
 
+_log = Logger("flakelog.topology")
+_unclaimed: list[BaseException] = []  # exits that left asyncio's loop, until a component's coroutine gets them
 _lock = threading.Lock()
 _process: int | None = None  # the process whose reactor thread this module started
 
@@ -110,9 +115,23 @@ def _run(reactor: ReactorBase, started: "Future[None]") -> None:
         except ReactorNotRestartable:
             started.set_exception(RuntimeError(STOPPED))
             return
-        except (SystemExit, KeyboardInterrupt):
+        except (SystemExit, KeyboardInterrupt) as error:
             # asyncio leaves its loop if a task raises one of these. The coroutine that awaits the task gets it next.
+            _unclaimed.append(error)
+            reactor.callLater(CLAIM_SECONDS, _tell_unclaimed, error)
             run = loops[0].run_forever
+
+
+def claim(error: BaseException) -> None:
+    """Say that a component's coroutine ended with this exception, so that the topology stops because of it."""
+    _unclaimed[:] = [other for other in _unclaimed if other is not error]
+
+
+def _tell_unclaimed(error: BaseException) -> None:
+    if any(other is error for other in _unclaimed):
+        claim(error)
+        text = "{error} ends nothing, because a task or callback raised it that no component awaits"
+        _log.error(text, error=type(error).__name__)
 
 
 def _begin(started: "Future[None]", loops: list[asyncio.AbstractEventLoop]) -> None:

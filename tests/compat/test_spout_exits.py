@@ -47,6 +47,14 @@ class Gather(Coroutine):
         await asyncio.gather(asyncio.sleep(0), super().execute(tup))
 
 
+class Forgets(Coroutine):
+    async def execute(self, tup):
+        if tup["value"] == b"exit":
+            asyncio.get_running_loop().call_soon(self.work, tup["value"])
+        else:
+            self.work(tup["value"])
+
+
 def make(bolt):
     made = Topology("exits")
     made.spout("lines", LogSpout({topic!r}, servers={servers!r}, store="progress"))
@@ -54,7 +62,7 @@ def make(bolt):
     return made
 
 
-step, thread, coroutine, gather = (make(each()) for each in (Step, Thread, Coroutine, Gather))
+step, thread, coroutine, gather, forgets = (make(each()) for each in (Step, Thread, Coroutine, Gather, Forgets))
 """
 
 
@@ -97,9 +105,17 @@ def test_an_exit_in_a_bolt_is_the_exit_code_and_its_message_comes_again(start, t
     (line,) = [each for each in log.splitlines() if "SystemExit" in each]
     assert "work[0]: execute raised SystemExit(7): the topology stops with exit code 7" in line
     assert f"comes again at the next start; {name}-0 offset 1" in line
-    assert "Traceback" not in log and "topology 'exits' stopped after" in log
+    assert "Traceback" not in log and "ends nothing" not in log and "topology 'exits' stopped after" in log
     assert start(which).wait(SECONDS) == 7
     assert (tmp_path / "out").read_text().splitlines()[0] == "got exit"
+
+
+def test_an_exit_that_no_component_awaits_is_logged_and_ends_nothing(start, tmp_path):
+    process = start("forgets", b"a", b"exit", b"c")
+    until(lambda: "got c" in (tmp_path / "out").read_text(), "the message after the exit")
+    until(lambda: "SystemExit ends nothing" in (tmp_path / "err").read_text(), "the line about the exit")
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(SECONDS) == 0
 
 
 @pytest.mark.parametrize("number, code", [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
