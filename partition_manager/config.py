@@ -216,7 +216,8 @@ class SpoutConfig:
     spout_refresh_interval_ms: int = setting(
         "flakelog.spout.refresh.interval.ms",
         60_000,
-        "how often the topic's partitions are looked up, as Storm's refreshFreqSecs",
+        "how often the topic's partitions are looked up, as Storm's refreshFreqSecs; in a consumer group its leader "
+        "looks them up instead, every metadata.max.age.ms",
         check=at_least(1),
         unit="ms",
     )
