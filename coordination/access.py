@@ -4,8 +4,27 @@ Secrets are given as the paths of the files that hold them, because settings can
 """
 
 from dataclasses import dataclass
+from urllib.parse import urlsplit
 
 SESSION_TIMEOUT_MS = 10_000  # a server accepts 2 to 20 of its ticks (2 s each by default)
+
+
+def an_ensemble(hosts: str) -> str | None:
+    """Validate host:port,host:port/chroot, the hosts of an ensemble; return what would be valid, or None."""
+    addresses, _, _ = hosts.partition("/")
+    good = all(map(_is_address, addresses.split(",")))
+    return None if good else "must be host:port,host:port/chroot"
+
+
+def _is_address(text: str) -> bool:
+    """Return True for a host with or without a port; a resolver would raise ValueError for others."""
+    try:
+        parts = urlsplit(f"//{text.strip()}")
+        host, port = parts.hostname or "", parts.port
+        host.encode("idna")
+    except ValueError:
+        return False
+    return bool(host) and port != 0 and text.isprintable() and " " not in text.strip()
 
 
 @dataclass(frozen=True)

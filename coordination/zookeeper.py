@@ -31,7 +31,7 @@ from kazoo.interfaces import IAsyncResult
 from kazoo.protocol.states import KazooState, WatchedEvent
 from kazoo.security import CREATOR_ALL_ACL, READ_ACL_UNSAFE
 
-from coordination.access import Access
+from coordination.access import Access, an_ensemble
 from coordination.port import (
     BadVersion,
     Changed,
@@ -235,7 +235,12 @@ class ZooKeeperCoordinator:
 
 
 def _client(hosts: str, access: Access) -> KazooClient:
-    """Return kazoo's client, not started; it retries to connect forever, pausing at most one second."""
+    """Return kazoo's client, not started; it retries to connect forever, pausing at most one second.
+
+    Raise CoordinatorUnavailable if the hosts cannot be those of an ensemble.
+    """
+    if wanted := an_ensemble(hosts):
+        raise CoordinatorUnavailable(f"ZooKeeper at {hosts!r}: {wanted}")
     credentials = _credentials(access.credentials_file) if access.credentials_file else None
     handler = _ConnectTimes(access.session_timeout_ms / 1000 * ATTEMPT_PART)
     client = KazooClient(

@@ -3,6 +3,7 @@
 import errno
 import io
 import os
+import re
 import sys
 import traceback
 from collections.abc import Iterator
@@ -25,6 +26,7 @@ from flakelog.commands.exit_codes import (
 
 TOLD_CHARACTERS = 80  # how much of a wrong argument its error message quotes
 TOLD_ERROR_CHARACTERS = 300
+LONG_WORD = re.compile(r"\S{200,}")
 DEBUG = "flakelog_debug"
 REPORT = "This is a fault of Flakelog. Please report it, with the traceback that --debug shows."
 CANNOT_WRITE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EPIPE)
@@ -72,7 +74,7 @@ class Commands(click.Group):
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run a command; if Ctrl-C ends it early, exit with INTERRUPTED."""
-        with _read_enough():
+        with _read_enough(), _quoted_briefly():
             try:
                 return super().invoke(ctx)
             except KeyboardInterrupt as cause:
@@ -88,7 +90,7 @@ class Commands(click.Group):
                 raise click.ClickException(f"{_in_a_line(error)}. {REPORT}") from None
 
     def make_context(self, *args: Any, **kwargs: Any) -> click.Context:
-        with _read_enough():  # --help is printed here
+        with _read_enough(), _quoted_briefly():  # --help is printed here
             return super().make_context(*args, **kwargs)
 
     def main(self, *args: Any, **kwargs: Any) -> Any:
@@ -180,6 +182,19 @@ def _read_enough() -> Iterator[None]:
             raise
         _discard_output()
         raise SystemExit(SUCCESS) from None
+
+
+@contextmanager
+def _quoted_briefly() -> Iterator[None]:
+    """Shorten what a usage error quotes: click quotes the whole of a wrong choice, file name, command or option."""
+    try:
+        yield
+    except click.UsageError as error:
+        whole = error.format_message()
+        brief = LONG_WORD.sub(lambda word: f"{word[0][:TOLD_CHARACTERS]}...", whole)
+        if brief == whole:
+            raise
+        raise click.UsageError(brief, error.ctx) from None
 
 
 def _discard_output() -> None:

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from coordination.access import SESSION_TIMEOUT_MS, Access
+from coordination.access import SESSION_TIMEOUT_MS, Access, an_ensemble
 from idgen.layout import TWITTER_EPOCH_MS, Layout
 from idgen.sequence_start import KINDS, ZERO
 from idgen.settings import InvalidSetting, an_address, at_least, between, check_settings, one_of, setting, split_address
@@ -21,6 +21,7 @@ class ZooKeeperConfig:
         None,
         "host:port,host:port/chroot of the ensemble that keeps worker numbers; --zookeeper goes before it. By default "
         "the data directory keeps them.",
+        check=an_ensemble,
     )
     ids_zookeeper_session_timeout_ms: int = setting(
         "flakelog.ids.zookeeper.session.timeout.ms",

@@ -10,6 +10,8 @@ from typing import Any
 
 import click
 
+from coordination.access import an_ensemble
+
 INT32_MAX = (1 << 31) - 1
 INT64_MAX = (1 << 63) - 1
 TEXT_BYTES_MAX = (1 << 15) - 1  # of a string in Kafka's protocol
@@ -100,6 +102,16 @@ class Addresses(Text):
         text = super().convert(value, param, ctx)
         if "://" in text or "@" in text:
             self.fail("an address has no scheme, no user and no password; give HOST:PORT", param, ctx)
+        return text
+
+
+class Ensemble(Addresses):
+    """HOST:PORT,...[/CHROOT] of a ZooKeeper ensemble. An empty text names none, because scripts may leave it empty."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        text = super().convert(value, param, ctx)
+        if text and (wanted := an_ensemble(text)):
+            self.fail(f"{quoted(text)} {wanted}", param, ctx)
         return text
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
-from flakelog.commands.arguments import DIGITS_MAX, INT64_MAX, Addresses, TopicName, Whole, quoted
+from flakelog.commands.arguments import DIGITS_MAX, INT64_MAX, Addresses, Ensemble, TopicName, Whole, quoted
 from flakelog.commands.exit_codes import NobodyAnswers, fail
 from flakelog.commands.progress import progress
 from flakelog.commands.record_format import message_of
@@ -83,7 +83,7 @@ def id() -> None:
 )
 @click.option(
     "--zookeeper",
-    type=Addresses(),
+    type=Ensemble(),
     metavar="HOST:PORT,...",
     help="Make them here, with a worker number from ZooKeeper.",
 )
@@ -148,11 +148,11 @@ def _own_ids(
     from idgen.errors import IdError
     from idgen.snowflake import Snowflake
 
-    if zookeeper is not None:
-        with closing(open_session(zookeeper=zookeeper, access=config.ids_zookeeper_access, wait=False)) as session:
-            greet(session, zookeeper)
     timeout_ms = int(answer_seconds() * 1000)
     try:
+        if zookeeper is not None:
+            with closing(open_session(zookeeper=zookeeper, access=config.ids_zookeeper_access, wait=False)) as session:
+                greet(session, zookeeper)
         with Snowflake(directory=directory, zookeeper=zookeeper, config=config, timeout_ms=timeout_ms) as snowflake:
             for portion in _portions(count):
                 yield snowflake.next_ids(portion)
@@ -214,7 +214,7 @@ def id_range(start: int, end: int, as_json: bool, layout: "Layout") -> None:
     type=click.Path(path_type=Path, file_okay=False, exists=True),
     help="Worker numbers kept in this directory (a server's: DATA-DIR/ids).",
 )
-@click.option("--zookeeper", type=Addresses(), metavar="HOST:PORT,...", help="Those kept there. [default: as set]")
+@click.option("--zookeeper", type=Ensemble(), metavar="HOST:PORT,...", help="Those kept there. [default: as set]")
 @timeout_option
 @json_option
 @idgen_options

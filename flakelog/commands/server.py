@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from flakelog.commands.arguments import Addresses, Seconds, Whole
+from flakelog.commands.arguments import Ensemble, Seconds, Whole
 from flakelog.commands.exit_codes import WrongSettings
 from flakelog.settings import Given, Properties, Settings, collect, gather, misspelt_variables
 from idgen.settings import InvalidSetting, settings_of
@@ -70,7 +70,7 @@ def _options(command: Callable[..., Any]) -> Callable[..., Any]:
         ),
         click.option(
             "--zookeeper",
-            type=Addresses(),
+            type=Ensemble(),
             metavar="HOST:PORT,...",
             help="Own worker numbers through ZooKeeper.",
         ),

@@ -7,7 +7,7 @@ import pytest
 from click.testing import CliRunner
 
 from flakelog.cli import REPORT, main
-from flakelog.commands.arguments import INT32_MAX, INT64_MAX, FilePath, Name, Seconds, Text, Whole
+from flakelog.commands.arguments import INT32_MAX, INT64_MAX, Ensemble, FilePath, Name, Seconds, Text, Whole
 from flakelog.commands.completion import TopicType
 from flakelog.commands.id import IdType
 from flakelog.commands.load import SinceType
@@ -103,6 +103,7 @@ def test_every_option_refuses_what_does_not_fit(words, tmp_path, monkeypatch):
             code, errors = answer_of(words, command, line_of(command, param, value))
             told = f"{param.opts[-1]} = {name}: {code} {errors[-300:]}"
             assert REPORT not in errors and "Traceback" not in errors, told
+            assert words[0] in RUNS or len(errors) < 3_000, told
             if refused(param.type, name):
                 assert code == 2 and param.get_error_hint(click.Context(command)).strip("'") in errors, told
 
@@ -132,6 +133,12 @@ def test_the_error_names_the_option_and_its_bounds(line, said):
     assert len(result.stderr) < 500
 
 
+@pytest.mark.parametrize("line", ["LONG", "topic LONG", "topic list --LONG", "topic list LONG", "--LONG topic list"])
+def test_the_error_quotes_the_beginning_of_a_long_word(line):
+    result = CliRunner().invoke(main, line.replace("LONG", "x" * 100_000).split())
+    assert result.exit_code == 2 and "xxx..." in result.stderr and len(result.stderr) < 500
+
+
 def test_the_largest_numbers_fit():
     assert Whole(0).convert(str(INT64_MAX), None, None) == INT64_MAX
     assert Seconds().convert("0", None, None) == 0.0
@@ -141,6 +148,28 @@ def test_the_largest_numbers_fit():
 def test_an_empty_zookeeper_is_none_because_variables_of_scripts_may_be_empty():
     result = CliRunner().invoke(main, ["id", "new", "--zookeeper", "", "--server", NOBODY, "--timeout", "1"])
     assert result.exit_code == 3 and f"no id service answers at {NOBODY}" in result.stderr
+
+
+@pytest.mark.parametrize("hosts", [",", ":::", "a:0", "a:65536", "..", "a,", "é\u202e", "a\x1b", "[::1"])
+@pytest.mark.parametrize(
+    "line", ["id new --zookeeper", "id workers --zookeeper", "id workers --set", "spout progress show --store"]
+)
+def test_hosts_that_no_ensemble_has_are_refused_by_name(line, hosts):
+    before = {"--set": "flakelog.ids.zookeeper.connect=", "--store": "zookeeper://"}.get(line.split()[-1], "")
+    result = CliRunner().invoke(main, [*line.split(), before + hosts])
+    assert "must be host:port,host:port/chroot" in result.stderr and REPORT not in result.stderr
+    assert result.exit_code == (1 if "--store" in line else 2)
+
+
+@pytest.mark.parametrize("hosts", ["a", "a:2181,b", "a:2181/chroot/b", "[::1]:2181", "127.0.0.1", "bücher.example"])
+def test_hosts_of_an_ensemble_are_taken(hosts):
+    assert Ensemble().convert(hosts, None, None) == hosts
+
+
+def test_a_credentials_file_that_is_missing_is_named():
+    arguments = ["--zookeeper", "a", "--set", "flakelog.ids.zookeeper.credentials.file=nowhere"]
+    result = CliRunner().invoke(main, ["id", "new", *arguments])
+    assert result.exit_code == 1 and "nowhere" in result.stderr and REPORT not in result.stderr
 
 
 # --- errors of the user's topology, and of our own --------------------------------------------------------------------
