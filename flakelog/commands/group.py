@@ -118,6 +118,13 @@ def _known(client: "Client", name: str) -> "tuple[Group, dict[Partition, int]]":
     return described, offsets
 
 
+def _check_empty(name: str, described: "Group") -> None:
+    """Fail if the group has members, because the broker refuses to move or to delete it."""
+    if described.members:
+        members = count_of(len(described.members), "member")
+        fail(f"group {name} is {described.state} with {members}; stop them first")
+
+
 @group.command("reset-offsets")
 @click.argument("name", type=GroupType())
 @move_options
@@ -141,9 +148,8 @@ def reset_offsets(
     with client_of(servers) as client:
         described = client.run(admin.describe_group(client.core, name))
         before = client.run(admin.committed(client.core, name))
-        if execute and described.members:
-            members = count_of(len(described.members), "member")
-            fail(f"group {name} is {described.state} with {members}; stop them first")
+        if execute:
+            _check_empty(name, described)
         wanted = _wanted(client, name, before, topics, partitions)
         after = {(span.topic, span.partition): span.offset for span in find_starts(client, wanted, start)}
         if execute:
@@ -193,6 +199,8 @@ def delete(names: tuple[str, ...], yes: bool, servers: str, as_json: bool) -> No
 
     with client_of(servers) as client:
         if not yes:
+            for name in names:
+                _check_empty(name, _known(client, name)[0])
             confirm(f"delete {', '.join(names)} with what they have committed?")
         for name in names:
             client.run(admin.delete_group(client.core, name))

@@ -153,6 +153,7 @@ def add_partitions(name: str, partitions: int, yes: bool, servers: str, as_json:
     with client_of(servers) as client:
         if not yes:
             there = count_of(client.topic(name).partitions, "partition")
+            client.run(admin.create_partitions(client.core, name, partitions, validate_only=True))
             confirm(f"grow {name} from {there} to {partitions:,}, which cannot be undone?")
         client.run(admin.create_partitions(client.core, name, partitions))
     if as_json:

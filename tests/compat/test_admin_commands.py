@@ -93,8 +93,9 @@ def test_a_topic_is_altered_and_grown(flakelog):
     (described,) = objects(flakelog("topic describe adm-b --json")[1])
     assert (len(described["partitions"]), described["settings"]) == (3, {"segment.bytes": "4096"})
     assert "  segment.bytes=4096\n" in flakelog("topic describe adm-b")[1]
-    code, _, errors = flakelog("topic add-partitions adm-b --to 2 --yes")
-    assert code == 1 and "has 3 partition(s)" in errors
+    for answer in (" --yes", ""):
+        code, _, errors = flakelog("topic add-partitions adm-b --to 2" + answer)
+        assert code == 1 and "has 3 partition(s)" in errors and "[y/N]" not in errors
     assert flakelog("topic alter adm-b")[0] == 2
 
 
@@ -127,6 +128,7 @@ def test_a_group_is_listed_and_described_with_its_lag(flakelog, broker):
         assert described["members"][0]["partitions"] == [["grp-a", 0]]
         code, _, errors = flakelog("group reset-offsets readers-a --to earliest --execute")
         assert code == 1 and "stop them first" in errors
+        assert "[y/N]" not in flakelog("group delete readers-a")[2]
         code, _, errors = flakelog("group delete readers-a --yes")
         assert code == 1 and "NON_EMPTY_GROUP" in errors
     finally:
@@ -157,6 +159,8 @@ def test_a_group_can_be_given_offsets_before_it_reads_and_be_deleted(flakelog):
     assert flakelog("group reset-offsets readers-c --to latest")[0] == 1
     assert flakelog("group reset-offsets readers-c --to latest --topic grp-c --execute")[0] == 0
     assert flakelog("group delete readers-c", b"n\n")[0] == 1
+    code, _, errors = flakelog("group delete readers-c readers-of-nothing")
+    assert code == 1 and "there is no group readers-of-nothing" in errors and "[y/N]" not in errors
     assert flakelog("group delete readers-c --yes")[:2] == (0, "deleted readers-c\n")
     code, _, errors = flakelog("group describe readers-c")
     assert code == 1 and "there is no group readers-c" in errors
