@@ -62,3 +62,49 @@ def test_a_search_without_its_script_goes_on_by_a_link(open_page, client):
         page.get_by_role("link", name="Go on").click()
         found += page.locator("#found tr").count()
     assert found == 12 and "All is searched" in page.locator("main").inner_text()
+
+
+def test_back_returns_to_what_was_found(open_page, client):
+    fill_hay(client, "hay-again", 30)
+    page = open_page("/console/topics/hay-again/search?text=needle")
+    told = page.locator("#search-told")
+    until(lambda: "All is searched" in told.inner_text())
+    state, requested = told.inner_text(), []
+    page.on("request", lambda request: requested.append(request.url))
+    page.locator("#found a:not(.id)").nth(24).click()
+    page.get_by_role("heading", name="Offset 49").wait_for()
+    page.go_back()
+    page.get_by_role("heading", name="Search in hay-again").wait_for()
+    assert page.locator("#found tr").count() == 30 and told.inner_text() == state
+    assert page.locator("#found tr").nth(24).evaluate("(row) => row.getBoundingClientRect().top < innerHeight")
+    assert not [url for url in requested if "at=" in url], "nothing is searched again"
+    page.reload()
+    until(lambda: "All is searched" in told.inner_text())
+    assert page.locator("#found tr").count() == 30 and [url for url in requested if "at=" in url]
+
+
+def test_back_goes_on_with_a_search_that_was_left_and_not_with_one_that_was_stopped(open_page, client, allowed):
+    allowed.append("net::ERR_FAILED")
+    fill_hay(client, "left-hay", 30)
+    page = open_page("/console/topics/left-hay")
+    held = []
+    page.route("**/search?*at=*", lambda route: held.append(route))
+    for is_stopped in (True, False):
+        held.clear()
+        page.goto(page.url.partition("/console")[0] + "/console/topics/left-hay/search?text=needle")
+        until(lambda: page.evaluate("1") and held)
+        if is_stopped:
+            page.get_by_role("button", name="Stop").click()
+            until(lambda: "Stopped." in page.locator("#search-told").inner_text())
+        shown = page.locator("#found tr").count()
+        page.locator("#found a:not(.id)").first.click()
+        page.get_by_role("heading", name="Offset 1").wait_for()
+        if not is_stopped:
+            page.unroute("**/search?*at=*")
+        page.go_back()
+        page.get_by_role("heading", name="Search in left-hay").wait_for()
+        if is_stopped:
+            assert page.locator("#found tr").count() == shown < 30 and len(held) == 1
+            assert page.get_by_role("link", name="Go on").is_visible()
+    until(lambda: "All is searched" in page.locator("#search-told").inner_text())
+    assert page.locator("#found tr").count() == 30

@@ -194,13 +194,31 @@
     found.removeAttribute("data-running");
   }
   document.addEventListener("click", (event) => {
-    if (event.target.closest("[data-stop]")) searching?.abort();
+    if (event.target.closest("[data-stop]")) {
+      document.getElementById("search-state").removeAttribute("data-next"); // Back does not go on either
+      searching?.abort();
+    }
     const more = event.target.closest("[data-go-on]");
     if (!more) return;
     event.preventDefault();
     search(more.href);
   });
-  window.addEventListener("pagehide", () => searching?.abort());
+  // Keep what was found with the page's place in the browser's history, so that Back shows it and does not search again.
+  const resultsOf = () => ["found", "search-state"].map((id) => document.getElementById(id).outerHTML);
+  function keep() {
+    try {
+      if (found) history.replaceState({ results: resultsOf(), y: scrollY }, "");
+    } catch {
+      // More was found than a browser keeps. Back searches again.
+    }
+  }
+  document.addEventListener("click", (event) => event.target.closest("a") && keep());
+  window.addEventListener("pagehide", () => (keep(), searching?.abort()));
+  const kept = performance.getEntriesByType("navigation")[0]?.type === "back_forward" ? history.state : null;
+  if (found && kept?.results) {
+    ["found", "search-state"].forEach((id, at) => (document.getElementById(id).outerHTML = kept.results[at]));
+    scrollTo(0, kept.y);
+  }
   const begun = document.getElementById("search-state")?.dataset.next;
   if (begun) search(begun);
 
