@@ -87,6 +87,8 @@ class Commands(click.Group):
                 _show_traceback(error, ctx.meta.get(DEBUG, False))
                 if isinstance(error, click.ClickException):
                     raise
+                if (interrupt := _interrupt_behind(error)) is not None:
+                    raise Interrupted(interrupt) from None
                 raise click.ClickException(f"{_in_a_line(error)}. {REPORT}") from None
 
     def make_context(self, *args: Any, **kwargs: Any) -> click.Context:
@@ -114,6 +116,14 @@ class Commands(click.Group):
 def _is_of_output(error: Exception) -> bool:
     """Return True if the output could not be written; files that a command opens have names."""
     return isinstance(error, OSError) and error.errno in CANNOT_WRITE and error.filename is None
+
+
+def _interrupt_behind(error: BaseException) -> KeyboardInterrupt | None:
+    """Return the Ctrl-C that an error followed: cleaning up may fail after it, as that of Spark's gateway does."""
+    before = error.__context__
+    while before is not None and not isinstance(before, KeyboardInterrupt):
+        before = before.__context__
+    return before
 
 
 def _add_debug(command: click.Command) -> None:

@@ -33,7 +33,11 @@ def check(data_dir: Path, as_json: bool) -> None:
     from broker.services.metadata import FileMetadataStore, Metadata, MetadataDamaged, Node
     from broker.settings.config import BrokerConfig
 
-    if not any(data_dir.iterdir()):
+    try:
+        is_empty = not any(data_dir.iterdir())
+    except OSError as error:
+        fail(f"{data_dir} cannot be checked: {error.strerror}")
+    if is_empty:
         fail(f"{data_dir} is empty: there is nothing to check; name the data directory of a server")
     notes: list[str] = []
     storage = OsStorage(str(data_dir))

@@ -108,7 +108,7 @@ class Input:
 def read_whole(files: list[BinaryIO], framing: Framing, read: Callable[[int], object]) -> Iterator[list[Line]]:
     """Yield each file as the value of one message."""
     for file in files:
-        value = file.read(MESSAGE_BYTES_MAX + 1)
+        value = _read(file, file.read, MESSAGE_BYTES_MAX + 1)
         if len(value) > MESSAGE_BYTES_MAX:
             fail(f"{file.name} is longer than {MESSAGE_BYTES_MAX >> 20} MiB")
         read(len(value))
@@ -137,10 +137,18 @@ def _chunks(file: Any) -> Iterator[bytes]:
         # `read1` of a whole buffer leaves nothing behind in it, so the descriptor tells whether there is more.
         while descriptor is not None and not select.select([descriptor], [], [], IDLE_SECONDS)[0]:
             yield b""
-        chunk: bytes = file.read1(CHUNK_BYTES)
+        chunk = _read(file, file.read1, CHUNK_BYTES)
         if not chunk:
             return
         yield chunk
+
+
+def _read(file: Any, read: Callable[[int], bytes], size: int) -> bytes:
+    """Return what `read` reads. End with an error that names the file if it cannot be read."""
+    try:
+        return read(size)
+    except OSError as error:
+        fail(f"{file.name} cannot be read: {error.strerror}; what was read before is sent")
 
 
 def parse_line(text: bytes, framing: Framing) -> Line | None:

@@ -46,7 +46,7 @@ FAILURES = (
     "attempts. A failed message is retried. There is no retry after the last attempt, because the message then becomes "
     "a dead letter, and none for a failure just before the kill, because the second life delivers that message anew. "
     "The second life also delivers what the first one had counted but not yet stored as done. The bolt recognises such "
-    "a message, so that each flight counts once."
+    "a message, so that each flight counts once. A message that is no flight can become a dead letter in both lives."
 )
 """Why the figures of the failures differ, for a reader who compares them."""
 

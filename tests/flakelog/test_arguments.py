@@ -1,5 +1,6 @@
 """Every option of every command refuses what does not fit, in one line that names the option."""
 
+import os
 import sys
 
 import click
@@ -11,6 +12,7 @@ from flakelog.commands.arguments import INT32_MAX, INT64_MAX, Ensemble, FilePath
 from flakelog.commands.completion import TopicType
 from flakelog.commands.id import IdType
 from flakelog.commands.load import SinceType
+from flakelog.commands.produce_input import Framing, read_lines, read_whole
 from flakelog.commands.replay_range import OffsetsType
 from flakelog.commands.start import StartType
 from flakelog.commands.terminal import TimeType
@@ -213,3 +215,25 @@ def test_an_error_that_escapes_asks_for_a_report_and_debug_shows_its_traceback(d
     assert result.exit_code == 1
     assert result.stderr.splitlines()[-1] == f"Error: LookupError: a fault of ours. {REPORT}"
     assert ("Traceback" in result.stderr) is bool(debug)
+
+
+def test_an_error_of_cleaning_up_after_ctrl_c_is_ctrl_c():
+    """Ctrl-C in a job of Spark made "KeyError: 'p'", and asked for a report."""
+
+    def fail():
+        try:
+            raise KeyboardInterrupt
+        finally:
+            {}["p"]
+
+    main_of_one = type(main)(commands={})
+    main_of_one.get_command = lambda context, name: click.Command(name, callback=fail)
+    result = CliRunner().invoke(main_of_one, ["any"])
+    assert result.exit_code == 130 and result.stderr == "Error: ended by Ctrl-C\n"
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/self/mem"), reason="no file of which it is known that reading fails")
+@pytest.mark.parametrize("whole", [False, True])
+def test_an_input_that_cannot_be_read_is_named(whole):
+    with open("/proc/self/mem", "rb") as file, pytest.raises(click.ClickException, match="/proc/self/mem cannot be"):
+        list((read_whole if whole else read_lines)([file], Framing(), id))

@@ -51,6 +51,11 @@ def test_a_directory_in_use_is_refused_and_its_holder_named(data):
     assert "another process uses this data directory" in said
 
 
+def test_a_device_is_no_directory():
+    code, said = checked("/dev/null")
+    assert code == 1 and "/dev/null cannot be checked: Not a directory" in said
+
+
 def test_a_check_changes_nothing(data):
     before = {path: path.read_bytes() for path in data.rglob("*") if path.is_file()}
     checked(data)
