@@ -132,14 +132,21 @@ class SmallChannel(HTTPChannel):
             self._late_call = None
 
 
+_TEXT = b"The form is too long: at most 65,536 bytes are taken, encoded. Go back to shorten what you typed.\n"
+TOO_LARGE = (
+    b"HTTP/1.1 413 Content Too Large\r\nConnection: close\r\nContent-Type: text/plain\r\n"
+    b"Content-Length: %d\r\n\r\n%s" % (len(_TEXT), _TEXT)
+)
+
+
 class SmallRequest(server.Request):
     """A request of the web site, with a limit on its body, refused if it is another site's (idgen/http_hosts.py).
 
-    No route needs a body, so a long body is refused while it arrives; twisted.web would first write all of it to a
-    file. RFC 9110, section 15.5.14.
+    Only the console's forms have bodies, and a body that is longer than theirs is refused while it arrives;
+    twisted.web would first write all of it to a file. RFC 9110, section 15.5.14.
     """
 
-    BODY_BYTES_MAX = 1 << 16  # not a setting, because no request that is served has a body
+    BODY_BYTES_MAX = 1 << 16  # not a setting, because the console's forms are the only bodies
     _body_bytes = 0
 
     def handleContentChunk(self, data: bytes) -> None:
@@ -148,7 +155,7 @@ class SmallRequest(server.Request):
             super().handleContentChunk(data)  # type: ignore[no-untyped-call]
         elif before <= self.BODY_BYTES_MAX:
             channel = cast(Any, self.channel)
-            channel.write(b"HTTP/1.1 413 Content Too Large\r\nConnection: close\r\n\r\n")
+            channel.write(TOO_LARGE)
             channel.loseConnection()
 
     def process(self) -> None:

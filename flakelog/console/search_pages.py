@@ -13,7 +13,7 @@ from flakelog.config import ServerConfig
 from flakelog.console import messages, search
 from flakelog.console.message_pages import HERE, Jobs
 from flakelog.console.pages import NotThere, View
-from flakelog.console.visit import Fields
+from flakelog.console.visit import BadField, Fields
 
 RANGE = ("text", "partition", "start", "value", "end", "end_value")
 
@@ -32,6 +32,7 @@ class SearchPage(NamedTuple):
     """A part of a search. `following` is the address of the next part, empty at the end.
 
     `goes_on` says that the script asks for it at once; otherwise the visitor may. Without a text, nothing is searched.
+    `wrong` is why the form was refused.
     """
 
     topic: str
@@ -42,6 +43,7 @@ class SearchPage(NamedTuple):
     percent: int = 0
     following: str = ""
     goes_on: bool = False
+    wrong: str = ""
 
 
 class SearchPages:
@@ -58,12 +60,19 @@ class SearchPages:
         self._now_ms = now_ms
 
     def search_page(self, fields: Fields, name: str) -> Any:
-        """Return the form of a search, or a Deferred of the part that the fields ask for. Raise NotThere, BadField."""
+        """Return the form of a search, or a Deferred of the part that the fields ask for. Raise NotThere, BadField.
+
+        A range that is refused is shown with its form, so that the visitor can correct it.
+        """
         if self._services.metadata.topic(name) is None:
             raise NotThere(f"there is no topic {name!r}")
         spans = messages.spans_of(self._services, name)
         page = SearchPage(name, {field: fields.text(field) for field in RANGE}, list(spans))
-        asked, place = search.search_of(name, fields), search.parse_place(fields.text("at"))
+        place = search.parse_place(fields.text("at"))
+        try:
+            asked = search.search_of(name, fields)
+        except BadField as error:
+            return self._view(page._replace(wrong=str(error)))._replace(status=400)
         partition = asked.start.partition
         if partition is not None and partition not in spans:
             raise NotThere(f"{name}-{partition} is not here, or is offline")

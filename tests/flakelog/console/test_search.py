@@ -212,13 +212,19 @@ def test_a_search_without_a_text_is_a_form(world):
         ({"text": "x" * 1_001}, "the text has 1,001 bytes"),
         ({"text": "x", "start": "nowhere"}, "messages begin at"),
         ({"text": "x", "end": "time", "end_value": "soon"}, "is no time"),
-        ({"text": "x", "at": "0-1"}, "is no place of a search"),
-        ({"text": "x", "at": "0-1-x"}, "is no place of a search"),
     ],
 )
-def test_what_cannot_be_searched_is_explained(world, fields, wrong):
-    with pytest.raises(BadField, match=wrong):
-        part(world, **fields)
+def test_a_range_that_is_refused_is_explained_beside_its_form(world, fields, wrong):
+    view = part(world, **fields)
+    html = html_of(view)
+    assert view.status == 400 and wrong in html and "search-state" not in html
+    assert f'value="{fields["text"]}"' in html and f'value="{fields.get("end_value", "")}"' in html
+
+
+@pytest.mark.parametrize("at", ["0-1", "0-1-x"])
+def test_an_address_without_a_place_is_refused(world, at):
+    with pytest.raises(BadField, match="is no place of a search"):
+        part(world, text="x", at=at)
 
 
 def test_a_partition_that_is_not_here_is_named(world):
