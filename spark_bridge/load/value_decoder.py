@@ -24,6 +24,7 @@ import pyarrow.compute as pc
 import pyarrow.json as pj
 
 from spark_bridge.load.avro_schema import Kind, SchemaError, parse
+from spark_bridge.load.casting import cast
 
 PREFIX_BYTES = 5
 """A schema registry's prefix: a zero byte and the schema's id. Source: Confluent's wire format."""
@@ -107,9 +108,8 @@ class JsonDecoder:
         for name, kind in self._kind.children:
             column = table.column(name).combine_chunks()
             column.validate(full=True)  # strings are UTF-8
-            column = column if column.type == kind.arrow else column.cast(kind.arrow)
             _check(column, kind, name)
-            arrays.append(column)
+            arrays.append(cast(column, kind.arrow))
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
 
 

@@ -6,6 +6,7 @@ import json
 from decimal import Decimal
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from fastavro import parse_schema, schemaless_writer
 from hypothesis import given
@@ -221,3 +222,50 @@ def test_a_field_with_the_name_of_a_kept_column_is_refused():
     decoder = JsonDecoder(schema(("Offset", "long")))
     with pytest.raises(SchemaError, match="offset: a column of the message and a field of the value"):
         row_schema(decoder, [pa.field("offset", pa.int64())])
+
+
+INNER = {
+    "type": "record",
+    "name": "Inner",
+    "fields": [
+        {"name": "zip", "type": "string"},
+        {"name": "floor", "type": "int"},
+        {"name": "tags", "type": {"type": "array", "items": "string"}},
+        {"name": "at", "type": {"type": "record", "name": "At", "fields": [{"name": "x", "type": "double"}]}},
+    ],
+}
+NESTED = {
+    "type": "record",
+    "name": "Outer",
+    "fields": [
+        {"name": "inner", "type": ["null", INNER]},
+        {"name": "all", "type": {"type": "array", "items": ["null", "Inner"]}},
+    ],
+}
+PRESENT = {"zip": "1", "floor": 2, "tags": ["a"], "at": {"x": 0.5}}
+
+
+@pytest.mark.parametrize("format", ["json", "avro"])
+def test_a_record_that_may_be_null_needs_no_values_of_its_fields_then(format):
+    """Parquet keeps such rows, and readers get the nulls back."""
+    records = [
+        {"inner": None, "all": [None]},
+        {"inner": PRESENT, "all": [PRESENT, None, PRESENT]},
+        {"inner": None, "all": []},
+    ]
+    if format == "json":
+        decoder, values = JsonDecoder(json.dumps(NESTED)), [json.dumps(record).encode() for record in records]
+    else:
+        decoder, values = AvroDecoder(json.dumps(NESTED)), [avro(json.dumps(NESTED), record) for record in records]
+    decoded = decoder.decode(values)
+    assert decoded.rejected == []
+    file = io.BytesIO()
+    pq.write_table(pa.Table.from_batches([decoded.rows]), file)
+    assert pq.read_table(file).to_pylist() == records
+
+
+def test_a_record_that_is_there_must_have_the_values_of_its_fields():
+    decoder = JsonDecoder(json.dumps(NESTED))
+    inner = {name: value for name, value in PRESENT.items() if name != "zip"}
+    decoded = decoder.decode([json.dumps({"inner": inner, "all": []}).encode()])
+    assert [each.reason for each in decoded.rejected] == ["field inner.zip has no value, which it must have"]
