@@ -44,6 +44,10 @@ _LOGICAL = {
     ("long", "local-timestamp-micros"): pa.timestamp("us"),
     ("string", "uuid"): pa.string(),
 }
+_AVRO_NAMES = {
+    **{arrow: name for (_, name), arrow in _LOGICAL.items()},
+    **{arrow: name for name, arrow in _PRIMITIVE.items()},
+}
 _DECIMAL_DIGITS_MAX = 38
 
 
@@ -72,6 +76,18 @@ class _Names:
 
     known: dict[str, Kind] = field(default_factory=dict)
     open: list[str] = field(default_factory=list)
+
+
+def avro_name(kind: Kind) -> str:
+    """Return a type as schemas name it: long, timestamp-millis, decimal(10, 2), record. Types of one column are one."""
+    if kind.symbols:
+        return "enum"
+    if pa.types.is_decimal(kind.arrow):
+        return f"decimal({kind.arrow.precision}, {kind.arrow.scale})"
+    for is_kind, name in ((pa.types.is_struct, "record"), (pa.types.is_list, "array"), (pa.types.is_map, "map")):
+        if is_kind(kind.arrow):
+            return name
+    return _AVRO_NAMES[kind.arrow]
 
 
 def parse(text: str | bytes) -> Kind:

@@ -1,8 +1,8 @@
-"""What `--decode` asks for: the format and schema of values, and which columns of the message stay beside theirs.
+"""The description of `--decode`: the format and schema of values, and which columns of the message stay beside theirs.
 
     {"format": "avro", "schema": "{...}", "writers": {"7": "{...}"}, "columns": ["partition", "offset", "id"]}
 
-The first load of a chain fixes it (load.Layout.decode).
+Each load fixes its own (load.Layout.decode), and load.schema_change says how that may differ from the one before.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -12,6 +12,7 @@ from typing import Any
 import pyarrow as pa
 
 from spark_bridge.load.avro_schema import SchemaError
+from spark_bridge.load.load import Layout
 from spark_bridge.load.sink import Rows
 from spark_bridge.load.value_decoder import REJECTED, AvroDecoder, JsonDecoder, ValueDecoder, decode_rows, row_schema
 from spark_bridge.reading.row import ARROW
@@ -69,6 +70,11 @@ class Decoding:
 
     def _decoder(self) -> ValueDecoder:
         return JsonDecoder(self.schema) if self.format == JSON else AvroDecoder(self.schema, self.writers)
+
+
+def decoding_of(layout: Layout) -> Decoding | None:
+    """Return how the values of a load are decoded, None if they are not. Raise SchemaError."""
+    return None if layout.decode is None else Decoding.from_dict(layout.decode)
 
 
 class _DecodedRows:

@@ -22,7 +22,6 @@ from urllib.parse import unquote
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from spark_bridge.load.decoding import Decoding
 from spark_bridge.load.load import Load, LoadError
 from spark_bridge.load.receipt import DataFile, Receipt
 from spark_bridge.load.table_sink import TableSink, partition_field, partition_value
@@ -44,11 +43,10 @@ class DeltaSink(TableSink):
         new_attempt: Callable[[], str],
         schema: pa.Schema,
         now_ms: Callable[[], int],
-        decoding: Decoding | None = None,
     ) -> None:
         import deltalake  # noqa: F401  (a missing package is named before anything is planned)
 
-        super().__init__(storage, topic, new_attempt, schema, decoding)
+        super().__init__(storage, topic, new_attempt, schema)
         self._app = f"{APP}/{topic}"
         self._now_ms = now_ms
         self._uri = storage.uri
@@ -86,7 +84,10 @@ class DeltaSink(TableSink):
         from deltalake.exceptions import CommitFailedError, DeltaError
 
         try:
-            self._check_columns(table, load.layout.partition_by)
+            self.check_columns(table, load)
+            added = self._lacking(table, load)
+            if added:
+                table.alter.add_columns(added)  # a commit of its own: readers of older rows see nulls
             adds = [self._added(name, file, load.layout.partition_by) for name, file in receipt.files.items()]
             apps = {self._app_of_chain(0), self._app_of_chain(load.chain)}  # the first tells that the table has loads
             own = {"flakelog.load": str(load.number), "flakelog.topic": load.topic}
@@ -137,11 +138,17 @@ class DeltaSink(TableSink):
         )
         return self.table()
 
-    def _check_columns(self, table: Any, partition_by: str | None) -> None:
-        """Raise LoadError if the rows do not fit a table that is there."""
-        there = {field.name: field for field in table.schema().fields}
-        for field in _delta_schema(self.schema).fields:
-            other = there.get(field.name)
+    def _lacking(self, table: Any, load: Load) -> list[Any]:
+        """Return the columns that the commit of a load adds to a table."""
+        columns = {field.name for field in table.schema().fields}
+        new = [field for field in self.new_columns(table, load) if field.name not in columns]
+        return list(_delta_schema(pa.schema(new)).fields) if new else []
+
+    def check_columns(self, table: Any, load: Load) -> None:
+        partition_by = load.layout.partition_by
+        columns = {field.name: field for field in [*table.schema().fields, *self._lacking(table, load)]}
+        for field in _delta_schema(self.schema_of(load)).fields:
+            other = columns.get(field.name)
             if other is None or other.type != field.type or (field.nullable and not other.nullable):
                 raise LoadError(
                     f"the Delta table {self.place} has {_shown(other)}, the rows have {_shown(field)}: choose columns "
@@ -215,7 +222,8 @@ def _delta_schema(schema: pa.Schema) -> Any:
 def _shown(field: Any) -> str:
     if field is None:
         return "no such column"
-    return f"{field.name} {field.type}{'' if field.nullable else ' NOT NULL'}"
+    kind = field.type.to_json().strip('"')  # text is "string", in quotes
+    return f"{field.name} {kind}{'' if field.nullable else ' NOT NULL'}"
 
 
 def _first_line(error: Exception) -> str:

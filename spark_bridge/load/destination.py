@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 import pyarrow as pa
 
-from spark_bridge.load.decoding import Decoding
+from spark_bridge.load.decoding import decoding_of
 from spark_bridge.load.ledger import LoadOptions
 from spark_bridge.load.load import LoadError
 from spark_bridge.load.parquet_sink import ParquetSink
@@ -64,28 +64,28 @@ class Destination:
     def find(self, options: LoadOptions, *, create_namespace: bool = False) -> Sink | None:
         """Return the sink as `open` does, but None for an Iceberg table whose namespace is not there. Change nothing.
         """
-        decoding = None if options.layout.decode is None else Decoding.from_dict(options.layout.decode)
+        decoding = decoding_of(options.layout)
         schema = arrow_schema(options.columns) if decoding is None else decoding.row_schema()
         try:
             if self.format == DELTA:
-                return self._delta(options.topic, schema, decoding)
+                return self._delta(options.topic, schema)
             if self.format == ICEBERG:
-                return self._iceberg(options.topic, schema, options.layout.partition_by, decoding, create_namespace)
+                return self._iceberg(options.topic, schema, options.layout.partition_by, create=create_namespace)
         except ImportError as error:
             raise LoadError(
                 f"a load into {self.format} needs its package ({error}); try: pip install 'flakelog[{self.format}]'"
             ) from None
         if self.format == TOPIC:
             return self._topic(options)
-        return ParquetSink(Storage.at(self.to), options.topic, _new_attempt, decoding)
+        return ParquetSink(Storage.at(self.to), options.topic, _new_attempt)
 
-    def _delta(self, topic: str, schema: pa.Schema, decoding: Decoding | None) -> Sink:
+    def _delta(self, topic: str, schema: pa.Schema) -> Sink:
         from spark_bridge.load.delta_sink import DeltaSink
 
-        return DeltaSink(Storage.at(self.to), topic, _new_attempt, schema, _now_ms, decoding)
+        return DeltaSink(Storage.at(self.to), topic, _new_attempt, schema, _now_ms)
 
     def _iceberg(
-        self, topic: str, schema: pa.Schema, partition_by: str | None, decoding: Decoding | None, create: bool
+        self, topic: str, schema: pa.Schema, partition_by: str | None, *, create: bool
     ) -> Sink | None:
         from pyiceberg.catalog import load_catalog
         from pyiceberg.exceptions import NamespaceAlreadyExistsError, ServerError
@@ -104,7 +104,7 @@ class Destination:
                     return None
                 with suppress(NamespaceAlreadyExistsError):
                     catalog.create_namespace(namespace)
-            return IcebergSink(catalog, identifier, topic, _new_attempt, schema, partition_by, decoding)
+            return IcebergSink(catalog, identifier, topic, _new_attempt, schema, partition_by)
         except (ValueError, ServerError) as error:
             raise LoadError(f"the Iceberg catalog {parts.netloc!r}: {error}") from None
 

@@ -18,7 +18,6 @@ from typing import Any
 
 import pyarrow as pa
 
-from spark_bridge.load.decoding import Decoding
 from spark_bridge.load.load import Load, LoadError
 from spark_bridge.load.partitioning import DAY, HOUR, TIME
 from spark_bridge.load.receipt import Receipt
@@ -43,7 +42,6 @@ class IcebergSink(TableSink):
         new_attempt: Callable[[], str],
         schema: pa.Schema,
         partition_by: str | None = None,
-        decoding: Decoding | None = None,
     ) -> None:
         self._catalog = catalog
         self._identifier = identifier
@@ -51,7 +49,7 @@ class IcebergSink(TableSink):
         self._asked = schema
         self._division = None if partition_by is None else _division(schema, partition_by)
         self._data = _data_of(_found(catalog, identifier) or _staged(catalog, identifier, schema))
-        super().__init__(Storage.at(self._data), topic, new_attempt, schema, decoding)
+        super().__init__(Storage.at(self._data), topic, new_attempt, schema)
 
     @property
     def place(self) -> str:
@@ -124,7 +122,11 @@ class IcebergSink(TableSink):
 
         table.metadata.properties.update(_NO_RETRIES)  # of this copy in memory only
         try:
+            added = [field for field in self.new_columns(table, load) if field.name not in table.schema().column_names]
             with table.transaction() as change:
+                if added:
+                    with change.update_schema() as columns:
+                        columns.union_by_name(pa.schema(added))
                 chains = {0, load.chain}  # the first tells that the table has loads
                 change.set_properties({self._property_of(chain): str(load.number) for chain in chains})
                 change.add_files(
@@ -137,6 +139,18 @@ class IcebergSink(TableSink):
         except ValueError as error:
             raise LoadError(f"the Iceberg table {self._identifier} refuses the files: {error}") from None
         return True
+
+    def check_columns(self, table: Any, load: Load) -> None:
+        """Compare the new columns only: pyiceberg compares all of them when it adds files."""
+        columns = {field.name: field for field in table.schema().fields}
+        new = [field for field in self.new_columns(table, load) if field.name in columns]
+        for field in _staged(self._catalog, self._identifier, pa.schema(new)).schema().fields if new else ():
+            other = columns[field.name]
+            if other.required or str(other.field_type) != str(field.field_type):
+                raise LoadError(
+                    f"the Iceberg table {self._identifier} has a column {field.name} of type {other.field_type}, and "
+                    f"the new field {field.name} is {field.field_type}: rename it, or name another table"
+                )
 
     def kept(self, receipt: Receipt) -> Iterable[str]:
         table = self.table()

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from spark_bridge.load.load import Layout, Load, LoadError, describe
+from spark_bridge.load.schema_change import refused_change
 from spark_bridge.load.sink import Found, Source
 from spark_bridge.reading.cluster import Description
 from spark_bridge.reading.offset_range import OffsetRange
@@ -125,7 +126,6 @@ def check_place(options: LoadOptions, there: Load) -> None:
     same = {
         "the format": (there.layout.format, options.layout.format),
         "--partition-by": (there.layout.partition_by, options.layout.partition_by),
-        "--decode": (there.layout.decode, options.layout.decode),
         "the columns": (there.manifest.columns, options.columns),
         "read_committed": (there.manifest.read_committed, options.read_committed),
     }
@@ -135,6 +135,9 @@ def check_place(options: LoadOptions, there: Load) -> None:
                 f"this place was begun with another value of {name}: {_shown(before)}, now {_shown(now)}. All loads of "
                 "a place are alike; name another place"
             )
+    reason = refused_change(there.layout.decode, options.layout.decode)
+    if reason is not None:
+        raise OtherLayout(f"{reason}. Give what fits, or name another place")
 
 
 def check_log(there: Load, described: Description) -> None:

@@ -42,7 +42,7 @@ class Layout:
     """The arrangement of rows in a destination. Load 0 of a chain fixes it, because a reader sees all loads together.
 
     `partition_by` is "day", "hour", the name of a column, or None. `decode` describes how values became columns, as
-    JSON, or is None.
+    JSON, or is None; later loads may have more fields (load.schema_change).
     """
 
     format: str = "parquet"

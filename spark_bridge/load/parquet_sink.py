@@ -28,7 +28,7 @@ from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import BinaryIO
 
-from spark_bridge.load.decoding import Decoding
+from spark_bridge.load.decoding import decoding_of
 from spark_bridge.load.file_ledger import FOLDER, FileLedger, data_files
 from spark_bridge.load.load import Load, LoadError
 from spark_bridge.load.part_files import KeptApart, write_files
@@ -49,20 +49,17 @@ _STAGED = ".staged"  # no reader takes such a file for Parquet
 class ParquetSink:
     """A Sink of one topic. `new_attempt` returns a name that no other attempt has.
 
-    With `decoding`, the values of messages become columns, and messages whose values do not decode are kept apart in
+    Values become columns as the plan of a load says, and messages whose values do not decode are kept apart in
     `_flakelog/TOPIC/rejected/`.
     """
 
     keeps_column = False
     """True if the column of --partition-by stays in the files."""
 
-    def __init__(
-        self, storage: Storage, topic: str, new_attempt: Callable[[], str], decoding: Decoding | None = None
-    ) -> None:
+    def __init__(self, storage: Storage, topic: str, new_attempt: Callable[[], str]) -> None:
         self._topic = topic
         self.move_to(storage)
         self._new_attempt = new_attempt
-        self._decoding = decoding
 
     def move_to(self, storage: Storage) -> None:
         """Keep files and the record of loads in another place, of which nothing is known yet."""
@@ -135,7 +132,8 @@ class ParquetSink:
             return self._storage.write(staged(name))
 
         with KeptApart(part, f"{FOLDER}/{self._topic}/{REJECTED_FOLDER}", write, load.chain) as apart:
-            decoded = rows if self._decoding is None else self._decoding.decode(rows, apart.add)
+            decoding = decoding_of(load.layout)
+            decoded = rows if decoding is None else decoding.decode(rows, apart.add)
             adapted = self.adapt(decoded)
             by = load.layout.partition_by
             files = write_files(part, adapted, by, write, load.chain, keeps_column=self.keeps_column)

@@ -18,7 +18,8 @@ from urllib.parse import unquote
 
 import pyarrow as pa
 
-from spark_bridge.load.decoding import Decoding
+from spark_bridge.load.casting import cast
+from spark_bridge.load.decoding import decoding_of
 from spark_bridge.load.load import Load, LoadError
 from spark_bridge.load.parquet_sink import ParquetSink
 from spark_bridge.load.partitioning import DAY, HOUR, NULL
@@ -35,7 +36,7 @@ on with the commit."""
 
 
 class TableSink(ParquetSink, ABC):
-    """A Sink whose published files are also committed to a table. `schema` has the columns of the load's rows."""
+    """A Sink whose published files are also committed to a table. `schema` has the columns of the rows of new loads."""
 
     def __init__(
         self,
@@ -43,9 +44,8 @@ class TableSink(ParquetSink, ABC):
         topic: str,
         new_attempt: Callable[[], str],
         schema: pa.Schema,
-        decoding: Decoding | None = None,
     ) -> None:
-        super().__init__(storage, topic, new_attempt, decoding)
+        super().__init__(storage, topic, new_attempt)
         self.schema = table_schema(schema)
 
     # --- what each kind of table does -------------------------------------------------------------------------------
@@ -85,6 +85,10 @@ class TableSink(ParquetSink, ABC):
         Return False if another writer was first.
         """
 
+    @abstractmethod
+    def check_columns(self, table: Any, load: Load) -> None:
+        """Raise LoadError if the rows of a load do not fit a table that is there, with `new_columns` added to it."""
+
     # --- the sink ---------------------------------------------------------------------------------------------------
 
     def committed(self) -> int | None:
@@ -104,7 +108,21 @@ class TableSink(ParquetSink, ABC):
         return found
 
     def adapt(self, rows: Rows) -> Rows:
-        return _Cast(rows, self.schema)
+        return _Cast(rows, table_schema(rows.schema))
+
+    def schema_of(self, load: Load) -> pa.Schema:
+        """Return the columns of a load's rows. A killed load may have fewer than the next ones."""
+        decoding = decoding_of(load.layout)
+        return self.schema if decoding is None else table_schema(decoding.row_schema())
+
+    def new_columns(self, table: Any, load: Load) -> list[pa.Field]:
+        """Return the nullable columns of a load that the table lacks, and that its loads did not have so far.
+
+        Their commit adds them to the table.
+        """
+        before = self._ledger.plan(self.number_in(table) or 0)
+        known = self.schema_of(load if before is None else before).names
+        return [field for field in self.schema_of(load) if field.nullable and field.name not in known]
 
     def check(self, newest: Found | None) -> Target | None:
         table = self.table()
@@ -115,6 +133,7 @@ class TableSink(ParquetSink, ABC):
 
     def prepared(self, load: Load) -> Load:
         table = self.made(load.layout.partition_by)
+        self.check_columns(table, load)
         target = load.target or Target(self.kind, self.place, self.id_of(table))
         return replace(super().prepared(load), target=target)
 
@@ -182,7 +201,8 @@ class _Cast:
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
         for batch in self._rows:
-            yield batch if batch.schema.equals(self.schema) else batch.cast(self.schema)
+            columns = [cast(column, field.type) for column, field in zip(batch.columns, self.schema, strict=True)]
+            yield pa.RecordBatch.from_arrays(columns, schema=self.schema)
 
 
 def table_schema(schema: pa.Schema) -> pa.Schema:

@@ -182,6 +182,70 @@ def test_decoded_values_are_columns_and_the_others_are_counted(tmp_path, load):
     assert reasons == [("no order", "the value is no JSON object")]
 
 
+NOTED = SCHEMA | {"fields": [*SCHEMA["fields"], {"name": "note", "type": ["null", "string"]}]}
+
+
+def schemas(tmp_path):
+    """Return the options of loads by the schema of orders, and by the one with one more field."""
+    for name, schema in (("order", SCHEMA), ("noted", NOTED)):
+        (tmp_path / f"{name}.avsc").write_text(json.dumps(schema))
+        yield ["--decode", "json", "--columns", "partition,offset", "--schema", f"{tmp_path}/{name}.avsc"]
+
+
+@pytest.mark.parametrize("format", ["parquet", "delta"])
+def test_a_new_field_reads_as_null_in_the_rows_of_earlier_loads(tmp_path, load, flakelog, orders, format):
+    place = tmp_path / "t"
+    older, newer = (" ".join([*options, "--format", format]) for options in schemas(tmp_path))
+    load(place, older)
+    orders.append(b'{"order": 3, "note": "new"}')
+    load(place, newer)
+    if format == "delta":
+        rows = DeltaTable(place).to_pyarrow_table().to_pylist()
+    else:
+        files = f"{place}/*.parquet"
+        rows = duckdb.sql(f"FROM read_parquet({files!r}, union_by_name=true)").to_arrow_table().to_pylist()
+    assert sorted({(row["order"], row["note"]) for row in rows}, key=str) == [(1, None), (2, None), (3, "new")]
+    load(place, newer, "--verify")
+    orders.append(b'{"order": 4}')
+    ended = flakelog(f"load {orders.name} --to {place} {older}")
+    assert ended[::2] == (5, "Error: field note is missing, and the earlier loads have it. Give what fits, or name "
+                             "another place\n")  # fmt: skip
+
+
+def test_a_new_field_comes_into_an_iceberg_table(tmp_path, orders):
+    settings, load = iceberg_of(tmp_path, orders)
+    older, newer = schemas(tmp_path)
+    load(*older)
+    orders.append(b'{"order": 3, "note": "new"}')
+    load(*newer)
+    rows = load_catalog("shop", **settings).load_table("sales.orders").scan().to_arrow().to_pylist()
+    assert sorted({(row["order"], row["note"]) for row in rows}, key=str) == [(1, None), (2, None), (3, "new")]
+
+
+def test_a_load_killed_half_way_ends_with_its_schema_and_the_next_one_takes_the_new_field(tmp_path, load, orders):
+    place = tmp_path / "t"
+    older, newer = schemas(tmp_path)
+    load(place, *older)
+    orders.append(b'{"order": 3, "note": "not in the plan"}')
+    asked = ["load", orders.name, "--servers", orders.address, "--to", str(place), *older]
+    argv = [sys.executable, "-m", "tests.compat.load_program"]
+    plan, kill_at = place / f"_flakelog/{orders.name}/{1:020d}.plan.json", 10
+    with subprocess.Popen(argv, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        while not plan.exists():
+            kill_at += 1
+            process.stdin.write(json.dumps([{"args": asked, "kill_at": kill_at}]) + "\n")
+            process.stdin.flush()
+            (ended,) = json.loads(process.stdout.readline())
+            assert ended["code"] == -signal.SIGKILL
+        process.stdin.close()
+    orders.append(b'{"order": 4, "note": "new"}')
+    figures = json.loads(load(place, *newer, "--json"))
+    assert figures["loads"] == [1, 2]
+    files = f"{place}/*.parquet"
+    rows = duckdb.sql(f'SELECT DISTINCT "order", note FROM read_parquet({files!r}, union_by_name=true) ORDER BY ALL')
+    assert rows.fetchall() == [(1, None), (2, None), (3, None), (4, "new")]
+
+
 @pytest.mark.parametrize(
     ("more", "message"),
     [

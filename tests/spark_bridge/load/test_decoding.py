@@ -30,7 +30,7 @@ class JsonLog(MemoryLog):
 
 def decoding_driver(log, storage, decoding=DECODING):
     options = LoadOptions(TOPIC, columns=READ_COLUMNS, layout=Layout(decode=decoding.to_dict()))
-    sink = ParquetSink(storage, TOPIC, Attempts(), decoding)
+    sink = ParquetSink(storage, TOPIC, Attempts())
     return Driver(options, sink, JsonLog(log), in_order, Watcher(), "code")
 
 
