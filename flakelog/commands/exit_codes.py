@@ -23,7 +23,7 @@ EXIT_CODES = {
     LOST_DATA: "the log lost data of the range",
     OTHER_DATA: "the place holds something else, or the manifest is of another log",
     PROBLEMS_FOUND: "the result differs from an earlier run, or from its receipt",
-    DAMAGED_DATA: "the log's data is damaged, or a plan or receipt in the place",
+    DAMAGED_DATA: "the log's data is damaged, or a plan or receipt in the place; or too many values did not decode",
     NO_PLACE: "the place cannot be used or written",
     REPLACED: "another process of the same --instance has taken over (`spout run`)",
     INTERRUPTED: "ended by Ctrl-C before its work was done",
@@ -59,7 +59,10 @@ class DataOfAnother(click.ClickException):
 
 
 class DataIsDamaged(click.ClickException):
-    """The log has data that cannot be decoded or has a wrong checksum, or a plan or receipt cannot be read."""
+    """The log has data that cannot be decoded or has a wrong checksum, or a plan or receipt cannot be read.
+
+    So do more values that do not decode than --max-rejected allows.
+    """
 
     exit_code = DAMAGED_DATA
 

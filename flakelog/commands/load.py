@@ -73,6 +73,13 @@ class SinceType(click.ParamType[str]):
     help="The Avro record schema of the columns (.avsc). For values with a schema registry's prefix, also ID=FILE for "
     "each id.",
 )
+@click.option(
+    "--max-rejected",
+    type=click.IntRange(0),
+    metavar="N",
+    help="With --decode: stop, and publish nothing of a load, once more than N of its messages do not decode. The next "
+    "run takes them again.  [default: no limit]",
+)
 @click.option("--headers", is_flag=True, help="Write the headers of messages too.")
 @click.option("--file-rows", type=click.IntRange(1), metavar="N", help="Most rows of a file.  [default: 1,000,000]")
 @click.option(
@@ -169,6 +176,7 @@ def _job(
     record: str | None,
     decode: str | None,
     schemas: tuple[str, ...],
+    max_rejected: int | None,
     since: tuple[str, int | None],
     partition_by: str | None,
     columns: str | None,
@@ -202,8 +210,9 @@ def _job(
     if decode is not None:
         decoding = _decoding(decode, schemas, names, headers)
         chosen = READ_COLUMNS
-    elif schemas:
-        raise click.UsageError("--schema says how values are decoded; give --decode json or avro with it")
+    elif schemas or max_rejected is not None:
+        given = "--schema says how values are decoded" if schemas else "--max-rejected counts values that do not decode"
+        raise click.UsageError(f"{given}; give --decode json or avro with it")
     elif kind == "topic" and names is None and not headers:
         chosen = TOPIC_COLUMNS
     asked = LoadOptions(
@@ -216,6 +225,7 @@ def _job(
         file_bytes or FILE_BYTES,
         accept_loss,
         start_over,
+        max_rejected,
     )
     destination = Destination(to, kind, record)
     settings = ReadSettings(
@@ -250,7 +260,11 @@ def _decoding(
     if headers:
         raise click.UsageError("headers are not kept beside decoded values; leave --headers out")
     kept = {} if columns is None else {"columns": tuple(columns)}
-    return Decoding(format, plain[0], writers or None, **kept)
+    try:
+        return Decoding(format, plain[0], writers or None, **kept)
+    except ImportError as error:
+        needed = f"--decode {format} needs fastavro ({error})"
+        raise click.ClickException(f"{needed}; try: pip install 'flakelog[avro]'") from None
 
 
 def _load(job: "LoadJob", plot: Path | None, as_json: bool) -> None:
@@ -262,6 +276,10 @@ def _load(job: "LoadJob", plot: Path | None, as_json: bool) -> None:
     for one in outcome.lost:
         click.echo(f"lost, and accepted: {one} ({count_of(one.offsets, 'offset')})", err=True)
     figures, report = progress.figures(outcome), progress.report()
+    if figures["rejected"]:
+        example = "" if outcome.rejected is None else f", such as {outcome.rejected}"
+        apart = f"kept apart in _flakelog/{job.options.topic}/rejected/"
+        click.echo(f"{count_of(figures['rejected'], 'message')} did not decode, {apart}{example}", err=True)
     if plot is not None:
         transfer.save_plot(report, plot, f"load of {job.options.topic}")
     if as_json:
@@ -270,8 +288,6 @@ def _load(job: "LoadJob", plot: Path | None, as_json: bool) -> None:
         click.echo(f"no new messages of {job.options.topic} since the last load")
     else:
         files = count_of(figures["files"], "file")
-        click.echo(f"{count_of(figures['rows'], 'message')} in {files} in {job.destination}")
+        rejected = f"{count_of(figures['rejected'], 'message')} rejected, " if figures["rejected"] else ""
+        click.echo(f"{rejected}{count_of(figures['rows'], 'message')} in {files} in {job.destination}")
         click.echo(transfer.describe(report), err=True)
-    if figures["rejected"]:
-        apart = "messages did not decode; they are in _flakelog/*/rejected/"
-        click.echo(f"{figures['rejected']:,} {apart}", err=True)

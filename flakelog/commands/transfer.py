@@ -29,6 +29,7 @@ def failures() -> Iterator[None]:
     from broker.record.batch import CorruptBatch
     from spark_bridge.load.ledger import LostData, OtherLayout, OtherLog
     from spark_bridge.load.load import LoadError
+    from spark_bridge.load.rejections import TooManyRejected
     from spark_bridge.load.target_check import OtherTarget
     from spark_bridge.output.storage import StorageError
     from spark_bridge.reading.arrow_decode import MissingId
@@ -44,7 +45,7 @@ def failures() -> Iterator[None]:
     causes: Sequence[tuple[tuple[type[Exception], ...], type[click.ClickException]]] = (
         ((Unreachable,), NobodyAnswers),
         ((DataLoss, MissingId, LostData), DataIsLost),
-        ((CorruptBatch, DamagedRecord), DataIsDamaged),
+        ((CorruptBatch, DamagedRecord, TooManyRejected), DataIsDamaged),
         ((Differs, Damaged), ProblemsFound),
         ((Refused, ManifestError, FileExistsError, OtherLog, OtherLayout, OtherTarget), DataOfAnother),
         ((ReadFailed, ClusterError, ReplayError, LoadError), click.ClickException),

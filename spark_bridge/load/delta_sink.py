@@ -155,6 +155,13 @@ class DeltaSink(TableSink):
                     "that fit, or name another table"
                 )
         by = table.metadata().partition_columns
+        rows = {*self.schema_of(load).names, *by}
+        for column in columns.values():
+            if not column.nullable and column.name not in rows:
+                raise LoadError(
+                    f"the Delta table {self.place} has {_shown(column)}, which the rows lack: choose columns that fit, "
+                    "or name another table"
+                )
         if by != ([] if partition_by is None else [partition_by]):
             named = ", ".join(by) or "no column"
             raise LoadError(f"the Delta table {self.place} is divided by {named}; --partition-by must name the same")

@@ -5,6 +5,7 @@ All state is in the sink, so a run may be killed anywhere, and several may run a
 A target that is not the one of the earlier loads is refused first, or a new chain begins (--start-over).
 
     newest load     this run
+    WITHDRAWN       goes on as if it were not there: the load before it is the newest
     PLANNED         writes the parts that are not written yet, and publishes it
     DECIDED         lets the sink finish the publication; reads nothing
     finished        plans the next load and saves it; if another driver saved that number first, takes up its load
@@ -31,7 +32,8 @@ from spark_bridge.load.ledger import (
 )
 from spark_bridge.load.load import Load, LoadError
 from spark_bridge.load.receipt import Receipt, WrittenPart
-from spark_bridge.load.sink import Found, LoadTaken, Sink, Source, State
+from spark_bridge.load.rejections import Rejections, TooManyRejected
+from spark_bridge.load.sink import Found, LoadTaken, Sink, Source, State, last_standing
 from spark_bridge.load.target_check import OtherTarget, still_there
 from spark_bridge.reading.offset_range import OffsetRange
 from spark_bridge.reading.range_cursor import DataLoss
@@ -59,6 +61,8 @@ class Outcome:
 
     loads: list[Load] = field(default_factory=list)
     receipts: list[Receipt] = field(default_factory=list)
+    rejected: str | None = None
+    """A message that this run kept apart because its value did not decode, in words."""
 
     @property
     def rows(self) -> int:
@@ -87,16 +91,19 @@ class Driver:
         if options.start_over:
             self._start_over()
         for _ in range(ROUNDS_MAX):
-            newest = self.sink.newest()
+            last = self.sink.newest()
+            newest = last_standing(self.sink, last)
             target = self.sink.check(newest)
-            if newest is not None:
+            if newest is None:
+                options = self.options
+            else:
                 check_place(options, newest.load)
                 if options.since.by != LAST:
                     _check_begun(options, newest)
             if newest is not None and newest.unfinished:
                 self._take_up(newest, outcome)
             else:
-                load = self.plan(newest, options)
+                load = self.plan(newest, options, withdrawn=None if newest is last else last)
                 if load is None:
                     return outcome
                 load = self.sink.prepared(replace(load, target=target))
@@ -105,9 +112,11 @@ class Driver:
             options = replace(options, since=Since())  # the place has a beginning now
         raise LoadError(f"other drivers planned {ROUNDS_MAX} loads in {self.sink.place} during this run; run it again")
 
-    def plan(self, newest: Found | None, options: LoadOptions) -> Load | None:
-        """Return the next load after a finished one, or None without new messages. Change nothing."""
-        return next_load(options, newest, self.source, self.code_version)
+    def plan(
+        self, newest: Found | None, options: LoadOptions, *, withdrawn: Found | None = None
+    ) -> Load | None:
+        """Return the next load after a published one, or None without new messages. Change nothing."""
+        return next_load(options, newest, self.source, self.code_version, withdrawn=withdrawn)
 
     def _start_over(self) -> None:
         """Begin a new chain, unless a killed run has begun one. Raise OtherTarget if rows would come twice."""
@@ -175,32 +184,41 @@ class Driver:
         """Write the parts that are not written yet, without `lost` offsets, and publish. Return False if that is open.
         """
         self.watcher.begins(load, unread)
+        rejections = Rejections(load, self.options.max_rejected)
         try:
-            parts = self.run_all(self._jobs(load, lost, resumed=unread != load.parts))
+            parts = self.run_all(self._jobs(load, lost, rejections, resumed=unread != load.parts))
             receipt = self.sink.publish(load, parts)
         except DataLoss as error:
             return self._give_up(load, self._explained(load, error), outcome)
+        except TooManyRejected as error:
+            self.sink.withdraw(load)
+            return self._give_up(load, error, outcome)
         except Exception as error:
             return self._give_up(load, error, outcome)
+        outcome.rejected = outcome.rejected or rejections.example
         self._done(load, receipt, outcome)
         return True
 
     def _jobs(
-        self, load: Load, lost: tuple[OffsetRange, ...], *, resumed: bool
+        self, load: Load, lost: tuple[OffsetRange, ...], rejections: Rejections, *, resumed: bool
     ) -> Iterator[Callable[[], WrittenPart]]:
         """Yield a job for each part; the last part first if another driver may be at work on the first ones."""
         at_begin = {(one.partition, one.start): one for one in lost}
         for part in reversed(load.parts) if resumed else load.parts:
-            yield partial(self._write, load, part, at_begin.get((part.partition, part.start)))
+            yield partial(self._write, load, part, at_begin.get((part.partition, part.start)), rejections)
 
-    def _write(self, load: Load, part: OffsetRange, lost: OffsetRange | None) -> WrittenPart:
+    def _write(
+        self, load: Load, part: OffsetRange, lost: OffsetRange | None, rejections: Rejections
+    ) -> WrittenPart:
         """Write a part if no driver has. `lost` are offsets at its beginning."""
         written = self.sink.written(load, part)
         if written is not None:
+            rejections.add_written(written)
             return written
-        if lost is None:
-            return self.sink.write(load, part, self.source.rows(load, part))
-        return self.sink.write(load, part, self.source.rows(load, replace(part, start=lost.end)), (lost,))
+        within = part if lost is None else replace(part, start=lost.end)
+        return self.sink.write(
+            load, part, self.source.rows(load, within), () if lost is None else (lost,), rejections.of(part)
+        )
 
     def _explained(self, load: Load, error: DataLoss) -> Exception:
         """Return the error with all ranges that are lost and the way out, if the log shows them."""
@@ -213,9 +231,14 @@ class Driver:
     def _give_up(self, load: Load, error: Exception, outcome: Outcome) -> bool:
         """Publish the load and return True if another driver decided on it meanwhile.
 
-        Otherwise raise the error, or return False if it is a loss that the user accepts: the caller then tries again.
+        Otherwise raise the error, or return False if the caller is to try again: another driver withdrew the load, or
+        it lacks messages whose loss the user accepts.
         """
         found = self.sink.find(load.number)
+        if found is not None and found.state is State.WITHDRAWN:
+            if isinstance(error, TooManyRejected):
+                raise error
+            return False
         if found is None or found.state is State.PLANNED:
             if found is not None and self.options.accept_loss and isinstance(error, LostData):
                 return False  # the next attempt writes the loss into the load

@@ -136,8 +136,12 @@ class FileLedger:
 
     def put_receipt(self, receipt: Receipt) -> None:
         self._create(self._name(receipt.number, _RECEIPT), receipt.to_json())
+        self.note_newest(receipt.number)
+
+    def note_newest(self, number: int) -> None:
+        """Note the number of a finished load, from which the next run looks for newer ones."""
         with self._storage.write(self._home + _NEWEST) as file:
-            file.write(f"{receipt.number}\n".encode())
+            file.write(f"{number}\n".encode())
 
     def receipt(self, number: int) -> Receipt | None:
         return self._record(self._name(number, _RECEIPT), receipts.from_json)

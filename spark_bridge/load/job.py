@@ -22,7 +22,7 @@ from spark_bridge.load.driver import Driver, Outcome, RunAll, Watcher
 from spark_bridge.load.ledger import LoadOptions, check_place, next_load
 from spark_bridge.load.load import Load, LoadError
 from spark_bridge.load.receipt import Receipt, WrittenPart
-from spark_bridge.load.sink import Rows, Sink
+from spark_bridge.load.sink import Rows, Sink, last_standing
 from spark_bridge.load.verify import Verification, verify
 from spark_bridge.output.replay_topic import ReplayTopic
 from spark_bridge.reading.cluster import Cluster
@@ -89,16 +89,18 @@ class LoadJob:
         sink = self.destination.find(self.options)
         if sink is not None:
             self._check(sink)
-        newest = None if sink is None else sink.newest()
+        last = None if sink is None else sink.newest()
+        newest = None if sink is None else last_standing(sink, last)
         if self.options.start_over:
-            newest = None
+            last = newest = None
         elif sink is not None:
             sink.check(newest)
         with self._source(lambda rows, size: None) as source:
             if newest is not None and newest.unfinished:
                 check_place(self.options, newest.load)
                 return Plan(newest.load, True, source.bytes_per_offset(newest.load.parts))
-            load = next_load(self.options, newest, source, VERSION)
+            withdrawn = None if newest is last else last
+            load = next_load(self.options, newest, source, VERSION, withdrawn=withdrawn)
             return None if load is None else Plan(load, False, source.bytes_per_offset(load.parts))
 
     def verify(self) -> Verification:

@@ -69,16 +69,23 @@ class LoadOptions:
     accept_loss: bool = False
     start_over: bool = False
     """Begin a new chain of loads, in a place whose target no longer has what the earlier loads brought."""
+    max_rejected: int | None = None
+    """Messages of one load whose values may fail to decode; None allows any number."""
 
     def __post_init__(self) -> None:
+        if self.max_rejected is not None and (self.max_rejected < 0 or self.layout.decode is None):
+            raise LoadError("--max-rejected is a number from 0 on, and counts values that --decode cannot decode")
         if self.file_rows < 1 or self.file_bytes < 1:
             raise LoadError("a file has at least one row and one byte")
 
 
-def next_load(options: LoadOptions, newest: Found | None, source: Source, code_version: str) -> Load | None:
-    """Return the load after `newest`, which is finished; None without new messages.
+def next_load(
+    options: LoadOptions, newest: Found | None, source: Source, code_version: str, *, withdrawn: Found | None = None
+) -> Load | None:
+    """Return the load after `newest`, which is published; None without new messages.
 
-    Raise LostData, OtherLog, OtherLayout, LoadError, or an error of the source.
+    `withdrawn` is the last load, if it and those before it up to `newest` were withdrawn. Raise LostData, OtherLog,
+    OtherLayout, LoadError, or an error of the source.
     """
     topic = options.topic
     described = source.describe([topic])
@@ -98,7 +105,8 @@ def next_load(options: LoadOptions, newest: Found | None, source: Source, code_v
         return None
     sizes = source.bytes_per_offset([one for one in fresh if one.offsets])
     parts = split(fresh, options.file_rows, options.file_bytes, sizes)
-    number = 0 if newest is None else newest.load.number + 1
+    after = -1 if newest is None else newest.load.number
+    number = after + 1 if withdrawn is None else withdrawn.load.number + 1
     manifest = Manifest(
         described.cluster_id,
         {topic: described.topics[topic].id},
@@ -108,7 +116,9 @@ def next_load(options: LoadOptions, newest: Found | None, source: Source, code_v
         options.columns,
         read_committed=options.read_committed,
     )
-    return Load(topic, number, starts, {one.partition: one.end for one in fresh}, manifest, options.layout, lost)
+    ends = {one.partition: one.end for one in fresh}
+    skips = None if number == after + 1 else after
+    return Load(topic, number, starts, ends, manifest, options.layout, lost, after=skips)
 
 
 def check_since(options: LoadOptions, there: Load) -> None:

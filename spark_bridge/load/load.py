@@ -12,7 +12,8 @@ manifest is one part, and a part's files are named after it. `sha256` is the has
 fields, so an edited load does not load.
 
 A load also names its `target`, where that has an identity (load.target), and its `chain`, where the user began a new
-one in the place. Load 0 of the first chain has no chain, and loads of older versions name no target.
+one in the place. Load 0 of the first chain has no chain, and loads of older versions name no target. After loads that
+were withdrawn, a load names in `after` the last one that was not, or -1 if there is none.
 """
 
 import hashlib
@@ -30,7 +31,7 @@ from spark_bridge.selection.record_file import in_words
 
 FORMAT = 1
 _FIELDS = {"flakelog_load", "topic", "number", "starts", "ends", "lost", "layout", "manifest", "sha256"}
-_MAY_BE_LEFT_OUT = {"chain", "target"}
+_MAY_BE_LEFT_OUT = {"after", "chain", "target"}
 
 
 class LoadError(FlakelogError):
@@ -63,6 +64,8 @@ class Load:
     lost: tuple[OffsetRange, ...] = ()
     chain: int = 0
     target: Target | None = None
+    after: int | None = None
+    """The number of the last load whose messages are in, -1 without one; None if it is the one before."""
 
     def __post_init__(self) -> None:
         if self.number < 0 or set(self.starts) != set(self.ends):
@@ -80,6 +83,11 @@ class Load:
         return self.manifest.ranges
 
     @property
+    def follows(self) -> int:
+        """Return the number of the load that this one goes on after, -1 if it begins the chain."""
+        return self.number - 1 if self.after is None else self.after
+
+    @property
     def sha256(self) -> str:
         return hashlib.sha256(_canonical(self._body())).hexdigest()
 
@@ -91,6 +99,8 @@ class Load:
         more: dict[str, Any] = {"chain": self.chain} if self.chain else {}
         if self.target is not None:
             more["target"] = self.target.to_dict()
+        if self.after is not None:
+            more["after"] = self.after
         return more | {
             "flakelog_load": FORMAT,
             "topic": self.topic,
@@ -119,6 +129,7 @@ def from_json(text: str | bytes) -> Load:
             tuple(OffsetRange.from_dict(one) for one in fields["lost"]),
             int(fields.get("chain", 0)),
             Target.from_dict(fields["target"]) if "target" in fields else None,
+            int(fields["after"]) if "after" in fields else None,
         )
     except ManifestError as error:
         raise LoadError(str(error)) from None

@@ -28,12 +28,15 @@ from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import BinaryIO
 
+import pyarrow as pa
+
 from spark_bridge.load.decoding import decoding_of
 from spark_bridge.load.file_ledger import FOLDER, FileLedger, data_files
 from spark_bridge.load.load import Load, LoadError
 from spark_bridge.load.part_files import KeptApart, write_files
 from spark_bridge.load.receipt import DataFile, Receipt, WrittenPart, receipt_of
-from spark_bridge.load.sink import Found, Rows, State
+from spark_bridge.load.rejections import OnRejected
+from spark_bridge.load.sink import Found, Rows, State, ignore
 from spark_bridge.load.target import Commit, Target
 from spark_bridge.load.target_check import WAYS_OUT, OtherTarget
 from spark_bridge.output.storage import Storage
@@ -92,7 +95,9 @@ class ParquetSink:
         if (receipt := self._ledger.receipt(number)) is not None:
             return Found(load, State.PUBLISHED, receipt)
         receipt = self._ledger.decision(number)
-        return Found(load, State.PLANNED) if receipt is None else Found(load, State.DECIDED, receipt)
+        if receipt is None:
+            return Found(load, State.PLANNED)
+        return Found(load, State.WITHDRAWN if receipt.withdrawn else State.DECIDED, receipt)
 
     def check(self, newest: Found | None) -> Target | None:
         """Raise OtherTarget if the last load has files, and the place has no file of Parquet any more.
@@ -123,7 +128,12 @@ class ParquetSink:
         return self._ledger.recorded(load, part)
 
     def write(
-        self, load: Load, part: OffsetRange, rows: Rows, lost: tuple[OffsetRange, ...] = ()
+        self,
+        load: Load,
+        part: OffsetRange,
+        rows: Rows,
+        lost: tuple[OffsetRange, ...] = (),
+        on_rejected: OnRejected = ignore,
     ) -> WrittenPart:
         attempt = self._new_attempt()
         staged = self._staged(load, attempt)
@@ -132,8 +142,12 @@ class ParquetSink:
             return self._storage.write(staged(name))
 
         with KeptApart(part, f"{FOLDER}/{self._topic}/{REJECTED_FOLDER}", write, load.chain) as apart:
+            def keep_apart(messages: pa.RecordBatch) -> None:
+                apart.add(messages)
+                on_rejected(messages)
+
             decoding = decoding_of(load.layout)
-            decoded = rows if decoding is None else decoding.decode(rows, apart.add)
+            decoded = rows if decoding is None else decoding.decode(rows, keep_apart)
             adapted = self.adapt(decoded)
             by = load.layout.partition_by
             files = write_files(part, adapted, by, write, load.chain, keeps_column=self.keeps_column)
@@ -143,6 +157,8 @@ class ParquetSink:
     def publish(self, load: Load, parts: Sequence[WrittenPart]) -> Receipt:
         self.check_chain(load)
         receipt = self._ledger.decide(receipt_of(load, parts))
+        if receipt.withdrawn:
+            raise LoadError(f"another run withdrew load {load.number} of {self.place}")
         for part in receipt.parts:
             staged = self._staged(load, part.attempt)
             for name, file in [*part.files.items(), *part.rejected.items()]:
@@ -151,6 +167,12 @@ class ParquetSink:
         self._ledger.put_receipt(receipt)
         self._ledger.clear_staging(load)
         return receipt
+
+    def withdraw(self, load: Load) -> None:
+        decision = self._ledger.decide(Receipt(load.topic, load.number, load.sha256, (), withdrawn=True))
+        if decision.withdrawn:
+            self._ledger.note_newest(load.number)
+            self._ledger.clear_staging(load)
 
     def problems(self, receipt: Receipt) -> Iterator[str]:
         files = receipt.files

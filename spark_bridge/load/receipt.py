@@ -8,7 +8,8 @@
 `attempt` names the run that wrote the part's files. `poison` names the batches that were left out, as in the receipt of
 a replay. `rejected` has the file of messages whose values did not decode. `lost` are the part's offsets that the log no
 longer had when the part was read, and the user accepted that; a part without `lost` has none. `commit` is the load's
-commit in its target (load.target), once it is made.
+commit in its target (load.target), once it is made. `withdrawn` is true, and there are no parts, if a run gave the load
+up and the next load takes its messages; other receipts do not have it.
 """
 
 import json
@@ -80,6 +81,7 @@ class Receipt:
     load_sha256: str
     parts: tuple[WrittenPart, ...]
     commit: Commit | None = None
+    withdrawn: bool = False
 
     @property
     def rows(self) -> int:
@@ -117,6 +119,8 @@ class Receipt:
         }
         if self.commit is not None:
             fields["commit"] = self.commit.to_dict()
+        if self.withdrawn:
+            fields["withdrawn"] = True
         return json.dumps(fields, indent=1, sort_keys=True) + "\n"
 
 
@@ -128,7 +132,8 @@ def from_json(text: str | bytes) -> Receipt:
             raise KeyError("flakelog_load_receipt")
         parts = tuple(_part(each) for each in fields["parts"])
         commit = Commit.from_dict(fields["commit"]) if "commit" in fields else None
-        found = Receipt(fields["topic"], fields["number"], fields["load_sha256"], parts, commit)
+        withdrawn = bool(fields.get("withdrawn"))
+        found = Receipt(fields["topic"], fields["number"], fields["load_sha256"], parts, commit, withdrawn)
         if found.rows != fields["rows"]:
             raise ValueError(f"rows {fields['rows']}, its files have {found.rows}")
         return found

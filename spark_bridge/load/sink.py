@@ -27,7 +27,7 @@ A sink whose store has no exclusive creation keeps promise 1 only for a single d
 the command then asks for --single-writer.
 """
 
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
@@ -36,6 +36,7 @@ import pyarrow as pa
 
 from spark_bridge.load.load import Load, LoadError
 from spark_bridge.load.receipt import Receipt, WrittenPart
+from spark_bridge.load.rejections import OnRejected
 from spark_bridge.load.target import Target
 from spark_bridge.reading.offset_range import OffsetRange
 from spark_bridge.reading.skipped import SkippedBatch
@@ -43,12 +44,16 @@ from spark_bridge.selection.pinned import Log
 
 
 class State(Enum):
-    """PLANNED and DECIDED loads are unfinished: a run finishes them before it plans another."""
+    """PLANNED and DECIDED loads are unfinished: a run finishes them before it plans another.
+
+    A WITHDRAWN load brings nothing in. A run gave it up, and the next load takes its messages.
+    """
 
     PLANNED = "planned"
     DECIDED = "decided"
     """It will be published; no rows are read for it again, but readers may not see all of them yet."""
     PUBLISHED = "published"
+    WITHDRAWN = "withdrawn"
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,9 +68,18 @@ class Found:
     def unfinished(self) -> bool:
         return self.state in (State.PLANNED, State.DECIDED)
 
+    @property
+    def ends(self) -> Mapping[int, int]:
+        """Return the positions from which the next load goes on."""
+        return self.load.starts if self.state is State.WITHDRAWN else self.load.ends
+
 
 class LoadTaken(LoadError):
     """Another driver saved a load of this number first."""
+
+
+def ignore(messages: pa.RecordBatch) -> None:
+    """Do nothing with rejected messages."""
 
 
 class Rows(Protocol):
@@ -141,12 +155,18 @@ class Sink(Protocol):
         ...
 
     def write(
-        self, load: Load, part: OffsetRange, rows: Rows, lost: tuple[OffsetRange, ...] = ()
+        self,
+        load: Load,
+        part: OffsetRange,
+        rows: Rows,
+        lost: tuple[OffsetRange, ...] = (),
+        on_rejected: OnRejected = ignore,
     ) -> WrittenPart:
         """Write all rows of a part, durably. Plain readers do not see them yet, as far as the store allows.
 
-        `lost` are offsets of the part that the log no longer has. If another driver wrote the part meanwhile, return
-        either of both: they differ at most in lost rows.
+        `on_rejected` gets the messages whose values do not decode, and may raise an exception. `lost` are offsets of
+        the part that the log no longer has. If another driver wrote the part meanwhile, return either of both: they
+        differ at most in lost rows.
         """
         ...
 
@@ -158,6 +178,10 @@ class Sink(Protocol):
         """
         ...
 
+    def withdraw(self, load: Load) -> None:
+        """Decide that a load brings nothing in: it is then WITHDRAWN, unless a driver decided otherwise before."""
+        ...
+
     def problems(self, receipt: Receipt) -> Iterator[str]:
         """Yield, in words, each difference between the receipt of a published load and the destination's files."""
         ...
@@ -165,6 +189,13 @@ class Sink(Protocol):
     def strays(self, known: Container[str]) -> Iterator[str]:
         """Yield the names of the topic's data files that readers see and `known` does not have."""
         ...
+
+
+def last_standing(sink: Sink, newest: Found | None) -> Found | None:
+    """Return the newest load that was not withdrawn; None without one."""
+    if newest is None or newest.state is not State.WITHDRAWN:
+        return newest
+    return None if newest.load.follows < 0 else sink.find(newest.load.follows)
 
 
 class Source(Log, Protocol):

@@ -77,7 +77,7 @@ def _chain_problems(before: Found | None, found: Found, newest: int) -> Iterator
         yield f"the receipt of load {load.number} is of another plan"
     if before is None or before.load.number != load.number - 1:
         return
-    yield from _position_problems(before.load.ends, load, before.load.number)
+    yield from _position_problems(before.ends, load, before.load.number)
     if before.load.manifest.topic_ids != load.manifest.topic_ids:
         yield f"load {load.number} is of another topic of that name than load {before.load.number}"
 

@@ -1,0 +1,42 @@
+"""Options of `flakelog load` that are refused before a server is asked."""
+
+import json
+import sys
+
+import pytest
+from click.testing import CliRunner
+
+from flakelog.cli import main
+
+SCHEMA = {"type": "record", "name": "Order", "fields": [{"name": "order", "type": "long"}]}
+
+
+@pytest.fixture
+def load(tmp_path):
+    (tmp_path / "order.avsc").write_text(json.dumps(SCHEMA))
+
+    def run(*more):
+        schema = ["--schema", f"{tmp_path}/order.avsc"]
+        return CliRunner().invoke(main, ["load", "orders", "--to", f"{tmp_path}/t", *schema, *more])
+
+    return run
+
+
+def test_a_load_of_avro_names_the_extra_that_is_missing(monkeypatch, load):
+    monkeypatch.setitem(sys.modules, "fastavro", None)
+    done = load("--decode", "avro")
+    assert done.exit_code == 1 and done.output.count("\n") == 1
+    assert done.output.startswith("Error: --decode avro needs fastavro (")
+    assert done.output.endswith("; try: pip install 'flakelog[avro]'\n")
+
+
+@pytest.mark.parametrize("number", ["-1", "1e3", "", "nan", "9" * 30 + "x"])
+def test_a_wrong_number_of_rejected_messages_is_refused_by_name(load, number):
+    done = load("--decode", "json", "--max-rejected", number)
+    assert done.exit_code == 2 and "--max-rejected" in done.output
+
+
+def test_a_limit_of_rejected_messages_needs_decode(tmp_path):
+    done = CliRunner().invoke(main, ["load", "orders", "--to", f"{tmp_path}/t", "--max-rejected", "1"])
+    assert done.exit_code == 2
+    assert "--max-rejected counts values that do not decode; give --decode json or avro with it" in done.output
