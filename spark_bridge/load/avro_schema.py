@@ -96,6 +96,8 @@ def parse(text: str | bytes) -> Kind:
         schema = json.loads(text)
     except ValueError as error:
         raise SchemaError(f"the schema is no JSON: {error}") from None
+    except RecursionError:
+        raise SchemaError("the schema is nested too deep") from None
     if not isinstance(schema, dict) or schema.get("type") != "record":
         raise SchemaError('the schema of a message is a record: {"type": "record", "name": ..., "fields": [...]}')
     return _kind(schema, "", "", _Names(), 0)
@@ -151,6 +153,9 @@ def _named(name: str, where: str, space: str, names: _Names) -> Kind:
 def _definition(schema: Mapping[str, Any], path: str, space: str, names: _Names, depth: int) -> Kind:
     where = path or "the record"
     if schema["type"] == "fixed":
+        size = schema.get("size")
+        if type(size) is not int or size < 1:  # an array of such elements has any number of them in no bytes
+            raise SchemaError(f"{where}: a fixed has a size of at least 1 byte; got {size!r}")
         return _defined(schema, space, names, Kind(pa.binary()))
     if schema["type"] == "enum":
         symbols = schema.get("symbols")
@@ -190,6 +195,8 @@ def _full_name(schema: Mapping[str, Any], space: str) -> str:
 def _logical(kind: Any, schema: Mapping[str, Any], where: str) -> Kind | None:
     """Return the kind of a logical type, None for one that is unknown: Avro says to read its plain type then."""
     logical = schema["logicalType"]
+    if not isinstance(logical, str):
+        raise SchemaError(f"{where}: a logical type is a name; got {logical!r}")
     if logical != "decimal":
         known = _LOGICAL.get((kind, logical))
         return None if known is None else Kind(known)

@@ -223,7 +223,10 @@ def _delta_schema(schema: pa.Schema) -> Any:
         except Exception as error:  # deltalake raises plain Exceptions here
             why = _first_line(error)
             raise LoadError(f"a Delta table has no column like {field.name}, {field.type}: {why}") from None
-    return Schema.from_arrow(schema)
+    try:
+        return Schema.from_arrow(schema)
+    except Exception as error:
+        raise LoadError(f"a Delta table has no columns like these: {_first_line(error)}") from None
 
 
 def _shown(field: Any) -> str:

@@ -141,15 +141,17 @@ class IcebergSink(TableSink):
         return True
 
     def check_columns(self, table: Any, load: Load) -> None:
-        """Compare the new columns only: pyiceberg compares all of them when it adds files."""
+        new = {field.name for field in self.new_columns(table, load)}
+        staged = _staged(self._catalog, self._identifier, self.schema_of(load))
+        rows = {field.name: field for field in staged.schema().fields}
         columns = {field.name: field for field in table.schema().fields}
-        new = [field for field in self.new_columns(table, load) if field.name in columns]
-        for field in _staged(self._catalog, self._identifier, pa.schema(new)).schema().fields if new else ():
-            other = columns[field.name]
-            if other.required or str(other.field_type) != str(field.field_type):
+        for name in [*rows, *columns]:
+            row, column = rows.get(name), columns.get(name)
+            fits = name in new if column is None else not column.required if row is None else _fits(row, column)
+            if not fits:
                 raise LoadError(
-                    f"the Iceberg table {self._identifier} has a column {field.name} of type {other.field_type}, and "
-                    f"the new field {field.name} is {field.field_type}: rename it, or name another table"
+                    f"the Iceberg table {self._identifier} has {_shown(column)}, the rows have {_shown(row)}: choose "
+                    "columns that fit, or name another table"
                 )
 
     def kept(self, receipt: Receipt) -> Iterable[str]:
@@ -190,6 +192,28 @@ def _found(catalog: Any, identifier: str) -> Any | None:
 def _staged(catalog: Any, identifier: str, schema: pa.Schema) -> Any:
     """Return the table that the catalog would make, which it does not make."""
     return catalog.create_table_transaction(identifier, schema).table_metadata
+
+
+def _fits(row: Any, column: Any) -> bool:
+    """Return True if a table may have the field of rows. The fields of nested types are compared with the files."""
+    from pyiceberg.exceptions import ResolveError
+    from pyiceberg.schema import promote
+
+    if column.required and not row.required:
+        return False
+    if not row.field_type.is_primitive or not column.field_type.is_primitive:
+        return type(row.field_type) is type(column.field_type)
+    try:
+        promote(row.field_type, column.field_type)
+    except ResolveError:
+        return bool(row.field_type == column.field_type)
+    return True
+
+
+def _shown(field: Any) -> str:
+    if field is None:
+        return "no such column"
+    return f"{field.name} {field.field_type}{' required' if field.required else ''}"
 
 
 def _data_of(table: Any) -> str:

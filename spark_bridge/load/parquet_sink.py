@@ -34,6 +34,7 @@ from spark_bridge.load.decoding import decoding_of
 from spark_bridge.load.file_ledger import FOLDER, FileLedger, data_files
 from spark_bridge.load.load import Load, LoadError
 from spark_bridge.load.part_files import KeptApart, write_files
+from spark_bridge.load.partitioning import check_division
 from spark_bridge.load.receipt import DataFile, Receipt, WrittenPart, receipt_of
 from spark_bridge.load.rejections import OnRejected
 from spark_bridge.load.sink import Found, Rows, State, ignore
@@ -41,6 +42,7 @@ from spark_bridge.load.target import Commit, Target
 from spark_bridge.load.target_check import WAYS_OUT, OtherTarget
 from spark_bridge.output.storage import Storage
 from spark_bridge.reading.offset_range import OffsetRange
+from spark_bridge.reading.row import arrow_schema
 
 READ_BYTES = 4 << 20
 LOOK_BACK_MAX = 100
@@ -112,7 +114,13 @@ class ParquetSink:
             )
         return None
 
+    def schema_of(self, load: Load) -> pa.Schema:
+        """Return the columns of a load's rows. A killed load may have fewer than the next ones."""
+        decoding = decoding_of(load.layout)
+        return arrow_schema(load.manifest.columns or ()) if decoding is None else decoding.row_schema()
+
     def prepared(self, load: Load) -> Load:
+        check_division(self.schema_of(load), load.layout.partition_by)
         return replace(load, chain=self._ledger.chain)
 
     def holds(self, receipt: Receipt) -> bool:

@@ -68,6 +68,17 @@ class Partitioning:
         return f"{self._by}={text}/"
 
 
+def check_division(schema: pa.Schema, by: str | None) -> None:
+    """Raise LoadError unless rows of a schema can be divided by `by`."""
+    Partitioning(schema, by)
+    same = next((name for name in schema.names if by in _FORMATS and name.lower() == by), None)
+    if same is not None:
+        raise LoadError(
+            f"--partition-by {by} makes directories of that name, and the rows have a column {same}: rename it, or "
+            "leave --partition-by out"
+        )
+
+
 def _check_type(by: str, kind: pa.DataType) -> None:
     if pa.types.is_nested(kind) or pa.types.is_floating(kind):
         raise LoadError(f"--partition-by {by}: a column of type {kind} has no values to name directories by")

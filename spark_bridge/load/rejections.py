@@ -52,8 +52,9 @@ class Rejections:
     def _check(self) -> None:
         if self._limit is not None and self.rows > self._limit:
             example = "" if self.example is None else f" ({self.example})"
+            messages = f"{self.rows:,} message{'' if self.rows == 1 else 's'}"
             raise TooManyRejected(
-                f"{self.rows:,} messages of load {self._load.number} did not decode{example}, more than --max-rejected "
+                f"{messages} of load {self._load.number} did not decode{example}, more than --max-rejected "
                 f"{self._limit} allows. The load is withdrawn and nothing of it was published; the next run takes its "
                 "messages again. Give a schema that fits, or a higher --max-rejected, which keeps them apart"
             )

@@ -19,7 +19,6 @@ from urllib.parse import unquote
 import pyarrow as pa
 
 from spark_bridge.load.casting import cast
-from spark_bridge.load.decoding import decoding_of
 from spark_bridge.load.load import Load, LoadError
 from spark_bridge.load.parquet_sink import ParquetSink
 from spark_bridge.load.partitioning import DAY, HOUR, NULL
@@ -111,9 +110,7 @@ class TableSink(ParquetSink, ABC):
         return _Cast(rows, table_schema(rows.schema))
 
     def schema_of(self, load: Load) -> pa.Schema:
-        """Return the columns of a load's rows. A killed load may have fewer than the next ones."""
-        decoding = decoding_of(load.layout)
-        return self.schema if decoding is None else table_schema(decoding.row_schema())
+        return self.schema if load.layout.decode is None else table_schema(super().schema_of(load))
 
     def new_columns(self, table: Any, load: Load) -> list[pa.Field]:
         """Return the nullable columns of a load that the table lacks, and that its loads did not have so far.
@@ -132,10 +129,10 @@ class TableSink(ParquetSink, ABC):
         return None if table is None else Target(self.kind, self.place, self.id_of(table), before)
 
     def prepared(self, load: Load) -> Load:
+        load = super().prepared(load)
         table = self.made(load.layout.partition_by)
         self.check_columns(table, load)
-        target = load.target or Target(self.kind, self.place, self.id_of(table))
-        return replace(super().prepared(load), target=target)
+        return replace(load, target=load.target or Target(self.kind, self.place, self.id_of(table)))
 
     def commit(self, load: Load, receipt: Receipt) -> Commit | None:
         if not receipt.files:

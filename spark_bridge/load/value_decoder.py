@@ -127,7 +127,7 @@ class AvroDecoder:
         def checked(text: str | bytes) -> Any:
             parse(text)
             try:
-                return parse_schema(json.loads(text))
+                return parse_schema(_without_uuids(json.loads(text)))
             except SchemaParseException as error:
                 raise SchemaError(f"the schema is no Avro schema: {error}") from None
 
@@ -194,6 +194,16 @@ class AvroDecoder:
         if self._writers is None and len(value) >= PREFIX_BYTES and value[0] == 0:
             return f"; if values have a schema registry's prefix, give the schema of id {int.from_bytes(value[1:5])}"
         return ""
+
+
+def _without_uuids(schema: Any) -> Any:
+    """Return a schema without the logical type uuid, for which fastavro gives objects: the column is text."""
+    if isinstance(schema, list):
+        return [_without_uuids(part) for part in schema]
+    if not isinstance(schema, dict):
+        return schema
+    is_uuid = schema.get("logicalType") == "uuid"
+    return {name: _without_uuids(part) for name, part in schema.items() if not (is_uuid and name == "logicalType")}
 
 
 _NO_VALUE = "the message has no value"

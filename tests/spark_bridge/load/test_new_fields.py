@@ -220,3 +220,35 @@ def test_a_dropped_column_does_not_come_back(tmp_path):
     log.append(0, 1)
     with pytest.raises(LoadError, match="note"):
         driver(place, log, NOTE).run()
+
+
+def test_fields_that_differ_in_case_only_are_refused_by_a_delta_table(tmp_path):
+    with pytest.raises(LoadError, match="^a Delta table has no columns like these: .*'ORDER'"):
+        driver(DeltaPlace(tmp_path), Topics(2), {"name": "ORDER", "type": "long"})
+
+
+@pytest.mark.parametrize(
+    ("by", "message"),
+    [
+        ("hour", "--partition-by hour makes directories of that name, and the rows have a column Hour: rename it"),
+        ("nothing", "--partition-by nothing needs the column nothing; the columns are order, Hour, timestamp, offset"),
+    ],
+)
+def test_directories_that_do_not_fit_the_rows_are_refused_before_a_load_is_planned(tmp_path, by, message):
+    schema = json.dumps({"type": "record", "name": "Order", "fields": [*FIELDS, {"name": "Hour", "type": "string"}]})
+    decode = Decoding("json", schema, columns=("timestamp", "offset")).to_dict()
+    asked = LoadOptions(TOPIC, columns=READ_COLUMNS, layout=Layout("parquet", by, decode))
+    sink = ParquetPlace(tmp_path).sink(None)
+    with pytest.raises(LoadError, match=message):
+        Driver(asked, sink, NotedLog(Topics(2)), in_order, Watcher(), "code").run()
+    assert sink.newest() is None
+
+
+def test_an_iceberg_table_of_other_columns_is_refused_in_one_line_before_a_load_is_planned(tmp_path):
+    place = IcebergPlace(tmp_path)
+    place.catalog().create_table(TABLE, pa.schema([("order", pa.string())]))
+    first = driver(place, Topics(2))
+    message = "the Iceberg table shop.orders has order string, the rows have order long required: choose columns that"
+    with pytest.raises(LoadError, match=message) as refused:
+        first.run()
+    assert "\n" not in str(refused.value) and first.sink.newest() is None

@@ -269,3 +269,27 @@ def test_a_record_that_is_there_must_have_the_values_of_its_fields():
     inner = {name: value for name, value in PRESENT.items() if name != "zip"}
     decoded = decoder.decode([json.dumps({"inner": inner, "all": []}).encode()])
     assert [each.reason for each in decoded.rejected] == ["field inner.zip has no value, which it must have"]
+
+
+def test_a_uuid_in_avro_is_text():
+    text = schema(("key", {"type": "string", "logicalType": "uuid"}), ("list", {"type": "array", "items": [
+        "null", {"type": "string", "logicalType": "uuid"}]}))  # fmt: skip
+    key = "12345678-1234-1234-1234-123456789012"
+    plain = schema(("key", "string"), ("list", {"type": "array", "items": ["null", "string"]}))
+    rows, _, rejected = decoded(AvroDecoder(text), avro(plain, {"key": key, "list": [None, key]}))
+    assert (rows, rejected) == ([{"key": key, "list": [None, key]}], [])
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('{"type":' * 100_000, "the schema is nested too deep"),
+        (schema(("a", {"type": "long", "logicalType": ["x"]})), "a: a logical type is a name; got"),
+        (schema(("a", {"type": "array", "items": {"type": "fixed", "name": "F", "size": 0}})), r"a\[\]: a fixed has a"),
+        (schema(("a", {"type": "fixed", "name": "F"})), "a: a fixed has a size of at least 1 byte; got None"),
+    ],
+)
+def test_a_hostile_schema_is_refused_in_one_line(text, message):
+    """An array of elements without bytes could have any number of them in a short value."""
+    with pytest.raises(SchemaError, match=message):
+        AvroDecoder(text)
