@@ -16,7 +16,7 @@ from spark_bridge.load.sink import State
 from spark_bridge.load.verify import verify
 from tests.spark_bridge.load.tables import Killed
 from tests.spark_bridge.load.test_decoding import DECODING, JsonLog, is_data, is_rejected, rows_of
-from tests.spark_bridge.load.world import TOPIC, Attempts, MemoryStorage, Topics, Watcher, in_order
+from tests.spark_bridge.load.world import TOPIC, Attempts, MemoryStorage, Topics, Watcher, in_order, no_step
 
 WRONG = Decoding("json", DECODING.schema.replace("long", "string"), columns=("partition", "offset"))
 
@@ -155,3 +155,33 @@ def test_a_limit_is_a_number_and_needs_decode():
     for options in ({"max_rejected": 0}, {"max_rejected": -1, "layout": Layout(decode=DECODING.to_dict())}):
         with pytest.raises(LoadError, match="--max-rejected is a number from 0 on"):
             LoadOptions(TOPIC, **options)
+
+
+def test_a_run_that_is_killed_at_any_step_while_it_gives_a_load_up_loses_nothing():
+    steps = 0
+    while True:
+        log, taken = Topics(3, 3), 0
+        storage = MemoryStorage()
+        driver(log, storage, 2).run()
+        log.append(0, 3)
+
+        def step(what):
+            nonlocal taken
+            taken += 1
+            if taken > steps:
+                raise Killed
+
+        storage.step = step
+        try:
+            driver(log, storage, 0).run()
+        except Killed:
+            pass
+        except TooManyRejected:
+            break
+        storage.step = no_step
+        last = driver(log, storage, None, name="b")
+        last.run()
+        assert loaded(storage) == [(0, 0), (0, 1), (0, 3), (0, 4), (1, 0), (1, 1)], f"killed after step {steps}"
+        assert verify(last.sink).problems == ()
+        steps += 1
+    assert steps > 10
