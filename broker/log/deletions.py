@@ -111,6 +111,8 @@ class Deletions:
         dropped, self._dropped = self._dropped, []
         for each in dropped:
             needed = each.log.checkpointed.log_start_offset < each.end
+            if not needed:
+                each.log.segments.release_dropped(each.end)  # a log without appends has no other occasion
             (self._dropped if needed else self._ready).append(each)
         self._rename_some()
 

@@ -78,8 +78,7 @@ class SegmentList:
 
     def unsynced_from(self, offset: int) -> tuple[Segment, ...]:
         """Return the segments that may contain unsynced bytes; those below `offset` are on the disk."""
-        # Recovery reads dropped segments too, until a checkpoint has a log start after them.
-        self._dropped = tuple(segment for segment in self._dropped if segment.base_offset >= offset)
+        self.release_dropped(offset)
         unsynced = self._dropped + self.all[bisect_left(self.bases, offset) :]
         return tuple(segment for segment in unsynced if not isinstance(segment, ClosedSegment))
 
@@ -131,6 +130,13 @@ class SegmentList:
         self._set(self.all[number :])
         self._forget(oldest)
         return oldest
+
+    def release_dropped(self, offset: int) -> None:
+        """Release the files of dropped segments below `offset`.
+
+        Recovery reads them too, until a checkpoint has a log start after them.
+        """
+        self._dropped = tuple(segment for segment in self._dropped if segment.base_offset >= offset)
 
     def replace(self, old: Sequence[Segment], new: Segment) -> None:
         """Replace several consecutive segments with one that has the same offsets and ids."""

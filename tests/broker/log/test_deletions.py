@@ -1,6 +1,7 @@
 """Deletion of old segments from a log and from the disk, and recovery after a crash in the middle."""
 
 from random import Random
+from weakref import ref
 
 import pytest
 
@@ -303,3 +304,15 @@ def test_a_power_cut_at_any_step_leaves_a_sound_log(seed):
     for steps in range(32):
         broker, _ = killed(steps)
         check(broker.storage.power_cut(random.randrange), broker.manager.get("flights", 0).last_id)
+
+
+def test_the_files_of_segments_that_were_never_synced_are_released_without_another_append():
+    """An open file keeps its space on the disk, although it has no name any more."""
+    broker, log = filled()
+    for _ in range(3):
+        broker.append(log, bytes(700))
+    dropped = [ref(segment) for segment in log.segments.all[:6]]
+    delete(broker, log, 6)
+    tick(broker, LATER)
+    assert names(broker.storage) == [6]
+    assert [segment() for segment in dropped] == [None] * 6
