@@ -142,6 +142,7 @@ class Engine:
         for slot in conn.slots:
             if slot.delayed is not None:
                 self.services.purgatory.cancel(slot.delayed)
+                slot.delayed = None  # it refers to the slot, and would keep segments open until a garbage collection
         if conn.staged:
             self._turn.drop(conn)
         self._opening.finish(conn)

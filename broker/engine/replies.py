@@ -2,6 +2,7 @@
 
 import struct
 from collections.abc import Callable, Sequence
+from functools import partial
 from sys import exception
 from traceback import format_exception
 from types import GeneratorType
@@ -85,25 +86,35 @@ class Replies:
         """Send the answer of a Delayed once it is ready. A slot keeps the place of the answer meanwhile."""
         slot = conn.wait()
         slot.began_ns = self.clock.began_ns
-
-        def done(response: Any) -> None:
-            slot.delayed = None
-            if response is None:
-                return  # a fault; the connection is being closed
-            if conn.behind is delayed:
-                conn.wait_behind(None)
-            if response.__class__ is GeneratorType:
-                self.slices.begin(conn, self._complete_in_steps(conn, response, slot, done))
-                return
-            try:
-                self.reply(conn, api, version, correlation_id, response, slot)
-            except Exception:
-                self.failed([conn])
-            self.queue.resume(conn)
-
         if delayed.holds_connection:
             conn.wait_behind(delayed)
-        self._watch(conn, delayed, slot, done)
+        # Not a closure that names itself: such a cycle keeps segments open until a garbage collection.
+        self._watch(conn, delayed, slot, partial(self._done, conn, api, version, correlation_id, delayed, slot))
+
+    def _done(
+        self,
+        conn: Connection,
+        api: Api,
+        version: int,
+        correlation_id: int,
+        delayed: Delayed[Any],
+        slot: Slot,
+        response: Any,
+    ) -> None:
+        slot.delayed = None
+        if response is None:
+            return  # a fault; the connection is being closed
+        if conn.behind is delayed:
+            conn.wait_behind(None)
+        if response.__class__ is GeneratorType:
+            done = partial(self._done, conn, api, version, correlation_id, delayed, slot)
+            self.slices.begin(conn, self._complete_in_steps(conn, response, slot, done))
+            return
+        try:
+            self.reply(conn, api, version, correlation_id, response, slot)
+        except Exception:
+            self.failed([conn])
+        self.queue.resume(conn)
 
     def _watch(self, conn: Connection, delayed: Delayed[Any], slot: Slot, done: Callable[[Any], None]) -> None:
         slot.delayed = delayed

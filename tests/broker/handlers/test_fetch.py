@@ -1,6 +1,8 @@
 """Fetch through the wire (https://kafka.apache.org/protocol#The_Messages_Fetch)."""
 
+import gc
 from uuid import UUID
+from weakref import ref
 
 import pytest
 
@@ -337,3 +339,24 @@ def test_a_reader_that_leaves_while_its_records_are_looked_up_is_forgotten(old):
     old.engine.closed(reader.conn)
     old.release()
     assert len(old.services.purgatory) == 0
+
+
+@pytest.mark.parametrize("is_answered", [True, False])
+def test_a_fetch_that_waited_leaves_nothing_to_the_garbage_collector(is_answered):
+    """It would keep the files of segments open, and their space on the disk after retention."""
+    broker = EngineBroker()
+    broker.create("flights")
+    client = broker.connect()
+    client.send(FETCH, 12, fetch_request("flights", 0, max_wait_ms=1_000))
+    (waiting,) = [slot.delayed for slot in client.conn.slots]
+    freed = ref(waiting)
+    gc.disable()
+    try:
+        del waiting
+        if is_answered:
+            broker.connect().produce("flights", b"a")
+        else:
+            broker.engine.closed(client.conn)
+        assert freed() is None
+    finally:
+        gc.enable()
