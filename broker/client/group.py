@@ -154,6 +154,7 @@ class GroupMember:
         self._polled_ms = now_ms
         self._is_idle = False  # left because its program did not work on
         self._is_unused = False
+        self._may_be_reinstated = config.group_instance_id is not None
         self._failures = 0
         self._events: list[Event] = []
         self._ended = self.identity
@@ -390,6 +391,10 @@ class GroupMember:
         self._heartbeat_ms, self._counts_ms = self._contact_ms, now_ms
         self._counts = dict(answer.counts) if answer.counts is not None else {}
         self._assigned = frozenset(answer.partitions)
+        if self._may_be_reinstated:  # a coordinator gives a static member that came back what it had, whatever topics
+            self._may_be_reinstated = False
+            self._must_join_again |= {topic for topic, _ in self._assigned} != set(self._topics)
+            self._assigned = frozenset(each for each in self._assigned if each[0] in self._topics)
         if self._claimed - self.owned - self._assigned:  # given up meanwhile; the leader held them back for this member
             self._must_join_again = True
         added = self._assigned - self.owned

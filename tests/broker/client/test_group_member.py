@@ -358,6 +358,37 @@ def test_a_static_member_killed_while_the_group_rebalances_gets_its_partitions_i
     assert again.all_of(Lost) == [] and b.all_of(Lost) == []
 
 
+@pytest.mark.parametrize("leads", [True, False])
+@pytest.mark.parametrize("topics", [("u",), ("t", "u")])
+def test_a_static_member_that_restarts_with_other_topics_gets_them(topics, leads):
+    """The coordinator gives it its former partitions without a rebalance, whatever it subscribes to (KIP-345)."""
+    cluster = Cluster({"t": 4, "u": 4})
+    static = replace(CONFIG, group_instance_id="one")
+    for name in ("a", "b") if leads else ("b", "a"):
+        started(cluster, name, config=static if name == "a" else CONFIG)
+    cluster.members["a"].kill()
+    again = cluster.add("a", topics, static)
+    cluster.after(CONFIG.heartbeat_interval_ms)
+    cluster.settle()
+    owned = {topic: len([1 for name, _ in again.member.owned if name == topic]) for topic in ("t", "u")}
+    assert owned["u"] == 4 and (owned["t"] == 0 or topics == ("t", "u"))
+    assert {topic for topic, _ in again.member.owned} <= set(topics)
+    assert len(cluster.owners()) == 8 and {len(names) for names in cluster.owners().values()} == {1}
+
+
+def test_a_static_member_whose_program_stood_still_joins_again_when_it_works_on(cluster):
+    static = replace(CONFIG, group_instance_id="one")
+    (a,) = started(cluster, "a", config=static)
+    started(cluster, "b")
+    a.works = False
+    cluster.after(CONFIG.max_poll_interval_ms + SESSION_MS + 2_000)
+    assert cluster.shares() == {"a": 0, "b": 4}
+    a.works = True
+    cluster.after(3_000)
+    cluster.settle()
+    assert cluster.shares() == {"a": 2, "b": 2} and not [each for each in a.events if isinstance(each, Refused)]
+
+
 def test_names_that_kafkas_clients_refuse_are_refused_by_name():
     for name in ("", ".", "..", "a b", "pod/1", "ä", "a" * 250):
         with pytest.raises(InvalidSetting, match="group.instance.id=.*: must be 1 to 249 letters and digits"):
