@@ -22,6 +22,7 @@ from spout.publisher import document_of
 from spout.sink_config import SinkConfig
 from spout.topology import Topology
 from spout.work import FENCED_CODE, InstanceFenced
+from tests.spout.multilang.storm_side import CoreDriver
 from tests.spout.worlds import Collect
 
 POD = TopologyConfig(topology_instance="pod-1")
@@ -82,12 +83,15 @@ def test_without_an_instance_members_are_dynamic_and_each_run_has_its_own_transa
 
 
 def test_inside_storm_each_task_is_a_process_and_has_its_own_name():
-    reactor = Clock()
-    storm = StormWorld(reactor, None)
-    config = GroupMemberConfig(group_instance_id="pod-1-flights")
-    stores = [storm.group_member("localhost:1", "g", f"flights {index}", 2, config)(index) for index in (0, 1)]
-    assert [each.instance for each in stores] == ["pod-1-flights-0", "pod-1-flights-1"]
-    assert storm.group_member("localhost:1", "g", "dynamic", 2, GroupMemberConfig())(1).instance is None
+    made = Topology("flights")
+    made.spout("flights", LogSpout("flights", store="kafka"), parallelism=2)
+
+    def names(conf):
+        tasks = [CoreDriver(made, "flights", index, conf, StormWorld(Clock(), None)) for index in (0, 1)]
+        return [task.instance._store.instance for task in tasks]
+
+    assert names({"flakelog.topology.instance": "pod-1"}) == ["pod-1-flights-0", "pod-1-flights-1"]
+    assert names({}) == [None, None]
 
 
 @pytest.mark.parametrize("name", ["a b", "..", "a" * 129, "a/b", "ä", "a\0"])
