@@ -10,7 +10,7 @@ import click
 from flakelog.commands import transfer
 from flakelog.commands.arguments import Whole
 from flakelog.commands.exit_codes import ProblemsFound, with_exit_codes
-from flakelog.commands.load_report import LoadReport, show_plan, show_verification
+from flakelog.commands.load_report import LoadReport, show_plan, show_target, show_verification
 from flakelog.commands.terminal import client_of, count_of, json_option, print_json, servers_option, typed_time
 from flakelog.commands.waiting import answer_seconds
 from flakelog.machine import raise_file_limit
@@ -111,13 +111,16 @@ class SinceType(click.ParamType[str]):
 @click.option(
     "--start-over",
     is_flag=True,
-    help="Begin a new chain of loads in a place whose table, topic or files are not those of the earlier loads.",
+    help="Begin a new chain of loads in a place whose table, topic or files are not those of the earlier loads. What a "
+    "table that was put back still has of them stays: remove it, or give --since after it.",
 )
 @click.option("--single-writer", is_flag=True, help="Promise that no other load into this place runs at the same time.")
 @click.option("--threads", type=click.IntRange(1, 64), default=4, show_default=True, help="Files written at once.")
 @click.option("--every", type=click.FloatRange(0, min_open=True), metavar="SECONDS", help="Load again and again.")
 @click.option("--plan", "only_plan", is_flag=True, help="Show what a load would read, and write nothing.")
-@click.option("--verify", "only_verify", is_flag=True, help="Check all loads of the place, and read no messages.")
+@click.option(
+    "--verify", "only_verify", is_flag=True, help="Check all loads of the place, and what the target has of them."
+)
 @click.option(
     "--plot",
     type=click.Path(path_type=Path, dir_okay=False),
@@ -290,4 +293,5 @@ def _load(job: "LoadJob", plot: Path | None, as_json: bool) -> None:
         files = count_of(figures["files"], "file")
         rejected = f"{count_of(figures['rejected'], 'message')} rejected, " if figures["rejected"] else ""
         click.echo(f"{rejected}{count_of(figures['rows'], 'message')} in {files} in {job.destination}")
+        show_target(outcome)
         click.echo(transfer.describe(report), err=True)

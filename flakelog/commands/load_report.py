@@ -44,17 +44,29 @@ def show_plan(plan: "Plan | None", as_json: bool) -> None:
 
 def show_verification(found: "Verification", as_json: bool) -> None:
     if as_json:
-        names = ("loads", "rows", "files", "bytes", "unfinished", "problems")
+        names = ("loads", "rows", "target_rows", "files", "bytes", "unfinished", "problems", "notes")
         print_json({name: getattr(found, name) for name in names} | {"lost": [one.to_dict() for one in found.lost]})
         return
     for problem in found.problems:
         click.echo(problem)
+    for note in found.notes:
+        click.echo(f"note: {note}")
     for one in found.lost:
         click.echo(f"lost, and accepted: {one} ({count_of(one.offsets, 'offset')})")
     if found.unfinished is not None:
         click.echo(f"load {found.unfinished} is unfinished; the next run finishes it")
     files = f"{count_of(found.files, 'file')} of {count_of(found.loads, 'load')}"
-    click.echo(f"{count_of(found.rows, 'message')} in {files}")
+    click.echo(f"record: {count_of(found.rows, 'message')} in {files}")
+    click.echo("target: " + ("it is not there" if found.target_rows is None else count_of(found.target_rows, "row")))
+
+
+def show_target(outcome: "Outcome") -> None:
+    """Print the rows of the target, if its metadata has their number."""
+    if outcome.target_rows is None:
+        return
+    before = outcome.rows_before_chain
+    kept = f", {before:,} of them from before this new chain of loads" if before else ""
+    click.echo(f"target: {count_of(outcome.target_rows, 'row')} in total{kept}")
 
 
 class LoadReport:
@@ -97,6 +109,8 @@ class LoadReport:
         return {
             "loads": [load.number for load in outcome.loads],
             "rows": outcome.rows,
+            "target_rows": outcome.target_rows,
+            "rows_before_chain": outcome.rows_before_chain,
             "rejected": sum(receipt.rejected_rows for receipt in outcome.receipts),
             "files": len(files),
             "bytes": sum(file.bytes for file in files),

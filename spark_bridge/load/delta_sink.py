@@ -14,7 +14,7 @@ may run at any time: their files are not ours, and VACUUM skips names with an un
 """
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from urllib.parse import unquote
@@ -22,15 +22,15 @@ from urllib.parse import unquote
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from spark_bridge.load.delta_log import LOG, LogEntry, restored
 from spark_bridge.load.load import Load, LoadError
 from spark_bridge.load.receipt import DataFile, Receipt
+from spark_bridge.load.table_history import History
 from spark_bridge.load.table_sink import TableSink, partition_field, partition_value
 from spark_bridge.load.target import Commit
 from spark_bridge.output.storage import Storage, store_config
 
 APP = "flakelog"
-RECENT_COMMITS = 20
-"""Commits among which a load's own is looked for first: the whole history of a table may be long."""
 
 
 class DeltaSink(TableSink):
@@ -66,18 +66,17 @@ class DeltaSink(TableSink):
 
     def commit_in(self, table: Any, number: int) -> Commit | None:
         own = {"flakelog.load": str(number), "flakelog.topic": self._topic}
-        for last in (RECENT_COMMITS, None):
-            for made in table.history(last):
-                chain = made.get("flakelog.chain", "0")
-                if chain == str(self._ledger.chain) and own.items() <= made.items():
-                    return Commit(number, {"version": made["version"]})
+        for made in self._log(table.version()):
+            chain = made.info.get("flakelog.chain", "0")
+            if chain == str(self._ledger.chain) and own.items() <= made.info.items():
+                return Commit(number, {"version": made.version})
         return None
 
     def undone(self, table: Any, at: Mapping[str, int]) -> str | None:
         version, now = at["version"], table.version()
         if now <= version:
             return None if now == version else f"the table is at version {now}, the load was version {version}"
-        return restored(sorted(table.history(now - version + 1), key=lambda made: made["version"]), version)
+        return restored([made.info for made in self._log(now, down_to=version)][::-1], version)
 
     def try_commit(self, table: Any, load: Load, receipt: Receipt) -> bool:
         from deltalake import CommitProperties, Transaction
@@ -107,10 +106,30 @@ class DeltaSink(TableSink):
     def _app_of_chain(self, chain: int) -> str:
         return f"{self._app}/{chain}" if chain else self._app
 
-    def kept(self, receipt: Receipt) -> Iterable[str]:
-        table = self.table()
-        actions = pa.table(table.get_add_actions())["path"].to_pylist() if table is not None else []
-        return {unquote(path) for path in actions}.intersection(receipt.files)
+    def files_in(self, table: Any) -> set[str]:
+        return {unquote(path) for path in pa.table(table.get_add_actions())["path"].to_pylist()}
+
+    def rows_in(self, table: Any) -> int:
+        return int(table.count())
+
+    def history_of(self, table: Any) -> History:
+        log = list(self._log(table.version()))[::-1]
+        begins = log[0].version if log else None
+        return History([made.commit() for made in log], begins, complete=begins == 0)
+
+    def place_in_history(self, at: Mapping[str, int]) -> int:
+        return at["version"]
+
+    def _log(self, newest: int, *, down_to: int = 0) -> Iterator[LogEntry]:
+        """Yield the commits of the log from a version down, as far as they are not cleaned up.
+
+        DeltaTable.history reads them too, but it lets no other thread of Python run meanwhile, and no Ctrl-C.
+        """
+        for version in range(newest, down_to - 1, -1):
+            try:
+                yield LogEntry.parse(version, self._storage.read(f"{LOG}/{version:020d}.json"))
+            except FileNotFoundError:
+                return
 
     def table(self) -> Any:
         """Return the table as it is now, None if there is no table."""
@@ -180,38 +199,6 @@ class DeltaSink(TableSink):
             data_change=True,
             stats=json.dumps(stats),
         )
-
-
-def restored(commits: Sequence[Mapping[str, Any]], version: int) -> str | None:
-    """Return what undid the commit of a version, by that commit and those after it, in order; None if it stands.
-
-    RESTORE brings back the state of an older version, or of one after which an earlier RESTORE took the commit away.
-    """
-    undone: dict[int, str | None] = {version: None}
-    times = {made["version"]: made.get("timestamp", 0) for made in commits}
-    state: str | None = None
-    for made in commits:
-        if made.get("operation") == "RESTORE":
-            to = _restored_to(made.get("operationParameters") or {}, times, version)
-            how = f"RESTORE put the table back to version {to} in version {made['version']}"
-            state = undone.get(to, how) if to >= version else how
-        undone[made["version"]] = state
-    return state
-
-
-def _restored_to(parameters: Mapping[str, Any], times: Mapping[int, int], version: int) -> int:
-    """Return the version that a RESTORE brought back; one before `version` if the parameters do not say it."""
-    asked = parameters.get("version")
-    if asked is not None and str(asked).isdigit():
-        return int(asked)
-    for value in filter(None, map(parameters.get, ("timestamp", "datetime"))):
-        text = str(value)
-        try:
-            at = int(text) if text.isdigit() else int(datetime.fromisoformat(text).astimezone(UTC).timestamp() * 1000)
-        except ValueError:
-            continue
-        return max((each for each, made_ms in times.items() if made_ms <= at), default=version - 1)
-    return version - 1
 
 
 def _delta_schema(schema: pa.Schema) -> Any:

@@ -20,6 +20,7 @@ from functools import partial
 from typing import Protocol
 
 from spark_bridge.load.ledger import (
+    EARLIEST,
     LAST,
     LoadOptions,
     LostData,
@@ -63,6 +64,10 @@ class Outcome:
     receipts: list[Receipt] = field(default_factory=list)
     rejected: str | None = None
     """A message that this run kept apart because its value did not decode, in words."""
+    target_rows: int | None = None
+    """Rows that the target has after the run, also those of other writers; None if its metadata does not say it."""
+    rows_before_chain: int | None = None
+    """Rows that the target had when this run began a new chain of loads in it; None for any other run."""
 
     @property
     def rows(self) -> int:
@@ -89,7 +94,7 @@ class Driver:
         """Load the messages after the last load. Raise LoadError, an error of the source, or OSError of the store."""
         outcome, options = Outcome(), self.options
         if options.start_over:
-            self._start_over()
+            self._start_over(outcome)
         for _ in range(ROUNDS_MAX):
             last = self.sink.newest()
             newest = last_standing(self.sink, last)
@@ -118,21 +123,12 @@ class Driver:
         """Return the next load after a published one, or None without new messages. Change nothing."""
         return next_load(options, newest, self.source, self.code_version, withdrawn=withdrawn)
 
-    def _start_over(self) -> None:
+    def _start_over(self, outcome: Outcome) -> None:
         """Begin a new chain, unless a killed run has begun one. Raise OtherTarget if rows would come twice."""
         newest = self.sink.newest()
-        if newest is None or newest.load.chain and not newest.load.number and newest.unfinished:
-            return
-        try:
-            self.sink.check(newest)
-        except OtherTarget:
-            pass  # the reason to start over
-        else:
-            for number in range(newest.load.number, -1, -1):
-                found = self.sink.find(number)
-                if found is not None and found.receipt is not None and self.sink.holds(found.receipt):
-                    raise still_there(self.sink.place, number)
-        self.sink.begin_chain(newest.load.chain)
+        if newest is not None and begins_chain(self.sink, newest, self.options.since):
+            outcome.rows_before_chain = self.sink.rows()
+            self.sink.begin_chain(newest.load.chain)
 
     def _saved(self, load: Load, options: LoadOptions) -> bool:
         """Save a load. Return False if another driver saved one of this number."""
@@ -251,6 +247,28 @@ class Driver:
         outcome.loads.append(load)
         outcome.receipts.append(receipt)
         self.watcher.ends(load, receipt)
+
+
+def begins_chain(sink: Sink, newest: Found, since: Since) -> bool:
+    """Return False if a killed run has begun a new chain, which is finished first.
+
+    Raise OtherTarget if the target has messages of the old chain, and the new one would bring them too. It would not if
+    the target was put back to an older state, and the user says where the new chain begins.
+    """
+    if newest.load.chain and not newest.load.number and newest.unfinished:
+        return False
+    try:
+        sink.check(last_standing(sink, newest))
+        is_put_back = False
+    except OtherTarget:  # the reason to start over
+        is_put_back = True
+    if is_put_back and since.by not in (LAST, EARLIEST):
+        return True
+    found = (sink.find(number) for number in range(newest.load.number + 1))
+    held = sink.held([one.receipt for one in found if one is not None and one.receipt is not None])
+    if held:
+        raise still_there(sink.place, max(held), is_put_back=is_put_back)
+    return True
 
 
 def _check_begun(options: LoadOptions, newest: Found) -> None:

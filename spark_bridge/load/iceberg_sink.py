@@ -13,7 +13,8 @@ the catalog would give it again. Then a table that is not there is created, unle
 appended to a table of others if its columns fit.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
 from typing import Any
 
 import pyarrow as pa
@@ -21,10 +22,12 @@ import pyarrow as pa
 from spark_bridge.load.load import Load, LoadError
 from spark_bridge.load.partitioning import DAY, HOUR, TIME
 from spark_bridge.load.receipt import Receipt
+from spark_bridge.load.table_history import History, Kind, TableCommit
 from spark_bridge.load.table_sink import TableSink, partition_field
 from spark_bridge.load.target import Commit
 from spark_bridge.output.storage import Storage
 
+_FIRST_SEQUENCE = 1  # of a table's first snapshot, from format version 2 on
 _NO_RETRIES = {"commit.retry.num-retries": "0"}
 
 
@@ -112,7 +115,7 @@ class IcebergSink(TableSink):
             if sequence < at["sequence"] or (parent is None and is_listed):
                 return (
                     f"its current snapshot {table.current_snapshot().snapshot_id} does not come from the load's "
-                    f"snapshot {at['snapshot']}, so the table was rolled back or replaced"
+                    f"snapshot {at['snapshot']}, so the table was rolled back or replaced{_roll_back(table, at)}"
                 )
             snapshot = None if parent is None else table.snapshot_by_id(parent)
         return None
@@ -154,10 +157,46 @@ class IcebergSink(TableSink):
                     "columns that fit, or name another table"
                 )
 
-    def kept(self, receipt: Receipt) -> Iterable[str]:
-        table = self.table()
-        there = set() if table is None else {str(path) for path in table.inspect.files()["file_path"].to_pylist()}
-        return [name for name in receipt.files if f"{self._data}/{name}" in there]
+    def files_in(self, table: Any) -> set[str]:
+        snapshot = table.current_snapshot()
+        manifests = () if snapshot is None else snapshot.manifests(table.io)
+        return {self._name(entry) for each in manifests for entry in _data_entries(table, each)}
+
+    def rows_in(self, table: Any) -> int:
+        return int(table.scan().count())
+
+    def history_of(self, table: Any) -> History:
+        commits, snapshot, oldest = [], table.current_snapshot(), None
+        while snapshot is not None:
+            oldest = snapshot
+            commits.append(self._commit(table, snapshot))
+            parent = snapshot.parent_snapshot_id
+            snapshot = None if parent is None else table.snapshot_by_id(parent)
+        has_order = table.metadata.format_version > 1
+        begins = oldest.sequence_number if oldest is not None and has_order else None
+        return History(commits[::-1], begins, complete=oldest is None or begins == _FIRST_SEQUENCE)
+
+    def place_in_history(self, at: Mapping[str, int]) -> int:
+        return at["sequence"]
+
+    def _commit(self, table: Any, snapshot: Any) -> TableCommit:
+        from pyiceberg.manifest import ManifestEntryStatus
+
+        operation = "unknown" if snapshot.summary is None else snapshot.summary.operation.value
+        name = f"snapshot {snapshot.snapshot_id} ({operation})"
+        if operation == "append":
+            return TableCommit(name, Kind.REWRITE, (), ())
+        own = [one for one in snapshot.manifests(table.io) if one.added_snapshot_id == snapshot.snapshot_id]
+        entries = [entry for one in own for entry in _data_entries(table, one, discard_deleted=False)]
+        return TableCommit(
+            name,
+            Kind.REWRITE if operation == "replace" else Kind.CHANGE,
+            {self._name(entry) for entry in entries if entry.status == ManifestEntryStatus.ADDED},
+            {self._name(entry) for entry in entries if entry.status == ManifestEntryStatus.DELETED},
+        )
+
+    def _name(self, entry: Any) -> str:
+        return str(entry.data_file.file_path).removeprefix(f"{self._data}/")
 
     def _property_of(self, chain: int) -> str:
         return f"{self._property}/{chain}" if chain else self._property
@@ -178,6 +217,40 @@ class IcebergSink(TableSink):
             raise LoadError(
                 f"the Iceberg table {self._identifier} is divided by {shown}; --partition-by must name the same"
             )
+
+
+def _data_entries(table: Any, manifest: Any, *, discard_deleted: bool = True) -> list[Any]:
+    """Return the entries of data files, without those of deletes."""
+    from pyiceberg.manifest import ManifestContent
+
+    if manifest.content != ManifestContent.DATA:
+        return []
+    return list(manifest.fetch_manifest_entry(table.io, discard_deleted=discard_deleted))
+
+
+def _roll_back(table: Any, at: Mapping[str, int]) -> str:
+    """Return when the table left the line of a snapshot, in words; "" if its log of snapshots does not say it."""
+    line: dict[int | None, bool] = {None: False, at["snapshot"]: True}
+    by_id = {snapshot.snapshot_id: snapshot for snapshot in table.snapshots()}
+
+    def comes_from_it(id: int | None) -> bool:
+        walked = []
+        while id not in line:
+            walked.append(id)
+            snapshot = by_id.get(id)
+            id = None if snapshot is None else snapshot.parent_snapshot_id
+        line.update(dict.fromkeys(walked, line[id]))
+        return line[id]
+
+    last = ""
+    was_on_line = False
+    for entry in table.history():
+        is_on_line = comes_from_it(entry.snapshot_id)
+        if was_on_line and not is_on_line:
+            at_time = datetime.fromtimestamp(entry.timestamp_ms / 1000, UTC).isoformat(timespec="seconds")
+            last = f", to snapshot {entry.snapshot_id} at {at_time}"
+        was_on_line = is_on_line
+    return last
 
 
 def _found(catalog: Any, identifier: str) -> Any | None:

@@ -8,7 +8,7 @@ one fetch and one row group in memory (part_files.HELD_BYTES at most, with --par
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -18,7 +18,7 @@ from broker.record.batch import CorruptBatch
 from broker.version import VERSION
 from spark_bridge.arrow_reader import range_batches
 from spark_bridge.load.destination import Destination
-from spark_bridge.load.driver import Driver, Outcome, RunAll, Watcher
+from spark_bridge.load.driver import Driver, Outcome, RunAll, Watcher, begins_chain
 from spark_bridge.load.ledger import LoadOptions, check_place, next_load
 from spark_bridge.load.load import Load, LoadError
 from spark_bridge.load.receipt import Receipt, WrittenPart
@@ -82,7 +82,11 @@ class LoadJob:
             sink = self.destination.open(self.options)
             self._check(sink)
             told = _Announcing(watcher, ReplayTopic(self.servers), sink.place)
-            return Driver(self.options, sink, source, source.side_by_side(self.threads), told, VERSION).run()
+            outcome = Driver(self.options, sink, source, source.side_by_side(self.threads), told, VERSION).run()
+            if outcome.receipts:
+                with suppress(Exception):  # the load is done, and stays so if its target cannot be counted now
+                    outcome.target_rows = sink.rows()
+            return outcome
 
     def plan(self) -> Plan | None:
         """Return the load that a run would do next; None without new messages. Write nothing. Raise as `run`."""
@@ -92,7 +96,8 @@ class LoadJob:
         last = None if sink is None else sink.newest()
         newest = None if sink is None else last_standing(sink, last)
         if self.options.start_over:
-            last = newest = None
+            if sink is not None and last is not None and begins_chain(sink, last, self.options.since):
+                last = newest = None
         elif sink is not None:
             sink.check(newest)
         with self._source(lambda rows, size: None) as source:

@@ -22,13 +22,13 @@ until the next run has moved them; then it sees each message exactly once. Files
 while no load runs.
 """
 
-import hashlib
-from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import BinaryIO
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from spark_bridge.load.decoding import decoding_of
 from spark_bridge.load.file_ledger import FOLDER, FileLedger, data_files
@@ -37,14 +37,14 @@ from spark_bridge.load.part_files import KeptApart, write_files
 from spark_bridge.load.partitioning import check_division
 from spark_bridge.load.receipt import DataFile, Receipt, WrittenPart, receipt_of
 from spark_bridge.load.rejections import OnRejected
-from spark_bridge.load.sink import Found, Rows, State, ignore
+from spark_bridge.load.sink import Contents, Found, Rows, State, ignore
 from spark_bridge.load.target import Commit, Target
 from spark_bridge.load.target_check import WAYS_OUT, OtherTarget
+from spark_bridge.output.file_name import is_file_of
 from spark_bridge.output.storage import Storage
 from spark_bridge.reading.offset_range import OffsetRange
 from spark_bridge.reading.row import arrow_schema
 
-READ_BYTES = 4 << 20
 LOOK_BACK_MAX = 100
 """Loads without files, after which a run no longer looks for the last one that has some: each costs a read."""
 REJECTED_FOLDER = "rejected/"
@@ -107,7 +107,7 @@ class ParquetSink:
         A part of the files may be gone, since others merge files or remove old ones.
         """
         receipt = None if newest is None else self._last_with_files(newest)
-        if receipt is not None and not self.holds(receipt) and not self._has_rows():
+        if receipt is not None and not self.held([receipt]) and next(self._visible(), None) is None:
             raise OtherTarget(
                 f"{self.place} has none of the files that its record in _flakelog names: the next load would be all "
                 f"that it has. Nothing was written. {WAYS_OUT}"
@@ -123,8 +123,8 @@ class ParquetSink:
         check_division(self.schema_of(load), load.layout.partition_by)
         return replace(load, chain=self._ledger.chain)
 
-    def holds(self, receipt: Receipt) -> bool:
-        return any(self._storage.exists(name) for name in receipt.files)
+    def held(self, receipts: Sequence[Receipt]) -> set[int]:
+        return {receipt.number for receipt in receipts if any(map(self._storage.exists, receipt.files))}
 
     def begin_chain(self, after: int) -> None:
         self._ledger.begin_chain(after)
@@ -182,18 +182,34 @@ class ParquetSink:
             self._ledger.note_newest(load.number)
             self._ledger.clear_staging(load)
 
-    def problems(self, receipt: Receipt) -> Iterator[str]:
-        files = receipt.files
-        kept = {name: files[name] for name in self.kept(receipt)} | receipt.rejected
-        for name, file in sorted(kept.items()):
-            size = self._storage.size(name)
-            if size is None:
-                yield f"{name} is gone"
-            elif size != file.bytes or _sha256(self._storage, name) != file.sha256:
-                yield f"{name} was changed after it was written"
+    def contents(self, receipts: Sequence[Receipt]) -> Contents:
+        problems = tuple(self.file_problems(receipts))
+        return Contents(sum(map(self._rows_of, self._visible())), problems)
+
+    def file_problems(self, receipts: Sequence[Receipt], kept: Container[str] | None = None) -> Iterator[str]:
+        """Yield the files that are gone or were changed; `kept` are those that must be there, None for all."""
+        for receipt in receipts:
+            files = {name: file for name, file in receipt.files.items() if kept is None or name in kept}
+            for name, file in sorted((files | receipt.rejected).items()):
+                size = self._storage.size(name)
+                if size is None:
+                    yield f"{name} is gone"
+                elif size != file.bytes or self._storage.sha256(name) != file.sha256:
+                    yield f"{name} was changed after it was written"
+
+    def rows(self) -> int | None:
+        return None
+
+    def _rows_of(self, name: str) -> int:
+        """Return the rows of a file; 0 for one that is no Parquet, which is a problem of its own."""
+        try:
+            with self._storage.open(name) as source:
+                return int(pq.read_metadata(source).num_rows)
+        except pa.ArrowInvalid:
+            return 0
 
     def strays(self, known: Container[str]) -> Iterator[str]:
-        return (name for name in data_files(self._storage, self._topic) if name not in known)
+        return (name for name in self._visible() if name not in known)
 
     def check_chain(self, load: Load) -> None:
         """Raise OtherTarget if another run began a new chain: it takes the messages of this load too."""
@@ -208,10 +224,6 @@ class ParquetSink:
         """Make the files of a load visible after they are in place. Plain files are visible already, without a commit.
         """
         return None
-
-    def kept(self, receipt: Receipt) -> Iterable[str]:
-        """Return the files of a published load that must still be there. In tables, others may have replaced some."""
-        return receipt.files
 
     def commit_before(self, newest: Found) -> Commit | None:
         """Return the last commit of a load that the record knows, None if no load has files."""
@@ -236,9 +248,18 @@ class ParquetSink:
         """Yield the names of data files that are no earlier chain's."""
         return data_files(self._storage, self._topic, self._ledger.chain)
 
-    def _has_rows(self) -> bool:
-        """Return True if the place has any file of Parquet that readers see."""
-        return any(name.endswith(".parquet") and not name.startswith("_") for name in self._storage.names())
+    def _visible(self) -> Iterator[str]:
+        """Yield the files of Parquet that readers see, without those of other topics and of places below this one."""
+        names = self._storage.names()
+        others = {name.split("/")[1] for name in names if name.startswith(f"{FOLDER}/")} - {self._topic}
+        below = {home for name in names if (home := name.partition(f"/{FOLDER}/")[0]) != name}
+        for name in names:
+            folders, _, last = name.rpartition("/")
+            hidden = any(part.startswith(("_", ".")) for part in name.split("/"))
+            if hidden or not name.endswith(".parquet") or any(folders.startswith(home) for home in below):
+                continue
+            if not any(is_file_of(topic, last) for topic in others):
+                yield name
 
     def _staged(self, load: Load, attempt: str) -> Callable[[str], str]:
         home = self._ledger.staging(load)
@@ -259,11 +280,3 @@ class ParquetSink:
         if size not in (None, file.bytes):
             raise LoadError(f"{name} in {self._storage} is not the file that the load wrote: {size} bytes")
         return size is not None
-
-
-def _sha256(storage: Storage, name: str) -> str:
-    digest = hashlib.sha256()
-    with storage.open(name) as file:
-        while chunk := file.read(READ_BYTES):
-            digest.update(chunk)
-    return digest.hexdigest()

@@ -74,6 +74,20 @@ class Found:
         return self.load.starts if self.state is State.WITHDRAWN else self.load.ends
 
 
+@dataclass(frozen=True, slots=True)
+class Contents:
+    """What a target has of published loads, in words.
+
+    `rows` are those that it has now, also of other writers; None if it is not there. `problems` name what is missing or
+    changed that nobody deleted. `notes` name what other writers did with the loads' messages, and what can no longer be
+    told.
+    """
+
+    rows: int | None
+    problems: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
 class LoadTaken(LoadError):
     """Another driver saved a load of this number first."""
 
@@ -135,8 +149,16 @@ class Sink(Protocol):
         """Make the target if it is not there, and return the load with its target."""
         ...
 
-    def holds(self, receipt: Receipt) -> bool:
-        """Return True if the target still has files or messages of a published load, as far as it can tell."""
+    def held(self, receipts: Sequence[Receipt]) -> set[int]:
+        """Return the numbers of loads of which the target still has files or messages, as far as it can tell."""
+        ...
+
+    def contents(self, receipts: Sequence[Receipt]) -> Contents:
+        """Compare the target with the receipts of all published loads of the chain, and files with their hashes."""
+        ...
+
+    def rows(self) -> int | None:
+        """Return the number of rows that the target has now, None if its metadata does not have it: no data is read."""
         ...
 
     def begin_chain(self, after: int) -> None:
@@ -182,12 +204,8 @@ class Sink(Protocol):
         """Decide that a load brings nothing in: it is then WITHDRAWN, unless a driver decided otherwise before."""
         ...
 
-    def problems(self, receipt: Receipt) -> Iterator[str]:
-        """Yield, in words, each difference between the receipt of a published load and the destination's files."""
-        ...
-
     def strays(self, known: Container[str]) -> Iterator[str]:
-        """Yield the names of the topic's data files that readers see and `known` does not have."""
+        """Yield the names of data files that readers see, that `known` does not have, and that no other topic has."""
         ...
 
 

@@ -22,13 +22,15 @@ from spark_bridge.load.casting import cast
 from spark_bridge.load.load import Load, LoadError
 from spark_bridge.load.parquet_sink import ParquetSink
 from spark_bridge.load.partitioning import DAY, HOUR, NULL
-from spark_bridge.load.receipt import Receipt
-from spark_bridge.load.sink import Found, Rows
+from spark_bridge.load.receipt import DataFile, Receipt
+from spark_bridge.load.sink import Contents, Found, Rows
+from spark_bridge.load.table_history import Fates, History, Kind, TableCommit, follow, in_words
 from spark_bridge.load.target import Commit, Target
 from spark_bridge.load.target_check import check_same, gone, undone
 from spark_bridge.output.storage import Storage
 from spark_bridge.reading.skipped import SkippedBatch
 
+_CHOSEN = "another writer took them away"
 COMMIT_ATTEMPTS_MAX = 20
 """Commits that may lose against other writers of the table before a load fails. Its files stay, and the next run goes
 on with the commit."""
@@ -76,6 +78,22 @@ class TableSink(ParquetSink, ABC):
     @abstractmethod
     def undone(self, table: Any, at: Mapping[str, int]) -> str | None:
         """Return what undid the commit that was made at a place in the table's history; None if it stands."""
+
+    @abstractmethod
+    def files_in(self, table: Any) -> set[str]:
+        """Return the data files of a table: their names in the place, or their paths if they are elsewhere."""
+
+    @abstractmethod
+    def rows_in(self, table: Any) -> int:
+        """Return the number of rows of a table, without a look at its data."""
+
+    @abstractmethod
+    def history_of(self, table: Any) -> History:
+        """Return the commits that led to the table as it is now, with names as `files_in` has them."""
+
+    @abstractmethod
+    def place_in_history(self, at: Mapping[str, int]) -> int:
+        """Return the number by which a commit has its place in a History."""
 
     @abstractmethod
     def try_commit(self, table: Any, load: Load, receipt: Receipt) -> bool:
@@ -172,17 +190,54 @@ class TableSink(ParquetSink, ABC):
         if how is not None:
             raise undone(self.kind, self.place, commit, how)
 
-    def holds(self, receipt: Receipt) -> bool:
-        return any(True for _ in self.kept(receipt))
-
     def strays(self, known: Container[str]) -> Iterator[str]:
         return (name for name in self._files() if name not in known)
 
-    def problems(self, receipt: Receipt) -> Iterator[str]:
-        number = self.committed()
-        if receipt.files and (number is None or number < receipt.number):
-            yield f"load {receipt.number} was not committed to the table"
-        yield from super().problems(receipt)
+    def rows(self) -> int | None:
+        table = self.table()
+        return None if table is None else self.rows_in(table)
+
+    def held(self, receipts: Sequence[Receipt]) -> set[int]:
+        table = self.table()
+        if table is None:
+            return set()
+        now, files = self.files_in(table), _files_of(receipts)
+        held = {number for number, names in files.items() if not now.isdisjoint(names)}
+        return held or follow(files, self.history_of(table).commits, now).held
+
+    def contents(self, receipts: Sequence[Receipt]) -> Contents:
+        """Follow the files of all loads through the table's history, unless all of them are there."""
+        table = self.table()
+        now = set() if table is None else self.files_in(table)
+        problems, files = list(self.file_problems(receipts, kept=now)), _files_of(receipts)
+        if table is None or now.issuperset(name for names in files.values() for name in names):
+            return Contents(None if table is None else self.rows_in(table), tuple(problems))
+        history = self.history_of(table)
+        fates = follow(files, history.commits, now)
+        notes = [_change_in_words(name, loads, fates) for name, loads in fates.changed.items()]
+        lost: dict[str, list[int]] = {}
+        for receipt in receipts:
+            if receipt.files and receipt.number not in fates.held:
+                reason = self._reason(table, receipt, history, fates.removed.get(receipt.number))
+                lost.setdefault(reason, []).append(receipt.number)
+        if unknown := lost.pop("", None):
+            notes.append(f"the history of {self.place} no longer tells what took away the files of {in_words(unknown)}")
+        lost.pop(_CHOSEN, None)  # a note names that commit
+        problems += [f"{self.place} lacks the messages of {in_words(loads)}: {why}" for why, loads in lost.items()]
+        return Contents(self.rows_in(table), tuple(problems), tuple(notes))
+
+    def _reason(self, table: Any, receipt: Receipt, history: History, removal: TableCommit | None) -> str:
+        """Return what took away a load of which no file is left: _CHOSEN for another writer, "" if nothing tells it."""
+        if removal is not None:
+            return f"{removal.name} took away their files" if removal.kind is Kind.PUT_BACK else _CHOSEN
+        commit = receipt.commit or Commit(receipt.number)
+        at = commit.at or (self.commit_in(table, receipt.number) or commit).at
+        how = None if at is None else self.undone(table, at)
+        if how is not None:
+            return how
+        if history.reaches(None if at is None else self.place_in_history(at)):
+            return "no commit of its history added or removed their files, so it was made again or replaced"
+        return ""
 
 
 class _Cast:
@@ -200,6 +255,17 @@ class _Cast:
         for batch in self._rows:
             columns = [cast(column, field.type) for column, field in zip(batch.columns, self.schema, strict=True)]
             yield pa.RecordBatch.from_arrays(columns, schema=self.schema)
+
+
+def _files_of(receipts: Sequence[Receipt]) -> dict[int, Mapping[str, DataFile]]:
+    """Return the files of the loads that have some."""
+    return {receipt.number: receipt.files for receipt in receipts if receipt.files}
+
+
+def _change_in_words(name: str, loads: set[int], fates: Fates) -> str:
+    gone = loads - fates.held
+    left = f", and nothing is left of {in_words(gone)}" if gone else ""
+    return f"{name} of another writer took away files with messages of {in_words(loads)}{left}"
 
 
 def table_schema(schema: pa.Schema) -> pa.Schema:

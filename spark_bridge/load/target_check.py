@@ -40,13 +40,17 @@ def undone(kind: str, place: str, commit: Commit, how: str) -> OtherTarget:
     """Return the error for a load that the target no longer has. `how` says what happened to its commit."""
     return OtherTarget(
         f"the {kind} {place} no longer has load {commit.number}: {how}. Going on would leave a hole, so nothing was "
-        f"written. {WAYS_OUT}; remove the messages of earlier loads first, or they come twice"
+        f"written. {WAYS_OUT}; remove the messages of earlier loads first, or give --since after them"
     )
 
 
-def still_there(place: str, number: int) -> OtherTarget:
-    """Return the error for a new chain in a place that still has the messages of the old one."""
+def still_there(place: str, number: int, *, is_put_back: bool) -> OtherTarget:
+    """Return the error for a new chain in a place that still has messages of the old one."""
+    if is_put_back:
+        other = "give --since a time or an id after them, with which they stay"
+    else:
+        other = "leave --start-over out to go on after the last load"
     return OtherTarget(
         f"{place} still has messages of load {number}, and a new chain would bring them twice: remove them first, or "
-        "leave --start-over out to go on after the last load"
+        f"{other}"
     )

@@ -19,6 +19,8 @@ That old messages were deleted does not change its end.
 """
 
 import time
+from bisect import bisect_left, bisect_right
+from collections import Counter
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -29,16 +31,19 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 
+from spark_bridge.arrow_reader import range_batches
 from spark_bridge.load.load import Load, LoadError, describe
 from spark_bridge.load.parquet_sink import ParquetSink
 from spark_bridge.load.receipt import Receipt, WrittenPart, receipt_of
-from spark_bridge.load.sink import Found
+from spark_bridge.load.sink import Contents, Found
+from spark_bridge.load.table_history import in_words
 from spark_bridge.load.target import Commit, Target
-from spark_bridge.load.target_check import check_same, gone, undone
+from spark_bridge.load.target_check import OtherTarget, check_same, gone, undone
 from spark_bridge.output.storage import Storage
 from spark_bridge.reading.cluster import Cluster, NoSuchTopic
 from spark_bridge.reading.network import ClusterError, addresses
 from spark_bridge.reading.offset_range import OffsetRange
+from spark_bridge.reading.settings import ReadSettings
 
 COLUMNS = ("key", "value", "partition", "offset", "timestamp", "headers")
 """The columns that a load into a topic reads."""
@@ -62,6 +67,17 @@ class _TopicNow:
     target: Target
     starts: Mapping[int, int]
     ends: Mapping[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class _Stretch:
+    """Offsets of the target between which a load sent `rows` messages to a partition, and other producers any."""
+
+    load: int
+    partition: int
+    begin: int
+    end: int
+    rows: int
 
 
 class TopicSink(ParquetSink):
@@ -102,10 +118,17 @@ class TopicSink(ParquetSink):
             self._check(now, newest.load.target, before)
         return None if now is None else replace(now.target, commit=before)
 
-    def holds(self, receipt: Receipt) -> bool:
-        """Return True if the target has any message: which load brought it is not known."""
-        now = self._target_now()
-        return bool(receipt.files) and now is not None and any(now.starts[p] < end for p, end in now.ends.items())
+    def held(self, receipts: Sequence[Receipt]) -> set[int]:
+        """Return all loads if the target has any message: which load brought it is not known."""
+        now, newest = self._target_now(), super().newest()
+        if now is None or newest is None or all(now.starts[p] == end for p, end in now.ends.items()):
+            return set()
+        if newest.load.target is not None:
+            try:
+                check_same(newest.load.target, now.target)
+            except OtherTarget:
+                return set()  # its messages are those of others
+        return {receipt.number for receipt in receipts if receipt.files}
 
     def _check(self, now: "_TopicNow | None", was: Target | None, commit: Commit | None) -> None:
         """Raise OtherTarget unless the topic is the target, and is as long as the commit of a load left it."""
@@ -145,11 +168,60 @@ class TopicSink(ParquetSink):
         self._ledger.clear_staging(load)
         return receipt
 
-    def problems(self, receipt: Receipt) -> Iterator[str]:
+    def contents(self, receipts: Sequence[Receipt]) -> Contents:
+        """Read the target, and count the committed messages between the offsets where each load began and ended."""
+        now = self._target_now()
+        if now is None:
+            return Contents(None)
+        problems, notes = [], []
         positions = self._positions()  # brokers forget positions that no load has moved for long
-        unsent = [each for each in self._unsent(receipt, positions) if each.range.partition in positions]
-        if unsent:
-            yield f"{self.place} lacks messages of {describe(part.range for part in unsent)}"
+        for receipt in receipts:
+            unsent = [each for each in self._unsent(receipt, positions) if each.range.partition in positions]
+            if unsent:
+                problems.append(f"{self.place} lacks messages of {describe(part.range for part in unsent)}")
+        stretches = _stretches(receipts)
+        counted, rows, compacted = self._count(now, stretches)
+        short = [one for one in stretches if counted[one] < one.rows]
+        deleted = {one.load for one in short if one.begin < now.starts.get(one.partition, 0)}
+        if short and compacted:
+            loads = in_words({one.load for one in short})
+            notes.append(f"{self.place} is compacted, and no longer has all messages of {loads}")
+        elif deleted:
+            notes.append(f"{self.place} has deleted old messages, also of {in_words(deleted)}")
+        for one in () if compacted else short:
+            if one.load not in deleted:
+                problems.append(
+                    f"{self.place} has {counted[one]:,} of {one.rows:,} messages of load {one.load}, between the "
+                    f"offsets {one.begin} and {one.end} of partition {one.partition}"
+                )
+        return Contents(rows, tuple(problems), tuple(notes))
+
+    def _count(self, now: "_TopicNow", stretches: Sequence["_Stretch"]) -> tuple[Counter["_Stretch"], int, bool]:
+        """Return the committed messages of each stretch, those of the topic, and whether the topic is compacted."""
+        counted: Counter[_Stretch] = Counter()
+        rows = 0
+        servers = addresses(self._servers)
+        try:
+            with Cluster.connect(servers) as cluster:
+                compacted = cluster.compacted([self._target])
+                ends = cluster.latest(self._target, committed=True)
+            settings = ReadSettings(read_committed=True, compacted_topics=compacted, fail_on_data_loss=False)
+            for partition, end in sorted(ends.items()):
+                own = [one for one in stretches if one.partition == partition]  # they follow each other
+                within = OffsetRange(self._target, partition, min(now.starts[partition], end), end)
+                for batch in range_batches(within, ("offset",), servers, settings):
+                    offsets = batch.column("offset").to_pylist()
+                    rows += len(offsets)
+                    for one in own[bisect_right(own, offsets[0], key=_end_of):]:
+                        if one.begin > offsets[-1]:
+                            break
+                        counted[one] += bisect_left(offsets, one.end) - bisect_left(offsets, one.begin)
+        except ClusterError as error:
+            raise LoadError(f"{self.place}: {error}") from None
+        return counted, rows, bool(compacted)
+
+    def rows(self) -> int | None:
+        return None
 
     def strays(self, known: Container[str]) -> Iterator[str]:
         return iter(())
@@ -306,6 +378,24 @@ class TopicSink(ParquetSink):
             if failures:  # it says what is wrong with a message; the commit's error only that there was one
                 raise KafkaException(failures[0]) from None
             raise
+
+
+def _stretches(receipts: Sequence[Receipt]) -> list[_Stretch]:
+    """Return the stretches of loads, in the order of loads. Receipts of older versions have none."""
+    found, begins = [], dict[int, int]()
+    for receipt in receipts:
+        if receipt.commit is None or receipt.commit.at is None:
+            continue
+        rows = _rows_of(receipt)
+        for name, end in receipt.commit.at.items():
+            if rows.get(name):
+                found.append(_Stretch(receipt.number, int(name), begins.get(int(name), 0), end, rows[name]))
+            begins[int(name)] = end
+    return found
+
+
+def _end_of(stretch: _Stretch) -> int:
+    return stretch.end
 
 
 def _rows_of(receipt: Receipt) -> dict[str, int]:

@@ -16,6 +16,9 @@ class Verification:
 
     loads: int
     rows: int
+    """Rows that the receipts of all loads name."""
+    target_rows: int | None
+    """Rows that the target has now, also those of other writers; None if the target is not there."""
     files: int
     bytes: int
     lost: tuple[OffsetRange, ...]
@@ -23,13 +26,15 @@ class Verification:
     unfinished: int | None
     """The number of the newest load, if the next run has to finish it."""
     problems: tuple[str, ...]
+    notes: tuple[str, ...] = ()
+    """What other writers did with messages of loads, which is no fault of a load."""
 
 
 def verify(sink: Sink) -> Verification:
     """Verify all loads of a sink. Raise LoadError if the newest load cannot be read, or OSError of the store."""
     newest = sink.newest()
     if newest is None:
-        return Verification(0, 0, 0, 0, (), None, ())
+        return Verification(0, 0, None, 0, 0, (), None, ())
     problems: list[str] = []
     receipts: list[Receipt] = []
     lost: list[OffsetRange] = []
@@ -44,8 +49,9 @@ def verify(sink: Sink) -> Verification:
         if found.state is State.PUBLISHED and found.receipt is not None:
             receipts.append(found.receipt)
             lost += (*found.load.lost, *found.receipt.lost)
-            problems += sink.problems(found.receipt)
     problems += _target_problems(sink, newest)
+    contents = sink.contents(receipts)
+    problems += contents.problems
     files = {name: file for receipt in receipts for name, file in receipt.files.items()}
     if len(files) != sum(len(receipt.files) for receipt in receipts):
         problems.append("two loads have files of the same name")
@@ -54,11 +60,13 @@ def verify(sink: Sink) -> Verification:
     return Verification(
         len(receipts),
         sum(receipt.rows for receipt in receipts),
+        contents.rows,
         len(files),
         sum(file.bytes for file in files.values()),
         tuple(lost),
         newest.load.number if newest.unfinished else None,
         tuple(problems),
+        contents.notes,
     )
 
 

@@ -5,7 +5,7 @@ from uuid import uuid4
 
 import pyarrow as pa
 import pytest
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from broker.client.admin import delete_records
@@ -203,6 +203,17 @@ class LargeRows(HeadedRows):
             yield batch.set_column(at, batch.schema.field("value"), pa.array([bytes(1_500_000)] * len(batch)))
 
 
+def append_of_another(address, target, number, *, commit=True):
+    """Send messages to each partition in a transaction, and commit or abort it."""
+    producer = Producer({"bootstrap.servers": address, "transactional.id": f"other-{target}"})
+    producer.init_transactions(SECONDS)
+    producer.begin_transaction()
+    for at in range(2 * number):
+        producer.produce(target, b"1/other/%d" % at, partition=at % 2)
+    producer.flush(SECONDS)
+    (producer.commit_transaction if commit else producer.abort_transaction)(SECONDS)
+
+
 def make_again(address, target):
     with Client(address) as client:
         client.delete_topic(target)
@@ -276,6 +287,36 @@ def test_a_load_goes_on_after_old_messages_of_the_target_are_deleted(tmp_path, a
     assert copying(tmp_path, log, address, target).run().rows == 3
     left = places(address, target)  # transactions' markers have offsets too
     assert (0, 0) not in left and left[-3:] == offsets(log)[-3:]
+
+
+def test_verification_counts_the_committed_messages_of_the_target(tmp_path, address, target):
+    log = Topics(7, 4)
+    copying(tmp_path, log, address, target).run()
+    append_of_another(address, target, 5, commit=False)
+    append_of_another(address, target, 2)
+    log.append(1, 3)
+    copying(tmp_path, log, address, target).run()
+    verification = verify(copying(tmp_path, log, address, target).sink)
+    assert (verification.rows, verification.target_rows) == (14, 14 + 2 * 2)
+    assert (verification.problems, verification.notes) == ((), ())
+    with Client(address) as client:
+        client.run(delete_records(client.core, target, 0, 3))
+    verification = verify(copying(tmp_path, log, address, target).sink)
+    assert (verification.target_rows, verification.problems) == (14 + 2 * 2 - 3, ())
+    assert "has deleted old messages, also of load 0" in verification.notes[0]
+
+
+def test_verification_misses_messages_in_a_target_that_was_filled_by_others(tmp_path, address, target, monkeypatch):
+    """A cluster without topic ids tells a topic made again by its end only, which other messages can reach."""
+    monkeypatch.setattr(Description, "topic_ids", {target: None, TOPIC: "topic 1"})
+    log = Topics(7, 4)
+    copying(tmp_path, log, address, target).run()
+    make_again(address, target)
+    append_of_another(address, target, 20, commit=False)
+    append_of_another(address, target, 1)
+    verification = verify(copying(tmp_path, log, address, target).sink)
+    assert any("has 0 of 7 messages of load 0, between the offsets 0 and" in one for one in verification.problems)
+    assert (verification.rows, verification.target_rows) == (11, 2)
 
 
 def test_only_the_target_limits_the_size_of_messages(tmp_path, address, target):

@@ -124,6 +124,6 @@ class World:
                 found = self.sink_now().find(int(name.rpartition("/")[2].partition(".")[0]))
                 decided |= set(found.receipt.files)
                 if found.state is State.PUBLISHED:
-                    problems = list(self.sink_now().problems(found.receipt))
+                    problems = list(self.sink_now().file_problems([found.receipt]))
                     assert not problems, f"published, but {problems}"
         assert {name for name, _ in rows} <= decided, "leak: a plain reader sees a file of an undecided load"

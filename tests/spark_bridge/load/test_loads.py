@@ -233,6 +233,39 @@ def test_a_new_chain_takes_all_messages_again_and_keeps_the_old_record(topics, s
     assert all(name.endswith("-c2.parquet") for name in storage.objects if not name.startswith("_"))
 
 
+def test_verification_names_missing_changed_and_foreign_files_and_counts_rows(topics, storage):
+    load(topics, storage)
+    topics.append(0, 4)
+    load(topics, storage)
+    first, last, *_ = sorted(name for name in storage.objects if name.startswith("t-"))
+    data = storage.objects.pop(first)
+    storage.objects[last] = data
+    storage.objects |= {"merged.parquet": data, "day=1/t-00000-1-2.parquet": data, "t-no.parquet": b"no Parquet"}
+    verification = verify(driver(MemoryLog(topics), storage).sink)
+    assert set(verification.problems) == {
+        "day=1/t-00000-1-2.parquet is a file of no load",
+        "merged.parquet is a file of no load",
+        "t-no.parquet is a file of no load",
+        f"{first} is gone",
+        f"{last} was changed after it was written",
+    }
+    assert (verification.rows, verification.target_rows) == (12, 5 + 5 + 5 + 3)
+
+
+def test_files_of_other_topics_and_of_places_below_are_not_foreign(topics, storage):
+    load(topics, storage)
+    data = storage.objects["t-00000-00000000000000000000-00000000000000000005.parquet"]
+    storage.objects |= {
+        "_flakelog/t-eu/newest.json": b"0",
+        "t-eu-00000-00000000000000000000-00000000000000000005.parquet": data,
+        "below/_flakelog/u/newest.json": b"0",
+        "below/day=1/anything.parquet": data,
+        "_temporary/part.parquet": data,
+    }
+    verification = verify(driver(MemoryLog(topics), storage).sink)
+    assert (verification.problems, verification.target_rows) == ((), 8)
+
+
 def test_a_new_chain_is_refused_while_the_place_has_files_of_the_old_one(topics, storage):
     load(topics, storage)
     with pytest.raises(OtherTarget, match="still has messages of load 0, and a new chain would bring them twice"):
