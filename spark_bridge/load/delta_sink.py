@@ -132,14 +132,16 @@ class DeltaSink(TableSink):
                 return
 
     def table(self) -> Any:
-        """Return the table as it is now, None if there is no table."""
+        """Return the table as it is now, None if there is no table. Raise LoadError if its log cannot be read."""
         from deltalake import DeltaTable
-        from deltalake.exceptions import TableNotFoundError
+        from deltalake.exceptions import DeltaError, TableNotFoundError
 
         try:
             return DeltaTable(self._uri, storage_options=self._store)
         except TableNotFoundError:
             return None
+        except DeltaError as error:
+            raise LoadError(f"the Delta table {self.place} cannot be read: {_first_line(error)}") from None
 
     def made(self, partition_by: str | None) -> Any:
         table = self.table()

@@ -144,6 +144,16 @@ class TopicSink(ParquetSink):
                 how = f"partition {partition} ends at offset {there}, and was at {end} then: it was made again or cut"
                 raise undone(KIND, now.target.place, commit, how)
 
+    def prepared(self, load: Load) -> Load:
+        """Return the load. Raise LoadError if the target is the topic that the load reads."""
+        target, source_id = load.target, load.manifest.topic_ids[load.topic]
+        by_name = _place(load.topic, load.manifest.cluster_id)
+        if target is not None and (target.place == by_name if source_id is None else target.id == source_id):
+            raise LoadError(
+                f"{self.place} is the topic that is loaded: each load would bring the messages of the one before it"
+            )
+        return super().prepared(load)
+
     def save(self, load: Load) -> None:
         there = len(self._metadata())
         if load.ends and max(load.ends) >= there:
@@ -250,7 +260,7 @@ class TopicSink(ParquetSink):
             return None
         except (ClusterError, ValueError) as error:
             raise LoadError(f"{self.place}: {error}") from None
-        place = f"{self._target!r} of cluster {described.cluster_id}"
+        place = _place(self._target, described.cluster_id)
         return _TopicNow(Target(KIND, place, described.topic_ids[self._target]), starts, ends)
 
     def _metadata(self) -> Mapping[int, Any]:
@@ -378,6 +388,10 @@ class TopicSink(ParquetSink):
             if failures:  # it says what is wrong with a message; the commit's error only that there was one
                 raise KafkaException(failures[0]) from None
             raise
+
+
+def _place(topic: str, cluster_id: str | None) -> str:
+    return f"{topic!r} of cluster {cluster_id}"
 
 
 def _stretches(receipts: Sequence[Receipt]) -> list[_Stretch]:

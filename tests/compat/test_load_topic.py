@@ -19,7 +19,7 @@ from spark_bridge.load.target_check import OtherTarget
 from spark_bridge.load.topic_sink import COLUMNS, TopicSink
 from spark_bridge.load.verify import verify
 from spark_bridge.output.storage import LocalStorage
-from spark_bridge.reading.cluster import Description
+from spark_bridge.reading.cluster import Description, Topic
 from tests.patience import SECONDS
 from tests.spark_bridge.load.tables import Killed, as_an_older_version_wrote_it, offsets, record_of
 from tests.spark_bridge.load.world import TOPIC, Attempts, MemoryLog, Topics, Watcher, in_order
@@ -331,6 +331,18 @@ def test_wrong_targets_are_refused_by_name(tmp_path, address, target):
         copying(tmp_path, Topics(1), address, "nothing").run()
     with pytest.raises(LoadError, match="has 2 partitions, and 't' has 3: add partitions"):
         copying(tmp_path, Topics(1, 1, 1), address, target).run()
+
+
+def test_a_topic_is_not_loaded_into_itself(tmp_path, address, target):
+    """Each load would bring the messages of the load before it once more."""
+    run = copying(tmp_path, Topics(2, 0), address, target)
+    own = run.sink.check(None)
+    run.source.describe = lambda topics=None: Description(
+        own.place.rpartition(" ")[2], {TOPIC: Topic(TOPIC, own.id, {0: None, 1: None})}
+    )
+    with pytest.raises(LoadError, match="is the topic that is loaded"):
+        run.run()
+    assert places(address, target) == [] and record_of(tmp_path) == {}
 
 
 def test_a_record_of_loads_that_is_gone_is_named(tmp_path, address, target):

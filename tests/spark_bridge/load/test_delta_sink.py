@@ -2,6 +2,7 @@
 
 import shutil
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import duckdb
 import polars
@@ -217,6 +218,19 @@ def make_again(path):
 
 def start_over(path, log):
     return delta(path, log, LoadOptions(TOPIC, layout=Layout("delta"), start_over=True))
+
+
+DAMAGES = [Path.unlink, lambda path: path.write_bytes(b"null"), lambda path: path.write_bytes(b"{")]
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_table_whose_log_is_damaged_is_named(tmp_path, damage):
+    log = loaded(tmp_path, 5, 3)
+    damage(tmp_path / f"_delta_log/{1:020d}.json")
+    for use in (delta(tmp_path, log).run, lambda: verify(delta(tmp_path, log).sink)):
+        with pytest.raises(LoadError, match="the Delta table .* cannot be read: ") as error:
+            use()
+        assert "unknown>" not in str(error.value), "the rest of the error is a backtrace"
 
 
 @pytest.mark.parametrize("age", ["new", "old"])
