@@ -60,12 +60,16 @@ def load(flakelog, orders):
 def test_a_delta_table_gets_each_message_once(tmp_path, load, orders):
     load(tmp_path / "t", "--format delta --partition-by day")
     orders.append(b"later")
-    load(tmp_path / "t", "--format delta --partition-by day")
+    assert "target: 8 rows in total\n" in load(tmp_path / "t", "--format delta --partition-by day")
     table = DeltaTable(tmp_path / "t").to_pyarrow_table()
     assert sorted(zip(table["partition"].to_pylist(), table["offset"].to_pylist(), strict=True)) == [
         (partition, offset) for partition in range(2) for offset in range(4)
     ]
-    load(tmp_path / "t", "--format delta --partition-by day --verify")
+    DeltaTable(tmp_path / "t").delete('"partition" = 1')
+    assert load(tmp_path / "t", "--format delta --partition-by day --verify").splitlines()[1:] == [
+        "record: 8 messages in 4 files of 2 loads",
+        "target: 4 rows",
+    ]
 
 
 def iceberg_of(tmp_path, orders):
