@@ -7,10 +7,13 @@ requests may wait for (a partition's end, a group) calls `touch` with that key. 
 - Kafka checks an operation again after it has put it under its keys, because an event may come in between. Here no
   other code runs between the check and the watching.
 - Kafka leaves completed operations on their watch lists and purges now and then. Here completion takes an operation off
-  all its keys at once, so a list holds only waiting requests.
+  all its keys at once. Only a request on more than KEYS_AT_ONCE keys stays on them for a moment: `advance` takes it off
+  in slices, because many such requests may be answered by one event or at one time.
 """
 
-from collections.abc import Callable, Hashable, Iterable
+from collections import deque
+from collections.abc import Callable, Hashable, Iterable, Iterator
+from itertools import islice
 from typing import Any, Generic, TypeAlias, TypeVar
 
 from broker.engine.timing_wheel import Timer, TimingWheel
@@ -20,6 +23,9 @@ Response = TypeVar("Response")
 
 # Default of flakelog.max.delayed.operations. Each costs about a kilobyte besides its request.
 MAX_DELAYED = 1_000_000
+KEYS_AT_ONCE = 500
+KEYS_PER_ADVANCE = 10_000
+"""A Fetch waits on as many keys at most, so that requests leave their keys as fast as new ones come."""
 
 
 class Delayed(Generic[Response]):
@@ -81,6 +87,8 @@ class Purgatory:
         self._waiting = 0
         self._size = 0
         self._max_delayed = max_delayed
+        self._leaving: deque[tuple[AnyDelayed, Iterator[Hashable]]] = deque()
+        """Answered requests, with the keys that they are still watched by."""
         self.overflowed = 0
 
     def __len__(self) -> int:
@@ -94,7 +102,7 @@ class Purgatory:
 
     @property
     def size(self) -> int:
-        """Return the sum of the sizes of the waiting requests; a Fetch counts with its partitions."""
+        """Return the sum of the sizes of waiting requests. A Fetch counts with its partitions until it leaves them."""
         return self._size
 
     def watch(
@@ -119,7 +127,8 @@ class Purgatory:
         on_done = delayed._on_done
         if on_done is None:
             return
-        self._forget(delayed)
+        self._end_wait(delayed)
+        self._unwatch(delayed, delayed.keys)
         delayed.keys, delayed.deadline_ms = following.keys, following.deadline_ms
         delayed.try_complete, delayed.expire = following.try_complete, following.expire
         delayed.touched, delayed.size = following.touched, following.size
@@ -153,11 +162,13 @@ class Purgatory:
             if delayed.waiting:  # the answer of an earlier request may have answered or cancelled it
                 self._finish(delayed, delayed.expire(now))
                 expired += 1
+        if self._leaving:
+            self._leave_keys()
         return expired
 
     def next_deadline_ms(self) -> int | None:
-        """Return when `advance` is due next, on the monotonic clock; None without a deadline."""
-        return self._wheel.next_deadline_ms()
+        """Return when `advance` is due next, on the monotonic clock: 0 for at once, None without a deadline."""
+        return 0 if self._leaving else self._wheel.next_deadline_ms()
 
     def _may_not_wait(self, delayed: AnyDelayed, now: Now, limited: bool) -> bool:
         if delayed.deadline_ms is not None and delayed.deadline_ms <= now.ms:
@@ -183,14 +194,40 @@ class Purgatory:
             on_done(response)
 
     def _forget(self, delayed: AnyDelayed) -> None:
+        self._end_wait(delayed)
+        if len(delayed.keys) > KEYS_AT_ONCE:
+            self._leaving.append((delayed, iter(delayed.keys)))
+        else:
+            self._unwatch(delayed, delayed.keys)
+
+    def _end_wait(self, delayed: AnyDelayed) -> None:
         delayed._on_done = None
         if delayed._timer is not None:
             delayed._timer.cancel()
             delayed._timer = None
-        for key in delayed.keys:
+        self._waiting -= 1
+
+    def _unwatch(self, delayed: AnyDelayed, keys: Iterable[Hashable]) -> None:
+        self._unwatch_some(delayed, keys)
+        self._size -= delayed.size
+
+    def _unwatch_some(self, delayed: AnyDelayed, keys: Iterable[Hashable]) -> int:
+        """Take the request off these keys; return their number."""
+        number = 0
+        for number, key in enumerate(keys, 1):
             watchers = self._watchers.get(key, {})
             watchers.pop(delayed, None)  # absent if the key was named twice
             if not watchers:
                 self._watchers.pop(key, None)
-        self._waiting -= 1
-        self._size -= delayed.size
+        return number
+
+    def _leave_keys(self) -> None:
+        """Take answered requests off KEYS_PER_ADVANCE keys."""
+        left = KEYS_PER_ADVANCE
+        while self._leaving and left > 0:
+            delayed, keys = self._leaving[0]
+            number = self._unwatch_some(delayed, islice(keys, left))
+            if number < left:
+                self._leaving.popleft()
+                self._size -= delayed.size
+            left -= number
