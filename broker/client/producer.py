@@ -28,9 +28,9 @@ from confluent_kafka import TopicPartition
 from broker.client.errors import ClientError, MustAbort, ProduceError, QueueFull
 from broker.client.group_protocol import Partition
 from broker.client.librdkafka import Header, Headers, group_metadata, headers_of, transaction_error
-from broker.client.producer_arguments import ALL, check_place, check_servers, librdkafka_settings
+from broker.client.producer_arguments import ALL, check_place, check_servers, librdkafka_settings, stamper
 from broker.client.producer_figures import STATISTICS_MS, ProducerFigures
-from broker.client.producer_outcomes import Callback, Delivered, Outcomes, Report
+from broker.client.producer_outcomes import Callback, Calls, Delivered, Outcomes, Report
 from broker.record.id_header import id_header
 
 if TYPE_CHECKING:
@@ -97,7 +97,8 @@ class Producer:
 
     **Errors.** The constructor raises ValueError for an address or a setting that cannot work; it does not wait for a
     broker. An exception of a callback is raised by the call in which the callback ran, after all else that the call
-    does.
+    does. A callback may `send` without `sync`, for example a failed message again; every other call in it raises
+    ClientError. A first send with a partitioner looks up the topic's partitions, so call `partitions_of` before.
     """
 
     def __init__(
@@ -152,9 +153,12 @@ class Producer:
             self._producer = Librdkafka(settings)
         except KafkaException as error:
             raise ValueError(error.args[0].str()) from None
+        self._calls = Calls()
         self._produce: Callable[..., None] = self._producer.produce
         self._stamping = Lock()
-        self._own_snowflake, self._snowflake = _stamper(ids, zookeeper, directory, snowflake)
+        self._own_snowflake, self._snowflake = stamper(
+            ids, snowflake, {"zookeeper": zookeeper, "directory": directory}
+        )
         self._at_end = weakref.finalize(self, _warn_of_lost, self._outcomes, self._process)
         _open.add(self)
 
@@ -208,9 +212,9 @@ class Producer:
                 self._enqueue(report, topic, data, key_data, partition, pairs, timestamp_ms)
         else:
             self._enqueue(report, topic, data, key_data, partition, pairs, timestamp_ms)
-        if is_due:
+        if is_due and not self._calls.in_callback:
             self._serve(0)
-        if self._outcomes.raised:
+        if self._outcomes.raised and not self._calls.in_callback:
             self._outcomes.raise_of_callbacks()
         return None
 
@@ -225,6 +229,7 @@ class Producer:
 
     def _send_now(self, callback: Callback | None, *message: Any) -> Delivered:
         """Send a message and wait for its outcome."""
+        self._calls.check()
         outcome: list[ProduceError | Delivered] = []
         self._enqueue(lambda error, sent: outcome.append(self._outcomes.result(error, sent)), *message)
         while not outcome:
@@ -256,6 +261,7 @@ class Producer:
     def purge(self) -> None:
         """Drop the messages without an acknowledgement: each fails with ProduceError. Some may be in the log."""
         self._check_open()
+        self._calls.check()
         self._outcomes.dropped = "dropped by purge()"
         self._producer.purge()
         self._wait_for_all()
@@ -268,6 +274,7 @@ class Producer:
         """
         if self._is_closed or os.getpid() != self._process:
             return
+        self._calls.check()
         try:
             self.flush()
         except Exception:
@@ -283,15 +290,17 @@ class Producer:
 
     def _wait_for_all(self) -> None:
         try:
-            while self._producer.flush(POLL_SECONDS):  # in short steps, so that Ctrl-C ends the wait
-                pass
+            with self._calls.enter():
+                while self._producer.flush(POLL_SECONDS):  # in short steps, so that Ctrl-C ends the wait
+                    pass
         except KafkaException as error:
             raise self._error(error) from None
 
     def _serve(self, seconds: float) -> int:
         """Call the callbacks that are due. Raise ProducerFenced or ClientError for an error that ends the producer."""
         try:
-            return int(self._producer.poll(seconds))
+            with self._calls.enter():
+                return int(self._producer.poll(seconds))
         except KafkaException as error:
             raise self._error(error) from None
 
@@ -378,7 +387,8 @@ class Producer:
             raise ClientError('this producer has no transactions: give it transactional_id="..."')
         self._check_open()
         try:
-            call(self._timeout_ms / 1000) if with_timeout else call()
+            with self._calls.enter():
+                call(self._timeout_ms / 1000) if with_timeout else call()
         except KafkaException as error:
             raise self._error(error) from None
 
@@ -416,6 +426,8 @@ class Producer:
                         self._produce_more(message, headers or [], timestamp_ms or 0)
                     return
                 except BufferError:
+                    if self._calls.in_callback:
+                        raise QueueFull("the queue is full, and a callback cannot wait for it") from None
                     if waited_ms >= self._enqueue_timeout_ms:
                         raise QueueFull(f"the queue stayed full for {waited_ms} ms") from None
                     self._serve(POLL_SECONDS)
@@ -450,7 +462,8 @@ class Producer:
         """Return a topic's number of partitions, looked up once: a partitioner would move keys if it changed."""
         if topic not in self._partitions:
             try:
-                described = self._producer.list_topics(topic, timeout=self._timeout_ms / 1000).topics[topic]
+                with self._calls.enter():
+                    described = self._producer.list_topics(topic, timeout=self._timeout_ms / 1000).topics[topic]
             except KafkaException as error:
                 raise ProduceError(f"{topic}: {self._servers}: {error.args[0].str()}") from None
             if described.error is not None:
@@ -480,21 +493,3 @@ def _warn_of_lost(outcomes: Outcomes, process: int) -> None:
     """Log how many messages an unclosed producer had not sent, when it is collected or the program ends."""
     if os.getpid() == process and (queued := outcomes.queued):
         _log.warning("messages that may be lost, because the program did not close their producer: %d", queued)
-
-
-def _stamper(
-    ids: str | None, zookeeper: str | None, directory: "str | PathLike[str] | None", snowflake: "Snowflake | None"
-) -> "tuple[Snowflake | None, Snowflake | None]":
-    """Return the Snowflake that the producer has to close, and the one that stamps; None without one."""
-    if ids is None:
-        if zookeeper is not None or directory is not None or snowflake is not None:
-            raise ValueError('a place for worker numbers is used with ids="header" only')
-        return None, None
-    if ids != "header":
-        raise ValueError(f"ids={ids!r}: give 'header', or leave it out; a Flakelog broker makes the ids itself")
-    if snowflake is not None:
-        return None, snowflake
-    from idgen.snowflake import Snowflake
-
-    made = Snowflake(zookeeper=zookeeper, directory=directory)
-    return made, made

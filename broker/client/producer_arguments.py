@@ -1,8 +1,11 @@
 """Checks of what a user gives to a Producer, and the settings of librdkafka that follow."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from broker.client.address import parse_addresses
+
+if TYPE_CHECKING:
+    from idgen.snowflake import Snowflake
 
 PARTITION_MAX, TIMESTAMP_MS_MAX = (1 << 31) - 1, (1 << 63) - 1  # of the protocol
 ALL, LEADER, NOBODY = ACKS = "all", "1", "0"  # who acknowledges a message: all in-sync replicas, the leader, no broker
@@ -50,3 +53,24 @@ def librdkafka_settings(
         settings |= {"transactional.id": transactional_id, "transaction.timeout.ms": transaction_timeout_ms}
         settings["message.timeout.ms"] = min(timeout_ms, transaction_timeout_ms)  # librdkafka demands it
     return settings
+
+
+def stamper(
+    ids: str | None, snowflake: "Snowflake | None", registry: dict[str, Any]
+) -> "tuple[Snowflake | None, Snowflake | None]":
+    """Return the Snowflake that the producer has to close, and the one that stamps; None without one.
+
+    `registry` has the arguments of a Snowflake that name a registry of worker numbers; None is not given.
+    """
+    if ids is None:
+        if snowflake is not None or any(value is not None for value in registry.values()):
+            raise ValueError('a place for worker numbers is used with ids="header" only')
+        return None, None
+    if ids != "header":
+        raise ValueError(f"ids={ids!r}: give 'header', or leave it out; a Flakelog broker makes the ids itself")
+    if snowflake is not None:
+        return None, snowflake
+    from idgen.snowflake import Snowflake
+
+    made = Snowflake(**registry)
+    return made, made

@@ -1,14 +1,15 @@
 """SHELL (threads): the outcomes of a producer's messages: counted, passed to callbacks, or kept for `flush`."""
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from itertools import count
-from threading import Lock
+from threading import Lock, get_ident
 from typing import Any, NamedTuple
 
 from confluent_kafka import KafkaError
 
-from broker.client.errors import ProduceError
+from broker.client.errors import ClientError, ProduceError
 from broker.client.producer_figures import ProducerCounts, ProducerFigures
 
 COUNTED_AT_ONCE = 256  # messages; taking the lock for each one would make `send` a tenth slower
@@ -28,6 +29,38 @@ Callback = Callable[[ProduceError | None, Delivered | None], None]
 
 Report = Callable[[Any, Any], None]
 """A function that librdkafka calls with its error, or None, and its message."""
+
+
+class Calls:
+    """The threads that are in a call of librdkafka which may run callbacks.
+
+    librdkafka's Python API keeps one call for each thread. A second one within a callback ends the process: an
+    assertion fails when the outer call goes on.
+    """
+
+    def __init__(self) -> None:
+        self._threads: set[int] = set()
+
+    @property
+    def in_callback(self) -> bool:
+        """True if this thread runs a callback."""
+        return get_ident() in self._threads
+
+    def check(self) -> None:
+        """Raise ClientError if this thread runs a callback."""
+        if self.in_callback:
+            raise ClientError("a callback of a producer may only queue messages of it: do everything else after it")
+
+    @contextmanager
+    def enter(self) -> Iterator[None]:
+        """Enter and leave a call. Raise ClientError if this thread runs a callback."""
+        self.check()
+        thread = get_ident()
+        self._threads.add(thread)
+        try:
+            yield
+        finally:
+            self._threads.discard(thread)
 
 
 class Outcomes:

@@ -212,6 +212,42 @@ def test_messages_arrive_whoever_acknowledges_them(group_broker, topic, acks):
     assert [each.value for each in read(group_broker, topic, 11)].count(b"value") == 1
 
 
+def test_a_callback_may_send_the_next_message(group_broker, topic):
+    with Producer(group_broker.address) as producer:
+
+        def send_next(error, delivered):
+            if (sent := producer.figures().sent) < 5:
+                producer._due = 0.0  # as 1 ms later, when `send` would call the callbacks that are due
+                producer.send(topic, str(100 + sent), partition=0, callback=send_next)
+
+        producer.send(topic, "100", partition=0, callback=send_next)
+        producer.flush()
+    found = read(group_broker, topic, 15)[10:]
+    assert [record.value for record in found] == [b"%d" % n for n in range(100, 105)]
+
+
+@pytest.mark.parametrize("method", ("flush", "close", "poll", "purge"))
+def test_a_callback_that_calls_more_than_send_is_named_after_all_callbacks_ran(group_broker, topic, method):
+    """Within a callback, librdkafka's Python API would end the process with a failed assertion."""
+    delivered = []
+    with Producer(group_broker.address) as producer:
+        producer.send(topic, "v", callback=lambda error, sent: getattr(producer, method)())
+        producer.send(topic, "v", callback=lambda error, sent: delivered.append(sent))
+        with pytest.raises(ClientError, match="a callback of a producer may only queue messages"):
+            producer.flush()
+        assert len(delivered) == 1
+        assert producer.send(topic, "v") is None
+
+
+def test_a_callback_that_meets_a_full_queue_does_not_wait_for_it():
+    """librdkafka counts a message until its callback has returned."""
+    producer = Producer(NOBODY, timeout_ms=SOON_MS, queue_size=1)
+    producer.send("t", "v", callback=lambda error, delivered: producer.send("t", "v"))
+    with pytest.raises(QueueFull, match="the queue is full, and a callback cannot wait for it"):
+        producer.flush()
+    assert producer.figures().queued == 0
+
+
 def test_each_callback_gets_the_place_of_its_own_message(group_broker, topic):
     told = {}
 
