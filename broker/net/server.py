@@ -43,9 +43,8 @@ Log = Callable[[str], None]
 
 
 class BrokerServer:
-    """A listening engine. `log` takes a line for each connection that is closed because its peer broke the protocol.
-
-    Connections over a limit of connections have one line for each address and minute, with a count of the others.
+    """A listening engine. `log` takes why the engine closes connections: one line for each address and minute, with a
+    count of the others. Connections over a limit of connections have their own line.
     """
 
     _engine: Engine
@@ -61,6 +60,8 @@ class BrokerServer:
         self._refused: set[Connection] = set()
         """Connections over a limit of connections, until they are closed."""
         self._refusals = PeerLog(reactor, lambda: self.now().ms, log)
+        self._closed = PeerLog(reactor, lambda: self.now().ms, log)
+        """The log of all other connections that are closed, so that refusals do not hide their lines."""
         self._timer: Any = None
         self._timer_ms = 0
         self._flush_now: Now | None = None  # set during a flush
@@ -130,6 +131,7 @@ class BrokerServer:
                 self._timer.cancel()
             self._timer = None
             self._refusals.stop()
+            self._closed.stop()
             return DeferredList([*self._syncs, *self._reads], consumeErrors=True)
 
         def end(_: Any) -> None:
@@ -215,7 +217,12 @@ class BrokerServer:
     def broken(self, conn: Connection, reason: str) -> None:
         """Log that a promised answer cannot be sent; the transport closes the connection."""
         conn.close(reason)
-        self._log(f"connection of {conn.peer} closed: {reason}")
+        self._note(conn, reason)
+
+    def _note(self, conn: Connection, reason: str) -> None:
+        """Log why a connection is closed."""
+        peers = self._refusals if conn in self._refused else self._closed
+        peers.note(conn.address, f"connection of {conn.peer} closed: {reason}")
 
     def read_ahead(self, region: FileRegion, done: Callable[[], None]) -> None:
         """Have a worker thread read a region of a file that is not cached, then call `done`."""
@@ -298,11 +305,7 @@ class BrokerServer:
     def _close(self, conn: Connection) -> None:
         transport = self._transports.get(conn)
         if transport is not None:
-            line = f"connection of {conn.peer} closed: {conn.close_reason}"
-            if conn in self._refused:
-                self._refusals.note(conn.address, line)
-            else:
-                self._log(line)
+            self._note(conn, str(conn.close_reason))
             transport.close()
 
     def _sync(self, sync: IoJob | OpenJob) -> None:

@@ -10,14 +10,19 @@ from tests.patience import SECONDS
 
 
 class RawConnection:
-    """A blocking socket. A small `receive_buffer` shrinks the kernel's window, so the broker soon sees a slow peer."""
+    """A blocking socket. A small `receive_buffer` shrinks the kernel's window, so the broker soon sees a slow peer.
 
-    def __init__(self, address, receive_buffer=None):
+    `source` is the address that it connects from, such as "127.0.0.2": the broker's log counts lines by address.
+    """
+
+    def __init__(self, address, receive_buffer=None, source=None):
         host, _, port = address.rpartition(":")
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         self.socket = socket.socket(family)
         if receive_buffer:
             self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
+        if source:
+            self.socket.bind((source, 0))
         self.socket.settimeout(SECONDS)
         self.socket.connect((host.strip("[]"), int(port)))
         self.name = "{}:{}".format(*self.socket.getsockname()[:2])

@@ -28,13 +28,26 @@ STRANGERS = {
 @pytest.mark.parametrize("kind", STRANGERS)
 def test_what_is_not_kafka_is_named_with_its_peer_and_the_others_are_served_on(broker, kind):
     data, reason = STRANGERS[kind]
-    with Client(broker.address) as bystander, RawConnection(broker.address) as stranger:
+    source = f"127.0.1.{1 + list(STRANGERS).index(kind)}"
+    with Client(broker.address) as bystander, RawConnection(broker.address, source=source) as stranger:
         bystander.topics()
         stranger.socket.sendall(data)
         line = broker.wait_for_log(f"connection of {stranger.name} closed")
         assert reason in line
         stranger.read_to_end()
         assert bystander.topics() is not None
+
+
+def test_an_address_of_many_broken_peers_has_one_line_in_the_log(broker):
+    mark = broker.mark()
+    for _ in range(50):
+        with RawConnection(broker.address, source="127.0.2.1") as stranger:
+            stranger.socket.sendall(b"\xff" * 4)
+            stranger.read_to_end()
+    with RawConnection(broker.address, source="127.0.2.2") as last:
+        last.socket.sendall(b"\xff" * 4)
+        broker.wait_for_log(f"connection of {last.name} closed")
+    assert broker.log_since(mark).count("connection of 127.0.2.1:") == 1
 
 
 def test_a_client_set_up_for_sasl_is_refused_as_by_kafka_and_the_operator_is_told(broker):
@@ -50,7 +63,8 @@ def test_a_client_set_up_for_sasl_is_refused_as_by_kafka_and_the_operator_is_tol
 def test_silence_is_closed_after_connections_max_idle_ms(tmp_path):
     begun = b"", b"\x00", b"\x00\x00\x01\x00\x00\x01"  # the last is half a frame
     with ServerProcess(tmp_path / "data", {"connections.max.idle.ms": 4_000}) as server, ExitStack() as stack:
-        silent = [stack.enter_context(RawConnection(server.address)) for _ in begun]
+        sources = [f"127.0.1.{number}" for number in range(1, 4)]
+        silent = [stack.enter_context(RawConnection(server.address, source=source)) for source in sources]
         for connection, data in zip(silent, begun):
             connection.socket.sendall(data)
         for connection, data in zip(silent, begun):
