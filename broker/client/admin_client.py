@@ -25,7 +25,7 @@ class Admin:
             admin.create_topic("orders", 4, {"retention.ms": "86400000"})
 
     A partition is a pair (topic, number). `timeout` limits the wait for each answer, in seconds. Methods raise
-    BrokerError with the broker's reason, and other ClientErrors.
+    BrokerError with the broker's reason, and other ClientErrors; ValueError for an argument that cannot be sent.
     """
 
     def __init__(self, servers: str, timeout: float = TIMEOUT_SECONDS) -> None:

@@ -9,6 +9,7 @@ Produce and Fetch request Snowflake ids if the broker has the versions for it. A
 private tag and answers without ids.
 """
 
+import struct
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeAlias, TypeVar
@@ -161,13 +162,17 @@ class ClientCore:
     def ask(self, address: Address, api_key: int, fields: Mapping[str, Any], by_id: bool = False) -> Steps[Any]:
         """Send a request encoded by the schema; return the answer in the form of this client's newest version.
 
-        With `by_id` the request has the private tag, and an answer without it raises Unsupported.
+        With `by_id` the request has the private tag, and an answer without it raises Unsupported. Raise ValueError for
+        a field whose type or range is not the schema's.
         """
         version = yield from self.version(address, api_key)
         if by_id and version < _LIST_OFFSETS_BY_ID:
             raise Unsupported(f"the broker at {address} keeps no ids; only Flakelog can find them")
         tagged = {tags.IDS: tags.REQUEST} if by_id else None
-        body = cold.encode(api_key, version, "request", fields, tagged)
+        try:
+            body = cold.encode(api_key, version, "request", fields, tagged)
+        except (AttributeError, OverflowError, TypeError, ValueError, struct.error) as error:
+            raise ValueError(f"{name_of(api_key)} cannot be sent with these arguments: {error}") from error
         flexible = bool(schema(api_key, version, "request").__flexible__)
         answer = yield Exchange(address, api_key, version, flexible, body)
         message = cold.decode(api_key, version, "response", answer, 0, NEWEST[api_key])

@@ -12,6 +12,9 @@ from broker.client.consumer import Consumer
 from broker.client.consumer_config import ConsumerConfig
 from broker.client.errors import InvalidTopics, ProduceError
 from broker.client.producer import Producer
+from broker.client.topic_admin import create_topic
+from tests.broker.client.engine_shell import EngineShell
+from tests.broker.engine_client import EngineBroker
 
 NOBODY = "127.0.0.1:1"
 
@@ -112,3 +115,20 @@ def test_a_config_of_another_kind_is_refused():
 def test_partitions_are_numbers(partitions):
     with pytest.raises(InvalidTopics, match=r"give numbers, such as \[0, 1\]"):
         Consumer(NOBODY, "t", partitions=partitions)
+
+
+@pytest.mark.parametrize(
+    ("operation", "message"),
+    [
+        (lambda core: create_topic(core, "t", 1 << 31), "CreateTopics cannot be sent .*2147483648"),
+        (lambda core: create_topic(core, "t", "1"), "CreateTopics cannot be sent .* not an integer"),
+        (lambda core: create_topic(core, b"t", 1), "CreateTopics cannot be sent .*'bytes'"),
+        (lambda core: create_topic(core, "\ud800", 1), "CreateTopics cannot be sent .* surrogates"),
+        (lambda core: create_topic(core, None, 1), "CreateTopics cannot be sent .* name is None"),
+    ],
+)
+def test_a_request_that_cannot_be_encoded_is_named_with_the_reason(operation, message):
+    shell = EngineShell(EngineBroker())
+    with pytest.raises(ValueError, match=message):
+        shell.run(operation(shell.core))
+    assert shell.run(shell.core.metadata()) == []
