@@ -23,6 +23,7 @@ from flakelog.commands.exit_codes import (
     table_of,
     with_exit_codes,
 )
+from flakelog.visible_text import visible
 
 TOLD_CHARACTERS = 80  # how much of a wrong argument its error message quotes
 TOLD_ERROR_CHARACTERS = 300
@@ -196,10 +197,16 @@ def _read_enough() -> Iterator[None]:
 
 @contextmanager
 def _quoted_briefly() -> Iterator[None]:
-    """Shorten what a usage error quotes: click quotes the whole of a wrong choice, file name, command or option."""
+    """Shorten what a usage error quotes: click quotes the whole of a wrong choice, file name, command or option.
+
+    Any error may quote the names of strangers, so hidden characters, such as a terminal's escapes, are written out.
+    """
     try:
         yield
-    except click.UsageError as error:
+    except click.ClickException as error:
+        vars(error)["message"] = visible(error.message)  # click declares it final
+        if not isinstance(error, click.UsageError):
+            raise
         whole = error.format_message()
         brief = LONG_WORD.sub(lambda word: f"{word[0][:TOLD_CHARACTERS]}...", whole)
         if brief == whole:

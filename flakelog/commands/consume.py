@@ -17,7 +17,7 @@ from flakelog.commands.group_end import GroupEnd, missing
 from flakelog.commands.produce_input import EscapedType
 from flakelog.commands.record_format import Formatter, FormatType, by_format, by_json, by_lines
 from flakelog.commands.start import PLACES, Span, Start, StartType, bounds_of, find_starts
-from flakelog.commands.terminal import client_of, count_of, json_option, layout_options, servers_option
+from flakelog.commands.terminal import client_of, count_of, json_option, layout_options, print_line, servers_option
 from flakelog.commands.waiting import SAY_SECONDS, Patience, answer_seconds
 
 if TYPE_CHECKING:
@@ -281,7 +281,7 @@ def _consume_as_member(
                 sys.stdout.buffer.flush()  # before the commit, so that records that were not printed come again
                 came += len(records)
         if not follow:
-            click.echo(f"{count_of(came, 'message')} for group {group}", err=True)
+            print_line(f"{count_of(came, 'message')} for group {group}", err=True)
 
 
 def _polled(

@@ -13,6 +13,7 @@ from flakelog.commands.terminal import (
     count_of,
     json_option,
     print_json,
+    print_line,
     print_table,
     servers_option,
 )
@@ -85,7 +86,7 @@ def describe(name: str, servers: str, as_json: bool) -> None:
         )
         return
     lag = sum(each.lag or 0 for each in places)
-    click.echo(f"{name}: {described.state}, {count_of(len(described.members), 'member')}, lag {lag:,}")
+    print_line(f"{name}: {described.state}, {count_of(len(described.members), 'member')}, lag {lag:,}")
     if places:
         print_table(
             ("TOPIC", "PARTITION", "COMMITTED", "END", "LAG", "CLIENT", "HOST"),
@@ -207,4 +208,4 @@ def delete(names: tuple[str, ...], yes: bool, servers: str, as_json: bool) -> No
             if as_json:
                 print_json({"group": name, "deleted": True})
             else:
-                click.echo(f"deleted {name}")
+                print_line(f"deleted {name}")

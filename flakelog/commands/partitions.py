@@ -9,7 +9,7 @@ from flakelog.commands.arguments import PARTITION
 from flakelog.commands.completion import TopicType
 from flakelog.commands.exit_codes import fail
 from flakelog.commands.start import ask_each, bounds_of, bounds_of_all, name_left_out
-from flakelog.commands.terminal import client_of, iso, json_option, print_json, print_table, servers_option
+from flakelog.commands.terminal import client_of, iso, json_option, print_json, print_line, print_table, servers_option
 
 if TYPE_CHECKING:
     from broker.client.blocking import Client
@@ -121,7 +121,7 @@ def describe(topic: str, partition: int, servers: str, as_json: bool) -> None:
         print_json(described | {"producers": rows})
         return
     for name, value in described.items():
-        click.echo(f"{name.replace('_', ' ') + ':':<13}{'-' if value is None else _text(value)}")
+        print_line(f"{name.replace('_', ' ') + ':':<13}{'-' if value is None else _text(value)}")
     if rows:
         names = list(rows[0])
         print_table([name.upper().replace("_", " ") for name in names], [[row[name] for name in names] for row in rows])

@@ -15,6 +15,7 @@ from flakelog.commands.terminal import (
     iso,
     json_option,
     print_json,
+    print_line,
     print_table,
     servers_option,
 )
@@ -74,7 +75,7 @@ def list_letters(
         click.echo(f"{topic} has no dead letters" + ("" if handled else " that were not sent back"), err=True)
         return
     number = count_of(reasons.total(), "dead letter")
-    click.echo(f"{number}: " + ", ".join(f"{n:,} {name}" for name, n in reasons.items()))
+    print_line(f"{number}: " + ", ".join(f"{n:,} {name}" for name, n in reasons.items()))
     rows = [
         (each.place, each.reason, f"{each.source_partition}:{each.source_offset}", each.id, each.attempts, _short(each))
         for each in newest
@@ -106,7 +107,7 @@ def show(topic: str, letter: str, letters: str, servers: str, as_json: bool) -> 
         print_json(told)
         return
     for name, value in told.items():
-        click.echo(f"{name}: {'-' if value is None else value}")
+        print_line(f"{name}: {'-' if value is None else value}")
 
 
 @dead.command()
@@ -168,7 +169,7 @@ def send(
                     sent = {"letter": each.place, "topic": topic, "partition": partition, "offset": offset + number}
                     print_json(sent)
     for each in left:
-        click.echo(f"letter {each.place} is not sent: {each.unsendable}", err=True)
+        print_line(f"letter {each.place} is not sent: {each.unsendable}", err=True)
     if not as_json:
         click.echo(f"{count_of(len(chosen), 'message')} sent back to {topic}")
 

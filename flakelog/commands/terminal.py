@@ -18,6 +18,7 @@ from flakelog.commands.arguments import Addresses, quoted
 from flakelog.commands.exit_codes import Interrupted, NobodyAnswers, fail
 from flakelog.commands.waiting import timeout_option
 from flakelog.times import EPOCH, parse_time
+from flakelog.visible_text import visible_line
 
 if TYPE_CHECKING:
     from broker.client.blocking import Client
@@ -116,7 +117,7 @@ def _settings_options(command: Command, name: str, what_for: str, of: "Callable[
 def confirm(question: str) -> None:
     """Ask on stderr, and end with code 1 unless the answer is yes. Ctrl-C ends with 130, as everywhere."""
     try:
-        click.confirm(question, abort=True, err=True)
+        click.confirm(visible_line(question), abort=True, err=True)
     except click.Abort as error:
         if isinstance(error.__context__, KeyboardInterrupt):
             click.echo(err=True)  # the terminal's line ends in ^C
@@ -175,9 +176,14 @@ def print_json(value: Any) -> None:
     click.echo(json.dumps(value, ensure_ascii=False))
 
 
+def print_line(text: str, *, err: bool = False) -> None:
+    """Print a line that has names or texts of others, so that none of them steers the terminal."""
+    click.echo(visible_line(text), err=err)
+
+
 def print_table(names: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
     """Print columns under their names: numbers right-aligned, two spaces between, easy for shell tools to parse."""
-    texts = [["-" if value is None else str(value) for value in row] for row in rows]
+    texts = [["-" if value is None else visible_line(str(value)) for value in row] for row in rows]
     widths = [max([len(name), *(len(row[i]) for row in texts)]) for i, name in enumerate(names)]
     right = [bool(rows) and all(isinstance(row[i], int | None) for row in rows) for i in range(len(names))]
 

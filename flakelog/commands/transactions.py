@@ -16,6 +16,7 @@ from flakelog.commands.terminal import (
     iso,
     json_option,
     print_json,
+    print_line,
     print_table,
     servers_option,
 )
@@ -69,7 +70,7 @@ def describe(name: str, servers: str, as_json: bool) -> None:
         return
     for key, value in described.items():
         text = ", ".join(value) if isinstance(value, list) else value
-        click.echo(f"{key.replace('_', ' ') + ':':<18}{'-' if text in (None, '') else text}")
+        print_line(f"{key.replace('_', ' ') + ':':<18}{'-' if text in (None, '') else text}")
 
 
 @transactions.command("find-hanging")

@@ -15,6 +15,7 @@ import click
 
 from flakelog.commands.arguments import Seconds
 from flakelog.commands.exit_codes import NobodyAnswers
+from flakelog.visible_text import visible
 
 if TYPE_CHECKING:
     from coordination.port import Coordinator
@@ -125,4 +126,4 @@ class Patience:
             line, now = self._line, time.monotonic()
             if line is not None and now - self._said >= SAY_SECONDS:
                 self._said = now
-                click.echo(f"{line()}, {now - self._since:.0f} s now", err=True)
+                click.echo(visible(f"{line()}, {now - self._since:.0f} s now"), err=True)

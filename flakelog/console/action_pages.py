@@ -8,9 +8,9 @@ from broker.services.context import BrokerServices
 from flakelog.console.actions import ACTIONS, Action, Done, Planned, Task
 from flakelog.console.message_pages import Jobs
 from flakelog.console.pages import NotThere, View, error_view
-from flakelog.console.text import visible
 from flakelog.console.topics import config_rows
 from flakelog.console.visit import Fields
+from flakelog.visible_text import visible_line
 
 CONFIRMED = "yes"
 LINE_CHARACTERS_MAX = 500
@@ -99,5 +99,5 @@ def _given(action: Action, fields: Fields) -> str:
 
 def _line(text: str) -> str:
     """Return a line of the log, on which nothing is hidden and which is not too long."""
-    shown = visible(text).replace("\n", "\\n").replace("\t", " ")
+    shown = visible_line(text)
     return shown if len(shown) <= LINE_CHARACTERS_MAX else shown[: LINE_CHARACTERS_MAX - 1] + "…"

@@ -6,10 +6,11 @@ from typing import NamedTuple
 from broker.client.blocking import Client
 from broker.client.errors import ClientError
 from flakelog.console.messages import Limits, Span, read_partition_records, size_of
-from flakelog.console.text import Shown, shown, visible
+from flakelog.console.text import Shown, shown
 from flakelog.console.visit import PageTimeout
 from flakelog.dead_letters import PREFIX, Letter, batches, letter_of
 from flakelog.handled_letters import HandledLetters
+from flakelog.visible_text import visible
 
 ERROR_CHARACTERS = 2_000
 WINDOWS_MAX = 50  # how many windows of offsets a search for letters reads in a partition

@@ -11,7 +11,7 @@ from broker.services.context import BrokerServices
 from flakelog.config import ServerConfig
 from flakelog.console import messages
 from flakelog.console.pages import NotThere, View
-from flakelog.console.visit import Fields
+from flakelog.console.visit import BadField, Fields
 from idgen.layout import ID_BITS, Layout
 
 HERE = "/console/topics"
@@ -46,11 +46,16 @@ class MessagePages:
         self._layout = layout
 
     def messages_page(self, fields: Fields, name: str) -> Any:
-        """Return a Deferred of the page of a topic's messages."""
+        """Return a Deferred of the page of a topic's messages, or the form of one that is refused, with the reason."""
         self._check(name)
-        start = fields.text("start", messages.NEWEST)
-        query = messages.query_of(name, fields.text("partition"), start, fields.text("value"))
+        start, value = fields.text("start", messages.NEWEST), fields.text("value")
         spans = messages.spans_of(self._services, name)
+        try:
+            query = messages.query_of(name, fields.text("partition"), start, value)
+        except BadField as error:
+            refused = messages.Query(name, _known(spans, fields.text("partition")), start, text=value)
+            page = messages.MessagePage(refused, (), spans, None, None, {}, wrong=str(error))
+            return View("messages.html", f"Messages of {name}", HERE, page, status=400)
         if query.partition is not None and query.partition not in spans:
             offline = self._services.logs.offline.get(f"{name}-{query.partition}")
             why = "has no such partition here" if offline is None else f"is offline: {offline}"
@@ -149,6 +154,11 @@ class MessagePages:
             return found
 
         return self._jobs.run(lambda client: messages.read_one(client, name, partition, offset)).addCallback(there)
+
+
+def _known(spans: dict[int, messages.Span], partition: str) -> int | None:
+    """Return the number of a partition that is here, None for any other text."""
+    return next((number for number in spans if str(number) == partition), None)
 
 
 class TailOf:

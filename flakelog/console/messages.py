@@ -20,9 +20,10 @@ from broker.services.context import BrokerServices
 from broker.wire.errors import WireError
 from broker.wire.fetch import FetchedPartition, IdRegion
 from broker.wire.id_entries import ENTRY_BYTES, read_entries
-from flakelog.console.text import BODY_CHARACTERS, Shown, shown, visible
+from flakelog.console.text import BODY_CHARACTERS, Shown, shown
 from flakelog.console.visit import BadField, PageTimeout
 from flakelog.times import parse_time
+from flakelog.visible_text import visible
 
 NEWEST, OLDEST, OFFSET, TIME, ID = "newest", "oldest", "offset", "time", "id"
 STARTS = (NEWEST, OLDEST, OFFSET, TIME, ID)
@@ -94,6 +95,7 @@ class MessagePage(NamedTuple):
     positions: Mapping[int, int]
     partitions_left_out: int = 0
     partitions_late: int = 0
+    wrong: str = ""
 
 
 def query_of(topic: str, partition: str, start: str, value: str) -> Query:

@@ -12,6 +12,7 @@ from broker.version import VERSION
 from flakelog.console import text
 from flakelog.console.messages import Row
 from flakelog.console.security import Session
+from flakelog.visible_text import visible
 
 HTMX, UPLOT = "htmx-2.0.11.min.js", "uPlot-1.6.32"
 NAVIGATION = (
@@ -59,7 +60,7 @@ def environment() -> Environment:
     )
     made.filters.update(
         number=text.number, size=text.size, duration=text.duration, time=text.time, shown=text.shown,
-        visible=text.visible,
+        visible=visible,
     )  # fmt: skip
     made.globals.update(version=VERSION, navigation=NAVIGATION, htmx=HTMX, uplot=UPLOT)
     for name in made.list_templates(["html"]):

@@ -27,8 +27,8 @@ from flakelog.console.messages import (
     row_of,
     wrong_row,
 )
-from flakelog.console.text import visible
 from flakelog.console.visit import BadField, Fields, PageTimeout
+from flakelog.visible_text import visible
 
 TEXT_BYTES_MAX = 1_000
 SLICE_BYTES = 4 << 20  # that a slice reads: a fraction of a second, and then other pages have their turn

@@ -19,6 +19,7 @@ from broker.record.batch import CorruptBatch
 from broker.wire.errors import WireError
 from flakelog.console.action_pages import ActionPages
 from flakelog.console.broker_pages import HOME, BrokerPages, ConsoleServer, LivePart
+from flakelog.console.kept_pages import KeptPages
 from flakelog.console.letters import Unsendable
 from flakelog.console.message_pages import MessagePages, Raw, TailOf
 from flakelog.console.messages import Tail, positions_text
@@ -34,6 +35,7 @@ from flakelog.handled_letters import TooManyMarks
 STATIC_TYPES = {"js": "text/javascript", "css": "text/css", "svg": "image/svg+xml", "txt": "text/plain"}
 STATIC_CACHE = "public, max-age=3600"
 LOGIN = "/console/login"
+KEPT = "/console/kept"
 # This page loads its own address again. The browser then sends the session's cookie, because the page is ours.
 ASK_AGAIN = b"""<!doctype html>
 <html lang="en"><meta charset="utf-8"><title>Flakelog</title><meta http-equiv="refresh" content="0">
@@ -79,6 +81,7 @@ class Console:
         self.streams = Streams(server.reactor, config.console_max_streams, EXPECTED)
         self._cookie = f"flakelog_console_{server.addresses['http'].rpartition(':')[2]}"
         self._static = _static_files()
+        self._kept = KeptPages()
 
     # --- routes --------------------------------------------------------------------------------------------------
 
@@ -109,6 +112,7 @@ class Console:
             self._page(app, path, page)
         self._page(app, "/do/<name>", self.actions.form_page)
         app.route("/do/<name>", methods=["POST"], endpoint="do")(self._do)
+        app.route("/kept/<key>", methods=["GET"], endpoint="kept")(self._show_kept)
         app.route("/events", methods=["GET"], endpoint="events")(self._events)
         app.route("/login", methods=["GET", "POST"], endpoint="login")(self._login)
         app.route("/logout", methods=["POST"], endpoint="logout")(self._logout)
@@ -242,7 +246,7 @@ class Console:
         def act(visit: Visit) -> Any:
             self._check(visit)
             done = maybeDeferred(self.actions.act, visit.fields, name, visit.peer)
-            return done.addErrback(refused, visit)
+            return done.addErrback(refused, visit).addCallback(lambda view: self._keep(visit, view))
 
         def refused(failure: Failure, visit: Visit) -> Any:
             """Show the form again, with the visitor's fields and the reason."""
@@ -251,6 +255,22 @@ class Console:
             return self.actions.refused(visit.fields, name, *_reason(failure))
 
         return self._serve(request, act)
+
+    def _keep(self, visit: Visit, view: View) -> str:
+        """Keep the answer to a form, and return its address, so that Back and Reload never send the form again."""
+        key, now_ms = secrets.token_urlsafe(16), self._now_ms()
+        html = render(self.templates, view, visit.session, self.gate.is_locked)
+        self._kept.keep(key, visit.session.id, view.status, html, now_ms)
+        return f"{KEPT}/{key}"
+
+    def _show_kept(self, request: Any, key: str) -> Any:
+        def show(visit: Visit) -> bytes:
+            page = self._kept.page(key, visit.session.id, self._now_ms())
+            request.setResponseCode(page.status)
+            request.setHeader(b"Content-Type", b"text/html; charset=utf-8")
+            return page.html
+
+        return self._serve(request, show)
 
     def _check(self, visit: Visit) -> None:
         """Raise Refused unless the request is an action of the visitor's own page."""

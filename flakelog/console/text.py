@@ -5,17 +5,14 @@ import re
 from datetime import UTC, datetime
 from typing import NamedTuple
 
+from flakelog.visible_text import visible
+
 SUMMARY_CHARACTERS = 160
 BODY_CHARACTERS = 4_096  # of a value on a page of messages; the message's own page shows more
 JSON_BYTES_MAX = 65_536  # a longer text is shown as it is
 INDENTS_MAX = 16
 HEX_BYTES = 512
 
-# Characters that move, hide or reorder others: controls but tab and line feed, format characters, lone surrogates.
-_HIDDEN = re.compile(
-    "[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u0600-\u0605\u061c\u06dd\u070f\u115f\u1160\u17b4\u17b5\u180e\u200b-\u200f"
-    "\u2028-\u202e\u2060-\u206f\u3164\ufeff\uffa0\ufff0-\ufffb\ud800-\udfff\U000e0000-\U000e007f]"
-)
 _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\],:]|[^\s{}\[\],:"]+')
 
 
@@ -54,11 +51,6 @@ def shown(data: bytes | None, characters: int = BODY_CHARACTERS) -> Shown:
     elif body == summary and not is_cut:
         body = ""
     return Shown("text" if pretty is None else "json", len(data), summary, body, is_cut)
-
-
-def visible(text: str) -> str:
-    """Return a text whose hidden characters are written as \\u{...}."""
-    return _HIDDEN.sub(lambda found: f"\\u{{{ord(found[0]):x}}}", text)
 
 
 def pretty_json(data: bytes) -> str | None:

@@ -102,6 +102,15 @@ def test_an_action_needs_its_own_pages_token_and_origin(visitor, client):
     assert "forged" not in names(client)
 
 
+def test_the_answer_to_a_form_is_shown_to_its_session_alone(visitor):
+    body = {"csrf": visitor.csrf(), "name": "secret-plan"}
+    answer, _ = visitor.ask("POST", "/console/do/create-topic", body)
+    target = answer.getheader("Location")
+    assert answer.status == 303 and "secret-plan" in visitor.get(target)[1]
+    status, text = Visitor(visitor.address).get(target)
+    assert status == 404 and "is gone" in text and "secret-plan" not in text
+
+
 def test_partitions_are_added(visitor, client):
     client.create_topic("console-grows", 2)
     status, text = visitor.do("add-partitions", topic="console-grows", partitions="5")

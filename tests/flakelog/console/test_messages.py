@@ -1,11 +1,13 @@
 """Messages on pages and in live tails, from a broker in memory: the newest ones, many partitions, damaged batches."""
 
+from html import escape
+
 import pytest
 
 from broker.record.compression import Codec
 from broker.record.records import Record, encode_batch
 from flakelog.console.message_pages import Raw
-from flakelog.console.messages import PARTITIONS_MAX, parse_positions
+from flakelog.console.messages import PARTITIONS_MAX, parse_positions, query_of
 from flakelog.console.pages import NotThere
 from flakelog.console.visit import BadField
 from tests.broker.engine_client import WALL_MS
@@ -126,7 +128,24 @@ def test_an_offset_without_a_message_leads_to_the_next_messages(world):
 @pytest.mark.parametrize("value", ["9" * 19, "9" * 5_000, "1969-01-01", "0001-01-01T00:00+23:59"])
 def test_a_time_that_no_log_has_is_refused(world, value):
     with pytest.raises(BadField, match="is before 1970|is after the year 9999"):
-        page(world, start="time", value=value)
+        query_of("orders", "", "time", value)
+
+
+@pytest.mark.parametrize(
+    "fields, wrong",
+    [
+        ({"partition": "1", "start": "time", "value": "<b>soon"}, "&lt;b&gt;soon"),
+        ({"partition": "1", "start": "offset", "value": "-1"}, "is no offset"),
+        ({"partition": "x", "start": "id", "value": "1"}, "is no partition"),
+        ({"start": "<b>"}, "messages begin at"),
+    ],
+)
+def test_a_refused_place_is_shown_in_its_form_with_the_reason(world, fields, wrong):
+    view = world.messages.messages_page(fields_of(fields), "orders")
+    html = html_of(view)
+    assert view.status == 400 and wrong in html and "<b>" not in html and not view.stream
+    assert f'value="{escape(fields.get("value", ""))}"' in html and 'id="tail"' not in html
+    assert ('<option value="1" selected>' in html) == (fields.get("partition") == "1")
 
 
 def test_a_message_can_be_downloaded(world):
