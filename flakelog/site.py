@@ -36,6 +36,7 @@ class SiteServer(told.WatchedServer, Protocol):
 def make_site(server: SiteServer, line: IdQueue, hosts: OwnHosts) -> SmallSite:
     """Return the HTTP site of one server process."""
     app = Klein()
+    app.url_map.merge_slashes = False  # as the console, which shares it
     page = MetricsPage(registry_of(server, server.settings.server.metrics_partitions_max))
 
     @app.route("/health", methods=["GET"])

@@ -1,5 +1,6 @@
 """`flakelog completion`: scripts by which a shell completes commands, options, and the names of topics and groups."""
 
+import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -8,11 +9,13 @@ from click.shell_completion import CompletionItem, get_completion_class
 
 from flakelog.commands.arguments import Name, TopicName
 from flakelog.commands.terminal import SERVERS
+from flakelog.visible_text import visible
 
 if TYPE_CHECKING:
     from broker.client.blocking import Client
 
 ASK_SECONDS = 1.0  # a person waits for the completion; without an answer there are no names
+PLAIN_WORD = re.compile(r"[\w.][\w.:/@+,=-]*")  # that no shell expands, runs or splits, and that is no option
 SHELLS = ("bash", "fish", "zsh")
 
 
@@ -39,7 +42,10 @@ class GroupType(Name):
 def _complete(
     context: click.Context, incomplete: str, ask: "Callable[[Client], list[str]]"
 ) -> list[CompletionItem]:
-    """Return the names that begin with `incomplete`; none if no broker answers, because a shell shows no error."""
+    """Return the names that begin with `incomplete`; none if no broker answers, because a shell shows no error.
+
+    Anyone may name a group `$(...)`, and shells insert a completion as it is. So only plain words are completed.
+    """
     from broker.client.blocking import Client
     from broker.client.errors import ClientError
 
@@ -49,7 +55,12 @@ def _complete(
             names = ask(client)
     except (ClientError, ValueError):
         return []
-    return [CompletionItem(name) for name in sorted(names) if name.startswith(incomplete)]
+    return [CompletionItem(name) for name in sorted(names) if name.startswith(incomplete) and is_plain_word(name)]
+
+
+def is_plain_word(name: str) -> bool:
+    """Return True if a shell takes a name as it is, as one word, and a terminal shows all of it."""
+    return PLAIN_WORD.fullmatch(name) is not None and visible(name) == name
 
 
 @click.command()

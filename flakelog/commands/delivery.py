@@ -84,19 +84,23 @@ class Delivery:
         return why_not_acknowledged(self._servers)
 
     def _enqueue(self, line: Line) -> None:
-        """Queue one message in librdkafka; wait while its queue is full."""
+        """Queue one message in librdkafka; wait while its queue is full.
+
+        It counts as sent before, because Ctrl-C may come between the two.
+        """
+        self.sent += 1
         while not self.failed:
             try:
                 self._producer.produce(
                     self._topic, line.value, line.key, on_delivery=self._delivered, **self._more
                 )
-                self.sent += 1
                 return
             except BufferError:
                 self._poll(POLL_SECONDS)
             except KafkaException as error:
-                self.sent += 1
                 self._failed(error.args[0])
+                return
+        self.sent -= 1  # an earlier one failed while this one waited for its place
 
     def _poll(self, seconds: float) -> None:
         self._producer.poll(seconds)

@@ -6,6 +6,7 @@ The exceptions end a command with one line on stderr. A cause has the same code 
 import signal
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from inspect import cleandoc
 from typing import NoReturn
 
 import click
@@ -126,4 +127,4 @@ def table_of(codes: Iterable[int]) -> str:
 
 def with_exit_codes(text: str | None, codes: Iterable[int] = OF_TRANSFERS) -> str:
     """Return the help of a command with the exit codes at its end."""
-    return f"{text}\n\n{table_of(codes)}"
+    return f"{cleandoc(text or '')}\n\n{table_of(codes)}"

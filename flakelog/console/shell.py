@@ -88,6 +88,7 @@ class Console:
     def app(self) -> Klein:
         """Return the routes below /console/; the first one also answers at /."""
         app = Klein()
+        app.url_map.merge_slashes = False  # an address with // is not there; werkzeug would answer 308 without a target
         pages: dict[str, Callable[..., Any]] = {
             "/": self.pages.overview_page,
             "/topics": self.pages.topics_page,

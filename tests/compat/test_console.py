@@ -69,6 +69,7 @@ def test_pages_name_only_files_that_are_served(visitor):
         ("/console/static/shell.py", 404),
         ("/console/group?group=nope", 404),
         ("/console/topics?page=x", 400),
+        ("/console/topics/%2fetc", 404),
         ("/console/events?page=nope", 404),
     ],
 )

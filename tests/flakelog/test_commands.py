@@ -1,6 +1,8 @@
 """The command line's own logic: places, times, tables, lines."""
 
 import io
+import os
+import subprocess
 import sys
 from importlib.metadata import version
 
@@ -13,7 +15,8 @@ from broker.client.errors import BrokerError
 from broker.client.log_record import Record
 from broker.version import VERSION
 from flakelog.cli import COMMANDS, main
-from flakelog.commands.exit_codes import Interrupted
+from flakelog.commands.delivery import Delivery
+from flakelog.commands.exit_codes import Interrupted, with_exit_codes
 from flakelog.commands.produce import _by_partition
 from flakelog.commands.produce_input import Framing, Line, Target, known_size, read_lines, unescape
 from flakelog.commands.record_format import as_text, by_format
@@ -21,6 +24,7 @@ from flakelog.commands.start import Start, ask_in_portions, parse_start
 from flakelog.commands.terminal import confirm, count_of, describe_id, iso, print_table
 from idgen.layout import Layout
 
+NOBODY = "127.0.0.1:1"  # no process listens on this port
 NEW_YEAR_2013_MS = 1_356_998_400_000
 
 
@@ -280,3 +284,46 @@ def test_a_file_that_is_no_properties_file_is_wrong_usage(tmp_path):
     for command in ("server", "idgen"):
         result = CliRunner().invoke(main, [command, "--config", str(tmp_path / "bad.properties")])
         assert result.exit_code == 2 and "is no properties file" in result.stderr
+
+
+def test_ctrl_c_behind_a_message_that_was_queued_counts_it():
+    """librdkafka has the message, and the interpreter raises KeyboardInterrupt before the next statement."""
+
+    class Queue:
+        def __init__(self):
+            self.delivered = []
+
+        def produce(self, topic, value, key, on_delivery):
+            self.delivered.append(on_delivery)
+            raise KeyboardInterrupt
+
+        def flush(self, seconds):
+            while self.delivered:
+                self.delivered.pop()(None, None)
+
+        def purge(self):
+            pass
+
+    delivery = Delivery(NOBODY, Target("orders", 1, None, "none", []), timeout=1)
+    delivery._producer = Queue()
+    with pytest.raises(KeyboardInterrupt):
+        delivery.send([Line(None, b"a")])
+    delivery.end_now()
+    assert delivery.counts() == "1 message acknowledged, 0 not"
+
+
+def test_a_help_with_exit_codes_has_the_indents_of_one_without():
+    def command():
+        """Do it.
+
+        It takes long.
+        """
+
+    assert with_exit_codes(command.__doc__, [0]) == "Do it.\n\nIt takes long.\n\n\b\nExit codes:\n  0 success"
+
+
+def test_ctrl_c_while_the_commands_are_imported_ends_with_130(tmp_path):
+    (tmp_path / "click.py").write_text("raise KeyboardInterrupt")
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])}
+    ended = subprocess.run([sys.executable, "-m", "flakelog"], env=environment, capture_output=True, text=True)
+    assert (ended.returncode, ended.stderr) == (130, "Error: ended by Ctrl-C\n")

@@ -5,6 +5,7 @@ import pytest
 from click.testing import CliRunner
 
 from flakelog.cli import main
+from flakelog.commands.completion import is_plain_word
 from flakelog.commands.terminal import confirm, print_line, print_table
 from flakelog.visible_text import visible, visible_line
 
@@ -29,3 +30,15 @@ def test_lines_tables_and_questions_write_them_out(show):
 def test_errors_write_them_out(arguments):
     output = CliRunner().invoke(main, arguments, color=True).output
     assert "Error: " in output and not {"\x1b", "\x9b", "\u202e"} & set(output)
+
+
+@pytest.mark.parametrize("name", ["billing", "orders.v2", "größe_1", "a:b/c@d+e,f=g-h", ".hidden"])
+def test_a_shell_completes_plain_names(name):
+    assert is_plain_word(name)
+
+
+@pytest.mark.parametrize(
+    "name", ["$(reboot)", "a;b", "a b", "a\nb", "`id`", "~root", "--yes", "a*", "", "\u3164", HOSTILE]
+)
+def test_a_shell_completes_no_name_that_it_would_run_expand_or_split(name):
+    assert not is_plain_word(name)
