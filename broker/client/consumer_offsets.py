@@ -60,7 +60,7 @@ class ConsumerOffsets:
         self._need_group()
         left, this = dict(offsets), object()
         self._latest |= dict.fromkeys(left, this)
-        problem = "its coordinator is not known"
+        problem, cause = "its coordinator is not known", None
         for _ in range(RETRIES_MAX):
             left = {key: each for key, each in left.items() if self._latest[key] is this}
             if not left:
@@ -74,7 +74,7 @@ class ConsumerOffsets:
             except (BrokerError, Unreachable) as error:
                 if not passes(error):
                     raise
-                problem = str(error)
+                problem, cause = str(error), error
             else:
                 done = {key: each for key, each in left.items() if codes.get(key) is ErrorCode.NONE}
                 self._core.committed(done)
@@ -82,12 +82,13 @@ class ConsumerOffsets:
                 if not left:
                     self._core.figures.commits += 1
                     return
+                cause = None
                 problem = ", ".join(sorted({each.name for key in left if (each := codes.get(key)) is not None}))
                 if any(codes.get(key) not in PASSING for key in left):
                     break
             self.forget_coordinator()
             await asyncio.sleep(RETRY_SECONDS)
-        raise CommitFailed(f"group {self._group}: {named(left)} not committed: {problem}")
+        raise CommitFailed(f"group {self._group}: {named(left)} not committed: {problem}") from cause
 
     async def commit_last(self, partitions: Iterable[Partition]) -> None:
         """Commit partitions that the consumer gives up. A failure is logged."""

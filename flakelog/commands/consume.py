@@ -3,7 +3,7 @@
 import heapq
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext, suppress
 from itertools import chain, islice
 from typing import TYPE_CHECKING
@@ -276,7 +276,7 @@ def _consume_as_member(
         made = Consumer(servers, topics, group=group, start=start.kind, on_poison=_warn, config=config)
         came = 0
         with ends_at_sigterm(), closing(made) as consumer, _ends_at_ctrl_c(follow):
-            for records in _polled(client, consumer, group, None if follow else ends, count):
+            for records in _polled(client, consumer, group, topics, None if follow else ends, count):
                 sys.stdout.buffer.write(b"".join(map(show, records)))
                 sys.stdout.buffer.flush()  # before the commit, so that records that were not printed come again
                 came += len(records)
@@ -288,13 +288,15 @@ def _polled(
     client: "Client",
     consumer: "Consumer",
     group: str,
+    topics: Sequence[str],
     ends: dict[tuple[str, int], int | None] | None,
     count: int | None,
     records_max: int = GROUP_POLL_RECORDS,
 ) -> "Iterator[list[Record]]":
     """Yield records as they come, and commit them when the next are asked for, because then they are printed.
 
-    Stop at the `ends`, or after `count` records. A list has at most `records_max`.
+    Stop at the `ends`, or after `count` records. A list has at most `records_max`. A deleted topic is missed for
+    --timeout, and then an error.
     """
     patience, left = Patience(), count
     figures = consumer.figures()
@@ -325,7 +327,8 @@ def _polled(
                 fail(_nothing_came(group, figures))
             elif now - max(last, asked) > SAY_SECONDS:  # the consumer itself tries on without a word
                 with away.noticed():
-                    client.run(client.core.nodes())
+                    for topic in topics:
+                        client.topic(topic)
                     asked = now
             if printed and now - committed > COMMIT_SECONDS:
                 with away.noticed():

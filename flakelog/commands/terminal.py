@@ -70,6 +70,8 @@ def client_of(servers: str) -> Iterator["Client"]:
             there_is = error.code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             fail(str(error) if there_is else f"{error}; `flakelog topic list` shows those that there are")
         except (ClientError, CorruptBatch) as error:
+            if isinstance(error.__cause__, Unreachable):  # such as a commit that no broker takes
+                raise NobodyAnswers(str(error)) from None
             fail(str(error))
 
 

@@ -124,7 +124,8 @@ class MessagePages:
         return TailOf(name, messages.parse_positions(last or fields.text("at")), not fields.text("partition"), self)
 
     def spans(self, name: str) -> dict[int, messages.Span]:
-        """Return the offsets of each partition of a topic."""
+        """Return the offsets of each partition of a topic. Raise NotThere."""
+        self._check(name)
         return messages.spans_of(self._services, name)
 
     def read_tail(self, name: str, positions: dict[int, int], spans: dict[int, messages.Span]) -> Any:
@@ -172,8 +173,14 @@ class TailOf:
         self._pages = pages
 
     def read(self) -> Any:
-        """Return a Deferred of a Tail, whose positions are taken over, or None if nothing is new."""
+        """Return a Deferred of a Tail, whose positions are taken over, or None if nothing is new.
+
+        Raise NotThere if the topic was deleted. A topic that was made again is read from its start.
+        """
         spans = self._pages.spans(self.topic)
+        for number, span in spans.items():
+            if self.positions.get(number, 0) > span.end:
+                self.positions[number] = span.start
         if self._follows_all:
             for number, span in spans.items():  # a partition that was not known before is new, and read from its start
                 self.positions.setdefault(number, span.start if self._begun else span.end)

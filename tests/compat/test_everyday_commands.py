@@ -124,7 +124,7 @@ def test_a_group_commits_nothing_that_could_not_be_printed(flakelog, group_broke
     with (
         client_of(group_broker.address) as client,
         closing(Consumer(group_broker.address, "day-unprinted", group="day-halves", config=BY_HAND)) as consumer,
-        closing(_polled(client, consumer, "day-halves", {}, None, records_max=4)) as printed,
+        closing(_polled(client, consumer, "day-halves", ["day-unprinted"], {}, None, records_max=4)) as printed,
     ):
         assert [record.value for record in next(printed)] == [b"0", b"1", b"2", b"3"]
         next(printed)  # and is not printed, for the generator is closed instead

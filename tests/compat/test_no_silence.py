@@ -225,6 +225,18 @@ def test_a_consumer_of_a_group_commits_and_leaves_the_group_at_sigterm(flakelog,
     assert described["state"] == "Empty" and place["committed"] in (2, 3), "the third may come again"
 
 
+def test_a_consumer_of_a_group_misses_a_deleted_topic_and_then_fails(flakelog, group_broker):
+    flakelog = partial(flakelog, FLAKELOG_SERVERS=group_broker.address)
+    flakelog("produce vanishing", b"one\n")
+    arguments = ("vanishing", "--group", "mourners", "--follow", "--timeout", "1", "--servers", group_broker.address)
+    consumer = command("consume", *arguments)
+    assert consumer.stdout.readline() == "one\n"
+    flakelog("topic delete vanishing --yes")
+    _, errors = consumer.communicate(timeout=SOON_SECONDS)
+    assert "UNKNOWN_TOPIC_OR_PARTITION; trying for 1 s" in errors and consumer.returncode == 1
+    assert "vanishing" in errors.splitlines()[-1] and "Traceback" not in errors
+
+
 # --- pipes -------------------------------------------------------------------------------------------------------
 
 

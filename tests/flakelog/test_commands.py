@@ -11,17 +11,17 @@ import pytest
 from click.testing import CliRunner
 
 from broker.client.address import parse_addresses
-from broker.client.errors import BrokerError
+from broker.client.errors import BrokerError, CommitFailed, Unreachable
 from broker.client.log_record import Record
 from broker.version import VERSION
 from flakelog.cli import COMMANDS, main
 from flakelog.commands.delivery import Delivery
-from flakelog.commands.exit_codes import Interrupted, with_exit_codes
+from flakelog.commands.exit_codes import Interrupted, NobodyAnswers, with_exit_codes
 from flakelog.commands.produce import _by_partition
 from flakelog.commands.produce_input import Framing, Line, Target, known_size, read_lines, unescape
 from flakelog.commands.record_format import as_text, by_format
 from flakelog.commands.start import Start, ask_in_portions, parse_start
-from flakelog.commands.terminal import confirm, count_of, describe_id, iso, print_table
+from flakelog.commands.terminal import client_of, confirm, count_of, describe_id, iso, print_table
 from idgen.layout import Layout
 
 NOBODY = "127.0.0.1:1"  # no process listens on this port
@@ -327,3 +327,8 @@ def test_ctrl_c_while_the_commands_are_imported_ends_with_130(tmp_path):
     environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])}
     ended = subprocess.run([sys.executable, "-m", "flakelog"], env=environment, capture_output=True, text=True)
     assert (ended.returncode, ended.stderr) == (130, "Error: ended by Ctrl-C\n")
+
+
+def test_a_commit_that_no_broker_takes_ends_as_without_a_server():
+    with pytest.raises(NobodyAnswers, match="not committed"), client_of(NOBODY):
+        raise CommitFailed("group g: orders-0 not committed") from Unreachable(NOBODY, "refused")

@@ -208,6 +208,18 @@ def test_a_tail_follows_partitions_that_are_added(world):
     assert read(tail) == (["a"], 0)
 
 
+def test_a_tail_ends_with_its_topic_and_reads_one_made_again_from_its_start(world):
+    produce(world, b"old", b"old")
+    stream = page(world).stream
+    tail = tail_of(world, stream)
+    world.client.delete_topic("orders")
+    with pytest.raises(NotThere, match="there is no topic 'orders'"):
+        tail.read()
+    world.client.create_topic("orders", 2)
+    produce(world, b"new")
+    assert read(tail_of(world, stream)) == (["new"], 0)
+
+
 def test_a_tail_says_once_that_a_partition_is_offline(world):
     tail = tail_of(world, page(world).stream)
     produce(world, b"a")
