@@ -68,7 +68,8 @@ def is_plain_word(name: str) -> bool:
 def completion(shell: str) -> None:
     """Print a script that makes SHELL complete commands, options, and the names of topics and groups.
 
-    Names come from the broker of --servers or FLAKELOG_SERVERS, if one answers within a second.
+    Names come from the broker of --servers or FLAKELOG_SERVERS, if one answers within a second. Names that a
+    shell would run, expand or split are left out.
 
     \b
     bash: eval "$(flakelog completion bash)"   in ~/.bashrc
