@@ -99,6 +99,9 @@ class LoadReport:
         for file in receipt.files.values():
             self._progress.wrote(file.bytes)
 
+    def withdrawn(self, load: "Load") -> None:
+        self._bar.end()
+
     # --- figures ----------------------------------------------------------------------------------------------------
 
     def report(self) -> "Report":

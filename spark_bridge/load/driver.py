@@ -55,6 +55,8 @@ class Watcher(Protocol):
 
     def ends(self, load: Load, receipt: Receipt) -> None: ...
 
+    def withdrawn(self, load: Load) -> None: ...
+
 
 @dataclass(slots=True)
 class Outcome:
@@ -233,6 +235,7 @@ class Driver:
         found = self.sink.find(load.number)
         if found is not None and found.state is State.WITHDRAWN:
             if isinstance(error, TooManyRejected):
+                self.watcher.withdrawn(load)
                 raise error
             return False
         if found is None or found.state is State.PLANNED:

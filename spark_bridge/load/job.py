@@ -248,10 +248,14 @@ class _Announcing:
         self._watcher.ends(load, receipt)
         self._announce(load, receipt.to_json())
 
-    def _announce(self, load: Load, receipt: str | None = None) -> None:
+    def withdrawn(self, load: Load) -> None:
+        self._watcher.withdrawn(load)
+        self._announce(load, is_withdrawn=True)
+
+    def _announce(self, load: Load, receipt: str | None = None, *, is_withdrawn: bool = False) -> None:
         chain = f"/chain-{load.chain}" if load.chain else ""
         key = f"{self._place}/{load.topic}{chain}/{load.number}"
-        self._topic.publish(key, "load", self._place, load.to_json(), receipt)
+        self._topic.publish(key, "load", self._place, load.to_json(), receipt, is_withdrawn=is_withdrawn)
 
 
 def _numbered(number: int, job: Callable[[], WrittenPart]) -> Iterator[tuple[int, WrittenPart]]:

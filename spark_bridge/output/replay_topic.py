@@ -2,8 +2,8 @@
 
     topic   __flakelog_replays, compacted, one partition, on the cluster that is read
     key     the manifest's SHA-256 of a replay, or PLACE/TOPIC/NUMBER of a load
-    value   {"v": 1, "kind": "replay" or "load", "state": "planned" or "done", "at_ms": ..., "place": "...",
-             "manifest": {...}, "receipt": {...} or null}
+    value   {"v": 1, "kind": "replay" or "load", "state": "planned", "done" or "withdrawn", "at_ms": ...,
+             "place": "...", "manifest": {...}, "receipt": {...} or null}
 
 A replay or a load never depends on it: an error is logged once, and nothing more is published by this process.
 """
@@ -22,7 +22,7 @@ from broker.wire.errors import ErrorCode, WireError
 TOPIC = "__flakelog_replays"
 TOPIC_CONFIGS = {"cleanup.policy": "compact"}
 VERSION = 1
-PLANNED, DONE = "planned", "done"
+PLANNED, DONE, WITHDRAWN = "planned", "done", "withdrawn"
 VALUE_BYTES_MAX = 900_000
 """A value fits Kafka's message.max.bytes of 1 MiB. A larger one goes without its ranges and files, see `left_out`."""
 TIMEOUT_SECONDS = 5.0  # of each request; the work has ended, or waits, meanwhile
@@ -38,12 +38,14 @@ class ReplayTopic:
         self._servers = servers
         self._failed = False
 
-    def publish(self, key: str, kind: str, place: str, manifest: str, receipt: str | None = None) -> None:
+    def publish(
+        self, key: str, kind: str, place: str, manifest: str, receipt: str | None = None, *, is_withdrawn: bool = False
+    ) -> None:
         """Publish a manifest, and the receipt if the work is done, both as JSON texts. Log a warning if that fails."""
         if self._failed:
             return
         now_ms = time.time_ns() // 1_000_000
-        state = PLANNED if receipt is None else DONE
+        state = WITHDRAWN if is_withdrawn else PLANNED if receipt is None else DONE
         head = {"v": VERSION, "kind": kind, "state": state, "at_ms": now_ms, "place": place}
         value = value_of(head, json.loads(manifest), None if receipt is None else json.loads(receipt))
         try:

@@ -48,6 +48,7 @@ def test_a_load_with_as_many_rejected_messages_as_allowed_is_published():
 def test_one_more_withdraws_the_load_and_nothing_of_it_is_there():
     storage = MemoryStorage()
     run, message = withdraw(Topics(9), storage, 2)
+    assert run.watcher.notes[-1] == ("withdrawn", 0)
     assert message == (
         "3 messages of load 0 did not decode (t-0 offset 2: the value is no JSON object), more than --max-rejected 2 "
         "allows. The load is withdrawn and nothing of it was published; the next run takes its messages again. Give a "

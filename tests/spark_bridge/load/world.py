@@ -216,6 +216,9 @@ class Watcher:
     def ends(self, load, receipt):
         self.notes.append(("ends", receipt.number, receipt.rows))
 
+    def withdrawn(self, load):
+        self.notes.append(("withdrawn", load.number))
+
 
 def in_order(jobs):
     return [job() for job in jobs]
