@@ -86,7 +86,7 @@ class DeltaSink(TableSink):
             self.check_columns(table, load)
             added = self._lacking(table, load)
             if added:
-                table.alter.add_columns(added)  # a commit of its own: readers of older rows see nulls
+                table.alter.add_columns(added)  # a separate commit: readers of older rows see nulls
             adds = [self._added(name, file, load.layout.partition_by) for name, file in receipt.files.items()]
             apps = {self._app_of_chain(0), self._app_of_chain(load.chain)}  # the first tells that the table has loads
             own = {"flakelog.load": str(load.number), "flakelog.topic": load.topic}

@@ -1,11 +1,10 @@
 """The driver of loads: finish the load of a killed run, then plan, write and publish the next one.
 
-All state is in the sink, so a run may be killed anywhere, and several may run at once:
-
-A target that is not the one of the earlier loads is refused first, or a new chain begins (--start-over).
+All state is in the sink, so a run may be killed anywhere, and several may run at once. A target that is not the one of
+the earlier loads is refused first, or a new chain begins (--start-over). Then the newest load decides what is done:
 
     newest load     this run
-    WITHDRAWN       goes on as if it were not there: the load before it is the newest
+    WITHDRAWN       ignores it: the load before it is the newest
     PLANNED         writes the parts that are not written yet, and publishes it
     DECIDED         lets the sink finish the publication; reads nothing
     finished        plans the next load and saves it; if another driver saved that number first, takes up its load

@@ -84,7 +84,7 @@ class Load:
 
     @property
     def follows(self) -> int:
-        """Return the number of the load that this one goes on after, -1 if it begins the chain."""
+        """Return the number of the load before this one in the chain; -1 if this one begins it."""
         return self.number - 1 if self.after is None else self.after
 
     @property

@@ -201,7 +201,7 @@ class ParquetSink:
         return None
 
     def _rows_of(self, name: str) -> int:
-        """Return the rows of a file; 0 for one that is no Parquet, which is a problem of its own."""
+        """Return the rows of a file; 0 for one that is no Parquet, which `strays` or `file_problems` name."""
         try:
             with self._storage.open(name) as source:
                 return int(pq.read_metadata(source).num_rows)

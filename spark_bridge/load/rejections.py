@@ -27,7 +27,7 @@ class Rejections:
         self._limit = limit
         self._rows = dict.fromkeys(load.parts, 0)
         self.example: str | None = None
-        """One of the messages in words, None if this run met none."""
+        """A sentence about one of the messages; None if all were decoded."""
 
     @property
     def rows(self) -> int:

@@ -70,13 +70,13 @@ class Found:
 
     @property
     def ends(self) -> Mapping[int, int]:
-        """Return the positions from which the next load goes on."""
+        """Return the positions where the next load begins."""
         return self.load.starts if self.state is State.WITHDRAWN else self.load.ends
 
 
 @dataclass(frozen=True, slots=True)
 class Contents:
-    """What a target has of published loads, in words.
+    """The rows of a target, and the differences between it and its loads, in words.
 
     `rows` are those that it has now, also of other writers; None if it is not there. `problems` name what is missing or
     changed that nobody deleted. `notes` name what other writers did with the loads' messages, and what can no longer be

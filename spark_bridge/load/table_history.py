@@ -1,4 +1,4 @@
-"""What became of the files of loads in a table, by the commits of its history.
+"""The fate of the files of loads in a table, by the commits of its history.
 
 Other writers may do with a table what they like: a compaction writes the rows of its files into others, and a delete
 leaves files out, or writes the rows that are left into others. So the messages of a load are followed from the files
@@ -13,7 +13,7 @@ from enum import Enum
 
 
 class Kind(Enum):
-    """What a commit means for the rows of the files that it takes away."""
+    """The effect of a commit on the rows of the files that it takes away."""
 
     REWRITE = "rewrite"
     """A compaction: the same rows are in the files that it adds."""
@@ -52,7 +52,7 @@ class History:
 
 @dataclass(slots=True)
 class Fates:
-    """What became of loads, by their numbers."""
+    """The fate of loads, by their numbers."""
 
     held: set[int] = field(default_factory=set)
     """The loads that have a file in the table, their own or one that took rows of it."""

@@ -1,4 +1,4 @@
-"""What loads into tables have in common: files in place first, then one commit of the table that adds them.
+"""The common part of loads into tables: files in place first, then one commit of the table that adds them.
 
 The chain of loads, its plans, parts and decisions are files of a FileLedger, as for plain Parquet (parquet_sink). A
 table's readers see only what a commit added, so there is one more step between the moves and the receipt: the commit.

@@ -1,4 +1,4 @@
-"""What a load writes to, by its identity: a table or a topic of one name may be another one at the next load.
+"""The target of a load, by its identity: a table or a topic of one name may be another one at the next load.
 
     {"kind": "Iceberg table", "place": "shop.flights", "id": "8d0f...", "commit": {"load": 2, "at": {"snapshot": 77}}}
 

@@ -27,7 +27,7 @@ class Verification:
     """The number of the newest load, if the next run has to finish it."""
     problems: tuple[str, ...]
     notes: tuple[str, ...] = ()
-    """What other writers did with messages of loads, which is no fault of a load."""
+    """Changes that other writers made to messages of loads; no load is at fault."""
 
 
 def verify(sink: Sink) -> Verification:
