@@ -52,6 +52,9 @@ TURN_NS = 2_000_000  # a turn that has lasted longer ends after its round
 class Engine:
     """All connections of one broker over its services."""
 
+    logs_each_close = False
+    """True if the log shall have a line for each closed connection, not one for each address and minute."""
+
     def __init__(
         self,
         services: BrokerServices,

@@ -81,6 +81,8 @@ class FaultyReplies(Replies):
 class FaultyEngine(Engine):
     """An engine whose `fail`, `close` and `delay` apply to requests of an API that arrive from now on."""
 
+    logs_each_close = True  # a user's test reads them
+
     def __init__(self, services: BrokerServices, clock_ns: Callable[[], int] = lambda: 0) -> None:
         self._apis = dict(APIS)
         super().__init__(services, clock_ns, self._apis, FaultyReplies)

@@ -221,8 +221,11 @@ class BrokerServer:
 
     def _note(self, conn: Connection, reason: str) -> None:
         """Log why a connection is closed."""
-        peers = self._refusals if conn in self._refused else self._closed
-        peers.note(conn.address, f"connection of {conn.peer} closed: {reason}")
+        line = f"connection of {conn.peer} closed: {reason}"
+        if self._engine.logs_each_close:
+            self._log(line)
+        else:
+            (self._refusals if conn in self._refused else self._closed).note(conn.address, line)
 
     def read_ahead(self, region: FileRegion, done: Callable[[], None]) -> None:
         """Have a worker thread read a region of a file that is not cached, then call `done`."""
