@@ -55,7 +55,7 @@ class HeldAnswer:
         self._memory.used_bytes += answer.unpacked_bytes
 
     def take(self) -> Fetched | None:
-        """Return the kept records and release their memory; None if there are none."""
+        """Return the kept records and release their memory; None without such."""
         answer, self._answer = self._answer, None
         if answer is not None:
             self._memory.used_bytes -= answer.unpacked_bytes

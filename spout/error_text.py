@@ -30,7 +30,7 @@ def traceback_of(error: BaseException) -> str:
 
 
 def printable(text: str, limit: int = CHARACTERS_MAX) -> str:
-    """Return the text as UTF-8 can hold it. Of one that is longer than `limit`, return the beginning and the end."""
+    """Return the text as UTF-8 can hold it; of a text longer than `limit`, only the beginning and the end."""
     if len(text) > limit:
         half = limit // 2
         text = f"{text[:half]} ... ({len(text) - 2 * half:,} characters left out) ... {text[-half:]}"

@@ -110,7 +110,7 @@ class Unused(NamedTuple):
 
 
 class Waits(NamedTuple):
-    """The group has not answered a join or a sync for so long, because it waits for other members."""
+    """The group has not answered a join or a sync for `seconds`, because it waits for other members."""
 
     seconds: int
 

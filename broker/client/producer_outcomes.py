@@ -35,7 +35,7 @@ class Calls:
     """The threads that are in a call of librdkafka which may run callbacks.
 
     librdkafka's Python API keeps one call for each thread. A second one within a callback ends the process: an
-    assertion fails when the outer call goes on.
+    assertion of the outer call fails afterwards.
     """
 
     def __init__(self) -> None:

@@ -152,7 +152,7 @@ class FrameDecoder:
         return True
 
     def _out_of_memory(self) -> bool:
-        """Drop what is not executed yet, and let `next_frame` raise. Return True."""
+        """Drop the frames that are not executed yet, and let `next_frame` raise. Return True."""
         self._end = f"the server has no memory for its request, a frame of {self._size} bytes"
         self.partial, self._head = None, b""
         self._view, self._at, self._owned = memoryview(b""), 0, True

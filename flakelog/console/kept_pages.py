@@ -29,7 +29,7 @@ class KeptPages:
         self._bytes = 0
 
     def keep(self, key: str, session_id: str, status: int, html: bytes, now_ms: int) -> None:
-        """Keep a page under a key that nobody can guess. The newest page is kept, however large it is."""
+        """Keep a page under a random key. The newest page is kept, however large it is."""
         self._pages[key] = KeptPage(session_id, now_ms + KEPT_MS, status, html)
         self._bytes += len(html)
         while len(self._pages) > 1:

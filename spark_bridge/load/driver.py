@@ -1,7 +1,7 @@
 """The driver of loads: finish the load of a killed run, then plan, write and publish the next one.
 
 All state is in the sink, so a run may be killed anywhere, and several may run at once. A target that is not the one of
-the earlier loads is refused first, or a new chain begins (--start-over). Then the newest load decides what is done:
+the earlier loads is refused first, or a new chain begins (--start-over). Then the state of the newest load decides:
 
     newest load     this run
     WITHDRAWN       ignores it: the load before it is the newest
