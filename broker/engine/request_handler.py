@@ -273,12 +273,6 @@ class RequestHandler:
 
     # --- parts ---------------------------------------------------------------------------------------------------
 
-    def _staged(self, conn: Connection, api: Api, correlation_id: int, staged: StagedProduce) -> None:
-        """Note what the answer of a staged Produce needs."""
-        staged.conn, staged.api = conn, api
-        staged.correlation_id, staged.began_ns = correlation_id, self._clock.began_ns
-        conn.staged += 1
-
     def _encode(self, conn: Connection, template: Template, correlation_id: int, response: Any) -> bool:
         """Send an answer that the template encodes; return False if it has to be encoded in full."""
         reply = template.encode(correlation_id, response)
