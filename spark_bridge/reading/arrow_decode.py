@@ -10,7 +10,9 @@ to `on_poison`. However, the bytes of headers are read only if the column is req
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -18,7 +20,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from broker.record.batch import BatchHeader, CorruptBatch
-from broker.record.compression import DECOMPRESSED_BYTES_MAX
+from broker.record.compression import DECOMPRESSED_BYTES_MAX, TooLarge
 from broker.record.id_header import id_of
 from broker.record.records import Headers, read_headers, records_data
 from broker.wire.id_entries import IdEntry
@@ -64,6 +66,11 @@ def fail_on_poison(header: BatchHeader, error: CorruptBatch) -> None:
     raise error
 
 
+_DecodeGroup: TypeAlias = Callable[[Sequence[BatchHeader], Sequence[int], bytes], pa.RecordBatch]
+NO_TURN = nullcontext()
+"""The turn of a program that reads in one thread."""
+
+
 class MissingId(ValueError):
     """A broker that keeps ids gave no id for a record."""
 
@@ -96,6 +103,7 @@ def decode(
     max_bytes: int = DECOMPRESSED_BYTES_MAX,
     group_bytes: int = GROUP_BYTES,
     on_poison: OnPoison = fail_on_poison,
+    large_turn: AbstractContextManager[object] = NO_TURN,
 ) -> Iterator[pa.RecordBatch]:
     """Yield the records whose offsets are in `within`, as Arrow batches with `columns` of spark_bridge.reading.row.
 
@@ -103,21 +111,25 @@ def decode(
     headers `flakelog-id`, else null. An Arrow batch holds at most about `group_bytes` of records, and a record batch
     at most `max_bytes`. A batch that cannot be decoded is passed to `on_poison`, and left out if that returns. Raise
     MissingId if `ids` lacks an offset.
+
+    A record batch that unpacks to more than `group_bytes` is unpacked within `large_turn`, and the turn lasts until the
+    caller asks for the next Arrow batch. Threads that share a lock as their turn unpack one such batch at a time.
     """
-    for group in _unpacked(batches, max_bytes, group_bytes, on_poison):
-        yield from _decoded(group, within, columns, ids, on_poison)
+    decode_group = partial(_arrow_batch, within=within, columns=columns, ids=ids)
+    for group in _grouped(batches, max_bytes, group_bytes, on_poison):
+        if isinstance(group, PlacedBatch):
+            with large_turn:
+                yield from _large(group, max_bytes, decode_group, on_poison)
+        else:
+            yield from _decoded(group, decode_group, on_poison)
 
 
-def _decoded(
-    group: Sequence[_Unpacked],
-    within: OffsetRange,
-    columns: Sequence[str],
-    ids: Sequence[IdEntry] | None,
-    on_poison: OnPoison,
-) -> Iterator[pa.RecordBatch]:
+def _decoded(group: Sequence[_Unpacked], decode_group: _DecodeGroup, on_poison: OnPoison) -> Iterator[pa.RecordBatch]:
     """Yield the group as one Arrow batch, or batch by batch if one of its batches cannot be decoded."""
+    headers = [batch.header for batch in group]
+    sizes = [len(batch.records) for batch in group]
     try:
-        made = _arrow_batch(group, within, columns, ids)
+        made = decode_group(headers, sizes, b"".join((*(batch.records for batch in group), _PADDING)))
     except CorruptBatch as error:
         if len(group) == 1:
             on_poison(group[0].header, error)
@@ -125,14 +137,33 @@ def _decoded(
     else:
         yield made
         return
-    for each in group:
-        yield from _decoded([each], within, columns, ids, on_poison)
+    for batch in group:
+        yield from _decoded([batch], decode_group, on_poison)
+
+
+def _large(
+    batch: PlacedBatch, max_bytes: int, decode_group: _DecodeGroup, on_poison: OnPoison
+) -> Iterator[pa.RecordBatch]:
+    """Yield a batch that is larger than a group. No name holds its unpacked records longer than they are needed."""
+    try:
+        plain = b"".join((records_data(batch.data, batch.header, batch.position, max_bytes), _PADDING))
+        made = decode_group([batch.header], [len(plain) - len(_PADDING)], plain)
+    except CorruptBatch as error:
+        on_poison(batch.header, error)
+    else:
+        del plain
+        yield made
 
 
 def _arrow_batch(
-    group: Sequence[_Unpacked], within: OffsetRange, columns: Sequence[str], ids: Sequence[IdEntry] | None
+    headers: Sequence[BatchHeader],
+    sizes: Sequence[int],
+    plain: bytes,
+    within: OffsetRange,
+    columns: Sequence[str],
+    ids: Sequence[IdEntry] | None,
 ) -> pa.RecordBatch:
-    fields = _fields(group)
+    fields = _fields(headers, sizes, plain)
     inside = (fields.offset >= within.start) & (fields.offset < within.end)
     if not inside.all():
         fields = fields.only(inside)
@@ -140,21 +171,30 @@ def _arrow_batch(
     return pa.RecordBatch.from_arrays(arrays, schema=arrow_schema(columns))
 
 
-def _unpacked(
+def _grouped(
     batches: Iterable[PlacedBatch], max_bytes: int, group_bytes: int, on_poison: OnPoison
-) -> Iterator[list[_Unpacked]]:
-    """Yield groups of unpacked batches, each group of about `group_bytes` for one pass of numpy."""
+) -> Iterator[list[_Unpacked] | PlacedBatch]:
+    """Yield groups of unpacked batches, each group of about `group_bytes` for one pass of numpy.
+
+    A batch with more bytes than that is yielded by itself, and packed.
+    """
     group: list[_Unpacked] = []
     size = 0
     for batch in batches:
         try:
-            records = records_data(batch.data, batch.header, batch.position, max_bytes)
+            records = records_data(batch.data, batch.header, batch.position, min(max_bytes, group_bytes))
+            is_large = len(records) > group_bytes
         except CorruptBatch as error:
-            on_poison(batch.header, error)
-            continue
-        if group and size + len(records) > group_bytes:
+            is_large = isinstance(error, TooLarge) and group_bytes < max_bytes
+            if not is_large:
+                on_poison(batch.header, error)
+                continue
+        if group and (is_large or size + len(records) > group_bytes):
             yield group
             group, size = [], 0
+        if is_large:
+            yield batch
+            continue
         group.append(_Unpacked(batch.header, records))
         size += len(records)
     if group:
@@ -164,13 +204,11 @@ def _unpacked(
 # --- positions of fields ----------------------------------------------------------------------------------------------
 
 
-def _fields(batches: Sequence[_Unpacked]) -> _Fields:
-    sizes = [len(batch.records) for batch in batches]
+def _fields(headers: Sequence[BatchHeader], sizes: Sequence[int], plain: bytes) -> _Fields:
+    """Return the fields of the records of batches that have these headers and sizes. `plain` ends with padding."""
     size = sum(sizes)
     if size > _BYTES_AT_ONCE_MAX:
         raise CorruptBatch(f"{size} bytes of records in one batch; Arrow holds {_BYTES_AT_ONCE_MAX}")
-    plain = b"".join((*(batch.records for batch in batches), _PADDING))
-    headers = [batch.header for batch in batches]
     counts = [header.record_count for header in headers]
     at = np.frombuffer(plain, np.uint8)
     start = record_starts(plain, sizes, counts)

@@ -7,6 +7,7 @@ of a topic that was made again.
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from typing import NamedTuple
 from uuid import UUID
 
@@ -28,7 +29,7 @@ from broker.wire.fetch import (
 from broker.wire.id_entries import IdEntry, read_entries
 from broker.wire.primitives import Buffer
 from coordination.errors import FlakelogError
-from spark_bridge.reading.arrow_decode import MissingId, PlacedBatch, decode
+from spark_bridge.reading.arrow_decode import NO_TURN, MissingId, PlacedBatch, decode
 from spark_bridge.reading.cluster import is_final
 from spark_bridge.reading.fetch_size import fetch_size
 from spark_bridge.reading.id_time import columns_to_decode, with_id_time
@@ -78,6 +79,8 @@ class RangeFetch:
     `on_skipped`, up to SKIPPED_MAX batches. If `settings.fail_on_data_loss` is false, missing offsets are passed to
     `on_lost` instead of DataLoss; a deleted topic and a log that ends early are missing offsets too.
 
+    A record batch that unpacks to more than an Arrow batch holds is unpacked within `large_turn` (arrow_decode.decode).
+
     With `settings.read_committed`, records of aborted transactions are left out. Their offsets count, as do those of
     control records: the range ends by position.
     """
@@ -91,6 +94,7 @@ class RangeFetch:
         topic_id: str | None = None,
         on_skipped: Callable[[SkippedBatch], object] | None = None,
         on_lost: OnLost | None = None,
+        large_turn: AbstractContextManager[object] = NO_TURN,
     ) -> None:
         self._within = within
         self._columns = columns
@@ -99,6 +103,7 @@ class RangeFetch:
         self._topic_id = topic_id
         self._on_skipped = on_skipped
         self._skipped = 0
+        self._large_turn = large_turn
         self._isolation = READ_COMMITTED if settings.read_committed else READ_UNCOMMITTED
         self._may_lack_offsets = settings.may_lack_offsets(within.topic)
         self._cursor = RangeCursor(
@@ -267,8 +272,11 @@ class RangeFetch:
         if batches and ids is None and self._settings.require_ids:
             raise MissingId(f"the broker gave no ids with the records of {self._within}")
         needed = columns_to_decode(self._columns)
-        for batch in decode(batches, self._within, needed, ids, on_poison=self._skip):
-            yield with_id_time(batch, self._columns, self._settings.id_clock)
+        decoded = decode(
+            batches, self._within, needed, ids, on_poison=self._skip, large_turn=self._large_turn
+        )
+        # `map` lets go of an Arrow batch before it asks for the next one, a loop's variable does not.
+        yield from map(lambda batch: with_id_time(batch, self._columns, self._settings.id_clock), decoded)
 
     def _skip(self, header: BatchHeader, error: CorruptBatch) -> None:
         within = self._within

@@ -6,9 +6,11 @@ setup.cfg).
 
 import logging
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 
 import pyarrow as pa
 
+from spark_bridge.reading.arrow_decode import NO_TURN
 from spark_bridge.reading.kept_clients import CLIENTS
 from spark_bridge.reading.network import Address, ReadClient
 from spark_bridge.reading.offset_range import OffsetRange
@@ -46,15 +48,17 @@ def range_of(
     topic_id: str | None = None,
     on_skipped: Callable[[SkippedBatch], object] | None = None,
     on_lost: Callable[[OffsetRange, str], object] | None = None,
+    large_turn: AbstractContextManager[object] = NO_TURN,
 ) -> Iterator[pa.RecordBatch]:
-    """Yield as `read_range` does, by a client whose connections stay open."""
+    """Yield as `read_range` does, by a client whose connections stay open. For `large_turn` see arrow_decode.decode."""
 
     def skipped(batch: SkippedBatch) -> None:
         _log.warning("left out %s", batch)
         if on_skipped is not None:
             on_skipped(batch)
 
-    return RangeFetch(within, columns, client, settings, topic_id, skipped, on_lost or warn_of_loss).batches()
+    on_lost = on_lost or warn_of_loss
+    return RangeFetch(within, columns, client, settings, topic_id, skipped, on_lost, large_turn).batches()
 
 
 def warn_of_loss(within: OffsetRange, reason: str) -> None:

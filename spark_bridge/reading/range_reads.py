@@ -15,7 +15,10 @@ from spark_bridge.reading.skipped import SkippedBatch
 
 
 class RangeReads:
-    """Reads from one cluster. Each thread keeps its connections from one range to the next."""
+    """Reads from one cluster. Each thread keeps its connections from one range to the next.
+
+    The threads take turns to unpack record batches that are larger than an Arrow batch.
+    """
 
     def __init__(self, servers: Sequence[Address], settings: ReadSettings) -> None:
         self._servers = servers
@@ -24,6 +27,7 @@ class RangeReads:
         self._clients: list[_StoppableClient] = []
         self._own = threading.local()
         self._lock = threading.Lock()
+        self._large_turn = threading.Lock()
 
     def batches(
         self,
@@ -40,7 +44,9 @@ class RangeReads:
         """
         settings = settings or self._settings
         try:
-            yield from range_of(within, columns, self.client(), settings, topic_id, on_skipped, on_lost)
+            yield from range_of(
+                within, columns, self.client(), settings, topic_id, on_skipped, on_lost, self._large_turn
+            )
         except Exception:
             if self._stopped.is_set():  # the interrupted call says that the broker does not answer
                 raise Stopped from None

@@ -23,9 +23,10 @@ class SideBySide(Iterator[T], Generic[T]):
     """The items of all `jobs`. Each job is called in one of `threads` threads, in the order given.
 
     At most `in_flight` items wait to be taken; with that many the threads wait. They wait too while the items that
-    wait have `bytes_in_flight` or more by `size_of`. The threads start with the first `next`. An exception of a job
-    ends the others and is raised by `next`. `on_stop` is called once, by `close`, before the threads are joined; it has
-    to end whatever they wait for. `on_end` is called after that.
+    wait have `bytes_in_flight` or more by `size_of`, and so the thread that reaches this limit makes no further item
+    before. The threads start with the first `next`. An exception of a job ends the others and is raised by `next`.
+    `on_stop` is called once, by `close`, before the threads are joined; it has to end whatever they wait for. `on_end`
+    is called after that.
     """
 
     def __init__(
@@ -113,18 +114,24 @@ class SideBySide(Iterator[T], Generic[T]):
         with closing(items) if hasattr(items, "close") else suppress():  # type: ignore[type-var]
             for item in items:
                 self._put(item)
+                del item  # a large one, once taken, is not held while the next one is made
         with self._changed:
             self._left -= 1
             self._changed.notify_all()
 
     def _put(self, item: T) -> None:
         with self._changed:
-            self._changed.wait_for(lambda: self._closed or self._error or self._has_room())
-            if self._closed or self._error:
-                raise Stopped
+            self._wait_until(lambda: len(self._waiting) < self._in_flight and self._has_room())
             self._waiting.append(item)
             self._waiting_bytes += self._size_of(item)
+            del item
             self._changed.notify_all()
+            self._wait_until(self._has_room)
+
+    def _wait_until(self, condition: Callable[[], bool]) -> None:
+        self._changed.wait_for(lambda: self._closed or self._error or condition())
+        if self._closed or self._error:
+            raise Stopped
 
     def _has_room(self) -> bool:
-        return len(self._waiting) < self._in_flight and self._waiting_bytes < self._bytes_in_flight
+        return self._waiting_bytes < self._bytes_in_flight

@@ -11,7 +11,6 @@ from broker.client.admin_client import Admin
 from broker.client.blocking import Client
 from broker.record.compression import Codec
 from broker.record.records import Record, encode_batch
-from spark_bridge.arrow_reader import THREADS
 from tests.compat.server_process import PYTHONPATH, ServerProcess
 from tests.patience import PROGRAM_SECONDS
 
@@ -39,9 +38,9 @@ def server(tmp_path_factory):
         yield server
 
 
-@pytest.mark.parametrize(("way", "copies"), [("consumer", 2), ("asyncio", 2), ("spout", 2), ("read", 4 * THREADS)])
+@pytest.mark.parametrize(("way", "copies"), [("consumer", 2), ("asyncio", 2), ("spout", 2), ("read", 5)])
 def test_a_process_has_memory_for_few_of_the_batches_that_it_reads(server, tmp_path, way, copies):
-    """A batch takes memory twice: unpacked, and as messages. Each thread of a read has some copies of one."""
+    """A batch takes memory twice: unpacked, and as messages. The threads of a read take turns."""
     topic = server.address, "flights", str(BATCHES * MESSAGES)
     argv = [sys.executable, PROGRAM, way, *topic, str(tmp_path / "progress")]
     environment = os.environ | {"PYTHONPATH": PYTHONPATH}

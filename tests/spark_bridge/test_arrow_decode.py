@@ -1,5 +1,7 @@
 """Batches to Arrow, compared with the record decoder (broker.record.records), which is tested against other clients."""
 
+import threading
+
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
@@ -155,6 +157,20 @@ def test_an_arrow_batch_holds_no_more_than_a_group_of_record_batches():
     batches = placed(build([([(1, 0, None, bytes(1000), ())], Codec.ZSTD, 0)] * 10))
     sizes = [each.num_rows for each in decode(batches, ALL, ("value",), None, group_bytes=3500)]
     assert sizes == [3, 3, 3, 1]
+
+
+@pytest.mark.parametrize("codec", [Codec.NONE, Codec.ZSTD])
+def test_a_batch_larger_than_a_group_is_unpacked_within_the_turn(codec):
+    """Threads that share a turn have memory for one large batch. Small batches need no turn."""
+    small, large = [(1, 0, None, bytes(1000), ())], [(1, 0, None, bytes(1000), ())] * 4
+    batches = placed(build([(small, codec, 0), (small, codec, 0), (large, codec, 0), (small, codec, 0)]))
+    turn = threading.Lock()
+    seen = [
+        (batch.num_rows, turn.locked())
+        for batch in decode(batches, ALL, ("value",), None, group_bytes=3500, large_turn=turn)
+    ]
+    assert seen == [(2, False), (4, True), (1, False)]
+    assert not turn.locked()
 
 
 @settings(max_examples=150)
