@@ -1,6 +1,6 @@
 """The rules of README, CHANGELOG and docs/ that need no server: lengths, links, and names that exist in the code.
 
-`make docs` checks the rest of the pages, and tests/compat/test_readme.py runs their blocks.
+`make docs` checks the rest of the pages, and tests/compat/commands/test_readme.py runs their blocks.
 """
 
 import ast

@@ -1,7 +1,8 @@
 """Messages of errors in Kafka's words, where scripts search for them.
 
 Clients print the message of an answer, and scripts look for Kafka's text in it. So a message begins with that text;
-what else we know follows. The texts are those of Kafka 4.3, and tests/compat/test_error_texts.py asks a real node.
+what else we know follows. The texts are those of Kafka 4.3, and tests/compat/clients/test_errors_as_kafka.py asks
+a real node.
 """
 
 from broker.settings.config import NO_TOPIC_SETTING

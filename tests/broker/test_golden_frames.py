@@ -16,7 +16,7 @@ from broker.wire import cold
 from tests.broker.engine_client import FETCH, HEARTBEAT, INIT_PRODUCER_ID, METADATA, PRODUCE, EngineBroker
 from tests.golden import frames
 
-SETTINGS = {  # the settings of tests/compat/capture_frames.py
+SETTINGS = {  # the settings of tests/compat/clients/capture_frames.py
     "group_initial_rebalance_delay_ms": 0,
     "offsets_topic_num_partitions": 1,
     "transaction_state_log_num_partitions": 1,

@@ -1,4 +1,4 @@
-"""LogSpout in a consumer group, in memory: what a real group does is in tests/compat/test_group_spouts.py."""
+"""LogSpout in a consumer group, in memory: what a real group does is in tests/compat/storm/test_group_spouts.py."""
 
 import pytest
 

@@ -1,6 +1,7 @@
 """Every error that a request can be answered with: the API, the code, the versions that know it, and its cause.
 
-tests/broker/test_every_error.py asks an engine for them, and tests/compat/test_errors_as_kafka.py asks Apache Kafka.
+tests/broker/test_every_error.py asks an engine for them, and tests/compat/clients/test_errors_as_kafka.py asks Apache
+Kafka.
 `kafka` is Kafka's code if it differs on purpose; a comment gives the reason. `inside` marks errors that no client can
 cause (a failing disk, a limit that is set low), so Kafka is not asked.
 """

@@ -1,7 +1,8 @@
 """Kafka's texts of errors, which scripts search for, as Apache Kafka 4.3.1 answers the cases of the table.
 
 Each number is an N. Our message begins with the text, so a text ends where ours continues differently.
-tests/broker/test_error_texts.py holds our answers to them, and tests/compat/test_errors_as_kafka.py a real node's.
+tests/broker/test_error_texts.py holds our answers to them, and tests/compat/clients/test_errors_as_kafka.py a real
+node's.
 """
 
 import re
