@@ -5,7 +5,6 @@ import pytest
 from broker.engine.engine import Engine
 from broker.engine.slices import AT_ONCE, SLICE_WAITS
 from broker.fault_injection.faulty_engine import FaultyEngine
-from broker.services.id_stamper import Backpressure
 from tests.broker.engine_client import (
     API_VERSIONS,
     CREATE_TOPICS,
@@ -165,25 +164,22 @@ def test_slices_leave_most_of_the_time_to_others_while_those_have_requests():
     assert SLICE_WAITS > 1
 
 
-def test_without_ids_it_is_executed_again_and_has_one_effect(broker, client, monkeypatch):
+def test_without_ids_it_is_executed_again_and_has_one_effect():
+    """The worker has no run-ahead, and the ids of this millisecond are spent."""
+    broker = EngineBroker(offsets_topic_num_partitions=1, max_ahead_ms=0)
+    client = broker.connect()
     client.ask(FIND_COORDINATOR, 4, {"key_type": 0, "coordinator_keys": ["g"]})
     broker.know({"wide": MANY})
     places = [{"partition_index": n, "committed_offset": 3, "committed_metadata": ""} for n in range(MANY)]
     fields = {"group_id": "g", "generation_id_or_member_epoch": -1, "member_id": "", "group_instance_id": None}
-    ensure, refused = broker.services.id_stamper.ensure, []
-
-    def ensure_at_the_second_time(number, now):
-        if not refused:
-            refused.append(number)
-            raise Backpressure(now.wall_ms + 5)
-        ensure(number, now)
-
-    monkeypatch.setattr(broker.services.id_stamper, "ensure", ensure_at_the_second_time)
+    broker.at(broker.now_ms + 1)
+    broker.worker.next_ids(broker.worker.max_batch, broker.now.wall_ms)
     asked = client.send(OFFSET_COMMIT, 8, fields | {"topics": [{"name": "wide", "partitions": places}]})
     later = client.send(*VERSIONS)
-    assert client.answered() == [] and refused
+    offsets_log = broker.services.log_of("__consumer_offsets", 0)
+    assert client.answered() == [] and offsets_log.log_end_offset == 0
     broker.at(broker.now_ms + 10_000)
-    assert client.answered() == [asked, later]
+    assert client.answered() == [asked, later] and offsets_log.log_end_offset == MANY
 
 
 def test_an_injected_failure_applies_to_it():
