@@ -1,15 +1,17 @@
 """Fixtures of the compat tests: real servers, started once per run or per module, and names and topics for a test."""
 
+import os
 import re
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
-from benchmarks.apache import await_answer, start_kafka
+from benchmarks.apache import SHORT_LIVED, await_answer, start_kafka
 from benchmarks.native import Unavailable
 from coordination.embedded_zookeeper import EmbeddedZooKeeper
 from flakelog.cli import REPORT, main
-from tests.compat import numbers_topic, served_data
+from tests.compat import numbers_topic, served_data, stock_java
 from tests.compat.server_process import ServerProcess
 
 # The longest files, which start first. All tests of a file run in one worker process, so a long file that starts last
@@ -21,6 +23,9 @@ LONGEST = (
     "test_spout_runner", "test_errors_as_kafka", "test_mixed_groups", "test_connector_options",
 )  # fmt: skip
 
+
+# The Spark of every test, and of every program that a test starts, reads its defaults here.
+os.environ["SPARK_CONF_DIR"] = str(Path(__file__).with_name("java") / "spark_conf")
 
 SHORT_SESSIONS = {"group.min.session.timeout.ms": "1000", "group.initial.rebalance.delay.ms": "0"}
 
@@ -42,7 +47,7 @@ def kafka(tmp_path_factory):
     """Run an Apache Kafka node and yield its address. Each test uses separate topics."""
     directory = tmp_path_factory.mktemp("kafka")
     try:
-        _, process = start_kafka(directory)
+        _, process = start_kafka(directory, jvm_options=SHORT_LIVED)
     except Unavailable as why:
         pytest.skip(str(why))
     try:
@@ -52,6 +57,15 @@ def kafka(tmp_path_factory):
     finally:
         process.kill()
         process.wait()
+
+
+@pytest.fixture(scope="session")
+def java():
+    """Run Kafka's Java clients and tools in a process. Each test uses separate names for its clients."""
+    if reason := stock_java.missing():
+        pytest.skip(reason)
+    with stock_java.StockJava() as java:
+        yield java
 
 
 @pytest.fixture(scope="session")

@@ -13,14 +13,11 @@ from typing import NamedTuple
 
 import pytest
 
-from benchmarks.apache import JAVA_FILES, kafka_command
+from benchmarks.apache import JAVA_FILES, SHORT_LIVED, kafka_command
 from benchmarks.native import Unavailable
 from coordination.java import find_java
 from tests.compat.stock_process import StockProcess
 from tests.patience import SECONDS
-
-# The process lives briefly on a small machine, so it compiles fast and runs no extra garbage collection threads.
-JVM_OPTIONS = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 
 
 def need_java():
@@ -49,7 +46,7 @@ class Finished(NamedTuple):
 
 class StockJava(StockProcess):
     def __init__(self):
-        self._launch = kafka_command(*JVM_OPTIONS)
+        self._launch = kafka_command(*SHORT_LIVED)
         super().__init__([*self._launch, JAVA_FILES / "Stock.java"])
 
     def tool(self, main, *arguments, stdin=""):

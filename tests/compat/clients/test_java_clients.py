@@ -10,7 +10,7 @@ from itertools import count
 import pytest
 
 from tests.compat.server_process import ServerProcess
-from tests.compat.stock_java import StockJava, need_java
+from tests.compat.stock_java import need_java
 from tests.compat.stock_process import ClientError
 
 SETTINGS = {"group.initial.rebalance.delay.ms": 0}
@@ -19,12 +19,6 @@ VALUES = [f"value {n} " * 20 for n in range(100)]
 _numbers = count()
 
 need_java()
-
-
-@pytest.fixture(scope="module")
-def java():
-    with StockJava() as java:
-        yield java
 
 
 @pytest.fixture(scope="module")

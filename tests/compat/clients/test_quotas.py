@@ -16,7 +16,6 @@ from tests.broker.any_api import World, code_of
 from tests.compat.raw_connection import SocketLine
 from tests.compat.server_process import ServerProcess
 from tests.compat.stock_clients import AioKafka, KafkaPython
-from tests.compat.stock_java import StockJava, missing
 from tests.patience import SECONDS, until
 
 # With two windows a client may use the quota of one second in one burst, and not the quota of ten seconds.
@@ -113,14 +112,11 @@ def test_our_own_client_is_held_to_it_too_and_reads_on(server, topic, alter):
     assert [record.value for record in found] == VALUES
 
 
-def test_javas_admin_client_waits_until_it_may_make_topics_again(server, alter):
+def test_javas_admin_client_waits_until_it_may_make_topics_again(server, alter, java):
     """Java's admin client receives THROTTLING_QUOTA_EXCEEDED and retries automatically."""
-    if reason := missing():
-        pytest.skip(reason)
-    with StockJava() as java:
-        names = [f"quotas-{next(_numbers)}" for _ in range(2)]
-        alter("user", "ANONYMOUS", controller_mutation_rate=2)
-        began = time.monotonic()
-        for name in names:
-            java.ask("createTopic", address=server.address, topic=name, partitions=8)
-        assert time.monotonic() - began > 1, "of 8 partitions 4 may come in one burst, and 2 a second after that"
+    names = [f"quotas-{next(_numbers)}" for _ in range(2)]
+    alter("user", "ANONYMOUS", controller_mutation_rate=2)
+    began = time.monotonic()
+    for name in names:
+        java.ask("createTopic", address=server.address, topic=name, partitions=8)
+    assert time.monotonic() - began > 1, "of 8 partitions 4 may come in one burst, and 2 a second after that"

@@ -12,7 +12,7 @@ import pytest
 from confluent_kafka import Consumer as Librdkafka
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
-from benchmarks.apache import await_answer, start_kafka
+from benchmarks.apache import SHORT_LIVED, await_answer, start_kafka
 from benchmarks.native import Unavailable
 from broker.client import cluster_admin
 from broker.client.address import addresses_of
@@ -25,7 +25,6 @@ from spark_bridge.reading.cluster import Cluster, Unreachable
 from spark_bridge.reading.settings import Patience, ReadSettings
 from tests.compat.numbers_topic import QUICK, SOON_MS, WAIT_MS, say
 from tests.compat.server_process import ServerProcess
-from tests.compat.stock_java import StockJava, missing
 from tests.patience import SECONDS, until
 
 TOPIC = "kept"
@@ -111,13 +110,10 @@ def test_librdkafka_names_it(address):
     consumer.close()
 
 
-def test_kafkas_own_tool_lists_it_as_unavailable(address):
+def test_kafkas_own_tool_lists_it_as_unavailable(address, java):
     """It reads DescribeTopicPartitions, and prints just this for Apache Kafka."""
-    if reason := missing():
-        pytest.skip(reason)
     described = "--bootstrap-server", address, "--describe", "--unavailable-partitions"
-    with StockJava() as java:
-        done = java.tool("org.apache.kafka.tools.TopicCommand", *described)
+    done = java.tool("org.apache.kafka.tools.TopicCommand", *described)
     assert (done.exit, done.stderr) == (0, ""), done
     line = done.stdout.strip().replace("\t", " ")
     assert line == "Topic: kept Partition: 1 Leader: none Replicas: 1 Isr:  Elr: 1 LastKnownElr: 1"
@@ -188,7 +184,7 @@ def test_apache_kafka_describes_a_partition_in_a_failed_directory_the_same_way(t
         "replica.high.watermark.checkpoint.interval.ms": "500",  # it finds out by a write
     }
     try:
-        _, process = start_kafka(tmp_path, settings)
+        _, process = start_kafka(tmp_path, settings, SHORT_LIVED)
     except Unavailable as error:
         pytest.skip(str(error))
     try:

@@ -4,7 +4,7 @@ import signal
 
 import pytest
 
-from tests.compat.stock_java import StockJava, need_java
+from tests.compat.stock_java import need_java
 from tests.compat.storm.group_spouts import Shared
 from tests.patience import until
 
@@ -20,19 +20,18 @@ def shared(group_broker, tmp_path):
 
 
 @pytest.fixture
-def describe(shared):
+def describe(shared, java):
     """Return describe("--members"), which returns the rows of the tool's table as dicts."""
-    with StockJava() as java:
 
-        def described(*arguments):
-            tool = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
-            asked = ("--bootstrap-server", shared.address, "--describe", "--group", shared.name, *arguments)
-            done = java.tool(tool, *asked)
-            assert done.exit == 0, done
-            heading, *rows = [line.split() for line in done.stdout.splitlines() if line.strip()]
-            return [dict(zip(heading, row, strict=False)) for row in rows]
+    def described(*arguments):
+        tool = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
+        asked = ("--bootstrap-server", shared.address, "--describe", "--group", shared.name, *arguments)
+        done = java.tool(tool, *asked)
+        assert done.exit == 0, done
+        heading, *rows = [line.split() for line in done.stdout.splitlines() if line.strip()]
+        return [dict(zip(heading, row, strict=False)) for row in rows]
 
-        yield described
+    return described
 
 
 def test_the_processes_of_a_spout_are_listed_as_members_with_their_lag(shared, describe):

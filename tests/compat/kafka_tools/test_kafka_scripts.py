@@ -8,17 +8,11 @@ import json
 import pytest
 
 from tests.compat.server_process import ServerProcess
-from tests.compat.stock_java import StockJava, need_java
+from tests.compat.stock_java import need_java
 
 TOOLS = "org.apache.kafka.tools"
 
 need_java()
-
-
-@pytest.fixture(scope="module")
-def java():
-    with StockJava() as java:
-        yield java
 
 
 @pytest.fixture(scope="module")

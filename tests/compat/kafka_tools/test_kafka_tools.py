@@ -15,7 +15,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from broker.client.blocking import Client
 from broker.client.core import LATEST
 from tests.compat.server_process import ServerProcess
-from tests.compat.stock_java import StockJava, need_java
+from tests.compat.stock_java import need_java
 from tests.patience import MS, SECONDS, until
 
 SETTINGS = {"group.initial.rebalance.delay.ms": 0}
@@ -26,12 +26,6 @@ ADDRESS_LAST = {"ClusterTool"}  # its subcommand takes the address
 _numbers = count()
 
 need_java()
-
-
-@pytest.fixture(scope="module")
-def java():
-    with StockJava() as java:
-        yield java
 
 
 @pytest.fixture(scope="module")

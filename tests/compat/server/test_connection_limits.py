@@ -15,7 +15,7 @@ from broker.net.transport import KafkaPort, NullProtocol
 from broker.settings.config import BrokerConfig
 from tests.compat.raw_connection import RawConnection
 from tests.compat.server_process import ServerProcess
-from tests.patience import SECONDS
+from tests.patience import SECONDS, until
 
 SYSTEM_DOUBLES = 2  # Linux doubles the size for its bookkeeping: socket(7), SO_SNDBUF
 
@@ -89,6 +89,7 @@ def test_connections_without_a_descriptor_left_are_closed_with_one_line_and_come
         peers = [stack.enter_context(RawConnection(server.address)) for _ in range(40)]
         assert peers[-1].socket.recv(1) == b""
         assert bystander.topics() is not None
+        until(lambda: "descriptor" in server.log_since(0), what="the line")
         lines = [line for line in server.log_since(0).splitlines() if "descriptor" in line]
         assert len(lines) == 1 and "raise its limit" in lines[0]
         resource.prlimit(server.pid, resource.RLIMIT_NOFILE, (soft, hard))
