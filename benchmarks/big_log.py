@@ -14,9 +14,9 @@ from broker.log import log_appender
 from broker.log.log_manager import LogManager
 from broker.log.storage.os_storage import OsStorage
 from broker.log.validation.batch import validate
+from broker.metadata.metadata import Change, FileMetadataStore, Metadata, NewTopic, Node
 from broker.now import Now
 from broker.record.records import Record, encode_batch
-from broker.services.metadata import Change, FileMetadataStore, Metadata, NewTopic, Node
 from broker.settings.config import BrokerConfig, TopicConfig
 from idgen.layout import Layout
 from idgen.worker import IdWorker

@@ -24,19 +24,19 @@ from twisted.internet.threads import deferToThread
 from twisted.python.failure import Failure
 
 from broker.engine.engine import Engine
-from broker.engine.purgatory import Purgatory
+from broker.log.checkpoint import CheckpointDamaged
 from broker.log.journal import JournalUnreadable
 from broker.log.log_manager import LogManager
-from broker.log.recovery.checkpoint import CheckpointDamaged
 from broker.log.storage.os_storage import DIRECTORY_MODE, OsStorage
 from broker.log.storage.port import StorageError
+from broker.metadata.metadata import FileMetadataStore, Metadata, MetadataDamaged, Node
 from broker.net.address import host_port
 from broker.net.server import BrokerServer
 from broker.now import Now
 from broker.services.context import BrokerServices
 from broker.services.id_stamper import AheadIds
 from broker.services.lower_replication import lowered_default
-from broker.services.metadata import FileMetadataStore, Metadata, MetadataDamaged, Node
+from broker.waiting.purgatory import Purgatory
 from broker.wire.errors import ApiError
 from coordination.deferred import executor
 from coordination.port import CoordinationError, Coordinator

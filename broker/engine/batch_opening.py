@@ -15,7 +15,6 @@ for ids. If one comes between, the ids are stale, and the job is made again with
 
 from broker.engine.connection import Connection
 from broker.engine.produce_commit import ProduceCommit
-from broker.engine.purgatory import Delayed
 from broker.engine.replies import Replies
 from broker.handlers.produce import to_open
 from broker.log.partition_log import PartitionLog
@@ -23,6 +22,7 @@ from broker.log.validation.open_job import OpenJob, OpenTask
 from broker.now import Now
 from broker.services.context import BrokerServices
 from broker.steps import Steps, at_once
+from broker.waiting.purgatory import Delayed
 from broker.wire.errors import ApiError, ErrorCode
 from broker.wire.frame import read_request_header
 from broker.wire.primitives import skip_tags

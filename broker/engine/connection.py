@@ -9,8 +9,8 @@ shell stops reading.
 
 from collections import deque
 
-from broker.engine.purgatory import AnyDelayed
 from broker.log.validation.open_job import OpenJob
+from broker.waiting.purgatory import AnyDelayed
 from broker.wire.frame import Part
 from broker.wire.frame_decoder import FrameDecoder
 

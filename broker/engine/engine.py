@@ -2,7 +2,7 @@
 
     receive         bytes go to the connection's decoder, the connection to the queue; nothing is executed
     execute         one turn: rounds over the queued connections, one request of each connection a round
-      Produce       is decoded by a template or in full, and staged (broker.engine.produce_turn)
+      Produce       is decoded by a template or in full, and staged (broker.services.produce_turn)
       other APIs    run at the end of the round, after the staged requests were committed
       commit        one write for each log; the answers go to their connections
     take_replies    the replies, each connection's in the order of its requests
@@ -39,8 +39,9 @@ from broker.engine.slices import Slices
 from broker.engine.throttle import Throttle
 from broker.engine.turn_clock import TurnClock
 from broker.engine.turn_queue import BACKLOG_WAITS, TurnQueue
-from broker.log.io_jobs import METADATA_JOBS, IoJob, ReadJob
+from broker.log.io_jobs import METADATA_JOBS, ReadJob
 from broker.log.partition_log import PartitionLog
+from broker.log.sync_scheduler import IoJob
 from broker.log.validation.open_job import OpenJob
 from broker.now import Now
 from broker.services.context import BrokerServices

@@ -6,13 +6,13 @@ from typing import Any
 
 from broker.engine.api_table import PRODUCE
 from broker.engine.connection import Connection, Slot
-from broker.engine.produce_turn import StagedProduce
-from broker.engine.purgatory import Delayed
 from broker.engine.replies import Replies, reason_of
 from broker.handlers.produce import judge, stage, when_on_disk
 from broker.log.partition_log import PartitionLog
 from broker.log.validation.record_check import Budget
 from broker.services.context import BrokerServices
+from broker.services.produce_turn import StagedProduce
+from broker.waiting.purgatory import Delayed
 from broker.wire.errors import ApiError, ErrorCode, WireError
 from broker.wire.frame import Part
 

@@ -11,13 +11,13 @@ from typing import Any
 from broker.engine.api_table import API_VERSIONS, Api
 from broker.engine.connection import Connection, Slot
 from broker.engine.connections import Connections
-from broker.engine.purgatory import Delayed
 from broker.engine.slices import Slices
 from broker.engine.turn_clock import TurnClock
 from broker.engine.turn_queue import TurnQueue
 from broker.now import Now
 from broker.services.context import BrokerServices
 from broker.steps import LargeMessage, Steps
+from broker.waiting.purgatory import Delayed
 from broker.wire.frame import LENGTH_BYTES, FileRegion, Part, size_of
 
 _LENGTH_AND_ID = struct.Struct(">ii")

@@ -9,8 +9,6 @@ from broker.engine.api_table import API_VERSIONS, APIS, PRODUCE, Api
 from broker.engine.batch_opening import BatchOpening
 from broker.engine.connection import Connection
 from broker.engine.produce_commit import ProduceCommit
-from broker.engine.produce_turn import LogReserved, StagedProduce
-from broker.engine.purgatory import Delayed
 from broker.engine.replies import Replies
 from broker.engine.throttle import Throttle
 from broker.handlers.produce import PARTITIONS_AT_ONCE, judge, stage
@@ -18,7 +16,9 @@ from broker.log.validation import opening
 from broker.log.validation.record_check import Budget, OverBudget
 from broker.services.context import BrokerServices, RequestContext
 from broker.services.id_stamper import Backpressure
+from broker.services.produce_turn import LogReserved, StagedProduce
 from broker.steps import Steps, rest_of
+from broker.waiting.purgatory import Delayed
 from broker.wire import fetch, list_offsets
 from broker.wire.errors import ApiError, ErrorCode, WireError
 from broker.wire.fetch_template import FetchTemplates

@@ -5,10 +5,10 @@ from typing import TYPE_CHECKING
 
 from broker.engine.api_table import Api
 from broker.engine.connection import Connection
-from broker.engine.purgatory import Delayed
 from broker.engine.replies import Replies
 from broker.now import Now
 from broker.services.context import BrokerServices
+from broker.waiting.purgatory import Delayed
 
 if TYPE_CHECKING:
     from broker.quota.quota_manager import Meter, QuotaManager
@@ -28,7 +28,7 @@ class Throttle:
         meter = quotas.meter(client_id)
         if meter is None:
             return api
-        from broker.quota.metered_api import metered  # few brokers ever need it
+        from broker.engine.metered_api import metered  # few brokers ever need it
 
         clock = self._clock
         return metered(api, meter, size, clock.clock_ns, lambda: clock.now, lambda over: self._throttle(conn, over))

@@ -13,13 +13,13 @@ from typing import Any, NamedTuple
 from broker.engine.api_table import APIS, PRODUCE, Api, Handler
 from broker.engine.connection import Connection, Slot
 from broker.engine.engine import Engine
-from broker.engine.produce_turn import StagedProduce
-from broker.engine.purgatory import AnyDelayed, Delayed
 from broker.engine.replies import Replies
 from broker.fault_injection.faults import AFTER, BEFORE, Fault, Faults
 from broker.now import Now
 from broker.services.context import BrokerServices, RequestContext
+from broker.services.produce_turn import StagedProduce
 from broker.steps import Steps
+from broker.waiting.purgatory import AnyDelayed, Delayed
 from broker.wire.errors import ApiError, ErrorCode
 
 

@@ -2,8 +2,8 @@
 
 from collections.abc import Callable
 
-from broker.engine.timing_wheel import Timer, TimingWheel
 from broker.now import Now
+from broker.waiting.timing_wheel import Timer, TimingWheel
 
 
 class Alarm:

@@ -5,12 +5,12 @@ AddPartitionsToTxn adds others.
 Version notes: before v2 a fenced producer gets INVALID_PRODUCER_EPOCH (KIP-588).
 """
 
-from broker.engine.purgatory import Delayed
 from broker.handlers.add_partitions_to_txn import add_partitions
+from broker.metadata.metadata import GROUP_OFFSETS_TOPIC
 from broker.now import Now
 from broker.services.context import RequestContext
 from broker.services.coordinator_topic import Answer
-from broker.services.metadata import GROUP_OFFSETS_TOPIC
+from broker.waiting.purgatory import Delayed
 
 
 def handle(call: RequestContext, now: Now) -> Answer | Delayed[Answer]:

@@ -10,12 +10,12 @@ Version notes: before v2 a fenced producer gets INVALID_PRODUCER_EPOCH (KIP-588)
 from collections.abc import Mapping
 from typing import Any
 
-from broker.engine.purgatory import Delayed
+from broker.metadata.metadata import INTERNAL_TOPICS
 from broker.now import Now
 from broker.services.context import RequestContext
 from broker.services.coordinator_topic import Answer
-from broker.services.metadata import INTERNAL_TOPICS
 from broker.txn.coordinator import Partition
+from broker.waiting.purgatory import Delayed
 from broker.wire.errors import ErrorCode
 
 FENCED_VERSION = 2

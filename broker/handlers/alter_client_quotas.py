@@ -8,13 +8,13 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from broker.engine.purgatory import Delayed
+from broker.metadata.changes import QUOTAS, Planned
+from broker.metadata.metadata import Entity
 from broker.now import Now
 from broker.quota.client_quotas import Quotas, altered, check_entity
 from broker.services.context import RequestContext
-from broker.services.metadata import Entity
-from broker.services.metadata_changes import QUOTAS, Planned
 from broker.steps import Each
+from broker.waiting.purgatory import Delayed
 from broker.wire.errors import ApiError, ErrorCode
 
 Answer = tuple[ErrorCode, str | None]

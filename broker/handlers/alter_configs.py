@@ -6,11 +6,11 @@ default back. Each resource is altered or refused separately. A change takes eff
 
 from typing import Any
 
-from broker.engine.purgatory import Delayed
 from broker.now import Now
 from broker.services.config_resources import Answer, Properties, alter_each, refuse_null
 from broker.services.context import RequestContext
 from broker.steps import Steps
+from broker.waiting.purgatory import Delayed
 
 
 def handle(call: RequestContext, now: Now) -> Steps[Answer | Delayed[Answer]]:

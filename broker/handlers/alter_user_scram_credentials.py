@@ -12,12 +12,12 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
-from broker.engine.purgatory import Delayed
+from broker.metadata.changes import CREDENTIALS, Planned, Staged
+from broker.metadata.metadata import Change, Credential
 from broker.now import Now
 from broker.services.context import RequestContext
-from broker.services.metadata import Change, Credential
-from broker.services.metadata_changes import CREDENTIALS, Planned, Staged
 from broker.steps import CHANGES_AT_ONCE, Each, Steps
+from broker.waiting.purgatory import Delayed
 from broker.wire.errors import ApiError, ErrorCode
 
 MECHANISMS = {1: "sha256", 2: "sha512"}

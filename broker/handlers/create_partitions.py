@@ -10,16 +10,16 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any, TypeAlias
 
-from broker.engine.purgatory import Delayed
 from broker.handlers.create_topics import check_replicas, too_many
+from broker.metadata.changes import Planned, topic_keys
+from broker.metadata.metadata import Topic
 from broker.now import Now
 from broker.services.context import RequestContext
 from broker.services.kafka_messages import DUPLICATE_TOPIC, not_hosted
-from broker.services.metadata import Topic
-from broker.services.metadata_changes import Planned, topic_keys
 from broker.services.time_limit import check_time
 from broker.services.topic_changes import plan_growth
 from broker.steps import Each
+from broker.waiting.purgatory import Delayed
 from broker.wire.cold import milliseconds
 from broker.wire.errors import ApiError, ErrorCode
 

@@ -13,19 +13,19 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
-from broker.engine.purgatory import Delayed
+from broker.metadata.changes import Planned, topic_keys
+from broker.metadata.metadata import CLUSTER_METADATA_TOPIC, NewTopic, Topic
 from broker.now import Now
 from broker.services.config_resources import sources_of
 from broker.services.context import BrokerServices, RequestContext
 from broker.services.kafka_messages import DUPLICATE_TOPIC, told_as_kafka
 from broker.services.lower_replication import lowered_factor, lowered_properties
-from broker.services.metadata import CLUSTER_METADATA_TOPIC, NewTopic, Topic
-from broker.services.metadata_changes import Planned, topic_keys
 from broker.services.time_limit import check_time
 from broker.services.topic_changes import plan_creation
 from broker.settings.config import TopicConfig
 from broker.settings.config_entries import topic_entries
 from broker.steps import Each
+from broker.waiting.purgatory import Delayed
 from broker.wire.cold import milliseconds
 from broker.wire.errors import ApiError, ErrorCode
 from idgen.settings import InvalidSetting

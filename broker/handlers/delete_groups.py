@@ -6,11 +6,11 @@ answer is sent when the deletion is in the log; if it cannot be written the grou
 
 from typing import Any
 
-from broker.engine.purgatory import Delayed
 from broker.now import Now
 from broker.services.context import RequestContext
 from broker.services.coordinator_topic import Answer
 from broker.steps import Pace, Steps
+from broker.waiting.purgatory import Delayed
 from broker.wire.errors import ErrorCode
 
 WEIGHT = 5  # a deletion takes as long as this many other items

@@ -11,9 +11,9 @@ records.
 from typing import Any
 
 from broker.log.partition_log import PartitionLog
+from broker.metadata.metadata import INTERNAL_TOPICS
 from broker.now import Now
 from broker.services.context import RequestContext
-from broker.services.metadata import INTERNAL_TOPICS
 from broker.steps import Pace, Steps
 from broker.wire.errors import ApiError, ErrorCode
 

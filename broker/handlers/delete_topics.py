@@ -13,15 +13,15 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, TypeAlias
 from uuid import UUID
 
-from broker.engine.purgatory import Delayed
+from broker.metadata.changes import Planned, topic_keys
+from broker.metadata.metadata import Topic
 from broker.now import Now
 from broker.services.context import RequestContext
 from broker.services.kafka_messages import DUPLICATE_TOPIC, ID_NOT_HOSTED, not_hosted
-from broker.services.metadata import Topic
-from broker.services.metadata_changes import Planned, topic_keys
 from broker.services.time_limit import check_time
 from broker.services.topic_changes import plan_deletion
 from broker.steps import Each
+from broker.waiting.purgatory import Delayed
 from broker.wire.cold import milliseconds
 from broker.wire.errors import ApiError, ErrorCode
 

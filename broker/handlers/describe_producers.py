@@ -8,9 +8,9 @@ invalid topic name.
 from typing import Any
 
 from broker.log.producer_state import ActiveProducer
+from broker.metadata.metadata import check_name
 from broker.now import Now
 from broker.services.context import RequestContext
-from broker.services.metadata import check_name
 from broker.steps import Each
 from broker.wire.errors import ApiError
 

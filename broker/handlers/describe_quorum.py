@@ -8,10 +8,10 @@ of the controllers (KIP-853), which is this node's.
 
 from typing import Any
 
+from broker.metadata.metadata import CLUSTER_METADATA_TOPIC
 from broker.now import Now
 from broker.services.context import RequestContext
 from broker.services.kafka_messages import NOT_HOSTED
-from broker.services.metadata import CLUSTER_METADATA_TOPIC
 from broker.steps import Each
 from broker.wire.errors import ErrorCode
 

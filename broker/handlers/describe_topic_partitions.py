@@ -9,10 +9,10 @@ lead it again.
 from bisect import bisect_left
 from typing import Any
 
+from broker.metadata.metadata import Topic, check_name
 from broker.now import Now
 from broker.services import authorized_operations
 from broker.services.context import RequestContext
-from broker.services.metadata import Topic, check_name
 from broker.services.partition_nodes import partition_nodes
 from broker.steps import Each
 from broker.wire.errors import ApiError, ErrorCode

@@ -7,14 +7,14 @@ Version notes: before v2 a fenced producer gets INVALID_PRODUCER_EPOCH (KIP-588)
 and answers with it (KIP-890).
 """
 
-from broker.engine.purgatory import Delayed
+from broker.metadata.metadata import NoProducerIds
 from broker.now import Now
 from broker.services.context import RequestContext
 from broker.services.coordinator_topic import Answer
-from broker.services.metadata import NoProducerIds
 from broker.services.producer_ids import once_reserved, producer_answer
 from broker.services.transaction_coordination import MARKERS_AT_ONCE, End
 from broker.txn.transaction import NO_EPOCH, NO_ID
+from broker.waiting.purgatory import Delayed
 from broker.wire.errors import ErrorCode
 
 FENCED_VERSION = 2

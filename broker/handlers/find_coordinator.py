@@ -8,14 +8,14 @@ groups (KIP-932), not served.
 
 from collections.abc import Sequence
 
-from broker.engine.purgatory import Delayed
+from broker.metadata.changes import Planned, topic_keys
+from broker.metadata.metadata import Node
 from broker.now import Now
 from broker.services.context import RequestContext
 from broker.services.coordinator_topic import Answer, CoordinatorTopic
-from broker.services.metadata import Node
-from broker.services.metadata_changes import Planned, topic_keys
 from broker.services.topic_changes import plan_creation
 from broker.steps import Each
+from broker.waiting.purgatory import Delayed
 from broker.wire.errors import ApiError, ErrorCode
 from idgen.settings import InvalidSetting
 

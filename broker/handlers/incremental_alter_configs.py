@@ -8,13 +8,13 @@ and holds after a restart.
 from enum import IntEnum
 from typing import Any
 
-from broker.engine.purgatory import Delayed
 from broker.now import Now
 from broker.services.config_resources import Answer, Properties, alter_each, refuse_null
 from broker.services.context import RequestContext
 from broker.settings.config import LISTS, BrokerConfig, TopicConfig
 from broker.settings.kafka_settings import broker_setting, topic_setting
 from broker.steps import Steps
+from broker.waiting.purgatory import Delayed
 from broker.wire.errors import ApiError, ErrorCode
 from idgen.settings import settings_of
 

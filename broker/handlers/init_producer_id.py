@@ -10,13 +10,13 @@ INVALID_PRODUCER_EPOCH (KIP-588).
 
 from typing import Any
 
-from broker.engine.purgatory import Delayed
+from broker.metadata.metadata import NoProducerIds
 from broker.now import Now
 from broker.services.context import RequestContext
 from broker.services.coordinator_topic import Answer
-from broker.services.metadata import NoProducerIds
 from broker.services.producer_ids import once_reserved, producer_answer
 from broker.txn.transaction import NO_EPOCH, NO_ID
+from broker.waiting.purgatory import Delayed
 from broker.wire.cold import milliseconds
 from broker.wire.errors import ErrorCode
 

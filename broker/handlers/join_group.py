@@ -8,11 +8,11 @@ back learns that it need not assign (KIP-814).
 
 from typing import Any
 
-from broker.engine.purgatory import Delayed
 from broker.group.results import GroupProtocol, JoinRequest, JoinResult
 from broker.now import Now
 from broker.services.context import RequestContext
 from broker.services.group_coordination import when_answered
+from broker.waiting.purgatory import Delayed
 from broker.wire.cold import milliseconds
 from broker.wire.errors import ErrorCode
 

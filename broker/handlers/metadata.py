@@ -15,15 +15,15 @@ from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 from uuid import UUID
 
-from broker.engine.purgatory import Delayed
+from broker.metadata.changes import Planned, topic_keys
+from broker.metadata.metadata import NewTopic, Topic, check_name
 from broker.now import Now
 from broker.services.authorized_operations import CLUSTER, TOPIC, operations
 from broker.services.context import BrokerServices, RequestContext
-from broker.services.metadata import NewTopic, Topic, check_name
-from broker.services.metadata_changes import Planned, topic_keys
 from broker.services.partition_nodes import NO_LEADER, partition_nodes
 from broker.services.topic_changes import plan_creation
 from broker.steps import Each
+from broker.waiting.purgatory import Delayed
 from broker.wire.errors import ApiError, ErrorCode
 from idgen.settings import InvalidSetting
 

@@ -10,13 +10,13 @@ from collections.abc import Iterable
 from typing import Any
 from uuid import UUID
 
-from broker.engine.purgatory import Delayed
 from broker.group.results import NO_RETENTION, CommitRequest, OffsetToCommit
+from broker.metadata.metadata import Topic
 from broker.now import Now
 from broker.services.context import RequestContext
 from broker.services.coordinator_topic import Answer
-from broker.services.metadata import Topic
 from broker.steps import CHANGES_AT_ONCE, Steps
+from broker.waiting.purgatory import Delayed
 from broker.wire.cold import milliseconds
 from broker.wire.errors import ErrorCode
 

@@ -5,11 +5,11 @@ group still subscribe to, and all offsets stay for a group whose members are not
 deletion is in the log; if it cannot be written the offsets stay.
 """
 
-from broker.engine.purgatory import Delayed
 from broker.now import Now
 from broker.services.context import RequestContext
 from broker.services.coordinator_topic import Answer
 from broker.steps import CHANGES_AT_ONCE, Steps
+from broker.waiting.purgatory import Delayed
 from broker.wire.errors import ErrorCode
 
 

@@ -1,7 +1,7 @@
 """Produce, v3 to v13.
 
 Behaviour: each partition is validated, appended and answered separately. A valid batch is staged, and appended with
-the other batches of the turn (broker.engine.produce_turn). acks 0 has no answer, but an error closes the connection,
+the other batches of the turn (broker.services.produce_turn). acks 0 has no answer, but an error closes the connection,
 as Kafka does, because nothing else can tell the client. acks 1 and -1 mean the same on one node, except for topics
 whose answers wait for the disk: the answer leaves when each log is synced up to the batch, or names the partitions
 that are late. The records are checked as the topic's `flakelog.validate.records` says, and a topic may have further
@@ -17,8 +17,6 @@ from itertools import islice
 from typing import TypeAlias
 from uuid import UUID
 
-from broker.engine.produce_turn import LogReserved, StagedProduce
-from broker.engine.purgatory import Delayed
 from broker.log.log_appender import Rewrite
 from broker.log.partition_log import PartitionLog
 from broker.log.validation import opening
@@ -27,6 +25,7 @@ from broker.log.validation.open_job import OpenTask
 from broker.log.validation.opening import IdHeaders, check_records, prepare
 from broker.log.validation.record_check import Budget, OverBudget, end_of_usual_record
 from broker.log.validation.topic_rules import RecordsRefused
+from broker.metadata.metadata import INTERNAL_TOPICS
 from broker.now import Now
 from broker.record.batch import (
     COMPRESSION_MASK,
@@ -38,8 +37,9 @@ from broker.record.batch import (
     seal,
 )
 from broker.services.context import BrokerServices, RequestContext
-from broker.services.metadata import INTERNAL_TOPICS
+from broker.services.produce_turn import LogReserved, StagedProduce
 from broker.steps import Steps
+from broker.waiting.purgatory import Delayed
 from broker.wire.errors import ApiError, ErrorCode
 from broker.wire.produce import ProduceRequest
 

@@ -6,11 +6,11 @@ Version notes: v3 has static members (KIP-345); from v5 the member must name the
 
 from typing import Any
 
-from broker.engine.purgatory import Delayed
 from broker.group.results import SyncRequest, SyncResult
 from broker.now import Now
 from broker.services.context import RequestContext
 from broker.services.group_coordination import when_answered
+from broker.waiting.purgatory import Delayed
 from broker.wire.errors import ErrorCode
 
 PROTOCOL_VERSION = 5

@@ -9,13 +9,13 @@ clients know TRANSACTION_ABORTABLE (KIP-890), and for earlier ones a group that 
 from collections.abc import Iterable
 from typing import Any
 
-from broker.engine.purgatory import Delayed
 from broker.group.results import CommitRequest, OffsetToCommit
+from broker.metadata.metadata import GROUP_OFFSETS_TOPIC
 from broker.now import Now
 from broker.services.context import RequestContext
 from broker.services.coordinator_topic import Answer
-from broker.services.metadata import GROUP_OFFSETS_TOPIC
 from broker.steps import CHANGES_AT_ONCE, Steps
+from broker.waiting.purgatory import Delayed
 from broker.wire.errors import ErrorCode
 
 ABORTABLE_VERSION = 4

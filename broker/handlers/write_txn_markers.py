@@ -11,12 +11,12 @@ Version notes: v2 names the rules the transaction follows (KIP-1228), which chan
 from collections import deque
 from typing import Any
 
-from broker.engine.purgatory import Delayed
 from broker.now import Now
 from broker.record.control import Marker
 from broker.services.context import RequestContext
 from broker.services.coordinator_topic import Answer
 from broker.services.transaction_coordination import COORDINATOR_EPOCH, MARKERS_AT_ONCE
+from broker.waiting.purgatory import Delayed
 from broker.wire.errors import ApiError, ErrorCode
 from idgen.errors import IdError
 

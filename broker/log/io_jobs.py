@@ -9,11 +9,9 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-from broker.log import leader_epochs, producer_state
-from broker.log.compaction.cleaner import CleanLog
+from broker.log import checkpoint, leader_epochs, producer_state
+from broker.log.checkpoint import LogPosition
 from broker.log.partition_log import PartitionLog
-from broker.log.recovery import checkpoint
-from broker.log.recovery.checkpoint import LogPosition
 from broker.log.segment import DELETED, file_name
 from broker.log.storage.port import Buffer, File, Storage, StorageError
 from broker.record.batch import CorruptBatch
@@ -205,6 +203,5 @@ class ReadJob:
 Sync: TypeAlias = SyncLog | SyncJournal | CutJournal | WriteCheckpoint
 """A job of the sync scheduler (broker.log.sync_scheduler)."""
 MetadataJob: TypeAlias = WriteMetadata | PutAway
-"""A job of the metadata's thread, which runs them in their order (broker.services.metadata_changes)."""
+"""A job of the metadata's thread, which runs them in their order (broker.metadata.changes)."""
 METADATA_JOBS = WriteMetadata, PutAway
-IoJob: TypeAlias = Sync | CleanLog | RemoveFiles | ReadJob | MetadataJob

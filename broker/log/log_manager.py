@@ -22,7 +22,7 @@ from broker.log.deletions import Deletions
 from broker.log.disk_watch import DiskWatch
 from broker.log.integrity.data_directory import Strays
 from broker.log.integrity.guard import Guard, GuardJob, ScrubFigures
-from broker.log.io_jobs import IoJob, PutAway, ReadJob, RemoveFiles, WriteCheckpoint, WriteMetadata
+from broker.log.io_jobs import PutAway, ReadJob, RemoveFiles, WriteCheckpoint, WriteMetadata
 from broker.log.log_opener import LogOpener
 from broker.log.log_walk import LogWalk
 from broker.log.new_logs import NewLog, NewLogs, create, make_directories
@@ -30,7 +30,7 @@ from broker.log.partition_log import NO_TOPIC_ID, PartitionLog
 from broker.log.recovery import clean_stop
 from broker.log.segment import DELETED
 from broker.log.storage.port import Storage, StorageError
-from broker.log.sync_scheduler import SyncScheduler
+from broker.log.sync_scheduler import IoJob, SyncScheduler
 from broker.now import Now
 from broker.settings.config import BrokerConfig, TopicConfig
 from broker.wire.errors import ApiError, ErrorCode

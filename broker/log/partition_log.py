@@ -13,8 +13,8 @@ from typing import Protocol
 from uuid import UUID
 
 from broker.log import leader_epochs
+from broker.log.checkpoint import LogPosition
 from broker.log.producer_state import ProducerState
-from broker.log.recovery.checkpoint import LogPosition
 from broker.log.segment import Segment
 from broker.log.segment_list import SegmentList
 from broker.log.storage.port import Buffer, Storage, StorageError

@@ -11,10 +11,10 @@ from itertools import accumulate
 from typing import Protocol
 
 from broker.log.closed_segment import ClosedSegment, OpenSegments, closed
-from broker.log.integrity.unverified import Unverified
 from broker.log.search import NOT_COUNTED
 from broker.log.segment import INDEX, TIME_INDEX, Segment, file_name, remove_files
 from broker.log.storage.port import Storage, StorageError
+from broker.log.unverified import Unverified
 
 
 class Rebuilt(Protocol):

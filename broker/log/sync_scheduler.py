@@ -14,20 +14,34 @@ disk share a journal (broker.log.journal); its rounds have a separate thread and
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable
 from heapq import heapify, heappop, heappush
+from typing import TypeAlias
 
-from broker.log import producer_state
+from broker.log import checkpoint, producer_state
+from broker.log.checkpoint import LogPosition
+from broker.log.compaction.cleaner import CleanLog
 from broker.log.disk_watch import DiskWatch
-from broker.log.io_jobs import CutJournal, IoJob, NotJournaled, Sync, SyncJournal, SyncLog, WriteCheckpoint
+from broker.log.io_jobs import (
+    CutJournal,
+    MetadataJob,
+    NotJournaled,
+    ReadJob,
+    RemoveFiles,
+    Sync,
+    SyncJournal,
+    SyncLog,
+    WriteCheckpoint,
+)
 from broker.log.journal import Journal
 from broker.log.partition_log import PartitionLog
-from broker.log.recovery import checkpoint
-from broker.log.recovery.checkpoint import LogPosition
 from broker.log.segment import file_name
 from broker.log.storage.port import Storage
 from broker.now import Now
 from broker.settings.config import LONG_MAX, BrokerConfig
 
 UNSYNCED_LOGS_MAX = 1 << 27
+
+IoJob: TypeAlias = Sync | CleanLog | RemoveFiles | ReadJob | MetadataJob
+"""A job that `SyncScheduler.take` hands out."""
 
 
 class SyncScheduler:

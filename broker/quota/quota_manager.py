@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from ipaddress import ip_address
 from typing import NamedTuple
 
+from broker.metadata.metadata import Entity, entity_of
 from broker.quota.client_quotas import (
     CLIENT_ID,
     CONNECTIONS,
@@ -24,7 +25,6 @@ from broker.quota.client_quotas import (
     Quotas,
 )
 from broker.quota.quota_rates import Rate, TokenBucket, Windows
-from broker.services.metadata import Entity, entity_of
 from broker.settings.config import INT_MAX, BrokerConfig
 from broker.wire.errors import ApiError, ErrorCode
 

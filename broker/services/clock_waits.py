@@ -8,11 +8,11 @@ module keeps which partitions were asked for in vain, and since when, for the lo
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
-from broker.engine.purgatory import Delayed, Purgatory
 from broker.log.log_manager import LogManager
 from broker.log.partition_log import PartitionLog
 from broker.now import Now
 from broker.services.id_stamper import IdStamper
+from broker.waiting.purgatory import Delayed, Purgatory
 from idgen.errors import IdError
 
 CHECK_EVERY_MS = 1_000  # how late the end of a wait is noticed

@@ -11,17 +11,17 @@ from dataclasses import replace
 from enum import IntEnum
 from typing import Any, NamedTuple, TypeAlias
 
-from broker.engine.purgatory import Delayed
+from broker.metadata.changes import Planned, Staged, topic_keys
+from broker.metadata.metadata import Topic, check_name
 from broker.now import Now
 from broker.services.context import BrokerServices, RequestContext
 from broker.services.kafka_messages import invalid_value, not_hosted, told_as_kafka, unknown_topic
-from broker.services.metadata import Topic, check_name
-from broker.services.metadata_changes import Planned, Staged, topic_keys
 from broker.services.topic_changes import plan_alteration
 from broker.settings.config import DYNAMIC, BrokerConfig, TopicConfig, near_name, with_properties
 from broker.settings.config_entries import BrokerSources
 from broker.settings.kafka_settings import broker_setting, why_not_alterable
 from broker.steps import CHANGES_AT_ONCE, Each, Steps
+from broker.waiting.purgatory import Delayed
 from broker.wire.errors import ApiError, ErrorCode
 from idgen.settings import InvalidSetting, settings_of
 

@@ -8,14 +8,14 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from broker.engine.purgatory import Delayed, Purgatory
 from broker.group.offset_records import partition_of
 from broker.log.keyed_records import KeyedRecord, append_records
 from broker.log.log_manager import LogManager
 from broker.log.partition_log import PartitionLog
+from broker.metadata.metadata import Metadata, NewTopic, Node, Topic
 from broker.now import Now
 from broker.services.id_stamper import IdStamper
-from broker.services.metadata import Metadata, NewTopic, Node, Topic
+from broker.waiting.purgatory import Delayed, Purgatory
 from broker.wire.errors import ApiError, ErrorCode
 from idgen.errors import IdError, SequenceExhausted
 from idgen.settings import InvalidSetting

@@ -7,18 +7,18 @@ answers. Then everything the answer says is in the log, and the requests that wa
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
-from broker.engine.purgatory import Delayed
 from broker.group.coordinator import GroupCoordinator
 from broker.group.offset_records import BadOffsetsRecord
 from broker.group.outbox import Append
 from broker.group.results import Pending
 from broker.log.keyed_records import Replayed, read_back
 from broker.log.partition_log import PartitionLog
+from broker.metadata.metadata import GROUP_OFFSETS_TOPIC
 from broker.now import Now
 from broker.record.batch import CorruptBatch
 from broker.services.coordinator_topic import CoordinatorPorts, CoordinatorTopic
-from broker.services.metadata import GROUP_OFFSETS_TOPIC
 from broker.settings.group_config import GroupConfig
+from broker.waiting.purgatory import Delayed
 from broker.wire.errors import ApiError, ErrorCode
 
 R = TypeVar("R")

@@ -2,8 +2,8 @@
 
 from typing import Any
 
+from broker.metadata.metadata import Topic
 from broker.services.context import BrokerServices
-from broker.services.metadata import Topic
 
 NO_LEADER = -1
 

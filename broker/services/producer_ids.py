@@ -2,13 +2,13 @@
 
 from collections.abc import Callable, Hashable, Iterable
 
-from broker.engine.purgatory import Delayed
+from broker.metadata.metadata import NoProducerIds
 from broker.now import Now
 from broker.services.context import RequestContext
 from broker.services.coordinator_topic import Answer
 from broker.services.id_stamper import Backpressure
-from broker.services.metadata import NoProducerIds
 from broker.txn.transaction import NO_EPOCH, NO_ID
+from broker.waiting.purgatory import Delayed
 from broker.wire.errors import ApiError, ErrorCode
 
 

@@ -1,6 +1,6 @@
 """Changes that requests make to topics: create, add partitions, alter settings, delete.
 
-Each function here plans one change (broker.services.metadata_changes): all that a request changes is one write of the
+Each function here plans one change (broker.metadata.changes): all that a request changes is one write of the
 metadata, however many topics it names. The write comes first and the logs follow. If the disk fails no topic is
 created, altered, deleted or given partitions, and each is answered with the error.
 """
@@ -13,9 +13,9 @@ from broker.log.io_jobs import PutAway
 from broker.log.log_manager import LogManager
 from broker.log.new_logs import NewLog
 from broker.log.partition_log import PartitionLog
+from broker.metadata.changes import MetadataChanges, Staged
+from broker.metadata.metadata import Change, Metadata, NewTopic, Topic
 from broker.now import Now
-from broker.services.metadata import Change, Metadata, NewTopic, Topic
-from broker.services.metadata_changes import MetadataChanges, Staged
 from broker.services.metrics import Metrics
 from broker.settings.config import BrokerConfig, TopicConfig
 from broker.wire.errors import ApiError, ErrorCode

@@ -13,21 +13,21 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
-from broker.engine.purgatory import Delayed
 from broker.log import log_appender, log_reader
 from broker.log.keyed_records import Replayed, read_back
 from broker.log.partition_log import PartitionLog
+from broker.metadata.metadata import GROUP_OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from broker.now import Now
 from broker.record.batch import NO_PRODUCER_ID, BatchHeader, CorruptBatch
 from broker.record.control import Marker
 from broker.record.records import LONG_MAX
 from broker.services.coordinator_topic import Answer, CoordinatorPorts, CoordinatorTopic
 from broker.services.id_stamper import Backpressure
-from broker.services.metadata import GROUP_OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from broker.settings.transaction_config import TransactionConfig
 from broker.txn.coordinator import Decision, Partition, Past, TransactionCoordinator
 from broker.txn.records import BadTransactionRecord, transaction_key, transaction_value
 from broker.txn.transaction import Transaction
+from broker.waiting.purgatory import Delayed
 from broker.wire.errors import ApiError, ErrorCode
 from idgen.errors import IdError, SequenceExhausted
 

@@ -21,17 +21,17 @@ def check(data_dir: Path, as_json: bool) -> None:
     """
     import uuid
 
-    from broker.engine.purgatory import Purgatory
-    from broker.log.integrity.directory_check import DirectoryCheck
+    from broker.log.checkpoint import CheckpointDamaged
+    from broker.log.directory_check import DirectoryCheck
     from broker.log.log_manager import LogManager
-    from broker.log.recovery.checkpoint import CheckpointDamaged
     from broker.log.storage.os_storage import OsStorage
     from broker.log.storage.overlay_storage import OverlayStorage
     from broker.log.storage.port import StorageError
+    from broker.metadata.metadata import FILE as METADATA
+    from broker.metadata.metadata import FileMetadataStore, Metadata, MetadataDamaged, Node
     from broker.services.context import BrokerServices
-    from broker.services.metadata import FILE as METADATA
-    from broker.services.metadata import FileMetadataStore, Metadata, MetadataDamaged, Node
     from broker.settings.config import BrokerConfig
+    from broker.waiting.purgatory import Purgatory
 
     try:
         is_empty = not any(data_dir.iterdir())

@@ -15,18 +15,18 @@ from uuid import UUID
 
 from broker.engine.api_table import API_VERSIONS, APIS
 from broker.engine.engine import Engine
-from broker.engine.purgatory import Purgatory
 from broker.log.log_manager import LogManager
 from broker.log.storage.memory_storage import MemoryStorage
+from broker.metadata.changes import Staged
+from broker.metadata.metadata import Change, FileMetadataStore, Metadata, NewTopic, Node
 from broker.now import Now
 from broker.record.records import Record, decode_records, encode_batch
 from broker.services.context import BrokerServices
-from broker.services.metadata import Change, FileMetadataStore, Metadata, NewTopic, Node
-from broker.services.metadata_changes import Staged
 from broker.services.topic_changes import create_topic, plan_alteration, plan_deletion
 from broker.settings.config import BrokerConfig
 from broker.settings.group_config import GroupConfig
 from broker.settings.transaction_config import TransactionConfig
+from broker.waiting.purgatory import Purgatory
 from broker.wire import cold, fetch, produce
 from broker.wire.frame import FileRegion, request_header
 from broker.wire.primitives import skip_tags

@@ -17,10 +17,10 @@ from operator import lt
 from broker.log.closed_segment import ClosedSegment
 from broker.log.index.index import OffsetIndex, TimeIndex
 from broker.log.integrity.segment_walk import Damaged, SegmentWalk, is_batch
-from broker.log.integrity.unverified import Span, Unverified
 from broker.log.partition_log import PartitionLog
 from broker.log.segment import Segment
 from broker.log.storage.port import StorageError
+from broker.log.unverified import Span, Unverified
 
 AHEAD_BYTES = 8 << 20
 """Bytes verified past the wanted offset, because a consumer of old data reads on from there."""

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from uuid import UUID
 
 from broker.log import leader_epochs, producer_state
+from broker.log.checkpoint import LogPosition
 from broker.log.closed_segment import ClosedSegment, OpenSegments, closed
 from broker.log.compaction.swap import finish_swaps
 from broker.log.index.id_index import IdIndex
@@ -25,7 +26,6 @@ from broker.log.io_jobs import RemoveFiles
 from broker.log.journal import Entry
 from broker.log.partition_log import NO_TOPIC_ID, PartitionLog
 from broker.log.producer_state import ProducerState
-from broker.log.recovery.checkpoint import LogPosition
 from broker.log.recovery.clean_stop import Noted
 from broker.log.recovery.synced import LogDamaged, Synced, offsets_of
 from broker.log.segment import CLEANED, DELETED, ID_INDEX, LOG, SUFFIXES, SWAP, Placed, Segment, file_name, remove_files

@@ -11,10 +11,10 @@ from dataclasses import replace
 from itertools import pairwise
 from uuid import UUID
 
+from broker.log.checkpoint import LogPosition
 from broker.log.closed_segment import ClosedSegment, OpenSegments, closed
 from broker.log.index.id_index import IdIndex
 from broker.log.index.txn_index import TXN_CHECK, TXN_INDEX
-from broker.log.recovery.checkpoint import LogPosition
 from broker.log.recovery.clean_stop import Noted
 from broker.log.segment import ID_INDEX, LOG, Segment, file_name
 from broker.log.storage.port import Storage

@@ -2,9 +2,8 @@
 
 import pytest
 
-from broker.engine import partition_budget
 from broker.handlers import fetch, list_offsets
-from broker.services import fetch_reading
+from broker.services import fetch_reading, partition_budget
 from broker.wire.errors import ErrorCode
 from broker.wire.fetch import FetchPartition, FetchRequest
 from tests.broker.engine_client import (

@@ -3,8 +3,8 @@
 import pytest
 
 from broker.log.keyed_records import append_records
-from broker.services.metadata import Change
-from broker.services.metadata_changes import Staged
+from broker.metadata.changes import Staged
+from broker.metadata.metadata import Change
 from broker.services.transaction_coordination import MARKERS_AT_ONCE, Keyed
 from broker.wire.errors import ErrorCode
 from tests.broker.engine_client import EngineBroker

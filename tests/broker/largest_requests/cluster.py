@@ -2,8 +2,8 @@
 
 from uuid import UUID
 
-from broker.services.metadata import Change, Credential
-from broker.services.metadata_changes import Staged
+from broker.metadata.changes import Staged
+from broker.metadata.metadata import Change, Credential
 from tests.broker.largest_requests.case import PARTITIONS, SOME, case, logs, names, one_topic, topics
 
 

@@ -1,7 +1,7 @@
 """A log manager for tests: its storage, its clock, an id worker, and syncs that run when a test runs them."""
 
+from broker.log import checkpoint
 from broker.log.log_manager import LogManager
-from broker.log.recovery import checkpoint
 from broker.log.storage.memory_storage import MemoryStorage
 from broker.log.storage.port import StorageError
 from broker.settings.config import TopicConfig

@@ -2,10 +2,9 @@
 
 import pytest
 
-from broker.log import log_reader
+from broker.log import checkpoint, log_reader
 from broker.log.io_jobs import SyncLog, WriteCheckpoint
 from broker.log.log_manager import LogManager
-from broker.log.recovery import checkpoint
 from broker.log.storage.memory_storage import MemoryFile, MemoryStorage
 from broker.log.storage.port import StorageError
 from broker.settings.config import BrokerConfig

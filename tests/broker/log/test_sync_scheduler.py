@@ -2,8 +2,8 @@
 
 import pytest
 
+from broker.log import checkpoint
 from broker.log.io_jobs import CutJournal, RemoveFiles, SyncJournal, SyncLog, WriteCheckpoint
-from broker.log.recovery import checkpoint
 from broker.log.recovery.recovery import open_log
 from broker.log.storage.memory_storage import MemoryStorage
 from broker.log.storage.port import StorageError

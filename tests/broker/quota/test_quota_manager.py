@@ -4,8 +4,8 @@ import tracemalloc
 
 import pytest
 
+from broker.metadata.metadata import entity_of
 from broker.quota.quota_manager import QuotaManager
-from broker.services.metadata import entity_of
 from broker.settings.config import BrokerConfig
 from broker.wire.errors import ApiError, ErrorCode
 

@@ -6,7 +6,7 @@ import pytest
 
 from broker.client.blocking import Client
 from broker.client.errors import BrokerError
-from broker.log.recovery import checkpoint
+from broker.log import checkpoint
 from broker.settings.config import BrokerConfig
 from broker.wire.errors import ErrorCode
 from idgen.client.blocking import IdClient

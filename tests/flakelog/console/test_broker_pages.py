@@ -2,8 +2,8 @@
 
 import pytest
 
-from broker.services.metadata import Change
-from broker.services.metadata_changes import Staged
+from broker.metadata.changes import Staged
+from broker.metadata.metadata import Change
 from flakelog.console import groups
 from flakelog.console.pages import NotThere
 from flakelog.console.visit import BadField

@@ -9,13 +9,13 @@ from functools import cache
 from broker.client.errors import ClientError
 from broker.client.records import read_records
 from broker.log import log_appender
-from broker.log.recovery.checkpoint import CheckpointDamaged
+from broker.log.checkpoint import CheckpointDamaged
 from broker.log.segment import LOG
 from broker.log.storage.memory_storage import MemoryStorage
 from broker.log.storage.port import StorageError
+from broker.metadata.metadata import MetadataDamaged
 from broker.record.batch import CorruptBatch, walk
 from broker.record.control import Marker
-from broker.services.metadata import MetadataDamaged
 from broker.wire.errors import ApiError
 from broker.wire.fetch import READ_COMMITTED
 from tests.broker.engine_client import FETCH, LIST_OFFSETS, WALL_MS, EngineBroker, batch_of, fetch_request

@@ -2,8 +2,8 @@
 
 import pytest
 
-from broker.engine.purgatory import KEYS_PER_ADVANCE, Delayed, Purgatory
 from broker.now import Now
+from broker.waiting.purgatory import KEYS_PER_ADVANCE, Delayed, Purgatory
 
 
 def at(ms):

@@ -1,6 +1,6 @@
 """The cluster's metadata: its id, nodes, topics and partitions, and the producer ids already given away.
 
-A change is committed to the store first (broker.services.metadata_changes), and its consequences (directories, logs)
+A change is committed to the store first (broker.metadata.changes), and its consequences (directories, logs)
 follow. A crash in between leaves a topic whose logs are made at the next start, or directories that the document lists
 as deleted, never a log without a topic. Only this module knows that there is one node.
 """
@@ -14,7 +14,7 @@ from uuid import UUID
 
 from broker.log.integrity.data_directory import data_beside, some
 from broker.log.storage.port import Storage, StorageError
-from broker.services.metadata_document import (
+from broker.metadata.document import (
     CLUSTER_METADATA_TOPIC,
     FILE,
     GROUP_OFFSETS_TOPIC,

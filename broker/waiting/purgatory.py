@@ -16,8 +16,8 @@ from collections.abc import Callable, Hashable, Iterable, Iterator
 from itertools import islice
 from typing import Any, Generic, TypeAlias, TypeVar
 
-from broker.engine.timing_wheel import Timer, TimingWheel
 from broker.now import Now
+from broker.waiting.timing_wheel import Timer, TimingWheel
 
 Response = TypeVar("Response")
 

@@ -4,7 +4,7 @@ import pytest
 from crc32c import crc32c
 
 from broker.log import leader_epochs
-from broker.log.recovery.checkpoint import CheckpointDamaged, LogPosition, decode, encode
+from broker.log.checkpoint import CheckpointDamaged, LogPosition, decode, encode
 
 POSITION = LogPosition(2**62, 5, 2**63 - 1, 7, 1 << 40, 200, 1_700_000_000_000, 9, 3, 80, 24)
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from broker.engine.timing_wheel import TimingWheel
+from broker.waiting.timing_wheel import TimingWheel
 
 
 def test_an_item_is_due_at_its_deadline_and_not_a_millisecond_before():

@@ -20,15 +20,15 @@ from functools import partial
 from traceback import format_exception
 from typing import Any, NamedTuple, TypeAlias
 
-from broker.engine.purgatory import Delayed, Purgatory
-from broker.log.io_jobs import IoJob, MetadataJob, PutAway, WriteMetadata
+from broker.log.io_jobs import MetadataJob, PutAway, WriteMetadata
 from broker.log.log_manager import LogManager
 from broker.log.new_logs import NewLog, make_directories
 from broker.log.partition_log import PartitionLog
 from broker.log.recovery.recovery import LogDamaged
 from broker.log.storage.port import StorageError
+from broker.metadata.metadata import PRODUCER_ID_BLOCK, Change, Document, Metadata, metric_name
 from broker.now import Now
-from broker.services.metadata import PRODUCER_ID_BLOCK, Change, Document, Metadata, metric_name
+from broker.waiting.purgatory import Delayed, Purgatory
 from broker.wire.errors import ApiError, ErrorCode
 
 Answer: TypeAlias = Any
@@ -196,9 +196,9 @@ class MetadataChanges:
         wants = self._wants_write or self._wants_ids or bool(self._staged)
         return bool(self._to_put_away) or self._running is None and wants
 
-    def take(self) -> list[IoJob]:
+    def take(self) -> list[MetadataJob]:
         """Return the next jobs. The caller runs them in their order, in one thread, and passes each to `back`."""
-        jobs: list[IoJob] = [*self._to_put_away]
+        jobs: list[MetadataJob] = [*self._to_put_away]
         self._to_put_away.clear()
         if self.is_due:
             jobs.append(self._next_write())

@@ -11,12 +11,12 @@ from types import GeneratorType
 from typing import Any, TypeVar
 
 from broker.engine.api_table import PRODUCE, Api, Handler
-from broker.engine.produce_turn import StagedProduce
-from broker.engine.purgatory import Delayed
 from broker.now import Now
 from broker.quota.quota_manager import Meter
 from broker.services.context import RequestContext
+from broker.services.produce_turn import StagedProduce
 from broker.steps import Steps
+from broker.waiting.purgatory import Delayed
 from broker.wire.frame import Part
 
 T = TypeVar("T")

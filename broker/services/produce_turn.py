@@ -17,11 +17,11 @@ from broker.log.disk_watch import DiskWatch
 from broker.log.log_appender import NOTHING_APPENDED, IdSource, Rewrite, append, append_batches
 from broker.log.partition_log import PartitionLog
 from broker.log.validation.open_job import OpenJob
+from broker.metadata.metadata import Metadata
 from broker.now import Now
 from broker.record.batch import NO_TIMESTAMP, TIMESTAMP_TYPE_BIT, BatchHeader
 from broker.services.clock_waits import ClockWaits
 from broker.services.id_stamper import LEAD_RETRY_MS, IdStamper
-from broker.services.metadata import Metadata
 from broker.services.metrics import Metrics
 from broker.steps import Steps
 from broker.wire.errors import ApiError, ErrorCode

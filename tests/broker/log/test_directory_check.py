@@ -2,7 +2,7 @@
 
 import pytest
 
-from broker.log.integrity.directory_check import DirectoryCheck
+from broker.log.directory_check import DirectoryCheck
 from broker.log.log_manager import LogManager
 from broker.log.storage.overlay_storage import OverlayStorage
 from broker.log.storage.port import StorageError
