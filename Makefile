@@ -89,13 +89,14 @@ lint: venv
 docs: venv
 	$(BIN)/mkdocs build --strict
 
-# The cores: no Java, no sockets; two to three minutes on two cores.
+# The cores: no Java, no sockets; three to four minutes on two cores.
 unit: venv
 	$(BIN)/python -m pytest tests --ignore=tests/compat --ignore=tests/test_tidy.py -m 'not soak' -n $(JOBS)
 
-# Stock clients, real ZooKeeper, real Spark, the real server in a process of its own; a file stays in one process.
+# Stock clients, real ZooKeeper, real Spark, the real server in a process of its own; a file stays in one process. They
+# often wait for other processes, so one more runs than there are cores.
 compat: venv bytecode stock
-	$(BIN)/python -m pytest tests/compat -m 'not soak' -n $(JOBS) --dist loadfile --no-loadscope-reorder
+	$(BIN)/python -m pytest tests/compat -m 'not soak' -n $$(($(JOBS) + 1)) --dist loadfile --no-loadscope-reorder
 
 soak: venv bytecode
 	$(BIN)/python -m pytest tests -m soak
