@@ -10,9 +10,10 @@ from broker.engine.replies import Replies, reason_of
 from broker.handlers.produce import judge, stage, when_on_disk
 from broker.log.partition_log import PartitionLog
 from broker.log.validation.record_check import Budget
+from broker.now import Now
 from broker.services.context import BrokerServices
 from broker.services.produce_turn import StagedProduce
-from broker.waiting.purgatory import Delayed
+from broker.waiting.purgatory import AnyDelayed
 from broker.wire.errors import ApiError, ErrorCode, WireError
 from broker.wire.frame import Part
 
@@ -28,7 +29,7 @@ class ProduceCommit:
         self._queue = replies.queue
         self._clock = replies.clock
         self._produced = services.metrics.of_api(PRODUCE)
-        self._retry: Delayed[bool] | None = None
+        self._retry: AnyDelayed | None = None
         """The end of the wait for ids, while Produce requests are held."""
         self.is_due = False
         """True if the staged requests must be committed before the next round."""
@@ -158,13 +159,11 @@ class ProduceCommit:
             if self._retry.deadline_ms is not None and self._retry.deadline_ms <= deadline_ms:
                 return
             self._services.purgatory.cancel(self._retry)
-        self._retry = Delayed((), deadline_ms, lambda now: None, lambda now: True)
-        # Not limited: if the purgatory answered it early, it would be retried at once, for ever. It is the only one.
-        self._services.purgatory.watch(self._retry, self._stage_held, now, limited=False)
+        self._retry = self._services.purgatory.call_at(deadline_ms, self._stage_held)
 
-    def _stage_held(self, _: bool) -> None:
+    def _stage_held(self, now: Now) -> None:
         self._retry = None
-        services, now = self._services, self._clock.now
+        services = self._services
         for staged, place, batch in self._turn.take_held():
             try:
                 stage(services, staged, place, judge(services, staged, place, batch, now, Budget(None)))

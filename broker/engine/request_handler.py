@@ -14,6 +14,7 @@ from broker.engine.throttle import Throttle
 from broker.handlers.produce import PARTITIONS_AT_ONCE, judge, stage
 from broker.log.validation import opening
 from broker.log.validation.record_check import Budget, OverBudget
+from broker.now import Now
 from broker.services.context import BrokerServices, RequestContext
 from broker.services.id_stamper import Backpressure
 from broker.services.produce_turn import LogReserved, StagedProduce
@@ -338,7 +339,7 @@ class RequestHandler:
         """Keep a request that had no effect, and execute it again later; its connection is not read meanwhile."""
         conn.hold(frame)
 
-        def again(_: bool) -> None:
+        def again(_: Now) -> None:
             held = conn.release()
             if held is not None and conn.close_reason is None:
                 conn.decoder.put_back(held)
@@ -346,6 +347,4 @@ class RequestHandler:
 
         now = self._clock.now
         deadline_ms = now.ms + max(wait.retry_wall_ms - now.wall_ms, 1)
-        later: Delayed[bool] = Delayed((), deadline_ms, lambda now: None, lambda now: True)
-        # Not limited: if the purgatory answered it early, it would be retried at once, for ever.
-        self._services.purgatory.watch(later, again, now, limited=False)
+        self._services.purgatory.call_at(deadline_ms, again)

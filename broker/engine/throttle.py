@@ -8,7 +8,6 @@ from broker.engine.connection import Connection
 from broker.engine.replies import Replies
 from broker.now import Now
 from broker.services.context import BrokerServices
-from broker.waiting.purgatory import Delayed
 
 if TYPE_CHECKING:
     from broker.quota.quota_manager import Meter, QuotaManager
@@ -61,10 +60,8 @@ class Throttle:
                 return
             services.purgatory.cancel(conn.muted)
 
-        def is_over(_: bool) -> None:
+        def is_over(_: Now) -> None:
             conn.mute(None)
             then()
 
-        muted: Delayed[bool] = Delayed((), until_ms, lambda now: None, lambda now: True)
-        conn.mute(muted)
-        services.purgatory.watch(muted, is_over, now, limited=False)  # a connection has at most one
+        conn.mute(services.purgatory.call_at(until_ms, is_over))

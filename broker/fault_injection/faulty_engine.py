@@ -64,18 +64,16 @@ class FaultyReplies(Replies):
             slot.began_ns = self.clock.began_ns
         waiting = slot
         deadline_ms = self.clock.now.ms + spoilt.fault.delay_ms
-        late: Delayed[Any] = Delayed((), deadline_ms, lambda now: None, lambda now: spoilt.response)
-        waiting.delayed = late
 
-        def done(response: Any) -> None:
+        def late(_: Now) -> None:
             waiting.delayed = None
             try:
-                super(FaultyReplies, self).reply(conn, api, version, correlation_id, response, waiting)
+                super(FaultyReplies, self).reply(conn, api, version, correlation_id, spoilt.response, waiting)
             except Exception:
                 self.failed([conn])
             self.queue.resume(conn)
 
-        self.services.purgatory.watch(late, done, self.clock.now, limited=False)
+        waiting.delayed = self.services.purgatory.call_at(deadline_ms, late)
 
 
 class FaultyEngine(Engine):

@@ -12,7 +12,7 @@ from broker.log.log_manager import LogManager
 from broker.log.partition_log import PartitionLog
 from broker.now import Now
 from broker.services.id_stamper import IdStamper
-from broker.waiting.purgatory import Delayed, Purgatory
+from broker.waiting.purgatory import Purgatory
 from idgen.errors import IdError
 
 CHECK_EVERY_MS = 1_000  # how late the end of a wait is noticed
@@ -102,9 +102,7 @@ class ClockWaits:
         return self._stamper.wait_ms(log.last_id, now_ms)
 
     def _check_later(self, now: Now) -> None:
-        check: Delayed[Now] = Delayed((), now.ms + CHECK_EVERY_MS, lambda at: None, lambda at: at)
-        # Not limited: the purgatory would answer it at once, again and again.
-        self._purgatory.watch(check, self._check, now, limited=False)
+        self._purgatory.call_at(now.ms + CHECK_EVERY_MS, self._check)
 
     def _check(self, now: Now) -> None:
         """Drop the waits that are over, and report."""

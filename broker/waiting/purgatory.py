@@ -62,7 +62,7 @@ class Delayed(Generic[Response]):
         self.touched = touched
         self.holds_connection = holds_connection
         self.size = size
-        self._on_done: Callable[[Response], None] | None = None
+        self._on_done: Callable[[Response], object] | None = None
         self._timer: Timer[Delayed[Any]] | None = None
 
     @property
@@ -106,7 +106,7 @@ class Purgatory:
         return self._size
 
     def watch(
-        self, delayed: Delayed[Response], on_done: Callable[[Response], None], now: Now, limited: bool = True
+        self, delayed: Delayed[Response], on_done: Callable[[Response], object], now: Now, limited: bool = True
     ) -> None:
         """Answer `delayed` through `on_done`: now if possible, else when a key is touched or its deadline comes.
 
@@ -121,6 +121,15 @@ class Purgatory:
             on_done(response)
             return
         self._register(delayed, on_done)
+
+    def call_at(self, deadline_ms: int, call: Callable[[Now], object]) -> AnyDelayed:
+        """Have `advance` call `call(now)` once `deadline_ms` has come. Return what `cancel` takes.
+
+        The call never comes early, however many requests wait: it would try again at once, for ever.
+        """
+        delayed: Delayed[Now] = Delayed((), deadline_ms, lambda now: None, lambda now: now)
+        self._register(delayed, call)
+        return delayed
 
     def wait_on(self, delayed: Delayed[Response], following: Delayed[Response]) -> None:
         """Let a waiting request wait as `following` does from now on, for other keys and another deadline."""
@@ -178,7 +187,7 @@ class Purgatory:
         self.overflowed += 1
         return True
 
-    def _register(self, delayed: Delayed[Response], on_done: Callable[[Response], None]) -> None:
+    def _register(self, delayed: Delayed[Response], on_done: Callable[[Response], object]) -> None:
         delayed._on_done = on_done
         if delayed.deadline_ms is not None:
             delayed._timer = self._wheel.add(delayed.deadline_ms, delayed)

@@ -51,6 +51,36 @@ def test_touching_a_key_answers_what_can_be_and_leaves_the_rest():
     assert len(room.purgatory) == 2
 
 
+def test_a_call_comes_at_its_time_even_if_no_more_requests_may_wait():
+    room = Room(max_delayed=0)
+    room.purgatory.call_at(500, lambda now: room.answers.append(now.ms))
+    assert room.purgatory.next_deadline_ms() <= 500
+    room.purgatory.advance(at(499))
+    assert (room.answers, len(room.purgatory)) == ([], 1)
+    room.purgatory.advance(at(501))
+    assert (room.answers, len(room.purgatory)) == ([501], 0)
+
+
+def test_a_call_that_is_cancelled_never_comes():
+    room = Room()
+    room.purgatory.cancel(room.purgatory.call_at(500, lambda now: room.answers.append(now.ms)))
+    room.purgatory.advance(at(1_000))
+    assert (room.answers, room.purgatory.next_deadline_ms()) == ([], None)
+
+
+def test_a_call_may_ask_for_another():
+    room = Room()
+
+    def call(now):
+        room.answers.append(now.ms)
+        room.purgatory.call_at(now.ms + 10, call)
+
+    room.purgatory.call_at(0, call)
+    for now_ms in (1, 5, 11, 21):
+        room.purgatory.advance(at(now_ms))
+    assert room.answers == [1, 11, 21]
+
+
 def test_requests_on_thousands_of_keys_leave_them_in_slices_after_their_answers():
     """60 fetches of 10,000 partitions each that ended together held the thread for 0.4 s."""
     room = Room(max_delayed=3)
