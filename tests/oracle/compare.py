@@ -1,23 +1,12 @@
 """Where two reports of one script differ, in words that name the request."""
 
-from dataclasses import fields, is_dataclass
-
-from tests.broker.any_api import answer_of
 from tests.oracle import logs
 from tests.oracle.answers import NoAnswer, results_of, split
 from tests.oracle.requests import LENGTH_BYTES, PRODUCE
 
 SHOWN_BYTES = 160
-DESCRIBE_LOG_DIRS, ELECT_LEADERS = 35, 43
-NO_LEADER = -1
-ROOM_BYTES = 2 * 8 + 2  # its answer ends with the disk's size, its free bytes, and two empty lists of tags
-NO_PARTITION, TIMED_OUT, STORAGE_ERROR = 3, 7, 56
-LATE = NO_PARTITION, TIMED_OUT, STORAGE_ERROR
-"""Error codes of a batch that was appended, and is not known to be on the disk."""
-NO_OFFSET = -1
-MESSAGE = "error_message"
-NOT_ANSWERED = "a Produce with acks=0 failed: "
-CHECKSUMS = ".txncheck"  # of files that were without, when the tree before was written
+DESCRIBE_LOG_DIRS = 35
+TIMED_OUT = 7
 
 
 def difference(script, before, now):
@@ -89,16 +78,14 @@ class Answers:
     def __init__(self, ids_are_free=False):
         self._ids_are_free = ids_are_free
         self._asked = {}
-        """{(connection, correlation id as bytes): (API key, version, step)} of the requests up to this step."""
-        self._step = None
+        """{(connection, correlation id as bytes): (API key, version)} of the requests up to this step."""
 
     def note(self, step):
         """Note what a step asks: two clients on one connection may use one correlation id."""
-        self._step = step
         for conn, frames, _, _ in step[1:] if step[0] == "turn" else ():
             for data, *_ in frames:
                 api_and_version = int.from_bytes(data[4:6], "big"), int.from_bytes(data[6:8], "big")
-                self._asked[conn, data[8:12]] = *api_and_version, step
+                self._asked[conn, data[8:12]] = api_and_version
 
     def all_match(self, was, seen):
         """Whether all that was done in a step is as it was, apart from what may differ."""
@@ -109,8 +96,7 @@ class Answers:
         """The same for one connection."""
         closed, is_closed = was.get(("close", conn)), seen.get(("close", conn))
         if closed != is_closed and not (self._ids_are_free and closed and is_closed):
-            if not all((each or "").startswith(NOT_ANSWERED) for each in (closed, is_closed)):
-                return False
+            return False
         first, second = (list(split(each.get(("answer", conn), b""))) for each in (was, seen))
         if closed and self._ids_are_free:
             self._drop_late(conn, first, second)
@@ -120,7 +106,7 @@ class Answers:
         )
 
     def _asked_for(self, conn, answer):
-        return self._asked.get((conn, answer[:4]), (None, 0, None))
+        return self._asked.get((conn, answer[:4]), (None, 0))
 
     def _drop_late(self, conn, *lists):
         """Shorten the longer list of answers if its next answer says that a batch was not on the disk in time. Such an
@@ -130,80 +116,28 @@ class Answers:
             del longer[len(shorter) :]
 
     def _is_late(self, conn, answer):
-        api_key, version, _ = self._asked_for(conn, answer)
+        api_key, version = self._asked_for(conn, answer)
         try:
             return api_key == PRODUCE and any(each.error_code == TIMED_OUT for each in results_of(version, answer)[0])
         except NoAnswer:
             return False
 
-    def _answers_match(self, api_key, version, asked, was, seen):
-        if api_key != PRODUCE:
-            if api_key != DESCRIBE_LOG_DIRS:
-                if api_key == ELECT_LEADERS:  # a partition that is offline has other errors now, and is listed
-                    return True
-                first, second = without_messages(api_key, version, was), without_messages(api_key, version, seen)
-                return first == _with_leaders(first, second)
-            # It tells how large the other files are, and at its end the room of the disk: a journal has a header now.
-            return self._ids_are_free or (len(was) == len(seen) and was[:-ROOM_BYTES] == seen[:-ROOM_BYTES])
+    def _answers_match(self, api_key, version, was, seen):
+        if api_key == DESCRIBE_LOG_DIRS:  # an answer tells how large the files are, and at its end the disk's room
+            return self._ids_are_free
+        if api_key != PRODUCE or not self._ids_are_free:
+            return False
         try:
             (before, around), (now, around_now) = results_of(version, was), results_of(version, seen)
         except NoAnswer:
             return False
-        waited = asked is not self._step
-        return around == around_now and len(before) == len(now) and all(
-            self._results_match(*each, waited) for each in zip(before, now, strict=True)
-        )
-
-    def _results_match(self, was, now, waited):
-        """The tree before had a second path for requests that repeat, and answered otherwise there in three cases.
-
-        A batch that waited for the disk was answered with the log's first offset at the answer, instead of at the
-        append. If it was not on the disk in time, that offset was -1. A batch that met a full disk was tried on both
-        paths, and the answer told of the second try.
-        """
-        if waited and not was.error_code and was.start_offset is not None and was.start_offset > now.start_offset:
-            now = now._replace(start_offset=was.start_offset)
-        if was.error_code in LATE and was.start_offset == NO_OFFSET:
-            now = now._replace(start_offset=NO_OFFSET)
-        if was.error_code == STORAGE_ERROR and b"being undone" in (was.message or b""):
-            now = now._replace(message=was.message)
-        if was.message is not None and now.message is not None:
-            now = now._replace(message=was.message)  # messages begin with Kafka's texts now
-        if self._ids_are_free and number_of(was.runs) == number_of(now.runs):
-            now = now._replace(runs=was.runs)
-        return was == now
+        return around == around_now and len(before) == len(now) and all(map(_same_but_for_ids, before, now))
 
 
-def without_messages(api_key, version, answer):
-    """Return an answer with its error messages taken out, because they begin with Kafka's texts now."""
-    if api_key is None:
-        return answer
-    try:
-        correlation_id, found = answer_of(api_key, version, answer)
-    except (AssertionError, ValueError, KeyError, EOFError):  # no answer of that version
-        return answer
-    return correlation_id, _without(found)
-
-
-def _without(value):
-    if isinstance(value, tuple):
-        return [_without(each) for each in value]
-    if not is_dataclass(value):
-        return value
-    told = {each.name: getattr(value, each.name) for each in fields(value)}
-    return {name: each is not None if name == MESSAGE else _without(each) for name, each in told.items()}
-
-
-def _with_leaders(was, now):
-    """Return the answer of now with each partition that has no leader as it was: the tree before named this node as the
-    leader of partitions that are offline."""
-    if isinstance(now, tuple | list) and isinstance(was, tuple | list) and len(was) == len(now):
-        return type(now)(_with_leaders(*each) for each in zip(was, now, strict=True))
-    if not isinstance(now, dict) or not isinstance(was, dict):
-        return now
-    if now.get("leader_id") == NO_LEADER:
-        return was
-    return {name: _with_leaders(was.get(name), each) for name, each in now.items()}
+def _same_but_for_ids(was, now):
+    if number_of(was.runs) == number_of(now.runs):
+        now = now._replace(runs=was.runs)
+    return was == now
 
 
 def number_of(runs):
@@ -249,7 +183,7 @@ def _difference_of_files(before, now):
     for moment in before:
         was, seen = before[moment], now.get(moment, {})
         for path in sorted({*was, *seen}):
-            if was.get(path) != seen.get(path) and not path.endswith(CHECKSUMS):
+            if was.get(path) != seen.get(path):
                 return f"{path} {moment}: {_file(was.get(path))} before, {_file(seen.get(path))} now"
     return None
 

@@ -379,30 +379,6 @@ def report_of(script):
     return report
 
 
-def without_crc(path, data):
-    """The metadata as the version without a CRC wrote it, which every version reads: the files are then equal."""
-    if path != "metadata.json" or not data.startswith(b'{"crc32c": "'):
-        return data
-    return b"{" + data[data.index(b", ") + 2 :].replace(b'"version": 2}', b'"version": 1}')
-
-
-CHECKSUMS = ".txncheck"  # of the indexes of aborted transactions: the tree before has none
-_space, _take = MemoryStorage.space, MemoryStorage.take
-
-
-def space(storage):
-    """The disk as if the checksums took no space."""
-    size, free = _space(storage)
-    extra = sum(len(content.data) for path, content in storage.files.items() if path.endswith(CHECKSUMS))
-    return (size, free + extra) if storage.free_bytes is None else (size - extra, free)
-
-
-MemoryStorage.space = space
-MemoryStorage.take = lambda storage, path, size: None if path.endswith(CHECKSUMS) else _take(storage, path, size)
-_replace = MemoryStorage.replace
-MemoryStorage.replace = lambda storage, path, data: _replace(storage, path, without_crc(path, data))
-
-
 def validate_as_before():
     """Have records checked as in a tree that validates only headers, and never in a thread, because scripts send
     rubbish under good headers. A tree without these names is such a tree, and its topics have no setting for it to

@@ -1,4 +1,4 @@
-"""The request path behaves as it did at one commit: `trees.BEFORE`, the last one before it was rewritten.
+"""The request path behaves as it did at one commit: `trees.BEFORE`, the last one before its rooms moved.
 
 Each test plays scripts on the tree of that commit and on this one. `kinds.py` lists the kinds of scripts; a seed makes
 one script. A failure names the first step at which the two trees differ, and the command that plays the script again:

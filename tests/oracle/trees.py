@@ -10,7 +10,7 @@ from pathlib import Path
 
 from tests.archives import unpack_tar
 
-BEFORE = "03f824af24cbb3c18730f26325089bb4c7108a1c"
+BEFORE = "dcb015ae3d064364e308da20022a559d9f3f8c8e"
 """The last commit before the request path was rewritten."""
 
 HERE = Path(__file__).resolve().parent
