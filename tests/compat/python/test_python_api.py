@@ -211,6 +211,7 @@ def test_a_consumer_takes_over_from_one_that_was_killed(group_broker, topic, nam
     with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True, env={"PYTHONPATH": PYTHONPATH}) as victim:
         lines = [line for line, _ in zip(victim.stdout, range(6), strict=False)]
         victim.send_signal(signal.SIGKILL)
+        lines += victim.stdout  # those that it had processed until the signal came
     before = [int(line.split()[1]) for line in lines if line.startswith("record")]
     with Consumer(group_broker.address, topic, group=name, timeout_ms=WAIT_MS, config=QUICK) as consumer:
         seen = set(before)
