@@ -34,8 +34,8 @@ from broker.net.address import host_port
 from broker.net.server import BrokerServer
 from broker.now import Now
 from broker.services.context import BrokerServices
-from broker.services.id_stamper import AheadIds
 from broker.services.lower_replication import lowered_default
+from broker.stamping.id_stamper import AheadIds
 from broker.waiting.purgatory import Purgatory
 from broker.wire.errors import ApiError
 from coordination.deferred import executor

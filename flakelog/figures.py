@@ -15,9 +15,9 @@ from broker.engine.engine import Engine
 from broker.log.disk_watch import DiskWatch
 from broker.log.log_manager import LogManager
 from broker.log.partition_log import PartitionLog
+from broker.metrics import BOUNDS_NS, NS_PER_SECOND, Latency, Metrics
 from broker.services.context import BrokerServices
 from broker.services.group_lag import group_positions
-from broker.services.metrics import BOUNDS_NS, NS_PER_SECOND, Latency, Metrics
 from broker.version import VERSION
 from flakelog.metric_table import histogram, sample, samples
 from idgen.claim import WorkerClaim

@@ -16,10 +16,10 @@ for ids. If one comes between, the ids are stale, and the job is made again with
 from broker.engine.connection import Connection
 from broker.engine.produce_commit import ProduceCommit
 from broker.engine.replies import Replies
-from broker.handlers.produce import to_open
 from broker.log.partition_log import PartitionLog
 from broker.log.validation.open_job import OpenJob, OpenTask
 from broker.now import Now
+from broker.produce.validate import to_open
 from broker.services.context import BrokerServices
 from broker.steps import Steps, at_once
 from broker.waiting.purgatory import Delayed

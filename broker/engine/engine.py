@@ -2,7 +2,7 @@
 
     receive         bytes go to the connection's decoder, the connection to the queue; nothing is executed
     execute         one turn: rounds over the queued connections, one request of each connection a round
-      Produce       is decoded by a template or in full, and staged (broker.services.produce_turn)
+      Produce       is decoded by a template or in full, and staged (broker.produce.turn)
       other APIs    run at the end of the round, after the staged requests were committed
       commit        one write for each log; the answers go to their connections
     take_replies    the replies, each connection's in the order of its requests

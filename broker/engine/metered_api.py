@@ -12,9 +12,9 @@ from typing import Any, TypeVar
 
 from broker.engine.api_table import PRODUCE, Api, Handler
 from broker.now import Now
+from broker.produce.turn import StagedProduce
 from broker.quota.quota_manager import Meter
 from broker.services.context import RequestContext
-from broker.services.produce_turn import StagedProduce
 from broker.steps import Steps
 from broker.waiting.purgatory import Delayed
 from broker.wire.frame import Part

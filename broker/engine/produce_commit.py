@@ -7,12 +7,13 @@ from typing import Any
 from broker.engine.api_table import PRODUCE
 from broker.engine.connection import Connection, Slot
 from broker.engine.replies import Replies, reason_of
-from broker.handlers.produce import judge, stage, when_on_disk
 from broker.log.partition_log import PartitionLog
 from broker.log.validation.record_check import Budget
 from broker.now import Now
+from broker.produce.disk_wait import when_on_disk
+from broker.produce.turn import StagedProduce
+from broker.produce.validate import judge
 from broker.services.context import BrokerServices
-from broker.services.produce_turn import StagedProduce
 from broker.waiting.purgatory import AnyDelayed
 from broker.wire.errors import ApiError, ErrorCode, WireError
 from broker.wire.frame import Part
@@ -166,7 +167,7 @@ class ProduceCommit:
         services = self._services
         for staged, place, batch in self._turn.take_held():
             try:
-                stage(services, staged, place, judge(services, staged, place, batch, now, Budget(None)))
+                self._turn.stage(staged, place, judge(services, staged, place, batch, now, Budget(None)))
             except Exception:
                 self._turn.drop(staged.conn)
                 self._replies.failed([staged.conn])

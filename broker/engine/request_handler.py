@@ -11,13 +11,13 @@ from broker.engine.connection import Connection
 from broker.engine.produce_commit import ProduceCommit
 from broker.engine.replies import Replies
 from broker.engine.throttle import Throttle
-from broker.handlers.produce import PARTITIONS_AT_ONCE, judge, stage
 from broker.log.validation import opening
 from broker.log.validation.record_check import Budget, OverBudget
 from broker.now import Now
+from broker.produce.turn import LogReserved, StagedProduce
+from broker.produce.validate import PARTITIONS_AT_ONCE, judge
 from broker.services.context import BrokerServices, RequestContext
-from broker.services.id_stamper import Backpressure
-from broker.services.produce_turn import LogReserved, StagedProduce
+from broker.stamping.id_stamper import Backpressure
 from broker.steps import Steps, rest_of
 from broker.waiting.purgatory import Delayed
 from broker.wire import fetch, list_offsets
@@ -106,7 +106,7 @@ class RequestHandler:
         staged.correlation_id, staged.began_ns, staged.opened = correlation_id, self._clock.began_ns, conn.opened
         self._budget.units = opening.INLINE_UNITS
         try:
-            stage(services, staged, 0, judge(services, staged, 0, batch, self._clock.now, self._budget))
+            self._turn.stage(staged, 0, judge(services, staged, 0, batch, self._clock.now, self._budget))
         except OverBudget:
             self._opening.open(conn, frame)
         except LogReserved as wait:

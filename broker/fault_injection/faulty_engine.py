@@ -16,8 +16,8 @@ from broker.engine.engine import Engine
 from broker.engine.replies import Replies
 from broker.fault_injection.faults import AFTER, BEFORE, Fault, Faults
 from broker.now import Now
+from broker.produce.turn import StagedProduce
 from broker.services.context import BrokerServices, RequestContext
-from broker.services.produce_turn import StagedProduce
 from broker.steps import Steps
 from broker.waiting.purgatory import AnyDelayed, Delayed
 from broker.wire.errors import ApiError, ErrorCode

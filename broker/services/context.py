@@ -17,17 +17,17 @@ from broker.log.validation.open_job import OpenJob
 from broker.log.validation.opening import Limits, limits_of
 from broker.metadata.changes import MetadataChanges, Staged
 from broker.metadata.metadata import GROUP_OFFSETS_TOPIC, TRANSACTIONS_TOPIC, Change, Metadata, Topic
+from broker.metrics import Metrics
 from broker.now import Now
-from broker.services.clock_waits import ClockWaits
+from broker.produce.turn import ProduceTurn
 from broker.services.fetch_session import FetchSessions
-from broker.services.id_stamper import IdStamper
 from broker.services.kafka_messages import ID_NOT_HOSTED, NOT_HOSTED, not_hosted
-from broker.services.metrics import Metrics
 from broker.services.partition_budget import PartitionBudget
-from broker.services.produce_turn import ProduceTurn
 from broker.settings.config import BrokerConfig, ListenerLimits, TopicConfig, with_properties
 from broker.settings.group_config import GroupConfig
 from broker.settings.transaction_config import TransactionConfig
+from broker.stamping.clock_waits import ClockWaits
+from broker.stamping.id_stamper import IdStamper
 from broker.waiting.purgatory import Purgatory
 from broker.wire.errors import ApiError, ErrorCode
 from broker.wire.primitives import Buffer

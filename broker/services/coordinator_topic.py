@@ -14,7 +14,7 @@ from broker.log.log_manager import LogManager
 from broker.log.partition_log import PartitionLog
 from broker.metadata.metadata import Metadata, NewTopic, Node, Topic
 from broker.now import Now
-from broker.services.id_stamper import IdStamper
+from broker.stamping.id_stamper import IdStamper
 from broker.waiting.purgatory import Delayed, Purgatory
 from broker.wire.errors import ApiError, ErrorCode
 from idgen.errors import IdError, SequenceExhausted

@@ -6,7 +6,7 @@ from broker.metadata.metadata import NoProducerIds
 from broker.now import Now
 from broker.services.context import RequestContext
 from broker.services.coordinator_topic import Answer
-from broker.services.id_stamper import Backpressure
+from broker.stamping.id_stamper import Backpressure
 from broker.txn.transaction import NO_EPOCH, NO_ID
 from broker.waiting.purgatory import Delayed
 from broker.wire.errors import ApiError, ErrorCode

@@ -15,8 +15,8 @@ from broker.log.new_logs import NewLog
 from broker.log.partition_log import PartitionLog
 from broker.metadata.changes import MetadataChanges, Staged
 from broker.metadata.metadata import Change, Metadata, NewTopic, Topic
+from broker.metrics import Metrics
 from broker.now import Now
-from broker.services.metrics import Metrics
 from broker.settings.config import BrokerConfig, TopicConfig
 from broker.wire.errors import ApiError, ErrorCode
 

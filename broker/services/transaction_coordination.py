@@ -22,8 +22,8 @@ from broker.record.batch import NO_PRODUCER_ID, BatchHeader, CorruptBatch
 from broker.record.control import Marker
 from broker.record.records import LONG_MAX
 from broker.services.coordinator_topic import Answer, CoordinatorPorts, CoordinatorTopic
-from broker.services.id_stamper import Backpressure
 from broker.settings.transaction_config import TransactionConfig
+from broker.stamping.id_stamper import Backpressure
 from broker.txn.coordinator import Decision, Partition, Past, TransactionCoordinator
 from broker.txn.records import BadTransactionRecord, transaction_key, transaction_value
 from broker.txn.transaction import Transaction

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 from broker.engine.api_table import APIS
 from broker.engine.engine import Engine
-from broker.services.metrics import BOUNDS_NS, Latency
+from broker.metrics import BOUNDS_NS, Latency
 from broker.version import VERSION
 from flakelog import health as told
 from flakelog.console.history import RateSeries

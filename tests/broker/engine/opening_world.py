@@ -4,6 +4,7 @@ from broker.engine import request_handler
 from broker.handlers import produce
 from broker.log.validation import opening
 from broker.log.validation.open_job import OpenJob
+from broker.produce import validate
 from broker.record.batch import HEADER_BYTES, LENGTH_END, read_header, seal
 from broker.record.compression import Codec, compress
 from broker.record.records import Record, encode_batch
@@ -47,7 +48,7 @@ def small_budget(monkeypatch):
 
 def small_slices(monkeypatch, partitions):
     """Have a Produce for more partitions than these executed in slices."""
-    for module in (produce, request_handler):
+    for module in (produce, validate, request_handler):
         monkeypatch.setattr(module, "PARTITIONS_AT_ONCE", partitions)
     monkeypatch.setattr(multi_produce_template, "PARTITIONS_MAX", partitions)
 

@@ -6,8 +6,8 @@ The clock of an earlier run was ahead, so the logs that it wrote have ids of a t
 import pytest
 
 from broker.log.log_reader import ids_of
-from broker.services.clock_waits import REPORT_EVERY_MS
-from broker.services.id_stamper import AheadIds, IdStamper
+from broker.stamping.clock_waits import REPORT_EVERY_MS
+from broker.stamping.id_stamper import AheadIds, IdStamper
 from broker.wire.errors import ErrorCode
 from broker.wire.produce import PartitionRecords, ProduceRequest
 from idgen.layout import Layout

@@ -10,6 +10,7 @@ from broker import steps
 from broker.engine import request_handler
 from broker.engine.api_table import APIS
 from broker.handlers import produce
+from broker.produce import validate
 from broker.wire import cold_writer
 from tests.broker.largest_requests.measured import Execution
 from tests.broker.largest_requests.requests import ATOMIC, CASES, FLAT
@@ -27,7 +28,7 @@ def small_slices(monkeypatch):
     monkeypatch.setattr(steps, "ITEMS_AT_ONCE", 4)
     monkeypatch.setattr(cold_writer, "ITEMS_AT_ONCE", 4)
     monkeypatch.setattr(request_handler, "BYTES_AT_ONCE", 40)
-    for module in (request_handler, produce):
+    for module in (request_handler, produce, validate):
         monkeypatch.setattr(module, "PARTITIONS_AT_ONCE", 4)
 
 

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from broker.log.log_manager import LogManager
 from broker.log.partition_log import PartitionLog
 from broker.now import Now
-from broker.services.id_stamper import IdStamper
+from broker.stamping.id_stamper import IdStamper
 from broker.waiting.purgatory import Purgatory
 from idgen.errors import IdError
 

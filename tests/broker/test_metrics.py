@@ -3,7 +3,7 @@
 import pytest
 
 from broker.engine.engine import Engine
-from broker.services.metrics import BOUNDS_NS, Latency
+from broker.metrics import BOUNDS_NS, Latency
 from tests.broker.any_api import EngineLine, World
 from tests.broker.engine_client import FETCH, METADATA, PRODUCE, EngineBroker, fetch_request, produce_request
 from tests.broker.transactional import TransactionalProducer

@@ -17,12 +17,13 @@ from broker.log.disk_watch import DiskWatch
 from broker.log.log_appender import NOTHING_APPENDED, IdSource, Rewrite, append, append_batches
 from broker.log.partition_log import PartitionLog
 from broker.log.validation.open_job import OpenJob
+from broker.log.validation.topic_rules import RecordsRefused
 from broker.metadata.metadata import Metadata
+from broker.metrics import Metrics
 from broker.now import Now
 from broker.record.batch import NO_TIMESTAMP, TIMESTAMP_TYPE_BIT, BatchHeader
-from broker.services.clock_waits import ClockWaits
-from broker.services.id_stamper import LEAD_RETRY_MS, IdStamper
-from broker.services.metrics import Metrics
+from broker.stamping.clock_waits import ClockWaits
+from broker.stamping.id_stamper import LEAD_RETRY_MS, IdStamper
 from broker.steps import Steps
 from broker.wire.errors import ApiError, ErrorCode
 from broker.wire.produce import NO_OFFSET, PartitionResult, ProduceRequest
@@ -105,6 +106,9 @@ class StagedProduce:
 StagedBatch: TypeAlias = tuple[memoryview, BatchHeader, StagedProduce, int, Rewrite | None]
 """A valid batch and its header, its request, its partition's place there, and how it is finished once it has ids."""
 
+Judged: TypeAlias = ApiError | tuple[PartitionLog, memoryview, BatchHeader, Rewrite | None]
+"""The error that refuses a batch; or its log, the batch to append, its header, and how it is finished with its ids."""
+
 Held: TypeAlias = tuple[StagedProduce, int, memoryview]
 """A batch to be staged again: its request, its partition's place there, and its bytes."""
 
@@ -153,6 +157,16 @@ class ProduceTurn:
         self._held = [each for each in self._held if each[0].conn is not conn]
         for log, batches in self.by_log.items():
             self.by_log[log] = [each for each in batches if each[2].conn is not conn]
+
+    def stage(self, staged: StagedProduce, place: int, judged: Judged) -> None:
+        """Stage the batch of one partition that `judge` has validated, or refuse it."""
+        if isinstance(judged, tuple):
+            log, batch, header, rewrite = judged
+            self.by_log[log].append((batch, header, staged, place, rewrite))
+        elif isinstance(judged, RecordsRefused):
+            self.refuse(staged, place, judged, record_errors=judged.record_errors)
+        else:
+            self.refuse(staged, place, judged)
 
     def refuse(self, staged: StagedProduce, place: int, error: ApiError, **more: Any) -> None:
         """Settle one partition with an error, and count it."""

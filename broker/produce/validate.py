@@ -1,0 +1,101 @@
+"""The validation of one partition's batch of a Produce: its log, its header, and its records.
+
+The records are checked as the topic's `flakelog.validate.records` says, and a topic may have further rules for them
+(broker.log.validation.opening).
+"""
+
+from broker.log.validation.batch import validate
+from broker.log.validation.open_job import OpenTask
+from broker.log.validation.opening import IdHeaders, check_records, prepare
+from broker.log.validation.record_check import Budget, OverBudget, end_of_usual_record
+from broker.metadata.metadata import INTERNAL_TOPICS
+from broker.now import Now
+from broker.produce.ports import ProduceServices
+from broker.produce.turn import Judged, LogReserved, StagedProduce
+from broker.record.batch import COMPRESSION_MASK, HEADER_BYTES, TRANSACTIONAL_BIT, seal
+from broker.steps import Steps
+from broker.wire.errors import ApiError, ErrorCode
+from broker.wire.produce import ProduceRequest
+
+PARTITIONS_AT_ONCE = 500
+"""The partitions of one slice. Each takes some 15 microseconds, and most requests have fewer partitions."""
+ZSTD_VERSION = 7
+ADMIN_CLIENT_ID = "__admin_client"  # the client id with which Kafka's tools write to internal topics
+
+
+def judge(
+    services: ProduceServices, staged: StagedProduce, place: int, batch: memoryview | None, now: Now, budget: Budget
+) -> Judged:
+    """Validate the batch of one partition, and return it with its log, or an error.
+
+    Raise OverBudget if a thread must open the records first, and LogReserved if a thread does so for another
+    connection and the log. Without a limit on the budget raise neither: the batch was judged before, and batches that
+    came later may wait for it.
+    """
+    each = staged.request.partitions[place]
+    try:
+        log = services.log_of(each[0], each[1])
+        config = log.config
+        header = validate(batch, config, services.config, staged.version >= ZSTD_VERSION)
+        assert batch is not None
+        if header.attributes & TRANSACTIONAL_BIT:
+            services.transactions.verify(staged.request.transactional_id, header, log, staged.version)
+        opened, reserved = staged.opened, services.turn.reserved
+        if reserved and budget.is_limited and reserved.get(log, opened) is not opened:
+            raise LogReserved(log)
+        asks = config.asks_of_records or header.max_timestamp > now.wall_ms + config.message_timestamp_after_max_ms
+        if asks and log.topic in INTERNAL_TOPICS and staged.client_id != ADMIN_CLIENT_ID:
+            said = f"{log.topic} is written by the broker, not by clients"
+            raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, said)
+        if opened is not None and (outcome := opened.outcome(place, log)) is not None:
+            return _opened_by_thread(staged, outcome, batch, now, budget)
+        if not asks:
+            # Most requests of services that send single events need no more than `end_of_usual_record`.
+            if (
+                header.record_count != 1
+                or header.attributes & COMPRESSION_MASK
+                or end_of_usual_record(batch, HEADER_BYTES, 0) != len(batch)
+            ):
+                check_records(batch, header, config, services.record_limits, budget)
+            return log, batch, header, None
+        found = prepare(batch, header, config, log.name, now.wall_ms, services.record_limits, budget)
+        staged.keep_original(place, batch)
+        id_headers = IdHeaders(config, found.opened) if config.id_header and found.opened is not None else None
+        return log, found.batch, found.header, id_headers
+    except ApiError as error:
+        return error
+
+
+def _opened_by_thread(
+    staged: StagedProduce, outcome: OpenTask, batch: memoryview, now: Now, budget: Budget
+) -> Judged:
+    """Return what a thread has made of a batch. Raise OverBudget if it must do so again, with other ids."""
+    if outcome.error is not None:
+        return outcome.error
+    assert outcome.prepared is not None
+    if outcome.is_stale and budget.is_limited:
+        raise OverBudget
+    made, header, _ = outcome.prepared
+    if outcome.batch is made:
+        made = batch  # unchanged
+    else:
+        staged.keep_original(outcome.place, batch)
+        if header.is_log_append_time:
+            header = seal(made, header._replace(max_timestamp=now.wall_ms))
+    return outcome.log, made, header, outcome.id_headers
+
+
+def to_open(services: ProduceServices, version: int, request: ProduceRequest, now: Now) -> Steps[list[OpenTask]]:
+    """Return, in slices, the batches whose records a thread shall open: all that have a valid header."""
+    tasks = []
+    for place, (topic, partition, batch) in enumerate(request.partitions):
+        if place % PARTITIONS_AT_ONCE == PARTITIONS_AT_ONCE - 1:
+            now = yield
+        try:
+            log = services.log_of(topic, partition)
+            header = validate(batch, log.config, services.config, version >= ZSTD_VERSION)
+        except ApiError:
+            continue  # `judge` finds it again
+        if batch is not None:
+            tasks.append(OpenTask(place, log, log.config, batch, header, now.wall_ms, services.record_limits))
+    return tasks

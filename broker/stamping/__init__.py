@@ -1,0 +1,1 @@
+"""Stamping: the ids of appended batches, and the partitions that wait for the clock to reach their last id."""
