@@ -179,6 +179,12 @@ TOPOLOGY = {
             "How long messages of a spout fail because a service is down, so that one at a time is tried; 0 if none do",
             "component",
         ),
+        (
+            "topology_group_wait_seconds",
+            GAUGE,
+            "How long a spout has waited for its consumer group to share out the partitions; 0 if it does not wait",
+            "component",
+        ),
         ("topology_partitions", GAUGE, "Partitions, by phase", "component", "phase"),
         (
             "topology_lag_messages",

@@ -67,6 +67,8 @@ def _components(taken: Snapshot) -> Iterator[Metric]:
         ((each.name,), max((one.lasted_ms for one in each.outages), default=0) / 1000) for each in taken.spouts
     )
     yield samples("flakelog_topology_outage_seconds", outages)
+    waits = (((spout.name,), spout.group_wait_ms / 1000) for spout in taken.spouts)
+    yield samples("flakelog_topology_group_wait_seconds", waits)
 
 
 def _add_latencies(family: HistogramMetricFamily, spout: str, latencies: list[int]) -> None:

@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass, fields, replace
 from operator import attrgetter
 from typing import Any
 
+from broker.client.group_config import LONG_WAIT_MS
 from partition_manager.entry import Counts
 from partition_manager.outage import Outage
 from partition_manager.standstill import Standstill
@@ -37,8 +38,6 @@ GROUPINGS: dict[type, str] = {
 }
 
 NOT_TAKEN = "reads nothing, because its group does not take it"
-GROUP_WAIT_MS = 5_000
-"""The figures name a wait for a group that is at least this long; a rebalance without trouble takes 3 s."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +176,7 @@ class Snapshot:
     @property
     def group_waits(self) -> dict[str, str]:
         """Return, for each spout that has waited for its group for long, a text that says so."""
-        waits = {each.name: each.group_wait_ms for each in self.components if each.group_wait_ms >= GROUP_WAIT_MS}
+        waits = {each.name: each.group_wait_ms for each in self.components if each.group_wait_ms >= LONG_WAIT_MS}
         return {name: f"waits for its group for {ms // 1000} s" for name, ms in waits.items()}
 
     def lag(self, name: str) -> int | None:

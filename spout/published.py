@@ -14,15 +14,24 @@ STARTING = "starting"
 RUNNING = "running"
 
 
+class _ComponentPart(NamedTuple):
+    """The figures that one process has of a component."""
+
+    tasks: Sequence[TaskCounts]
+    messages: Mapping[str, float]
+    metrics: Mapping[str, float]
+    outages: Sequence[OutageFigures]
+    group_wait_ms: int
+    group_error: str
+
+
 class _Part(NamedTuple):
-    """The figures of one process: for each component its tasks, counts, metrics, outages and wait for its group."""
+    """The figures of one process."""
 
     state: str
     started_ms: int
     in_flight: int
-    components: Mapping[
-        str, tuple[list[TaskCounts], Mapping[str, float], Mapping[str, float], list[OutageFigures], int, str]
-    ]
+    components: Mapping[str, _ComponentPart]
     partitions: Sequence[PartitionFigures]
     dead_letter_topics: Sequence[str]
 
@@ -55,7 +64,7 @@ def snapshot_of(
 
 def _component(plan: Plan, node: Node[Any], parts: Sequence[_Part]) -> ComponentFigures:
     mine = [part.components[node.name] for part in parts if node.name in part.components]
-    tasks = tuple(task for own, *_ in mine for task in own)
+    tasks = tuple(task for part in mine for task in part.tasks)
     return ComponentFigures(
         name=node.name,
         kind="spout" if node in plan.spouts else "bolt",
@@ -63,11 +72,11 @@ def _component(plan: Plan, node: Node[Any], parts: Sequence[_Part]) -> Component
         streams={name: stream.fields for name, stream in node.streams.items()},
         inputs=inputs_of(node),
         tasks=tasks,
-        messages={name: int(total) for name, total in _sums(messages for _, messages, *_ in mine).items()},
-        metrics=_sums(metrics for _, _, metrics, *_ in mine),
-        outages=tuple(outage for _, _, _, outages, *_ in mine for outage in outages),
-        group_wait_ms=max((wait_ms for *_, wait_ms, _ in mine), default=0),
-        group_error=next((error for *_, error in mine if error), ""),
+        messages={name: int(total) for name, total in _sums(part.messages for part in mine).items()},
+        metrics=_sums(part.metrics for part in mine),
+        outages=tuple(outage for part in mine for outage in part.outages),
+        group_wait_ms=max((part.group_wait_ms for part in mine), default=0),
+        group_error=next((part.group_error for part in mine if part.group_error), ""),
     )
 
 
@@ -85,22 +94,23 @@ def _part(document: Mapping[str, Any]) -> _Part | None:
             str(document["state"]),
             int(document["started_ms"]),
             int(document["in_flight"]),
-            {
-                str(each["name"]): (
-                    [_counts(task) for task in each["tasks"]],
-                    _numbers(each["messages"]),
-                    _numbers(each["metrics"]),
-                    [OutageFigures(**outage) for outage in each["outages"]],
-                    int(each.get("group_wait_ms", 0)),  # missing in documents of older versions
-                    str(each.get("group_error", "")),
-                )
-                for each in document["components"]
-            },
+            {str(component["name"]): _component_part(component) for component in document["components"]},
             [PartitionFigures(**each) for each in document["partitions"]],
             [str(topic) for topic in document["dead_letter_topics"]],
         )
     except (KeyError, TypeError, ValueError, AttributeError):
         return None
+
+
+def _component_part(component: Mapping[str, Any]) -> _ComponentPart:
+    return _ComponentPart(
+        [_counts(task) for task in component["tasks"]],
+        _numbers(component["messages"]),
+        _numbers(component["metrics"]),
+        [OutageFigures(**outage) for outage in component["outages"]],
+        int(component.get("group_wait_ms", 0)),  # missing in documents of older versions
+        str(component.get("group_error", "")),
+    )
 
 
 def _counts(task: Mapping[str, Any]) -> TaskCounts:

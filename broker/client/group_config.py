@@ -7,6 +7,8 @@ from hashlib import sha256
 from idgen.settings import InvalidSetting, at_least, check_settings, setting
 
 INSTANCE_CHARACTERS_MAX = 249  # Kafka's clients refuse longer names
+LONG_WAIT_MS = 5_000
+"""Figures name a member's wait for its group that is at least this long; a rebalance without trouble takes 3 s."""
 
 
 def instance_fault(name: str, characters_max: int = INSTANCE_CHARACTERS_MAX) -> str | None:

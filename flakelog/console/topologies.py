@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from broker.client.blocking import Client
+from broker.client.group_config import LONG_WAIT_MS
 from flakelog.console.json_fields import list_of, mapping_of, mappings_of, number_of, text_of
 from flakelog.console.messages import read_partition_records, size_of
 
@@ -22,7 +23,6 @@ PARTITIONS_SHOWN = 200
 PROBLEMS_SHOWN = 50
 PROCESSES_SHOWN = 100  # inside Storm each task is a process
 COMPONENTS_MAX = 200
-GROUP_WAIT_MS = 5_000  # as the figures of a topology name a wait (spout/figures.py)
 RATES = ("emitted", "executed", "acked", "failed")
 POINTS = ("emitted", "acked", "failed", "messages behind")
 
@@ -300,7 +300,7 @@ def _problems(document: Mapping[str, Any]) -> Iterable[str]:
 def _group_waits(document: Mapping[str, Any]) -> Iterable[str]:
     for each in mappings_of(document.get("components")):
         wait_ms = number_of(each.get("group_wait_ms")) or 0
-        if wait_ms >= GROUP_WAIT_MS:
+        if wait_ms >= LONG_WAIT_MS:
             process = f"process {text_of(document.get('pid'))} at {text_of(document.get('host'))}"
             yield f"{text_of(each.get('name'))} waits for its group for {wait_ms / 1000:.0f} s ({process})"
 

@@ -108,6 +108,8 @@ def test_the_figures_name_a_spout_that_waits_for_its_group():
     assert "; spout log waits for its group for 20 s; lag 60 messages, " in line_of(None, waits)
     assert "spout log waits for its group for 20 s, lag -" in printed(replace(waits, partitions=()), 24)
     assert facts_of(None, waits)["group_waits_ms"] == {"log": 20_400} and health(waits)[0]
+    metrics = generate_latest(registry_of(lambda: waits)).decode()
+    assert 'flakelog_topology_group_wait_seconds{component="log"} 20.4' in metrics
     short = replace(FIGURES, components=(replace(LOG, group_wait_ms=3_000), COUNT))
     assert "waits" not in line_of(None, short), "a rebalance without trouble takes so long"
 
