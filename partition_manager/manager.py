@@ -384,6 +384,58 @@ class PartitionManager:
         enough = self._fetching or len(self._waiting) > self._fetch_at or (self._is_full and bool(self._live))
         check_listing(self._listing, may_emit=bool(self._waiting) and not self._is_held, has_enough=enough)
 
+    # --- figures and outages
+
+    def oldest(self) -> Oldest | None:
+        """Return figures of the oldest unsettled messages, for the lag; None if none is fetched."""
+        records = [entry.record for entry in islice(self._live.values(), SAMPLE_MAX)]
+        if not records:
+            return None
+        size = sum(len(record.key or b"") + len(record.value or b"") for record in records)
+        return Oldest(records[0].timestamp_ms, size / len(records))
+
+    def has_in_flight(self) -> bool:
+        """Return True if an emitted message is neither acked nor failed; O(emitted)."""
+        live = self._live
+        return any(entry.state is _IN_FLIGHT for entry in islice(live.values(), len(live) - self.waiting))
+
+    def park(self, offset: int, ticket: int) -> bool:
+        """Let a message that has failed wait for `release`.
+
+        Return False if the attempt with this ticket is not its last.
+        """
+        return self._retries.park(offset, ticket)
+
+    def release(self, offset: int, ticket: int, now_ms: int) -> bool:
+        """Emit a parked message soon. Return False if it is not parked any longer."""
+        released = self._retries.release(offset, ticket, now_ms)
+        if released:
+            self._listing.wake_by(now_ms)
+        return released
+
+    def work(self) -> Work:
+        """Return how much is settled, emitted and owed, to tell whether there is progress."""
+        c, watermark = self.counts, self.watermark
+        outcomes = c.acked + c.filtered + c.failed + c.dead_lettered + c.refused + c.dropped + c.truncated + c.lost
+        settled = outcomes + c.already_done + watermark + (self.committed or 0)
+        return Work(settled, c.emitted, bool(self._live) or self.high_watermark > watermark)
+
+    def backlog(self) -> Backlog:
+        """Return the messages by what should happen to them next; O(pending)."""
+        states = Counter(entry.state for entry in self._live.values())
+        listing = self._listing
+        emits, fetches = listing.is_ready or listing.is_due, listing.is_fetching or listing.is_starved
+        return Backlog(
+            in_flight=states[State.IN_FLIGHT],
+            burying=states[State.BURYING],
+            retrying=states[State.RETRYING],
+            waiting=states[State.WAITING],
+            unread=max(self.high_watermark - self.emitted, 0),
+            retry_ms=self.next_deadline_ms(),
+            is_in_line=emits if states[State.RETRYING] or states[State.WAITING] else fetches and not states,
+            is_fetching=self._fetching and not states,
+        )
+
     # --- internals
 
     def _may_emit(self, offset: int) -> bool:
@@ -443,57 +495,3 @@ class PartitionManager:
         if self._is_held:
             self._is_held = False
             self._listing.ready(len(self._waiting))
-
-
-def oldest_of(manager: PartitionManager) -> Oldest | None:
-    """Return figures of the manager's oldest unsettled messages, for the lag; None if none is fetched."""
-    records = [entry.record for entry in islice(manager._live.values(), SAMPLE_MAX)]
-    if not records:
-        return None
-    size = sum(len(record.key or b"") + len(record.value or b"") for record in records)
-    return Oldest(records[0].timestamp_ms, size / len(records))
-
-
-def has_in_flight(manager: PartitionManager) -> bool:
-    """Return True if an emitted message is neither acked nor failed; O(emitted)."""
-    live = manager._live
-    return any(entry.state is _IN_FLIGHT for entry in islice(live.values(), len(live) - manager.waiting))
-
-
-def park(manager: PartitionManager, offset: int, ticket: int) -> bool:
-    """Let a message that has failed wait for `release`. Return False if the attempt with this ticket is not its last.
-    """
-    return manager._retries.park(offset, ticket)
-
-
-def release(manager: PartitionManager, offset: int, ticket: int, now_ms: int) -> bool:
-    """Emit a parked message soon. Return False if it is not parked any longer."""
-    released = manager._retries.release(offset, ticket, now_ms)
-    if released:
-        manager._listing.wake_by(now_ms)
-    return released
-
-
-def work_of(manager: PartitionManager) -> Work:
-    """Return a quick look at the manager, to tell whether it makes progress."""
-    c, watermark = manager.counts, manager.watermark
-    outcomes = c.acked + c.filtered + c.failed + c.dead_lettered + c.refused + c.dropped + c.truncated + c.lost
-    settled = outcomes + c.already_done + watermark + (manager.committed or 0)
-    return Work(settled, c.emitted, bool(manager._live) or manager.high_watermark > watermark)
-
-
-def backlog_of(manager: PartitionManager) -> Backlog:
-    """Return the manager's messages by what should happen to them next; O(pending)."""
-    states = Counter(entry.state for entry in manager._live.values())
-    listing = manager._listing
-    emits, fetches = listing.is_ready or listing.is_due, listing.is_fetching or listing.is_starved
-    return Backlog(
-        in_flight=states[State.IN_FLIGHT],
-        burying=states[State.BURYING],
-        retrying=states[State.RETRYING],
-        waiting=states[State.WAITING],
-        unread=max(manager.high_watermark - manager.emitted, 0),
-        retry_ms=manager.next_deadline_ms(),
-        is_in_line=emits if states[State.RETRYING] or states[State.WAITING] else fetches and not states,
-        is_fetching=manager._fetching and not states,
-    )

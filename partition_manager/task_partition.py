@@ -18,7 +18,7 @@ from broker.client.records import PoisonBatch
 from partition_manager.asks import Asks
 from partition_manager.config import AT_LEAST_ONCE, AT_MOST_ONCE
 from partition_manager.entry import Counts, Message, Oldest
-from partition_manager.manager import PartitionManager, backlog_of, has_in_flight, oldest_of, park, release, work_of
+from partition_manager.manager import PartitionManager
 from partition_manager.notes import BEGUN, GIVEN_UP, INFO, WARN, Note, Notes
 from partition_manager.offset_document import BadOffsetDocument, OffsetDocument, node_of
 from partition_manager.opening import Opened, Opening, open_partition
@@ -153,12 +153,12 @@ class TaskPartition:
             return PartitionStatus(self.topic, self.number, self.phase, None, None, None, 0, self.counts, self.error)
         where = self.topic, self.number, self.phase
         offsets = m.watermark, m.emitted, m.high_watermark
-        return PartitionStatus(*where, *offsets, m.pending, m.counts, self.error, oldest_of(m))
+        return PartitionStatus(*where, *offsets, m.pending, m.counts, self.error, m.oldest())
 
     def work(self) -> Work:
         """Return a quick look at it, to tell whether it makes progress."""
         if self.manager is not None and self.phase is Phase.RUNNING:
-            found = work_of(self.manager)
+            found = self.manager.work()
             return found._replace(is_owed=True) if self._saving else found
         return Work(0, 0, self.phase is Phase.OPENING)
 
@@ -166,7 +166,7 @@ class TaskPartition:
         """Return its messages by what should happen to them next; O(pending)."""
         if self.manager is None:
             return Backlog(is_opening=True)
-        return backlog_of(self.manager)._replace(is_saving=self._saving)
+        return self.manager.backlog()._replace(is_saving=self._saving)
 
     @property
     def error(self) -> str:
@@ -337,13 +337,13 @@ class TaskPartition:
 
     def park(self, offset: int, ticket: int) -> bool:
         """Let a message that has failed wait for `unpark`. Return False if it is not retried."""
-        return self.manager is not None and park(self.manager, offset, ticket)
+        return self.manager is not None and self.manager.park(offset, ticket)
 
     def unpark(self, offset: int, ticket: int, now_ms: int) -> bool:
         """Emit a parked message soon. Return False if it is not parked, or if nothing is emitted."""
         if self.manager is None or self.phase is not Phase.RUNNING:
             return False
-        return release(self.manager, offset, ticket, now_ms)
+        return self.manager.release(offset, ticket, now_ms)
 
     def bury(self, now_ms: int) -> None:
         """Send the messages that the manager has given up to the dead letters."""
@@ -426,7 +426,7 @@ class TaskPartition:
         """Release a partition that is handed over, if nothing keeps it any longer."""
         if self.release_at_ms is None or self.phase is not Phase.HANDING_OVER or self.manager is None:
             return
-        if now_ms >= self.release_at_ms or not has_in_flight(self.manager):
+        if now_ms >= self.release_at_ms or not self.manager.has_in_flight():
             self.release(now_ms)
 
     def release(self, now_ms: int) -> None:

@@ -34,6 +34,12 @@ TABLES = {
     "broker/settings/kafka_settings.py": "one row for each setting of Kafka that is ignored or refused",
 }
 
+# Classes that may have more lines, because what they would give away has no state of its own. At most ten.
+LONG_CLASSES = {
+    ("partition_manager/manager.py", "PartitionManager"): "figures and parking read the sets that every method keeps",
+}
+LONG_CLASSES_MAX = 10
+
 # Modules that touch the world. Everything else is a core: bytes, numbers and time come as arguments.
 SHELLS = {
     "coordination/deferred.py",
@@ -244,10 +250,17 @@ def test_a_class_has_one_job(path):
     for node in ast.walk(tree_of(path)):
         if isinstance(node, ast.ClassDef) and node.name not in {config.__name__ for config in CONFIGS}:
             length = node.end_lineno - node.lineno + 1
-            assert length <= CLASS_LINES_MAX, (
+            assert length <= CLASS_LINES_MAX or (name_of(path), node.name) in LONG_CLASSES, (
                 f"{name_of(path)}:{node.lineno} {node.name} has {length} lines; at most {CLASS_LINES_MAX} are right: "
-                f"move one of its jobs into another class"
+                f"move one of its jobs into another class, or name it in LONG_CLASSES with the reason"
             )
+
+
+@pytest.mark.parametrize("path, name", LONG_CLASSES)
+def test_each_long_class_is_still_long(path, name):
+    (node,) = (node for node in tree_of(ROOT / path).body if isinstance(node, ast.ClassDef) and node.name == name)
+    assert node.end_lineno - node.lineno + 1 > CLASS_LINES_MAX, f"take {name} off LONG_CLASSES"
+    assert len(LONG_CLASSES) <= LONG_CLASSES_MAX
 
 
 @pytest.mark.parametrize("path", EVERYTHING, ids=ids(EVERYTHING))

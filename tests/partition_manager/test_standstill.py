@@ -7,7 +7,7 @@ from flakelog.testing.memory_group import MemoryGroup, MemoryGroupStore
 from partition_manager.config import READ_COMMITTED, SpoutConfig
 from partition_manager.coordinator import PartitionCoordinator
 from partition_manager.fetcher import answer_of
-from partition_manager.manager import PartitionManager, work_of
+from partition_manager.manager import PartitionManager
 from partition_manager.ports import Bury, Fetch, LoadOffset, SaveOffset
 from partition_manager.progress import Progress
 from partition_manager.source import Source
@@ -251,4 +251,4 @@ def test_messages_behind_an_open_transaction_are_no_reason_at_read_committed():
     manager = PartitionManager("flights", 0, Progress(10), SpoutConfig(isolation_level=READ_COMMITTED))
     manager.wanted()
     manager.fetched(answer.records, answer.next_offset, answer.high_watermark)
-    assert not work_of(manager).is_owed
+    assert not manager.work().is_owed
