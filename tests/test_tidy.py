@@ -34,7 +34,7 @@ TABLES = {
     "broker/settings/kafka_settings.py": "one row for each setting of Kafka that is ignored or refused",
 }
 
-# Classes that may have more lines, because what they would give away has no state of its own. At most ten.
+# Classes that may have more lines, because no part of them has a state that the rest does not use. At most ten.
 LONG_CLASSES = {
     ("partition_manager/manager.py", "PartitionManager"): "figures and parking read the sets that every method keeps",
 }

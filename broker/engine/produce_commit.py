@@ -12,7 +12,7 @@ from broker.log.validation.record_check import Budget
 from broker.now import Now
 from broker.produce.disk_wait import when_on_disk
 from broker.produce.turn import StagedProduce
-from broker.produce.validate import judge
+from broker.produce.validate import validate_batch
 from broker.services.context import BrokerServices
 from broker.waiting.purgatory import AnyDelayed
 from broker.wire.errors import ApiError, ErrorCode, WireError
@@ -167,7 +167,7 @@ class ProduceCommit:
         services = self._services
         for staged, place, batch in self._turn.take_held():
             try:
-                self._turn.stage(staged, place, judge(services, staged, place, batch, now, Budget(None)))
+                self._turn.stage(staged, place, validate_batch(services, staged, place, batch, now, Budget(None)))
             except Exception:
                 self._turn.drop(staged.conn)
                 self._replies.failed([staged.conn])

@@ -15,7 +15,7 @@ from broker.log.validation import opening
 from broker.log.validation.record_check import Budget, OverBudget
 from broker.now import Now
 from broker.produce.turn import LogReserved, StagedProduce
-from broker.produce.validate import PARTITIONS_AT_ONCE, judge
+from broker.produce.validate import PARTITIONS_AT_ONCE, validate_batch
 from broker.services.context import BrokerServices, RequestContext
 from broker.stamping.id_stamper import Backpressure
 from broker.steps import Steps, rest_of
@@ -106,7 +106,7 @@ class RequestHandler:
         staged.correlation_id, staged.began_ns, staged.opened = correlation_id, self._clock.began_ns, conn.opened
         self._budget.units = opening.INLINE_UNITS
         try:
-            self._turn.stage(staged, 0, judge(services, staged, 0, batch, self._clock.now, self._budget))
+            self._turn.stage(staged, 0, validate_batch(services, staged, 0, batch, self._clock.now, self._budget))
         except OverBudget:
             self._opening.open(conn, frame)
         except LogReserved as wait:

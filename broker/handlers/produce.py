@@ -18,7 +18,7 @@ from broker.log.validation import opening
 from broker.log.validation.record_check import Budget
 from broker.now import Now
 from broker.produce.turn import StagedProduce
-from broker.produce.validate import PARTITIONS_AT_ONCE, judge
+from broker.produce.validate import PARTITIONS_AT_ONCE, validate_batch
 from broker.record.batch import is_transactional, record_count_of
 from broker.services.context import BrokerServices, RequestContext
 from broker.steps import Steps
@@ -31,7 +31,7 @@ def handle(call: RequestContext, now: Now) -> StagedProduce:
     """Stage the batches of a request; a refused partition is settled at once.
 
     Return a request for more than PARTITIONS_AT_ONCE partitions with `steps`, which stage its batches in slices.
-    Raise Backpressure if there are no ids, and the errors of `judge`. In each case nothing is staged.
+    Raise Backpressure if there are no ids, and the errors of `validate_batch`. In each case nothing is staged.
     """
     services, request, opened = call.services, call.request, call.opened
     batches = [each.records for each in request.partitions]
@@ -58,8 +58,8 @@ def handle(call: RequestContext, now: Now) -> StagedProduce:
         return staged
     else:
         budget = Budget(opening.INLINE_UNITS)
-        judged = [judge(services, staged, place, batch, now, budget) for place, batch in enumerate(batches)]
-        for place, each in enumerate(judged):
+        validated = [validate_batch(services, staged, place, batch, now, budget) for place, batch in enumerate(batches)]
+        for place, each in enumerate(validated):
             turn.stage(staged, place, each)
     turn.requests.append(staged)
     return staged
@@ -75,12 +75,12 @@ def _stage_in_steps(
     """
     budget = Budget(opening.INLINE_UNITS)
     for place, batch in enumerate(batches, 1):
-        judge(services, staged, place - 1, batch, now, budget)
+        validate_batch(services, staged, place - 1, batch, now, budget)
         if place % PARTITIONS_AT_ONCE == 0:
             now = yield
     unlimited = Budget(None)  # the loop above has shown that the records cost little to check
     for place, batch in enumerate(batches, 1):
-        services.turn.stage(staged, place - 1, judge(services, staged, place - 1, batch, now, unlimited))
+        services.turn.stage(staged, place - 1, validate_batch(services, staged, place - 1, batch, now, unlimited))
         if place % PARTITIONS_AT_ONCE == 0:
             now = yield
     services.turn.requests.append(staged)

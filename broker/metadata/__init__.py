@@ -1,1 +1,1 @@
-"""What a broker knows of topics, settings and producer ids: an image, its document on the disk, and its changes."""
+"""Metadata: topics, settings and producer ids as an image, its document on the disk, and its changes."""

@@ -106,7 +106,7 @@ class StagedProduce:
 StagedBatch: TypeAlias = tuple[memoryview, BatchHeader, StagedProduce, int, Rewrite | None]
 """A valid batch and its header, its request, its partition's place there, and how it is finished once it has ids."""
 
-Judged: TypeAlias = ApiError | tuple[PartitionLog, memoryview, BatchHeader, Rewrite | None]
+Validated: TypeAlias = ApiError | tuple[PartitionLog, memoryview, BatchHeader, Rewrite | None]
 """The error that refuses a batch; or its log, the batch to append, its header, and how it is finished with its ids."""
 
 Held: TypeAlias = tuple[StagedProduce, int, memoryview]
@@ -158,15 +158,15 @@ class ProduceTurn:
         for log, batches in self.by_log.items():
             self.by_log[log] = [each for each in batches if each[2].conn is not conn]
 
-    def stage(self, staged: StagedProduce, place: int, judged: Judged) -> None:
-        """Stage the batch of one partition that `judge` has validated, or refuse it."""
-        if isinstance(judged, tuple):
-            log, batch, header, rewrite = judged
+    def stage(self, staged: StagedProduce, place: int, validated: Validated) -> None:
+        """Stage the batch of one partition that `validate_batch` has validated, or refuse it."""
+        if isinstance(validated, tuple):
+            log, batch, header, rewrite = validated
             self.by_log[log].append((batch, header, staged, place, rewrite))
-        elif isinstance(judged, RecordsRefused):
-            self.refuse(staged, place, judged, record_errors=judged.record_errors)
+        elif isinstance(validated, RecordsRefused):
+            self.refuse(staged, place, validated, record_errors=validated.record_errors)
         else:
-            self.refuse(staged, place, judged)
+            self.refuse(staged, place, validated)
 
     def refuse(self, staged: StagedProduce, place: int, error: ApiError, **more: Any) -> None:
         """Settle one partition with an error, and count it."""

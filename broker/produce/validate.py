@@ -11,7 +11,7 @@ from broker.log.validation.record_check import Budget, OverBudget, end_of_usual_
 from broker.metadata.metadata import INTERNAL_TOPICS
 from broker.now import Now
 from broker.produce.ports import ProduceServices
-from broker.produce.turn import Judged, LogReserved, StagedProduce
+from broker.produce.turn import LogReserved, StagedProduce, Validated
 from broker.record.batch import COMPRESSION_MASK, HEADER_BYTES, TRANSACTIONAL_BIT, seal
 from broker.steps import Steps
 from broker.wire.errors import ApiError, ErrorCode
@@ -23,13 +23,13 @@ ZSTD_VERSION = 7
 ADMIN_CLIENT_ID = "__admin_client"  # the client id with which Kafka's tools write to internal topics
 
 
-def judge(
+def validate_batch(
     services: ProduceServices, staged: StagedProduce, place: int, batch: memoryview | None, now: Now, budget: Budget
-) -> Judged:
+) -> Validated:
     """Validate the batch of one partition, and return it with its log, or an error.
 
     Raise OverBudget if a thread must open the records first, and LogReserved if a thread does so for another
-    connection and the log. Without a limit on the budget raise neither: the batch was judged before, and batches that
+    connection and the log. Without a limit on the budget raise neither: the batch was valid before, and batches that
     came later may wait for it.
     """
     each = staged.request.partitions[place]
@@ -68,7 +68,7 @@ def judge(
 
 def _opened_by_thread(
     staged: StagedProduce, outcome: OpenTask, batch: memoryview, now: Now, budget: Budget
-) -> Judged:
+) -> Validated:
     """Return what a thread has made of a batch. Raise OverBudget if it must do so again, with other ids."""
     if outcome.error is not None:
         return outcome.error
@@ -95,7 +95,7 @@ def to_open(services: ProduceServices, version: int, request: ProduceRequest, no
             log = services.log_of(topic, partition)
             header = validate(batch, log.config, services.config, version >= ZSTD_VERSION)
         except ApiError:
-            continue  # `judge` finds it again
+            continue  # `validate_batch` finds it again
         if batch is not None:
             tasks.append(OpenTask(place, log, log.config, batch, header, now.wall_ms, services.record_limits))
     return tasks

@@ -1,1 +1,1 @@
-"""What waits: requests for an event or a deadline, and calls for their time. Kafka calls it the purgatory."""
+"""Requests that wait for an event or a deadline, and calls that wait for their time (Kafka's purgatory)."""

@@ -176,7 +176,7 @@ def _grouped(
 ) -> Iterator[list[_Unpacked] | PlacedBatch]:
     """Yield groups of unpacked batches, each group of about `group_bytes` for one pass of numpy.
 
-    A batch with more bytes than that is yielded by itself, and packed.
+    A larger batch is yielded alone, and packed.
     """
     group: list[_Unpacked] = []
     size = 0

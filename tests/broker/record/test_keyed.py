@@ -156,7 +156,7 @@ def test_records_of_one_size_are_read_all_at_once():
 def steps_to_read(batch):
     header = read_header(batch)
     body = body_of(batch, 0, header)
-    keys_of(body, header)  # makes what later calls have at hand
+    keys_of(body, header)  # the first call of a size makes a table that later calls use
     return steps_of(lambda: keys_of(body, header))
 
 
