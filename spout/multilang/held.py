@@ -70,8 +70,6 @@ class HeldTuples:
         """Note that a tuple was acked, or failed for another reason. If it was held, all others are due."""
         if isinstance(tup, StormTuple) and tup.is_again:
             self.tries = 0
-        self._since_ms = 0  # when the service went away
-        self._error = ""  # the latest
 
     def due(self, now_ms: int) -> Due:
         """Return and forget the tuples that are due."""

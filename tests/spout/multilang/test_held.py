@@ -198,3 +198,11 @@ def test_what_is_held_is_due_once(pause_max_ms):
         again, expired = held.due(now_ms)
         seen += [tup.anchors for tup in again] + [tup.anchors for tup, _ in expired]
     assert sorted(seen, key=int) == [str(n) for n in range(20)] and now_ms <= 1_119
+
+
+def test_the_figures_keep_the_time_and_the_error_of_an_outage_while_other_tuples_are_acked():
+    held = HeldTuples(10_000, 400)
+    held.keep(StormTuple((), None, "1", None, {}, came_ms=5_000), Unavailable("no answer"), now_ms=5_000)
+    held.settled(StormTuple((), None, "2", None, {}, came_ms=5_100))
+    outage = held.outage(5_500, task=0)
+    assert outage.lasted_ms == 500 and "no answer" in outage.text
