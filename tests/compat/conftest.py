@@ -59,9 +59,12 @@ def kafka(tmp_path_factory):
         process.wait()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def java():
-    """Run Kafka's Java clients and tools in a process. Each test uses separate names for its clients."""
+    """Run Kafka's Java clients and tools in a process, for the tests of one file.
+
+    A client that a test leaves behind goes on looking for its server, and says so on the stderr of later tools.
+    """
     if reason := stock_java.missing():
         pytest.skip(reason)
     with stock_java.StockJava() as java:
