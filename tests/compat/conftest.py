@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from benchmarks.apache import SHORT_LIVED, await_answer, start_kafka
+from benchmarks.apache import await_answer, start_kafka
 from benchmarks.native import Unavailable
 from coordination.embedded_zookeeper import EmbeddedZooKeeper
 from flakelog.cli import REPORT, main
@@ -47,7 +47,7 @@ def kafka(tmp_path_factory):
     """Run an Apache Kafka node and yield its address. Each test uses separate topics."""
     directory = tmp_path_factory.mktemp("kafka")
     try:
-        _, process = start_kafka(directory, jvm_options=SHORT_LIVED)
+        _, process = start_kafka(directory)
     except Unavailable as why:
         pytest.skip(str(why))
     try:
