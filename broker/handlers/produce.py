@@ -59,8 +59,8 @@ def handle(call: RequestContext, now: Now) -> StagedProduce:
     else:
         budget = Budget(opening.INLINE_UNITS)
         validated = [validate_batch(services, staged, place, batch, now, budget) for place, batch in enumerate(batches)]
-        for place, each in enumerate(validated):
-            turn.stage(staged, place, each)
+        for place, outcome in enumerate(validated):
+            turn.stage(staged, place, outcome)
     turn.requests.append(staged)
     return staged
 

@@ -32,9 +32,9 @@ def validate_batch(
     connection and the log. Without a limit on the budget raise neither: the batch was valid before, and batches that
     came later may wait for it.
     """
-    each = staged.request.partitions[place]
+    target = staged.request.partitions[place]
     try:
-        log = services.log_of(each[0], each[1])
+        log = services.log_of(target[0], target[1])
         config = log.config
         header = validate(batch, config, services.config, staged.version >= ZSTD_VERSION)
         assert batch is not None
@@ -45,8 +45,8 @@ def validate_batch(
             raise LogReserved(log)
         asks = config.asks_of_records or header.max_timestamp > now.wall_ms + config.message_timestamp_after_max_ms
         if asks and log.topic in INTERNAL_TOPICS and staged.client_id != ADMIN_CLIENT_ID:
-            said = f"{log.topic} is written by the broker, not by clients"
-            raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, said)
+            reason = f"{log.topic} is written by the broker, not by clients"
+            raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, reason)
         if opened is not None and (outcome := opened.outcome(place, log)) is not None:
             return _opened_by_thread(staged, outcome, batch, now, budget)
         if not asks:
@@ -58,10 +58,10 @@ def validate_batch(
             ):
                 check_records(batch, header, config, services.record_limits, budget)
             return log, batch, header, None
-        found = prepare(batch, header, config, log.name, now.wall_ms, services.record_limits, budget)
+        prepared = prepare(batch, header, config, log.name, now.wall_ms, services.record_limits, budget)
         staged.keep_original(place, batch)
-        id_headers = IdHeaders(config, found.opened) if config.id_header and found.opened is not None else None
-        return log, found.batch, found.header, id_headers
+        id_headers = IdHeaders(config, prepared.opened) if config.id_header and prepared.opened is not None else None
+        return log, prepared.batch, prepared.header, id_headers
     except ApiError as error:
         return error
 

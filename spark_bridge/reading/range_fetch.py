@@ -272,9 +272,7 @@ class RangeFetch:
         if batches and ids is None and self._settings.require_ids:
             raise MissingId(f"the broker gave no ids with the records of {self._within}")
         needed = columns_to_decode(self._columns)
-        decoded = decode(
-            batches, self._within, needed, ids, on_poison=self._skip, large_turn=self._large_turn
-        )
+        decoded = decode(batches, self._within, needed, ids, on_poison=self._skip, large_turn=self._large_turn)
         # `map` lets go of an Arrow batch before it asks for the next one, a loop's variable does not.
         yield from map(lambda batch: with_id_time(batch, self._columns, self._settings.id_clock), decoded)
 
