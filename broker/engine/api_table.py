@@ -11,11 +11,9 @@ from importlib import import_module
 from typing import Any
 
 from broker.now import Now
-from broker.services.context import RequestContext, Tagged
-from broker.steps import Steps
-from broker.wire import fetch, list_offsets, produce
-from broker.wire.frame import Part
-from broker.wire.request_limits import DEFAULT_LIMITS, RequestLimits
+from broker.services.context import RequestContext
+from broker.wire import produce
+from broker.wire.codec import Codec, codec_of
 
 Handler = Callable[[RequestContext, Now], Any]
 
@@ -40,84 +38,17 @@ class Api:
         """
         return self.oldest if self.advertise_from is None else self.advertise_from
 
-    @property
-    def is_cold(self) -> bool:
-        """True unless the API has a hand-written codec (`broker.wire.cold`)."""
-        return self.key not in _HOT
+    @cached_property
+    def codec(self) -> Codec:
+        return codec_of(self.key, self.name, self.newest, self.flexible)
 
     @cached_property
     def handle(self) -> Handler:
         handler: Handler = import_module(f"broker.handlers.{self.module}").handle
         return handler
 
-    def decode(
-        self, version: int, data: memoryview, position: int, limits: RequestLimits = DEFAULT_LIMITS
-    ) -> tuple[Any, Any, Any]:
-        """Return (request, the request as sent, unknown tags). Raise WireError."""
-        if self.key == produce.API_KEY:
-            return produce.decode_request(version, data, position, limits), None, None
-        if self.key == fetch.API_KEY:
-            return fetch.decode_request(version, data, position, limits), None, None
-        if self.key == list_offsets.API_KEY:
-            return list_offsets.decode_request(version, data, position, limits), None, None
-        from broker.wire import cold
-
-        limits.check_bytes(f"{self.name} v{version}", len(data))
-        message = cold.decode(self.key, version, "request", data, position, self.newest, limits)
-        return message.newest, message.original, message.tags
-
-    def decode_in_steps(
-        self, version: int, data: memoryview, position: int, limits: RequestLimits
-    ) -> Steps[tuple[Any, Any, Any]]:
-        """Decode a request as `decode` does, in slices. `data` must stay valid until the last slice.
-
-        A request with a hand-written codec is decoded in one slice, because its partitions take half a microsecond.
-        """
-        if not self.is_cold:
-            return self.decode(version, data, position, limits)
-        from broker.wire import cold
-
-        limits.check_bytes(f"{self.name} v{version}", len(data))
-        message = yield from cold.decode_in_steps(self.key, version, "request", data, position, self.newest, limits)
-        return message.newest, message.original, message.tags
-
-    def encode(self, version: int, response: Any, throttle_ms: int = 0) -> list[Part]:
-        """Return the body of the answer, with the throttle time if the answer has a field for it.
-
-        Raise LargeMessage for an answer of a cold API that takes long to encode; `encode_in_steps` encodes it.
-        """
-        if self.key == produce.API_KEY:
-            return [produce.encode_response(version, response, throttle_ms)]
-        if self.key == fetch.API_KEY:
-            response.throttle_ms = throttle_ms
-            return fetch.encode_response(version, response)
-        if self.key == list_offsets.API_KEY:
-            return [list_offsets.encode_response(version, response, throttle_ms)]
-        from broker.wire import cold
-
-        fields, tags = _fields(response, throttle_ms)
-        return [cold.encode_short(self.key, version, "response", fields, tags)]
-
-    def encode_in_steps(self, version: int, response: Any, throttle_ms: int = 0) -> Steps[list[Part]]:
-        """Return the body of a cold API's answer as `encode` does, in slices."""
-        from broker.wire import cold
-
-        fields, tags = _fields(response, throttle_ms)
-        body = yield from cold.encode_in_steps(self.key, version, "response", fields, tags)
-        return [body]
-
-
-def _fields(response: Any, throttle_ms: int) -> tuple[Any, dict[int, bytes] | None]:
-    """Return the fields of a cold API's answer with the throttle time, and its private tags."""
-    fields, tags = response if isinstance(response, Tagged) else (response, None)
-    if throttle_ms and "throttle_time" in fields:
-        fields = {**fields, "throttle_time": throttle_ms}
-    return fields, tags
-
 
 PRODUCE = produce.API_KEY
-API_VERSIONS = 18
-_HOT = frozenset({produce.API_KEY, fetch.API_KEY, list_offsets.API_KEY})
 
 _ROWS = (
     Api(0, "Produce", 3, 13, 9, "produce", advertise_from=0),

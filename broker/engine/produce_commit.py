@@ -113,7 +113,7 @@ class ProduceCommit:
         elif response is None:
             self._produced.observe(self._clock.clock_ns() - staged.began_ns)
         else:
-            self._replies.reply(staged.conn, staged.api, staged.version, staged.correlation_id, response, slot)
+            self._replies.reply(staged.conn, staged.codec, staged.version, staged.correlation_id, response, slot)
 
     def _put(self, staged: StagedProduce, slot: Slot | None, parts: list[Part], size: int) -> None:
         """Send an answer that a template has encoded."""

@@ -8,7 +8,6 @@ from traceback import format_exception
 from types import GeneratorType
 from typing import Any
 
-from broker.engine.api_table import API_VERSIONS, Api
 from broker.engine.connection import Connection, Slot
 from broker.engine.connections import Connections
 from broker.engine.slices import Slices
@@ -18,6 +17,7 @@ from broker.now import Now
 from broker.services.context import BrokerServices
 from broker.steps import LargeMessage, Steps
 from broker.waiting.purgatory import Delayed
+from broker.wire.codec import Codec
 from broker.wire.frame import LENGTH_BYTES, FileRegion, Part, size_of
 
 _LENGTH_AND_ID = struct.Struct(">ii")
@@ -43,29 +43,29 @@ class Replies:
         self.slices = slices
 
     def reply(
-        self, conn: Connection, api: Api, version: int, correlation_id: int, response: Any, slot: Slot | None
+        self, conn: Connection, codec: Codec, version: int, correlation_id: int, response: Any, slot: Slot | None
     ) -> None:
         """Encode an answer and send it, in slices if it is large; `slot` is its place if it had to wait."""
         try:
-            parts = api.encode(version, response)
+            parts = codec.encode(version, response)
         except LargeMessage:
-            self.slices.begin(conn, self._reply_in_steps(conn, api, version, correlation_id, response, slot))
+            self.slices.begin(conn, self._reply_in_steps(conn, codec, version, correlation_id, response, slot))
         else:
-            self._send(conn, api, version, correlation_id, parts, slot)
+            self._send(conn, codec, version, correlation_id, parts, slot)
 
     def _reply_in_steps(
-        self, conn: Connection, api: Api, version: int, correlation_id: int, response: Any, slot: Slot | None
+        self, conn: Connection, codec: Codec, version: int, correlation_id: int, response: Any, slot: Slot | None
     ) -> Steps[None]:
         try:
-            parts = yield from api.encode_in_steps(version, response)
-            self._send(conn, api, version, correlation_id, parts, slot)
+            parts = yield from codec.encode_in_steps(version, response)
+            self._send(conn, codec, version, correlation_id, parts, slot)
         except Exception:
             self.failed([conn])
 
     def _send(
-        self, conn: Connection, api: Api, version: int, correlation_id: int, parts: list[Part], slot: Slot | None
+        self, conn: Connection, codec: Codec, version: int, correlation_id: int, parts: list[Part], slot: Slot | None
     ) -> None:
-        tags = b"\0" if version >= api.flexible and api.key != API_VERSIONS else b""
+        tags = codec.answer_tags(version)
         size = 4 + len(tags) + size_of(parts)
         head, first = _LENGTH_AND_ID.pack(size, correlation_id) + tags, parts[0]
         if isinstance(first, FileRegion):
@@ -80,21 +80,21 @@ class Replies:
             began_ns = slot.began_ns
             conn.fill(slot, parts, size + LENGTH_BYTES)
         self.connections.answered.append(conn)
-        self.services.metrics.of_api(api.key).observe(clock.clock_ns() - began_ns)
+        self.services.metrics.of_api(codec.key).observe(clock.clock_ns() - began_ns)
 
-    def wait(self, conn: Connection, api: Api, version: int, correlation_id: int, delayed: Delayed[Any]) -> None:
+    def wait(self, conn: Connection, codec: Codec, version: int, correlation_id: int, delayed: Delayed[Any]) -> None:
         """Send the answer of a Delayed once it is ready. A slot keeps the place of the answer meanwhile."""
         slot = conn.wait()
         slot.began_ns = self.clock.began_ns
         if delayed.holds_connection:
             conn.wait_behind(delayed)
         # Not a closure that names itself: such a cycle keeps segments open until a garbage collection.
-        self._watch(conn, delayed, slot, partial(self._done, conn, api, version, correlation_id, delayed, slot))
+        self._watch(conn, delayed, slot, partial(self._done, conn, codec, version, correlation_id, delayed, slot))
 
     def _done(
         self,
         conn: Connection,
-        api: Api,
+        codec: Codec,
         version: int,
         correlation_id: int,
         delayed: Delayed[Any],
@@ -107,11 +107,11 @@ class Replies:
         if conn.behind is delayed:
             conn.wait_behind(None)
         if response.__class__ is GeneratorType:
-            done = partial(self._done, conn, api, version, correlation_id, delayed, slot)
+            done = partial(self._done, conn, codec, version, correlation_id, delayed, slot)
             self.slices.begin(conn, self._complete_in_steps(conn, response, slot, done))
             return
         try:
-            self.reply(conn, api, version, correlation_id, response, slot)
+            self.reply(conn, codec, version, correlation_id, response, slot)
         except Exception:
             self.failed([conn])
         self.queue.resume(conn)

@@ -5,7 +5,7 @@ from contextlib import suppress
 from types import GeneratorType
 from typing import Any
 
-from broker.engine.api_table import API_VERSIONS, APIS, PRODUCE, Api
+from broker.engine.api_table import APIS, PRODUCE, Api
 from broker.engine.batch_opening import BatchOpening
 from broker.engine.connection import Connection
 from broker.engine.produce_commit import ProduceCommit
@@ -21,6 +21,7 @@ from broker.stamping.id_stamper import Backpressure
 from broker.steps import Steps, rest_of
 from broker.waiting.purgatory import Delayed
 from broker.wire import fetch, list_offsets
+from broker.wire.codec import API_VERSIONS
 from broker.wire.errors import ApiError, ErrorCode, WireError
 from broker.wire.fetch_template import FetchTemplates
 from broker.wire.frame import RequestHeader, read_request_header
@@ -102,7 +103,7 @@ class RequestHandler:
             self.handle(conn, frame)  # quotas, or failures of a test, wrap the handler
             return
         staged = StagedProduce(template.version, template.client_id, template.request, 1)
-        staged.conn, staged.api, staged.template = conn, APIS[PRODUCE], template
+        staged.conn, staged.codec, staged.template = conn, APIS[PRODUCE].codec, template
         staged.correlation_id, staged.began_ns, staged.opened = correlation_id, self._clock.began_ns, conn.opened
         self._budget.units = opening.INLINE_UNITS
         try:
@@ -182,7 +183,7 @@ class RequestHandler:
             self._opening.wait(conn, frame, reserved.log)
             return
         if response.__class__ is StagedProduce:
-            response.conn, response.api = conn, api
+            response.conn, response.codec = conn, api.codec
             response.correlation_id, response.began_ns = correlation_id, self._clock.began_ns
             if response.steps is not None:
                 self._slices.begin(conn, self._guarded(conn, frame, self._stage_in_steps(conn, response.steps)))
@@ -216,12 +217,12 @@ class RequestHandler:
         response: Any,
     ) -> None:
         if response.__class__ is Delayed:
-            self._replies.wait(conn, api, call.version, correlation_id, response)
+            self._replies.wait(conn, api.codec, call.version, correlation_id, response)
         elif response is None:
             self._services.metrics.of_api(api.key).observe(self._clock.clock_ns() - self._clock.began_ns)
         # Rows other than the table's (quotas, failures of a test) do more with an answer than encode it.
         elif template is None or api.__class__ is not Api or not self._encode(conn, template, correlation_id, response):
-            self._replies.reply(conn, api, call.version, correlation_id, response, None)
+            self._replies.reply(conn, api.codec, call.version, correlation_id, response, None)
 
     # --- large requests ------------------------------------------------------------------------------------------
 
@@ -229,7 +230,7 @@ class RequestHandler:
         self, conn: Connection, frame: memoryview, api: Api, header: RequestHeader, position: int
     ) -> Steps[None]:
         """Decode a request in slices, then execute it. `frame` must stay valid until the last slice."""
-        decoded = yield from api.decode_in_steps(header.version, frame, position, self._limits)
+        decoded = yield from api.codec.decode_in_steps(header.version, frame, position, self._limits)
         call = self._context(conn, header.version, header.client_id, *decoded)
         self._call(conn, frame, api, call, header.correlation_id, None)
 
@@ -307,17 +308,17 @@ class RequestHandler:
                 position = skip_tags(frame, position)
             except IndexError:
                 raise WireError(f"the header of {api.name} v{version} ends before its tags") from None
-        if len(frame) > BYTES_AT_ONCE and (api.is_cold or (key != PRODUCE and len(frame) > READ_BYTES_AT_ONCE)):
+        if len(frame) > BYTES_AT_ONCE and (api.codec.is_cold or (key != PRODUCE and len(frame) > READ_BYTES_AT_ONCE)):
             kept = memoryview(bytearray(frame))  # because the frame is invalid after the turn
             steps = self._decode_in_steps(conn, kept, api, header, position)
             self._slices.begin(conn, self._guarded(conn, kept, steps))
             return None
-        request, original, tags = api.decode(version, frame, position, self._limits)
+        request, original, tags = api.codec.decode(version, frame, position, self._limits)
         if key in self._templates:
             self._templates[key].learn(frame, header, request)
         elif key == PRODUCE and len(request.partitions) > PARTITIONS_AT_ONCE:
             frame = memoryview(bytearray(frame))
-            request, original, tags = api.decode(version, frame, position, self._limits)
+            request, original, tags = api.codec.decode(version, frame, position, self._limits)
         return frame, api, self._context(conn, version, header.client_id, request, original, tags), correlation_id
 
     def _context(
@@ -333,7 +334,7 @@ class RequestHandler:
         """Answer an unknown version of ApiVersions in v0, with the versions that are served (KIP-511)."""
         keys = [{"api_key": api.key, "min_version": api.oldest, "max_version": api.newest}]
         response = {"error_code": ErrorCode.UNSUPPORTED_VERSION, "api_keys": keys}
-        self._replies.reply(conn, api, 0, correlation_id, response, None)
+        self._replies.reply(conn, api.codec, 0, correlation_id, response, None)
 
     def _try_again(self, conn: Connection, frame: memoryview, wait: Backpressure) -> None:
         """Keep a request that had no effect, and execute it again later; its connection is not read meanwhile."""

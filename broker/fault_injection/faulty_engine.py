@@ -20,6 +20,7 @@ from broker.produce.turn import StagedProduce
 from broker.services.context import BrokerServices, RequestContext
 from broker.steps import Steps
 from broker.waiting.purgatory import AnyDelayed, Delayed
+from broker.wire.codec import Codec
 from broker.wire.errors import ApiError, ErrorCode
 
 
@@ -46,17 +47,17 @@ class FaultyReplies(Replies):
     """Replies that leave late, or close their connection, as a failure says."""
 
     def reply(
-        self, conn: Connection, api: Api, version: int, correlation_id: int, response: Any, slot: Slot | None
+        self, conn: Connection, codec: Codec, version: int, correlation_id: int, response: Any, slot: Slot | None
     ) -> None:
         if not isinstance(response, Spoilt):
-            super().reply(conn, api, version, correlation_id, response, slot)
+            super().reply(conn, codec, version, correlation_id, response, slot)
         elif response.fault.close == AFTER:
-            self.connections.close(conn, f"a test wants it closed after a {api.name}")
+            self.connections.close(conn, f"a test wants it closed after a {codec.name}")
         else:
-            self._reply_late(conn, api, version, correlation_id, response, slot)
+            self._reply_late(conn, codec, version, correlation_id, response, slot)
 
     def _reply_late(
-        self, conn: Connection, api: Api, version: int, correlation_id: int, spoilt: Spoilt, slot: Slot | None
+        self, conn: Connection, codec: Codec, version: int, correlation_id: int, spoilt: Spoilt, slot: Slot | None
     ) -> None:
         """Reply after the delay. The answer keeps its place, so later answers of the connection are late too."""
         if slot is None:
@@ -68,7 +69,7 @@ class FaultyReplies(Replies):
         def late(_: Now) -> None:
             waiting.delayed = None
             try:
-                super(FaultyReplies, self).reply(conn, api, version, correlation_id, spoilt.response, waiting)
+                super(FaultyReplies, self).reply(conn, codec, version, correlation_id, spoilt.response, waiting)
             except Exception:
                 self.failed([conn])
             self.queue.resume(conn)

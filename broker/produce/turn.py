@@ -25,6 +25,7 @@ from broker.record.batch import NO_TIMESTAMP, TIMESTAMP_TYPE_BIT, BatchHeader
 from broker.stamping.clock_waits import ClockWaits
 from broker.stamping.id_stamper import LEAD_RETRY_MS, IdStamper
 from broker.steps import Steps
+from broker.wire.codec import Codec
 from broker.wire.errors import ApiError, ErrorCode
 from broker.wire.produce import NO_OFFSET, PartitionResult, ProduceRequest
 from broker.wire.produce_template import ProduceTemplate
@@ -38,17 +39,17 @@ class StagedProduce:
     """A Produce request that the handler has accepted, with the results of its partitions.
 
     `results` are in the request's order, None for a partition whose batch is not appended yet; `unsettled` counts
-    those. The engine sets `conn`, `api`, `template`, `correlation_id` and `began_ns`, which it needs for the answer.
+    those. The engine sets `conn`, `codec`, `template`, `correlation_id` and `began_ns`, which it needs for the answer.
     """
 
     __slots__ = (
         "version", "client_id", "request", "acks", "results", "unsettled", "originals", "on_disk", "failure", "adapt",
-        "opened", "conn", "api", "template", "whole_template", "reply", "correlation_id", "began_ns", "held_until_ms",
+        "opened", "conn", "codec", "template", "whole_template", "reply", "correlation_id", "began_ns", "held_until_ms",
         "steps",
     )  # fmt: skip
 
     conn: Any
-    api: Any
+    codec: Codec
     correlation_id: int
     began_ns: int
 

@@ -385,10 +385,3 @@ class RequestContext(NamedTuple):
         """
         if self.meter is not None:
             self.meter.mutate(partitions, self.version >= strict_from, now.ms)
-
-
-class Tagged(NamedTuple):
-    """An answer with private tags at its top level (broker.wire.tags), for a client that requested them."""
-
-    fields: Mapping[str, Any]
-    tags: dict[int, bytes]

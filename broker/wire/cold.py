@@ -91,36 +91,29 @@ def encode(api_key: int, version: int, kind: Kind, values: Fields, tags: dict[in
     Raise TypeError for a name that no version of the message has, or for None in a field that is not nullable. `tags`
     are added at the top level; this needs a flexible version of a message whose schema has no top-level tags.
     """
-    return _encode(api_key, version, kind, values, tags, bytearray())
-
-
-def encode_short(api_key: int, version: int, kind: Kind, values: Fields, tags: dict[int, bytes] | None = None) -> bytes:
-    """Encode as `encode` does. Raise LargeMessage, soon, if that would take long."""
-    return _encode(api_key, version, kind, values, tags, ShortMessage())
-
-
-def _encode(
-    api_key: int, version: int, kind: Kind, values: Fields, tags: dict[int, bytes] | None, out: bytearray
-) -> bytes:
     cls = schema(api_key, version, kind)
+    body = _write(cls, api_key, kind, values, bytearray())
+    if not tags:
+        return body
+    assert cls.__flexible__ and body[-1] == 0, f"{cls.__name__} v{version} has no room for a tag"
+    return body[:-1] + tag_section(tags)
+
+
+def encode_short(api_key: int, version: int, kind: Kind, values: Fields) -> bytes:
+    """Encode as `encode` does, without tags. Raise LargeMessage, soon, if that would take long."""
+    return _write(schema(api_key, version, kind), api_key, kind, values, ShortMessage())
+
+
+def _write(cls: SchemaClass, api_key: int, kind: Kind, values: Fields, out: bytearray) -> bytes:
     writer(cls, names_of(api_key, kind))(out, values)
-    return _tagged(cls, version, out, tags) if tags else bytes(out)
+    return bytes(out)
 
 
-def encode_in_steps(
-    api_key: int, version: int, kind: Kind, values: Fields, tags: dict[int, bytes] | None = None
-) -> Steps[bytes]:
-    """Encode as `encode` does, in slices."""
-    cls = schema(api_key, version, kind)
+def encode_in_steps(api_key: int, version: int, kind: Kind, values: Fields) -> Steps[bytes]:
+    """Encode as `encode` does, without tags, in slices."""
     out = bytearray()
-    yield from write_in_steps(cls, names_of(api_key, kind), out, values, Pace())
-    return _tagged(cls, version, out, tags) if tags else bytes(out)
-
-
-def _tagged(cls: SchemaClass, version: int, out: bytearray, tags: dict[int, bytes]) -> bytes:
-    """Return a body with top-level tags."""
-    assert cls.__flexible__ and out[-1] == 0, f"{cls.__name__} v{version} has no room for a tag"
-    return bytes(out[:-1]) + tag_section(tags)
+    yield from write_in_steps(schema(api_key, version, kind), names_of(api_key, kind), out, values, Pace())
+    return bytes(out)
 
 
 def milliseconds(value: timedelta) -> int:

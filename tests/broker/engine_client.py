@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from itertools import count
 from uuid import UUID
 
-from broker.engine.api_table import API_VERSIONS, APIS
+from broker.engine.api_table import APIS
 from broker.engine.engine import Engine
 from broker.log.log_manager import LogManager
 from broker.log.storage.memory_storage import MemoryStorage
@@ -28,6 +28,7 @@ from broker.settings.group_config import GroupConfig
 from broker.settings.transaction_config import TransactionConfig
 from broker.waiting.purgatory import Purgatory
 from broker.wire import cold, fetch, produce
+from broker.wire.codec import API_VERSIONS
 from broker.wire.frame import FileRegion, request_header
 from broker.wire.primitives import skip_tags
 from idgen.layout import Layout

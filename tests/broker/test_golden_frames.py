@@ -10,9 +10,10 @@ from uuid import UUID
 
 import pytest
 
-from broker.engine.api_table import API_VERSIONS, APIS
+from broker.engine.api_table import APIS
 from broker.record.batch import read_header
 from broker.wire import cold
+from broker.wire.codec import API_VERSIONS
 from tests.broker.engine_client import FETCH, HEARTBEAT, INIT_PRODUCER_ID, METADATA, PRODUCE, EngineBroker
 from tests.golden import frames
 

@@ -3,8 +3,8 @@ KIP-584, KIP-1142)."""
 
 import pytest
 
-from broker.engine.api_table import API_VERSIONS
 from broker.log.storage.port import StorageError
+from broker.wire.codec import API_VERSIONS
 from broker.wire.errors import ErrorCode
 from tests.broker.engine_client import (
     ALTER_REASSIGNMENTS,
