@@ -1,7 +1,7 @@
 """Work in slices, so that one large request delays no other connection for long.
 
 A function that may take long is a generator: it yields after each slice, and its value is the result. The engine runs
-one slice after another, and executes the requests of other connections in between (`broker.engine.slices`).
+one slice after another, and executes the requests of other connections in between (`broker.channel.slices`).
 
 `Each` is an array of an answer whose items are made while the answer is encoded, so that a handler that only reads
 needs no slices of its own: encoding makes an item, writes it and forgets it.

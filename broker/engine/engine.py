@@ -11,13 +11,10 @@ The shell calls `receive` with the bytes of each readable peer, then `execute` o
 `take_replies` returns, and reports the bytes that were sent (`drained`). It runs the jobs of `take_syncs` in threads,
 and calls `tick` at `next_deadline`. Nothing in this module blocks.
 
-    Connections     the open connections, and what the shell shall do with them     broker.engine.connections
-    TurnQueue       which connections have requests, and whose turn it is           broker.engine.turn_queue
+    RequestChannel  connections, the queue of their requests, and their answers     broker.channel.request_channel
     RequestHandler  decodes one request and calls its handler                       broker.engine.request_handler
-    BatchOpening    has threads check the records of large requests                 broker.engine.batch_opening
-    ProduceCommit   writes the staged requests and answers them                     broker.engine.produce_commit
-    Replies         encodes answers, now or when a Delayed is ready                 broker.engine.replies
-    Slices          large requests, executed in slices                              broker.engine.slices
+    BatchOpening    has threads check the records of large requests                 broker.produce.batch_opening
+    ProduceCommit   writes the staged requests and answers them                     broker.produce.produce_commit
     Throttle        client quotas                                                   broker.engine.throttle
 
 Turns are fair: see `execute`. A handler puts an error into its answer. A WireError or ApiError that leaves the handler
@@ -27,23 +24,19 @@ it closes the connection of its request, and its traceback is reported.
 
 from collections.abc import Callable, Mapping
 
+from broker.channel.connection import Connection
+from broker.channel.request_channel import RequestChannel
+from broker.channel.turn_queue import BACKLOG_WAITS
 from broker.engine.api_table import APIS, Api
-from broker.engine.batch_opening import BatchOpening
-from broker.engine.connection import Connection
-from broker.engine.connections import Connections
-from broker.engine.produce_commit import ProduceCommit
-from broker.engine.replies import Replies
 from broker.engine.request_handler import RequestHandler
-from broker.engine.request_memory import RequestMemory
-from broker.engine.slices import Slices
 from broker.engine.throttle import Throttle
-from broker.engine.turn_clock import TurnClock
-from broker.engine.turn_queue import BACKLOG_WAITS, TurnQueue
 from broker.log.io_jobs import METADATA_JOBS, ReadJob
 from broker.log.partition_log import PartitionLog
 from broker.log.sync_scheduler import IoJob
 from broker.log.validation.open_job import OpenJob
 from broker.now import Now
+from broker.produce.batch_opening import BatchOpening
+from broker.produce.produce_commit import ProduceCommit
 from broker.services.context import BrokerServices
 from broker.wire.errors import WireError
 
@@ -61,31 +54,30 @@ class Engine:
         services: BrokerServices,
         clock_ns: Callable[[], int] = lambda: 0,
         apis: Mapping[int, Api] = APIS,
-        replies: type[Replies] = Replies,
+        channel: type[RequestChannel] = RequestChannel,
     ) -> None:
         """`clock_ns` is a monotonic clock that measures durations; without one, turns are bounded by rounds only."""
         self.services = services
         self.metrics = services.metrics
         services.advertised = [(api.key, api.advertised_oldest, api.newest) for api in APIS.values()]
-        self._clock = TurnClock(clock_ns)
-        self._connections = Connections(services)
+        self.channel = channel(services, clock_ns)
+        self._clock = self.channel.clock
+        self._connections = self.channel.connections
+        self._queue = self.channel.queue
+        self._slices = self.channel.slices
         self._active_step_ms = self._connections.active_step_ms
         # For the shell; bound here because it calls them after each turn.
         self.take_replies = self._connections.take_replies
         self.take_closes = self._connections.take_closes
         self.take_stalled = self._connections.take_stalled
-        self._request_ms = services.config.queued_request_ms
-        self._memory = RequestMemory(services.config.queued_max_request_bytes, self._request_ms)
-        self._queue = TurnQueue(self._connections, self._memory)
         self._turn = services.turn
         self._changes = services.changes
         self._budget = services.partition_budget
-        self._slices = Slices(self._queue, self._clock, self._budget)
-        answers = replies(services, self._connections, self._queue, self._clock, self._slices)
-        self._throttle = Throttle(services, answers)
-        self._produce_commit = ProduceCommit(services, answers)
-        self._opening = BatchOpening(services, answers, self._produce_commit)
-        self._requests = RequestHandler(services, apis, answers, self._throttle, self._produce_commit, self._opening)
+        self._throttle = Throttle(services, self.channel)
+        self._produce_commit = ProduceCommit(services, self.channel)
+        self._opening = BatchOpening(services, self.channel, self._produce_commit)
+        commit, opening = self._produce_commit, self._opening
+        self._requests = RequestHandler(services, apis, self.channel, self._throttle, commit, opening)
 
     # --- connections ---------------------------------------------------------------------------------------------
 
@@ -161,7 +153,7 @@ class Engine:
             self.services.purgatory.next_deadline_ms(),
             self.services.coordinators_deadline_ms(),
             self._connections.next_deadline_ms(),
-            self._memory.next_deadline_ms(now.ms),
+            self.channel.memory.next_deadline_ms(now.ms),
         )
         deadline = self.services.logs.next_deadline_ms(now.ms)
         for other in others:
@@ -178,8 +170,9 @@ class Engine:
             self.services.touch(log, now)
         self.services.adopt_late_logs(now)
         self._connections.close_idle(now)
-        for conn in self._memory.take_stuck(now.ms):
-            reason = f"the rest of its request did not come within {self._request_ms} ms (flakelog.queued.request.ms)"
+        for conn in self.channel.memory.take_stuck(now.ms):
+            ms = self.channel.memory.period_ms
+            reason = f"the rest of its request did not come within {ms} ms (flakelog.queued.request.ms)"
             self._connections.close(conn, reason)
 
     def take_syncs(self, begin_round: bool = True) -> list[IoJob | OpenJob]:
@@ -234,7 +227,7 @@ class Engine:
         BACKLOG_WAITS times as long as that took. The turn's average counts as the time of a request; the request's own
         time counts instead if it is longer, except for a Produce, which is executed together with others.
 
-        A turn ends with a slice of a large request, if there is one (`broker.engine.slices`).
+        A turn ends with a slice of a large request, if there is one (`broker.channel.slices`).
         """
         clock, clock_ns = self._clock, self._clock.clock_ns
         clock.now = now

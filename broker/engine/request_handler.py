@@ -5,15 +5,15 @@ from contextlib import suppress
 from types import GeneratorType
 from typing import Any
 
+from broker.channel.connection import Connection
+from broker.channel.request_channel import RequestChannel
 from broker.engine.api_table import APIS, PRODUCE, Api
-from broker.engine.batch_opening import BatchOpening
-from broker.engine.connection import Connection
-from broker.engine.produce_commit import ProduceCommit
-from broker.engine.replies import Replies
 from broker.engine.throttle import Throttle
 from broker.log.validation import opening
 from broker.log.validation.record_check import Budget, OverBudget
 from broker.now import Now
+from broker.produce.batch_opening import BatchOpening
+from broker.produce.produce_commit import ProduceCommit
 from broker.produce.turn import LogReserved, StagedProduce
 from broker.produce.validate import PARTITIONS_AT_ONCE, validate_batch
 from broker.services.context import BrokerServices, RequestContext
@@ -46,22 +46,19 @@ class RequestHandler:
         self,
         services: BrokerServices,
         apis: Mapping[int, Api],
-        replies: Replies,
+        channel: RequestChannel,
         throttle: Throttle,
         produce_commit: ProduceCommit,
         opening: BatchOpening,
     ) -> None:
         self._services = services
         self._apis = apis
-        self._replies = replies
+        self._channel = channel
+        self._clock = channel.clock
         self._throttle = throttle
         self._commit = produce_commit
         self._opening = opening
         self._turn = services.turn
-        self._connections = replies.connections
-        self._queue = replies.queue
-        self._clock = replies.clock
-        self._slices = replies.slices
         config = services.config
         self._limits = RequestLimits(
             config.max_cold_request_bytes, config.max_request_items, config.max_request_partitions
@@ -82,14 +79,14 @@ class RequestHandler:
             self._handle(conn, frame, opened)
         except (WireError, ApiError) as error:
             if self._commit.answer_first(conn):
-                self._connections.close(conn, str(error))
+                self._channel.connections.close(conn, str(error))
             else:
                 conn.decoder.put_back(frame)  # it closes the connection when it is executed again
         except Exception as error:
             self._commit.answer_first(conn)  # a fault closes it anyway
-            self._replies.failed([conn], error)
+            self._channel.failed([conn], error)
         if not conn.readable:
-            self._connections.stalled.append(conn)
+            self._channel.connections.stalled.append(conn)
 
     def handle_produce(self, conn: Connection, frame: memoryview, found: FoundTemplate) -> None:
         """Execute a Produce whose template was found."""
@@ -114,7 +111,7 @@ class RequestHandler:
             self._opening.wait(conn, frame, wait.log)
         except Exception as error:
             self._commit.answer_first(conn)
-            self._replies.failed([conn], error)
+            self._channel.failed([conn], error)
         else:
             conn.staged += 1
             self._turn.requests.append(staged)
@@ -122,7 +119,7 @@ class RequestHandler:
                 return
             self._opening.finish(conn)
         if not conn.readable:
-            self._connections.stalled.append(conn)
+            self._channel.connections.stalled.append(conn)
 
     def end_round(self) -> None:
         """Measure the requests that templates answered in this round."""
@@ -186,7 +183,7 @@ class RequestHandler:
             response.conn, response.codec = conn, api.codec
             response.correlation_id, response.began_ns = correlation_id, self._clock.began_ns
             if response.steps is not None:
-                self._slices.begin(conn, self._guarded(conn, frame, self._stage_in_steps(conn, response.steps)))
+                self._channel.slices.begin(conn, self._guarded(conn, frame, self._stage_in_steps(conn, response.steps)))
                 return
             if conn.opened is not None:
                 self._opening.finish(conn)
@@ -203,7 +200,7 @@ class RequestHandler:
         if response.__class__ is GeneratorType:
             kept = memoryview(bytearray(frame))
             rest = self._handle_in_steps(conn, api, call, correlation_id, response)
-            self._slices.begin(conn, self._guarded(conn, kept, rest))
+            self._channel.slices.begin(conn, self._guarded(conn, kept, rest))
         else:
             self._answer(conn, api, call, correlation_id, template, response)
 
@@ -217,12 +214,12 @@ class RequestHandler:
         response: Any,
     ) -> None:
         if response.__class__ is Delayed:
-            self._replies.wait(conn, api.codec, call.version, correlation_id, response)
+            self._channel.wait(conn, api.codec, call.version, correlation_id, response)
         elif response is None:
             self._services.metrics.of_api(api.key).observe(self._clock.clock_ns() - self._clock.began_ns)
         # Rows other than the table's (quotas, failures of a test) do more with an answer than encode it.
         elif template is None or api.__class__ is not Api or not self._encode(conn, template, correlation_id, response):
-            self._replies.reply(conn, api.codec, call.version, correlation_id, response, None)
+            self._channel.reply(conn, api.codec, call.version, correlation_id, response, None)
 
     # --- large requests ------------------------------------------------------------------------------------------
 
@@ -260,9 +257,9 @@ class RequestHandler:
         except Backpressure as wait:
             self._try_again(conn, frame, wait)
         except (WireError, ApiError) as error:
-            self._connections.close(conn, str(error))
+            self._channel.connections.close(conn, str(error))
         except Exception as error:
-            self._replies.failed([conn], error)
+            self._channel.failed([conn], error)
 
     def _or_opened(self, conn: Connection, frame: memoryview, steps: Steps[None]) -> Steps[None]:
         """Execute a request in slices, or again once a thread has opened its records or has left its log."""
@@ -282,7 +279,7 @@ class RequestHandler:
             return False
         parts, size = reply
         conn.put(parts, size)
-        self._connections.answered.append(conn)
+        self._channel.connections.answered.append(conn)
         self._answered[template.api_key] = self._answered.get(template.api_key, 0) + 1
         return True
 
@@ -311,7 +308,7 @@ class RequestHandler:
         if len(frame) > BYTES_AT_ONCE and (api.codec.is_cold or (key != PRODUCE and len(frame) > READ_BYTES_AT_ONCE)):
             kept = memoryview(bytearray(frame))  # because the frame is invalid after the turn
             steps = self._decode_in_steps(conn, kept, api, header, position)
-            self._slices.begin(conn, self._guarded(conn, kept, steps))
+            self._channel.slices.begin(conn, self._guarded(conn, kept, steps))
             return None
         request, original, tags = api.codec.decode(version, frame, position, self._limits)
         if key in self._templates:
@@ -334,7 +331,7 @@ class RequestHandler:
         """Answer an unknown version of ApiVersions in v0, with the versions that are served (KIP-511)."""
         keys = [{"api_key": api.key, "min_version": api.oldest, "max_version": api.newest}]
         response = {"error_code": ErrorCode.UNSUPPORTED_VERSION, "api_keys": keys}
-        self._replies.reply(conn, api.codec, 0, correlation_id, response, None)
+        self._channel.reply(conn, api.codec, 0, correlation_id, response, None)
 
     def _try_again(self, conn: Connection, frame: memoryview, wait: Backpressure) -> None:
         """Keep a request that had no effect, and execute it again later; its connection is not read meanwhile."""
@@ -344,7 +341,7 @@ class RequestHandler:
             held = conn.release()
             if held is not None and conn.close_reason is None:
                 conn.decoder.put_back(held)
-                self._queue.resume(conn)
+                self._channel.queue.resume(conn)
 
         now = self._clock.now
         deadline_ms = now.ms + max(wait.retry_wall_ms - now.wall_ms, 1)

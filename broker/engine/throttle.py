@@ -3,9 +3,9 @@
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from broker.channel.connection import Connection
+from broker.channel.request_channel import RequestChannel
 from broker.engine.api_table import Api
-from broker.engine.connection import Connection
-from broker.engine.replies import Replies
 from broker.now import Now
 from broker.services.context import BrokerServices
 
@@ -16,11 +16,9 @@ if TYPE_CHECKING:
 class Throttle:
     """Counts requests and connections against `services.quotas`, and mutes the connections of clients over a quota."""
 
-    def __init__(self, services: BrokerServices, replies: Replies) -> None:
+    def __init__(self, services: BrokerServices, channel: RequestChannel) -> None:
         self._services = services
-        self._connections = replies.connections
-        self._queue = replies.queue
-        self._clock = replies.clock
+        self._channel = channel
 
     def metered(self, conn: Connection, api: Api, client_id: str | None, size: int, quotas: "QuotaManager") -> Api:
         """Return the row for one request; if the client has quotas, the row counts the request and may throttle."""
@@ -29,12 +27,12 @@ class Throttle:
             return api
         from broker.engine.metered_api import metered  # few brokers ever need it
 
-        clock = self._clock
+        clock = self._channel.clock
         return metered(api, meter, size, clock.clock_ns, lambda: clock.now, lambda over: self._throttle(conn, over))
 
     def _throttle(self, conn: Connection, over: "Meter") -> None:
         """Stop reading from a connection for a while, because its client is over a quota (KIP-219)."""
-        self._mute(conn, over, lambda: self._queue.resume(conn))
+        self._mute(conn, over, lambda: self._channel.queue.resume(conn))
 
     def count_connection(self, conn: Connection, quotas: "QuotaManager", now: Now) -> None:
         """Count a new connection; if its address is over the quota, hold the connection for a while, then close it.
@@ -43,16 +41,16 @@ class Throttle:
         """
         over = quotas.connected(conn.address, now.ms)
         if over is not None:
-            self._clock.now = now
+            self._channel.clock.now = now
             reason = f"its address is over {over.quota}, a client quota"
-            self._mute(conn, over, lambda: self._connections.close(conn, reason))
+            self._mute(conn, over, lambda: self._channel.connections.close(conn, reason))
 
     def _mute(self, conn: Connection, over: "Meter", then: Callable[[], None]) -> None:
         """Read nothing from a connection for the throttle time of `over`, then call `then`.
 
         Of two overlapping throttle times the one that ends last counts.
         """
-        services, now = self._services, self._clock.now
+        services, now = self._services, self._channel.clock.now
         services.metrics.throttle(over.quota, over.throttle_ms)
         until_ms = now.ms + over.throttle_ms
         if conn.muted is not None:

@@ -10,10 +10,10 @@ from functools import cached_property, partial
 from types import GeneratorType
 from typing import Any, NamedTuple
 
+from broker.channel.connection import Connection, Slot
+from broker.channel.request_channel import RequestChannel
 from broker.engine.api_table import APIS, PRODUCE, Api, Handler
-from broker.engine.connection import Connection, Slot
 from broker.engine.engine import Engine
-from broker.engine.replies import Replies
 from broker.fault_injection.faults import AFTER, BEFORE, Fault, Faults
 from broker.now import Now
 from broker.produce.turn import StagedProduce
@@ -43,8 +43,8 @@ class FaultyApi(Api):
         return self.faulty
 
 
-class FaultyReplies(Replies):
-    """Replies that leave late, or close their connection, as a failure says."""
+class FaultyChannel(RequestChannel):
+    """A channel whose answers leave late, or which closes the connection instead, as a failure says."""
 
     def reply(
         self, conn: Connection, codec: Codec, version: int, correlation_id: int, response: Any, slot: Slot | None
@@ -69,12 +69,12 @@ class FaultyReplies(Replies):
         def late(_: Now) -> None:
             waiting.delayed = None
             try:
-                super(FaultyReplies, self).reply(conn, codec, version, correlation_id, spoilt.response, waiting)
+                super(FaultyChannel, self).reply(conn, codec, version, correlation_id, spoilt.response, waiting)
             except Exception:
                 self.failed([conn])
             self.queue.resume(conn)
 
-        waiting.delayed = self.services.purgatory.call_at(deadline_ms, late)
+        waiting.delayed = self._services.purgatory.call_at(deadline_ms, late)
 
 
 class FaultyEngine(Engine):
@@ -84,7 +84,7 @@ class FaultyEngine(Engine):
 
     def __init__(self, services: BrokerServices, clock_ns: Callable[[], int] = lambda: 0) -> None:
         self._apis = dict(APIS)
-        super().__init__(services, clock_ns, self._apis, FaultyReplies)
+        super().__init__(services, clock_ns, self._apis, FaultyChannel)
         self._faults = Faults()
 
     # --- pending failures ----------------------------------------------------------------------------------------

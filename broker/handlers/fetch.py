@@ -4,7 +4,7 @@ Behaviour: the answer is sent when `min_bytes` are available, when a partition h
 first batch larger than the limits is returned whole (KIP-74). Records leave as regions of the log's files. While a
 fetch waits, an append to one of its partitions has only that partition read again. Threads look up old records that are
 not in memory, so that other connections do not wait for the disk.
-A request for many partitions reads them in slices (broker.services.partition_budget). Each partition is right at the
+A request for many partitions reads them in slices (broker.channel.partition_budget). Each partition is right at the
 time it was read; limits, session and quota count the request as a whole.
 Version notes: v4 and v5 know no KAFKA_STORAGE_ERROR, v4 to v9 no zstd; v7 fetch sessions (KIP-227,
 broker.services.fetch_session); v12 a diverging epoch (KIP-595); from v13 topics have ids (KIP-516).
@@ -17,6 +17,7 @@ from functools import partial
 from typing import Any, TypeAlias
 from weakref import ref
 
+from broker.channel.partition_budget import FEW_PARTITIONS, PARTITIONS_AT_ONCE
 from broker.log import log_reader
 from broker.log.integrity.verify_job import VerifyJob
 from broker.log.io_jobs import ReadJob
@@ -29,7 +30,6 @@ from broker.now import Now
 from broker.services.context import RequestContext
 from broker.services.fetch_reading import Found, SoFar, Unread, bytes_max, collect
 from broker.services.fetch_session import FetchSession, WantedPartition, next_epoch, wanted
-from broker.services.partition_budget import FEW_PARTITIONS, PARTITIONS_AT_ONCE
 from broker.steps import Steps
 from broker.waiting.purgatory import Delayed
 from broker.wire.errors import ApiError

@@ -4,7 +4,7 @@ Behaviour: the first offset whose timestamp is not below the requested one; -1 l
 largest timestamp (KIP-734) of the records that exist, where Kafka may name a deleted one; -4 earliest local, -5 latest
 tiered and -6 earliest not uploaded yet (no tiers here: the earliest, and none). A time is not found if the client may
 not see its record yet. Threads search places that are not in memory and batches of very many records, so that other
-connections do not wait. A request for many partitions is executed in slices (broker.services.partition_budget).
+connections do not wait. A request for many partitions is executed in slices (broker.channel.partition_budget).
 Version notes: v2 isolation level (latest is then the last stable offset); v4 leader epochs (KIP-320); -3 is known from
 v7 on, -4 from v8, -5 from v9, -6 from v11.
 With the private tag (broker.wire.tags) the timestamps are ids: the first offset whose id is not below it; the answer
@@ -17,6 +17,7 @@ from functools import partial
 from operator import attrgetter
 from typing import Any, TypeAlias
 
+from broker.channel.partition_budget import FEW_PARTITIONS, PARTITIONS_AT_ONCE
 from broker.log import leader_epochs, log_reader
 from broker.log.io_jobs import ReadJob
 from broker.log.non_blocking_reader import WouldBlock
@@ -25,7 +26,6 @@ from broker.log.search import BLOCKING, IN_THREAD, NONBLOCKING, ReadMode, Search
 from broker.now import Now
 from broker.record.batch import CorruptBatch
 from broker.services.context import RequestContext
-from broker.services.partition_budget import FEW_PARTITIONS, PARTITIONS_AT_ONCE
 from broker.steps import Steps
 from broker.waiting.purgatory import Delayed
 from broker.wire.errors import ApiError, ErrorCode

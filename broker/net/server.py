@@ -17,7 +17,7 @@ from twisted.internet.threads import deferToThreadPool
 from twisted.python.failure import Failure
 from twisted.python.threadpool import ThreadPool
 
-from broker.engine.connection import Connection
+from broker.channel.connection import Connection
 from broker.engine.engine import Engine
 from broker.log.io_jobs import METADATA_JOBS, ReadJob, SyncJournal
 from broker.log.storage.os_storage import read_into_memory

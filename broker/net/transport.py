@@ -20,7 +20,7 @@ from twisted.internet import main, tcp
 from twisted.internet.protocol import Protocol as TwistedProtocol
 from twisted.logger import ILogObserver, Logger
 
-from broker.engine.connection import Connection
+from broker.channel.connection import Connection
 from broker.log.storage.os_storage import is_in_memory, read_now, read_now_into
 from broker.log.storage.port import StorageError
 from broker.net.address import host_port

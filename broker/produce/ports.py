@@ -6,10 +6,13 @@ from uuid import UUID
 from broker.log.partition_log import PartitionLog
 from broker.log.validation.opening import Limits
 from broker.metrics import Metrics
+from broker.now import Now
 from broker.produce.turn import ProduceTurn
 from broker.record.batch import BatchHeader
 from broker.settings.config import BrokerConfig
+from broker.stamping.clock_waits import ClockWaits
 from broker.stamping.id_stamper import IdStamper
+from broker.waiting.purgatory import Purgatory
 
 
 class Transactions(Protocol):
@@ -24,12 +27,18 @@ class ProduceServices(Protocol):
     """The broker's services, as far as Produce uses them."""
 
     config: BrokerConfig
+    clock_waits: ClockWaits
     id_stamper: IdStamper
     metrics: Metrics
+    purgatory: Purgatory
     record_limits: Limits
     turn: ProduceTurn
 
     @property
     def transactions(self) -> Transactions: ...
 
+    def report(self, line: str, /) -> None: ...
+
     def log_of(self, topic: str | UUID, partition: int) -> PartitionLog: ...
+
+    def appended(self, log: PartitionLog, now: Now) -> None: ...

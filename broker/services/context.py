@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import UUID
 
+from broker.channel.partition_budget import PartitionBudget
 from broker.log.log_manager import LogManager
 from broker.log.partition_log import PartitionLog
 from broker.log.validation.open_job import OpenJob
@@ -22,7 +23,6 @@ from broker.now import Now
 from broker.produce.turn import ProduceTurn
 from broker.services.fetch_session import FetchSessions
 from broker.services.kafka_messages import ID_NOT_HOSTED, NOT_HOSTED, not_hosted
-from broker.services.partition_budget import PartitionBudget
 from broker.settings.config import BrokerConfig, ListenerLimits, TopicConfig, with_properties
 from broker.settings.group_config import GroupConfig
 from broker.settings.transaction_config import TransactionConfig

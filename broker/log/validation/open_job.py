@@ -1,4 +1,4 @@
-"""The records of a Produce request that are opened in a worker thread, as a job (broker.engine.batch_opening).
+"""The records of a Produce request that are opened in a worker thread, as a job (broker.produce.batch_opening).
 
 The thread calls `run`, which touches only the batches and the values in the tasks. The reactor thread then executes the
 request again, with the outcomes.

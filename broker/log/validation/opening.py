@@ -10,7 +10,7 @@ of the records so far must fit the count that the header has; so a compression b
 
 The reactor thread does as much of this as its budget allows, because a worker thread costs more than a small batch.
 `OverBudget` leaves everything as it was; a thread then does the same again without a budget
-(broker.engine.batch_opening).
+(broker.produce.batch_opening).
 """
 
 from collections.abc import Sequence

@@ -2,7 +2,7 @@
 
 import pytest
 
-from broker.engine.connection_limits import ConnectionLimits
+from broker.channel.connection_limits import ConnectionLimits
 from broker.settings.config import INT_MAX, BrokerConfig, ListenerLimits
 from idgen.settings import InvalidSetting
 from tests.broker.engine_client import FETCH, METADATA, PRODUCE, EngineBroker, fetch_request, produce_request

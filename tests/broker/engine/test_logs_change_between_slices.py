@@ -2,8 +2,9 @@
 
 import pytest
 
+from broker.channel import partition_budget
 from broker.handlers import fetch, list_offsets
-from broker.services import fetch_reading, partition_budget
+from broker.services import fetch_reading
 from broker.wire.errors import ErrorCode
 from broker.wire.fetch import FetchPartition, FetchRequest
 from tests.broker.engine_client import (

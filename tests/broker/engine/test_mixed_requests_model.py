@@ -327,7 +327,7 @@ class Play:
         assert not any(left.values()), {each: [one.number for one in asked] for each, asked in left.items() if asked}
         for asked in self.sent.values():
             self.silent |= {mark for each in asked for _, _, mark in each.parts}
-        turn, memory = self.broker.services.turn, self.broker.engine._memory
+        turn, memory = self.broker.services.turn, self.broker.engine.channel.memory
         assert not turn.reserved and not turn.requests and not self.broker.engine.has_work
         assert not memory.claimed_bytes and not memory._waiting
         for client in self.clients:

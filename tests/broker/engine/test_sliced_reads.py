@@ -5,10 +5,11 @@ from time import thread_time_ns
 
 import pytest
 
+from broker.channel import partition_budget
+from broker.channel.partition_budget import PARTITIONS_AT_ONCE, PARTITIONS_PER_TURN
 from broker.fault_injection.faulty_engine import FaultyEngine
 from broker.handlers import fetch, list_offsets
-from broker.services import fetch_reading, partition_budget
-from broker.services.partition_budget import PARTITIONS_AT_ONCE, PARTITIONS_PER_TURN
+from broker.services import fetch_reading
 from broker.wire.errors import ErrorCode
 from broker.wire.fetch import INITIAL_EPOCH, FetchPartition, FetchRequest
 from tests.broker.engine_client import (

@@ -2,8 +2,8 @@
 
 import pytest
 
+from broker.channel.slices import AT_ONCE, SLICE_WAITS
 from broker.engine.engine import Engine
-from broker.engine.slices import AT_ONCE, SLICE_WAITS
 from broker.fault_injection.faulty_engine import FaultyEngine
 from tests.broker.engine_client import (
     API_VERSIONS,

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from broker.channel.turn_queue import BACKLOG_BYTES, BACKLOG_WAITS, CONTENDED_NS, ROUNDS_MAX
 from broker.engine.engine import TURN_NS, Engine
-from broker.engine.turn_queue import BACKLOG_BYTES, BACKLOG_WAITS, CONTENDED_NS, ROUNDS_MAX
 from tests.broker.engine_client import DESCRIBE_LOG_DIRS, METADATA, PRODUCE, EngineBroker, produce_request
 from tests.broker.watched_storage import WatchedStorage
 

@@ -4,9 +4,9 @@ Turns are fair. While other connections have requests, a connection with a backl
 waits BACKLOG_WAITS times as long as that took.
 """
 
-from broker.engine.connection import Connection
-from broker.engine.connections import Connections
-from broker.engine.request_memory import RequestMemory
+from broker.channel.connection import Connection
+from broker.channel.connections import Connections
+from broker.channel.request_memory import RequestMemory
 
 ROUNDS_MAX = 32  # requests of one connection in a turn
 CONTENDED_NS = 10_000_000  # a backlog leaves room for this long after other connections had requests

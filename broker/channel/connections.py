@@ -2,10 +2,10 @@
 
 from collections import OrderedDict
 
-from broker.engine.connection import Connection
-from broker.engine.connection_limits import ConnectionLimits
+from broker.channel.connection import Connection
+from broker.channel.connection_limits import ConnectionLimits
+from broker.channel.ports import ChannelServices
 from broker.now import Now
-from broker.services.context import BrokerServices
 from broker.wire.frame import Part
 
 ACTIVE_STEP_MS = 1_000  # activity is noted this often at most, so a silent connection is closed as much later
@@ -18,7 +18,7 @@ class Connections:
     may have stopped to want data).
     """
 
-    def __init__(self, services: BrokerServices) -> None:
+    def __init__(self, services: ChannelServices) -> None:
         self._services = services
         self._metrics = services.metrics
         self._limits = ConnectionLimits(services.listener_limits)

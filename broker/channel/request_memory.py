@@ -10,7 +10,7 @@ period a request must receive a part of its bytes, so that a peer that sends byt
 
 import math
 
-from broker.engine.connection import Connection
+from broker.channel.connection import Connection
 
 PROGRESS_PARTS = 32  # a request must be whole after this many periods at the latest
 
@@ -23,7 +23,7 @@ class RequestMemory:
 
     def __init__(self, most_bytes: int, period_ms: int) -> None:
         self._most_bytes = most_bytes if most_bytes > 0 else math.inf
-        self._period_ms = period_ms
+        self.period_ms = period_ms
         self._claims: dict[Connection, tuple[int, int]] = {}  # (which frame of the connection, its bytes)
         self._waiting: dict[Connection, tuple[int, int]] = {}
         self._seen: dict[Connection, tuple[int, int]] = {}  # (which frame, its received bytes), at the last check
@@ -73,7 +73,7 @@ class RequestMemory:
         if not self._claims:
             self._check_ms = None
         elif self._check_ms is None:
-            self._check_ms = now_ms + self._period_ms
+            self._check_ms = now_ms + self.period_ms
         return self._check_ms
 
     def take_stuck(self, now_ms: int) -> list[Connection]:
@@ -83,7 +83,7 @@ class RequestMemory:
         """
         if self._check_ms is None or now_ms < self._check_ms:
             return []
-        self._check_ms = now_ms + self._period_ms
+        self._check_ms = now_ms + self.period_ms
         before, self._seen, stuck = self._seen, {}, []
         for conn, (number, size) in self._claims.items():
             paused, conn.was_paused = conn.was_paused, False

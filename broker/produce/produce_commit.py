@@ -4,17 +4,17 @@ from collections.abc import Sequence
 from traceback import format_exc
 from typing import Any
 
-from broker.engine.api_table import PRODUCE
-from broker.engine.connection import Connection, Slot
-from broker.engine.replies import Replies, reason_of
+from broker.channel.connection import Connection, Slot
+from broker.channel.request_channel import RequestChannel, reason_of
 from broker.log.partition_log import PartitionLog
 from broker.log.validation.record_check import Budget
 from broker.now import Now
 from broker.produce.disk_wait import when_on_disk
+from broker.produce.ports import ProduceServices
 from broker.produce.turn import StagedProduce
 from broker.produce.validate import validate_batch
-from broker.services.context import BrokerServices
 from broker.waiting.purgatory import AnyDelayed
+from broker.wire import produce
 from broker.wire.errors import ApiError, ErrorCode, WireError
 from broker.wire.frame import Part
 
@@ -22,14 +22,11 @@ from broker.wire.frame import Part
 class ProduceCommit:
     """Commits the staged requests of `services.turn`, and answers them."""
 
-    def __init__(self, services: BrokerServices, replies: Replies) -> None:
+    def __init__(self, services: ProduceServices, channel: RequestChannel) -> None:
         self._services = services
         self._turn = services.turn
-        self._replies = replies
-        self._connections = replies.connections
-        self._queue = replies.queue
-        self._clock = replies.clock
-        self._produced = services.metrics.of_api(PRODUCE)
+        self._channel = channel
+        self._produced = services.metrics.of_api(produce.API_KEY)
         self._retry: AnyDelayed | None = None
         """The end of the wait for ids, while Produce requests are held."""
         self.is_due = False
@@ -38,7 +35,7 @@ class ProduceCommit:
     def commit(self) -> None:
         """Append the staged batches, and answer the requests that this settles."""
         self.is_due = False
-        now = self._clock.now
+        now = self._channel.clock.now
         settled = self._turn.commit(now)
         for log in self._turn.take_appended():
             try:
@@ -55,7 +52,7 @@ class ProduceCommit:
                 pass  # an earlier request of it failed, and will not be answered
             elif staged.failure is not None:
                 failed.setdefault(id(staged.failure), []).append(staged)
-                self._connections.close(conn, reason_of(staged.failure))
+                self._channel.connections.close(conn, reason_of(staged.failure))
             elif staged.on_disk is not None:
                 # Logs with the journal share its rounds, so their requests wait together. Other logs sync alone.
                 log = staged.on_disk[0][0]
@@ -63,21 +60,21 @@ class ProduceCommit:
                 durable.setdefault(key, []).append((staged, conn.wait()))
             elif staged.reply is not None:
                 conn.put_reply(staged.reply)
-                self._connections.answered.append(conn)
+                self._channel.connections.answered.append(conn)
                 quick, began_ns = quick + 1, staged.began_ns
             else:
                 self._answer(staged, None)
             if not conn.readable:
-                self._connections.stalled.append(conn)
+                self._channel.connections.stalled.append(conn)
                 if not conn.staged:
                     conn.unstaged()
-                    self._queue.resume(conn)
+                    self._channel.queue.resume(conn)
         for each in failed.values():
-            self._replies.failed([staged.conn for staged in each], each[0].failure)
+            self._channel.failed([staged.conn for staged in each], each[0].failure)
         for (_, timeout_ms), waiting in durable.items():
             self._wait_for_disk(waiting, now.ms + timeout_ms)
         if quick:
-            self._produced.observe(self._clock.clock_ns() - began_ns, quick)
+            self._produced.observe(self._channel.clock.clock_ns() - began_ns, quick)
         if self._turn.retry_wall_ms is not None:
             self._wait_for_ids()
 
@@ -93,9 +90,9 @@ class ProduceCommit:
         try:
             self._answer_in_full(staged, slot)
         except (WireError, ApiError) as error:
-            self._connections.close(conn, str(error))
+            self._channel.connections.close(conn, str(error))
         except Exception:
-            self._replies.failed([conn])
+            self._channel.failed([conn])
 
     def _answer_in_full(self, staged: StagedProduce, slot: Slot | None) -> None:
         response: Any = staged.results
@@ -111,9 +108,9 @@ class ProduceCommit:
         if reply is not None:
             self._put(staged, slot, *reply)
         elif response is None:
-            self._produced.observe(self._clock.clock_ns() - staged.began_ns)
+            self._produced.observe(self._channel.clock.clock_ns() - staged.began_ns)
         else:
-            self._replies.reply(staged.conn, staged.codec, staged.version, staged.correlation_id, response, slot)
+            self._channel.reply(staged.conn, staged.codec, staged.version, staged.correlation_id, response, slot)
 
     def _put(self, staged: StagedProduce, slot: Slot | None, parts: list[Part], size: int) -> None:
         """Send an answer that a template has encoded."""
@@ -121,15 +118,15 @@ class ProduceCommit:
             staged.conn.put(parts, size)
         else:
             staged.conn.fill(slot, parts, size)
-        self._connections.answered.append(staged.conn)
-        self._produced.observe(self._clock.clock_ns() - staged.began_ns)
+        self._channel.connections.answered.append(staged.conn)
+        self._produced.observe(self._channel.clock.clock_ns() - staged.began_ns)
 
     def _wait_for_disk(self, waiting: list[tuple[StagedProduce, Slot]], deadline_ms: int) -> None:
         """Answer requests when their batches are on the disk; if a connection is closed the others still wait."""
         conns = [staged.conn for staged, _ in waiting]
         delayed = when_on_disk(self._services, [staged for staged, _ in waiting], deadline_ms)
-        delayed.try_complete = self._replies.guarded(conns, delayed.try_complete)
-        delayed.expire = self._replies.guarded(conns, delayed.expire)
+        delayed.try_complete = self._channel.guarded(conns, delayed.try_complete)
+        delayed.expire = self._channel.guarded(conns, delayed.expire)
 
         def done(answered: Sequence[StagedProduce] | None) -> None:
             if answered is None:
@@ -143,18 +140,18 @@ class ProduceCommit:
                 else:
                     slot.began_ns = staged.began_ns
                     self._answer(staged, slot)
-                self._queue.resume(conn)
+                self._channel.queue.resume(conn)
 
-        self._services.purgatory.watch(delayed, done, self._clock.now)
+        self._services.purgatory.watch(delayed, done, self._channel.clock.now)
 
     def _wait_for_ids(self) -> None:
         """Stage the held requests again when ids are due; their connections execute nothing meanwhile."""
         for staged in self._turn.requests:
             staged.conn.starve_of_ids()
-            self._connections.stalled.append(staged.conn)
+            self._channel.connections.stalled.append(staged.conn)
         retry_wall_ms = self._turn.retry_wall_ms
         assert retry_wall_ms is not None
-        now = self._clock.now
+        now = self._channel.clock.now
         deadline_ms = now.ms + max(retry_wall_ms - now.wall_ms, 1)
         if self._retry is not None:
             if self._retry.deadline_ms is not None and self._retry.deadline_ms <= deadline_ms:
@@ -170,4 +167,4 @@ class ProduceCommit:
                 self._turn.stage(staged, place, validate_batch(services, staged, place, batch, now, Budget(None)))
             except Exception:
                 self._turn.drop(staged.conn)
-                self._replies.failed([staged.conn])
+                self._channel.failed([staged.conn])

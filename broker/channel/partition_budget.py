@@ -1,7 +1,7 @@
 """How many partitions reads handle before other connections have their turn.
 
 Fetch, ListOffsets, and the waiting requests that an event or a deadline answers share one budget a turn. A request that
-finds too little of it left is executed in slices (`broker.engine.slices`), and so is each request for more than
+finds too little of it left is executed in slices (`broker.channel.slices`), and so is each request for more than
 PARTITIONS_AT_ONCE partitions. Small requests are always executed at once, and counted.
 
     left           what the turn may still handle at once

@@ -1,4 +1,14 @@
-"""The answers of requests: encoded now, or when a Delayed is ready, and put in the order of the requests."""
+"""The request channel: what the parts of an engine share to take requests and to send their answers.
+
+    Connections     the open connections, and what the shell shall do with them     broker.channel.connections
+    TurnQueue       which connections have requests, and whose turn it is           broker.channel.turn_queue
+    RequestMemory   the memory of incomplete requests                               broker.channel.request_memory
+    Slices          large requests, executed in slices                              broker.channel.slices
+    TurnClock       the time of the current turn                                    broker.channel.turn_clock
+
+An answer is encoded now, or when a Delayed is ready, and leaves in the order of the requests. Kafka's RequestChannel
+has the same place, between the network's threads and the handlers.
+"""
 
 import struct
 from collections.abc import Callable, Sequence
@@ -8,13 +18,14 @@ from traceback import format_exception
 from types import GeneratorType
 from typing import Any
 
-from broker.engine.connection import Connection, Slot
-from broker.engine.connections import Connections
-from broker.engine.slices import Slices
-from broker.engine.turn_clock import TurnClock
-from broker.engine.turn_queue import TurnQueue
+from broker.channel.connection import Connection, Slot
+from broker.channel.connections import Connections
+from broker.channel.ports import ChannelServices
+from broker.channel.request_memory import RequestMemory
+from broker.channel.slices import Slices
+from broker.channel.turn_clock import TurnClock
+from broker.channel.turn_queue import TurnQueue
 from broker.now import Now
-from broker.services.context import BrokerServices
 from broker.steps import LargeMessage, Steps
 from broker.waiting.purgatory import Delayed
 from broker.wire.codec import Codec
@@ -25,22 +36,17 @@ OWN_FAULT = "a fault of the broker's own; see the log"
 NO_MEMORY = "the server has no memory for its request"
 
 
-class Replies:
-    """Puts answers to their connections, and reports answers that fail."""
+class RequestChannel:
+    """What the parts of an engine share. It puts answers to their connections, and reports answers that fail."""
 
-    def __init__(
-        self,
-        services: BrokerServices,
-        connections: Connections,
-        queue: TurnQueue,
-        clock: TurnClock,
-        slices: Slices,
-    ) -> None:
-        self.services = services
-        self.connections = connections
-        self.queue = queue
-        self.clock = clock
-        self.slices = slices
+    def __init__(self, services: ChannelServices, clock_ns: Callable[[], int]) -> None:
+        config = services.config
+        self._services = services
+        self.clock = TurnClock(clock_ns)
+        self.connections = Connections(services)
+        self.memory = RequestMemory(config.queued_max_request_bytes, config.queued_request_ms)
+        self.queue = TurnQueue(self.connections, self.memory)
+        self.slices = Slices(self.queue, self.clock, services.partition_budget)
 
     def reply(
         self, conn: Connection, codec: Codec, version: int, correlation_id: int, response: Any, slot: Slot | None
@@ -80,7 +86,7 @@ class Replies:
             began_ns = slot.began_ns
             conn.fill(slot, parts, size + LENGTH_BYTES)
         self.connections.answered.append(conn)
-        self.services.metrics.of_api(codec.key).observe(clock.clock_ns() - began_ns)
+        self._services.metrics.of_api(codec.key).observe(clock.clock_ns() - began_ns)
 
     def wait(self, conn: Connection, codec: Codec, version: int, correlation_id: int, delayed: Delayed[Any]) -> None:
         """Send the answer of a Delayed once it is ready. A slot keeps the place of the answer meanwhile."""
@@ -121,7 +127,7 @@ class Replies:
         delayed.try_complete = self.guarded([conn], delayed.try_complete)
         delayed.expire = self.guarded([conn], delayed.expire)
         # Not limited if its connection waits with it: a connection has one of them at most.
-        self.services.purgatory.watch(delayed, done, self.clock.now, limited=not delayed.holds_connection)
+        self._services.purgatory.watch(delayed, done, self.clock.now, limited=not delayed.holds_connection)
 
     def _complete_in_steps(
         self, conn: Connection, steps: Steps[Any], slot: Slot, done: Callable[[Any], None]
@@ -157,7 +163,7 @@ class Replies:
         reason = reason_of(cause)
         if reason == OWN_FAULT:
             peers, trace = ", ".join(conn.peer for conn in conns), "".join(format_exception(cause))
-            self.services.report(f"a fault of the broker's own, on the connection of {peers}:\n{trace}")
+            self._services.report(f"a fault of the broker's own, on the connection of {peers}:\n{trace}")
         for conn in conns:
             self.connections.close(conn, reason)
 

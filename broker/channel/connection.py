@@ -121,7 +121,7 @@ class Connection:
         return True
 
     def starve(self, starved: bool) -> None:
-        """Set whether the next request waits for memory (broker.engine.request_memory)."""
+        """Set whether the next request waits for memory (broker.channel.request_memory)."""
         self._starved = starved
         self.look()
 

@@ -13,14 +13,14 @@ for a reserved log are held too. A marker of a transaction is not held, nor is a
 for ids. If one comes between, the ids are stale, and the job is made again with other ids.
 """
 
-from broker.engine.connection import Connection
-from broker.engine.produce_commit import ProduceCommit
-from broker.engine.replies import Replies
+from broker.channel.connection import Connection
+from broker.channel.request_channel import RequestChannel
 from broker.log.partition_log import PartitionLog
 from broker.log.validation.open_job import OpenJob, OpenTask
 from broker.now import Now
+from broker.produce.ports import ProduceServices
+from broker.produce.produce_commit import ProduceCommit
 from broker.produce.validate import to_open
-from broker.services.context import BrokerServices
 from broker.steps import Steps, at_once
 from broker.waiting.purgatory import Delayed
 from broker.wire.errors import ApiError, ErrorCode
@@ -33,13 +33,10 @@ from idgen.errors import IdError, SequenceExhausted
 class BatchOpening:
     """The jobs of one engine's connections; a connection has at most one."""
 
-    def __init__(self, services: BrokerServices, replies: Replies, commit: ProduceCommit) -> None:
+    def __init__(self, services: ProduceServices, channel: RequestChannel, commit: ProduceCommit) -> None:
         self._services = services
         self._turn = services.turn
-        self._replies = replies
-        self._connections = replies.connections
-        self._queue = replies.queue
-        self._clock = replies.clock
+        self._channel = channel
         self._commit = commit
         self.jobs: list[OpenJob] = []
         """The jobs that no thread has yet."""
@@ -51,7 +48,7 @@ class BatchOpening:
 
     def open(self, conn: Connection, frame: memoryview) -> None:
         """Hold a Produce, and have a thread open its records."""
-        at_once(self.open_in_steps(conn, frame), self._clock.now)
+        at_once(self.open_in_steps(conn, frame), self._channel.clock.now)
 
     def open_in_steps(self, conn: Connection, frame: memoryview) -> Steps[None]:
         """Do as `open` does, in slices."""
@@ -64,7 +61,7 @@ class BatchOpening:
         if version >= FLEXIBLE:
             position = skip_tags(held, position)
         request = decode_request(version, held, position)
-        tasks = yield from to_open(self._services, version, request, self._clock.now)
+        tasks = yield from to_open(self._services, version, request, self._channel.clock.now)
         stamped = {task.log for task in tasks if task.topic.id_header}
         for log in stamped:
             if log in self._turn.reserved:
@@ -90,22 +87,22 @@ class BatchOpening:
         reserved = self._turn.reserved
         for log in [log for log, owner in reserved.items() if owner is job]:
             del reserved[log]
-            self._services.purgatory.touch(_key_of(log), self._clock.now)
+            self._services.purgatory.touch(_key_of(log), self._channel.clock.now)
 
     def done(self, job: OpenJob, now: Now) -> None:
         """Have the request of a job executed again."""
-        self._clock.now = now
+        self._channel.clock.now = now
         if job.conn.opened is job:
             self._again(job.conn)
 
     def failed(self, job: OpenJob, error: Exception, now: Now) -> None:
         """Close the connection of a job that ended with an unexpected exception."""
-        self._clock.now = now
+        self._channel.clock.now = now
         conn = job.conn
         if conn.opened is job:
             self.finish(conn)
             conn.release()
-            self._replies.failed([conn], error)
+            self._channel.failed([conn], error)
 
     def _again(self, conn: Connection) -> None:
         """Execute the held request in the next turn."""
@@ -114,14 +111,14 @@ class BatchOpening:
             self.finish(conn)
             return
         conn.take_back(frame)
-        self._queue.resume(conn)
+        self._channel.queue.resume(conn)
 
     def _wait(self, conn: Connection, log: PartitionLog) -> None:
         waiting: Delayed[bool] = Delayed(
             (_key_of(log),), None, lambda now: None if log in self._turn.reserved else True, lambda now: True
         )
         # Not limited: if the purgatory answered it early, it would be executed at once, for ever.
-        self._services.purgatory.watch(waiting, lambda _: self._again(conn), self._clock.now, limited=False)
+        self._services.purgatory.watch(waiting, lambda _: self._again(conn), self._channel.clock.now, limited=False)
 
     def _reserve(self, job: OpenJob, logs: set[PartitionLog]) -> None:
         """Take the ids for records that get them as headers, and reserve their logs."""
@@ -135,7 +132,7 @@ class BatchOpening:
             self._turn.reserved[log] = job
 
     def _take_ids(self, task: OpenTask, floors: dict[PartitionLog, int]) -> None:
-        now, log = self._clock.now, task.log
+        now, log = self._channel.clock.now, task.log
         try:
             runs = self._services.id_stamper.next_ids(task.header.record_count, now.wall_ms, floors[log])
         except IdError as error:

@@ -10,11 +10,11 @@ had been closed before the answer.
 
 from collections import deque
 
-from broker.engine.connection import Connection
-from broker.engine.turn_clock import TurnClock
-from broker.engine.turn_queue import TurnQueue
+from broker.channel.connection import Connection
+from broker.channel.partition_budget import PartitionBudget
+from broker.channel.turn_clock import TurnClock
+from broker.channel.turn_queue import TurnQueue
 from broker.now import Now
-from broker.services.partition_budget import PartitionBudget
 from broker.steps import Steps
 
 AT_ONCE = 8
