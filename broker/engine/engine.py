@@ -270,7 +270,8 @@ class Engine:
             elif (frame := self._next_frame(conn, following)) is None:
                 continue
             if conn.key_end and (found := find_template(frame, conn.key_end)) is not None:
-                requests.handle_produce(conn, frame, found)
+                conn.key_end = found[0].key_end
+                requests.handle(conn, frame, found)
             elif len(frame) > 1 and not frame[0] and not frame[1]:  # the API key of Produce
                 conn.key_end = conn.key_end or 1  # from now on its requests may have a template
                 requests.handle(conn, frame)

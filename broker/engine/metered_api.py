@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 from broker.engine.api_table import PRODUCE, Api, Handler
 from broker.now import Now
+from broker.produce.outcome import Postponed
 from broker.produce.turn import StagedProduce
 from broker.quota.quota_manager import Meter
 from broker.services.context import RequestContext
@@ -117,6 +118,8 @@ class MeteredApi(Api):
         count = self.count
         began_ns = count.clock_ns()
         response = self.served.handle(call._replace(meter=count.meter), now)
+        if isinstance(response, Postponed):
+            return response  # it is counted when it is executed again
         if isinstance(response, StagedProduce) and not response.acks:
             count.done(now)  # its time is not counted, as in Kafka, because no answer could tell the client
             return response

@@ -1,24 +1,22 @@
 """Execution of one request: decode its bytes by a template or in full, call its handler, send the response."""
 
 from collections.abc import Mapping
-from contextlib import suppress
 from types import GeneratorType
 from typing import Any
 
 from broker.channel.connection import Connection
 from broker.channel.request_channel import RequestChannel
-from broker.engine.api_table import APIS, PRODUCE, Api
+from broker.engine.api_table import PRODUCE, Api
 from broker.engine.throttle import Throttle
-from broker.log.validation import opening
-from broker.log.validation.record_check import Budget, OverBudget
 from broker.now import Now
 from broker.produce.batch_opening import BatchOpening
+from broker.produce.outcome import LogReserved, Postponed, WithoutIds
 from broker.produce.produce_commit import ProduceCommit
-from broker.produce.turn import LogReserved, StagedProduce
-from broker.produce.validate import PARTITIONS_AT_ONCE, validate_batch
+from broker.produce.turn import StagedProduce
+from broker.produce.validate import PARTITIONS_AT_ONCE
 from broker.services.context import BrokerServices, RequestContext
 from broker.stamping.id_stamper import Backpressure
-from broker.steps import Steps, rest_of
+from broker.steps import Steps, at_once, rest_of
 from broker.waiting.purgatory import Delayed
 from broker.wire import fetch, list_offsets
 from broker.wire.codec import API_VERSIONS
@@ -26,9 +24,8 @@ from broker.wire.errors import ApiError, ErrorCode, WireError
 from broker.wire.fetch_template import FetchTemplates
 from broker.wire.frame import RequestHeader, read_request_header
 from broker.wire.list_offsets_template import ListOffsetsTemplates
-from broker.wire.multi_produce_template import MultiProduceTemplate
 from broker.wire.primitives import skip_tags
-from broker.wire.produce_template import FoundTemplate, ProduceTemplates
+from broker.wire.produce_template import ProduceTemplates
 from broker.wire.request_limits import RequestLimits
 from broker.wire.templates import Opened, Template, Templates, TemplateStore
 
@@ -58,7 +55,6 @@ class RequestHandler:
         self._throttle = throttle
         self._commit = produce_commit
         self._opening = opening
-        self._turn = services.turn
         config = services.config
         self._limits = RequestLimits(
             config.max_cold_request_bytes, config.max_request_items, config.max_request_partitions
@@ -69,14 +65,26 @@ class RequestHandler:
             fetch.API_KEY: FetchTemplates(store),
             list_offsets.API_KEY: ListOffsetsTemplates(store),
         }
-        self._budget = Budget(None)
         self._answered: dict[int, int] = {}
         """The number of requests of each API that templates answered in this round."""
 
     def handle(self, conn: Connection, frame: memoryview, opened: Opened | None = None) -> None:
         """Execute one request; an error closes its connection. `opened` is what a template has read of it."""
         try:
-            self._handle(conn, frame, opened)
+            if opened is None and len(frame) > 1 and (templates := self._templates.get(frame[1])) is not None:
+                opened = templates.open(frame)
+            if opened is not None:
+                template, correlation_id, request = opened
+                call = _record(
+                    RequestContext,
+                    (
+                        self._services, template.version, template.client_id, conn.peer, request, None, {},
+                        conn.listener, None, conn.opened,
+                    ),
+                )  # fmt: skip
+                self._execute(conn, frame, self._apis[template.api_key], call, correlation_id, template)
+            elif (decoded := self._decode(conn, frame)) is not None:
+                self._execute(conn, *decoded)
         except (WireError, ApiError) as error:
             if self._commit.answer_first(conn):
                 self._channel.connections.close(conn, str(error))
@@ -88,39 +96,6 @@ class RequestHandler:
         if not conn.readable:
             self._channel.connections.stalled.append(conn)
 
-    def handle_produce(self, conn: Connection, frame: memoryview, found: FoundTemplate) -> None:
-        """Execute a Produce whose template was found."""
-        template, correlation_id, batch = found
-        conn.key_end = template.key_end
-        if isinstance(template, MultiProduceTemplate):
-            self.handle(conn, frame, (template, correlation_id, batch))
-            return
-        services = self._services
-        if services.quotas is not None or self._apis is not APIS:
-            self.handle(conn, frame)  # quotas, or failures of a test, wrap the handler
-            return
-        staged = StagedProduce(template.version, template.client_id, template.request, 1)
-        staged.conn, staged.codec, staged.template = conn, APIS[PRODUCE].codec, template
-        staged.correlation_id, staged.began_ns, staged.opened = correlation_id, self._clock.began_ns, conn.opened
-        self._budget.units = opening.INLINE_UNITS
-        try:
-            self._turn.stage(staged, 0, validate_batch(services, staged, 0, batch, self._clock.now, self._budget))
-        except OverBudget:
-            self._opening.open(conn, frame)
-        except LogReserved as wait:
-            self._opening.wait(conn, frame, wait.log)
-        except Exception as error:
-            self._commit.answer_first(conn)
-            self._channel.failed([conn], error)
-        else:
-            conn.staged += 1
-            self._turn.requests.append(staged)
-            if conn.opened is None:
-                return
-            self._opening.finish(conn)
-        if not conn.readable:
-            self._channel.connections.stalled.append(conn)
-
     def end_round(self) -> None:
         """Measure the requests that templates answered in this round."""
         if self._answered:
@@ -129,35 +104,14 @@ class RequestHandler:
                 self._services.metrics.of_api(key).observe(took_ns, number)
             self._answered.clear()
 
-    def _handle(self, conn: Connection, frame: memoryview, opened: Opened | None) -> None:
-        """Decode one request, call its handler, and send the response: now, at the commit, or when it is ready."""
-        if opened is None:
-            templates = self._templates.get(frame[1]) if len(frame) > 1 else None
-            opened = None if templates is None else templates.open(frame)
-        template = None
-        if opened is not None:
-            template, correlation_id, request = opened
-            api = self._apis[template.api_key]
-            services, version, client_id = self._services, template.version, template.client_id
-            call = _record(
-                RequestContext,
-                (services, version, client_id, conn.peer, request, None, {}, conn.listener, None, conn.opened),
-            )
-        else:
-            decoded = self._decode(conn, frame)
-            if decoded is None:
-                return
-            frame, api, call, correlation_id = decoded
-        self._call(conn, frame, api, call, correlation_id, template)
-
-    def _call(
+    def _execute(
         self,
         conn: Connection,
         frame: memoryview,
         served: Api,
         call: RequestContext,
         correlation_id: int,
-        template: Template | None,
+        template: Template | None = None,
     ) -> None:
         """Call the handler of a request, and send its response: now, at the commit, or when it is ready."""
         api, quotas = served, self._services.quotas
@@ -171,38 +125,44 @@ class RequestHandler:
                 except StopIteration as done:  # the first slice was all
                     response = done.value
         except Backpressure as wait:
-            self._try_again(conn, frame, wait)
-            return
-        except OverBudget:
-            self._opening.open(conn, frame)
-            return
-        except LogReserved as reserved:
-            self._opening.wait(conn, frame, reserved.log)
+            self._try_again(conn, frame, wait.retry_wall_ms)
             return
         if response.__class__ is StagedProduce:
             response.conn, response.codec = conn, api.codec
             response.correlation_id, response.began_ns = correlation_id, self._clock.began_ns
             if response.steps is not None:
-                self._channel.slices.begin(conn, self._guarded(conn, frame, self._stage_in_steps(conn, response.steps)))
+                steps = self._stage_in_steps(conn, frame, response.steps)
+                self._channel.slices.begin(conn, self._guarded(conn, frame, steps))
                 return
-            if conn.opened is not None:
-                self._opening.finish(conn)
             conn.staged += 1
-            if api.__class__ is Api:
-                response.whole_template = template
             if api is not served:
                 self._commit.commit()  # so that the client is held back from this request on, as the answer says
-            self._commit.is_due = self._commit.is_due or not response.acks  # a failure closes the connection
+            elif api.__class__ is Api:  # rows other than the table's (failures of a test) do more than encode an answer
+                response.template = template
+            if not response.acks:
+                self._commit.is_due = True  # a failure closes the connection
+        elif isinstance(response, Postponed):
+            at_once(self._postpone(conn, frame, response), self._clock.now)
             return
+        else:
+            self._commit.answer_first(conn)
+            if response.__class__ is GeneratorType:
+                kept = memoryview(bytearray(frame))
+                rest = self._handle_in_steps(conn, api, call, correlation_id, response)
+                self._channel.slices.begin(conn, self._guarded(conn, kept, rest))
+            else:
+                self._answer(conn, api, call, correlation_id, template, response)
         if conn.opened is not None:
             self._opening.finish(conn)
-        self._commit.answer_first(conn)
-        if response.__class__ is GeneratorType:
-            kept = memoryview(bytearray(frame))
-            rest = self._handle_in_steps(conn, api, call, correlation_id, response)
-            self._channel.slices.begin(conn, self._guarded(conn, kept, rest))
+
+    def _postpone(self, conn: Connection, frame: memoryview, postponed: Postponed) -> Steps[None]:
+        """Keep a Produce that is postponed, and have it executed again."""
+        if isinstance(postponed, WithoutIds):
+            self._try_again(conn, frame, postponed.retry_wall_ms)
+        elif isinstance(postponed, LogReserved):
+            self._opening.wait(conn, frame, postponed.log)
         else:
-            self._answer(conn, api, call, correlation_id, template, response)
+            yield from self._opening.open_in_steps(conn, frame)
 
     def _answer(
         self,
@@ -229,15 +189,20 @@ class RequestHandler:
         """Decode a request in slices, then execute it. `frame` must stay valid until the last slice."""
         decoded = yield from api.codec.decode_in_steps(header.version, frame, position, self._limits)
         call = self._context(conn, header.version, header.client_id, *decoded)
-        self._call(conn, frame, api, call, header.correlation_id, None)
+        self._execute(conn, frame, api, call, header.correlation_id)
 
-    def _stage_in_steps(self, conn: Connection, steps: Steps[None]) -> Steps[None]:
+    def _stage_in_steps(self, conn: Connection, frame: memoryview, steps: Steps[Postponed | None]) -> Steps[None]:
         """Stage and append the batches of a Produce for many partitions, slice by slice, then answer."""
-        next(steps)
-        with suppress(StopIteration):
+        try:
+            next(steps)
             while True:
                 self._commit.commit()
                 steps.send((yield))
+        except StopIteration as done:
+            postponed = done.value
+        if postponed is not None:
+            yield from self._postpone(conn, frame, postponed)
+            return
         if conn.opened is not None:
             self._opening.finish(conn)
         conn.staged += 1
@@ -253,22 +218,13 @@ class RequestHandler:
     def _guarded(self, conn: Connection, frame: memoryview, steps: Steps[None]) -> Steps[None]:
         """Execute a request in slices; an error closes its connection. Without ids it is executed again later."""
         try:
-            yield from self._or_opened(conn, frame, steps)
+            yield from steps
         except Backpressure as wait:
-            self._try_again(conn, frame, wait)
+            self._try_again(conn, frame, wait.retry_wall_ms)
         except (WireError, ApiError) as error:
             self._channel.connections.close(conn, str(error))
         except Exception as error:
             self._channel.failed([conn], error)
-
-    def _or_opened(self, conn: Connection, frame: memoryview, steps: Steps[None]) -> Steps[None]:
-        """Execute a request in slices, or again once a thread has opened its records or has left its log."""
-        try:
-            yield from steps
-        except OverBudget:
-            yield from self._opening.open_in_steps(conn, frame)
-        except LogReserved as reserved:
-            self._opening.wait(conn, frame, reserved.log)
 
     # --- parts ---------------------------------------------------------------------------------------------------
 
@@ -333,7 +289,7 @@ class RequestHandler:
         response = {"error_code": ErrorCode.UNSUPPORTED_VERSION, "api_keys": keys}
         self._channel.reply(conn, api.codec, 0, correlation_id, response, None)
 
-    def _try_again(self, conn: Connection, frame: memoryview, wait: Backpressure) -> None:
+    def _try_again(self, conn: Connection, frame: memoryview, retry_wall_ms: int) -> None:
         """Keep a request that had no effect, and execute it again later; its connection is not read meanwhile."""
         conn.hold(frame)
 
@@ -344,5 +300,5 @@ class RequestHandler:
                 self._channel.queue.resume(conn)
 
         now = self._clock.now
-        deadline_ms = now.ms + max(wait.retry_wall_ms - now.wall_ms, 1)
+        deadline_ms = now.ms + max(retry_wall_ms - now.wall_ms, 1)
         self._services.purgatory.call_at(deadline_ms, again)

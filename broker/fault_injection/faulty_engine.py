@@ -16,6 +16,7 @@ from broker.engine.api_table import APIS, PRODUCE, Api, Handler
 from broker.engine.engine import Engine
 from broker.fault_injection.faults import AFTER, BEFORE, Fault, Faults
 from broker.now import Now
+from broker.produce.outcome import Postponed
 from broker.produce.turn import StagedProduce
 from broker.services.context import BrokerServices, RequestContext
 from broker.steps import Steps
@@ -136,6 +137,8 @@ class FaultyEngine(Engine):
                 return api.handle(call, now)  # this answer has no place for the error; the next answer may have one
         else:
             response = api.handle(call, now)
+        if isinstance(response, Postponed):
+            return response  # the failure is left for when it is executed again
         self._took(api, fault)
         if api.key == PRODUCE and isinstance(response, list):  # so that the staged requests are answered first
             answer = StagedProduce(call.version, call.client_id, call.request, 0)

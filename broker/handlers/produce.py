@@ -12,13 +12,12 @@ Version notes: v8 names the records at fault (KIP-467). From v13 topics have ids
 With the private tag (broker.wire.tags) the answer has the ids of the records.
 """
 
-from collections.abc import Sequence
-
 from broker.log.validation import opening
 from broker.log.validation.record_check import Budget
 from broker.now import Now
+from broker.produce.outcome import Postponed, WithoutIds
 from broker.produce.turn import StagedProduce
-from broker.produce.validate import PARTITIONS_AT_ONCE, validate_batch
+from broker.produce.validate import PARTITIONS_AT_ONCE, validate_again, validate_batch
 from broker.record.batch import is_transactional, record_count_of
 from broker.services.context import BrokerServices, RequestContext
 from broker.steps import Steps
@@ -27,70 +26,78 @@ from broker.wire.errors import ApiError, ErrorCode
 _ACKS = (0, 1, -1)
 
 
-def handle(call: RequestContext, now: Now) -> StagedProduce:
+def handle(call: RequestContext, now: Now) -> StagedProduce | Postponed:
     """Stage the batches of a request; a refused partition is settled at once.
 
     Return a request for more than PARTITIONS_AT_ONCE partitions with `steps`, which stage its batches in slices.
-    Raise Backpressure if there are no ids, and the errors of `validate_batch`. In each case nothing is staged.
     """
     services, request, opened = call.services, call.request, call.opened
-    batches = [each.records for each in request.partitions]
-    if len(batches) > 1 and (opened is None or not opened.has_ids):
+    partitions = request.partitions
+    number = len(partitions)
+    if number > 1 and (opened is None or not opened.has_ids):
         # A request that must wait for ids waits before any of its batches is appended.
-        services.id_stamper.ensure(max(sum([record_count_of(batch) for batch in batches if batch is not None]), 1), now)
-    staged = StagedProduce(call.version, call.client_id, request, len(batches))
+        records = sum([record_count_of(batch) for _, _, batch in partitions if batch is not None])
+        retry_wall_ms = services.id_stamper.retry_wall_ms(max(records, 1), now)
+        if retry_wall_ms is not None:
+            return WithoutIds(retry_wall_ms)
+    staged = StagedProduce(call.version, call.client_id, request, number)
     staged.opened = opened
     turn = services.turn
     if request.acks not in _ACKS:
-        for place in range(len(batches)):
+        for place in range(number):
             turn.refuse(staged, place, _acks_refusal(services, staged, place))
     elif (
-        len(batches) > 1
+        number > 1
         and request.transactional_id is None
-        and any([batch is not None and is_transactional(batch) for batch in batches])
+        and any([batch is not None and is_transactional(batch) for _, _, batch in partitions])
     ):
         # A request with a transactional batch and without a transactional id is refused as a whole, as in Kafka.
         error = ApiError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "a transaction without transactional id")
-        for place in range(len(batches)):
+        for place in range(number):
             turn.refuse(staged, place, error)
-    elif len(batches) > PARTITIONS_AT_ONCE:
-        staged.steps = _stage_in_steps(services, staged, batches, now)
+    elif number > PARTITIONS_AT_ONCE:
+        staged.steps = _stage_in_steps(services, staged, now)
         return staged
     else:
         budget = Budget(opening.INLINE_UNITS)
-        validated = [validate_batch(services, staged, place, batch, now, budget) for place, batch in enumerate(batches)]
-        for place, outcome in enumerate(validated):
-            turn.stage(staged, place, outcome)
+        outcomes = []
+        for place, (_, _, batch) in enumerate(partitions):
+            outcome = validate_batch(services, staged, place, batch, now, budget)
+            if isinstance(outcome, Postponed):
+                return outcome
+            outcomes.append(outcome)
+        for place, validated in enumerate(outcomes):
+            turn.stage(staged, place, validated)
     turn.requests.append(staged)
     return staged
 
 
-def _stage_in_steps(
-    services: BrokerServices, staged: StagedProduce, batches: Sequence[memoryview | None], now: Now
-) -> Steps[None]:
+def _stage_in_steps(services: BrokerServices, staged: StagedProduce, now: Now) -> Steps[Postponed | None]:
     """Stage the batches of a request in slices; the engine appends those of a slice before the next slice.
 
-    Validate all of them before that, so that a request has no effect yet if it must wait or a thread must open its
-    records. A batch is validated again when it is staged, because logs and topics may have changed meanwhile.
+    Validate all of them before that, so that a request has no effect yet if it is postponed.
     """
+    partitions = staged.request.partitions
     budget = Budget(opening.INLINE_UNITS)
-    for place, batch in enumerate(batches, 1):
-        validate_batch(services, staged, place - 1, batch, now, budget)
-        if place % PARTITIONS_AT_ONCE == 0:
+    for place, (_, _, batch) in enumerate(partitions):
+        outcome = validate_batch(services, staged, place, batch, now, budget)
+        if isinstance(outcome, Postponed):
+            return outcome
+        if (place + 1) % PARTITIONS_AT_ONCE == 0:
             now = yield
-    unlimited = Budget(None)  # the loop above has shown that the records cost little to check
-    for place, batch in enumerate(batches, 1):
-        services.turn.stage(staged, place - 1, validate_batch(services, staged, place - 1, batch, now, unlimited))
-        if place % PARTITIONS_AT_ONCE == 0:
+    for place, (_, _, batch) in enumerate(partitions):
+        services.turn.stage(staged, place, validate_again(services, staged, place, batch, now))
+        if (place + 1) % PARTITIONS_AT_ONCE == 0:
             now = yield
     services.turn.requests.append(staged)
+    return None
 
 
 def _acks_refusal(services: BrokerServices, staged: StagedProduce, place: int) -> ApiError:
     """Return the error for a wrong `acks`; as in Kafka, a partition that does not exist is reported first."""
-    each = staged.request.partitions[place]
+    topic, partition, _ = staged.request.partitions[place]
     try:
-        services.log_of(each[0], each[1])
+        services.log_of(topic, partition)
     except ApiError as error:
         return error
     return ApiError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks={staged.acks}; there are 0, 1 and -1 (all)")

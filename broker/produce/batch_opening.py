@@ -1,6 +1,6 @@
 """Produce requests whose records take longer to check than the reactor thread may spend: a worker thread does it.
 
-    a handler raises OverBudget    the request is held, and its records become a job (`take`)
+    a handler says MUST_OPEN       the request is held, and its records become a job (`take`)
     a thread runs the job          the connection executes nothing meanwhile; other connections go on
     `done`                         the request is executed again, and finds what the thread has made of its records
 

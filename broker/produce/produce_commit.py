@@ -7,12 +7,11 @@ from typing import Any
 from broker.channel.connection import Connection, Slot
 from broker.channel.request_channel import RequestChannel, reason_of
 from broker.log.partition_log import PartitionLog
-from broker.log.validation.record_check import Budget
 from broker.now import Now
 from broker.produce.disk_wait import when_on_disk
 from broker.produce.ports import ProduceServices
 from broker.produce.turn import StagedProduce
-from broker.produce.validate import validate_batch
+from broker.produce.validate import validate_again
 from broker.waiting.purgatory import AnyDelayed
 from broker.wire import produce
 from broker.wire.errors import ApiError, ErrorCode, WireError
@@ -103,7 +102,7 @@ class ProduceCommit:
             response = None
         if staged.adapt is not None:
             response = staged.adapt(response)
-        template = staged.whole_template
+        template = staged.template
         reply = None if template is None else template.encode(staged.correlation_id, response)
         if reply is not None:
             self._put(staged, slot, *reply)
@@ -164,7 +163,7 @@ class ProduceCommit:
         services = self._services
         for staged, place, batch in self._turn.take_held():
             try:
-                self._turn.stage(staged, place, validate_batch(services, staged, place, batch, now, Budget(None)))
+                self._turn.stage(staged, place, validate_again(services, staged, place, batch, now))
             except Exception:
                 self._turn.drop(staged.conn)
                 self._channel.failed([staged.conn])

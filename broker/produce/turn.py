@@ -21,6 +21,7 @@ from broker.log.validation.topic_rules import RecordsRefused
 from broker.metadata.metadata import Metadata
 from broker.metrics import Metrics
 from broker.now import Now
+from broker.produce.outcome import Postponed, Validated
 from broker.record.batch import NO_TIMESTAMP, TIMESTAMP_TYPE_BIT, BatchHeader
 from broker.stamping.clock_waits import ClockWaits
 from broker.stamping.id_stamper import LEAD_RETRY_MS, IdStamper
@@ -44,7 +45,7 @@ class StagedProduce:
 
     __slots__ = (
         "version", "client_id", "request", "acks", "results", "unsettled", "originals", "on_disk", "failure", "adapt",
-        "opened", "conn", "codec", "template", "whole_template", "reply", "correlation_id", "began_ns", "held_until_ms",
+        "opened", "conn", "codec", "template", "reply", "correlation_id", "began_ns", "held_until_ms",
         "steps",
     )  # fmt: skip
 
@@ -71,16 +72,15 @@ class StagedProduce:
         """An unexpected exception while a batch was appended."""
         self.adapt: Callable[[Any], Any] | None = None
         """Changes the response before it is encoded (broker.fault_injection)."""
-        self.template: ProduceTemplate | None = None
-        """The template of a request for one partition."""
-        self.whole_template: Template | None = None
-        """The template of a request for several partitions, which encodes the answer when all have results."""
+        self.template: Template | None = None
+        """The template that encodes the answer when all partitions have results."""
         self.reply: bytes | None = None
-        """The whole answer, encoded by the template, if the batch was appended and is not late on the disk."""
+        """One partition: the whole answer, encoded by the template at once, unless the batch is late on the disk."""
         self.held_until_ms: int | None = None
         """When the request is refused if it still has no ids, on the monotonic clock; None if it never was held."""
-        self.steps: Steps[None] | None = None
-        """Stages the batches of a request for many partitions, in slices; None if they are staged already."""
+        self.steps: Steps[Postponed | None] | None = None
+        """Stages the batches of a request for many partitions, in slices, unless it is postponed; None if they are
+        staged already."""
 
     def keep_original(self, place: int, batch: memoryview) -> None:
         """Keep the batch of a partition as the producer sent it, because the topic's rules have changed it."""
@@ -107,19 +107,8 @@ class StagedProduce:
 StagedBatch: TypeAlias = tuple[memoryview, BatchHeader, StagedProduce, int, Rewrite | None]
 """A valid batch and its header, its request, its partition's place there, and how it is finished once it has ids."""
 
-Validated: TypeAlias = ApiError | tuple[PartitionLog, memoryview, BatchHeader, Rewrite | None]
-"""The error that refuses a batch; or its log, the batch to append, its header, and how it is finished with its ids."""
-
 Held: TypeAlias = tuple[StagedProduce, int, memoryview]
 """A batch to be staged again: its request, its partition's place there, and its bytes."""
-
-
-class LogReserved(Exception):
-    """A thread stamps a batch of another connection for the log; batches that come later must wait for it."""
-
-    def __init__(self, log: PartitionLog) -> None:
-        super().__init__(log.name)
-        self.log = log
 
 
 class ProduceTurn:
@@ -304,7 +293,7 @@ def _settle(
         append_ms = header.max_timestamp if header.attributes & TIMESTAMP_TYPE_BIT else NO_TIMESTAMP
         template = staged.template
         waits = durable_end <= last_offset and staged.acks in waiting_acks
-        if template is not None:
+        if isinstance(template, ProduceTemplate):
             staged.reply = template.encode_reply(staged.correlation_id, base_offset, append_ms, start_offset)
             if not waits:
                 continue

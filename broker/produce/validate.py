@@ -10,8 +10,9 @@ from broker.log.validation.opening import IdHeaders, check_records, prepare
 from broker.log.validation.record_check import Budget, OverBudget, end_of_usual_record
 from broker.metadata.metadata import INTERNAL_TOPICS
 from broker.now import Now
+from broker.produce.outcome import MUST_OPEN, LogReserved, Outcome, Postponed, Validated
 from broker.produce.ports import ProduceServices
-from broker.produce.turn import LogReserved, StagedProduce, Validated
+from broker.produce.turn import StagedProduce
 from broker.record.batch import COMPRESSION_MASK, HEADER_BYTES, TRANSACTIONAL_BIT, seal
 from broker.steps import Steps
 from broker.wire.errors import ApiError, ErrorCode
@@ -25,12 +26,10 @@ ADMIN_CLIENT_ID = "__admin_client"  # the client id with which Kafka's tools wri
 
 def validate_batch(
     services: ProduceServices, staged: StagedProduce, place: int, batch: memoryview | None, now: Now, budget: Budget
-) -> Validated:
-    """Validate the batch of one partition, and return it with its log, or an error.
+) -> Outcome:
+    """Validate the batch of one partition: return it with its log, an error, or why its request is postponed.
 
-    Raise OverBudget if a thread must open the records first, and LogReserved if a thread does so for another
-    connection and the log. Without a limit on the budget raise neither: the batch was valid before, and batches that
-    came later may wait for it.
+    Without a limit on the budget it is never postponed: see `validate_again`.
     """
     target = staged.request.partitions[place]
     try:
@@ -42,7 +41,7 @@ def validate_batch(
             services.transactions.verify(staged.request.transactional_id, header, log, staged.version)
         opened, reserved = staged.opened, services.turn.reserved
         if reserved and budget.is_limited and reserved.get(log, opened) is not opened:
-            raise LogReserved(log)
+            return LogReserved(log)
         asks = config.asks_of_records or header.max_timestamp > now.wall_ms + config.message_timestamp_after_max_ms
         if asks and log.topic in INTERNAL_TOPICS and staged.client_id != ADMIN_CLIENT_ID:
             reason = f"{log.topic} is written by the broker, not by clients"
@@ -64,17 +63,31 @@ def validate_batch(
         return log, prepared.batch, prepared.header, id_headers
     except ApiError as error:
         return error
+    except OverBudget:
+        return MUST_OPEN
+
+
+def validate_again(
+    services: ProduceServices, staged: StagedProduce, place: int, batch: memoryview | None, now: Now
+) -> Validated:
+    """Validate a batch that was valid before and is staged now, because logs and topics may have changed meanwhile.
+
+    Its records cost what they cost, and batches that came later may wait for it, so its request is not postponed.
+    """
+    outcome = validate_batch(services, staged, place, batch, now, Budget(None))
+    assert not isinstance(outcome, Postponed)
+    return outcome
 
 
 def _opened_by_thread(
     staged: StagedProduce, outcome: OpenTask, batch: memoryview, now: Now, budget: Budget
-) -> Validated:
-    """Return what a thread has made of a batch. Raise OverBudget if it must do so again, with other ids."""
+) -> Outcome:
+    """Return what a thread has made of a batch; the thread must do so again if the ids are stale."""
     if outcome.error is not None:
         return outcome.error
     assert outcome.prepared is not None
     if outcome.is_stale and budget.is_limited:
-        raise OverBudget
+        return MUST_OPEN
     made, header, _ = outcome.prepared
     if outcome.batch is made:
         made = batch  # unchanged

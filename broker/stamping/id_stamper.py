@@ -100,10 +100,16 @@ class IdStamper:
         return max(self.ahead_ms(floor, now_ms) - max_ahead_ms, 0)
 
     def ensure(self, n: int, now: Now) -> None:
-        """Raise Backpressure unless `n` ids, or one call's maximum if that is less, are available now.
+        """Raise Backpressure unless `n` ids, or one call's maximum if that is less, are available now."""
+        retry_wall_ms = self.retry_wall_ms(n, now)
+        if retry_wall_ms is not None:
+            raise Backpressure(retry_wall_ms)
 
-        Ignore any other IdError, because the append raises it again. After `max_wait_ms` without a lead, ignore
-        LeadExhausted too, so that the request is refused.
+    def retry_wall_ms(self, n: int, now: Now) -> int | None:
+        """Return when `n` ids, or one call's maximum if that is less, are available (Unix ms); None if they are now.
+
+        Ignore an IdError other than LeadExhausted, because the append raises it again. After `max_wait_ms` without a
+        lead, ignore LeadExhausted too, so that the request is refused.
         """
         try:
             worker = self.worker()
@@ -112,10 +118,9 @@ class IdStamper:
             if self._without_lead_ms is None:
                 self._without_lead_ms = now.ms
             if now.ms - self._without_lead_ms < self.max_wait_ms:
-                raise Backpressure(now.wall_ms + LEAD_RETRY_MS) from None
-            return
+                return now.wall_ms + LEAD_RETRY_MS
+            return None
         except IdError:
-            return
+            return None
         self._without_lead_ms = None
-        if ready > now.wall_ms:
-            raise Backpressure(ready)
+        return ready if ready > now.wall_ms else None

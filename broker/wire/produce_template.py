@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 
 from broker.wire import produce
 from broker.wire.errors import WireError
-from broker.wire.frame import LENGTH_BYTES
+from broker.wire.frame import LENGTH_BYTES, Part
 from broker.wire.multi_produce_template import (
     KEY_START,
     MARK,
@@ -27,7 +27,7 @@ from broker.wire.multi_produce_template import (
     request_of,
 )
 from broker.wire.primitives import read_length
-from broker.wire.produce import LOG_START_OFFSETS, PartitionResult, ProduceRequest
+from broker.wire.produce import LOG_START_OFFSETS, PartitionRecords, PartitionResult, ProduceRequest
 from broker.wire.templates import KEY_BYTES_MAX, TemplateStore
 
 _head_from = struct.Struct(">Iih").unpack_from  # API key and version, correlation id, length of the client id
@@ -37,6 +37,7 @@ _INDEX_BYTES = 4
 _COUNT_BYTES = 4
 _TOPIC_ID_BYTES = 16
 _NO_TAGS = b"\0\0\0"  # of the partition, the topic and the request
+_record = tuple.__new__  # as PartitionRecords(...), at half its price
 _i16_from = struct.Struct(">h").unpack_from
 _i32_from = struct.Struct(">i").unpack_from
 
@@ -45,9 +46,12 @@ _i32_from = struct.Struct(">i").unpack_from
 class ProduceTemplate:
     """A request for one partition without its records, and the answer to it."""
 
+    api_key = produce.API_KEY
+
     version: int
     client_id: str | None
     request: ProduceRequest
+    """The request without records."""
     key_end: int
     """The end of the key in a frame without its length."""
     reply: Callable[..., bytes]
@@ -56,17 +60,27 @@ class ProduceTemplate:
     before: bytes
     after: bytes
 
+    def decode(self, records: memoryview) -> ProduceRequest:
+        """Return the request with these records."""
+        transactional_id, acks, timeout_ms, ((topic, partition, _),), _ = self.request
+        partitions = [_record(PartitionRecords, (topic, partition, records))]
+        return _record(ProduceRequest, (transactional_id, acks, timeout_ms, partitions, False))
+
     def encode_reply(self, correlation_id: int, base_offset: int, append_ms: int, log_start_offset: int) -> bytes:
         """Return the whole answer to a batch that was appended, its length included."""
         return self.reply(
             self.reply_bytes, correlation_id, self.before, 0, base_offset, append_ms, log_start_offset, self.after
         )
 
+    def encode(self, correlation_id: int, response: Any) -> tuple[list[Part], int] | None:
+        """Return None: any other answer than `encode_reply`'s has to be encoded in full."""
+        return None
+
 
 AnyTemplate: TypeAlias = ProduceTemplate | MultiProduceTemplate | None
 
-FoundTemplate: TypeAlias = tuple[ProduceTemplate | MultiProduceTemplate, int, Any]
-"""A request's template, its correlation id, and its records, or for several partitions the whole request."""
+OpenedProduce: TypeAlias = tuple[ProduceTemplate | MultiProduceTemplate, int, ProduceRequest]
+"""A frame that a template has read: the template, the correlation id, the request."""
 
 
 class ProduceTemplates:
@@ -75,8 +89,8 @@ class ProduceTemplates:
     def __init__(self, store: TemplateStore) -> None:
         self._store = store
 
-    def open(self, frame: memoryview, guess: int) -> FoundTemplate | None:
-        """Return a frame's template, its correlation id, and the part of it that varies; None without a template.
+    def open(self, frame: memoryview, guess: int) -> OpenedProduce | None:
+        """Return a frame's template, correlation id and request; None if it has to be decoded in full.
 
         The frame comes without its length. `guess` is a likely end of the key: the `key_end` of the connection's last
         template. Records are views into the frame.
@@ -100,7 +114,7 @@ class ProduceTemplates:
                 size: int = _i32_from(frame, end)[0]
                 if size < 0 or start + size != len(frame):
                     return None
-                return template, correlation_id, frame[start:]
+                return template, correlation_id, template.decode(frame[start:])
             size = frame[end] - 1
             start = end + 1
             if size >= 0x7F:  # the length has more than one byte, nearly always two
@@ -113,7 +127,7 @@ class ProduceTemplates:
             stop = start + size
             if size < 0 or frame[stop:] != _NO_TAGS:
                 return None
-            return template, correlation_id, frame[start:stop]
+            return template, correlation_id, template.decode(frame[start:stop])
         except (IndexError, struct.error, WireError):
             return None
 

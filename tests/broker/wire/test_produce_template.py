@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from broker.wire import produce
 from broker.wire.frame import LENGTH_BYTES, request_header
-from broker.wire.multi_produce_template import PARTITIONS_MAX, MultiProduceTemplate
+from broker.wire.multi_produce_template import PARTITIONS_MAX
 from broker.wire.primitives import tags as tag_section
 from broker.wire.primitives import uvarint
 from broker.wire.produce import PartitionRecords, PartitionResult, ProduceRequest, RecordError
@@ -60,13 +60,8 @@ def opened(templates, frame, guess=0):
     found = templates.open(frame, guess)
     if found is None:
         return None
-    template, correlation_id, records = found
-    if isinstance(template, MultiProduceTemplate):
-        assert not template.request.partitions, "a template keeps no records"
-        return template.version, template.client_id, correlation_id, records
-    ((topic, partition, nothing),) = template.request.partitions
-    assert not nothing, "a template keeps no records"
-    request = template.request._replace(partitions=[PartitionRecords(topic, partition, records)])
+    template, correlation_id, request = found
+    assert not any(partition.records for partition in template.request.partitions), "a template keeps no records"
     return template.version, template.client_id, correlation_id, request
 
 
@@ -130,8 +125,8 @@ def test_records_of_every_size_are_found_where_their_length_takes_a_byte_more_to
 def test_the_records_are_the_frames_own_memory(version):
     """The log writes the batch's offset into that memory."""
     frame = frame_of(version)
-    _, _, records = templates_of(10).open(frame, 0)
-    records[0] = ord("R")
+    _, _, request = templates_of(10).open(frame, 0)
+    request.partitions[0].records[0] = ord("R")
     assert bytes(frame).count(b"Records") == 1
 
 
