@@ -70,12 +70,13 @@ class Engine:
         self.take_replies = self._connections.take_replies
         self.take_closes = self._connections.take_closes
         self.take_stalled = self._connections.take_stalled
+        self._pending = services.logs.pending
         self._turn = services.turn
         self._changes = services.changes
         self._budget = services.partition_budget
         self._throttle = Throttle(services, self.channel)
         self._produce_commit = ProduceCommit(services, self.channel)
-        self._opening = BatchOpening(services, self.channel, self._produce_commit)
+        self._opening = BatchOpening(services, self.channel, self._produce_commit, self._pending)
         commit, opening = self._produce_commit, self._opening
         self._requests = RequestHandler(services, apis, self.channel, self._throttle, commit, opening)
 
@@ -180,6 +181,9 @@ class Engine:
 
         The next round of the journal is among them only with `begin_round`.
         """
+        if not self._pending.jobs:
+            return []
+        self._pending.jobs = not begin_round  # a round of the journal may be left
         jobs = [*self.services.logs.take_syncs(begin_round), *self._opening.take()]
         if self._changes.is_due:
             jobs += self._changes.take()

@@ -110,7 +110,7 @@ class Deletions:
         """Rename files that the checkpoint on the disk no longer needs, in portions as there may be thousands."""
         dropped, self._dropped = self._dropped, []
         for each in dropped:
-            needed = each.log.checkpointed.log_start_offset < each.end
+            needed = each.log.durability.checkpointed.log_start_offset < each.end
             if not needed:
                 each.log.segments.release_dropped(each.end)  # a log without appends has no other occasion
             (self._dropped if needed else self._ready).append(each)

@@ -13,6 +13,7 @@ from contextlib import suppress
 from broker.log.storage.port import Storage, StorageError
 from broker.now import Now
 from broker.settings.config import BrokerConfig
+from broker.waiting.pending import Pending
 
 CHECK_EVERY_MS = 10_000  # while there is space; a write that fails is noticed at once
 CHECK_FULL_EVERY_MS = 1_000
@@ -23,10 +24,13 @@ LINES_EVERY_MS = 60_000  # between two reports of a full disk, though space may 
 class DiskWatch:
     """The state of one disk. `report` takes lines for the operator."""
 
-    def __init__(self, storage: Storage, config: BrokerConfig, report: Callable[[str], None]) -> None:
+    def __init__(
+        self, storage: Storage, config: BrokerConfig, report: Callable[[str], None], pending: Pending
+    ) -> None:
         self._storage = storage
         self._config = config
         self._report = report
+        self._pending = pending
         self.usable_bytes: int | None = None
         """The bytes that could still be written at the last check; None before the first."""
         self.full_since_ms: int | None = None
@@ -47,6 +51,7 @@ class DiskWatch:
         """Note an error of a file operation. If the disk was full, measure it now; the next check draws conclusions."""
         if isinstance(error, StorageError) and error.full:
             self._failed = error
+            self._pending.deadline = True
             self._look()
             self._failed_bytes = self.usable_bytes or 0
 

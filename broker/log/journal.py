@@ -1,6 +1,6 @@
 """The journal of all partitions whose answers wait for the disk: one fdatasync per round for any number of logs.
 
-    log_appender.append -> Journal.add -> SyncJournal, in a thread -> Journal.synced -> log.durable_end_offset
+    log_appender.append -> Journal.add -> SyncJournal, in a thread -> Journal.synced -> log.durability
 
 An append writes its batch to the segment at once and copies it here. The batches that gather during one round form the
 next round, so the journal adds no delay. Segments are synced in the background. The journal is a few files
@@ -46,6 +46,7 @@ from broker.log.io_jobs import CutJournal, JournalFile, SyncJournal
 from broker.log.partition_log import PartitionLog
 from broker.log.storage.port import Buffer, File, Storage
 from broker.record.batch import HEADER_BYTES, BatchHeader, read_header
+from broker.waiting.pending import Pending
 
 SUFFIX = ".journal"
 # A round of small requests has a few kilobytes, so only one sync in several must also write a new file size. A larger
@@ -93,9 +94,10 @@ class _Written:
 class Journal:
     """The journal that this process writes. `max_bytes` bounds it; a file is closed once it has half of that."""
 
-    def __init__(self, storage: Storage, max_bytes: int, first_number: int = 1) -> None:
+    def __init__(self, storage: Storage, max_bytes: int, pending: Pending, first_number: int = 1) -> None:
         self.failed: str | None = None
         self._storage = storage
+        self._pending = pending
         self._ahead_bytes = min(AHEAD_BYTES, max_bytes // 64)
         self._max_bytes = max_bytes - 2 * (self._ahead_bytes + JOURNAL_HEADER_BYTES)
         self._number = first_number
@@ -115,11 +117,12 @@ class Journal:
         head = _head(log.topic_id.bytes, log.partition, batches, runs)
         size = len(head) + len(batches)
         if self.failed is not None or self._bytes + size > self._max_bytes:
-            log.ask_sync(log, True)
+            log.ask_sync(soon=True)
             return
         first, before = self._gathered.get(log, (first_offset, first_offset))
         self._gathered[log] = (first if before == first_offset else first_offset), log.log_end_offset
         self._parts += (head, bytes(batches))
+        self._pending.jobs = True
         self._bytes += size
 
     def take_round(self) -> SyncJournal | None:
@@ -146,8 +149,8 @@ class Journal:
         for log, (first, end) in (self._out or {}).items():
             if log.offline is None:
                 logs.append(log)
-                if not log.journaled(first, end):
-                    log.ask_sync(log, True)
+                if not log.durability.journaled(first, end):
+                    log.ask_sync(soon=True)
         self._out = None
         if self._active is not None and self._active.bytes >= self._max_bytes // 2:
             self.rotate()
@@ -166,7 +169,7 @@ class Journal:
     @staticmethod
     def _sync_apart(logs: Iterable[PartitionLog]) -> None:
         for log in logs:
-            log.ask_sync(log, True)
+            log.ask_sync(soon=True)
 
     def rotate(self) -> None:
         """Start a new file, and ask for syncs of the logs in the old one, so that it can be removed."""
@@ -175,9 +178,10 @@ class Journal:
             return
         self._active = None
         self._closed.append(written)
+        self._pending.jobs = True
         for log in list(written.ends):
             if not _is_synced(written, log):
-                log.ask_sync(log, False)
+                log.ask_sync(soon=False)
 
     def log_synced(self, log: PartitionLog) -> None:
         """Drop the log from the closed files that it no longer needs, so that files without logs can be removed."""
@@ -221,7 +225,7 @@ class Journal:
 
 def _is_synced(written: _Written, log: PartitionLog) -> bool:
     """Return True if the log no longer needs the file, after dropping it from the file's list if it is synced."""
-    if log in written.ends and log.flushed.offset >= written.ends[log]:
+    if log in written.ends and log.durability.flushed.offset >= written.ends[log]:
         del written.ends[log]
     return log not in written.ends
 

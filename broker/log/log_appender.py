@@ -78,7 +78,7 @@ def append(
     if known is not None:
         first_runs = ids_of(log, known.base_offset, known.last_offset + 1)  # a deleted batch has no ids left
         return Appended(known.base_offset, known.last_offset, first_runs, True, known.timestamp_ms)
-    if log.mending:
+    if log.durability.mending:
         raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"{log.name}: a failed write is being undone; try again")
     if rewrite is not None and rewrite.runs and rewrite.runs[0].first > log.last_id:
         runs = rewrite.runs
@@ -100,7 +100,7 @@ def append_batches(log: PartitionLog, batches: Sequence[Staged], ids: IdSource, 
     """
     if log.offline is not None:
         log.check_online()
-    if log.mending:
+    if log.durability.mending:
         return NOTHING_APPENDED
     if len(batches) == 1:
         batch, header = batches[0][0], batches[0][1]
@@ -185,7 +185,7 @@ def _write(
         segment = _segment_for(log, size, newest_ms, last_offset)
         written = segment.append(placed, runs, log.config.index_interval_bytes)
     except Exception as error:
-        _undone(log, error)
+        log.failed_write(error)
         for header, _, batch in placed:  # restore the producer's bytes
             PLACE.pack_into(batch, 0, header.base_offset, header.batch_length, header.leader_epoch)
         if not isinstance(error, StorageError):
@@ -195,24 +195,11 @@ def _write(
     log.last_id = first_id + length - 1
     log.log_end_offset = segment.next_offset
     log.bytes_in += size
-    log.unsynced_bytes += size
-    if log.unflushed_since_ms is None:
-        log.unflushed_since_ms = now.ms
+    log.durability.appended(size, now.ms)
     for header, base_offset in by_producers:
         log.producers.appended(header, base_offset, now.wall_ms)
     if log.journal is not None:
         log.journal.add(log, placed[0][1], written, runs)
-
-
-def _undone(log: PartitionLog, error: Exception) -> None:
-    """After a failed write, request a sync before the next write; go offline if the write could not be undone."""
-    log.on_failed_write(error)
-    active = log.segments.active
-    if active.broken:
-        log.take_offline(f"{error}, and the write could not be undone")
-    elif active.undone:
-        active.undone, log.mending = False, True
-        log.ask_sync(log, True)
 
 
 def append_marker(

@@ -1,9 +1,10 @@
-"""The registry of a broker's logs: opening, creating, looking up, configuring and deleting them, and their retention.
+"""The registry of a broker's logs: opening, creating, looking up, configuring and deleting them.
 
     LogManager -> LogOpener         the opening of logs, at the start and later
                -> SyncScheduler     which log is synced when, the journal, the checkpoint (`syncs`)
                -> NewLogs           logs of new topics that are created later
                -> Deletions         files of dropped segments
+               -> RetentionWalk     expired segments
                -> Cleaning          compaction
 
 The engine drives them all through this class: it calls `tick` when `next_deadline_ms` has come, runs the jobs of
@@ -14,7 +15,6 @@ from collections.abc import Callable, Iterable, Mapping
 from itertools import islice
 from uuid import UUID
 
-from broker.log import retention
 from broker.log.closed_segment import OpenSegments
 from broker.log.compaction.cleaner import CleanLog
 from broker.log.compaction.cleaning import CleanerFigures, Cleaning
@@ -24,22 +24,22 @@ from broker.log.integrity.data_directory import Strays
 from broker.log.integrity.guard import Guard, GuardJob, ScrubFigures
 from broker.log.io_jobs import PutAway, ReadJob, RemoveFiles, WriteCheckpoint, WriteMetadata
 from broker.log.log_opener import LogOpener
-from broker.log.log_walk import LogWalk
 from broker.log.new_logs import NewLog, NewLogs, create, make_directories
 from broker.log.partition_log import NO_TOPIC_ID, PartitionLog
 from broker.log.recovery import clean_stop
+from broker.log.retention_walk import RetentionWalk
 from broker.log.segment import DELETED
 from broker.log.storage.port import Storage, StorageError
 from broker.log.sync_scheduler import IoJob, SyncScheduler
 from broker.now import Now
 from broker.settings.config import BrokerConfig, TopicConfig
+from broker.waiting.pending import Pending
 from broker.wire.errors import ApiError, ErrorCode
 
 FILES_SHARE = 12
 """Closed segments may use a third of the storage's open files, at four files each."""
 UNSYNCED_SHARE = 8
 """Logs with unsynced records may use half of the storage's open files, at four files each."""
-FIRST_RETENTION_MS = 30_000  # after a start, as in Kafka, so that segments that expired meanwhile are dropped soon
 Report = Callable[[str], None]
 
 
@@ -52,7 +52,10 @@ class LogManager:
     def __init__(self, storage: Storage, config: BrokerConfig, report: Report, max_open_files: int = 1 << 30) -> None:
         self.storage = storage
         self.config = config
-        self.syncs = SyncScheduler(storage, config, report, max(max_open_files // UNSYNCED_SHARE, 1))
+        self.pending = Pending()
+        """Whether `take_syncs` may have jobs, and whether `next_deadline_ms` may be earlier than it was."""
+        max_unsynced_logs = max(max_open_files // UNSYNCED_SHARE, 1)
+        self.syncs = SyncScheduler(storage, config, report, self.pending, max_unsynced_logs)
         self.open_segments = OpenSegments(min(config.max_open_segments, max(max_open_files // FILES_SHARE, 1)))
         self._report = report
         self._logs: dict[tuple[str, int], PartitionLog] = {}
@@ -64,9 +67,8 @@ class LogManager:
         self._deletions = Deletions(storage, report)
         self._cleaning = Cleaning(storage, config, self._deletions, report)
         self._guard = Guard(storage, self._cleaning.is_halfway, report)
-        self._retention_ms: int | None = None
-        """Time of the next look for expired segments."""
-        self._retaining = LogWalk()
+        self._retention = RetentionWalk(self._deletions, self._cleaning.is_halfway, report)
+        self._deadline_ms = 0
 
     # --- opening -------------------------------------------------------------------------------------------------
 
@@ -132,6 +134,7 @@ class LogManager:
 
     def add_new(self, created: Iterable[PartitionLog], logs: Mapping[tuple[str, int], NewLog]) -> None:
         """Register the created ones of these logs of new partitions. The others are created soon."""
+        self.pending.deadline = True
         for log in created:
             self._logs[log.topic, log.partition] = log
             self.syncs.add_log(log)
@@ -224,6 +227,7 @@ class LogManager:
     def use(self, config: BrokerConfig) -> None:
         """Apply changed settings of the broker."""
         self.config = self.syncs.config = self._cleaning.config = config
+        self.pending.changed()
 
     def configure(self, configs: Mapping[str, TopicConfig]) -> None:
         """Apply changed settings of topics, by topic name. Logs read their settings at each use."""
@@ -233,6 +237,7 @@ class LogManager:
             log.config = configs[log.topic]
             log.waiting_acks = log.config.waiting_acks
         self.syncs.reconfigured(changed)
+        self.pending.changed()
 
     # --- deletion ------------------------------------------------------------------------------------------------
 
@@ -243,6 +248,7 @@ class LogManager:
         them. The checkpoint is written again, because a new log of the same name must not be compared with it.
         """
         gone = [(topic, partition) for topic, partitions in topics.items() for partition in partitions]
+        self.pending.changed()
         for key in gone:
             self._forget(*key)
         self.syncs.write_checkpoint()
@@ -281,39 +287,30 @@ class LogManager:
     def delete_records(self, log: PartitionLog, offset: int, now: Now) -> None:
         """Raise the log's start to `offset`, and drop the segments below it. Raise ApiError OFFSET_OUT_OF_RANGE."""
         if log.advance_start(offset):
+            self.pending.deadline = True
             self._deletions.begins_later(log, now.ms)
-            self._retain(log, now)
-
-    def _retain(self, log: PartitionLog, now: Now) -> bool:
-        """Drop the log's expired segments. Return True if its start has risen."""
-        number = retention.expired(
-            log.segments.all, log.segments.size, log.config, log.log_start_offset, log.high_watermark, now.wall_ms
-        )
-        if not number or log.offline is not None or self._cleaning.is_halfway(log):
-            return False
-        try:
-            self._deletions.dropped(log, log.drop_segments(number), now.ms)
-        except StorageError as error:
-            self._report(f"partition {log.name}: old segments stay for now: {error}")
-            return False
-        return True
+            self._retention.apply(log, now)
 
     # --- time ----------------------------------------------------------------------------------------------------
 
     def next_deadline_ms(self, now_ms: int) -> int:
         """Return the time of the next `tick`, by the monotonic clock."""
-        if self._retention_ms is None:
-            self._retention_ms = now_ms + min(FIRST_RETENTION_MS, self.config.log_retention_check_interval_ms)
+        if self.pending.deadline:
+            self.pending.deadline = False
+            self._deadline_ms = self.earliest_ms(now_ms)
+        return self._deadline_ms
+
+    def earliest_ms(self, now_ms: int) -> int:
+        """Return the earliest deadline of all parts."""
         deadline = self.syncs.next_deadline_ms(now_ms)
         others = (
             self._new.next_deadline_ms(),
             self._opener.unopened.next_deadline_ms(),
             self.disk.next_deadline_ms(now_ms),
             self._deletions.next_deadline_ms(),
-            self._retaining.next_deadline_ms(),
+            self._retention.next_deadline_ms(now_ms, self.config.log_retention_check_interval_ms),
             self._cleaning.next_deadline_ms(now_ms),
             self._guard.next_deadline_ms(now_ms, self.config.scrub_bytes_per_second),
-            self._retention_ms,
         )
         for due in others:
             if due is not None and due < deadline:
@@ -325,12 +322,10 @@ class LogManager:
 
         Return the logs whose start has risen or that went offline, because requests may wait for their records.
         """
+        self.pending.changed()
         self.disk.check(now)
         self.syncs.tick(now)
-        if self._retention_ms is not None and now.ms >= self._retention_ms:
-            self._retention_ms = now.ms + self.config.log_retention_check_interval_ms
-            self._retaining.begin(self._logs.values(), now.ms)
-        shorter = [log for log in self._retaining.due(now.ms) if self._retain(log, now)]
+        shorter = self._retention.tick(self._logs.values(), now, self.config.log_retention_check_interval_ms)
         if begun := self._deletions.to_checkpoint(now.ms, busy=self.syncs.in_round):
             self.syncs.start_round(begun)
         self._deletions.rename(now.ms)
@@ -351,7 +346,10 @@ class LogManager:
     def appended(self, log: PartitionLog) -> None:
         """Ask for the sync that an append makes due. The caller must call this after each append."""
         self.syncs.ask_if_due(log)
-        self._guard.written.add(log)
+        written = self._guard.written
+        if not written:
+            self.pending.deadline = True
+        written.add(log)
 
     def start_round(self) -> None:
         """Start a checkpoint round: sync every log with something new, then write the checkpoint."""
@@ -365,6 +363,7 @@ class LogManager:
 
     def synced(self, job: IoJob) -> list[PartitionLog]:
         """Take back a job that succeeded. Return the logs that have more records on the disk now."""
+        self.pending.changed()
         if isinstance(job, CleanLog):
             self._cleaning.back(job)
         if isinstance(job, GuardJob):
@@ -382,6 +381,7 @@ class LogManager:
 
     def sync_failed(self, job: IoJob, error: Exception) -> list[PartitionLog]:
         """Take back a job that failed. Return the logs that went offline."""
+        self.pending.changed()
         self.disk.failed(error)
         if isinstance(job, CleanLog):
             self._cleaning.back(job, error)

@@ -187,7 +187,7 @@ class LogOpener:
                 self._report(f"partition {log.name} is opened, because the disk has space again")
                 self._opened_late.append(log)
                 if log.unflushed and (to_open.journal or log.config.visible_after_flush):
-                    log.ask_sync(log, True)  # as `finish` does
+                    log.ask_sync(soon=True)  # as `finish` does
 
     def take_opened_late(self) -> list[PartitionLog]:
         """Return the logs that were opened after the start, since the last call."""

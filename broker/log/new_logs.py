@@ -5,7 +5,7 @@ between the requests of all clients, or when a client uses one of them. A client
 A crash in between loses nothing, because the metadata names the missing logs at the next start.
 
 A slice waits for the disk once, for the names of its directories. The names of a log's first files are synced with its
-first records (`PartitionLog.is_named`), because an empty log that lost them is made again.
+first records (`Durability.is_named`), because an empty log that lost them is made again.
 """
 
 from collections.abc import Iterable, Mapping

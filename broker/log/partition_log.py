@@ -3,17 +3,19 @@
     broker.log.log_appender   appends batches and markers
     broker.log.log_reader     reads regions of files, and looks up offsets by id and time
     broker.log.segment_list   the segments
+    broker.log.durability     how much of the log is on the disk
 
 A failed sync takes the log offline for good (`offline` says why), because the contents of the disk are unknown
 afterwards. A deleted log is freed with its last reference, so no object that it holds may refer to it.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Protocol
 from uuid import UUID
 
 from broker.log import leader_epochs
 from broker.log.checkpoint import LogPosition
+from broker.log.durability import Durability
 from broker.log.producer_state import ProducerState
 from broker.log.segment import Segment
 from broker.log.segment_list import SegmentList
@@ -34,6 +36,22 @@ class JournalPort(Protocol):
         ...
 
 
+class SchedulerPort(Protocol):
+    """The scheduler of a log's syncs (broker.log.sync_scheduler)."""
+
+    def ask(self, log: "PartitionLog", soon: bool) -> None:
+        """Ask for a sync of the log, `soon` if a request waits for it."""
+        ...
+
+    def went_offline(self, log: "PartitionLog") -> None:
+        """Note that the log went offline."""
+        ...
+
+    def write_failed(self, error: Exception) -> None:
+        """Note a write that failed, because the disk may be full."""
+        ...
+
+
 class PartitionLog:
     """The log of one partition, with offsets log_start_offset .. log_end_offset - 1.
 
@@ -41,12 +59,10 @@ class PartitionLog:
     """
 
     __slots__ = (
-        "topic", "topic_id", "_topic_hex", "partition", "name", "config", "waiting_acks", "journal", "ask_sync",
-        "on_offline", "on_failed_write", "producers", "epochs", "offline", "mending", "flushed", "checkpointed",
-        "durable_end_offset", "on_disk", "_journaled_ahead", "unsynced_bytes", "log_start_offset", "last_id",
-        "cleaned_offset", "uncleanable", "leader_epoch", "unflushed_since_ms", "_storage", "segments",
-        "log_end_offset", "opened_at", "trusted_from", "bytes_in", "bytes_out", "epochs_stored", "is_named",
-        "__weakref__",
+        "topic", "topic_id", "_topic_hex", "partition", "name", "config", "waiting_acks", "journal", "scheduler",
+        "producers", "epochs", "offline", "durability", "log_start_offset", "last_id", "cleaned_offset",
+        "uncleanable", "leader_epoch", "_storage", "segments", "log_end_offset", "opened_at", "trusted_from",
+        "bytes_in", "bytes_out", "__weakref__",
     )  # fmt: skip
 
     def __init__(
@@ -56,7 +72,7 @@ class PartitionLog:
         storage: Storage,
         config: TopicConfig,
         segments: SegmentList,
-        flushed: LogPosition,
+        durability: Durability,
         producers: ProducerState,
         epochs: list[tuple[int, int]],
         topic_id: UUID,
@@ -69,37 +85,18 @@ class PartitionLog:
         self.config = config
         self.waiting_acks = config.waiting_acks
         self.journal: JournalPort | None = None
-        self.ask_sync: Callable[[PartitionLog, bool], None] = lambda log, soon: None
-        """Asks the log manager for a sync of the log, `soon` if a request waits for it."""
-        self.on_offline: Callable[[PartitionLog], None] = lambda log: None
-        """Notifies the log manager that the log went offline."""
-        self.on_failed_write: Callable[[Exception], None] = lambda error: None
-        """Tells the log manager of a write that failed, because the disk may be full."""
+        self.scheduler: SchedulerPort | None = None
         self.producers = producers
         self.epochs = epochs
-        self.epochs_stored = True
-        """False if an epoch was begun that is not in the file yet. The next sync for a checkpoint writes it."""
-        self.is_named = False
-        """True once the names of its first files are on the disk. The first sync does that."""
         self.offline: str | None = None
-        self.mending = False
-        """A write failed and was undone; the log refuses appends until a sync succeeds."""
-        self.flushed = flushed
-        self.checkpointed = flushed
-        """The log's position in the checkpoint on the disk, from which a start after a crash recovers."""
-        self.durable_end_offset = flushed.offset
-        """Offsets below it are on the disk: in the log's own files, or in the journal."""
-        self.on_disk = object()
-        """The purgatory's key for requests that wait for the disk, so that an append does not touch them."""
-        self._journaled_ahead: tuple[int, int] | None = None
-        self.unsynced_bytes = 0
+        self.durability = durability
+        flushed = durability.flushed
         self.log_start_offset = flushed.log_start_offset
         self.last_id = flushed.last_id
         self.cleaned_offset = flushed.cleaned_offset
         """Below it, a compacted log has only the last record of each key, as of the cleaning."""
         self.uncleanable: str | None = None
         self.leader_epoch = epochs[-1][0] if epochs else 0
-        self.unflushed_since_ms: int | None = None
         self._storage = storage
         self.segments = segments
         self.log_end_offset = segments.active.next_offset
@@ -117,7 +114,7 @@ class PartitionLog:
 
         With one copy of the log, that is the log's end, or with `visible_after_flush` the end of the part on the disk.
         """
-        return self.durable_end_offset if self.config.visible_after_flush else self.log_end_offset
+        return self.durability.end_offset if self.config.visible_after_flush else self.log_end_offset
 
     @property
     def last_stable_offset(self) -> int:
@@ -125,14 +122,14 @@ class PartitionLog:
 
         That is the start of the first open transaction, or the high watermark if no transaction is open.
         """
-        high_watermark = self.durable_end_offset if self.config.visible_after_flush else self.log_end_offset
+        high_watermark = self.durability.end_offset if self.config.visible_after_flush else self.log_end_offset
         unstable = self.producers.first_unstable_offset(high_watermark)
         return high_watermark if unstable is None else max(min(unstable, high_watermark), self.log_start_offset)
 
     @property
     def unflushed(self) -> int:
         """Return the number of messages appended since the last acknowledged sync."""
-        return self.log_end_offset - self.flushed.offset
+        return self.log_end_offset - self.durability.flushed.offset
 
     def check_online(self) -> None:
         """Raise ApiError if the log is offline."""
@@ -142,7 +139,24 @@ class PartitionLog:
     def take_offline(self, reason: str) -> None:
         """Refuse all reads and appends until a restart has checked the files."""
         self.offline = reason
-        self.on_offline(self)
+        if self.scheduler is not None:
+            self.scheduler.went_offline(self)
+
+    def ask_sync(self, *, soon: bool) -> None:
+        """Ask for a sync of the log, `soon` if a request waits for it."""
+        if self.scheduler is not None:
+            self.scheduler.ask(self, soon)
+
+    def failed_write(self, error: Exception) -> None:
+        """After a failed write, ask for a sync before the next one; go offline if the write could not be undone."""
+        if self.scheduler is not None:
+            self.scheduler.write_failed(error)
+        active = self.segments.active
+        if active.broken:
+            self.take_offline(f"{error}, and the write could not be undone")
+        elif active.undone:
+            active.undone, self.durability.mending = False, True
+            self.ask_sync(soon=True)
 
     def check_leader_epoch(self, epoch: int) -> None:
         """Raise ApiError if a client names another epoch than the leader's (KIP-320); -1 names none."""
@@ -159,10 +173,10 @@ class PartitionLog:
         segments = self.segments
         if segments.active.base_offset == self.log_end_offset:
             return segments.active
-        if not self.is_named:
+        if not self.durability.is_named:
             self._sync_names()
         if segments.begin(self.log_end_offset):
-            self.ask_sync(self, False)  # the closed segment's files can be closed once they are on the disk
+            self.ask_sync(soon=False)  # the closed segment's files can be closed once they are on the disk
         else:
             self._sync_rolled()
         return segments.active
@@ -178,7 +192,7 @@ class PartitionLog:
         except StorageError as error:
             self.take_offline(f"a sync failed: {error}")
             raise
-        self.is_named = True
+        self.durability.is_named = True
 
     def _sync_rolled(self) -> None:
         """Sync the closed segments in the reactor thread, because too many wait for a sync with their files open."""
@@ -230,7 +244,7 @@ class PartitionLog:
     # --- the disk ------------------------------------------------------------------------------------------------
 
     def position(self) -> LogPosition:
-        """Return the log's position now; `flushed` gets this value when all of it is synced."""
+        """Return the log's position now; `Durability.flushed` gets this value when all of it is synced."""
         active = self.segments.active
         return LogPosition(
             self.log_end_offset,
@@ -263,35 +277,16 @@ class PartitionLog:
             and self._topic_hex == known.topic_id
         )
 
-    def synced(self, position: LogPosition) -> None:
-        """Note that the log's own files are on the disk up to `position`."""
-        rolled = position.segment != self.flushed.segment
-        self.flushed = position
-        self.is_named = True
+    def synced(self, position: LogPosition, *, mends: bool = False, stores_epochs: bool = False) -> None:
+        """Note that the log's own files are on the disk up to `position`, and what else the sync has done."""
+        rolled = position.segment != self.durability.flushed.segment
+        self.durability.synced(position, mends=mends, stores_epochs=stores_epochs)
         if rolled:
             self.segments.close_before(position.segment)
-        self.durable_end_offset = max(self.durable_end_offset, position.offset)
-        ahead = self._journaled_ahead
-        if ahead is not None and ahead[0] <= self.durable_end_offset:
-            self.durable_end_offset = max(self.durable_end_offset, ahead[1])
-            self._journaled_ahead = None
-
-    def journaled(self, first_offset: int, end_offset: int) -> bool:
-        """Note that the journal has these offsets on the disk.
-
-        Return False if the offsets before them are not on the disk. The new offsets then count as durable when the
-        log's own files are synced up to them.
-        """
-        if first_offset <= self.durable_end_offset:
-            self.durable_end_offset = max(self.durable_end_offset, end_offset)
-            return True
-        ahead = self._journaled_ahead
-        self._journaled_ahead = (ahead[0] if ahead and ahead[1] == first_offset else first_offset), end_offset
-        return False
 
     def unflushed_segments(self) -> tuple[Segment, ...]:
         """Return the segments that may contain unsynced bytes."""
-        return self.segments.unsynced_from(self.flushed.segment)
+        return self.segments.unsynced_from(self.durability.flushed.segment)
 
     def start_leader_epoch(self, epoch: int) -> None:
         """Begin a leader epoch at the log's end, and write it into new batches.
@@ -300,5 +295,5 @@ class PartitionLog:
         """
         started = leader_epochs.start(self.epochs, epoch, self.log_end_offset)
         if started is not self.epochs:
-            self.epochs, self.epochs_stored = started, False
+            self.epochs, self.durability.epochs_stored = started, False
         self.leader_epoch = self.epochs[-1][0]

@@ -37,6 +37,7 @@ from broker.log.segment import file_name
 from broker.log.storage.port import Storage
 from broker.now import Now
 from broker.settings.config import LONG_MAX, BrokerConfig
+from broker.waiting.pending import Pending
 
 UNSYNCED_LOGS_MAX = 1 << 27
 
@@ -56,19 +57,21 @@ class SyncScheduler:
         storage: Storage,
         config: BrokerConfig,
         report: Callable[[str], None],
+        pending: Pending,
         max_unsynced_logs: int = UNSYNCED_LOGS_MAX,
     ) -> None:
         self.config = config
+        self._pending = pending
         self._max_unsynced_logs = max_unsynced_logs
         self._unsynced: OrderedDict[PartitionLog, None] = OrderedDict()
         """Logs with records that no sync has begun for, those first that have waited longest."""
-        self.disk = DiskWatch(storage, config, report)
+        self.disk = DiskWatch(storage, config, report, pending)
         self.known: dict[str, LogPosition] = {}
         """The synced position of each log by name, as the next checkpoint will have it."""
         self._storage = storage
         self._report = report
         self._logs: dict[PartitionLog, None] = {}
-        self._journal = Journal(storage, config.journal_max_bytes)
+        self._journal = Journal(storage, config.journal_max_bytes, pending)
         self._jobs: list[IoJob] = []
         """Jobs that `take` hands out next, in this order."""
         self._syncing: set[PartitionLog] = set()
@@ -107,14 +110,12 @@ class SyncScheduler:
 
     def number_journal(self, first_number: int) -> None:
         """Number the journal's files from `first_number`, before any log is added."""
-        self._journal = Journal(self._storage, self.config.journal_max_bytes, first_number)
+        self._journal = Journal(self._storage, self.config.journal_max_bytes, self._pending, first_number)
 
     def add_log(self, log: PartitionLog) -> None:
         """Sync this log from now on."""
         self._logs[log] = None
-        log.ask_sync = self._ask
-        log.on_offline = self._went_offline
-        log.on_failed_write = self.disk.failed
+        log.scheduler = self
         self._use_journal(log)
 
     def reconfigured(self, logs: Collection[PartitionLog]) -> None:
@@ -134,7 +135,7 @@ class SyncScheduler:
         if log.journal is not None:
             log.offline = self._journal.failed or log.offline
         if log.unflushed and log.waiting_acks:
-            self._ask(log)  # earlier records must be on the disk too
+            self.ask(log)  # earlier records must be on the disk too
 
     def forget(self, name: str, log: PartitionLog | None) -> None:
         """Forget a deleted partition; `log` is None if it was never added. The caller then calls `write_checkpoint`."""
@@ -145,11 +146,15 @@ class SyncScheduler:
         if self.known.pop(name, None) is not None:
             self._changed = True
 
-    def _went_offline(self, log: PartitionLog) -> None:
+    def went_offline(self, log: PartitionLog) -> None:
         self._report(f"partition {log.name} is offline: {log.offline}")
         self._journal.recount()
         self._drop(log)
         self._lost.append(log)
+        self._pending.changed()
+
+    def write_failed(self, error: Exception) -> None:
+        self.disk.failed(error)
 
     def take_lost(self) -> list[PartitionLog]:
         """Return the logs that went offline since the last call."""
@@ -171,9 +176,9 @@ class SyncScheduler:
         while self._flush_due and self._flush_due[0][0] <= now.ms:
             log = heappop(self._flush_due)[2]
             self._flush_noted.discard(log)
-            since = log.unflushed_since_ms
+            since = log.durability.unflushed_since_ms
             if since is not None and since + log.config.flush_ms <= now.ms:
-                self._ask(log)
+                self.ask(log)
             else:
                 self._note_flush(log)
         if self._checkpoint_ms is not None and now.ms >= self._checkpoint_ms:
@@ -191,31 +196,33 @@ class SyncScheduler:
         if unflushed and log not in self._unsynced:
             self._unsynced[log] = None
             if len(self._unsynced) > self._max_unsynced_logs:
-                self._ask(self._unsynced.popitem(last=False)[0], soon=False)
+                self.ask(self._unsynced.popitem(last=False)[0], soon=False)
         if unflushed >= log.config.flush_messages:
-            self._ask(log)
+            self.ask(log)
         elif log.config.flush_ms < LONG_MAX:
             self._note_flush(log)
         config = self.config
         limit_bytes = config.background_sync_bytes
         if log.journal is not None:  # the journal keeps the unsynced records, in limited space
             limit_bytes = min(limit_bytes, config.journal_max_bytes // 4)
-        if log.unsynced_bytes >= limit_bytes:
-            self._ask(log, soon=False)
+        if log.durability.unsynced_bytes >= limit_bytes:
+            self.ask(log, soon=False)
 
     def _note_flush(self, log: PartitionLog) -> None:
         """Note when flush.ms requires a sync. A log has one entry, and `tick` checks it again when it comes up."""
-        since = log.unflushed_since_ms
+        since = log.durability.unflushed_since_ms
         if since is not None and log not in self._flush_noted:
             self._flush_noted.add(log)
+            self._pending.deadline = True
             heappush(self._flush_due, (since + log.config.flush_ms, id(log), log))
 
     # --- jobs ----------------------------------------------------------------------------------------------------
 
-    def _ask(self, log: PartitionLog, soon: bool = True) -> None:
+    def ask(self, log: PartitionLog, soon: bool = True) -> None:
         """Ask for a sync of all records in the log, with a new sync even if one is running. `soon`: it is urgent."""
         if log.offline is not None:
             return
+        self._pending.jobs = True
         if soon:
             self._urgent[log] = None
         else:
@@ -224,6 +231,7 @@ class SyncScheduler:
     def add_job(self, job: IoJob) -> None:
         """Hand out this job with the next `take`."""
         self._jobs.append(job)
+        self._pending.jobs = True
 
     def take(self, begin_round: bool = True) -> list[IoJob]:
         """Return the jobs to start now, with the next journal round if `begin_round`.
@@ -264,10 +272,10 @@ class SyncScheduler:
         position = log.position()
         for_checkpoint = self._round is not None and log in self._round
         snapshot = log.producers.snapshot() if for_checkpoint and position.producers else None
-        epochs = log.epochs if for_checkpoint and not log.epochs_stored else None
-        log.unflushed_since_ms = None
-        log.unsynced_bytes = 0
-        return SyncLog(log, files, position, self._storage, for_checkpoint, snapshot, log.mending, whole, epochs)
+        epochs = log.epochs if for_checkpoint and not log.durability.epochs_stored else None
+        mending = log.durability.mending
+        log.durability.sync_begins()
+        return SyncLog(log, files, position, self._storage, for_checkpoint, snapshot, mending, whole, epochs)
 
     def _drop(self, log: PartitionLog) -> None:
         """Drop a log that is deleted or offline from the queues and from the round."""
@@ -293,12 +301,9 @@ class SyncScheduler:
         self._syncing.discard(log)
         if log not in self._logs:
             return []  # deleted meanwhile, so the checkpoint must not name it
-        log.synced(sync.position)
-        if sync.mends:
-            log.mending = False
+        stores_epochs = sync.epochs_stored and sync.epochs is log.epochs
+        log.synced(sync.position, mends=sync.mends, stores_epochs=stores_epochs)
         self._journal.log_synced(log)
-        if sync.epochs_stored and sync.epochs is log.epochs:
-            log.epochs_stored = True
         if sync.for_checkpoint:
             if sync.epochs is None or sync.epochs_stored:
                 self._note_position(log, sync.position)
@@ -353,8 +358,9 @@ class SyncScheduler:
         if self._round is not None:
             return
         logs = [log for log in (self._logs if among is None else among) if log.offline is None]
-        self._round = {log for log in logs if log.mending or not log.is_at(self.known.get(log.name))}
+        self._round = {log for log in logs if log.durability.mending or not log.is_at(self.known.get(log.name))}
         self._background.update((log, None) for log in logs if log in self._round)
+        self._pending.jobs = True
         if among is None:
             self._journal.rotate()
         self._finish_round()
@@ -390,11 +396,11 @@ class SyncScheduler:
             self._changed, self._writing = False, True
             stale, self._stale = tuple(self._stale), []
             covers, self._uncovered = self._uncovered, {}
-            self._jobs.append(WriteCheckpoint(self._storage, dict(self.known), stale, covers))
+            self.add_job(WriteCheckpoint(self._storage, dict(self.known), stale, covers))
 
     def _checkpoint_written(self, sync: WriteCheckpoint) -> None:
         for log, position in sync.covers.items():
-            log.checkpointed = position
+            log.durability.checkpointed = position
         self._writing = False
         if self._round is None:
             self.write_checkpoint()

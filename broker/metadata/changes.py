@@ -136,6 +136,7 @@ class MetadataChanges:
     def stage(self, keys: Keys, staged: Staged) -> None:
         """Add a change to the next write; `may_begin` allows it."""
         self._staged.append(staged)
+        self._logs.pending.jobs = True
         self._keys.update(keys or ())
         self._alone = self._alone or keys is None
 
@@ -163,6 +164,7 @@ class MetadataChanges:
 
     def _reserve_ids(self) -> None:
         self._wants_ids = True
+        self._logs.pending.jobs = True
 
     def with_producer_ids(
         self,
@@ -187,6 +189,7 @@ class MetadataChanges:
     def store_again(self) -> None:
         """Have the document written even without changes, because the start found no space for it."""
         self._wants_write = True
+        self._logs.pending.jobs = True
 
     # --- the write -----------------------------------------------------------------------------------------------
 
@@ -277,6 +280,7 @@ class MetadataChanges:
         put_away = each.applied(now)
         if put_away is not None:
             self._to_put_away.append(put_away)
+            self._logs.pending.jobs = True
             self._busy[put_away] = topic_keys(each.change.topics)
 
     def _put_away(self, job: PutAway, error: Exception | None) -> None:

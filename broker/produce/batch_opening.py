@@ -22,6 +22,7 @@ from broker.produce.ports import ProduceServices
 from broker.produce.produce_commit import ProduceCommit
 from broker.produce.validate import to_open
 from broker.steps import Steps, at_once
+from broker.waiting.pending import Pending
 from broker.waiting.purgatory import Delayed
 from broker.wire.errors import ApiError, ErrorCode
 from broker.wire.frame import read_request_header
@@ -33,11 +34,14 @@ from idgen.errors import IdError, SequenceExhausted
 class BatchOpening:
     """The jobs of one engine's connections; a connection has at most one."""
 
-    def __init__(self, services: ProduceServices, channel: RequestChannel, commit: ProduceCommit) -> None:
+    def __init__(
+        self, services: ProduceServices, channel: RequestChannel, commit: ProduceCommit, pending: Pending
+    ) -> None:
         self._services = services
         self._turn = services.turn
         self._channel = channel
         self._commit = commit
+        self._pending = pending
         self.jobs: list[OpenJob] = []
         """The jobs that no thread has yet."""
 
@@ -71,6 +75,7 @@ class BatchOpening:
         if stamped:
             self._reserve(job, stamped)
         self.jobs.append(job)
+        self._pending.jobs = True
 
     def wait(self, conn: Connection, frame: memoryview, log: PartitionLog) -> None:
         """Hold a Produce while its log is reserved, then execute it."""

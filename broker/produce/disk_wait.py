@@ -25,7 +25,7 @@ def when_on_disk(
         nonlocal synced
         for staged in islice(requests, synced, None):
             for log, end_offset, _ in staged.on_disk or ():
-                if log.durable_end_offset < end_offset and log.offline is None:
+                if log.durability.end_offset < end_offset and log.offline is None:
                     return None
             synced += 1
         return answer(now)
@@ -33,12 +33,12 @@ def when_on_disk(
     def answer(now: Now) -> Sequence[StagedProduce]:
         for staged in requests:
             for log, end_offset, place in staged.on_disk or ():
-                if log.durable_end_offset < end_offset:
+                if log.durability.end_offset < end_offset:
                     services.metrics.failed_produce(log.topic)
                     staged.late(place, _why_late(services, log, staged.request.partitions[place][0]))
         return requests
 
-    keys = {log.on_disk for staged in requests for log, _, _ in staged.on_disk or ()}
+    keys = {log.durability.key for staged in requests for log, _, _ in staged.on_disk or ()}
     return Delayed(keys, deadline_ms, try_complete, answer)
 
 

@@ -286,7 +286,7 @@ def _settle(
     runs: Sequence[tuple[int, int]],
 ) -> None:
     """Set the results of appended batches; `runs` are the ids of all of them."""
-    start_offset, durable_end, waiting_acks = log.log_start_offset, log.durable_end_offset, log.waiting_acks
+    start_offset, durable_end, waiting_acks = log.log_start_offset, log.durability.end_offset, log.waiting_acks
     first_offset = offsets[0][0]
     for (_, header, staged, place, _), (base_offset, last_offset) in zip(batches, offsets, strict=False):
         staged.unsettled -= 1

@@ -350,7 +350,7 @@ class BrokerServices:
     def touch(self, log: PartitionLog, now: Now) -> None:
         """Answer requests that wait for a log, after a change of its records, its durable end or its availability."""
         self.purgatory.touch(log, now)
-        self.purgatory.touch(log.on_disk, now)
+        self.purgatory.touch(log.durability.key, now)
 
     def appended(self, log: PartitionLog, now: Now) -> None:
         """After an append, start a sync if one is due, and answer fetches that waited for the log."""

@@ -112,7 +112,7 @@ class CoordinatorTopic:
         """Return what the answers of `when_on_disk` for this key wait for, in the purgatory."""
         topic = self.topic
         try:
-            return [] if topic is None else [self._ports.log_of(self.name, self.partition_of(key)).on_disk]
+            return [] if topic is None else [self._ports.log_of(self.name, self.partition_of(key)).durability.key]
         except ApiError:
             return []
 
@@ -133,13 +133,13 @@ class CoordinatorTopic:
         def try_complete(now: Now) -> Answer | None:
             if any(log.offline is not None for log in ends):
                 return expire(now)
-            return answer if all(log.durable_end_offset >= end for log, end in ends.items()) else None
+            return answer if all(log.durability.end_offset >= end for log, end in ends.items()) else None
 
         def expire(now: Now) -> Answer:
             refused: Answer = _refused(answer)
             return refused
 
-        return Delayed([log.on_disk for log in ends], deadline_ms, try_complete, expire)
+        return Delayed([log.durability.key for log in ends], deadline_ms, try_complete, expire)
 
     def once_on_disk(self, key: str, then: Callable[[Now], None], now: Now) -> None:
         """Call `then` when the key's partition is on the disk as it is now, or at once if the topic does not require
@@ -154,9 +154,9 @@ class CoordinatorTopic:
                 then(at)
 
         settled: Delayed[Now] = Delayed(
-            [log.on_disk],
+            [log.durability.key],
             None,
-            lambda at: at if log.durable_end_offset >= end or log.offline is not None else None,
+            lambda at: at if log.durability.end_offset >= end or log.offline is not None else None,
             lambda at: at,
         )
         self._ports.purgatory.watch(settled, done, now, limited=False)
@@ -169,7 +169,7 @@ class CoordinatorTopic:
                 log = self._ports.log_of(self.name, partition)
             except ApiError:
                 continue  # the writer received the error
-            if ACKS_ALL in log.waiting_acks and log.durable_end_offset < log.log_end_offset:
+            if ACKS_ALL in log.waiting_acks and log.durability.end_offset < log.log_end_offset:
                 yield log
 
     def append(

@@ -167,6 +167,16 @@ class EngineBroker:
             self.clients[conn].closed = conn.close_reason
             self.engine.closed(conn)
         self.engine.take_stalled()
+        self._check_pending()
+
+    def _check_pending(self):
+        """Fail if a part has work that it did not register, so that the engine would not ask for it."""
+        logs = self.services.logs
+        if not logs.pending.deadline:
+            assert logs.next_deadline_ms(self.now.ms) <= logs.earliest_ms(self.now.ms)
+        if not logs.pending.jobs:
+            logs.pending.jobs = True
+            assert not self.engine.take_syncs()
 
     def _send(self):
         while True:

@@ -127,10 +127,10 @@ class LogWorld:
         if self.manager.offline:
             return join_parts("offline", sizes)
         log = self.manager.get("flights", 0)
-        safe = f"answered to {log.durable_end_offset}" if log.journal is not None else ""
+        safe = f"answered to {log.durability.end_offset}" if log.journal is not None else ""
         return join_parts(
             f"ends at {log.log_end_offset}",
-            f"synced to {log.flushed.offset}",
+            f"synced to {log.durability.flushed.offset}",
             safe,
             _transactions(log),
             _records(log),

@@ -93,7 +93,8 @@ class Life:
         last = {key: offset for offset, (key, _, _) in kept.items() if offset >= world.log.log_start_offset}
         assert all(offset in found for offset in last.values()), "a key has lost its last record"
         self.written = kept
-        self.synced, self.deleted = world.log.flushed.offset, world.log.log_start_offset  # later ones may yet be lost
+        self.synced = world.log.durability.flushed.offset  # later ones may yet be lost
+        self.deleted = world.log.log_start_offset
 
 
 def live(seed, generations):

@@ -341,7 +341,7 @@ class Life:
         self.storage.failing_syncs.clear()
         self.storage.free_bytes = None
         for log in self.manager.all():
-            self.parts[log.partition].durable = max(log.durable_end_offset, self.parts[log.partition].durable)
+            self.parts[log.partition].durable = max(log.durability.end_offset, self.parts[log.partition].durable)
         self.syncs += self.manager.take_syncs()
 
     def check_readers(self):

@@ -51,7 +51,7 @@ def waits_for_checkpoint(log: PartitionLog, made: Plan | None, wall_ms: int) -> 
 
 
 def _covered_offset(log: PartitionLog) -> int:
-    return min(log.checkpointed.segment, log.checkpointed.decided_offset)
+    return min(log.durability.checkpointed.segment, log.durability.checkpointed.decided_offset)
 
 
 def _plan(log: PartitionLog, wall_ms: int, covered_offset: int) -> Plan | None:

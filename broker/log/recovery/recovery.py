@@ -21,6 +21,7 @@ from broker.log import leader_epochs, producer_state
 from broker.log.checkpoint import LogPosition
 from broker.log.closed_segment import ClosedSegment, OpenSegments, closed
 from broker.log.compaction.swap import finish_swaps
+from broker.log.durability import Durability
 from broker.log.index.id_index import IdIndex
 from broker.log.io_jobs import RemoveFiles
 from broker.log.journal import Entry
@@ -210,13 +211,11 @@ class _Recovery:
             self.storage,
             self.config,
             SegmentList(self.storage, self.name, segments, self.among),
-            known,
+            Durability(known, is_named=self.known is not None, epochs_stored=self.epochs_stored),
             self.producers,
             epochs,
             self.topic_id,
         )
-        log.epochs_stored = self.epochs_stored
-        log.is_named = self.known is not None
         log.log_start_offset = start
         log.last_id = self.last_id
         return log, self.report

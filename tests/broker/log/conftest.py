@@ -55,7 +55,7 @@ def mend(log):
     for segment in log.unflushed_segments():
         for file in segment.files:
             file.sync()
-    log.mending = False
+    log.durability.mending = False
 
 
 def reopen(storage, known=None, config=TopicConfig(), **more):

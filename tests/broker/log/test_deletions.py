@@ -161,12 +161,12 @@ def test_a_sync_covers_what_was_dropped_before_it():
     for _ in range(4):
         broker.append(log, b"x" * 700)
     delete(broker, log, 2)
-    log.ask_sync(log, True)
+    log.ask_sync(soon=True)
     (sync,) = broker.manager.take_syncs()
     assert [file.path.endswith(f"{0:020d}.log") for file in sync.files].count(True) == 1
     broker.run(sync)
     broker.append(log, b"x")
-    log.ask_sync(log, True)
+    log.ask_sync(soon=True)
     (sync,) = broker.manager.take_syncs()
     assert {int(file.path.split("/")[-1].split(".")[0]) for file in sync.files} == {3}
 

@@ -7,6 +7,7 @@ from broker.log.storage.memory_storage import MemoryStorage
 from broker.log.storage.port import StorageError
 from broker.now import Now
 from broker.settings.config import BrokerConfig
+from broker.waiting.pending import Pending
 
 LEAST = BrokerConfig().disk_full_bytes
 WALL_MS = 1_700_000_000_000
@@ -19,7 +20,7 @@ class Watched:
     def __init__(self):
         self.storage = MemoryStorage()
         self.lines = []
-        self.watch = DiskWatch(self.storage, BrokerConfig(), self.lines.append)
+        self.watch = DiskWatch(self.storage, BrokerConfig(), self.lines.append, Pending())
         self.now_ms = 0
         self.look(free_bytes=100 * LEAST)
 

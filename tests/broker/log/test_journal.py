@@ -178,7 +178,7 @@ def test_what_found_no_room_between_two_writes_of_a_round_is_not_counted_with_th
     for sync in sorted(asked, key=lambda sync: isinstance(sync, SyncLog)):
         sync.run()
         broker.manager.synced(sync)
-        assert broker.log().durable_end_offset == (3 if isinstance(sync, SyncLog) else 0)
+        assert broker.log().durability.end_offset == (3 if isinstance(sync, SyncLog) else 0)
 
 
 def test_a_journal_cut_at_any_byte_gives_the_records_before_it():
@@ -264,9 +264,9 @@ def test_a_journal_file_that_cannot_be_made_leaves_its_round_to_a_sync_of_the_lo
         round.run()
     broker.manager.sync_failed(round, failed.value)
     broker.all_done()
-    assert broker.log().durable_end_offset == 1
+    assert broker.log().durability.end_offset == 1
     broker.append(b"b")
-    assert (broker.log().durable_end_offset, broker.manager.offline) == (2, {})
+    assert (broker.log().durability.end_offset, broker.manager.offline) == (2, {})
 
 
 def test_the_journal_is_gone_once_its_records_are_in_the_segments(crashed):
@@ -349,12 +349,12 @@ def test_a_round_that_follows_one_that_was_not_written_does_not_count_before_the
         if isinstance(sync, SyncJournal):
             sync.run()
             broker.manager.synced(sync)
-    assert broker.log().durable_end_offset == 0
+    assert broker.log().durability.end_offset == 0
     for sync in (*asked, *broker.manager.take_syncs()):
         if isinstance(sync, SyncLog):
             sync.run()
             broker.manager.synced(sync)
-    assert broker.log().durable_end_offset == 2
+    assert broker.log().durability.end_offset == 2
 
 
 def test_a_log_is_synced_by_itself_when_it_fills_a_quarter_of_the_journal():
@@ -385,7 +385,7 @@ def test_the_journal_is_bounded_and_of_use_again_when_segments_are_synced():
         sync.run()
         broker.manager.synced(sync)
     broker.all_done()
-    assert broker.log().durable_end_offset == 20
+    assert broker.log().durability.end_offset == 20
     left = journal_bytes(broker)
     assert left < 1 << 15, "what is in the file that is written to"
     broker.append(b"again")
@@ -395,7 +395,7 @@ def test_the_journal_is_bounded_and_of_use_again_when_segments_are_synced():
 def test_a_partition_that_was_synced_before_its_file_was_closed_does_not_keep_it():
     broker = Broker()
     broker.append(b"a", partition=1)
-    broker.log(1).ask_sync(broker.log(1), True)
+    broker.log(1).ask_sync(soon=True)
     broker.all_done()
     broker.append(b"a", partition=0)
     broker.manager.start_round()

@@ -57,11 +57,11 @@ def test_a_failed_sync_takes_the_log_offline_for_good(broker, suffix):
         with pytest.raises(ApiError, match="offline") as caught:
             use()
         assert caught.value.code is ErrorCode.KAFKA_STORAGE_ERROR
-    log.ask_sync(log, True)
+    log.ask_sync(soon=True)
     broker.manager.start_round()
     assert not [sync for sync in broker.manager.take_syncs() if isinstance(sync, SyncLog)], "it is never tried again"
     broker.manager.close()
-    assert log.flushed.offset == 0
+    assert log.durability.flushed.offset == 0
 
 
 def test_one_log_offline_does_not_keep_the_others_from_the_checkpoint(broker):

@@ -27,7 +27,7 @@ def test_a_round_syncs_what_is_new_and_then_writes_the_checkpoint(broker):
     assert kinds(asked := broker.manager.take_syncs()) == ["WriteCheckpoint"]
     broker.run(*asked)
     assert broker.checkpoint() == {"flights-0": log.position(), "flights-1": idle.position()}
-    assert log.flushed == log.position() and log.unflushed == 0
+    assert log.durability.flushed == log.position() and log.unflushed == 0
 
 
 def test_a_round_without_anything_new_writes_nothing(broker):
@@ -208,4 +208,4 @@ def test_a_log_is_synced_in_the_background_before_the_kernel_holds_its_writers_u
     broker.append(log, bytes(10_000))
     assert broker.manager.take_syncs() == []
     broker.run(sync)
-    assert (log.flushed.offset, broker.manager.take_syncs()) == (7, [])
+    assert (log.durability.flushed.offset, broker.manager.take_syncs()) == (7, [])

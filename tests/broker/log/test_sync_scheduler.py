@@ -10,6 +10,7 @@ from broker.log.storage.port import StorageError
 from broker.log.sync_scheduler import SyncScheduler
 from broker.now import Now
 from broker.settings.config import BrokerConfig, TopicConfig
+from broker.waiting.pending import Pending
 
 from .conftest import BROKER, NOW, START_MS, append, new_worker
 
@@ -25,7 +26,7 @@ class Disk:
         self.storage = MemoryStorage()
         self.lines = []
         self.worker = new_worker()
-        self.scheduler = SyncScheduler(self.storage, config, self.lines.append)
+        self.scheduler = SyncScheduler(self.storage, config, self.lines.append, Pending())
 
     def open(self, partition=0, **topic):
         log, _ = open_log(self.storage, "flights", partition, TopicConfig(**topic), self.config, None)
@@ -83,8 +84,8 @@ def test_urgent_and_background_syncs_take_turns():
 def test_a_log_that_both_queues_have_is_synced_once(disk):
     log = disk.open()
     disk.append(log)
-    log.ask_sync(log, False)
-    log.ask_sync(log, True)
+    log.ask_sync(soon=False)
+    log.ask_sync(soon=True)
     assert disk.run() == [log]
     assert disk.scheduler.take() == []
 
@@ -105,7 +106,7 @@ def test_a_journal_round_starts_only_on_demand(disk):
     disk.append(log)
     assert disk.scheduler.take(begin_round=False) == []
     assert kinds(jobs := disk.scheduler.take()) == [SyncJournal]
-    assert disk.run(*jobs) == [log] and log.durable_end_offset == 1
+    assert disk.run(*jobs) == [log] and log.durability.end_offset == 1
 
 
 # --- time --------------------------------------------------------------------------------------------------------
@@ -148,10 +149,10 @@ def test_a_round_among_some_logs_leaves_the_others(disk):
     disk.scheduler.start_round([one])
     assert disk.scheduler.in_round and disk.run() == [one]
     assert not disk.scheduler.in_round and kinds(jobs := disk.scheduler.take()) == [WriteCheckpoint]
-    assert one.checkpointed.offset == 0, "the checkpoint is not on the disk yet"
+    assert one.durability.checkpointed.offset == 0, "the checkpoint is not on the disk yet"
     disk.run(*jobs)
     assert set(disk.checkpoint()) == {"flights-0"}
-    assert one.checkpointed.offset == 1 and two.unflushed == 1
+    assert one.durability.checkpointed.offset == 1 and two.unflushed == 1
 
 
 def test_a_round_ends_without_a_log_that_is_forgotten_meanwhile(disk):

@@ -47,7 +47,7 @@ def test_what_is_not_due_has_no_checkpoint_written():
     world.put(("a", "1"))
     world.log.roll()
     world.clean()
-    assert world.log.checkpointed.offset == 0
+    assert world.log.durability.checkpointed.offset == 0
 
 
 def test_records_younger_than_the_lag_stay():
