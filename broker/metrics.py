@@ -72,10 +72,10 @@ class Metrics:
         """Figures of deleted topics, without which the totals would fall."""
 
     def of_api(self, api_key: int) -> Latency:
-        found = self.requests.get(api_key)
-        if found is None:
-            found = self.requests[api_key] = Latency()
-        return found
+        latency = self.requests.get(api_key)
+        if latency is None:
+            latency = self.requests[api_key] = Latency()
+        return latency
 
     def throttle(self, quota: str, throttle_ms: int) -> None:
         """Count a connection that is not read for `throttle_ms`, because its client is over a quota."""
@@ -101,19 +101,19 @@ class Metrics:
 
     def by_topic(self, logs: Iterable[PartitionLog]) -> dict[str, TopicFigures]:
         """Return the figures of each topic that has a log or a failure."""
-        found: dict[str, TopicFigures] = {}
+        by_name: dict[str, TopicFigures] = {}
         for log in logs:
-            figures = found.setdefault(log.topic, TopicFigures())
+            figures = by_name.setdefault(log.topic, TopicFigures())
             figures.messages_in += log.log_end_offset - log.opened_at
             figures.bytes_in += log.bytes_in
             figures.bytes_out += log.bytes_out
         for topic, failed in self._failed.items():
-            found.setdefault(topic, TopicFigures()).add(failed)
-        return found
+            by_name.setdefault(topic, TopicFigures()).add(failed)
+        return by_name
 
     def total(self, logs: Iterable[PartitionLog]) -> TopicFigures:
         """Return the sum over all topics, including deleted topics and names that never existed."""
         total = TopicFigures()
-        for each in (self._gone, self._strangers, *self.by_topic(logs).values()):
-            total.add(each)
+        for counters in (self._gone, self._strangers, *self.by_topic(logs).values()):
+            total.add(counters)
         return total

@@ -32,7 +32,7 @@ def explain(error: str) -> str:
     """
     lines = [line.strip() for line in error.splitlines() if line.strip() and not line.startswith(" ")]
     for line in reversed(lines):
-        found = _MISSING.search(line)
-        if found and found.group(1) in ("spark_bridge", *EXECUTOR_PACKAGES):
-            return f"the Python of Spark's workers has no {found.group(1)}: {RECIPE}"
+        match = _MISSING.search(line)
+        if match and match.group(1) in ("spark_bridge", *EXECUTOR_PACKAGES):
+            return f"the Python of Spark's workers has no {match.group(1)}: {RECIPE}"
     return lines[-1] if lines else error

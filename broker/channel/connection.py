@@ -36,8 +36,8 @@ class Connection:
 
     __slots__ = (
         "peer", "listener", "decoder", "frame", "slots", "out", "queued_bytes", "held", "close_reason", "active_ms",
-        "key_end", "staged", "queued", "readable", "backlogged", "due_ns", "muted", "behind", "_sliced", "_starved",
-        "_starved_of_ids", "was_paused", "opened", "_max_inflight", "_max_queued_bytes",
+        "key_end", "staged", "queued", "readable", "backlogged", "due_ns", "muted", "behind", "_sliced",
+        "_lacks_memory", "_lacks_ids", "was_paused", "opened", "_max_inflight", "_max_queued_bytes",
     )  # fmt: skip
 
     def __init__(
@@ -72,8 +72,8 @@ class Connection:
         self.behind: AnyDelayed | None = None
         """The waiting request whose answer comes before any later request is executed."""
         self._sliced = 0
-        self._starved = False
-        self._starved_of_ids = False
+        self._lacks_memory = False
+        self._lacks_ids = False
         self._max_inflight = max_inflight
         self._max_queued_bytes = max_queued_bytes
 
@@ -91,7 +91,7 @@ class Connection:
     def wants_data(self) -> bool:
         return self.readable and not self.backlogged
 
-    def look(self) -> None:
+    def update_readable(self) -> None:
         """Compute `readable` again, after one of its conditions has changed."""
         self.was_paused = self.was_paused or not self.readable
         self.readable = (
@@ -99,8 +99,8 @@ class Connection:
             and len(self.slots) + self.staged < self._max_inflight
             and self.queued_bytes < self._max_queued_bytes
             and self.close_reason is None
-            and not self._starved
-            and not self._starved_of_ids
+            and not self._lacks_memory
+            and not self._lacks_ids
             and self.muted is None
             and not self._sliced
             and self.behind is None
@@ -120,30 +120,30 @@ class Connection:
         self.readable = False
         return True
 
-    def starve(self, starved: bool) -> None:
+    def wait_for_memory(self, waits: bool) -> None:
         """Set whether the next request waits for memory (broker.channel.request_memory)."""
-        self._starved = starved
-        self.look()
+        self._lacks_memory = waits
+        self.update_readable()
 
     def slice(self, change: int) -> None:
         """Count a request that is executed in slices (+1), or its end (-1); later requests wait for the end."""
         self._sliced += change
-        self.look()
+        self.update_readable()
 
-    def starve_of_ids(self) -> None:
+    def wait_for_ids(self) -> None:
         """Execute nothing until the staged requests are answered, because there are no ids for them yet."""
-        self._starved_of_ids = True
+        self._lacks_ids = True
         self.readable = False
 
     def mute(self, muted: AnyDelayed | None) -> None:
         """Execute nothing until `muted` is over; None ends the pause."""
         self.muted = muted
-        self.look()
+        self.update_readable()
 
     def wait_behind(self, delayed: AnyDelayed | None) -> None:
         """Execute nothing until `delayed` is answered; None ends the pause."""
         self.behind = delayed
-        self.look()
+        self.update_readable()
 
     def hold(self, frame: memoryview) -> None:
         """Keep a copy of a request that is to be tried again, before any that follow it."""
@@ -160,13 +160,13 @@ class Connection:
 
     def release(self) -> memoryview | None:
         frame, self.held = self.held, None
-        self.look()
+        self.update_readable()
         return frame
 
     def unstaged(self) -> None:
         """Note that every staged request is answered or waits in a slot, so that none waits for ids."""
-        self._starved_of_ids = False
-        self.look()
+        self._lacks_ids = False
+        self.update_readable()
 
     def put_reply(self, reply: bytes) -> None:
         """`put` for a reply of one part."""
@@ -205,4 +205,4 @@ class Connection:
         while slots and slots[0].parts is not None:
             self.out += slots.popleft().parts or []
         if not self.readable or self.queued_bytes >= self._max_queued_bytes:
-            self.look()
+            self.update_readable()

@@ -42,7 +42,7 @@ class RequestMemory:
         self._release(conn)
         if claim is not None:
             self._waiting[conn] = claim
-            conn.starve(True)
+            conn.wait_for_memory(True)
         admitted = self._let_in()
         if conn in self._waiting:
             conn.decoder.shrink()
@@ -64,7 +64,7 @@ class RequestMemory:
             claim = self._claims[conn] = self._waiting.pop(conn)
             self.claimed_bytes += claim[1]
             conn.decoder.grow()
-            conn.starve(False)
+            conn.wait_for_memory(False)
             admitted.append(conn)
         return admitted
 

@@ -65,8 +65,8 @@ class Slices:
     def begin(self, conn: Connection, steps: Steps[None]) -> None:
         """Execute a request in slices, from the next call of `run` on."""
         conn.slice(1)
-        each = Sliced(conn, steps, self._clock.began_ns)
-        (self._under_way if len(self._under_way) < AT_ONCE else self._waiting).append(each)
+        request = Sliced(conn, steps, self._clock.began_ns)
+        (self._under_way if len(self._under_way) < AT_ONCE else self._waiting).append(request)
 
     def run(self, is_busy: bool) -> None:
         """Run a slice. If `is_busy`, other connections have requests, and slices take a share of the time only."""
@@ -79,33 +79,33 @@ class Slices:
         handled = True
         while handled and self._under_way and budget.left > 0:
             left = budget.left
-            each = self._under_way.popleft()
-            clock.began_ns = each.began_ns
-            if each.step(clock.now):
-                self._under_way.append(each)
+            request = self._under_way.popleft()
+            clock.began_ns = request.began_ns
+            if request.step(clock.now):
+                self._under_way.append(request)
             else:
-                self._done(each)
+                self._done(request)
             handled = budget.left < left  # other slices are of the largest size already
         ended_ns = clock.clock_ns()
         self._due_ns = ended_ns + SLICE_WAITS * (ended_ns - began_ns)
 
     def closed(self, conn: Connection) -> None:
         """Drop the request of a closed connection."""
-        for each in [*self._under_way, *self._waiting]:
-            if each.conn is conn:
-                self._drop(each)
+        for request in [*self._under_way, *self._waiting]:
+            if request.conn is conn:
+                self._drop(request)
 
-    def _done(self, each: Sliced) -> None:
-        each.conn.slice(-1)
-        self._queue.resume(each.conn)
+    def _done(self, request: Sliced) -> None:
+        request.conn.slice(-1)
+        self._queue.resume(request.conn)
         if self._waiting:
             self._under_way.append(self._waiting.popleft())
 
-    def _drop(self, each: Sliced) -> None:
-        each.steps.close()
-        if each in self._under_way:
-            self._under_way.remove(each)
+    def _drop(self, request: Sliced) -> None:
+        request.steps.close()
+        if request in self._under_way:
+            self._under_way.remove(request)
             if self._waiting:
                 self._under_way.append(self._waiting.popleft())
         else:
-            self._waiting.remove(each)
+            self._waiting.remove(request)

@@ -56,14 +56,14 @@ class TurnQueue:
             conn.due_ns = max(conn.due_ns, due_ns)
         self._backlog = waiting + unfinished
         for conn in self._backlog:
-            self.put_aside(conn)
+            self.keep_for_later(conn)
 
     def park(self, conn: Connection) -> None:
         """Take a connection that may not execute its next request out of the queue; `resume` puts it back."""
         conn.queued = False
-        self.put_aside(conn)
+        self.keep_for_later(conn)
 
-    def put_aside(self, conn: Connection) -> None:
+    def keep_for_later(self, conn: Connection) -> None:
         """Keep the requests of a connection for another turn."""
         if conn not in self._connections:
             return  # it is closed, so its requests are dropped

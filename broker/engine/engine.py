@@ -124,7 +124,7 @@ class Engine:
         if now.ms > conn.active_ms + self._active_step_ms:
             self._connections.note_active(conn, now)
         if not conn.readable:
-            conn.look()
+            conn.update_readable()
             self._queue.resume(conn)
 
     def closed(self, conn: Connection) -> None:
@@ -194,16 +194,16 @@ class Engine:
         if isinstance(sync, OpenJob):
             self._opening.done(sync, now)
             return
-        self._came_back(sync, self.services.logs.synced(sync), None, now)
+        self._job_ended(sync, self.services.logs.synced(sync), None, now)
 
     def sync_failed(self, sync: IoJob | OpenJob, error: Exception, now: Now) -> None:
         """Note that a job failed, and answer the requests that waited for it."""
         if isinstance(sync, OpenJob):
             self._opening.failed(sync, error, now)
             return
-        self._came_back(sync, self.services.logs.sync_failed(sync, error), error, now)
+        self._job_ended(sync, self.services.logs.sync_failed(sync, error), error, now)
 
-    def _came_back(self, sync: IoJob, changed: list[PartitionLog], error: Exception | None, now: Now) -> None:
+    def _job_ended(self, sync: IoJob, changed: list[PartitionLog], error: Exception | None, now: Now) -> None:
         self._clock.now = now
         for log in changed:
             self.services.touch(log, now)
@@ -273,9 +273,9 @@ class Engine:
                 conn.queued = False
             elif (frame := self._next_frame(conn, following)) is None:
                 continue
-            if conn.key_end and (found := find_template(frame, conn.key_end)) is not None:
-                conn.key_end = found[0].key_end
-                requests.handle(conn, frame, found)
+            if conn.key_end and (opened := find_template(frame, conn.key_end)) is not None:
+                conn.key_end = opened[0].key_end
+                requests.handle(conn, frame, opened)
             elif len(frame) > 1 and not frame[0] and not frame[1]:  # the API key of Produce
                 conn.key_end = conn.key_end or 1  # from now on its requests may have a template
                 requests.handle(conn, frame)

@@ -54,7 +54,10 @@ def error_answer(api: Api, call: RequestContext, code: ErrorCode, now: Now) -> A
 def _produce(call: RequestContext, code: ErrorCode) -> list[PartitionResult]:
     if call.request.acks == 0:
         raise ApiError(code, MESSAGE)
-    return [PartitionResult(each.topic, each.partition, code, message=MESSAGE) for each in call.request.partitions]
+    return [
+        PartitionResult(partition.topic, partition.partition, code, message=MESSAGE)
+        for partition in call.request.partitions
+    ]
 
 
 def _fetch(call: RequestContext, code: ErrorCode, now: Now) -> FetchResponse | None:
@@ -70,15 +73,15 @@ def _fetch(call: RequestContext, code: ErrorCode, now: Now) -> FetchResponse | N
     except ApiError as error:
         return FetchResponse(error_code=error.code)
     partitions = session.partitions() if session else wanted(request.partitions)
-    found = [(each, FetchedPartition(*each.key, error_code=code)) for each in partitions]
+    results = [(partition, FetchedPartition(*partition.key, error_code=code)) for partition in partitions]
     if session is not None:
-        return session.answer(request.session_epoch, found)
-    return FetchResponse([result for _, result in found]) if found else None
+        return session.answer(request.session_epoch, results)
+    return FetchResponse([result for _, result in results]) if results else None
 
 
 def _list_offsets(call: RequestContext, code: ErrorCode) -> ListOffsetsResponse | None:
-    found = [FoundOffset(each.topic, each.partition, code) for each in call.request.partitions]
-    return ListOffsetsResponse(found) if found else None
+    results = [FoundOffset(partition.topic, partition.partition, code) for partition in call.request.partitions]
+    return ListOffsetsResponse(results) if results else None
 
 
 # --- by the schema ---------------------------------------------------------------------------------------------------
@@ -118,17 +121,17 @@ def _source(plan: FieldPlan, plans: Sequence[FieldPlan], of_asked: Mapping[str, 
     """
     if plan.name in of_asked:
         return of_asked[plan.name]
-    arrays = [each for each in of_asked.values() if each.array]
+    arrays = [array for array in of_asked.values() if array.array]
     return arrays[0] if len(arrays) == 1 and not any(map(_is_error, plans)) else None
 
 
 def _items(cls: SchemaClass, source: FieldPlan, asked: Any, code: ErrorCode) -> list[dict[str, Any]]:
     items = getattr(asked, source.name) or ()
     if source.nested is not None:
-        return [_mirror(cls, source.nested, each, code) for each in items]
+        return [_mirror(cls, source.nested, item, code) for item in items]
     naming = next(plan.name for plan in plan_of(cls) if not _is_error(plan) and plan.name != "error_message")
-    said = {plan.name: code if _is_error(plan) else MESSAGE for plan in plan_of(cls) if _says_error(plan)}
-    return [said | {naming: each} for each in items]
+    errors = {plan.name: code if _is_error(plan) else MESSAGE for plan in plan_of(cls) if _says_error(plan)}
+    return [errors | {naming: item} for item in items]
 
 
 def _says_error(plan: FieldPlan) -> bool:
@@ -138,7 +141,7 @@ def _says_error(plan: FieldPlan) -> bool:
 def _says(cls: SchemaClass, answer: Mapping[str, Any]) -> bool:
     """Return True if the answer, or an item in it, has an error field."""
     return any(
-        _is_error(plan) or (plan.nested is not None and any(_says(plan.nested, each) for each in answer[plan.name]))
+        _is_error(plan) or (plan.nested is not None and any(_says(plan.nested, nested) for nested in answer[plan.name]))
         for plan in plan_of(cls)
         if plan.name in answer
     )

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable
 from broker.group.group import Group
 from broker.group.groups import Groups
 from broker.group.lifetime import is_abandoned, reads
-from broker.group.offset_records import is_too_long, offset_key, offset_value
+from broker.group.offset_records import OffsetKey, is_too_long, offset_key, offset_value
 from broker.group.offsets import NO_COMMITTED_OFFSET, NO_EXPIRY, NO_METADATA, CommittedOffset
 from broker.group.outbox import Outbox
 from broker.group.rebalance import Rebalance
@@ -16,7 +16,7 @@ from broker.group.results import (
     OffsetToCommit,
 )
 from broker.group.states import GroupState
-from broker.group.transactional_offsets import Place, TransactionalOffsets
+from broker.group.transactional_offsets import TransactionalOffsets
 from broker.now import Now
 from broker.settings.group_config import GroupConfig
 from broker.wire.errors import ErrorCode
@@ -31,7 +31,7 @@ class Commits:
         self._rebalance = rebalance
         self._outbox = outbox
         self._transactional = TransactionalOffsets()
-        self.lost: dict[Place, None] = {}
+        self.lost: dict[OffsetKey, None] = {}
         """Offsets whose topic was deleted and whose tombstones have yet to be written, in order of removal."""
 
     def commit(self, request: CommitRequest, now: Now) -> list[ErrorCode]:
@@ -63,7 +63,7 @@ class Commits:
             return ErrorCode.OFFSET_METADATA_TOO_LARGE
         expire_ms = NO_EXPIRY if retention_ms == NO_RETENTION else now.wall_ms + retention_ms
         committed = CommittedOffset(asked.offset, asked.leader_epoch, metadata, now.wall_ms, expire_ms)
-        self.put(Place(group.group_id, asked.topic, asked.partition), committed, group)
+        self.put(OffsetKey(group.group_id, asked.topic, asked.partition), committed, group)
         key = offset_key(group.group_id, asked.topic, asked.partition)
         self._outbox.append(group.group_id, key, offset_value(committed))
         return ErrorCode.NONE
@@ -75,39 +75,41 @@ class Commits:
         if len(metadata) > self._config.offset_metadata_max_bytes:
             return ErrorCode.OFFSET_METADATA_TOO_LARGE
         committed = CommittedOffset(asked.offset, asked.leader_epoch, metadata, now.wall_ms)
-        place = Place(group.group_id, asked.topic, asked.partition)
-        if place in self.lost:  # a tombstone written later would delete this offset too
-            self.write_tombstone(place)
-            self.forget(place)
-        self._transactional.put(producer[0], place, committed)
-        self._outbox.append(group.group_id, offset_key(*place), offset_value(committed), producer)
+        key = OffsetKey(group.group_id, asked.topic, asked.partition)
+        if key in self.lost:  # a tombstone written later would delete this offset too
+            self.write_tombstone(key)
+            self.forget(key)
+        self._transactional.put(producer[0], key, committed)
+        self._outbox.append(group.group_id, offset_key(*key), offset_value(committed), producer)
         return ErrorCode.NONE
 
-    def put(self, place: Place, committed: CommittedOffset, group: Group) -> None:
+    def put(self, key: OffsetKey, committed: CommittedOffset, group: Group) -> None:
         """Store a non-transactional commit, whose record is in the log or is about to be appended."""
-        self._transactional.overtake(place)
-        self.lost.pop(place, None)
-        group.offsets.put(place.topic, place.partition, committed)
+        self._transactional.overtake(key)
+        self.lost.pop(key, None)
+        group.offsets.put(key.topic, key.partition, committed)
 
-    def put_in_transaction(self, producer_id: int, place: Place, committed: CommittedOffset) -> None:
+    def put_in_transaction(self, producer_id: int, key: OffsetKey, committed: CommittedOffset) -> None:
         """Keep a commit until its transaction ends; its record is in the log."""
-        self._transactional.put(producer_id, place, committed)
+        self._transactional.put(producer_id, key, committed)
 
     def take_back(self, request: CommitRequest, errors: Iterable[ErrorCode]) -> None:
         """Undo the commits of a transaction whose records could not be appended: those without an error in `errors`."""
         assert request.producer is not None
-        places = {Place(request.group_id, o.topic, o.partition) for o, e in zip(request.offsets, errors) if not e}
-        for place in places:
-            self._transactional.take_back(request.producer[0], place)
+        keys = {
+            OffsetKey(request.group_id, o.topic, o.partition) for o, e in zip(request.offsets, errors) if not e
+        }
+        for key in keys:
+            self._transactional.take_back(request.producer[0], key)
 
     def end(self, producer_id: int, commit: bool, is_kept: Callable[[str], bool], wall_ms: int | None) -> None:
         """End a producer's transaction for the groups `is_kept` accepts; commit its offsets if `commit`."""
-        for place, committed in self._transactional.end(producer_id, commit, is_kept):
-            group = self._groups.find(place.group_id)
+        for key, committed in self._transactional.end(producer_id, commit, is_kept):
+            group = self._groups.find(key.group_id)
             if group is None:  # the group was deleted meanwhile; the offsets are committed all the same
-                group = Group(place.group_id, wall_ms)
+                group = Group(key.group_id, wall_ms)
                 self._groups.put(group)
-            group.offsets.put(place.topic, place.partition, committed)
+            group.offsets.put(key.topic, key.partition, committed)
 
     def is_abandoned(self, group: Group) -> bool:
         return is_abandoned(group) and not self.is_open_in(group)
@@ -119,22 +121,32 @@ class Commits:
         """
         group = self._groups.find(group_id)
         wanted = self.committed(group_id) if partitions is None else partitions
-        return [self._fetched(group, Place(group_id, *each)) for each in wanted]
+        return [self._fetched(group, OffsetKey(group_id, *partition)) for partition in wanted]
 
     def committed(self, group_id: str) -> list[tuple[str, int]]:
         """Return (topic, partition) of all offsets of a group, those of one topic together."""
         group = self._groups.find(group_id)
-        places = () if group is None else group.offsets.places()
-        return [each for each in places if not self.lost or Place(group_id, *each) not in self.lost]
+        keys = () if group is None else group.offsets.keys()
+        return [
+            key
+            for key in keys
+            if not self.lost or OffsetKey(group_id, *key) not in self.lost
+        ]
 
-    def _fetched(self, group: Group | None, place: Place) -> FetchedOffset:
-        found = None if group is None or place in self.lost else group.offsets.get(place.topic, place.partition)
-        is_open = self.is_open(place) and place not in self.lost
-        return FetchedOffset(place.topic, place.partition, NO_COMMITTED_OFFSET if found is None else found, is_open)
+    def _fetched(self, group: Group | None, key: OffsetKey) -> FetchedOffset:
+        committed = (
+            None
+            if group is None or key in self.lost
+            else group.offsets.get(key.topic, key.partition)
+        )
+        is_open = self.is_open(key) and key not in self.lost
+        return FetchedOffset(
+            key.topic, key.partition, NO_COMMITTED_OFFSET if committed is None else committed, is_open
+        )
 
-    def is_open(self, place: Place) -> bool:
+    def is_open(self, key: OffsetKey) -> bool:
         """Return True if the end of an open transaction may change this offset."""
-        return self._transactional.is_open(place)
+        return self._transactional.is_open(key)
 
     def is_open_in(self, group: Group) -> bool:
         """Return True if the end of an open transaction may commit an offset of the group."""
@@ -149,57 +161,59 @@ class Commits:
         errors = []
         for topic, partition in partitions:
             errors.append(ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if reads(group, topic) else ErrorCode.NONE)
-            place = Place(group.group_id, topic, partition)
-            there = group.offsets.get(topic, partition) is not None or self.is_open(place)
+            key = OffsetKey(group.group_id, topic, partition)
+            there = group.offsets.get(topic, partition) is not None or self.is_open(key)
             if there and not errors[-1]:
-                self.write_tombstone(place)
+                self.write_tombstone(key)
         return errors
 
     def write_all_tombstones(self, group: Group) -> None:
         """Write tombstones for all offsets of a group, including those of open transactions."""
-        places = {Place(group.group_id, topic, partition) for topic, partition, _ in group.offsets}
-        for place in sorted(places.union(self._transactional.of_group(group.group_id))):
-            self.write_tombstone(place)
+        keys = {OffsetKey(group.group_id, topic, partition) for topic, partition, _ in group.offsets}
+        for key in sorted(keys.union(self._transactional.of_group(group.group_id))):
+            self.write_tombstone(key)
 
-    def forget(self, place: Place) -> None:
+    def forget(self, key: OffsetKey) -> None:
         """Remove an offset whose tombstone is in the log."""
-        group = self._groups.find(place.group_id)
+        group = self._groups.find(key.group_id)
         if group is not None:
-            group.offsets.remove(place.topic, place.partition)
-        self.overtake(place)
+            group.offsets.remove(key.topic, key.partition)
+        self.overtake(key)
 
     def remove_all(self, group: Group) -> None:
         """Remove all offsets of a group, whose tombstones are in the log."""
         for topic, partition, _ in list(group.offsets):
-            self.forget(Place(group.group_id, topic, partition))
-        for place in self._transactional.of_group(group.group_id):
-            self.forget(place)
+            self.forget(OffsetKey(group.group_id, topic, partition))
+        for key in self._transactional.of_group(group.group_id):
+            self.forget(key)
 
     def lose(self, is_gone: Callable[[str], bool]) -> None:
         """Mark the offsets of deleted topics as lost, including those of open transactions."""
         self.lost.update(dict.fromkeys(self._transactional.of_topics(is_gone)))
         for group in self._groups:
-            found = group.offsets.of_topics(is_gone)
-            self.lost.update((Place(group.group_id, topic, partition), None) for topic, partition in found)
+            gone = group.offsets.of_topics(is_gone)
+            self.lost.update((OffsetKey(group.group_id, topic, partition), None) for topic, partition in gone)
 
-    def put_off(self, place: Place) -> bool:
+    def put_off(self, key: OffsetKey) -> bool:
         """Move a lost offset whose tombstone could not be written to the end of `lost`. Return False if it is not lost.
         """
-        if place not in self.lost:
+        if key not in self.lost:
             return False
-        del self.lost[place]
-        self.lost[place] = None
+        del self.lost[key]
+        self.lost[key] = None
         return True
 
-    def write_tombstone(self, place: Place) -> None:
-        """Write a tombstone, which voids all earlier commits of this place. The caller calls `forget` once it is in the
-        log."""
-        self._outbox.append(place.group_id, offset_key(*place), None)
+    def write_tombstone(self, key: OffsetKey) -> None:
+        """Write a tombstone, which voids all earlier commits of this key.
 
-    def overtake(self, place: Place) -> None:
-        """Drop the commits of open transactions at a place, because a tombstone for it is in the log."""
-        self.lost.pop(place, None)
-        self._transactional.overtake(place)
+        The caller calls `forget` once it is in the log.
+        """
+        self._outbox.append(key.group_id, offset_key(*key), None)
+
+    def overtake(self, key: OffsetKey) -> None:
+        """Drop the commits of open transactions of an offset key, because a tombstone for it is in the log."""
+        self.lost.pop(key, None)
+        self._transactional.overtake(key)
 
 
 def _may_commit(group: Group, request: CommitRequest) -> ErrorCode:

@@ -43,7 +43,6 @@ from broker.group.results import (
 )
 from broker.group.states import GroupState
 from broker.group.subscription import CONSUMER_PROTOCOL_TYPE
-from broker.group.transactional_offsets import Place
 from broker.now import Now
 from broker.settings.group_config import GroupConfig
 from broker.wire.errors import ErrorCode
@@ -145,8 +144,8 @@ class GroupCoordinator:
     def offsets(self) -> Iterator[tuple[str, str, int, int]]:
         """Yield (group, topic, partition, committed offset) of all groups."""
         for group in self._groups:
-            for each in self._commits.fetch(group.group_id, None):
-                yield group.group_id, each.topic, each.partition, each.committed.offset
+            for offset in self._commits.fetch(group.group_id, None):
+                yield group.group_id, offset.topic, offset.partition, offset.committed.offset
 
     @property
     def offsets_number(self) -> int:
@@ -236,15 +235,15 @@ class GroupCoordinator:
     def offsets_deleted(self, group_id: str, partitions: Iterable[tuple[str, int]]) -> None:
         """Remove offsets whose tombstones are in the log."""
         for topic, partition in partitions:
-            self._commits.forget(Place(group_id, topic, partition))
+            self._commits.forget(OffsetKey(group_id, topic, partition))
 
     def resign(self) -> None:
         """Answer all waiting joins and syncs with NOT_COORDINATOR, because all records of the groups were deleted."""
         for group in self._groups:
             for member in group.members.values():
                 if member.joining is not None:
-                    told = JoinResult(error=ErrorCode.NOT_COORDINATOR, member_id=member.member_id)
-                    self._outbox.answer(group, member.joining, told)
+                    result = JoinResult(error=ErrorCode.NOT_COORDINATOR, member_id=member.member_id)
+                    self._outbox.answer(group, member.joining, result)
                 if member.syncing is not None:
                     self._outbox.answer(group, member.syncing, SyncResult(error=ErrorCode.NOT_COORDINATOR))
 
@@ -293,7 +292,7 @@ class GroupCoordinator:
         about = read_key(key)
         if isinstance(about, OffsetKey) and producer_id is not None:
             if value is not None:
-                self._commits.put_in_transaction(producer_id, Place(*about), read_offset_value(value))
+                self._commits.put_in_transaction(producer_id, OffsetKey(*about), read_offset_value(value))
         elif isinstance(about, OffsetKey):
             self._load_offset(about, value)
         elif about is not None:
@@ -302,14 +301,14 @@ class GroupCoordinator:
     def _load_offset(self, about: OffsetKey, value: bytes | None) -> None:
         group = self._groups.find(about.group_id)
         if value is None:
-            self._commits.overtake(Place(*about))
+            self._commits.overtake(OffsetKey(*about))
             if group is not None:
                 group.offsets.remove(about.topic, about.partition)
             return
         if group is None:
             group = Group(about.group_id, None)
             self._groups.put(group)
-        self._commits.put(Place(*about), read_offset_value(value), group)
+        self._commits.put(OffsetKey(*about), read_offset_value(value), group)
 
     def _load_group(self, group_id: str, value: bytes | None) -> None:
         former = self._groups.find(group_id)
@@ -346,11 +345,11 @@ def _check_sync(group: Group | None, request: SyncRequest) -> ErrorCode:
         return error
     if request.generation != group.generation:
         return ErrorCode.ILLEGAL_GENERATION
-    for said, known in (
+    for given, known in (
         (request.protocol_type, group.protocol_type),
         (request.protocol_name, group.protocol_name),
     ):
-        if said is not None and known is not None and said != known:
+        if given is not None and known is not None and given != known:
             return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
     rebalancing = group.state is GroupState.PREPARING_REBALANCE
     return ErrorCode.REBALANCE_IN_PROGRESS if rebalancing else ErrorCode.NONE

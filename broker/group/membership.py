@@ -3,7 +3,7 @@
 A join falls into one of these cases:
 
     no member id, no instance id     a new dynamic member: it gets an id and must join again with it (KIP-394)
-    no member id, instance id        a static member: new, or restarted and put back in its old place (KIP-345)
+    no member id, instance id        a static member: new, or restarted and put back in its old key (KIP-345)
     an id given out before           the new dynamic member joins with its id
     a member's id                    the member rejoins: the group rebalances, or its subscription changed
 """

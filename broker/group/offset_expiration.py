@@ -14,7 +14,7 @@ from broker.group.commits import Commits
 from broker.group.group import Group
 from broker.group.groups import Groups
 from broker.group.lifetime import is_expired_in, is_idle
-from broker.group.transactional_offsets import Place
+from broker.group.offset_records import OffsetKey
 from broker.now import Now
 from broker.settings.group_config import GroupConfig
 
@@ -40,9 +40,9 @@ class OffsetExpiration:
         self._to_look_through: deque[str] = deque()
         """Ids of the groups whose offsets have yet to be checked for expiry."""
         self._looked_at: str | None = None
-        self._places: Iterator[tuple[str, int]] = iter(())
+        self._keys: Iterator[tuple[str, int]] = iter(())
         """The group that is being checked, and its offsets that have yet to be checked."""
-        self._offsets: list[Place] = []
+        self._offsets: list[OffsetKey] = []
         self._of_group: Counter[str] = Counter()
         self._dead: list[Group] = []
         """Offsets, their number by group, and groups whose tombstones are being appended."""
@@ -62,43 +62,43 @@ class OffsetExpiration:
         if self._offsets or self._dead:
             self._next.set(now.ms + STEP_EVERY_MS)
             return
-        for place in islice(self._commits.lost, EXPIRATIONS_PER_STEP):
-            self._write(place)
+        for key in islice(self._commits.lost, EXPIRATIONS_PER_STEP):
+            self._write(key)
         is_left = len(self._offsets) < len(self._commits.lost)
         for _ in range(EXPIRATIONS_PER_STEP - len(self._offsets)):
             self._look_on(now)
         if is_left or self._looked_at is not None or self._to_look_through:
             self._next.set(now.ms + STEP_EVERY_MS)
 
-    def _write(self, place: Place) -> None:
-        self._commits.write_tombstone(place)
-        self._offsets.append(place)
-        self._of_group[place.group_id] += 1
+    def _write(self, key: OffsetKey) -> None:
+        self._commits.write_tombstone(key)
+        self._offsets.append(key)
+        self._of_group[key.group_id] += 1
 
     def _look_on(self, now: Now) -> None:
         """Check the next offset of the current group. After its last offset, check the group itself and take the next.
         """
         group = None if self._looked_at is None else self._groups.find(self._looked_at)
-        place = None if group is None else next(self._places, None)
-        if group is not None and place is not None:
-            self._expire(group, Place(group.group_id, *place), now)
+        key = None if group is None else next(self._keys, None)
+        if group is not None and key is not None:
+            self._expire(group, OffsetKey(group.group_id, *key), now)
             return
         if group is not None:
             self._expire_group(group)
         self._looked_at = self._to_look_through.popleft() if self._to_look_through else None
         group = None if self._looked_at is None else self._groups.find(self._looked_at)
-        self._places = iter(()) if group is None else group.offsets.places()
+        self._keys = iter(()) if group is None else group.offsets.keys()
 
-    def _expire(self, group: Group, place: Place, now: Now) -> None:
+    def _expire(self, group: Group, key: OffsetKey, now: Now) -> None:
         """Write a tombstone for an offset if it has expired and no open transaction may change it.
 
         Offsets of deleted topics (`Commits.lost`) are skipped: `_go_on` writes their tombstones, and a second one would
         count the offset twice in `_of_group`.
         """
-        if self._commits.is_open(place) or place in self._commits.lost:
+        if self._commits.is_open(key) or key in self._commits.lost:
             return
-        if is_expired_in(group, place.topic, place.partition, now.wall_ms, self._config.offsets_retention_ms):
-            self._write(place)
+        if is_expired_in(group, key.topic, key.partition, now.wall_ms, self._config.offsets_retention_ms):
+            self._write(key)
 
     def _expire_group(self, group: Group) -> None:
         """Write a group's tombstone if it is idle and has no offsets but those that are being removed."""
@@ -115,14 +115,14 @@ class OffsetExpiration:
         offsets, self._offsets = self._offsets, []
         dead, self._dead = self._dead, []
         self._of_group.clear()
-        written = [place for place in offsets if place.group_id not in refused]
-        for place in written:
-            self._commits.forget(place)
+        written = [key for key in offsets if key.group_id not in refused]
+        for key in written:
+            self._commits.forget(key)
         for group in dead:
             if group.group_id not in refused:
                 self._groups.removed(group, now)
-        left = [place for place in offsets if place.group_id in refused]
-        again = {place.group_id for place in left if not self._commits.put_off(place)}
+        left = [key for key in offsets if key.group_id in refused]
+        again = {key.group_id for key in left if not self._commits.put_off(key)}
         again.update(group.group_id for group in dead if group.group_id in refused)
         self._to_look_through.extend(again)
         if left or again:

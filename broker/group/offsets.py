@@ -46,7 +46,7 @@ class GroupOffsets:
     def has_topic(self, topic: str) -> bool:
         return topic in self._topics
 
-    def places(self) -> Iterator[tuple[str, int]]:
+    def keys(self) -> Iterator[tuple[str, int]]:
         """Iterate over a snapshot of (topic, partition); offsets added meanwhile may be missed."""
         for topic in list(self._topics):
             for partition in list(self._topics.get(topic, ())):
@@ -62,10 +62,10 @@ class GroupOffsets:
     def remove(self, topic: str, partition: int) -> bool:
         """Remove an offset; return False if it did not exist."""
         partitions = self._topics.get(topic, {})
-        found = partitions.pop(partition, None) is not None
+        is_removed = partitions.pop(partition, None) is not None
         if not partitions:
             self._topics.pop(topic, None)
-        return found
+        return is_removed
 
 
 def is_expired(committed: CommittedOffset, unused_since_ms: int | None, now_wall_ms: int, retention_ms: int) -> bool:

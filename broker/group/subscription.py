@@ -24,7 +24,7 @@ def subscribed_topics(protocol_type: str | None, metadata: Iterable[bytes]) -> f
     if protocol_type != CONSUMER_PROTOCOL_TYPE:
         return None
     try:
-        return frozenset(topic for each in metadata for topic in _topics(each))
+        return frozenset(topic for subscription in metadata for topic in _topics(subscription))
     except (WireError, IndexError, struct.error):
         return None
 

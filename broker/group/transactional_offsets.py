@@ -9,106 +9,102 @@ from collections import Counter
 from collections.abc import Callable, Hashable
 from typing import NamedTuple, TypeVar
 
+from broker.group.offset_records import OffsetKey
 from broker.group.offsets import CommittedOffset
 
 K = TypeVar("K", bound=Hashable)
-
-
-class Place(NamedTuple):
-    """The key of a committed offset."""
-
-    group_id: str
-    topic: str
-    partition: int
 
 
 class _Pending(NamedTuple):
     order: int
     committed: CommittedOffset
     before: "_Pending | None"
-    """The former commit of the same transaction at this place."""
+    """The former commit of the same transaction of this offset key."""
 
 
 class TransactionalOffsets:
-    """The open offsets of all groups, by producer: at most one for each place and open transaction."""
+    """The open offsets of all groups, by producer: at most one for each offset key and open transaction."""
 
     def __init__(self) -> None:
-        self._producers: dict[int, dict[Place, _Pending]] = {}
-        self._places: Counter[Place] = Counter()
+        self._producers: dict[int, dict[OffsetKey, _Pending]] = {}
+        self._keys: Counter[OffsetKey] = Counter()
         self._groups: Counter[str] = Counter()
         self._order = 0
 
-    def put(self, producer_id: int, place: Place, committed: CommittedOffset) -> None:
+    def put(self, producer_id: int, key: OffsetKey, committed: CommittedOffset) -> None:
         """Keep an offset whose record was written, until its transaction ends."""
-        before = self._producers.get(producer_id, {}).get(place)
-        self.drop(producer_id, place)
+        before = self._producers.get(producer_id, {}).get(key)
+        self.drop(producer_id, key)
         self._order += 1
-        self._set(producer_id, place, _Pending(self._order, committed, before and before._replace(before=None)))
+        self._set(producer_id, key, _Pending(self._order, committed, before and before._replace(before=None)))
 
-    def take_back(self, producer_id: int, place: Place) -> None:
+    def take_back(self, producer_id: int, key: OffsetKey) -> None:
         """Undo the last `put`, whose record could not be written, and restore the commit before it."""
-        pending = self._producers[producer_id][place]
-        self.drop(producer_id, place)
+        pending = self._producers[producer_id][key]
+        self.drop(producer_id, key)
         if pending.before is not None:
-            self._set(producer_id, place, pending.before)
+            self._set(producer_id, key, pending.before)
 
-    def _set(self, producer_id: int, place: Place, pending: _Pending) -> None:
-        self._producers.setdefault(producer_id, {})[place] = pending
-        self._places[place] += 1
-        self._groups[place.group_id] += 1
+    def _set(self, producer_id: int, key: OffsetKey, pending: _Pending) -> None:
+        self._producers.setdefault(producer_id, {})[key] = pending
+        self._keys[key] += 1
+        self._groups[key.group_id] += 1
 
-    def drop(self, producer_id: int, place: Place) -> None:
-        """Drop this producer's open offset at a place, regardless of how its transaction ends."""
-        if self._producers.get(producer_id, {}).pop(place, None) is not None:
-            self._gone(producer_id, place)
+    def drop(self, producer_id: int, key: OffsetKey) -> None:
+        """Drop this producer's open offset of an offset key, regardless of how its transaction ends."""
+        if self._producers.get(producer_id, {}).pop(key, None) is not None:
+            self._gone(producer_id, key)
 
-    def _gone(self, producer_id: int, place: Place) -> None:
-        _one_less(self._places, place)
-        _one_less(self._groups, place.group_id)
+    def _gone(self, producer_id: int, key: OffsetKey) -> None:
+        _one_less(self._keys, key)
+        _one_less(self._groups, key.group_id)
         if not self._producers[producer_id]:
             del self._producers[producer_id]
 
-    def overtake(self, place: Place) -> None:
-        """Drop all open offsets of a place, because a non-transactional commit or a tombstone was written after them.
-        """
-        self._overtake(place, self._order + 1)
+    def overtake(self, key: OffsetKey) -> None:
+        """Drop all open offsets of a key, because a non-transactional commit or a tombstone was written after them."""
+        self._overtake(key, self._order + 1)
 
-    def _overtake(self, place: Place, order: int) -> None:
-        if place not in self._places:
+    def _overtake(self, key: OffsetKey, order: int) -> None:
+        if key not in self._keys:
             return
         for producer_id in list(self._producers):
-            pending = self._producers[producer_id].get(place)
+            pending = self._producers[producer_id].get(key)
             if pending is not None and pending.order < order:
-                self.drop(producer_id, place)
+                self.drop(producer_id, key)
 
     def end(
         self, producer_id: int, commit: bool, is_kept: Callable[[str], bool]
-    ) -> list[tuple[Place, CommittedOffset]]:
+    ) -> list[tuple[OffsetKey, CommittedOffset]]:
         """End a producer's transaction for the groups `is_kept` accepts; return the offsets it commits."""
-        ended = [each for each in self._producers.get(producer_id, {}).items() if is_kept(each[0].group_id)]
-        for place, _ in ended:
-            self.drop(producer_id, place)
+        ended = [offset for offset in self._producers.get(producer_id, {}).items() if is_kept(offset[0].group_id)]
+        for key, _ in ended:
+            self.drop(producer_id, key)
         if not commit:
             return []
-        for place, pending in ended:
-            self._overtake(place, pending.order)
-        return [(place, pending.committed) for place, pending in ended]
+        for key, pending in ended:
+            self._overtake(key, pending.order)
+        return [(key, pending.committed) for key, pending in ended]
 
-    def is_open(self, place: Place) -> bool:
+    def is_open(self, key: OffsetKey) -> bool:
         """Return True if the end of an open transaction may change this offset."""
-        return place in self._places
+        return key in self._keys
 
     def has(self, group_id: str) -> bool:
         """Return True if the end of an open transaction may commit an offset of the group."""
         return group_id in self._groups
 
-    def of_group(self, group_id: str) -> list[Place]:
-        """Return the places of a group that the end of an open transaction may change."""
-        return [place for place in self._places if place.group_id == group_id] if self.has(group_id) else []
+    def of_group(self, group_id: str) -> list[OffsetKey]:
+        """Return the offset keys of a group that the end of an open transaction may change."""
+        return (
+            [key for key in self._keys if key.group_id == group_id]
+            if self.has(group_id)
+            else []
+        )
 
-    def of_topics(self, is_wanted: Callable[[str], bool]) -> list[Place]:
-        """Return the places in topics with `is_wanted` True that the end of an open transaction may change."""
-        return [place for place in self._places if is_wanted(place.topic)]
+    def of_topics(self, is_wanted: Callable[[str], bool]) -> list[OffsetKey]:
+        """Return the offset keys in topics with `is_wanted` True that the end of an open transaction may change."""
+        return [key for key in self._keys if is_wanted(key.topic)]
 
 
 def _one_less(counter: Counter[K], key: K) -> None:

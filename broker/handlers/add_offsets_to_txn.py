@@ -20,6 +20,6 @@ def handle(call: RequestContext, now: Now) -> Answer | Delayed[Answer]:
 
 def _handle(call: RequestContext, now: Now) -> Answer:
     request = call.request
-    place = GROUP_OFFSETS_TOPIC, call.services.groups.topic.partition_of(request.group_id)
+    offsets_partition = GROUP_OFFSETS_TOPIC, call.services.groups.topic.partition_of(request.group_id)
     producer = request.transactional_id, request.producer_id, request.producer_epoch
-    return {"throttle_time": 0, "error_code": add_partitions(call, *producer, [place], now)}
+    return {"throttle_time": 0, "error_code": add_partitions(call, *producer, [offsets_partition], now)}

@@ -22,7 +22,7 @@ Answer = tuple[ErrorCode, str | None]
 
 def handle(call: RequestContext, now: Now) -> dict[str, Any] | Delayed[dict[str, Any]]:
     if call.request.validate_only:
-        return _told(call, _check(call)[1])
+        return _answer(call, _check(call)[1])
     return call.services.changes.submit((QUOTAS,), lambda at: _begin(call), now)
 
 
@@ -33,11 +33,11 @@ def _check(call: RequestContext) -> tuple[Quotas, list[Answer]]:
     quotas = dict(call.services.metadata.quotas)  # copied once, because a request may have thousands of entries
     most = call.services.config.max_client_quotas
     answers: list[Answer] = []
-    for each, parts in zip(call.request.entries, asked, strict=True):
+    for entry, parts in zip(call.request.entries, asked, strict=True):
         try:
             if named[parts] > 1:
                 raise ApiError(ErrorCode.INVALID_REQUEST, "an entity stands in a request once; this one does not")
-            _alter(quotas, check_entity(parts), each.ops, most, len(call.services.metadata.quotas))
+            _alter(quotas, check_entity(parts), entry.ops, most, len(call.services.metadata.quotas))
             answers.append((ErrorCode.NONE, None))
         except ApiError as error:
             answers.append((error.code, error.message))
@@ -47,28 +47,28 @@ def _check(call: RequestContext) -> tuple[Quotas, list[Answer]]:
 def _begin(call: RequestContext) -> dict[str, Any] | Planned:
     quotas, answers = _check(call)
     if quotas == call.services.metadata.quotas:
-        return _told(call, answers)
+        return _answer(call, answers)
 
     def answer(error: ApiError | None, at: Now) -> dict[str, Any]:
         if error is None:
             call.services.report(f"{call.peer} altered client quotas")
-            return _told(call, answers)
+            return _answer(call, answers)
         call.services.report(f"quotas could not be altered: {error}")
-        return _told(call, [each if each[0] else (error.code, error.message) for each in answers])
+        return _answer(call, [result if result[0] else (error.code, error.message) for result in answers])
 
     return Planned(call.services.plan_quotas(quotas), answer)
 
 
 def _asked(call: RequestContext) -> list[tuple[tuple[str, str | None], ...]]:
-    return [tuple((part.entity_type, part.entity_name) for part in each.entity) for each in call.request.entries]
+    return [tuple((part.entity_type, part.entity_name) for part in entry.entity) for entry in call.request.entries]
 
 
-def _told(call: RequestContext, answers: Sequence[Answer]) -> dict[str, Any]:
+def _answer(call: RequestContext, answers: Sequence[Answer]) -> dict[str, Any]:
     return {"throttle_time": 0, "entries": Each(list(zip(_asked(call), answers, strict=True)), _entry)}
 
 
-def _entry(each: tuple[tuple[tuple[str, str | None], ...], Answer]) -> dict[str, Any]:
-    parts, (code, message) = each
+def _entry(result: tuple[tuple[tuple[str, str | None], ...], Answer]) -> dict[str, Any]:
+    parts, (code, message) = result
     return {"error_code": code, "error_message": message, "entity": [_part(*part) for part in parts]}
 
 

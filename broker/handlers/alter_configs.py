@@ -18,4 +18,4 @@ def handle(call: RequestContext, now: Now) -> Steps[Answer | Delayed[Answer]]:
 
 
 def _given(resource: Any, before: Properties) -> Properties:
-    return {each.name: refuse_null(each.name, each.value) for each in resource.configs}
+    return {config.name: refuse_null(config.name, config.value) for config in resource.configs}

@@ -28,7 +28,7 @@ def handle(call: RequestContext, now: Now) -> dict[str, Any]:
 
 def _topic(call: RequestContext, asked: Any) -> dict[str, Any]:
     name = str(asked.name)
-    return {"name": name, "partitions": Each(asked.partitions, lambda each: _answer(call, name, each))}
+    return {"name": name, "partitions": Each(asked.partitions, lambda partition: _answer(call, name, partition))}
 
 
 def _answer(call: RequestContext, name: str, asked: Any) -> dict[str, Any]:
@@ -52,6 +52,6 @@ def _check(call: RequestContext, name: str, index: int, replicas: Any) -> None:
     if not 0 <= index < len(topic.partitions):
         raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Unable to find partition {name}:{index}.")
     if replicas is None:
-        said = f"No partition reassignment is in progress. {name}-{index} is not being moved."
-        raise ApiError(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, said)
+        reason = f"No partition reassignment is in progress. {name}-{index} is not being moved."
+        raise ApiError(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, reason)
     check_replicas(call, replicas, len(topic.partitions[index].replicas))

@@ -14,9 +14,9 @@ from broker.wire.errors import ApiError, ErrorCode
 def handle(call: RequestContext, now: Now) -> dict[str, Any]:
     # Move each partition once, as Kafka does. If a request names two directories for it, the last one counts.
     asked = {
-        (topic.name, index): each.path
-        for each in call.request.dirs
-        for topic in each.topics
+        (topic.name, index): directory.path
+        for directory in call.request.dirs
+        for topic in directory.topics
         for index in topic.partitions
     }
     results: dict[str, list[dict[str, Any]]] = {}

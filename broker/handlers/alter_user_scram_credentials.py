@@ -37,42 +37,44 @@ _MISSING = ApiError(ErrorCode.RESOURCE_NOT_FOUND, "Attempt to delete a user cred
 
 def handle(call: RequestContext, now: Now) -> Steps[dict[str, Any] | Delayed[dict[str, Any]]]:
     made = []
-    for number, each in enumerate(call.request.upsertions):
+    for number, upsertion in enumerate(call.request.upsertions):
         if number and number % CHANGES_AT_ONCE == 0:
             now = yield
-        made.append(_made(each))
+        made.append(_made(upsertion))
     return call.services.changes.submit((CREDENTIALS,), lambda at: _begin(call, made), now)
 
 
 def _begin(call: RequestContext, made: Sequence[Credential | ApiError]) -> dict[str, Any] | Planned:
     """Plan the change; `made` are the credentials of the upsertions."""
-    asked = [(each, None) for each in call.request.deletions] + list(zip(call.request.upsertions, made, strict=True))
-    named = Counter(each.name for each, _ in asked)
+    asked = [(deletion, None) for deletion in call.request.deletions] + list(
+        zip(call.request.upsertions, made, strict=True)
+    )
+    named = Counter(change.name for change, _ in asked)
     most = call.services.config.max_scram_credentials
     credentials = dict(call.services.metadata.credentials)
     answers: dict[str, Answer] = {}
-    for each, credential in asked:
-        error = _DUPLICATE if named[each.name] > 1 else _alter(credentials, each, credential, most)
-        answers[each.name] = (ErrorCode.NONE, None) if error is None else (error.code, error.message)
+    for change, credential in asked:
+        error = _DUPLICATE if named[change.name] > 1 else _alter(credentials, change, credential, most)
+        answers[change.name] = (ErrorCode.NONE, None) if error is None else (error.code, error.message)
     if credentials == call.services.metadata.credentials:
-        return _told(answers)
+        return _answer(answers)
 
     def answer(error: ApiError | None, at: Now) -> dict[str, Any]:
         if error is None:
-            return _told(answers)
+            return _answer(answers)
         call.services.report(f"SCRAM credentials could not be altered: {error}")
         failed = error.code, error.message
-        return _told({user: each if each[0] else failed for user, each in answers.items()})
+        return _answer({user: result if result[0] else failed for user, result in answers.items()})
 
     return Planned(Staged(Change(credentials=credentials)), answer)
 
 
-def _told(answers: Mapping[str, Answer]) -> dict[str, Any]:
+def _answer(answers: Mapping[str, Answer]) -> dict[str, Any]:
     return {"throttle_time": 0, "results": Each(answers.items(), _result)}
 
 
-def _result(each: tuple[str, Answer]) -> dict[str, Any]:
-    user, (code, message) = each
+def _result(result: tuple[str, Answer]) -> dict[str, Any]:
+    user, (code, message) = result
     return {"user": user, "error_code": code, "error_message": message}
 
 
@@ -96,8 +98,8 @@ def _alter(
 
 @lru_cache(maxsize=1)
 def _enough(most: int) -> ApiError:
-    said = f"there are credentials enough: flakelog.max.scram.credentials is {most}"
-    return ApiError(ErrorCode.POLICY_VIOLATION, said)
+    reason = f"there are credentials enough: flakelog.max.scram.credentials is {most}"
+    return ApiError(ErrorCode.POLICY_VIOLATION, reason)
 
 
 def _named(asked: Any) -> ApiError | None:
@@ -113,9 +115,9 @@ def _made(asked: Any) -> Credential | ApiError:
     if error is not None:
         return error
     if not ITERATIONS_MIN <= asked.iterations <= ITERATIONS_MAX:
-        said = f"Too {'few' if asked.iterations < ITERATIONS_MIN else 'many'} iterations; "
-        said += f"{ITERATIONS_MIN} to {ITERATIONS_MAX} are taken"
-        return ApiError(ErrorCode.UNACCEPTABLE_CREDENTIAL, said)
+        reason = f"Too {'few' if asked.iterations < ITERATIONS_MIN else 'many'} iterations; "
+        reason += f"{ITERATIONS_MIN} to {ITERATIONS_MAX} are taken"
+        return ApiError(ErrorCode.UNACCEPTABLE_CREDENTIAL, reason)
     digest = MECHANISMS[asked.mechanism]
     client_key = hmac.digest(asked.salted_password, b"Client Key", digest)
     stored_key = hashlib.new(digest, client_key).digest()

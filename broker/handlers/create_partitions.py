@@ -68,7 +68,7 @@ def _begin(call: RequestContext, now: Now) -> Answer | Planned:
 
 
 def _answers(refused: Mapping[str, ApiError | None]) -> Answer:
-    return {"throttle_time": 0, "results": Each(refused.items(), lambda each: _answer(*each))}
+    return {"throttle_time": 0, "results": Each(refused.items(), lambda refusal: _answer(*refusal))}
 
 
 def _answer(name: str, error: ApiError | None) -> Answer:
@@ -84,8 +84,8 @@ def _find(call: RequestContext, asked: Any, most: int) -> Topic:
     added = int(asked.count) - len(topic.partitions)
     if added <= 0:
         has, count = len(topic.partitions), asked.count
-        said = f"The topic {topic.name} currently has {has} partition(s); {count} would not be an increase."
-        raise ApiError(ErrorCode.INVALID_PARTITIONS, f"Topic already has {has} partition(s)." if not added else said)
+        reason = f"The topic {topic.name} currently has {has} partition(s); {count} would not be an increase."
+        raise ApiError(ErrorCode.INVALID_PARTITIONS, f"Topic already has {has} partition(s)." if not added else reason)
     if added > most:
         raise ApiError(ErrorCode.INVALID_PARTITIONS, too_many(call.services))
     if asked.assignments is not None:
@@ -95,9 +95,9 @@ def _find(call: RequestContext, asked: Any, most: int) -> Topic:
 
 def _check_assignments(call: RequestContext, topic: Topic, added: int, assignments: Any) -> None:
     if len(assignments) != added:
-        said = f"Attempted to add {added} additional partition(s), but only {len(assignments)} assignment(s) "
-        said += "were specified."
-        raise ApiError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, said)
+        reason = f"Attempted to add {added} additional partition(s), but only {len(assignments)} assignment(s) "
+        reason += "were specified."
+        raise ApiError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, reason)
     replicas = len(topic.partitions[0].replicas)
-    for each in assignments:
-        check_replicas(call, each.broker_ids, replicas)
+    for assignment in assignments:
+        check_replicas(call, assignment.broker_ids, replicas)

@@ -18,7 +18,7 @@ from broker.metadata.metadata import CLUSTER_METADATA_TOPIC, NewTopic, Topic
 from broker.now import Now
 from broker.services.config_resources import sources_of
 from broker.services.context import BrokerServices, RequestContext
-from broker.services.kafka_messages import DUPLICATE_TOPIC, told_as_kafka
+from broker.services.kafka_messages import DUPLICATE_TOPIC, in_kafkas_words
 from broker.services.lower_replication import lowered_factor, lowered_properties
 from broker.services.time_limit import check_time
 from broker.services.topic_changes import plan_creation
@@ -43,7 +43,7 @@ class _Planned(NamedTuple):
 
 def handle(call: RequestContext, now: Now) -> Answer | Delayed[Answer]:
     if call.request.validate_only:
-        return _answers(call, [(each, None) for each in _plans(call, now)])
+        return _answers(call, [(plan, None) for plan in _plans(call, now)])
     keys = topic_keys(topic.name for topic in call.request.topics)
     timeout_ms = max(milliseconds(call.request.timeout), 0)
     return call.services.changes.submit(keys, lambda at: _begin(call, at), now, timeout_ms)
@@ -64,7 +64,7 @@ def _plans(call: RequestContext, now: Now) -> list["_Planned | Answer"]:
             left -= planned.new.partitions
             plans.append(planned)
         except InvalidSetting as error:
-            plans.append(_refused(topic.name, ErrorCode.INVALID_CONFIG, told_as_kafka(error)))
+            plans.append(_refused(topic.name, ErrorCode.INVALID_CONFIG, in_kafkas_words(error)))
         except ApiError as error:
             plans.append(_refused(topic.name, error.code, error.message))
     plans += [_refused(name, ErrorCode.INVALID_REQUEST, DUPLICATE_TOPIC) for name, times in named.items() if times > 1]
@@ -74,12 +74,12 @@ def _plans(call: RequestContext, now: Now) -> list["_Planned | Answer"]:
 def _begin(call: RequestContext, now: Now) -> Answer | Planned:
     """Plan all topics that can be made, together."""
     plans = _plans(call, now)
-    planned = [each for each in plans if isinstance(each, _Planned)]
-    topics, staged = plan_creation(call.services, [each.new for each in planned])
+    planned = [plan for plan in plans if isinstance(plan, _Planned)]
+    topics, staged = plan_creation(call.services, [creation.new for creation in planned])
 
     def answer(error: ApiError | None, at: Now) -> Answer:
-        told = iter(error if error is not None and isinstance(topic, Topic) else topic for topic in topics)
-        return _answers(call, [(each, next(told) if isinstance(each, _Planned) else None) for each in plans])
+        outcomes = iter(error if error is not None and isinstance(topic, Topic) else topic for topic in topics)
+        return _answers(call, [(plan, next(outcomes) if isinstance(plan, _Planned) else None) for plan in plans])
 
     return Planned(staged, answer) if staged.change.topics else answer(None, now)
 
@@ -105,13 +105,13 @@ def _plan(call: RequestContext, topic: Any, partitions_max: int) -> _Planned:
 def too_many(services: BrokerServices) -> str:
     """Return the message for a request that would make too many partitions."""
     most = services.config.new_partitions_max
-    told = "Excessively large number of partitions per request."
-    return f"{told} One makes {most} at most (flakelog.new.partitions.max)."
+    reason = "Excessively large number of partitions per request."
+    return f"{reason} One makes {most} at most (flakelog.new.partitions.max)."
 
 
 def _answers(call: RequestContext, made: Iterable[tuple["_Planned | Answer", Topic | ApiError | None]]) -> Answer:
-    def answer(each: tuple["_Planned | Answer", Topic | ApiError | None]) -> Answer:
-        planned, topic = each
+    def answer(result: tuple["_Planned | Answer", Topic | ApiError | None]) -> Answer:
+        planned, topic = result
         return _answer(call, planned, topic) if isinstance(planned, _Planned) else planned
 
     return {"throttle_time": 0, "topics": Each(list(made), answer)}
@@ -169,13 +169,13 @@ def _partitions(call: RequestContext, topic: Any) -> int:
     if topic.assignments:
         if topic.num_partitions != -1 or topic.replication_factor != -1:
             name = "replicationFactor" if topic.num_partitions == -1 else "numPartitions"
-            said = f"A manual partition assignment was specified, but {name} was not set to -1."
-            raise ApiError(ErrorCode.INVALID_REQUEST, said)
-        indexes = sorted(each.partition_index for each in topic.assignments)
+            reason = f"A manual partition assignment was specified, but {name} was not set to -1."
+            raise ApiError(ErrorCode.INVALID_REQUEST, reason)
+        indexes = sorted(assignment.partition_index for assignment in topic.assignments)
         if indexes != list(range(len(indexes))):
             raise ApiError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, "partitions should be a consecutive 0-based sequence")
-        for each in topic.assignments:
-            check_replicas(call, each.broker_ids, len(topic.assignments[0].broker_ids))
+        for assignment in topic.assignments:
+            check_replicas(call, assignment.broker_ids, len(topic.assignments[0].broker_ids))
         return len(indexes)
     replication_factor = lowered_factor(call.services, topic.name, topic.replication_factor)
     if replication_factor not in (-1, *range(1, nodes + 1)):
@@ -190,20 +190,22 @@ def check_replicas(call: RequestContext, broker_ids: Sequence[int], replicas: in
     if wrong is not None:
         raise ApiError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"The manual partition assignment includes {wrong}")
     if len(broker_ids) != replicas:
-        found = f"a partition with {len(broker_ids)} replica(s), but this is not consistent with previous partitions"
-        said = f"The manual partition assignment includes {found}, which have {replicas} replica(s)."
-        raise ApiError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, said)
+        partition = (
+            f"a partition with {len(broker_ids)} replica(s), but this is not consistent with previous partitions"
+        )
+        reason = f"The manual partition assignment includes {partition}, which have {replicas} replica(s)."
+        raise ApiError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, reason)
 
 
 def _wrong_replicas(broker_ids: Sequence[int], known: set[int]) -> str | None:
     """Return why these replicas are refused, in Kafka's words, or None."""
     if not broker_ids:
         return "an empty replica list."
-    for each in broker_ids:
-        if each not in known:
-            return f"broker {each}, but no such broker is registered."
-        if list(broker_ids).count(each) > 1:
-            return f"the broker {each} more than once."
+    for broker_id in broker_ids:
+        if broker_id not in known:
+            return f"broker {broker_id}, but no such broker is registered."
+        if list(broker_ids).count(broker_id) > 1:
+            return f"the broker {broker_id} more than once."
     return None
 
 

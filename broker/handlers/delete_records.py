@@ -26,23 +26,23 @@ def handle(call: RequestContext, now: Now) -> Steps[dict[str, Any]]:
     pace = Pace()
     for topic in call.request.topics:
         partitions: list[dict[str, Any]] = []
-        for each in topic.partitions:
-            partitions.append(_answer(call, topic.name, each, now))
+        for partition in topic.partitions:
+            partitions.append(_answer(call, topic.name, partition, now))
             if pace.is_over():
                 now = yield
         topics.append({"name": topic.name, "partitions": partitions})
     return {"throttle_time": 0, "topics": topics}
 
 
-def _answer(call: RequestContext, topic: str, each: Any, now: Now) -> dict[str, Any]:
+def _answer(call: RequestContext, topic: str, partition: Any, now: Now) -> dict[str, Any]:
     error, low_watermark = ErrorCode.NONE, NO_LOW_WATERMARK
     try:
-        log = call.services.log_of(topic, each.partition_index)
-        _delete(call, log, each.offset, now)
+        log = call.services.log_of(topic, partition.partition_index)
+        _delete(call, log, partition.offset, now)
         low_watermark = log.log_start_offset
     except ApiError as refusal:
         error = refusal.code
-    return {"partition_index": each.partition_index, "low_watermark": low_watermark, "error_code": error}
+    return {"partition_index": partition.partition_index, "low_watermark": low_watermark, "error_code": error}
 
 
 def _delete(call: RequestContext, log: PartitionLog, offset: int, now: Now) -> None:
@@ -51,8 +51,8 @@ def _delete(call: RequestContext, log: PartitionLog, offset: int, now: Now) -> N
     if log.offline is not None:
         raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"{log.name} is offline: {log.offline}")
     if log.config.compacts and not log.config.deletes:
-        said = f"cleanup.policy of {log.topic} is {log.config.cleanup_policy}; records go where it has delete"
-        raise ApiError(ErrorCode.POLICY_VIOLATION, said)
+        reason = f"cleanup.policy of {log.topic} is {log.config.cleanup_policy}; records go where it has delete"
+        raise ApiError(ErrorCode.POLICY_VIOLATION, reason)
     if offset == HIGH_WATERMARK:
         offset = log.high_watermark
     if offset < 0:

@@ -51,43 +51,45 @@ def _names(call: RequestContext, asked: Iterable[Named]) -> Iterator[str]:
 
 
 def _begin(call: RequestContext, times: Mapping[Named, int], now: Now) -> Answer | Planned:
-    found, answers = _look_up(call, times)
-    _count(call, found, answers, now)
+    topics, answers = _look_up(call, times)
+    _count(call, topics, answers, now)
 
     def answer(error: ApiError | None, at: Now) -> Answer:
-        answers.update({named: _deleted(call, topic, error) for named, topic in found.items()})
-        told = [named for named in times if named in answers for _ in range(1 if _is_clear(*named) else times[named])]
-        return {"throttle_time": 0, "responses": Each(told, lambda named: answers[named])}
+        answers.update({named: _deleted(call, topic, error) for named, topic in topics.items()})
+        answered = [
+            named for named in times if named in answers for _ in range(1 if _is_clear(*named) else times[named])
+        ]
+        return {"throttle_time": 0, "responses": Each(answered, lambda named: answers[named])}
 
-    return Planned(plan_deletion(call.services, list(found.values())), answer) if found else answer(None, now)
+    return Planned(plan_deletion(call.services, list(topics.values())), answer) if topics else answer(None, now)
 
 
 def _look_up(call: RequestContext, times: Mapping[Named, int]) -> tuple[dict[Named, Topic], dict[Named, Answer]]:
     """Return the topics to delete, and the answers for the others."""
-    found: dict[Named, Topic] = {}
+    topics: dict[Named, Topic] = {}
     refused: dict[Named, Answer] = {}
     for named in times:
         try:
-            found[named] = _find(call, *named, times[named])
+            topics[named] = _find(call, *named, times[named])
         except ApiError as refusal:
             refused[named] = _answer(*named, refusal.code, refusal.message)
-    for named, topic in list(found.items()):
+    for named, topic in list(topics.items()):
         by_id = (None, topic.id)
         if named != by_id and by_id in times:
-            found.pop(by_id, None)  # so the id has no separate answer
-            del found[named]
-            said = f"{topic.name} is named by its id too"
-            refused[named] = _answer(topic.name, topic.id, ErrorCode.INVALID_REQUEST, said)
-    return found, refused
+            topics.pop(by_id, None)  # so the id has no separate answer
+            del topics[named]
+            reason = f"{topic.name} is named by its id too"
+            refused[named] = _answer(topic.name, topic.id, ErrorCode.INVALID_REQUEST, reason)
+    return topics, refused
 
 
-def _count(call: RequestContext, found: dict[Named, Topic], answers: dict[Named, Answer], now: Now) -> None:
+def _count(call: RequestContext, topics: dict[Named, Topic], answers: dict[Named, Answer], now: Now) -> None:
     """Refuse the topics that the client's quota does not allow to delete."""
-    for named, topic in list(found.items()):
+    for named, topic in list(topics.items()):
         try:
             call.count_mutation(len(topic.partitions), STRICT_VERSION, now)
         except ApiError as refusal:
-            del found[named]
+            del topics[named]
             answers[named] = _answer(topic.name, topic.id, refusal.code, refusal.message)
 
 

@@ -19,8 +19,8 @@ def handle(call: RequestContext, now: Now) -> dict[str, Any]:
         wanted = filter_of(call.request.components, call.request.strict)
     except ApiError as error:
         return {"throttle_time": 0, "error_code": error.code, "error_message": error.message, "entries": None}
-    found = [each for each in call.services.metadata.quotas.items() if wanted.matches(each[0])]
-    entries = Each(found, lambda each: _entry(*each))
+    matching = [quota for quota in call.services.metadata.quotas.items() if wanted.matches(quota[0])]
+    entries = Each(matching, lambda quota: _entry(*quota))
     return {"throttle_time": 0, "error_code": ErrorCode.NONE, "error_message": "", "entries": entries}
 
 

@@ -18,8 +18,8 @@ from broker.wire.errors import ApiError, ErrorCode
 
 def handle(call: RequestContext, now: Now) -> dict[str, Any]:
     # Answer each resource once, because a name of a few bytes has an answer of some ten thousand.
-    asked = {(each.resource_type, each.resource_name): each for each in call.request.resources}
-    return {"throttle_time": 0, "results": Each(asked.values(), lambda each: _describe(call, each))}
+    asked = {(resource.resource_type, resource.resource_name): resource for resource in call.request.resources}
+    return {"throttle_time": 0, "results": Each(asked.values(), lambda resource: _describe(call, resource))}
 
 
 def _describe(call: RequestContext, resource: Any) -> dict[str, Any]:
@@ -29,7 +29,7 @@ def _describe(call: RequestContext, resource: Any) -> dict[str, Any]:
     except ApiError as error:
         return named | {"error_code": error.code, "error_message": error.message, "configs": ()}
     wanted = set(resource.configuration_keys or ())
-    configs = [_config(call, each) for each in entries if not wanted or each.name in wanted]
+    configs = [_config(call, entry) for entry in entries if not wanted or entry.name in wanted]
     return named | {"error_code": ErrorCode.NONE, "error_message": "", "configs": configs}
 
 
@@ -58,9 +58,9 @@ def _config(call: RequestContext, entry: ConfigEntry) -> dict[str, Any]:
         "name": entry.name,
         "value": entry.value,
         "read_only": entry.read_only,
-        "config_source": entry.told_source,
+        "config_source": entry.shown_source,
         "is_sensitive": entry.sensitive,
-        "synonyms": [each._asdict() for each in synonyms],
+        "synonyms": [synonym._asdict() for synonym in synonyms],
         "config_type": entry.type,
         "documentation": entry.documentation if call.request.include_documentation else None,
     }

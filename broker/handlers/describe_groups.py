@@ -43,12 +43,12 @@ def _describe(call: RequestContext, group_id: str) -> dict[str, Any]:
     }
 
 
-def _member(each: DescribedMember) -> dict[str, Any]:
+def _member(member: DescribedMember) -> dict[str, Any]:
     return {
-        "member_id": each.member_id,
-        "group_instance_id": each.instance_id,
-        "client_id": each.client_id,
-        "client_host": each.client_host,
-        "member_metadata": each.metadata,
-        "member_assignment": each.assignment,
+        "member_id": member.member_id,
+        "group_instance_id": member.instance_id,
+        "client_id": member.client_id,
+        "client_host": member.client_host,
+        "member_metadata": member.metadata,
+        "member_assignment": member.assignment,
     }

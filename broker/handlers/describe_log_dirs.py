@@ -29,19 +29,19 @@ def _directory(call: RequestContext) -> dict[str, Any]:
     except StorageError as error:
         call.services.report(f"the data directory could not be described: {error}")
         return named | {"error_code": ErrorCode.KAFKA_STORAGE_ERROR}
-    logs = [(name, list(found)) for name, found in groupby(_logs(call), lambda log: log.topic)]
-    topics = Each(logs, lambda each: {"name": each[0], "partitions": Each(each[1], _partition)})
+    logs = [(name, list(of_topic)) for name, of_topic in groupby(_logs(call), lambda log: log.topic)]
+    topics = Each(logs, lambda topic: {"name": topic[0], "partitions": Each(topic[1], _partition)})
     return named | {"error_code": ErrorCode.NONE, "topics": topics, "total_bytes": total, "usable_bytes": usable}
 
 
 def _logs(call: RequestContext) -> list[PartitionLog]:
     """Return the logs that the request names, or all, by topic and partition."""
     asked = call.request.topics
-    found = call.services.logs.all()
+    logs = call.services.logs.all()
     if asked is not None:
         wanted = {(topic.topic, index) for topic in asked for index in topic.partitions}
-        found = [log for log in found if (log.topic, log.partition) in wanted]
-    return sorted(found, key=lambda log: (log.topic, log.partition))
+        logs = [log for log in logs if (log.topic, log.partition) in wanted]
+    return sorted(logs, key=lambda log: (log.topic, log.partition))
 
 
 def _partition(log: PartitionLog) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from broker.wire.errors import ApiError
 def handle(call: RequestContext, now: Now) -> dict[str, Any]:
     return {
         "throttle_time": 0,
-        "topics": Each(_asked(call), lambda each: _topic(call, *each)),
+        "topics": Each(_asked(call), lambda topic: _topic(call, *topic)),
     }
 
 
@@ -50,12 +50,12 @@ def _partition(call: RequestContext, topic: str, partition: int) -> dict[str, An
     }
 
 
-def _producer(each: ActiveProducer) -> dict[str, Any]:
+def _producer(producer: ActiveProducer) -> dict[str, Any]:
     return {
-        "producer_id": each.producer_id,
-        "producer_epoch": each.epoch,
-        "last_sequence": each.last_sequence,
-        "last_timestamp": each.last_timestamp_ms,
-        "coordinator_epoch": each.coordinator_epoch,
-        "current_txn_start_offset": each.first_offset,
+        "producer_id": producer.producer_id,
+        "producer_epoch": producer.epoch,
+        "last_sequence": producer.last_sequence,
+        "last_timestamp": producer.last_timestamp_ms,
+        "coordinator_epoch": producer.coordinator_epoch,
+        "current_txn_start_offset": producer.first_offset,
     }

@@ -19,9 +19,18 @@ LEADER_EPOCH = 1  # no other leader was ever elected
 
 
 def handle(call: RequestContext, now: Now) -> dict[str, Any]:
-    asked = [(topic.topic_name, [each.partition_index for each in topic.partitions]) for topic in call.request.topics]
+    asked = [
+        (topic.topic_name, [partition.partition_index for partition in topic.partitions])
+        for topic in call.request.topics
+    ]
     if asked != [(CLUSTER_METADATA_TOPIC, [0])]:
-        topics = Each(asked, lambda each: {"topic_name": each[0], "partitions": Each(each[1], _unknown)})
+        topics = Each(
+            asked,
+            lambda topic_partitions: {
+                "topic_name": topic_partitions[0],
+                "partitions": Each(topic_partitions[1], _unknown),
+            },
+        )
         return {"error_code": ErrorCode.NONE, "error_message": "", "topics": topics, "nodes": ()}
     node = call.services.metadata.reached(call.services.metadata.node, call.listener)
     listener = {"name": call.listener, "host": node.host, "port": node.port}

@@ -22,8 +22,11 @@ def handle(call: RequestContext, now: Now) -> dict[str, Any]:
     request, metadata = call.request, call.services.metadata
     if not _fits(request):
         code = ErrorCode.INVALID_REQUEST
-        return {"throttle_time": 0, "topics": [{"error_code": code, "name": each.name} for each in request.topics]}
-    names = sorted({each.name for each in request.topics} or {topic.name for topic in metadata.topics()})
+        return {
+            "throttle_time": 0,
+            "topics": [{"error_code": code, "name": requested.name} for requested in request.topics],
+        }
+    names = sorted({requested.name for requested in request.topics} or {topic.name for topic in metadata.topics()})
     first, partition = 0, 0
     if request.cursor is not None:
         first = bisect_left(names, request.cursor.topic_name)
@@ -37,12 +40,12 @@ def handle(call: RequestContext, now: Now) -> dict[str, Any]:
 def _fits(request: Any) -> bool:
     """Return True without a cursor, or if the cursor is a place in the topics asked for."""
     cursor = request.cursor
-    asked = {each.name for each in request.topics}
+    asked = {topic.name for topic in request.topics}
     return cursor is None or (cursor.partition_index >= 0 and (not asked or cursor.topic_name in asked))
 
 
 def _page(call: RequestContext, names: list[str], first: int, room: int) -> dict[str, Any]:
-    found: list[tuple[str, range]] = []
+    page: list[tuple[str, range]] = []
     cursor = None
     for at, name in enumerate(names):
         begin = 0 if at else first
@@ -52,12 +55,12 @@ def _page(call: RequestContext, names: list[str], first: int, room: int) -> dict
         topic = call.services.metadata.topic(name)
         partitions = 0 if topic is None else len(topic.partitions)
         end = min(partitions, begin + room)
-        found.append((name, range(begin, end)))
+        page.append((name, range(begin, end)))
         if end < partitions:
             cursor = {"topic_name": name, "partition_index": end}
             break
         room -= max(end - begin, 0)
-    return {"topics": Each(found, lambda each: _topic(call, *each)), "next_cursor": cursor}
+    return {"topics": Each(page, lambda topic_range: _topic(call, *topic_range)), "next_cursor": cursor}
 
 
 def _topic(call: RequestContext, name: str, indexes: range) -> dict[str, Any]:

@@ -15,7 +15,10 @@ from broker.wire.errors import ErrorCode
 def handle(call: RequestContext, now: Now) -> dict[str, Any]:
     # Answer each id once, because an id of a few bytes has an answer with thousands of partitions.
     asked = dict.fromkeys(call.request.transactional_ids)
-    return {"throttle_time": 0, "transaction_states": Each(asked, lambda each: _describe(call, each))}
+    return {
+        "throttle_time": 0,
+        "transaction_states": Each(asked, lambda transactional_id: _describe(call, transactional_id)),
+    }
 
 
 def _describe(call: RequestContext, transactional_id: str) -> dict[str, Any]:

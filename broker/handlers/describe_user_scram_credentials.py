@@ -14,23 +14,23 @@ from broker.wire.errors import ErrorCode
 
 def handle(call: RequestContext, now: Now) -> dict[str, Any]:
     known: dict[str, list[dict[str, Any]]] = {}
-    for (user, mechanism), each in call.services.metadata.credentials.items():
-        known.setdefault(user, []).append({"mechanism": mechanism, "iterations": each.iterations})
-    asked = Counter(each.name for each in call.request.users or ()) or Counter(known.keys())
+    for (user, mechanism), credential in call.services.metadata.credentials.items():
+        known.setdefault(user, []).append({"mechanism": mechanism, "iterations": credential.iterations})
+    asked = Counter(requested.name for requested in call.request.users or ()) or Counter(known.keys())
     return {
         "throttle_time": 0,
         "error_code": ErrorCode.NONE,
         "error_message": "",
-        "results": Each(asked.items(), lambda each: _describe(*each, known.get(each[0], []))),
+        "results": Each(asked.items(), lambda asked_user: _describe(*asked_user, known.get(asked_user[0], []))),
     }
 
 
-def _describe(user: str, times: int, found: list[dict[str, Any]]) -> dict[str, Any]:
+def _describe(user: str, times: int, credentials: list[dict[str, Any]]) -> dict[str, Any]:
     code, message = ErrorCode.NONE, ""
     if times > 1:
         message = f"Cannot describe SCRAM credentials for the same user twice in a single request: {user}"
-        code, found = ErrorCode.DUPLICATE_RESOURCE, []
-    elif not found:
+        code, credentials = ErrorCode.DUPLICATE_RESOURCE, []
+    elif not credentials:
         code = ErrorCode.RESOURCE_NOT_FOUND
         message = f"Attempt to describe a user credential that does not exist: {user}"
-    return {"user": user, "error_code": code, "error_message": message or None, "credential_infos": found}
+    return {"user": user, "error_code": code, "error_message": message or None, "credential_infos": credentials}

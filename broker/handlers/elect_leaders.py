@@ -35,13 +35,13 @@ def handle(call: RequestContext, now: Now) -> dict[str, Any]:
 def _asked(call: RequestContext, refused: ApiError | None) -> list[tuple[str, Sequence[int]]]:
     """Return the partitions to answer, by topic: those asked for, or else all that have no leader."""
     if call.request.topic_partitions is not None or refused is not None:
-        return [(each.topic, each.partitions) for each in call.request.topic_partitions or ()]
+        return [(partition.topic, partition.partitions) for partition in call.request.topic_partitions or ()]
     is_offline = call.services.logs.is_offline
-    found = [
+    offline = [
         (topic.name, [index for index in range(len(topic.partitions)) if is_offline(topic.name, index)])
         for topic in call.services.metadata.topics()
     ]
-    return [(name, partitions) for name, partitions in found if partitions]
+    return [(name, partitions) for name, partitions in offline if partitions]
 
 
 def _topic(call: RequestContext, name: str, partitions: Sequence[int], refused: ApiError | None) -> dict[str, Any]:
@@ -73,5 +73,5 @@ def _why_not(call: RequestContext, name: str, index: int) -> ApiError:
         return ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"No such partition as {name}-{index}")
     if call.services.logs.is_offline(name, index):
         return ApiError(*_NOBODY[call.request.election_type])
-    said = f"Leader election not needed for topic partition. {name}-{index} is led by its preferred leader."
-    return ApiError(ErrorCode.ELECTION_NOT_NEEDED, said)
+    reason = f"Leader election not needed for topic partition. {name}-{index} is led by its preferred leader."
+    return ApiError(ErrorCode.ELECTION_NOT_NEEDED, reason)

@@ -65,12 +65,12 @@ def handle(call: RequestContext, now: Now) -> Answer | Steps[Answer]:
     if number > FEW_PARTITIONS and budget.is_too_small(number):
         return _handle_in_steps(call, session, partitions, now.ms + request.max_wait_ms)
     budget.left -= number
-    found, enough, unread = collect(call, session, partitions, False)
+    results, enough, unread = collect(call, session, partitions, False)
     if unread:
         return _LookingUp(call, session, partitions, now.ms + request.max_wait_ms).begin(unread)
     if enough or request.max_wait_ms <= 0:
-        return _answer(call, session, found, now)
-    return _Waiting(call, session, partitions, found).begin(now.ms + request.max_wait_ms)
+        return _answer(call, session, results, now)
+    return _Waiting(call, session, partitions, results).begin(now.ms + request.max_wait_ms)
 
 
 def _handle_in_steps(
@@ -91,12 +91,12 @@ def _read_in_steps(
 ) -> Steps[Answer]:
     """Read the partitions in slices. Return the answer, or a Delayed while there are too few records."""
     while True:
-        found, enough, unread, now = yield from _collect_in_steps(call, session, partitions, waits, now)
+        results, enough, unread, now = yield from _collect_in_steps(call, session, partitions, waits, now)
         if unread:
             return _LookingUp(call, session, partitions, deadline_ms).begin(unread)
         if enough or deadline_ms <= now.ms:
-            return _answer_slices(call, session, found, now)
-        waiting = _Waiting(call, session, partitions, found)
+            return _answer_slices(call, session, results, now)
+        waiting = _Waiting(call, session, partitions, results)
         if not waiting.may_be_enough():
             return waiting.begin(deadline_ms)
 
@@ -107,7 +107,7 @@ def _collect_in_steps(
     """Collect the partitions in slices. Return the results and the time, with a slice left for many answers."""
     budget = call.services.partition_budget
     so_far = SoFar(call)
-    found: Found = []
+    results: Found = []
     unread: Unread = []
     enough = not partitions
     for begin in range(0, len(partitions), PARTITIONS_AT_ONCE):
@@ -116,50 +116,52 @@ def _collect_in_steps(
         part = partitions[begin : begin + PARTITIONS_AT_ONCE]
         budget.left -= len(part)
         part_found, part_enough, part_unread = collect(call, session, part, waits, so_far)
-        found += part_found
+        results += part_found
         unread += part_unread
         enough = enough or part_enough
     if len(partitions) > PARTITIONS_AT_ONCE:
         now = yield
-    return found, enough, unread, now
+    return results, enough, unread, now
 
 
 # --- now -------------------------------------------------------------------------------------------------------------
 
 
-def _answer(call: RequestContext, session: FetchSession | None, found: Found, now: Now) -> FetchResponse:
+def _answer(call: RequestContext, session: FetchSession | None, results: Found, now: Now) -> FetchResponse:
     request = call.request
     size = 0
-    for each, result in found:
+    for partition, result in results:
         records = result.records
         if records.__class__ is FileRegion:
-            if records.length >= LARGE_READ_BYTES and each.log is not None:
+            if records.length >= LARGE_READ_BYTES and partition.log is not None:
                 # Records cut at a limit end between two batches if possible.
-                result.records = records = log_reader.whole_batches(each.log, each.asked.fetch_offset, records)
+                result.records = records = log_reader.whole_batches(
+                    partition.log, partition.asked.fetch_offset, records
+                )
             size += records.length
     if call.meter is not None and not call.meter.may_fetch(size, now.ms):
         # No session begins, and a session notes nothing as sent, as in Kafka, so the client misses nothing.
         return FetchResponse() if session is None else session.answer(request.session_epoch, [])
-    for each, result in found:
+    for partition, result in results:
         records = result.records
         if result.error_code:
-            call.services.metrics.failed_fetch(each.log.topic if each.log is not None else None)
-        elif records.__class__ is FileRegion and each.log is not None:
-            each.log.bytes_out += records.length
+            call.services.metrics.failed_fetch(partition.log.topic if partition.log is not None else None)
+        elif records.__class__ is FileRegion and partition.log is not None:
+            partition.log.bytes_out += records.length
     if session is not None:
-        return session.answer(request.session_epoch, found)
-    response = FetchResponse([result for _, result in found])
+        return session.answer(request.session_epoch, results)
+    response = FetchResponse([result for _, result in results])
     if request.session_epoch == INITIAL_EPOCH:
-        response.session_id = call.services.fetch_sessions.open(found, call.version >= TOPIC_IDS, now)
+        response.session_id = call.services.fetch_sessions.open(results, call.version >= TOPIC_IDS, now)
     return response
 
 
-def _answer_slices(call: RequestContext, session: FetchSession | None, found: Found, now: Now) -> FetchResponse:
+def _answer_slices(call: RequestContext, session: FetchSession | None, results: Found, now: Now) -> FetchResponse:
     """Return the answer of a request that was read in slices, if no other request of its session came meanwhile."""
     epoch = call.request.session_epoch
     if session is not None and session.epoch != next_epoch(epoch):
         return session.answer(epoch, [])  # refused; the other request may have changed what is asked
-    return _answer(call, session, found, now)
+    return _answer(call, session, results, now)
 
 
 # --- from the disk ---------------------------------------------------------------------------------------------------
@@ -216,19 +218,19 @@ class _LookingUp:
         if budget.is_too_small(number):
             return self._once_found_in_steps(now)
         budget.left -= number
-        found, enough, unread = collect(self._call, self._session, self._partitions, False)
+        results, enough, unread = collect(self._call, self._session, self._partitions, False)
         if not unread:
             delayed = self._delayed() if self._delayed is not None else None
             if enough or not self._waits or self._deadline_ms <= now.ms or delayed is None:
-                return _answer(self._call, self._session, found, now)
-            waiting = _Waiting(self._call, self._session, self._partitions, found)
+                return _answer(self._call, self._session, results, now)
+            waiting = _Waiting(self._call, self._session, self._partitions, results)
             self._call.services.purgatory.wait_on(delayed, waiting.begin(self._deadline_ms))
             return None
         return None if self._verifies(unread) else self._answer(now)
 
     def _verifies(self, unread: Unread) -> bool:
         """Return True if threads verify more places now."""
-        unverified = [each for each in unread if isinstance(each[0], NotVerified)]
+        unverified = [region for region in unread if isinstance(region[0], NotVerified)]
         if not unverified or self._rounds >= VERIFIED_ROUNDS:
             return False
         self._add_jobs(unverified)
@@ -236,11 +238,11 @@ class _LookingUp:
 
     def _once_found_in_steps(self, now: Now) -> Steps[Answer]:
         call, session, partitions = self._call, self._session, self._partitions
-        found, enough, unread, now = yield from _collect_in_steps(call, session, partitions, False, now)
+        results, enough, unread, now = yield from _collect_in_steps(call, session, partitions, False, now)
         if unread and self._verifies(unread):
             return self._wait()
         if not unread and (enough or not self._waits or self._deadline_ms <= now.ms):
-            return _answer_slices(call, session, found, now)
+            return _answer_slices(call, session, results, now)
         if unread:
             answer: Answer = yield from _answer_in_steps(call, session, partitions, now)
         else:
@@ -266,8 +268,8 @@ def _answer_with_all(
 def _answer_in_steps(
     call: RequestContext, session: FetchSession | None, partitions: Sequence[WantedPartition], now: Now
 ) -> Steps[Answer]:
-    found, _, _, now = yield from _collect_in_steps(call, session, partitions, True, now)
-    return _answer(call, session, found, now)
+    results, _, _, now = yield from _collect_in_steps(call, session, partitions, True, now)
+    return _answer(call, session, results, now)
 
 
 # --- later -----------------------------------------------------------------------------------------------------------
@@ -280,21 +282,21 @@ class _Waiting:
     """
 
     def __init__(
-        self, call: RequestContext, session: FetchSession | None, partitions: Sequence[WantedPartition], found: Found
+        self, call: RequestContext, session: FetchSession | None, partitions: Sequence[WantedPartition], results: Found
     ) -> None:
         self._call = call
         self._session = session
         self._partitions = partitions
         self._committed = call.request.isolation_level == READ_COMMITTED
         self._bytes_min = min(call.request.min_bytes, bytes_max(call))
-        self._by_log = {each.log: each for each in partitions if each.log is not None}
+        self._by_log = {partition.log: partition for partition in partitions if partition.log is not None}
         self._places: dict[PartitionLog, tuple[Segment, int]] = {}
         """The newest segment of a log, and the place in it where the records for the client begin."""
         self._available: dict[PartitionLog, int] = {}
         self._bytes = 0  # their sum
         self._touched: PartitionLog | None = None
         self._deadline_ms = 0
-        self._note_all(found)
+        self._note_all(results)
 
     def begin(self, deadline_ms: int) -> Delayed[Any]:
         """Wait for each partition's log."""
@@ -304,7 +306,9 @@ class _Waiting:
 
     def may_be_enough(self) -> bool:
         """Return True if a log that changed after it was read may complete the answer."""
-        return any(self._may_be_enough(log) for log, each in self._by_log.items() if _has_changed(log, each.asked))
+        return any(
+            self._may_be_enough(log) for log, partition in self._by_log.items() if _has_changed(log, partition.asked)
+        )
 
     def _touch(self, log: Hashable) -> None:
         assert isinstance(log, PartitionLog)
@@ -319,21 +323,21 @@ class _Waiting:
         if budget.is_too_small(number):
             return _read_in_steps(call, session, partitions, self._deadline_ms, True, now)
         budget.left -= number
-        found, enough, _ = collect(call, session, partitions, True)
+        results, enough, _ = collect(call, session, partitions, True)
         if enough:
-            return _answer(call, session, found, now)
-        self._note_all(found)
+            return _answer(call, session, results, now)
+        self._note_all(results)
         return None
 
     def _expire(self, now: Now) -> FetchResponse | Steps[Answer]:
         return _answer_with_all(self._call, self._session, self._partitions, now)
 
-    def _note_all(self, found: Found) -> None:
+    def _note_all(self, results: Found) -> None:
         self._available.clear()
         self._bytes = 0
-        for each, result in found:
-            if each.log is not None and isinstance(result.records, FileRegion):
-                self._note(each.log, result.records)
+        for partition, result in results:
+            if partition.log is not None and isinstance(result.records, FileRegion):
+                self._note(partition.log, result.records)
 
     def _note(self, log: PartitionLog, records: FileRegion) -> None:
         if records.file is log.segments.active.log:  # between two slices a new segment may have begun
@@ -355,12 +359,12 @@ class _Waiting:
         if end <= asked.fetch_offset:
             return False
         if log not in self._places or end < log.log_end_offset:  # some records may not be seen yet
-            return self._look(log, asked) or self._bytes >= self._bytes_min
+            return self._read(log, asked) or self._bytes >= self._bytes_min
         segment, position = self._places[log]
         self._count(log, min(segment.size - position, asked.max_bytes))
         return segment is not log.segments.active or self._bytes >= self._bytes_min
 
-    def _look(self, log: PartitionLog, asked: FetchPartition) -> bool:
+    def _read(self, log: PartitionLog, asked: FetchPartition) -> bool:
         """Count a log's records by reading; return True if the request need not wait any longer."""
         try:
             records = log_reader.read(log, asked.fetch_offset, asked.max_bytes, True, committed=self._committed).records

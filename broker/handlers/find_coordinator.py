@@ -57,8 +57,8 @@ def _keys(call: RequestContext) -> Sequence[str]:
 
 def _answers(call: RequestContext, not_made: ApiError | None) -> Answer:
     if call.version < KEYS_VERSION:
-        found = _find(call, call.original.key, not_made)
-        return {"throttle_time": 0, "coordinators": (found,)} | found
+        coordinator = _find(call, call.original.key, not_made)
+        return {"throttle_time": 0, "coordinators": (coordinator,)} | coordinator
     return {"throttle_time": 0, "coordinators": Each(_keys(call), lambda key: _find(call, key, not_made))}
 
 
@@ -76,11 +76,11 @@ def _coordinator(call: RequestContext, key: str) -> Node:
     topic = _topic(call)
     if topic is None:
         served = f"{GROUP} (groups) and {TRANSACTION} (transactional ids) are"
-        said = f"coordinators of type {call.request.key_type} are not served; {served}"
-        raise ApiError(ErrorCode.INVALID_REQUEST, said)
+        reason = f"coordinators of type {call.request.key_type} are not served; {served}"
+        raise ApiError(ErrorCode.INVALID_REQUEST, reason)
     return topic.find(key)
 
 
 def _answer(key: str, node: Node, error: ErrorCode, message: str | None) -> Answer:
-    place = {"node_id": node.id, "host": node.host, "port": node.port}
-    return {"key": key, "error_code": error, "error_message": message} | place
+    address = {"node_id": node.id, "host": node.host, "port": node.port}
+    return {"key": key, "error_code": error, "error_message": message} | address

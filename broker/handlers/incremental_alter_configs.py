@@ -27,8 +27,8 @@ class Operation(IntEnum):
 
 
 _LIST_DEFAULTS: dict[str, str] = {
-    each.name: each.default for config in (BrokerConfig, TopicConfig) for each in settings_of(config)
-    if each.name in LISTS
+    setting.name: setting.default for config in (BrokerConfig, TopicConfig) for setting in settings_of(config)
+    if setting.name in LISTS
 }
 
 
@@ -38,8 +38,8 @@ def handle(call: RequestContext, now: Now) -> Steps[Answer | Delayed[Answer]]:
 
 def _changed(resource: Any, before: Properties) -> Properties:
     properties = dict(before)
-    for each in resource.configs:
-        _change(properties, each.name, each.config_operation, each.value)
+    for config in resource.configs:
+        _change(properties, config.name, config.config_operation, config.value)
     return properties
 
 
@@ -54,8 +54,8 @@ def _change(properties: dict[str, str], name: str, operation: int, value: str | 
         wanted = "0 sets, 1 deletes, 2 appends, 3 subtracts"
         raise ApiError(ErrorCode.INVALID_REQUEST, f"there is no operation {operation}; {wanted}")
     elif not _is_list(name):
-        said = f"Can't {Operation(operation).name} to key {name} because its type is not LIST."
-        raise ApiError(ErrorCode.INVALID_CONFIG, said)
+        reason = f"Can't {Operation(operation).name} to key {name} because its type is not LIST."
+        raise ApiError(ErrorCode.INVALID_CONFIG, reason)
     else:
         properties[name] = _merged(properties.get(name, _LIST_DEFAULTS.get(name, "")), text, operation)
 

@@ -49,7 +49,7 @@ def _asked(call: RequestContext) -> JoinRequest:
         session_timeout_ms=session_ms,
         rebalance_timeout_ms=milliseconds(request.rebalance_timeout) if call.version >= 1 else session_ms,
         protocol_type=request.protocol_type,
-        protocols=tuple(GroupProtocol(each.name, each.metadata) for each in request.protocols),
+        protocols=tuple(GroupProtocol(protocol.name, protocol.metadata) for protocol in request.protocols),
         member_id_suffix=str(call.services.new_uuid()),
         member_id_required=call.version >= MEMBER_ID_REQUIRED_VERSION,
         may_skip_assignment=call.version >= SKIP_ASSIGNMENT_VERSION,
@@ -70,7 +70,7 @@ def _answer(version: int, result: JoinResult) -> dict[str, Any]:
         "skip_assignment": result.skip_assignment,
         "member_id": result.member_id,
         "members": [
-            {"member_id": each.member_id, "group_instance_id": each.instance_id, "metadata": each.metadata}
-            for each in result.members
+            {"member_id": member.member_id, "group_instance_id": member.instance_id, "metadata": member.metadata}
+            for member in result.members
         ],
     }

@@ -30,7 +30,7 @@ def handle(call: RequestContext, now: Now) -> dict[str, Any]:
 def _leaving(call: RequestContext) -> list[MemberIdentity]:
     if call.version < MEMBERS_VERSION:
         return [MemberIdentity(call.original.member_id)]
-    return [MemberIdentity(each.member_id, each.group_instance_id) for each in call.request.members]
+    return [MemberIdentity(member.member_id, member.group_instance_id) for member in call.request.members]
 
 
 def _answer(version: int, result: LeaveResult) -> dict[str, Any]:

@@ -28,6 +28,8 @@ def handle(call: RequestContext, now: Now) -> dict[str, Any]:
         ResourceType.TOPIC: [topic.name for topic in metadata.topics()],
         ResourceType.BROKER: [str(node.id) for node in metadata.nodes],
     }
-    found = [(kind, name) for kind, each in names.items() if not asked or kind in asked for name in each]
-    resources = Each(found, lambda each: {"resource_name": each[1], "resource_type": each[0]})
+    resources_named = [
+        (kind, name) for kind, names_of_kind in names.items() if not asked or kind in asked for name in names_of_kind
+    ]
+    resources = Each(resources_named, lambda resource: {"resource_name": resource[1], "resource_type": resource[0]})
     return {"throttle_time": 0, "error_code": ErrorCode.NONE, "config_resources": resources}

@@ -23,10 +23,10 @@ def handle(call: RequestContext, now: Now) -> dict[str, Any]:
     }
 
 
-def _answer(each: ListedGroup) -> dict[str, Any]:
+def _answer(group: ListedGroup) -> dict[str, Any]:
     return {
-        "group_id": each.group_id,
-        "protocol_type": each.protocol_type,
-        "group_state": each.state,
-        "group_type": each.group_type,
+        "group_id": group.group_id,
+        "protocol_type": group.protocol_type,
+        "group_state": group.state,
+        "group_type": group.group_type,
     }

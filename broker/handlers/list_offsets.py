@@ -61,43 +61,43 @@ def handle(
     if budget.is_too_small(number) and (number > FEW_PARTITIONS or searched is not NOTHING_SEARCHED):
         return _handle_in_steps(call, mode, searched)
     budget.left -= number
-    found: list[FoundOffset] = []
+    offsets: list[FoundOffset] = []
     unread: list[tuple[PartitionLog, int]] = []
-    _look(call, wanted, _repeated(wanted) if number > 1 else (), mode, searched, found, unread)
-    return _Aside(call, unread).search() if unread else _record(ListOffsetsResponse, (found, call.request.by_id))
+    _find_offsets(call, wanted, _repeated(wanted) if number > 1 else (), mode, searched, offsets, unread)
+    return _Aside(call, unread).search() if unread else _record(ListOffsetsResponse, (offsets, call.request.by_id))
 
 
 def _handle_in_steps(call: RequestContext, mode: ReadMode, searched: Mapping[PartitionLog, ReadJob]) -> Steps[Answer]:
     """Find the offsets in slices. The first slice finds only the repeated partitions."""
     wanted, budget = call.request.partitions, call.services.partition_budget
-    found: list[FoundOffset] = []
+    offsets: list[FoundOffset] = []
     unread: list[tuple[PartitionLog, int]] = []
     repeated = _repeated(wanted)
     for begin in range(0, len(wanted), PARTITIONS_AT_ONCE):
         yield
         part = wanted[begin : begin + PARTITIONS_AT_ONCE]
         budget.left -= len(part)
-        _look(call, part, repeated, mode, searched, found, unread)
-    return _Aside(call, unread).search() if unread else ListOffsetsResponse(found, call.request.by_id)
+        _find_offsets(call, part, repeated, mode, searched, offsets, unread)
+    return _Aside(call, unread).search() if unread else ListOffsetsResponse(offsets, call.request.by_id)
 
 
-def _look(
+def _find_offsets(
     call: RequestContext,
     wanted: Iterable[WantedOffset],
     repeated: Collection[tuple[str, int]],
     mode: ReadMode,
     searched: Mapping[PartitionLog, ReadJob],
-    found: list[FoundOffset],
+    offsets: list[FoundOffset],
     unread: list[tuple[PartitionLog, int]],
 ) -> None:
-    """Add the offset of each partition to `found`, or its log to `unread`."""
+    """Add the offset of each partition to `offsets`, or its log to `unread`."""
     replica_id, isolation_level, _, by_id = call.request
     log_of, end_of = call.services.log_of, _end_for(replica_id, isolation_level)
     for topic, partition, timestamp, leader_epoch in wanted:
         try:
             if repeated and (topic, partition) in repeated:
-                said = f"{topic}-{partition} stands in the request more than once"
-                raise ApiError(ErrorCode.INVALID_REQUEST, said)
+                reason = f"{topic}-{partition} stands in the request more than once"
+                raise ApiError(ErrorCode.INVALID_REQUEST, reason)
             log = log_of(topic, partition)
             if leader_epoch != leader_epochs.NO_EPOCH:
                 log.check_leader_epoch(leader_epoch)
@@ -107,16 +107,16 @@ def _look(
                 offset, found_ms = _find(call, log, timestamp, mode, searched.get(log))
                 epoch = _epoch_of(log, timestamp, offset)
         except ApiError as error:
-            found.append(FoundOffset(topic, partition, error.code))
+            offsets.append(FoundOffset(topic, partition, error.code))
         except WouldBlock:
             unread.append((log, timestamp))
         else:
-            found.append(_record(FoundOffset, (topic, partition, 0, found_ms, offset, epoch)))
+            offsets.append(_record(FoundOffset, (topic, partition, 0, found_ms, offset, epoch)))
 
 
 def _repeated(wanted: Iterable[WantedOffset]) -> Collection[tuple[str, int]]:
     """Return the partitions that a request names more than once."""
-    times = Counter((each.topic, each.partition) for each in wanted)
+    times = Counter((partition.topic, partition.partition) for partition in wanted)
     return [key for key, number in times.items() if number > 1]
 
 
@@ -132,8 +132,8 @@ class _Aside:
         self._left = len(self._searches)
 
     def search(self) -> Delayed[Any]:
-        for each in self._searches.values():
-            self._call.services.logs.syncs.add_job(each)
+        for search in self._searches.values():
+            self._call.services.logs.syncs.add_job(search)
         size = len(self._call.request.partitions)
         return Delayed((self,), None, self._once_found, self._answer, self._found_one, size=size)
 
@@ -184,22 +184,24 @@ def _find(
         return NOT_FOUND
     try:
         if wanted == MAX_TIMESTAMP:
-            found = log_reader.offset_of_newest(log, mode)
+            newest = log_reader.offset_of_newest(log, mode)
         else:
-            found = log_reader.offset_of_time(log, wanted, mode)
+            newest = log_reader.offset_of_time(log, wanted, mode)
     except CorruptBatch as error:
         raise ApiError(ErrorCode.CORRUPT_MESSAGE, f"{log.name}: {error}") from None
-    return _visible(request, log, found)
+    return _visible(request, log, newest)
 
 
-def _seen(request: ListOffsetsRequest, log: PartitionLog, found: Any) -> tuple[int, int]:
+def _seen(request: ListOffsetsRequest, log: PartitionLog, newest: Any) -> tuple[int, int]:
     """Return the result of a thread's search, bounded by the offsets that the client may see."""
-    return (log_reader.bounded(log, found), -1) if request.by_id else _visible(request, log, found)
+    return (log_reader.bounded(log, newest), -1) if request.by_id else _visible(request, log, newest)
 
 
-def _visible(request: ListOffsetsRequest, log: PartitionLog, found: tuple[int, int] | None) -> tuple[int, int]:
+def _visible(
+    request: ListOffsetsRequest, log: PartitionLog, offset_and_time: tuple[int, int] | None
+) -> tuple[int, int]:
     end = _end_for(request.replica_id, request.isolation_level)(log)
-    return found if found is not None and found[0] < end else NOT_FOUND
+    return offset_and_time if offset_and_time is not None and offset_and_time[0] < end else NOT_FOUND
 
 
 def _end_for(replica_id: int, isolation_level: int) -> Callable[[PartitionLog], int]:

@@ -23,21 +23,21 @@ TITLES = {state.title for state in TransactionState} | {"PrepareEpochFence"}
 
 
 def handle(call: RequestContext, now: Now) -> dict[str, Any]:
-    unknown = [each for each in call.request.state_filters if each not in TITLES]
+    unknown = [state for state in call.request.state_filters if state not in TITLES]
     answer = {"throttle_time": 0, "error_code": ErrorCode.NONE, "unknown_state_filters": unknown}
     try:
-        found = list(_matching(call, now))
+        matching = list(_matching(call, now))
     except (BadPattern, TooMuchWork) as error:
         call.services.report(f"{call.peer} asked for transactional ids by a pattern that is refused: {error}")
         return answer | {"error_code": ErrorCode.INVALID_REGULAR_EXPRESSION, "transaction_states": ()}
-    return answer | {"transaction_states": Each(found, _answer)}
+    return answer | {"transaction_states": Each(matching, _answer)}
 
 
-def _answer(each: Transaction) -> dict[str, Any]:
+def _answer(transaction: Transaction) -> dict[str, Any]:
     return {
-        "transactional_id": each.transactional_id,
-        "producer_id": each.producer_id,
-        "transaction_state": each.state.title,
+        "transactional_id": transaction.transactional_id,
+        "producer_id": transaction.producer_id,
+        "transaction_state": transaction.state.title,
     }
 
 
@@ -47,11 +47,11 @@ def _matching(call: RequestContext, now: Now) -> Iterator[Transaction]:
     longer_than_ms, pattern = request.duration_filter, None
     if request.transactional_id_pattern:
         pattern = IdPattern(request.transactional_id_pattern, coordination.config.transactional_id_pattern_steps_max)
-    for each in coordination.core:
+    for transaction in coordination.core:
         if (
-            (not states or each.state.title in states)
-            and (not producer_ids or each.producer_id in producer_ids)
-            and (longer_than_ms < 0 or now.wall_ms - each.started_ms > longer_than_ms)
-            and (pattern is None or pattern.matches(each.transactional_id))
+            (not states or transaction.state.title in states)
+            and (not producer_ids or transaction.producer_id in producer_ids)
+            and (longer_than_ms < 0 or now.wall_ms - transaction.started_ms > longer_than_ms)
+            and (pattern is None or pattern.matches(transaction.transactional_id))
         ):
-            yield each
+            yield transaction

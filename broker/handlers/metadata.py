@@ -42,10 +42,10 @@ def _missing(call: RequestContext) -> list[str]:
     """Return the names of topics that are to be made."""
     asked = call.request.topics
     create = call.request.allow_auto_topic_creation and call.services.config.auto_create_topics_enable
-    if not create or not asked or any(each.name is None or each.topic_id for each in asked):
+    if not create or not asked or any(topic.name is None or topic.topic_id for topic in asked):
         return []
     known = call.services.metadata.topic
-    return [name for name in dict.fromkeys(str(each.name) for each in asked) if known(name) is None]
+    return [name for name in dict.fromkeys(str(topic.name) for topic in asked) if known(name) is None]
 
 
 def _begin(call: RequestContext, now: Now) -> Answer | Planned:
@@ -54,10 +54,10 @@ def _begin(call: RequestContext, now: Now) -> Answer | Planned:
     try:
         made, staged = plan_creation(call.services, may)
     except InvalidSetting:
-        return _answer(call, refused | {each.name: ErrorCode.INVALID_CONFIG for each in may})
-    for each, topic in zip(may, made, strict=True):
+        return _answer(call, refused | {new.name: ErrorCode.INVALID_CONFIG for new in may})
+    for new, topic in zip(may, made, strict=True):
         if isinstance(topic, ApiError):
-            refused[each.name] = topic.code
+            refused[new.name] = topic.code
     if not staged.change.topics:
         return _answer(call, refused)
 
@@ -95,10 +95,10 @@ def _topics(
         return Each(metadata.topics(), lambda topic: _describe(call, topic) | allowed)
     # Answer each topic once, as Kafka does, because a topic of many partitions named a thousand times would fill the
     # memory.
-    named = dict.fromkeys((each.name, each.topic_id) for each in asked)
+    named = dict.fromkeys((requested.name, requested.topic_id) for requested in asked)
     if any(name is None or topic_id for name, topic_id in named):
         if call.version < BY_ID_VERSION:
-            return Each(named, lambda each: _refused(*each) | allowed)
+            return Each(named, lambda name_and_id: _refused(*name_and_id) | allowed)
         # Like Kafka: a request that asks for one topic by its id is answered by ids only.
         ids = dict.fromkeys(topic_id for name, topic_id in named if topic_id or name is None)
         return Each(ids, lambda topic_id: _by_id(call, topic_id) | allowed)
@@ -146,9 +146,9 @@ def _new_topics(
         else:
             new.append(_new(services, name))
     most = services.config.auto_create_topics_max
-    refused.update((each.name, ErrorCode.LEADER_NOT_AVAILABLE) for each in new[most:])
+    refused.update((topic.name, ErrorCode.LEADER_NOT_AVAILABLE) for topic in new[most:])
     # A topic that the client's quota forbids for now is answered as unknown, as by Kafka, and clients retry that too.
-    may = [each for each in new[:most] if call.meter is None or call.meter.may_mutate(each.partitions, now.ms)]
+    may = [topic for topic in new[:most] if call.meter is None or call.meter.may_mutate(topic.partitions, now.ms)]
     return may, refused
 
 
@@ -159,9 +159,9 @@ def _new(services: BrokerServices, name: str) -> NewTopic:
 
 def _describe(call: RequestContext, topic: Topic) -> dict[str, Any]:
     partitions = [partition_nodes(call.services, topic, index) for index in range(len(topic.partitions))]
-    for each in partitions:
-        has_none = each["leader_id"] == NO_LEADER
-        each["error_code"] = ErrorCode.LEADER_NOT_AVAILABLE if has_none else ErrorCode.NONE
+    for partition in partitions:
+        has_none = partition["leader_id"] == NO_LEADER
+        partition["error_code"] = ErrorCode.LEADER_NOT_AVAILABLE if has_none else ErrorCode.NONE
     return {
         "error_code": ErrorCode.NONE,
         "name": topic.name,

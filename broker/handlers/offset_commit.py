@@ -28,20 +28,20 @@ NO_ID = UUID(int=0)
 def handle(call: RequestContext, now: Now) -> Steps[Answer | Delayed[Answer]]:
     errors: list[ErrorCode] = []
     offsets: list[OffsetToCommit] = []
-    places: list[int] = []
+    indexes: list[int] = []
     for asked in call.original.topics:
         topic = _find(call, asked)
-        for each in asked.partitions:
-            error = _unknown(call, topic, each)
+        for partition in asked.partitions:
+            error = _unknown(call, topic, partition)
             if topic is not None and not error:
-                places.append(len(errors))
-                offsets.append(_offset(topic, each))
+                indexes.append(len(errors))
+                offsets.append(_offset(topic, partition))
             errors.append(error)
             if len(offsets) == CHANGES_AT_ONCE:
-                _commit(call, offsets, places, errors, now)
-                offsets, places = [], []
+                _commit(call, offsets, indexes, errors, now)
+                offsets, indexes = [], []
                 now = yield
-    _commit(call, offsets, places, errors, now)
+    _commit(call, offsets, indexes, errors, now)
     return call.services.groups.topic.when_on_disk([call.request.group_id], _answer(call, errors), now)
 
 
@@ -53,7 +53,8 @@ def _answer(call: RequestContext, errors: Iterable[ErrorCode]) -> Answer:
             {
                 **_name(call, asked),
                 "partitions": [
-                    {"partition_index": each.partition_index, "error_code": next(codes)} for each in asked.partitions
+                    {"partition_index": partition.partition_index, "error_code": next(codes)}
+                    for partition in asked.partitions
                 ],
             }
             for asked in call.original.topics
@@ -90,21 +91,21 @@ def _offset(topic: Topic, asked: Any) -> OffsetToCommit:
 
 
 def _commit(
-    call: RequestContext, offsets: list[OffsetToCommit], places: list[int], errors: list[ErrorCode], now: Now
+    call: RequestContext, offsets: list[OffsetToCommit], indexes: list[int], errors: list[ErrorCode], now: Now
 ) -> None:
     """Commit offsets, and put the error of each at its place in `errors`."""
     groups, group_id = call.services.groups, call.request.group_id
     error = groups.check(group_id)
     if error:
-        found = [error] * len(offsets)
+        codes = [error] * len(offsets)
     else:
         if offsets:
             call.services.id_stamper.ensure(len(offsets), now)
-        found = groups.core.commit(_request(call, offsets), now)
+        codes = groups.core.commit(_request(call, offsets), now)
         refused = groups.settle(now).get(group_id, ErrorCode.NONE)
-        found = [error or refused for error in found]
-    for place, error in zip(places, found, strict=True):
-        errors[place] = error
+        codes = [error or refused for error in codes]
+    for index, error in zip(indexes, codes, strict=True):
+        errors[index] = error
 
 
 def _request(call: RequestContext, offsets: list[OffsetToCommit]) -> CommitRequest:

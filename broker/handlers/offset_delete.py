@@ -14,18 +14,18 @@ from broker.wire.errors import ErrorCode
 
 
 def handle(call: RequestContext, now: Now) -> Steps[Answer | Delayed[Answer]]:
-    named = [(topic.name, each.partition_index) for topic in call.request.topics for each in topic.partitions]
-    known = [each for each in named if _exists(call, *each)]
+    named = [(topic.name, partition.partition_index) for topic in call.request.topics for partition in topic.partitions]
+    known = [partition for partition in named if _exists(call, *partition)]
     errors: dict[tuple[str, int], ErrorCode] = {}
     for first in range(0, len(known) or 1, CHANGES_AT_ONCE):
         if first:
             now = yield
         some = known[first : first + CHANGES_AT_ONCE]
-        found = _delete(call, some, now)
-        if isinstance(found, ErrorCode):
-            answer: Answer = {"error_code": found, "throttle_time": 0, "topics": ()}
+        codes = _delete(call, some, now)
+        if isinstance(codes, ErrorCode):
+            answer: Answer = {"error_code": codes, "throttle_time": 0, "topics": ()}
             break
-        errors.update(zip(some, found))
+        errors.update(zip(some, codes))
     else:
         answer = _answer(call, errors)
     return call.services.groups.topic.when_on_disk([call.request.group_id], answer, now)
@@ -40,12 +40,12 @@ def _answer(call: RequestContext, errors: dict[tuple[str, int], ErrorCode]) -> A
                 "name": topic.name,
                 "partitions": [
                     {
-                        "partition_index": each.partition_index,
+                        "partition_index": partition.partition_index,
                         "error_code": errors.get(
-                            (topic.name, each.partition_index), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                            (topic.name, partition.partition_index), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
                         ),
                     }
-                    for each in topic.partitions
+                    for partition in topic.partitions
                 ],
             }
             for topic in call.request.topics
@@ -65,10 +65,10 @@ def _delete(call: RequestContext, partitions: list[tuple[str, int]], now: Now) -
         return error
     if partitions:
         call.services.id_stamper.ensure(len(partitions), now)
-    found = groups.core.delete_offsets(group_id, partitions)
+    errors = groups.core.delete_offsets(group_id, partitions)
     refused = groups.settle(now).get(group_id)
     if refused is not None:
         return refused
-    if not isinstance(found, ErrorCode):
-        groups.core.offsets_deleted(group_id, [each for each, error in zip(partitions, found) if not error])
-    return found
+    if not isinstance(errors, ErrorCode):
+        groups.core.offsets_deleted(group_id, [partition for partition, error in zip(partitions, errors) if not error])
+    return errors

@@ -25,8 +25,8 @@ TOPIC_IDS_VERSION = 10
 def handle(call: RequestContext, now: Now) -> dict[str, Any]:
     if call.version >= GROUPS_VERSION:
         # Answer a group that is asked for all its offsets once, because its name of a few bytes has a large answer.
-        asked = {each.group_id if each.topics is None else at: each for at, each in enumerate(call.original.groups)}
-        return {"throttle_time": 0, "groups": Each(asked.values(), lambda each: _group(call, each))}
+        asked = {group.group_id if group.topics is None else at: group for at, group in enumerate(call.original.groups)}
+        return {"throttle_time": 0, "groups": Each(asked.values(), lambda group: _group(call, group))}
     return {"throttle_time": 0} | _group(call, call.original)
 
 
@@ -42,17 +42,20 @@ def _group(call: RequestContext, asked: Any) -> dict[str, Any]:
 
 def _all(call: RequestContext, group_id: str) -> Each[Any]:
     core, metadata = call.services.groups.core, call.services.metadata
-    found = [(name, list(places)) for name, places in groupby(core.committed(group_id), lambda place: place[0])]
+    topic_offsets = [
+        (name, list(partitions))
+        for name, partitions in groupby(core.committed(group_id), lambda committed: committed[0])
+    ]
     by_id = call.version >= TOPIC_IDS_VERSION
-    topics = {name: metadata.topic(name) for name, _ in found} if by_id else {}
+    topics = {name: metadata.topic(name) for name, _ in topic_offsets} if by_id else {}
 
-    def answer(each: tuple[str, list[tuple[str, int]]]) -> dict[str, Any]:
-        name, places = each
+    def answer(of_topic: tuple[str, list[tuple[str, int]]]) -> dict[str, Any]:
+        name, partitions = of_topic
         topic = topics.get(name)
         key = {"name": name} if topic is None else {"topic_id": topic.id}
-        return key | {"partitions": _fetched(call, core.fetch(group_id, places))}
+        return key | {"partitions": _fetched(call, core.fetch(group_id, partitions))}
 
-    return Each([each for each in found if not by_id or topics[each[0]] is not None], answer)
+    return Each([of_topic for of_topic in topic_offsets if not by_id or topics[of_topic[0]] is not None], answer)
 
 
 def _topic(call: RequestContext, group_id: str, asked: Any, error: ErrorCode) -> dict[str, Any]:
@@ -70,16 +73,16 @@ def _topic(call: RequestContext, group_id: str, asked: Any, error: ErrorCode) ->
 
 def _fetched(call: RequestContext, offsets: Iterable[FetchedOffset]) -> list[dict[str, Any]]:
     stable = call.version >= STABLE_VERSION and call.request.require_stable
-    return [_unstable(each) if stable and each.is_open else _committed(each) for each in offsets]
+    return [_unstable(offset) if stable and offset.is_open else _committed(offset) for offset in offsets]
 
 
-def _unstable(each: FetchedOffset) -> dict[str, Any]:
-    return _partition(each.partition, ErrorCode.UNSTABLE_OFFSET_COMMIT)
+def _unstable(offset: FetchedOffset) -> dict[str, Any]:
+    return _partition(offset.partition, ErrorCode.UNSTABLE_OFFSET_COMMIT)
 
 
-def _committed(each: FetchedOffset) -> dict[str, Any]:
-    committed = each.committed
-    return _partition(each.partition, ErrorCode.NONE, committed.offset, committed.leader_epoch, committed.metadata)
+def _committed(offset: FetchedOffset) -> dict[str, Any]:
+    committed = offset.committed
+    return _partition(offset.partition, ErrorCode.NONE, committed.offset, committed.leader_epoch, committed.metadata)
 
 
 def _partition(index: int, error: ErrorCode, offset: int = -1, epoch: int = -1, metadata: str = "") -> dict[str, Any]:

@@ -24,15 +24,15 @@ def handle(call: RequestContext, now: Now) -> dict[str, Any]:
 
 def _topic(call: RequestContext, asked: Any) -> dict[str, Any]:
     name = asked.topic
-    return {"topic": name, "partitions": Each(asked.partitions, lambda each: _answer(call, name, each))}
+    return {"topic": name, "partitions": Each(asked.partitions, lambda partition: _answer(call, name, partition))}
 
 
-def _answer(call: RequestContext, topic: str, each: Any) -> dict[str, Any]:
+def _answer(call: RequestContext, topic: str, partition: Any) -> dict[str, Any]:
     try:
-        log = call.services.log_of(topic, each.partition)
-        log.check_leader_epoch(each.current_leader_epoch)
+        log = call.services.log_of(topic, partition.partition)
+        log.check_leader_epoch(partition.current_leader_epoch)
     except ApiError as error:
-        return {"partition": each.partition, "error_code": error.code}
-    epoch, end_offset = leader_epochs.end_of(log.epochs, each.leader_epoch, log.log_end_offset)
-    found = {"leader_epoch": epoch, "end_offset": end_offset}
-    return {"partition": each.partition, "error_code": ErrorCode.NONE} | found
+        return {"partition": partition.partition, "error_code": error.code}
+    epoch, end_offset = leader_epochs.end_of(log.epochs, partition.leader_epoch, log.log_end_offset)
+    epoch_end = {"leader_epoch": epoch, "end_offset": end_offset}
+    return {"partition": partition.partition, "error_code": ErrorCode.NONE} | epoch_end

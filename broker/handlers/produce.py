@@ -44,8 +44,8 @@ def handle(call: RequestContext, now: Now) -> StagedProduce | Postponed:
     staged.opened = opened
     turn = services.turn
     if request.acks not in _ACKS:
-        for place in range(number):
-            turn.refuse(staged, place, _acks_refusal(services, staged, place))
+        for index in range(number):
+            turn.refuse(staged, index, _acks_refusal(services, staged, index))
     elif (
         number > 1
         and request.transactional_id is None
@@ -53,21 +53,21 @@ def handle(call: RequestContext, now: Now) -> StagedProduce | Postponed:
     ):
         # A request with a transactional batch and without a transactional id is refused as a whole, as in Kafka.
         error = ApiError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "a transaction without transactional id")
-        for place in range(number):
-            turn.refuse(staged, place, error)
+        for index in range(number):
+            turn.refuse(staged, index, error)
     elif number > PARTITIONS_AT_ONCE:
         staged.steps = _stage_in_steps(services, staged, now)
         return staged
     else:
         budget = Budget(opening.INLINE_UNITS)
         outcomes = []
-        for place, (_, _, batch) in enumerate(partitions):
-            outcome = validate_batch(services, staged, place, batch, now, budget)
+        for index, (_, _, batch) in enumerate(partitions):
+            outcome = validate_batch(services, staged, index, batch, now, budget)
             if isinstance(outcome, Postponed):
                 return outcome
             outcomes.append(outcome)
-        for place, validated in enumerate(outcomes):
-            turn.stage(staged, place, validated)
+        for index, validated in enumerate(outcomes):
+            turn.stage(staged, index, validated)
     turn.requests.append(staged)
     return staged
 
@@ -79,23 +79,23 @@ def _stage_in_steps(services: BrokerServices, staged: StagedProduce, now: Now) -
     """
     partitions = staged.request.partitions
     budget = Budget(opening.INLINE_UNITS)
-    for place, (_, _, batch) in enumerate(partitions):
-        outcome = validate_batch(services, staged, place, batch, now, budget)
+    for index, (_, _, batch) in enumerate(partitions):
+        outcome = validate_batch(services, staged, index, batch, now, budget)
         if isinstance(outcome, Postponed):
             return outcome
-        if (place + 1) % PARTITIONS_AT_ONCE == 0:
+        if (index + 1) % PARTITIONS_AT_ONCE == 0:
             now = yield
-    for place, (_, _, batch) in enumerate(partitions):
-        services.turn.stage(staged, place, validate_again(services, staged, place, batch, now))
-        if (place + 1) % PARTITIONS_AT_ONCE == 0:
+    for index, (_, _, batch) in enumerate(partitions):
+        services.turn.stage(staged, index, validate_again(services, staged, index, batch, now))
+        if (index + 1) % PARTITIONS_AT_ONCE == 0:
             now = yield
     services.turn.requests.append(staged)
     return None
 
 
-def _acks_refusal(services: BrokerServices, staged: StagedProduce, place: int) -> ApiError:
+def _acks_refusal(services: BrokerServices, staged: StagedProduce, index: int) -> ApiError:
     """Return the error for a wrong `acks`; as in Kafka, a partition that does not exist is reported first."""
-    topic, partition, _ = staged.request.partitions[place]
+    topic, partition, _ = staged.request.partitions[index]
     try:
         services.log_of(topic, partition)
     except ApiError as error:

@@ -31,7 +31,7 @@ def handle(call: RequestContext, now: Now) -> dict[str, Any] | Delayed[dict[str,
         instance_id=request.group_instance_id,
         protocol_type=request.protocol_type,
         protocol_name=request.protocol_name,
-        assignments=tuple((each.member_id, each.assignment) for each in request.assignments),
+        assignments=tuple((assignment.member_id, assignment.assignment) for assignment in request.assignments),
     )
     pending = groups.core.sync(asked, now)
     groups.settle(now)

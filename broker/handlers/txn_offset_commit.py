@@ -22,7 +22,7 @@ ABORTABLE_VERSION = 4
 
 
 def handle(call: RequestContext, now: Now) -> Steps[Answer | Delayed[Answer]]:
-    asked = [(topic.name, each) for topic in call.original.topics for each in topic.partitions]
+    asked = [(topic.name, partition) for topic in call.original.topics for partition in topic.partitions]
     errors: list[ErrorCode] = []
     for first in range(0, len(asked), CHANGES_AT_ONCE):
         if first:
@@ -33,8 +33,8 @@ def handle(call: RequestContext, now: Now) -> Steps[Answer | Delayed[Answer]]:
 
 def _commit_some(call: RequestContext, asked: list[tuple[str, Any]], now: Now) -> list[ErrorCode]:
     """Return an error for each partition, in order."""
-    exists = [_exists(call, topic, each.partition_index) for topic, each in asked]
-    errors = iter(_commit(call, [each for each, known in zip(asked, exists, strict=True) if known], now))
+    exists = [_exists(call, topic, partition.partition_index) for topic, partition in asked]
+    errors = iter(_commit(call, [partition for partition, known in zip(asked, exists, strict=True) if known], now))
     return [next(errors) if known else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION for known in exists]
 
 
@@ -46,7 +46,8 @@ def _answer(call: RequestContext, errors: Iterable[ErrorCode]) -> Answer:
             {
                 "name": topic.name,
                 "partitions": [
-                    {"partition_index": each.partition_index, "error_code": next(codes)} for each in topic.partitions
+                    {"partition_index": partition.partition_index, "error_code": next(codes)}
+                    for partition in topic.partitions
                 ],
             }
             for topic in call.original.topics
@@ -81,9 +82,9 @@ def _refusal(call: RequestContext) -> ErrorCode:
     error = groups.check(request.group_id)
     if error:
         return error
-    place = GROUP_OFFSETS_TOPIC, groups.topic.partition_of(request.group_id)
+    offsets_partition = GROUP_OFFSETS_TOPIC, groups.topic.partition_of(request.group_id)
     producer = request.transactional_id, request.producer_id, request.producer_epoch
-    return call.services.transactions.refusal(*producer, place, call.version >= ABORTABLE_VERSION)
+    return call.services.transactions.refusal(*producer, offsets_partition, call.version >= ABORTABLE_VERSION)
 
 
 def _request(call: RequestContext, known: list[tuple[str, Any]]) -> CommitRequest:
@@ -96,12 +97,12 @@ def _request(call: RequestContext, known: list[tuple[str, Any]]) -> CommitReques
         offsets=tuple(
             OffsetToCommit(
                 topic,
-                each.partition_index,
-                each.committed_offset,
-                getattr(each, "committed_leader_epoch", -1),
-                each.committed_metadata,
+                partition.partition_index,
+                partition.committed_offset,
+                getattr(partition, "committed_leader_epoch", -1),
+                partition.committed_metadata,
             )
-            for topic, each in known
+            for topic, partition in known
         ),
         producer=(request.producer_id, request.producer_epoch),
     )

@@ -18,18 +18,18 @@ from broker.wire.errors import ErrorCode
 
 def handle(call: RequestContext, now: Now) -> dict[str, Any]:
     updates = call.request.feature_updates
-    refused = next((why for each in updates if (why := _refusal(each.feature, each.max_version_level))), None)
+    refused = next((why for update in updates if (why := _refusal(update.feature, update.max_version_level))), None)
     done = {"error_code": ErrorCode.NONE, "error_message": None}
     if refused:
         error = {"error_code": ErrorCode.INVALID_UPDATE_VERSION, "error_message": refused}
         return {"throttle_time": 0, "results": ()} | error
-    return {"throttle_time": 0, "results": Each(updates, lambda each: {"feature": each.feature} | done)} | done
+    return {"throttle_time": 0, "results": Each(updates, lambda update: {"feature": update.feature} | done)} | done
 
 
 def _refusal(feature: str, level: int) -> str | None:
-    said = "The update failed for all features since the following feature had an error: "
-    said += f"Invalid update version {level} for feature {feature}"
+    reason = "The update failed for all features since the following feature had an error: "
+    reason += f"Invalid update version {level} for feature {feature}"
     if feature not in FEATURES:
-        return f"{said}. There are {', '.join(FEATURES)}."
+        return f"{reason}. There are {', '.join(FEATURES)}."
     newest = FEATURES[feature][1]
-    return None if level == newest else f"{said}. It is {newest}, and nothing else."
+    return None if level == newest else f"{reason}. It is {newest}, and nothing else."

@@ -38,9 +38,9 @@ class _Asked:
     def __init__(self, call: RequestContext) -> None:
         self._call = call
         self._to_write = deque(
-            (each, topic.name, index)
-            for each in call.request.markers
-            for topic in each.topics
+            (marker, topic.name, index)
+            for marker in call.request.markers
+            for topic in marker.topics
             for index in topic.partition_indexes
         )
         self._codes: list[ErrorCode] = []
@@ -84,7 +84,7 @@ class _Asked:
         return {
             "markers": [
                 {
-                    "producer_id": each.producer_id,
+                    "producer_id": marker.producer_id,
                     "topics": [
                         {
                             "name": topic.name,
@@ -93,10 +93,10 @@ class _Asked:
                                 for index in topic.partition_indexes
                             ],
                         }
-                        for topic in each.topics
+                        for topic in marker.topics
                     ],
                 }
-                for each in self._call.request.markers
+                for marker in self._call.request.markers
             ]
         }
 

@@ -48,16 +48,16 @@ class Facts(NamedTuple):
     @property
     def sizes(self) -> dict[str, int]:
         """Return the sizes in bytes by file name. Only the files of aborted transactions may be missing."""
-        found = {
+        sizes = {
             LOG: self.log_bytes,
             ID_INDEX: self.id_bytes,
             INDEX: self.index_bytes,
             TIME_INDEX: self.time_index_bytes,
         }
         if self.txn_index_bytes:
-            found[TXN_INDEX] = self.txn_index_bytes
-            found[TXN_CHECK] = check_bytes(self.txn_index_bytes)
-        return {file_name(self.base_offset, suffix): size for suffix, size in found.items()}
+            sizes[TXN_INDEX] = self.txn_index_bytes
+            sizes[TXN_CHECK] = check_bytes(self.txn_index_bytes)
+        return {file_name(self.base_offset, suffix): size for suffix, size in sizes.items()}
 
 
 class OpenSegments:

@@ -70,21 +70,21 @@ class Deletions:
         self._number += 1
         heappush(self._renamed, (remove_ms, self._number, RemoveFiles(self._storage, log.name, paths)))
 
-    def _retire(self, each: _Dropped, bases: tuple[int, ...]) -> None:
+    def _retire(self, dropped: _Dropped, bases: tuple[int, ...]) -> None:
         paths: list[str] = []
         try:
             for base in bases:
-                paths.extend(retire_files(self._storage, each.log.name, base))
+                paths.extend(retire_files(self._storage, dropped.log.name, base))
         except StorageError as error:
-            name = each.log.name
+            name = dropped.log.name
             self._report(f"partition {name}: {error}; what is left of old segments is removed at the next start")
-        self._remove_at(each.remove_ms, each.log, tuple(paths))
+        self._remove_at(dropped.remove_ms, dropped.log, tuple(paths))
 
     def forget(self, log: PartitionLog) -> None:
         """Forget a log that is deleted as a whole."""
         self._begun.pop(log, None)
-        self._dropped = [each for each in self._dropped if each.log is not log]
-        self._ready = deque(each for each in self._ready if each.log is not log)
+        self._dropped = [dropped for dropped in self._dropped if dropped.log is not log]
+        self._ready = deque(dropped for dropped in self._ready if dropped.log is not log)
 
     def next_deadline_ms(self) -> int | None:
         if not self._renamed and not self._ready:
@@ -109,11 +109,11 @@ class Deletions:
     def checkpointed(self) -> None:
         """Rename files that the checkpoint on the disk no longer needs, in portions as there may be thousands."""
         dropped, self._dropped = self._dropped, []
-        for each in dropped:
-            needed = each.log.durability.checkpointed.log_start_offset < each.end
+        for part in dropped:
+            needed = part.log.durability.checkpointed.log_start_offset < part.end
             if not needed:
-                each.log.segments.release_dropped(each.end)  # a log without appends has no other occasion
-            (self._dropped if needed else self._ready).append(each)
+                part.log.segments.release_dropped(part.end)  # a log without appends has no other occasion
+            (self._dropped if needed else self._ready).append(part)
         self._rename_some()
 
     def rename(self, now_ms: int) -> None:
@@ -125,12 +125,12 @@ class Deletions:
     def _rename_some(self) -> None:
         left = RENAMED_AT_ONCE
         while self._ready and left:
-            each = self._ready.popleft()
-            bases = each.bases[:left]
+            dropped = self._ready.popleft()
+            bases = dropped.bases[:left]
             left -= len(bases)
-            self._retire(each, bases)
-            if len(bases) < len(each.bases):
-                self._ready.appendleft(replace(each, bases=each.bases[len(bases) :]))
+            self._retire(dropped, bases)
+            if len(bases) < len(dropped.bases):
+                self._ready.appendleft(replace(dropped, bases=dropped.bases[len(bases) :]))
 
     def to_remove(self, now_ms: int) -> Iterator[RemoveFiles]:
         """Yield the removals that a thread may run now."""

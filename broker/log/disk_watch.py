@@ -52,7 +52,7 @@ class DiskWatch:
         if isinstance(error, StorageError) and error.full:
             self._failed = error
             self._pending.deadline = True
-            self._look()
+            self._measure()
             self._failed_bytes = self.usable_bytes or 0
 
     def next_deadline_ms(self, now_ms: int) -> int:
@@ -63,15 +63,15 @@ class DiskWatch:
         """Look at the disk if it is time to, and report when it becomes full and when it has space again."""
         if now.ms < self.next_deadline_ms(now.ms):
             return
-        self._look()
-        self._judge(now, self.usable_bytes or 0)
+        self._measure()
+        self._conclude(now, self.usable_bytes or 0)
         self._due_ms = now.ms + (CHECK_FULL_EVERY_MS if self.is_full else CHECK_EVERY_MS)
 
-    def _look(self) -> None:
+    def _measure(self) -> None:
         with suppress(StorageError):  # then the last figure stays
             _, self.usable_bytes = self._storage.space()
 
-    def _judge(self, now: Now, usable_bytes: int) -> None:
+    def _conclude(self, now: Now, usable_bytes: int) -> None:
         failed, self._failed = self._failed, None
         least_bytes = self._config.disk_full_bytes
         if failed is not None:

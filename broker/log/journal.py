@@ -212,14 +212,14 @@ class Journal:
         A closed file that only offline logs need is kept for them, but does not count.
         """
         files = [written for written in self._closed if any(log.offline is None for log in written.ends)]
-        self._bytes = sum(each.bytes for each in files) + sum(map(len, self._parts))
+        self._bytes = sum(file.bytes for file in files) + sum(map(len, self._parts))
         self._bytes += self._active.bytes if self._active else 0
 
     def close(self) -> CutJournal | None:
         """Return the removal of all files at a clean stop, when the logs are synced. Keep the files of offline logs."""
         self._parts, self._gathered, self._out = [], {}, None
         self.rotate()
-        gone = tuple(each.to.name for each in self._closed if not any(log.offline for log in each.ends))
+        gone = tuple(written.to.name for written in self._closed if not any(log.offline for log in written.ends))
         return CutJournal(self._storage, gone) if gone else None
 
 

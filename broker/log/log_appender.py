@@ -132,8 +132,8 @@ def _fitting(log: PartitionLog, batches: Sequence[Staged], records_max: int) -> 
     placed: list[Placed] = []
     size, newest = 0, NO_TIMESTAMP
     latest: dict[int, BatchHeader] = {}  # each producer's latest batch in this write
-    for each in batches:
-        batch, header = each[0], each[1]
+    for staged in batches:
+        batch, header = staged[0], staged[1]
         end = offset + header.last_offset_delta + 1
         after = size + header.batch_length + LENGTH_END
         if placed and (after > room or end > offset_max):

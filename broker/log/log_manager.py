@@ -204,8 +204,8 @@ class LogManager:
     @property
     def offline(self) -> dict[str, str]:
         """Return the reasons why partitions are offline, by partition name."""
-        found = {f"{topic}-{partition}": reason for (topic, partition), reason in self._offline.items()}
-        return found | {log.name: log.offline for log in self.all() if log.offline is not None}
+        unopened = {f"{topic}-{partition}": reason for (topic, partition), reason in self._offline.items()}
+        return unopened | {log.name: log.offline for log in self.all() if log.offline is not None}
 
     @property
     def disk(self) -> DiskWatch:

@@ -100,16 +100,16 @@ class LogOpener:
 
         `run` runs a sync in this thread.
         """
-        found, self._found = self._found, None
+        journal, self._found = self._found, None
         for log in self._logs.values():
-            journaled = found is not None and bool(found.entries(log.topic_id, log.partition))
+            journaled = journal is not None and bool(journal.entries(log.topic_id, log.partition))
             # Consumers that saw a record before a crash must see it after the crash.
             if log.unflushed and (journaled or log.config.visible_after_flush):
                 run(self._syncs.begin_sync(log))
-                if log.offline is not None and found is not None:
-                    found.keep(log.topic_id, log.partition)
-        if found is not None:
-            found.remove()
+                if log.offline is not None and journal is not None:
+                    journal.keep(log.topic_id, log.partition)
+        if journal is not None:
+            journal.remove()
         if self.stopped_cleanly:
             self._storage.remove(clean_stop.FILE)
             self._storage.sync_directory("")
@@ -130,9 +130,9 @@ class LogOpener:
 
     def _to_open(self, key: Key, config: TopicConfig, topic_id: UUID, leader_epoch: int = 0) -> ToOpen:
         topic, partition = key
-        found = self._found.entries(topic_id, partition) if self._found else ()
+        entries = self._found.entries(topic_id, partition) if self._found else ()
         noted = self._noted.pop((f"{topic}-{partition}", topic_id.hex), None)
-        return ToOpen(config, topic_id, found, self._is_uncut, noted, leader_epoch)
+        return ToOpen(config, topic_id, entries, self._is_uncut, noted, leader_epoch)
 
     def _open(self, key: Key, to_open: ToOpen, storage: Storage) -> None:
         topic, partition = key

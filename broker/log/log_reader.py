@@ -81,10 +81,10 @@ def read(
         is_unverified = log.segments.unverified and offset < log.trusted_from
         if is_unverified:
             verify(log, log.segments.all[bisect_right(log.segments.bases, offset) - 1], offset, waits)
-        found = _locate(log, offset, end, with_ids, waits)
-        if found is None:
+        located = _locate(log, offset, end, with_ids, waits)
+        if located is None:
             return nothing
-        segment, position, header = found
+        segment, position, header = located
         end_position = segment.size
         if is_unverified:
             end_position = verify(log, segment, max(offset, header.base_offset), waits)
@@ -129,8 +129,8 @@ def verify(log: PartitionLog, segment: Segment, offset: int, waits: bool = True)
         if span is not None:
             return segment.size if span.end >= state.end else span.end
         if state.error is not None:
-            said, state.error = state.error, None
-            raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, said)
+            error, state.error = state.error, None
+            raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, error)
         if not waits:
             raise NotVerified(segment, offset)
         check = RegionCheck(log, segment, offset)
@@ -167,8 +167,8 @@ def whole_batches(log: PartitionLog, offset: int, records: FileRegion) -> FileRe
 
 def _up_to(offset: int, segment: Segment, position: int, length: int) -> int:
     """Return the length of a segment's region up to an offset, where a batch begins."""
-    found = segment.find(offset) if offset < segment.next_offset else None
-    return length if found is None else min(length, found[0] - position)
+    located = segment.find(offset) if offset < segment.next_offset else None
+    return length if located is None else min(length, located[0] - position)
 
 
 def _aborted_within(
@@ -180,7 +180,9 @@ def _aborted_within(
     if next(log.segments.aborting_from(offset), None) is None:
         return ()
     end = min(_end_of(segment, position, length), stable)
-    return tuple((each.producer_id, each.first_offset) for each in aborted_transactions(log, offset, end))
+    return tuple(
+        (transaction.producer_id, transaction.first_offset) for transaction in aborted_transactions(log, offset, end)
+    )
 
 
 def aborted_transactions(log: PartitionLog, first_offset: int, end_offset: int) -> list[AbortedTransaction]:
@@ -188,15 +190,15 @@ def aborted_transactions(log: PartitionLog, first_offset: int, end_offset: int) 
 
     Raise ApiError if an index cannot be read.
     """
-    found = []
+    transactions = []
     with answered():
         for segment in log.segments.aborting_from(first_offset):
             for aborted in segment.aborted.ending_from(first_offset):
                 if aborted.first_offset < end_offset:
-                    found.append(aborted)
+                    transactions.append(aborted)
                 if aborted.last_stable_offset >= end_offset:
-                    return found
-    return found
+                    return transactions
+    return transactions
 
 
 def _locate(
@@ -208,18 +210,18 @@ def _locate(
     """
     segments = log.segments.all
     index = bisect_right(log.segments.bases, offset) - 1
-    found = None
-    while found is None and index < len(segments):  # compaction may leave a segment's end empty
+    located = None
+    while located is None and index < len(segments):  # compaction may leave a segment's end empty
         segment = segments[index]
         index += 1
         # Batches that this process wrote to the newest segment are in memory, and most fetches request them.
         if waits or (offset >= log.opened_at and index == len(segments)):
-            found = segment.find(offset)
+            located = segment.find(offset)
         else:
-            found = find_now(segment, offset, with_ids)
-    if found is None:
+            located = find_now(segment, offset, with_ids)
+    if located is None:
         return None
-    position, header = found
+    position, header = located
     if not header.record_count:
         return _past_emptied(segments[index - 1 :], position, header, end)
     return segment, position, header
@@ -242,11 +244,11 @@ def _past_emptied(
     """
     emptied = segments[0], position, header
     for segment in segments:
-        for at, each in segment.batches(position if segment is emptied[0] else 0):
-            if each.base_offset >= end:
+        for at, batch in segment.batches(position if segment is emptied[0] else 0):
+            if batch.base_offset >= end:
                 return emptied
-            if each.record_count:
-                return segment, at, each
+            if batch.record_count:
+                return segment, at, batch
     return emptied
 
 
@@ -267,14 +269,14 @@ def _end_of(segment: Segment, position: int, length: int) -> int:
 
 def ids_of(log: PartitionLog, first_offset: int, end_offset: int) -> tuple[tuple[int, int], ...]:
     """Return the ids of first_offset .. end_offset - 1 as runs (first id, count), without deleted records."""
-    found: tuple[tuple[int, int], ...] = ()
+    runs: tuple[tuple[int, int], ...] = ()
     first_offset = max(first_offset, log.log_start_offset)
     with answered():
         for segment in log.segments.all[max(bisect_right(log.segments.bases, first_offset) - 1, 0) :]:
             if segment.base_offset >= end_offset:
                 break
-            found += segment.ids.runs(first_offset, end_offset)
-    return found
+            runs += segment.ids.runs(first_offset, end_offset)
+    return runs
 
 
 def search(log: PartitionLog) -> Search:
@@ -293,9 +295,9 @@ def offset_of_id(log: PartitionLog, id: int, mode: ReadMode = BLOCKING) -> int:
         return bounded(log, search(log).of_id(id, mode))
 
 
-def bounded(log: PartitionLog, found: int | None) -> int:
+def bounded(log: PartitionLog, offset: int | None) -> int:
     """Limit an offset found by its id to the offsets that consumers see; None becomes the high watermark."""
-    return log.high_watermark if found is None else max(min(found, log.high_watermark), log.log_start_offset)
+    return log.high_watermark if offset is None else max(min(offset, log.high_watermark), log.log_start_offset)
 
 
 def offset_of_time(log: PartitionLog, timestamp_ms: int, mode: ReadMode = BLOCKING) -> tuple[int, int] | None:
@@ -313,5 +315,5 @@ def offset_of_newest(log: PartitionLog, mode: ReadMode = BLOCKING) -> tuple[int,
     Raise the errors of `offset_of_time`.
     """
     with answered():
-        found, log.segments.counted = search(log).of_newest(mode)
-    return found
+        newest, log.segments.counted = search(log).of_newest(mode)
+    return newest

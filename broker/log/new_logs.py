@@ -89,19 +89,19 @@ class NewLogs:
 
         Raise ApiError NOT_LEADER_OR_FOLLOWER, on which clients retry, if the budget of the current slice is used up.
         """
-        found = self._logs.get(key)
-        if found is None:
+        new = self._logs.get(key)
+        if new is None:
             return None
         if not self._left:
             topic, partition = key
             raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{topic}-{partition} is being made")
         self._left -= 1
-        return found
+        return new
 
     def following(self, key: Key, most: int) -> list[Key]:
         """Return a log and the next ones of its topic that are to be made: clients often use all partitions in turn."""
         topic, partition = key
-        return [each for each in ((topic, partition + n) for n in range(most)) if each in self._logs]
+        return [log_key for log_key in ((topic, partition + n) for n in range(most)) if log_key in self._logs]
 
     def due(self, now_ms: int, most: int) -> list[tuple[Key, NewLog]]:
         """Return the next slice if it is due, at most `most` logs. The caller must `forget` the made logs."""
@@ -109,7 +109,7 @@ class NewLogs:
             return []
         self._due_ms = now_ms + SLICE_EVERY_MS
         self._left = ASKED_FOR
-        return [each for each, _ in zip(self._logs.items(), range(most))]
+        return [entry for entry, _ in zip(self._logs.items(), range(most))]
 
     def failed(self, now_ms: int) -> None:
         """Delay the next slice, because the disk is full."""

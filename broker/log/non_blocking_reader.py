@@ -90,19 +90,19 @@ class NonBlockingReader:
 def find_now(segment: Segment, offset: int, with_ids: bool) -> tuple[int, BatchHeader] | None:
     """Do the same as `Segment.find`. Raise NotCached if that, or finding the batch's ids, would wait for the disk."""
     glanced = NonBlockingReader(segment)
-    found = first_ending_from(offset, offset - segment.base_offset, glanced.offsets, glanced.log)
-    if found is not None and with_ids:
-        glanced.ids.region(found[1].base_offset, found[1].last_offset + 1)
-    return found
+    located = first_ending_from(offset, offset - segment.base_offset, glanced.offsets, glanced.log)
+    if located is not None and with_ids:
+        glanced.ids.region(located[1].base_offset, located[1].last_offset + 1)
+    return located
 
 
 def look_up(segment: Segment, offset: int) -> None:
     """Read the data for a lookup of an offset, and some after it, into memory. Run in a thread. StorageError."""
     apart = segment.apart()
-    found = apart.find(offset)
-    if found is None:
+    located = apart.find(offset)
+    if located is None:
         return
     first = apart.offsets.rank(offset - apart.base_offset)
     apart.offsets.file.read(max(first - 1, 0) * OffsetIndex.ENTRY_BYTES, AHEAD_BYTES)
-    apart.ids.file.read(apart.ids.region(found[1].base_offset, found[1].last_offset + 1).position, AHEAD_BYTES)
+    apart.ids.file.read(apart.ids.region(located[1].base_offset, located[1].last_offset + 1).position, AHEAD_BYTES)
     next(apart.aborted.ending_from(offset), None)

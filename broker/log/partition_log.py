@@ -163,10 +163,10 @@ class PartitionLog:
         if epoch == self.leader_epoch or epoch == leader_epochs.NO_EPOCH:
             return
         if epoch < self.leader_epoch:
-            said = f"{self.name}: epoch {epoch} is over, {self.leader_epoch} is on"
-            raise ApiError(ErrorCode.FENCED_LEADER_EPOCH, said)
-        said = f"{self.name}: epoch {epoch} is to come, {self.leader_epoch} is on"
-        raise ApiError(ErrorCode.UNKNOWN_LEADER_EPOCH, said)
+            reason = f"{self.name}: epoch {epoch} is over, {self.leader_epoch} is on"
+            raise ApiError(ErrorCode.FENCED_LEADER_EPOCH, reason)
+        reason = f"{self.name}: epoch {epoch} is to come, {self.leader_epoch} is on"
+        raise ApiError(ErrorCode.UNKNOWN_LEADER_EPOCH, reason)
 
     def roll(self) -> Segment:
         """Close the active segment and begin a new one at the log's end."""

@@ -165,7 +165,7 @@ class ProducerState:
         first = self._open.get(producer_id)
         if first is None:
             return None
-        others = (each for open_id, each in self._open.items() if open_id != producer_id)
+        others = (transaction for open_id, transaction in self._open.items() if open_id != producer_id)
         return AbortedTransaction(producer_id, first, marker_offset, next(others, marker_offset + 1))
 
     def _begins(self, producer_id: int, producer: _Producer, first_offset: int) -> None:
@@ -185,8 +185,8 @@ class ProducerState:
             raise _fenced(header.producer_id, header.producer_epoch, producer.epoch)
         duplicate = None if header.base_sequence == NO_SEQUENCE else self._check_sequence(producer, header)
         if duplicate is None and producer.first_offset != _NO_TRANSACTION and not header.is_transactional:
-            said = f"producer {header.producer_id} has a transaction open from offset {producer.first_offset} on"
-            raise ApiError(ErrorCode.INVALID_TXN_STATE, f"{said}; this batch is in none")
+            reason = f"producer {header.producer_id} has a transaction open from offset {producer.first_offset} on"
+            raise ApiError(ErrorCode.INVALID_TXN_STATE, f"{reason}; this batch is in none")
         return duplicate
 
     @staticmethod
@@ -249,7 +249,7 @@ class ProducerState:
 
     def _forget_one(self) -> None:
         """Forget the longest silent producer. Keep those with an open transaction, which would never end otherwise."""
-        gone = next((each for each in self._producers if each not in self._open), None)
+        gone = next((producer_id for producer_id in self._producers if producer_id not in self._open), None)
         if gone is not None:
             del self._producers[gone]
 
@@ -281,8 +281,8 @@ class ProducerState:
         """Return what the cleaner must keep, so that the next start knows each producer's next sequence."""
         producers = self._producers.items()
         return LastRecords(
-            {producer_id: each.batches[-1].last_offset for producer_id, each in producers if each.batches},
-            {producer_id: each.epoch for producer_id, each in producers if not each.batches},
+            {producer_id: producer.batches[-1].last_offset for producer_id, producer in producers if producer.batches},
+            {producer_id: producer.epoch for producer_id, producer in producers if not producer.batches},
         )
 
     # --- snapshots -----------------------------------------------------------------------------------------------
@@ -292,7 +292,7 @@ class ProducerState:
 
         Only producers that changed since the last snapshot are packed again, because there may be a hundred thousand.
         """
-        entries = [each.entry or each.pack(producer_id) for producer_id, each in self._producers.items()]
+        entries = [producer.entry or producer.pack(producer_id) for producer_id, producer in self._producers.items()]
         body = len(entries).to_bytes(4, "big") + b"".join(entries)
         return _VERSION.to_bytes(2, "big") + crc32c(body).to_bytes(4, "big") + body
 
@@ -311,7 +311,7 @@ class ProducerState:
             if sequence != NO_SEQUENCE:
                 first = (sequence - delta) % _SEQUENCES
                 producer.batches.append(ProducedBatch(first, sequence, offset - delta, offset, seen_ms))
-        began = sorted((each.first_offset, id) for id, each in self._producers.items() if each.first_offset >= 0)
+        began = sorted((state.first_offset, id) for id, state in self._producers.items() if state.first_offset >= 0)
         self._open = {producer_id: first_offset for first_offset, producer_id in began}
 
 

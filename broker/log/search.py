@@ -111,7 +111,7 @@ class Search(NamedTuple):
         first = self.segments[0]
         newest, counted = max((self.segments[-1].max_timestamp_ms, *self.newest[-1:])), self.counted
         if first.max_timestamp_ms >= newest and self.start > first.base_offset:
-            later = max((each.max_timestamp_ms for each in self.segments[1:]), default=NO_TIMESTAMP)
+            later = max((segment.max_timestamp_ms for segment in self.segments[1:]), default=NO_TIMESTAMP)
             counted = self._count(first, mode)
             newest = max(later, counted[2])
         return None if newest < 0 else self.of_time(newest, mode), counted
@@ -166,8 +166,8 @@ def _entry_fits(segment: Segment, seen: Any, relative_offset: int) -> bool:
     if not number:
         return True
     last, position = seen.offsets.near(number - 1)
-    found = next(iter(seen.batches(position)), None)
-    return found is not None and (found[0], found[1].last_offset) == (position, segment.base_offset + last)
+    batch = next(iter(seen.batches(position)), None)
+    return batch is not None and (batch[0], batch[1].last_offset) == (position, segment.base_offset + last)
 
 
 def _opened(segment: Segment, seen: Any, position: int, header: BatchHeader, mode: ReadMode) -> Iterator[Found]:

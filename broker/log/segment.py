@@ -187,7 +187,7 @@ class Segment:
         position = self.log.size
         ids_size, times_size = self.ids.file.size, self.times.file.size
         try:
-            batches: Buffer = placed[0][2] if len(placed) == 1 else b"".join([each[2] for each in placed])
+            batches: Buffer = placed[0][2] if len(placed) == 1 else b"".join([batch[2] for batch in placed])
             self.ids.append(placed[0][1], runs)
             self.log.append(batches)
             self.passed(position, placed, interval_bytes)
@@ -229,8 +229,8 @@ class Segment:
         newest, newest_offset, first = self.max_timestamp_ms, self.max_timestamp_offset, self.first_timestamp_ms
         since_index, last_offset = self._since_index, self.next_offset - 1
         indexed: list[tuple[int, int, int, int]] = []
-        for each in batches:
-            header, base_offset = each[0], each[1]
+        for batch in batches:
+            header, base_offset = batch[0], batch[1]
             last_offset = base_offset + header.last_offset_delta
             if header.record_count:
                 max_timestamp = header.max_timestamp
@@ -254,8 +254,8 @@ class Segment:
 
     def _index(self, indexed: Sequence[tuple[int, int, int, int]]) -> None:
         """Append to both indexes: (relative offset, position) and (time, relative offset)."""
-        self.offsets.append(*[each[:2] for each in indexed])
-        self.times.append_risen(*[each[2:] for each in indexed])
+        self.offsets.append(*[entry[:2] for entry in indexed])
+        self.times.append_risen(*[entry[2:] for entry in indexed])
 
     def index_anew(self, storage: Storage, interval_bytes: int, end: int, sealed: bool = False) -> None:
         """Rewrite both indexes from the headers of the batches before `end`.

@@ -42,7 +42,7 @@ class SegmentList:
         self._dropped: tuple[Segment, ...] = ()
         self._set(tuple(segments))
         self.unverified = {
-            each.base_offset: Unverified(each.size, *each.index_sizes) for each in segments if each.size
+            segment.base_offset: Unverified(segment.size, *segment.index_sizes) for segment in segments if segment.size
         }
         """The segments whose contents this process has not verified yet, by base offset."""
         self.unverified_times = set(self.unverified)
@@ -54,14 +54,14 @@ class SegmentList:
         """A snapshot: a change of the list makes a new tuple and does not disturb readers of this one."""
         self.active = segments[-1]
         """The last segment, which appends go to."""
-        self.bases = [each.base_offset for each in segments]
-        self.newest = list(accumulate((each.max_timestamp_ms for each in before), max))
+        self.bases = [segment.base_offset for segment in segments]
+        self.newest = list(accumulate((segment.max_timestamp_ms for segment in before), max))
         """For each segment except the last, the largest timestamp up to its end."""
-        self.aborting = [each.base_offset for each in before if each.has_aborted]
+        self.aborting = [segment.base_offset for segment in before if segment.has_aborted]
         """The base offsets of the segments with aborted transactions, except the last."""
         self.counted = NOT_COUNTED
         """The count of the first segment's timestamps by the last search."""
-        self._bytes_before = sum(each.size for each in before)
+        self._bytes_before = sum(segment.size for segment in before)
 
     @property
     def size(self) -> int:
@@ -118,14 +118,14 @@ class SegmentList:
         while first and not isinstance(self.all[first - 1], ClosedSegment):
             first -= 1
         self._open_segments.unsynced -= synced - first
-        whole = [self._closed(each) for each in self.all[first:synced]]
+        whole = [self._closed(segment) for segment in self.all[first:synced]]
         self.all = (*self.all[:first], *whole, *self.all[synced:])
 
     def drop(self, number: int) -> tuple[Segment, ...]:
         """Remove the oldest segments from the list, and return them. Their files stay."""
         oldest = self.all[:number]
-        for each in oldest:
-            self.verified(each.base_offset)
+        for segment in oldest:
+            self.verified(segment.base_offset)
         self._dropped += oldest
         self._set(self.all[number :])
         self._forget(oldest)
@@ -142,8 +142,8 @@ class SegmentList:
         """Replace several consecutive segments with one that has the same offsets and ids."""
         at = self.all.index(old[0])
         new = self._closed(new)
-        for each in old:
-            self.verified(each.base_offset)
+        for segment in old:
+            self.verified(segment.base_offset)
         self._set((*self.all[:at], new, *self.all[at + len(old) :]))
         self._forget(old)
 
@@ -176,7 +176,7 @@ class SegmentList:
         self.unverified.clear()
         self.unverified_times.clear()
         self._forget(self.all[:-1])
-        gone = tuple(self._closed(each) for each in self.all)
+        gone = tuple(self._closed(closing) for closing in self.all)
         for segment in gone:
             segment.close_files()
         self._set(gone)

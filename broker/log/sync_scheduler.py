@@ -125,7 +125,7 @@ class SyncScheduler:
         noted = self._flush_noted.intersection(logs)
         if noted:  # their due times come from the old flush.ms
             self._flush_noted -= noted
-            self._flush_due = [each for each in self._flush_due if each[2] not in noted]
+            self._flush_due = [entry for entry in self._flush_due if entry[2] not in noted]
             heapify(self._flush_due)
         for log in logs:
             self.ask_if_due(log)
@@ -255,7 +255,7 @@ class SyncScheduler:
         queues = (self._background, self._urgent) if self._background_next else (self._urgent, self._background)
         self._background_next = not self._background_next
         for queue in queues:
-            log = next((each for each in queue if each not in self._syncing), None)
+            log = next((queued for queued in queue if queued not in self._syncing), None)
             if log is not None:
                 self._urgent.pop(log, None)
                 self._background.pop(log, None)

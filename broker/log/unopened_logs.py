@@ -56,7 +56,9 @@ class UnopenedLogs:
             return {}
         self._due_ms = now_ms + BETWEEN_MS
         first = next(iter(self._logs))
-        keys = [each for each in self._logs if each[0] == first[0]] if first[0].startswith(INTERNAL) else [first]
+        keys = (
+            [log_key for log_key in self._logs if log_key[0] == first[0]] if first[0].startswith(INTERNAL) else [first]
+        )
         return {key: self._logs.pop(key) for key in keys}
 
     def failed(self, now_ms: int) -> None:

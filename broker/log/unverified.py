@@ -34,24 +34,24 @@ class Unverified:
 
     def span_of(self, offset: int) -> Span | None:
         """Return the span with an offset."""
-        return next((each for each in self.spans if each.first_offset <= offset < each.end_offset), None)
+        return next((span for span in self.spans if span.first_offset <= offset < span.end_offset), None)
 
     def span_at(self, position: int) -> Span | None:
         """Return the span with a position, or with its end there."""
-        return next((each for each in self.spans if each.start <= position <= each.end), None)
+        return next((span for span in self.spans if span.start <= position <= span.end), None)
 
     def add(self, span: Span) -> None:
         """Add a span, and join it with those that it touches."""
-        joined = [each for each in self.spans if each.start <= span.end and span.start <= each.end]
+        joined = [other for other in self.spans if other.start <= span.end and span.start <= other.end]
         merged = Span(
-            min(each.first_offset for each in (*joined, span)),
-            max(each.end_offset for each in (*joined, span)),
-            min(each.start for each in (*joined, span)),
-            max(each.end for each in (*joined, span)),
+            min(part.first_offset for part in (*joined, span)),
+            max(part.end_offset for part in (*joined, span)),
+            min(part.start for part in (*joined, span)),
+            max(part.end for part in (*joined, span)),
         )
-        self.spans = (*(each for each in self.spans if each not in joined), merged)
+        self.spans = (*(other for other in self.spans if other not in joined), merged)
 
     @property
     def is_done(self) -> bool:
         """Return True if all is verified."""
-        return any(not each.start and each.end >= self.end for each in self.spans)
+        return any(not span.start and span.end >= self.end for span in self.spans)

@@ -158,7 +158,7 @@ class MetadataChanges:
     @property
     def new_partitions(self) -> int:
         """Return the number of partitions that the next write adds."""
-        return sum(len(each.logs) for each in self._staged)
+        return sum(len(staged.logs) for staged in self._staged)
 
     # --- producer ids --------------------------------------------------------------------------------------------
 
@@ -221,29 +221,29 @@ class MetadataChanges:
         """Store changes and create their logs, in a worker thread. Raise StorageError if nothing was stored."""
         writing = write.staged
         self._save(write, writing)
-        first = [(each, self._logs.first_new(each.logs)) for each in writing if each.logs]
+        first = [(staged, self._logs.first_new(staged.logs)) for staged in writing if staged.logs]
         with suppress(StorageError):  # one wait for the disk; if it fails, the requests that need it fail below
             make_directories(self._logs.storage, (key for _, logs in first for key in logs))
-        for each, logs in first:
+        for staged, logs in first:
             try:
-                each.created = self._logs.create(logs)
+                staged.created = self._logs.create(logs)
             except (StorageError, LogDamaged) as error:
-                each.error = _failed(error)
-        if any(each.error for each in writing):
+                staged.error = _failed(error)
+        if any(staged.error for staged in writing):
             self._take_back(write, writing)
 
     def _save(self, write: _Write, staged: Iterable[Staged]) -> None:
-        self._metadata.save(write.document.changed([each.change for each in staged], write.commits + 1))
+        self._metadata.save(write.document.changed([change.change for change in staged], write.commits + 1))
         write.commits += 1
 
     def _take_back(self, write: _Write, writing: Sequence[Staged]) -> None:
         """Store the document without the topics whose logs could not be created. A full disk may have caused that, so
         this write may fail too."""
         try:
-            self._save(write, [each for each in writing if each.error is None])
+            self._save(write, [staged for staged in writing if staged.error is None])
         except StorageError:
-            for each in writing:
-                each.kept = each.error is not None
+            for staged in writing:
+                staged.kept = staged.error is not None
 
     def back(self, job: MetadataJob, error: Exception | None, now: Now) -> None:
         """Take back a job that has ended, and answer the requests that waited for it."""
@@ -258,30 +258,30 @@ class MetadataChanges:
     def _written(self, error: Exception | None, now: Now) -> None:
         assert self._running is not None
         write, self._running = self._running, None
-        for each in write.staged:
+        for staged in write.staged:
             if error is not None:
-                each.error = _failed(error)
-            each.is_done = True
+                staged.error = _failed(error)
+            staged.is_done = True
         if error is not None and not isinstance(error, StorageError):
             trace = "".join(format_exception(error))
             self._report(f"a fault of the broker's own, in a write of the metadata:\n{trace}")
-        stored = [each for each in write.staged if each.error is None or each.kept]
-        self._metadata.apply([each.change for each in stored], write.commits)
-        for each in stored:
-            self._applied(each, now)
+        stored = [staged for staged in write.staged if staged.error is None or staged.kept]
+        self._metadata.apply([staged.change for staged in stored], write.commits)
+        for staged in stored:
+            self._applied(staged, now)
 
-    def _applied(self, each: Staged, now: Now) -> None:
-        if each.kept:
-            names = ", ".join(each.change.topics)
-            self._report(f"{names}: half made and could not be taken back: {each.error}; delete it")
+    def _applied(self, staged: Staged, now: Now) -> None:
+        if staged.kept:
+            names = ", ".join(staged.change.topics)
+            self._report(f"{names}: half made and could not be taken back: {staged.error}; delete it")
             return
-        if each.logs:
-            self._logs.add_new(each.created, each.logs)
-        put_away = each.applied(now)
+        if staged.logs:
+            self._logs.add_new(staged.created, staged.logs)
+        put_away = staged.applied(now)
         if put_away is not None:
             self._to_put_away.append(put_away)
             self._logs.pending.jobs = True
-            self._busy[put_away] = topic_keys(each.change.topics)
+            self._busy[put_away] = topic_keys(staged.change.topics)
 
     def _put_away(self, job: PutAway, error: Exception | None) -> None:
         self._busy.pop(job, None)

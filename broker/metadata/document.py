@@ -81,7 +81,9 @@ class Topic:
 
     def in_epochs(self, epochs: Iterable[int]) -> "Topic":
         """Return the topic with these leader epochs, one for each partition."""
-        led = tuple(each._replace(leader_epoch=epoch) for each, epoch in zip(self.partitions, epochs, strict=True))
+        led = tuple(
+            partition._replace(leader_epoch=epoch) for partition, epoch in zip(self.partitions, epochs, strict=True)
+        )
         return replace(self, partitions=led)
 
     def to_json(self) -> dict[str, object]:
@@ -162,7 +164,7 @@ class DocumentEncoder:
     def encode(self, document: Document) -> bytes:
         """Return the bytes of the store's file. Not thread-safe."""
         parts = {
-            "brokers": _text({name: dict(each) for name, each in document.brokers.items()}),
+            "brokers": _text({name: dict(properties) for name, properties in document.brokers.items()}),
             "cluster_id": _text(document.cluster_id),
             "commits": str(document.commits),
             "deleting": _text(document.deleting) if document.deleting else "",
@@ -179,7 +181,9 @@ class DocumentEncoder:
     def _quotas_of(self, document: Document) -> str:
         known, text = self._quotas
         if known is not document.quotas:
-            text = _text([{"entity": dict(entity), "values": dict(each)} for entity, each in document.quotas.items()])
+            text = _text(
+                [{"entity": dict(entity), "values": dict(limits)} for entity, limits in document.quotas.items()]
+            )
             self._quotas = document.quotas, text
         return text
 
@@ -188,8 +192,8 @@ class DocumentEncoder:
         if known is not document.credentials:
             text = _text(
                 [
-                    {"user": user, "mechanism": mechanism} | each.to_json()
-                    for (user, mechanism), each in document.credentials.items()
+                    {"user": user, "mechanism": mechanism} | credential.to_json()
+                    for (user, mechanism), credential in document.credentials.items()
                 ]
             )
             self._credentials = document.credentials, text
@@ -199,11 +203,11 @@ class DocumentEncoder:
         known, self._topics = self._topics, {}
         for name in sorted(document.topics):
             topic = document.topics[name]
-            found = known.get(name)
-            if found is None or found[0] is not topic:
-                found = topic, f"{_text(name)}: {_text(topic.to_json())}"
-            self._topics[name] = found
-            yield found[1]
+            known_topic = known.get(name)
+            if known_topic is None or known_topic[0] is not topic:
+                known_topic = topic, f"{_text(name)}: {_text(topic.to_json())}"
+            self._topics[name] = known_topic
+            yield known_topic[1]
 
 
 def _text(value: object) -> str:
@@ -216,18 +220,19 @@ def decode(data: bytes) -> Document:
         is_checked = _is_checked(data)
         document = json.loads(data)
         if document["version"] != (_VERSION if is_checked else _UNCHECKED):
-            found = f"version {document['version']} with{'' if is_checked else 'out'} a CRC"
-            raise MetadataDamaged(f"{FILE} has {found}; this program reads version {_VERSION} with one")
+            version = f"version {document['version']} with{'' if is_checked else 'out'} a CRC"
+            raise MetadataDamaged(f"{FILE} has {version}; this program reads version {_VERSION} with one")
         return Document(
             cluster_id=document["cluster_id"],
             commits=int(document.get("commits", 0)),
             producer_ids_end=document["producer_ids_end"],
-            brokers={name: dict(each) for name, each in document.get("brokers", {}).items()},
-            quotas={entity_of(each["entity"].items()): each["values"] for each in document.get("quotas", ())},
+            brokers={name: dict(properties) for name, properties in document.get("brokers", {}).items()},
+            quotas={entity_of(quota["entity"].items()): quota["values"] for quota in document.get("quotas", ())},
             credentials={
-                (each["user"], each["mechanism"]): Credential.from_json(each) for each in document.get("scram", ())
+                (credential["user"], credential["mechanism"]): Credential.from_json(credential)
+                for credential in document.get("scram", ())
             },
-            topics={name: Topic.from_json(name, each) for name, each in document["topics"].items()},
+            topics={name: Topic.from_json(name, topic) for name, topic in document["topics"].items()},
             deleting=tuple(document.get("deleting", ())),
             doubtful_producer_ids_end=int(document.get("doubtful_producer_ids_end", 0)),
         )

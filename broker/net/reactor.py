@@ -39,7 +39,7 @@ class BusyPoll:
         self._clock_ns = clock_ns
         self._pays = False
 
-    def look(self, poller: Any, timeout: float | None) -> list[tuple[int, int]]:
+    def poll(self, poller: Any, timeout: float | None) -> list[tuple[int, int]]:
         """Return (descriptor, events) of the events within `timeout` seconds; with None, wait until one comes.
 
         Raise the errors of `epoll.poll`.
@@ -116,7 +116,7 @@ def install(busy_poll_us: int = 0) -> None:
             if self._polls_again:
                 self._polls_again, timeout = False, 0
             try:
-                events = self._looks.look(self._poller, timeout)
+                events = self._looks.poll(self._poller, timeout)
             except OSError as error:
                 if error.errno == errno.EINTR:
                     return

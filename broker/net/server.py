@@ -142,7 +142,7 @@ class BrokerServer:
             self._open_pool.stop()
             self._metadata_pool.stop()
 
-        stopped = DeferredList([maybeDeferred(each.stopListening) for each in self._ports], consumeErrors=True)
+        stopped = DeferredList([maybeDeferred(port.stopListening) for port in self._ports], consumeErrors=True)
         return stopped.addBoth(close).addBoth(end)
 
     # --- events of transports ------------------------------------------------------------------------------------

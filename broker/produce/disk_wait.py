@@ -32,10 +32,10 @@ def when_on_disk(
 
     def answer(now: Now) -> Sequence[StagedProduce]:
         for staged in requests:
-            for log, end_offset, place in staged.on_disk or ():
+            for log, end_offset, index in staged.on_disk or ():
                 if log.durability.end_offset < end_offset:
                     services.metrics.failed_produce(log.topic)
-                    staged.late(place, _why_late(services, log, staged.request.partitions[place][0]))
+                    staged.late(index, _why_late(services, log, staged.request.partitions[index][0]))
         return requests
 
     keys = {log.durability.key for staged in requests for log, _, _ in staged.on_disk or ()}

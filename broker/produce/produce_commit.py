@@ -68,8 +68,8 @@ class ProduceCommit:
                 if not conn.staged:
                     conn.unstaged()
                     self._channel.queue.resume(conn)
-        for each in failed.values():
-            self._channel.failed([staged.conn for staged in each], each[0].failure)
+        for requests in failed.values():
+            self._channel.failed([staged.conn for staged in requests], requests[0].failure)
         for (_, timeout_ms), waiting in durable.items():
             self._wait_for_disk(waiting, now.ms + timeout_ms)
         if quick:
@@ -146,7 +146,7 @@ class ProduceCommit:
     def _wait_for_ids(self) -> None:
         """Stage the held requests again when ids are due; their connections execute nothing meanwhile."""
         for staged in self._turn.requests:
-            staged.conn.starve_of_ids()
+            staged.conn.wait_for_ids()
             self._channel.connections.stalled.append(staged.conn)
         retry_wall_ms = self._turn.retry_wall_ms
         assert retry_wall_ms is not None
@@ -161,9 +161,9 @@ class ProduceCommit:
     def _stage_held(self, now: Now) -> None:
         self._retry = None
         services = self._services
-        for staged, place, batch in self._turn.take_held():
+        for staged, index, batch in self._turn.take_held():
             try:
-                self._turn.stage(staged, place, validate_again(services, staged, place, batch, now))
+                self._turn.stage(staged, index, validate_again(services, staged, index, batch, now))
             except Exception:
                 self._turn.drop(staged.conn)
                 self._channel.failed([staged.conn])

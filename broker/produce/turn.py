@@ -63,11 +63,11 @@ class StagedProduce:
         self.results: list[PartitionResult | None] = [None] * number
         self.unsettled = number
         self.originals: dict[int, memoryview] | None = None
-        """By a partition's place, its batch as the producer sent it, if the topic's rules have changed it."""
+        """By a partition's index, its batch as the producer sent it, if the topic's rules have changed it."""
         self.opened: OpenJob | None = None
         """The job in which a thread has opened the records; None if the reactor thread checks them."""
         self.on_disk: list[tuple[PartitionLog, int, int]] | None = None
-        """The logs whose disk the answer waits for: (log, the offset its disk must reach, the partition's place)."""
+        """The logs whose disk the answer waits for: (log, the offset its disk must reach, the partition's index)."""
         self.failure: Exception | None = None
         """An unexpected exception while a batch was appended."""
         self.adapt: Callable[[Any], Any] | None = None
@@ -82,33 +82,33 @@ class StagedProduce:
         """Stages the batches of a request for many partitions, in slices, unless it is postponed; None if they are
         staged already."""
 
-    def keep_original(self, place: int, batch: memoryview) -> None:
+    def keep_original(self, index: int, batch: memoryview) -> None:
         """Keep the batch of a partition as the producer sent it, because the topic's rules have changed it."""
         if self.originals is None:
             self.originals = {}
-        self.originals[place] = batch
+        self.originals[index] = batch
 
-    def settle(self, place: int, error: ApiError, **more: Any) -> None:
+    def settle(self, index: int, error: ApiError, **more: Any) -> None:
         """Settle one partition with an error."""
-        topic, partition, *_ = self.request.partitions[place]
-        self.results[place] = PartitionResult(topic, partition, error.code, message=error.message, **more)
+        topic, partition, *_ = self.request.partitions[index]
+        self.results[index] = PartitionResult(topic, partition, error.code, message=error.message, **more)
         self.unsettled -= 1
 
-    def late(self, place: int, error: ApiError) -> None:
+    def late(self, index: int, error: ApiError) -> None:
         """Turn a result into an error, because its batch is in the log but may not be on the disk."""
-        before = self.results[place]
+        before = self.results[index]
         assert before is not None
         self.reply = None
-        self.results[place] = before._replace(
+        self.results[index] = before._replace(
             error_code=error.code, message=error.message, base_offset=NO_OFFSET, runs=()
         )
 
 
 StagedBatch: TypeAlias = tuple[memoryview, BatchHeader, StagedProduce, int, Rewrite | None]
-"""A valid batch and its header, its request, its partition's place there, and how it is finished once it has ids."""
+"""A valid batch and its header, its request, its partition's index there, and how it is finished once it has ids."""
 
 Held: TypeAlias = tuple[StagedProduce, int, memoryview]
-"""A batch to be staged again: its request, its partition's place there, and its bytes."""
+"""A batch to be staged again: its request, its partition's index there, and its bytes."""
 
 
 class ProduceTurn:
@@ -143,26 +143,26 @@ class ProduceTurn:
 
     def drop(self, conn: Any) -> None:
         """Forget the requests of a connection that is closed."""
-        self.requests = [each for each in self.requests if each.conn is not conn]
-        self._held = [each for each in self._held if each[0].conn is not conn]
+        self.requests = [staged for staged in self.requests if staged.conn is not conn]
+        self._held = [held for held in self._held if held[0].conn is not conn]
         for log, batches in self.by_log.items():
-            self.by_log[log] = [each for each in batches if each[2].conn is not conn]
+            self.by_log[log] = [batch for batch in batches if batch[2].conn is not conn]
 
-    def stage(self, staged: StagedProduce, place: int, validated: Validated) -> None:
+    def stage(self, staged: StagedProduce, index: int, validated: Validated) -> None:
         """Stage the batch of one partition that `validate_batch` has validated, or refuse it."""
         if isinstance(validated, tuple):
             log, batch, header, rewrite = validated
-            self.by_log[log].append((batch, header, staged, place, rewrite))
+            self.by_log[log].append((batch, header, staged, index, rewrite))
         elif isinstance(validated, RecordsRefused):
-            self.refuse(staged, place, validated, record_errors=validated.record_errors)
+            self.refuse(staged, index, validated, record_errors=validated.record_errors)
         else:
-            self.refuse(staged, place, validated)
+            self.refuse(staged, index, validated)
 
-    def refuse(self, staged: StagedProduce, place: int, error: ApiError, **more: Any) -> None:
+    def refuse(self, staged: StagedProduce, index: int, error: ApiError, **more: Any) -> None:
         """Settle one partition with an error, and count it."""
-        topic = self._metadata.topic(staged.request.partitions[place][0])
+        topic = self._metadata.topic(staged.request.partitions[index][0])
         self._metrics.failed_produce(topic.name if topic is not None else None)
-        staged.settle(place, error, **more)
+        staged.settle(index, error, **more)
 
     def take_held(self) -> list[Held]:
         """Return the batches to be staged again, in their order."""
@@ -185,12 +185,12 @@ class ProduceTurn:
         if not self._held:
             return staged
         settled, blocked = [], set()
-        for each in staged:
-            if each.unsettled or each.conn in blocked:
-                blocked.add(each.conn)
-                self.requests.append(each)
+        for request in staged:
+            if request.unsettled or request.conn in blocked:
+                blocked.add(request.conn)
+                self.requests.append(request)
             else:
-                settled.append(each)
+                settled.append(request)
         return settled
 
     def _append(self, log: PartitionLog, batches: list[StagedBatch], ids: IdSource, now: Now) -> None:
@@ -221,7 +221,7 @@ class ProduceTurn:
                 self.refuse(*batches[done][2:4], ApiError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)))
                 done += 1
             except Exception as error:
-                for _, _, staged, place, _ in batches[done:]:
+                for _, _, staged, index, _ in batches[done:]:
                     staged.failure = error
                     staged.unsettled -= 1
                 break
@@ -239,17 +239,17 @@ class ProduceTurn:
         self._clock_waits.refused(log, now)
         without_disk = isinstance(error, LeadExhausted) and self._disk.is_full
         holds = False
-        for batch, _, staged, place, _ in batches:
+        for batch, _, staged, index, _ in batches:
             if any(result is not None and not result.error_code for result in staged.results):
-                self.refuse(staged, place, ApiError(ErrorCode.REQUEST_TIMED_OUT, "ids have run ahead of the clock"))
+                self.refuse(staged, index, ApiError(ErrorCode.REQUEST_TIMED_OUT, "ids have run ahead of the clock"))
             elif without_disk:
-                said = f"{log.name}: the disk is full, and the high-water mark of ids cannot be raised: {error}"
-                self.refuse(staged, place, ApiError(ErrorCode.KAFKA_STORAGE_ERROR, said))
+                reason = f"{log.name}: the disk is full, and the high-water mark of ids cannot be raised: {error}"
+                self.refuse(staged, index, ApiError(ErrorCode.KAFKA_STORAGE_ERROR, reason))
             elif now.ms + wait_ms > self._held_until_ms(staged, now):
-                self.refuse(staged, place, ApiError(ErrorCode.REQUEST_TIMED_OUT, self._why_late(log, error, now)))
+                self.refuse(staged, index, ApiError(ErrorCode.REQUEST_TIMED_OUT, self._why_late(log, error, now)))
             else:
-                sent = batch if staged.originals is None else staged.originals.get(place, batch)
-                self._held.append((staged, place, memoryview(bytearray(sent))))
+                sent = batch if staged.originals is None else staged.originals.get(index, batch)
+                self._held.append((staged, index, memoryview(bytearray(sent))))
                 holds = True
         retry_wall_ms = now.wall_ms + wait_ms
         if holds and (self.retry_wall_ms is None or retry_wall_ms < self.retry_wall_ms):
@@ -268,15 +268,15 @@ class ProduceTurn:
 
 
 def _append_one(
-    log: PartitionLog, each: StagedBatch, ids: IdSource, now: Now
+    log: PartitionLog, staged_batch: StagedBatch, ids: IdSource, now: Now
 ) -> tuple[Sequence[StagedBatch], Sequence[tuple[int, int]], Sequence[tuple[int, int]]]:
     """Append a batch that may be a duplicate, or that contains its ids. Return it with its offsets and ids."""
-    batch, header, staged, place, rewrite = each
+    batch, header, staged, index, rewrite = staged_batch
     appended = append(log, batch, header, ids, now, rewrite)
     if appended.duplicate and header.attributes & TIMESTAMP_TYPE_BIT:
         header = header._replace(max_timestamp=appended.timestamp_ms)
     offsets = ((appended.base_offset, appended.last_offset),)
-    return ((batch, header, staged, place, rewrite),), offsets, appended.runs
+    return ((batch, header, staged, index, rewrite),), offsets, appended.runs
 
 
 def _settle(
@@ -288,7 +288,7 @@ def _settle(
     """Set the results of appended batches; `runs` are the ids of all of them."""
     start_offset, durable_end, waiting_acks = log.log_start_offset, log.durability.end_offset, log.waiting_acks
     first_offset = offsets[0][0]
-    for (_, header, staged, place, _), (base_offset, last_offset) in zip(batches, offsets, strict=False):
+    for (_, header, staged, index, _), (base_offset, last_offset) in zip(batches, offsets, strict=False):
         staged.unsettled -= 1
         append_ms = header.max_timestamp if header.attributes & TIMESTAMP_TYPE_BIT else NO_TIMESTAMP
         template = staged.template
@@ -298,13 +298,13 @@ def _settle(
             if not waits:
                 continue
         request = staged.request
-        topic, partition, *_ = request.partitions[place]
+        topic, partition, *_ = request.partitions[index]
         ids = part_of(runs, base_offset - first_offset, last_offset + 1 - first_offset) if request.wants_ids else ()
-        staged.results[place] = _record(
+        staged.results[index] = _record(
             PartitionResult, (topic, partition, 0, base_offset, append_ms, start_offset, None, (), ids)
         )
         if waits:
-            waiting = log, last_offset + 1, place
+            waiting = log, last_offset + 1, index
             if staged.on_disk is None:
                 staged.on_disk = [waiting]
             else:
@@ -313,10 +313,10 @@ def _settle(
 
 def part_of(runs: Sequence[tuple[int, int]], start: int, end: int) -> tuple[tuple[int, int], ...]:
     """Return ids number `start` to `end` - 1 of some runs (first id, count), as runs."""
-    found = []
+    part = []
     for first, count in runs:
         low, high = max(start, 0), min(end, count)
         if low < high:
-            found.append((first + low, high - low))
+            part.append((first + low, high - low))
         start, end = start - count, end - count
-    return tuple(found)
+    return tuple(part)

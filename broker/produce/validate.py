@@ -25,13 +25,13 @@ ADMIN_CLIENT_ID = "__admin_client"  # the client id with which Kafka's tools wri
 
 
 def validate_batch(
-    services: ProduceServices, staged: StagedProduce, place: int, batch: memoryview | None, now: Now, budget: Budget
+    services: ProduceServices, staged: StagedProduce, index: int, batch: memoryview | None, now: Now, budget: Budget
 ) -> Outcome:
     """Validate the batch of one partition: return it with its log, an error, or why its request is postponed.
 
     Without a limit on the budget it is never postponed: see `validate_again`.
     """
-    target = staged.request.partitions[place]
+    target = staged.request.partitions[index]
     try:
         log = services.log_of(target[0], target[1])
         config = log.config
@@ -46,7 +46,7 @@ def validate_batch(
         if asks and log.topic in INTERNAL_TOPICS and staged.client_id != ADMIN_CLIENT_ID:
             reason = f"{log.topic} is written by the broker, not by clients"
             raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, reason)
-        if opened is not None and (outcome := opened.outcome(place, log)) is not None:
+        if opened is not None and (outcome := opened.outcome(index, log)) is not None:
             return _opened_by_thread(staged, outcome, batch, now, budget)
         if not asks:
             # Most requests of services that send single events need no more than `end_of_usual_record`.
@@ -58,7 +58,7 @@ def validate_batch(
                 check_records(batch, header, config, services.record_limits, budget)
             return log, batch, header, None
         prepared = prepare(batch, header, config, log.name, now.wall_ms, services.record_limits, budget)
-        staged.keep_original(place, batch)
+        staged.keep_original(index, batch)
         id_headers = IdHeaders(config, prepared.opened) if config.id_header and prepared.opened is not None else None
         return log, prepared.batch, prepared.header, id_headers
     except ApiError as error:
@@ -68,13 +68,13 @@ def validate_batch(
 
 
 def validate_again(
-    services: ProduceServices, staged: StagedProduce, place: int, batch: memoryview | None, now: Now
+    services: ProduceServices, staged: StagedProduce, index: int, batch: memoryview | None, now: Now
 ) -> Validated:
     """Validate a batch that was valid before and is staged now, because logs and topics may have changed meanwhile.
 
     Its records cost what they cost, and batches that came later may wait for it, so its request is not postponed.
     """
-    outcome = validate_batch(services, staged, place, batch, now, Budget(None))
+    outcome = validate_batch(services, staged, index, batch, now, Budget(None))
     assert not isinstance(outcome, Postponed)
     return outcome
 
@@ -92,7 +92,7 @@ def _opened_by_thread(
     if outcome.batch is made:
         made = batch  # unchanged
     else:
-        staged.keep_original(outcome.place, batch)
+        staged.keep_original(outcome.index, batch)
         if header.is_log_append_time:
             header = seal(made, header._replace(max_timestamp=now.wall_ms))
     return outcome.log, made, header, outcome.id_headers
@@ -101,8 +101,8 @@ def _opened_by_thread(
 def to_open(services: ProduceServices, version: int, request: ProduceRequest, now: Now) -> Steps[list[OpenTask]]:
     """Return, in slices, the batches whose records a thread shall open: all that have a valid header."""
     tasks = []
-    for place, (topic, partition, batch) in enumerate(request.partitions):
-        if place % PARTITIONS_AT_ONCE == PARTITIONS_AT_ONCE - 1:
+    for index, (topic, partition, batch) in enumerate(request.partitions):
+        if index % PARTITIONS_AT_ONCE == PARTITIONS_AT_ONCE - 1:
             now = yield
         try:
             log = services.log_of(topic, partition)
@@ -110,5 +110,5 @@ def to_open(services: ProduceServices, version: int, request: ProduceRequest, no
         except ApiError:
             continue  # `validate_batch` finds it again
         if batch is not None:
-            tasks.append(OpenTask(place, log, log.config, batch, header, now.wall_ms, services.record_limits))
+            tasks.append(OpenTask(index, log, log.config, batch, header, now.wall_ms, services.record_limits))
     return tasks

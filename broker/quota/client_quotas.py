@@ -60,25 +60,25 @@ def filter_of(components: Iterable[Any], strict: bool) -> Filter:
     """Return the filter that a request describes. Raise ApiError INVALID_REQUEST or UNSUPPORTED_VERSION."""
     exact: dict[str, str | None] = {}
     types: set[str] = set()
-    for each in components:
-        kind = each.entity_type
+    for component in components:
+        kind = component.entity_type
         if not kind:
             raise _refuse("a part of the filter has no type; there are user, client-id, ip")
         if kind in exact or kind in types:
             raise _refuse(f"Entity type {kind} cannot appear more than once in the filter.")
         if kind not in (USER, CLIENT_ID, IP):
-            said = f"Unsupported entity type {kind}; there are user, client-id, ip"
-            raise ApiError(ErrorCode.UNSUPPORTED_VERSION, said)
-        if each.match_type not in (EXACT, DEFAULT, SPECIFIED):
-            raise _refuse(f"Unknown match type {each.match_type}; 0 is exact, 1 the default, 2 any")
-        if (each.match is None) == (each.match_type == EXACT):
-            name = ("EXACT", "DEFAULT", "SPECIFIED")[each.match_type]
-            found = "null" if each.match is None else "a name"
-            raise _refuse(f"Request specified MATCH_TYPE_{name}, but set match string to {found}.")
-        if each.match_type == SPECIFIED:
+            reason = f"Unsupported entity type {kind}; there are user, client-id, ip"
+            raise ApiError(ErrorCode.UNSUPPORTED_VERSION, reason)
+        if component.match_type not in (EXACT, DEFAULT, SPECIFIED):
+            raise _refuse(f"Unknown match type {component.match_type}; 0 is exact, 1 the default, 2 any")
+        if (component.match is None) == (component.match_type == EXACT):
+            name = ("EXACT", "DEFAULT", "SPECIFIED")[component.match_type]
+            match = "null" if component.match is None else "a name"
+            raise _refuse(f"Request specified MATCH_TYPE_{name}, but set match string to {match}.")
+        if component.match_type == SPECIFIED:
             types.add(kind)
         else:
-            exact[kind] = each.match
+            exact[kind] = component.match
     if IP in exact.keys() | types and len(exact) + len(types) > 1:
         raise _refuse(_NOT_WITH_IP)
     return Filter(exact, frozenset(types), strict)
@@ -116,15 +116,15 @@ def altered(values: Mapping[str, float], entity: Entity, operations: Iterable[An
     """Return the quotas of an entity after operations on its quotas before. Raise ApiError."""
     after = dict(values)
     seen: set[str] = set()
-    for each in operations:
-        if each.key in seen:
-            raise _refuse(f"{each.key} stands in the request more than once")
-        seen.add(each.key)
-        if each.remove:
-            after.pop(each.key, None)
+    for operation in operations:
+        if operation.key in seen:
+            raise _refuse(f"{operation.key} stands in the request more than once")
+        seen.add(operation.key)
+        if operation.remove:
+            after.pop(operation.key, None)
         else:
-            _check_value(_IP_KEYS if entity[0][0] == IP else _CLIENT_KEYS, each.key, each.value)
-            after[each.key] = float(each.value)
+            _check_value(_IP_KEYS if entity[0][0] == IP else _CLIENT_KEYS, operation.key, operation.value)
+            after[operation.key] = float(operation.value)
     return after
 
 

@@ -105,13 +105,13 @@ class QuotaManager:
     def known(self, kind: str, whose: Entity, now_ms: int) -> _Known:
         """Return an entity's usage so far. It is forgotten when it has no effect left, or earlier if there are more
         usages than `flakelog.max.quota.clients`."""
-        found = self._known.get((kind, whose))
-        if found is None:
+        quota = self._known.get((kind, whose))
+        if quota is None:
             self._forget(now_ms)
-            found = self._known[kind, whose] = _Known(now_ms, Rate(self._windows), TokenBucket(self._mutation_windows))
+            quota = self._known[kind, whose] = _Known(now_ms, Rate(self._windows), TokenBucket(self._mutation_windows))
         self._known.move_to_end((kind, whose))
-        found.used_ms = now_ms
-        return found
+        quota.used_ms = now_ms
+        return quota
 
     def _forget(self, now_ms: int) -> None:
         """Make room for another usage."""
@@ -218,8 +218,8 @@ class Meter:
         if strict and not self.may_mutate(partitions, now_ms):
             over_ms = self._debt_ms(now_ms)
             self._hold(MUTATIONS, over_ms)
-            said = f"{MUTATIONS} is {self._limits[MUTATIONS].quota:g} partitions a second; ask again in {over_ms} ms"
-            raise ApiError(ErrorCode.THROTTLING_QUOTA_EXCEEDED, said)
+            reason = f"{MUTATIONS} is {self._limits[MUTATIONS].quota:g} partitions a second; ask again in {over_ms} ms"
+            raise ApiError(ErrorCode.THROTTLING_QUOTA_EXCEEDED, reason)
         if not strict:
             self._take(partitions, now_ms)
             self._hold(MUTATIONS, self._debt_ms(now_ms))

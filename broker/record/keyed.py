@@ -84,7 +84,7 @@ def _keys_one_by_one(body: Body, header: BatchHeader) -> Keys:
     return Keys([span.key or b"" for span in spans], [span.offset_delta for span in spans], tombstones, nulls)
 
 
-class _Found:
+class _Gathered:
     """The keys and deltas of the records that were read so far."""
 
     __slots__ = ("keys", "deltas", "zigzag", "tombstones", "nulls")
@@ -114,32 +114,32 @@ def _keys(body: Body, header: BatchHeader) -> Keys | None:
     count = header.record_count
     if not 0 < count <= (end - position) // RECORD_BYTES_MIN or abs(header.base_timestamp) >= _BASE_TIMESTAMP_MAX:
         return None
-    found = _Found()
-    keys = found.keys
+    gathered = _Gathered()
+    keys = gathered.keys
     guess = _RUN_RECORDS_MIN
     while (left := count - len(keys)) > 0:
-        if left >= _RUN_RECORDS_MIN and (run_end := _run(body, position, min(left, guess), found)):
+        if left >= _RUN_RECORDS_MIN and (run_end := _run(body, position, min(left, guess), gathered)):
             position = run_end
             guess *= _RUN_FACTOR
             continue
         guess = _RUN_RECORDS_MIN
         most = min(left, _LOOPED_RECORDS)
-        position = _usual(data, position, most, found)
+        position = _usual(data, position, most, gathered)
         if count - len(keys) > left - most:
-            unusual = _unusual(data, position, found)
+            unusual = _unusual(data, position, gathered)
             if unusual is None:
                 return None
             position = unusual
-    if position != end or found.zigzag > 2 * (header.last_offset_delta + 1):
+    if position != end or gathered.zigzag > 2 * (header.last_offset_delta + 1):
         return None
-    return _new(Keys, (keys, found.joined(), found.tombstones, found.nulls))
+    return _new(Keys, (keys, gathered.joined(), gathered.tombstones, gathered.nulls))
 
 
-def _usual(data: bytes, position: int, most: int, found: _Found) -> int:
+def _usual(data: bytes, position: int, most: int, gathered: _Gathered) -> int:
     """Read records with a key and with short integers, `most` at most. Return the end of the last one."""
-    keys, tombstones = found.keys, found.tombstones
+    keys, tombstones = gathered.keys, gathered.tombstones
     put_key = keys.append
-    first = zigzag = found.zigzag
+    first = zigzag = gathered.zigzag
     try:
         for _ in range(most):
             size = data[position]
@@ -168,7 +168,7 @@ def _usual(data: bytes, position: int, most: int, found: _Found) -> int:
             if delta != zigzag:
                 if delta < zigzag or delta & 1:
                     break
-                found.deltas.append(range(first >> 1, zigzag >> 1))
+                gathered.deltas.append(range(first >> 1, zigzag >> 1))
                 first = zigzag = delta
             byte = data[at]  # the length of the key
             begin = at + 1
@@ -195,8 +195,8 @@ def _usual(data: bytes, position: int, most: int, found: _Found) -> int:
             position = end
     except IndexError:
         pass
-    found.deltas.append(range(first >> 1, zigzag >> 1))
-    found.zigzag = zigzag
+    gathered.deltas.append(range(first >> 1, zigzag >> 1))
+    gathered.zigzag = zigzag
     return position
 
 
@@ -221,22 +221,22 @@ def _after_headers(data: bytes, at: int) -> int:
     return at
 
 
-def _unusual(data: bytes, position: int, found: _Found) -> int | None:
+def _unusual(data: bytes, position: int, keys: _Gathered) -> int | None:
     """Read one record with any integers. Return its end, None if it is damaged or its time needs a check."""
     try:
         span = span_at(data, position)
     except (CorruptBatch, IndexError, UnicodeDecodeError):
         return None
     delta = span.offset_delta
-    if 2 * delta < found.zigzag or abs(span.timestamp_delta) >= _BASE_TIMESTAMP_MAX:
+    if 2 * delta < keys.zigzag or abs(span.timestamp_delta) >= _BASE_TIMESTAMP_MAX:
         return None
     if span.key is None:
-        found.nulls.append(len(found.keys))
+        keys.nulls.append(len(keys.keys))
     if span.is_tombstone:
-        found.tombstones.append(len(found.keys))
-    found.keys.append(span.key or b"")
-    found.deltas.append(range(delta, delta + 1))
-    found.zigzag = 2 * (delta + 1)
+        keys.tombstones.append(len(keys.keys))
+    keys.keys.append(span.key or b"")
+    keys.deltas.append(range(delta, delta + 1))
+    keys.zigzag = 2 * (delta + 1)
     return span.end
 
 
@@ -281,7 +281,7 @@ class _Layout(NamedTuple):
         return *chain.from_iterable(lengths), self.size - 1
 
 
-def _run(body: Body, at: int, most: int, found: _Found) -> int | None:
+def _run(body: Body, at: int, most: int, keys: _Gathered) -> int | None:
     """Read the next records if they have one layout, a value and no headers.
 
     Return the end of the last one; None, with none read, if they are few.
@@ -309,11 +309,11 @@ def _run(body: Body, at: int, most: int, found: _Found) -> int | None:
     if most < _RUN_RECORDS_MIN:
         return None
     deltas = _deltas([data[at + place : at + most * size : size] for place in range(layout.delta, layout.key_length)])
-    if deltas is None or 2 * deltas[0] < found.zigzag:
+    if deltas is None or 2 * deltas[0] < keys.zigzag:
         return None
-    found.deltas.append(deltas)
-    found.zigzag = 2 * (deltas[-1] + 1)
-    found.keys += _run_keys(memoryview(data)[at : at + most * size], layout)
+    keys.deltas.append(deltas)
+    keys.zigzag = 2 * (deltas[-1] + 1)
+    keys.keys += _run_keys(memoryview(data)[at : at + most * size], layout)
     return at + most * size
 
 
@@ -370,7 +370,7 @@ def _unpacker(size: int, key: int, key_end: int, rows: int) -> Struct:
 def _run_keys(rows: memoryview, layout: _Layout) -> Iterator[bytes]:
     size, number = layout.size, len(rows) // layout.size
     whole = (number - number % _ROWS) * size
-    many, one = (_unpacker(size, layout.key, layout.key_end, each) for each in (_ROWS, 1))
+    many, one = (_unpacker(size, layout.key, layout.key_end, row_count) for row_count in (_ROWS, 1))
     yield from chain.from_iterable(many.iter_unpack(rows[:whole]))
     yield from chain.from_iterable(one.iter_unpack(rows[whole:]))
 

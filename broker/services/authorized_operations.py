@@ -15,7 +15,7 @@ def operations(asked: bool, allowed: int) -> int:
 
 
 def _bits(*operations: int) -> int:
-    return sum(1 << each for each in operations)
+    return sum(1 << operation for operation in operations)
 
 
 TOPIC = _bits(_READ, _WRITE, _CREATE, _DELETE, _ALTER, _DESCRIBE, _DESCRIBE_CONFIGS, _ALTER_CONFIGS)

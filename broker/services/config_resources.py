@@ -15,7 +15,7 @@ from broker.metadata.changes import Planned, Staged, topic_keys
 from broker.metadata.metadata import Topic, check_name
 from broker.now import Now
 from broker.services.context import BrokerServices, RequestContext
-from broker.services.kafka_messages import invalid_value, not_hosted, told_as_kafka, unknown_topic
+from broker.services.kafka_messages import in_kafkas_words, invalid_value, not_hosted, unknown_topic
 from broker.services.topic_changes import plan_alteration
 from broker.settings.config import DYNAMIC, BrokerConfig, TopicConfig, near_name, with_properties
 from broker.settings.config_entries import BrokerSources
@@ -53,8 +53,8 @@ def check_broker(services: BrokerServices, name: str, or_all: str = "") -> None:
     """Raise ApiError unless the name is this node's id. `or_all` says, for the message, that it may be empty too."""
     node_id = services.metadata.node.id
     if name != str(node_id):
-        said = f"Unexpected broker id, expected {node_id}{or_all}, but received {name}"
-        raise ApiError(ErrorCode.INVALID_REQUEST, said)
+        reason = f"Unexpected broker id, expected {node_id}{or_all}, but received {name}"
+        raise ApiError(ErrorCode.INVALID_REQUEST, reason)
 
 
 def sources_of(services: BrokerServices) -> BrokerSources:
@@ -76,24 +76,24 @@ def alter_each(call: RequestContext, new_properties: NewProperties, now: Now) ->
     """Alter each of the request's `resources` separately, and return the answer. `new_properties` returns the settings
     a resource is to have, given those it has; it may raise ApiError."""
     twice: dict[int, ApiError] = {}
-    for number, each in enumerate(call.request.resources):
+    for number, resource in enumerate(call.request.resources):
         if number and number % CHANGES_AT_ONCE == 0:
             now = yield
-        if (error := _entries_error(each.configs)) is not None:
+        if (error := _entries_error(resource.configs)) is not None:
             twice[number] = error
     if call.request.validate_only:
         return _check(call, new_properties, twice)[1](None)
     resources = call.request.resources
     # Settings of brokers are also defaults of topics, so they share their write with no other change.
-    names = (each.resource_name for each in resources if each.resource_type == ResourceType.TOPIC)
-    keys = None if any(each.resource_type == ResourceType.BROKER for each in resources) else topic_keys(names)
+    names = (resource.resource_name for resource in resources if resource.resource_type == ResourceType.TOPIC)
+    keys = None if any(resource.resource_type == ResourceType.BROKER for resource in resources) else topic_keys(names)
     return call.services.changes.submit(keys, lambda at: _begin(call, new_properties, twice), now)
 
 
 def _begin(call: RequestContext, new_properties: NewProperties, twice: Mapping[int, ApiError]) -> Answer | Planned:
-    altered, told = _check(call, new_properties, twice)
+    altered, outcome = _check(call, new_properties, twice)
     if not altered.topics and not altered.brokers:
-        return told(None)
+        return outcome(None)
     staged = plan_alteration(call.services, list(altered.topics.values()))
     if altered.brokers:
         brokers = call.services.plan_broker_settings(altered.brokers)
@@ -104,7 +104,7 @@ def _begin(call: RequestContext, new_properties: NewProperties, twice: Mapping[i
         if error is not None:
             names = ", ".join([*altered.topics, *(name or "all brokers" for name in altered.brokers)])
             call.services.report(f"settings of {names} could not be altered: {error}")
-        return told(error)
+        return outcome(error)
 
     return Planned(staged, answer)
 
@@ -116,24 +116,24 @@ def _check(
 
     `twice` has an error for each resource, by its place, that names a setting twice.
     """
-    asked = [(each.resource_type, each.resource_name) for each in call.request.resources]
+    asked = [(asked_resource.resource_type, asked_resource.resource_name) for asked_resource in call.request.resources]
     named = Counter(asked)
     refused: dict[tuple[int, str], tuple[ErrorCode, str | None]] = {}
     altered = _Altered({}, {})
-    for number, each in enumerate(call.request.resources):
-        key = each.resource_type, each.resource_name
+    for number, asked_resource in enumerate(call.request.resources):
+        key = asked_resource.resource_type, asked_resource.resource_name
         try:
             if named[key] > 1:
                 raise ApiError(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
             if number in twice:
                 raise twice[number]
-            _alter(call, each, new_properties, altered)
+            _alter(call, asked_resource, new_properties, altered)
         except ApiError as error:
             refused[key] = error.code, error.message
         except InvalidSetting as error:
-            refused[key] = ErrorCode.INVALID_CONFIG, told_as_kafka(error)
+            refused[key] = ErrorCode.INVALID_CONFIG, in_kafkas_words(error)
 
-    def told(error: ApiError | None) -> Answer:
+    def answered(error: ApiError | None) -> Answer:
         result = (ErrorCode.NONE, None) if error is None else (error.code, error.message)
 
         def response(resource: tuple[int, str]) -> Answer:
@@ -143,7 +143,7 @@ def _check(
 
         return {"throttle_time": 0, "responses": Each(asked, response)}
 
-    return altered, told
+    return altered, answered
 
 
 def _alter(call: RequestContext, resource: Any, new_properties: NewProperties, altered: _Altered) -> None:
@@ -167,7 +167,7 @@ def _entries_error(configs: Sequence[Any]) -> ApiError | None:
     """Return the error of a resource that names a setting twice."""
     if len(configs) < 2:
         return None
-    names = Counter(each.name for each in configs)
+    names = Counter(config.name for config in configs)
     twice = sorted(name for name, count in names.items() if count > 1)
     if not twice:
         return None
@@ -206,7 +206,7 @@ def _altered_broker(call: RequestContext, resource: Any, new_properties: NewProp
     try:
         with_properties(services.config, properties)
     except InvalidSetting as error:  # Kafka's code for a broker's setting, unlike a topic's (KAFKA-13609)
-        raise ApiError(ErrorCode.INVALID_REQUEST, told_as_kafka(error)) from error
+        raise ApiError(ErrorCode.INVALID_REQUEST, in_kafkas_words(error)) from error
     services.check_broker_settings(properties)
     return properties
 
@@ -216,7 +216,7 @@ def _check_dynamic(properties: Properties, all_brokers: bool) -> None:
 
     Settings that are dynamic in Kafka and have no effect here are accepted, since Kafka's tools set such.
     """
-    known = [each.name for each in settings_of(BrokerConfig)]
+    known = [setting.name for setting in settings_of(BrokerConfig)]
     for name, value in properties.items():
         if name in DYNAMIC:
             continue

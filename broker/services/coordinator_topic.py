@@ -177,12 +177,12 @@ class CoordinatorTopic:
         partition: int,
         records: Iterable[KeyedRecord],
         now: Now,
-        told: Mapping[ErrorCode, ErrorCode],
+        returned: Mapping[ErrorCode, ErrorCode],
         producer: tuple[int, int] | None = None,
     ) -> tuple[PartitionLog | None, ErrorCode]:
         """Append records, optionally in a producer's transaction. Return the log, or None and the error for clients.
 
-        The error is that of `told` for the cause. For all other causes it is COORDINATOR_NOT_AVAILABLE, because they
+        The error is that of `returned` for the cause. For any other cause it is COORDINATOR_NOT_AVAILABLE, because that
         may pass.
         """
         try:
@@ -195,7 +195,7 @@ class CoordinatorTopic:
                 self._failing.add(partition)
                 self._ports.report(f"{self._keeps} kept in {self.name}-{partition} are refused: {error}")
             code = error.code if isinstance(error, ApiError) else ErrorCode.KAFKA_STORAGE_ERROR
-            return None, told.get(code, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+            return None, returned.get(code, ErrorCode.COORDINATOR_NOT_AVAILABLE)
         self._failing.discard(partition)
         return log, ErrorCode.NONE
 
@@ -204,10 +204,10 @@ def _refused(part: Any) -> Any:
     """Return an answer, or a part of one, with COORDINATOR_NOT_AVAILABLE in place of each NONE."""
     if isinstance(part, dict):
         return {
-            name: _refused_code(each) if name.endswith("error_code") else _refused(each)
-            for name, each in part.items()
+            name: _refused_code(value) if name.endswith("error_code") else _refused(value)
+            for name, value in part.items()
         }
-    return [_refused(each) for each in part] if isinstance(part, list) else part
+    return [_refused(value) for value in part] if isinstance(part, list) else part
 
 
 def _refused_code(code: ErrorCode) -> ErrorCode:

@@ -57,16 +57,16 @@ def collect(
     else:
         left, size, bytes_min = so_far.left, so_far.size, so_far.bytes_min
     enough = not partitions
-    found: Found = []
+    results: Found = []
     unread: Unread = []
-    for each in partitions if session is None else with_news(partitions, generation):
-        asked = each.asked
+    for wanted in partitions if session is None else with_news(partitions, generation):
+        asked = wanted.asked
         topic, partition, offset, limit, leader_epoch, last_epoch, _ = asked
         diverging = None
         try:
-            log = each.log
-            if log is None or each.generation != generation:
-                log = _find(call, each, generation)
+            log = wanted.log
+            if log is None or wanted.generation != generation:
+                log = _find(call, wanted, generation)
             if leader_epoch != NO_EPOCH:
                 log.check_leader_epoch(leader_epoch)
             if has_rules:
@@ -78,10 +78,10 @@ def collect(
                     log, offset, limit if limit < left else left, not size, wants_ids, committed, waits
                 )
         except ApiError as error:
-            result = FetchedPartition(topic, partition, _told(call, error.code))
+            result = FetchedPartition(topic, partition, _code_for(call, error.code))
             enough = True
         except NotCached as cold:
-            unread.append((cold, each.log, offset))
+            unread.append((cold, wanted.log, offset))
             continue
         else:
             result = FetchedPartition(
@@ -96,10 +96,10 @@ def collect(
                 enough = enough or records.file is not log.segments.active.log
             elif diverging is not None:
                 enough = True
-        found.append((each, result))
+        results.append((wanted, result))
     if so_far is not None:
         so_far.left, so_far.size = left, size
-    return found, enough or size >= bytes_min, unread
+    return results, enough or size >= bytes_min, unread
 
 
 def bytes_max(call: RequestContext) -> int:
@@ -109,18 +109,18 @@ def bytes_max(call: RequestContext) -> int:
     return most if call.meter is None else min(most, call.meter.fetch_max_bytes)  # more could never leave
 
 
-def _find(call: RequestContext, each: WantedPartition, generation: int) -> PartitionLog:
+def _find(call: RequestContext, wanted: WantedPartition, generation: int) -> PartitionLog:
     """Return the partition's log; a session may know a topic that was deleted since, or made anew (KIP-516)."""
-    each.log = None
+    wanted.log = None
     try:
-        log = call.services.log_of(each.asked.topic, each.asked.partition)
+        log = call.services.log_of(wanted.asked.topic, wanted.asked.partition)
     except ApiError as error:
-        if error.code != ErrorCode.UNKNOWN_TOPIC_ID or each.name is None:
+        if error.code != ErrorCode.UNKNOWN_TOPIC_ID or wanted.name is None:
             raise
-        if call.services.metadata.topic(each.name) is None:
-            raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {each.name} was deleted") from None
-        raise ApiError(ErrorCode.INCONSISTENT_TOPIC_ID, f"topic {each.name} has another id now") from None
-    each.log, each.name, each.generation = log, log.topic, generation
+        if call.services.metadata.topic(wanted.name) is None:
+            raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {wanted.name} was deleted") from None
+        raise ApiError(ErrorCode.INCONSISTENT_TOPIC_ID, f"topic {wanted.name} has another id now") from None
+    wanted.log, wanted.name, wanted.generation = log, log.topic, generation
     return log
 
 
@@ -134,7 +134,7 @@ def _check(call: RequestContext, log: PartitionLog, asked: FetchPartition) -> No
         raise ApiError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"{log.name} is compressed by zstd")
 
 
-def _told(call: RequestContext, code: ErrorCode) -> ErrorCode:
+def _code_for(call: RequestContext, code: ErrorCode) -> ErrorCode:
     if code == ErrorCode.KAFKA_STORAGE_ERROR and call.version < STORAGE_ERROR_VERSION:
         return ErrorCode.NOT_LEADER_OR_FOLLOWER  # such a client would give up at a code it does not know
     return code
@@ -147,7 +147,7 @@ def _diverging(log: PartitionLog, asked: FetchPartition) -> tuple[int, int] | No
     """
     epoch, end_offset = leader_epochs.end_of(log.epochs, asked.last_fetched_epoch, log.log_end_offset)
     if epoch < 0 or asked.fetch_offset < log.log_start_offset:
-        said = f"{log.name}: where epoch {asked.last_fetched_epoch} ended is not known"
-        raise ApiError(ErrorCode.OFFSET_OUT_OF_RANGE, said)
+        reason = f"{log.name}: where epoch {asked.last_fetched_epoch} ended is not known"
+        raise ApiError(ErrorCode.OFFSET_OUT_OF_RANGE, reason)
     diverges = epoch < asked.last_fetched_epoch or end_offset < asked.fetch_offset
     return (epoch, end_offset) if diverges else None

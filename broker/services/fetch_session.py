@@ -58,7 +58,7 @@ class WantedPartition:
     def key(self) -> PartitionKey:
         return self.asked.topic, self.asked.partition
 
-    def told(self, result: FetchedPartition) -> bool:
+    def is_news(self, result: FetchedPartition) -> bool:
         """Note what the client receives. Return False if the client knows all of it, so that the answer can omit it."""
         failed = result.error_code != ErrorCode.NONE
         known = (self.high_watermark, self.log_start_offset) == (result.high_watermark, result.log_start_offset)
@@ -72,7 +72,10 @@ def wanted(partitions: Sequence[FetchPartition]) -> list[WantedPartition]:
     """Return each partition once, in order. If a partition is named twice the last one counts, as in Kafka."""
     if len(partitions) == 1:
         return [WantedPartition(partitions[0])]
-    return [WantedPartition(asked) for asked in {(each.topic, each.partition): each for each in partitions}.values()]
+    return [
+        WantedPartition(asked)
+        for asked in {(partition.topic, partition.partition): partition for partition in partitions}.values()
+    ]
 
 
 def with_news(partitions: Iterable[WantedPartition], generation: int) -> list[WantedPartition]:
@@ -82,19 +85,19 @@ def with_news(partitions: Iterable[WantedPartition], generation: int) -> list[Wa
     client that has read records of the current leader epoch has not read anything that the log has lost.
     """
     news = []
-    for each in partitions:
-        log, asked = each.log, each.asked
+    for partition in partitions:
+        log, asked = partition.log, partition.asked
         if (
             log is None
-            or asked.fetch_offset != each.high_watermark
-            or log.high_watermark != each.high_watermark
-            or log.log_start_offset != each.log_start_offset
+            or asked.fetch_offset != partition.high_watermark
+            or log.high_watermark != partition.high_watermark
+            or log.log_start_offset != partition.log_start_offset
             or log.offline is not None
-            or each.generation != generation
+            or partition.generation != generation
             or asked.last_fetched_epoch not in (NO_EPOCH, log.leader_epoch)
             or (asked.current_leader_epoch != log.leader_epoch and asked.current_leader_epoch != NO_EPOCH)
         ):
-            news.append(each)
+            news.append(partition)
     return news
 
 
@@ -130,13 +133,13 @@ class FetchSession:
         for key in request.forgotten:
             self._partitions.pop(key, None)
 
-    def answer(self, epoch: int, found: list[tuple[WantedPartition, FetchedPartition]]) -> FetchResponse:
+    def answer(self, epoch: int, results: list[tuple[WantedPartition, FetchedPartition]]) -> FetchResponse:
         """Return the answer to the request with `epoch`. Refuse if another request of the session came meanwhile."""
         if self.epoch != next_epoch(epoch):
             return FetchResponse(error_code=ErrorCode.INVALID_FETCH_SESSION_EPOCH, session_id=self.id)
         news: list[FetchedPartition] = []
-        for partition, result in found:
-            if partition.told(result):
+        for partition, result in results:
+            if partition.is_news(result):
                 news.append(result)
             if result.size and self._partitions.pop(partition.key, None) is not None:
                 self._partitions[partition.key] = partition
@@ -170,12 +173,12 @@ class FetchSessions:
         if session is None:
             raise ApiError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND, f"there is no fetch session {request.session_id}")
         if session.epoch != request.session_epoch:
-            said = f"fetch session {session.id} is at epoch {session.epoch}, not {request.session_epoch}"
-            raise ApiError(ErrorCode.INVALID_FETCH_SESSION_EPOCH, said)
+            reason = f"fetch session {session.id} is at epoch {session.epoch}, not {request.session_epoch}"
+            raise ApiError(ErrorCode.INVALID_FETCH_SESSION_EPOCH, reason)
         if session.by_id != by_id:
             named = "ids" if session.by_id else "names"
-            said = f"fetch session {session.id} names topics by their {named}"
-            raise ApiError(ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR, said)
+            reason = f"fetch session {session.id} names topics by their {named}"
+            raise ApiError(ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR, reason)
         return self._go_on(session, request, now)
 
     def _go_on(self, session: FetchSession, request: FetchRequest, now: Now) -> FetchSession | None:
@@ -187,24 +190,26 @@ class FetchSessions:
             return None
         if self.partitions > self._partitions_max and len(session) > before:
             self._remove(session.id)
-            said = f"fetch sessions remember {self._partitions_max} partitions (flakelog.fetch.session.partitions.max)"
-            raise ApiError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND, said)
+            reason = (
+                f"fetch sessions remember {self._partitions_max} partitions (flakelog.fetch.session.partitions.max)"
+            )
+            raise ApiError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND, reason)
         session.epoch = next_epoch(session.epoch)
         session.used_ms = now.ms
         self._sessions.move_to_end(session.id)
         return session
 
-    def open(self, found: list[tuple[WantedPartition, FetchedPartition]], by_id: bool, now: Now) -> int:
-        """Begin a session for a client that receives `found`. Return its id, or 0 if there is no room for it."""
-        size = len(found)
+    def open(self, results: list[tuple[WantedPartition, FetchedPartition]], by_id: bool, now: Now) -> int:
+        """Begin a session for a client that receives `results`. Return its id, or 0 if there is no room for it."""
+        size = len(results)
         if not self._has_room(size, now):
             return NO_SESSION_ID
-        for partition, result in found:
-            partition.told(result)
+        for partition, result in results:
+            partition.is_news(result)
         id = self._new_id()
         while id in self._sessions or id == NO_SESSION_ID:
             id = self._new_id()
-        self._sessions[id] = FetchSession(id, {partition.key: partition for partition, _ in found}, by_id, now.ms)
+        self._sessions[id] = FetchSession(id, {partition.key: partition for partition, _ in results}, by_id, now.ms)
         self.partitions += size
         return id
 
@@ -218,7 +223,7 @@ class FetchSessions:
         if oldest is None:
             return False
         if now.ms - oldest.used_ms <= EVICTION_AGE_MS:
-            aged = (each for each in self._sessions.values() if now.ms - each.made_ms > EVICTION_AGE_MS)
+            aged = (session for session in self._sessions.values() if now.ms - session.made_ms > EVICTION_AGE_MS)
             oldest = min(aged, key=len, default=None)
             if oldest is None or len(oldest) >= size:
                 return False

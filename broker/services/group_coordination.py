@@ -75,11 +75,11 @@ class GroupCoordination:
     def _by_partition(self, appends: Iterable[Append]) -> dict[tuple[int, tuple[int, int] | None], list[Append]]:
         """Group records by partition, and by the producer whose transaction they belong to. The records of one verb all
         have the same producer, or none."""
-        found: dict[tuple[int, tuple[int, int] | None], list[Append]] = {}
+        by_partition: dict[tuple[int, tuple[int, int] | None], list[Append]] = {}
         for append in appends:
-            place = self.topic.partition_of(append.group_id), append.producer
-            found.setdefault(place, []).append(append)
-        return found
+            key = self.topic.partition_of(append.group_id), append.producer
+            by_partition.setdefault(key, []).append(append)
+        return by_partition
 
     def transaction_ended(self, partition: int, producer_id: int, commit: bool, now: Now) -> None:
         """Apply or drop the offsets of a producer's transaction, because their partition got its marker."""
@@ -115,11 +115,11 @@ class GroupCoordination:
             except ApiError:
                 continue  # offline and reported, or led by another node
             try:
-                for each in read_back(log):
-                    if isinstance(each, Replayed):
-                        self.core.load(*each)
+                for record in read_back(log):
+                    if isinstance(record, Replayed):
+                        self.core.load(*record)
                     else:
-                        self.core.transaction_ended(*each, self._keeps(partition))
+                        self.core.transaction_ended(*record, self._keeps(partition))
             except (CorruptBatch, BadOffsetsRecord, ApiError) as error:
                 log.offline = str(error)
                 self._ports.report(f"partition {log.name} is offline, and the groups it keeps: {error}")

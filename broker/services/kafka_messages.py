@@ -16,7 +16,7 @@ DUPLICATE_TOPIC = "Duplicate topic name."
 _ONE_OF = "must be one of "
 
 
-def told_as_kafka(error: InvalidSetting) -> str:
+def in_kafkas_words(error: InvalidSetting) -> str:
     """Return the message for a value that a setting cannot have, or for a setting that topics do not have."""
     if error.wanted.startswith(NO_TOPIC_SETTING):
         return f"Unknown topic config name: {error.name}{error.wanted.removeprefix(NO_TOPIC_SETTING)}"

@@ -14,5 +14,5 @@ def check_time(request: Any) -> None:
     """Raise ApiError REQUEST_TIMED_OUT if the request's time limit is 0 or less."""
     timeout_ms = milliseconds(request.timeout)
     if timeout_ms <= 0:
-        said = f"The request timed out. Nothing can be done in {timeout_ms} ms; give it more."
-        raise ApiError(ErrorCode.REQUEST_TIMED_OUT, said)
+        reason = f"The request timed out. Nothing can be done in {timeout_ms} ms; give it more."
+        raise ApiError(ErrorCode.REQUEST_TIMED_OUT, reason)

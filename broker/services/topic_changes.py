@@ -56,19 +56,19 @@ def create_topic(
 
 def plan_creation(services: TopicServices, new: Sequence[NewTopic]) -> tuple[list[Topic | ApiError], Staged]:
     """Return for each topic, in order, the topic to create or the error, and the change. Raise InvalidSetting."""
-    for each in new:
-        services.config.topic_defaults.with_properties(each.properties)
+    for new_topic in new:
+        services.config.topic_defaults.with_properties(new_topic.properties)
     room = _Room(services)
     answers: list[Topic | ApiError] = []
-    for each in new:
+    for new_topic in new:
         try:
-            room.take(each.name, each.partitions)
-            topic = services.metadata.new_topic(each)
+            room.take(new_topic.name, new_topic.partitions)
+            topic = services.metadata.new_topic(new_topic)
             _check_directories(services, topic, 0)
             answers.append(topic)
         except ApiError as error:
             answers.append(error)
-    made = [each for each in answers if isinstance(each, Topic)]
+    made = [answer for answer in answers if isinstance(answer, Topic)]
     return answers, Staged(_change(made), _new_logs(services, [(topic, 0) for topic in made]))
 
 
@@ -98,8 +98,8 @@ def _check_directories(services: TopicServices, topic: Topic, first: int) -> Non
     directories = topic.directories[first:]
     for directory in directories:
         if services.metadata.is_deleting(directory):
-            said = f"the log of an earlier {directory} could not be put away; the next start tries again"
-            raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, said)
+            reason = f"the log of an earlier {directory} could not be put away; the next start tries again"
+            raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, reason)
     services.logs.check_new(directories)
 
 

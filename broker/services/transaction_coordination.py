@@ -199,7 +199,7 @@ class TransactionCoordination:
         assert transaction is not None
         untried = self._untried.setdefault(transactional_id, sorted(left, reverse=True))
         tried = [untried.pop() for _ in range(min(MARKERS_AT_ONCE, len(untried)))]
-        left.difference_update([each for each in tried if self._mark(transaction, each, now)])
+        left.difference_update([partition for partition in tried if self._mark(transaction, partition, now)])
         if untried:
             self._later(self._go_on, transactional_id, now)
         else:
@@ -229,9 +229,9 @@ class TransactionCoordination:
             decided = Delayed((), deadline_ms, lambda at: answer, lambda at: answer)
 
         def try_complete(at: Now) -> Answer | None:
-            told = decided.try_complete(at)
+            result = decided.try_complete(at)
             goes_on = transactional_id in self._deciding or transactional_id in self._untried
-            return None if told is answer and goes_on else told
+            return None if result is answer and goes_on else result
 
         def expire(at: Now) -> Answer:
             return decided.try_complete(at) or decided.expire(at)
@@ -313,17 +313,17 @@ class TransactionCoordination:
         """Raise ApiError unless this batch of a transaction goes to a partition that was added to it, from the producer
         that has it now, while it is open. Otherwise the transaction might never end in that partition (KIP-890)."""
         if transactional_id is None:
-            said = f"a batch of a transaction came to {log.name} without a transactional id"
-            raise ApiError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, said)
+            reason = f"a batch of a transaction came to {log.name} without a transactional id"
+            raise ApiError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, reason)
         if header.producer_id <= NO_PRODUCER_ID:
             raise ApiError(ErrorCode.INVALID_TXN_STATE, "the batch is part of a transaction, and no producer's")
-        place, abortable = (log.topic, log.partition), produce_version >= ABORTABLE_VERSION
-        error = self.refusal(transactional_id, header.producer_id, header.producer_epoch, place, abortable)
+        partition, abortable = (log.topic, log.partition), produce_version >= ABORTABLE_VERSION
+        error = self.refusal(transactional_id, header.producer_id, header.producer_epoch, partition, abortable)
         if error == ErrorCode.CONCURRENT_TRANSACTIONS:
             error = ErrorCode.NOT_ENOUGH_REPLICAS  # every client retries this code
         if error:
-            said = f"{log.name} is not part of an open transaction of {transactional_id} and this producer"
-            raise ApiError(error, said)
+            reason = f"{log.name} is not part of an open transaction of {transactional_id} and this producer"
+            raise ApiError(error, reason)
 
     def refusal(
         self, transactional_id: str, producer_id: int, epoch: int, partition: Partition, knows_abortable: bool
@@ -342,16 +342,16 @@ class TransactionCoordination:
 
     def next_deadline_ms(self) -> int | None:
         deadlines = [self._retry_ms, self.core.next_deadline_ms(), self._due_ms if self._due else None]
-        return min((each for each in deadlines if each is not None), default=None)
+        return min((deadline for deadline in deadlines if deadline is not None), default=None)
 
     def tick(self, now: Now) -> None:
         """Retry ends, time out transactions and expire transactional ids, each if due."""
         if self._retry_ms is not None and self._retry_ms <= now.ms:
             self._retry_ms = None
-            self._due.update(((self._end_stranded, each), None) for each in self._stranded)
-            self._due.update(((self._go_on, each), None) for each in self._unmarked)
-        self._due.update(((self._time_out, each), None) for each in self.core.timed_out(now))
-        self._due.update(((self._expire, each), None) for each in self.core.expired(now))
+            self._due.update(((self._end_stranded, stranded), None) for stranded in self._stranded)
+            self._due.update(((self._go_on, transactional_id), None) for transactional_id in self._unmarked)
+        self._due.update(((self._time_out, transactional_id), None) for transactional_id in self.core.timed_out(now))
+        self._due.update(((self._expire, transactional_id), None) for transactional_id in self.core.expired(now))
         if self._due and self._due_ms <= now.ms:
             self._do_some(now)
 
@@ -393,15 +393,15 @@ class TransactionCoordination:
         whole = True
         open_in = self._open_in_partitions()
         since_ms: dict[int, int] = {}
-        for each in open_in:
-            since_ms[each.producer_id] = min(each.written_ms or 0, since_ms.get(each.producer_id, LONG_MAX))
+        for _, producer_id, _, written_ms in open_in:
+            since_ms[producer_id] = min(written_ms or 0, since_ms.get(producer_id, LONG_MAX))
         self.core.remember(since_ms)
         for partition in range(len(topic.partitions) if topic else 0):
             whole = self._load(partition) and whole
         past = self.core.loaded()
         self._stranded = dict.fromkeys(self._find_stranded(open_in, past) if whole else [])
-        self._held_up = Counter(each.producer_id for each in self._stranded)
-        self._due.update(((self._end_stranded, each), None) for each in self._stranded)
+        self._held_up = Counter(stranded.producer_id for stranded in self._stranded)
+        self._due.update(((self._end_stranded, stranded), None) for stranded in self._stranded)
         for transaction in self.core:
             if transaction.state.is_prepared:
                 self._unmarked[transaction.transactional_id] = set(transaction.partitions)
@@ -428,9 +428,9 @@ class TransactionCoordination:
         except ApiError:
             return False  # offline and reported, or led by another node
         try:
-            for each in read_back(log):
-                if isinstance(each, Replayed):
-                    self.core.load(each.key, each.value)
+            for record in read_back(log):
+                if isinstance(record, Replayed):
+                    self.core.load(record.key, record.value)
         except (CorruptBatch, BadTransactionRecord, ApiError) as error:
             log.offline = str(error)
             self._ports.report(f"partition {log.name} is offline, and the transactional ids it keeps: {error}")
@@ -451,22 +451,20 @@ class TransactionCoordination:
         read_committed consumer would ever get past such a transaction. Call this only if all partitions of the
         coordinator's topic were read, so that nothing is guessed.
         """
-        found = []
-        decided = [each for each in self.core if each.state.is_prepared]
-        going_on = {
-            (each.producer_id, at, each.commits): each.producer_epoch for each in decided for at in each.partitions
-        }
+        stranded = []
+        prepared = (transaction for transaction in self.core if transaction.state.is_prepared)
+        going_on = {(end.producer_id, at, end.commits): end.producer_epoch for end in prepared for at in end.partitions}
         for log, producer_id, epoch, written_ms in open_in:
-            place = log.topic, log.partition
-            commit = past.outcome(producer_id, place, written_ms, epoch)
+            partition = log.topic, log.partition
+            commit = past.outcome(producer_id, partition, written_ms, epoch)
             if commit is None:
                 continue
-            marker_epoch = going_on.get((producer_id, place, commit))  # a partition refuses a marker below its epoch
+            marker_epoch = going_on.get((producer_id, partition, commit))  # a marker below its epoch is refused
             if marker_epoch is None or (epoch is not None and epoch > marker_epoch):
-                found.append(Stranded(log, producer_id, commit))
-                said = "commits, as decided" if commit else "aborts, as nobody else can"
-                self._ports.report(f"partition {log.name}: the broker {said}, what producer {producer_id} began")
-        return found
+                stranded.append(Stranded(log, producer_id, commit))
+                outcome = "commits, as decided" if commit else "aborts, as nobody else can"
+                self._ports.report(f"partition {log.name}: the broker {outcome}, what producer {producer_id} began")
+        return stranded
 
     def _written_ms(self, log: PartitionLog, offset: int) -> int | None:
         """Return when a record was written, by the time in its id, or None.
@@ -480,19 +478,19 @@ class TransactionCoordination:
             return None
         return layout.unpack(runs[0][0]).time_ms if runs else None
 
-    def _end_stranded(self, each: Stranded, now: Now) -> int:
-        epoch = each.log.producers.epoch_of(each.producer_id)
-        if epoch is None or not self._ports.logs.has(each.log):
-            self._settle(each)  # the log was deleted, or forgot the producer
-        elif self._append_marker(each.log, each.producer_id, epoch, each.commit, now):
-            self._settle(each)
+    def _end_stranded(self, stranded: Stranded, now: Now) -> int:
+        epoch = stranded.log.producers.epoch_of(stranded.producer_id)
+        if epoch is None or not self._ports.logs.has(stranded.log):
+            self._settle(stranded)  # the log was deleted, or forgot the producer
+        elif self._append_marker(stranded.log, stranded.producer_id, epoch, stranded.commit, now):
+            self._settle(stranded)
         else:
             self._again(now)
         return 1
 
-    def _settle(self, each: Stranded) -> None:
-        del self._stranded[each]
-        self._held_up[each.producer_id] -= 1
+    def _settle(self, stranded: Stranded) -> None:
+        del self._stranded[stranded]
+        self._held_up[stranded.producer_id] -= 1
 
     def is_held_up(self, producer_id: int) -> bool:
         """Return True if a stranded transaction of the producer is not ended yet. Its late marker would end a

@@ -61,7 +61,7 @@ def near_name(name: str, known: Sequence[str]) -> str:
 
 
 def _policies(value: str) -> list[str]:
-    return [each.strip() for each in value.split(",") if each.strip()]
+    return [policy.strip() for policy in value.split(",") if policy.strip()]
 
 
 def _gzip_level(value: int) -> str | None:
@@ -69,25 +69,25 @@ def _gzip_level(value: int) -> str | None:
 
 
 def _cleanup_policy(value: str) -> str | None:
-    known = {DELETE, COMPACT}.issuperset(each.strip() for each in value.split(","))
+    known = {DELETE, COMPACT}.issuperset(policy.strip() for policy in value.split(","))
     return None if known or not value.strip() else "must be delete, compact, both with a comma between, or empty"
 
 
 def parse_overrides(value: str) -> dict[str, int]:
     """Parse "address:number,..." into a mapping. IPv6 addresses may be in brackets. Raise ValueError."""
-    found = {}
-    for each in filter(None, (part.strip() for part in value.split(","))):
-        address, _, number = each.rpartition(":")
-        found[str(ip_address(address.strip("[]")))] = int(number)
-    return found
+    overrides = {}
+    for override in filter(None, (part.strip() for part in value.split(","))):
+        address, _, number = override.rpartition(":")
+        overrides[str(ip_address(address.strip("[]")))] = int(number)
+    return overrides
 
 
 def _connection_overrides(value: str) -> str | None:
     try:
-        found = parse_overrides(value)
+        overrides = parse_overrides(value)
     except ValueError:
         return "must be address:number,... with addresses, not names"
-    return None if all(number >= 0 for number in found.values()) else "no number can be below 0"
+    return None if all(number >= 0 for number in overrides.values()) else "no number can be below 0"
 
 
 def _minus_one_or(least: int) -> Check:
@@ -329,7 +329,7 @@ class TopicConfig:
 @lru_cache(maxsize=1_000)
 def _check_names(properties: tuple[tuple[str, str], ...]) -> None:
     """Cached as `_applied`; an error is not."""
-    known = [each.name for each in settings_of(TopicConfig)]
+    known = [setting.name for setting in settings_of(TopicConfig)]
     for name, value in properties:
         _check_known(name, value, known)
 
@@ -897,8 +897,8 @@ def is_secret(name: str) -> bool:
 
 def default_name(name: str) -> str | None:
     """Return the name of the broker's setting that is a topic setting's default; None for an unknown topic setting."""
-    fields = {each.name: each.field for each in settings_of(TopicConfig)}
-    names = {each.field: each.name for each in settings_of(BrokerConfig)}
+    fields = {setting.name: setting.field for setting in settings_of(TopicConfig)}
+    names = {setting.field: setting.name for setting in settings_of(BrokerConfig)}
     return names[TOPIC_DEFAULTS[fields[name]]] if name in fields else None
 
 
@@ -915,7 +915,9 @@ DYNAMIC_FIELDS = {
     "log_cleaner_io_max_bytes_per_second",
     "log_cleaner_dedupe_buffer_size",
 }
-DYNAMIC = frozenset(each.name for each in settings_of(BrokerConfig) if each.field in DYNAMIC_FIELDS)
+DYNAMIC = frozenset(
+    broker_setting.name for broker_setting in settings_of(BrokerConfig) if broker_setting.field in DYNAMIC_FIELDS
+)
 
 # Settings with a comma-separated list as value, to which clients can append.
 LISTS = frozenset({"cleanup.policy", "log.cleanup.policy"})

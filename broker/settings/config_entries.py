@@ -72,7 +72,7 @@ class ConfigEntry(NamedTuple):
     documentation: str
 
     @property
-    def told_source(self) -> ConfigSource:
+    def shown_source(self) -> ConfigSource:
         """Return the source that DescribeConfigs reports."""
         return self.synonyms[0].source if self.synonyms else ConfigSource.DEFAULT
 
@@ -164,7 +164,7 @@ def topic_entries(config: TopicConfig, own: Mapping[str, str], sources: BrokerSo
         synonyms = _broker_synonyms(server, sources)
         mine = (Synonym(setting.name, _shown(setting, value), ConfigSource.TOPIC),) if setting.name in own else ()
         entry = _entry(setting, value, (*mine, *synonyms), read_only=False)
-        entries.append(entry._replace(synonyms=(*mine, *_told_with(server.name, synonyms))))
+        entries.append(entry._replace(synonyms=(*mine, *_shown_with(server.name, synonyms))))
     for row in topic_settings():
         if _is_shown(row, own):
             synonyms = _unused_synonyms(row, own, ConfigSource.TOPIC)[: row.name in own]
@@ -176,22 +176,22 @@ def topic_entries(config: TopicConfig, own: Mapping[str, str], sources: BrokerSo
 
 def _is_shown(row: KafkaSetting, own: Mapping[str, str]) -> bool:
     """Return True if Kafka would show this setting, which has no effect here."""
-    return row.standing != HONOURED and (row.told or row.name in own)
+    return row.standing != HONOURED and (row.is_shown or row.name in own)
 
 
 def _unused(row: KafkaSetting, synonyms: tuple[Synonym, ...], read_only: bool) -> ConfigEntry:
     """Return the entry of a setting that has no effect here, with the value it was set to."""
     value = synonyms[0].value if synonyms else row.default
     source = synonyms[0].source if synonyms else ConfigSource.DEFAULT
-    kind, said = ConfigType[row.type.upper()], f"Not used here: {row.reason}."
-    return ConfigEntry(row.name, value, source, read_only, _is_secret(row), synonyms, kind, said)
+    kind, note = ConfigType[row.type.upper()], f"Not used here: {row.reason}."
+    return ConfigEntry(row.name, value, source, read_only, _is_secret(row), synonyms, kind, note)
 
 
 def _unused_synonyms(row: KafkaSetting, given: Mapping[str, str], source: ConfigSource) -> tuple[Synonym, ...]:
     """Return the synonyms of a setting that has no effect here. `source` is the source of the `given` properties."""
-    found = ((given.get(row.name), source), (row.default, ConfigSource.DEFAULT))
-    told = [(None if _is_secret(row) else value, where) for value, where in found if value is not None]
-    return tuple(Synonym(row.name, value, where) for value, where in told)
+    values = ((given.get(row.name), source), (row.default, ConfigSource.DEFAULT))
+    synonyms = [(None if _is_secret(row) else value, where) for value, where in values if value is not None]
+    return tuple(Synonym(row.name, value, where) for value, where in synonyms)
 
 
 def _unused_broker_synonyms(row: KafkaSetting, sources: BrokerSources) -> tuple[Synonym, ...]:
@@ -216,20 +216,20 @@ def _names_of(setting: Setting) -> tuple[str, ...]:
     return setting.name, *(name for name, _ in others)
 
 
-def _told_with(name: str, synonyms: tuple[Synonym, ...]) -> tuple[Synonym, ...]:
-    first = next((at for at, each in enumerate(synonyms) if each.name == name), len(synonyms))
+def _shown_with(name: str, synonyms: tuple[Synonym, ...]) -> tuple[Synonym, ...]:
+    first = next((at for at, synonym in enumerate(synonyms) if synonym.name == name), len(synonyms))
     return synonyms[first:]
 
 
 def _one_of_names(setting: Setting, name: str, synonyms: tuple[Synonym, ...], read_only: bool) -> ConfigEntry:
     """Return a broker's setting under one of its names. It is unset if the setting was made under another name."""
-    told = _told_with(name, synonyms)
-    entry = _entry(setting, None, told, read_only)._replace(name=name, value=told[0].value if told else None)
+    shown = _shown_with(name, synonyms)
+    entry = _entry(setting, None, shown, read_only)._replace(name=name, value=shown[0].value if shown else None)
     row = broker_setting(name)
     if name == setting.name or row is None:
         return entry
-    said = f"Kafka's other name of {setting.name}, in another unit or as its default."
-    return entry._replace(read_only=True, type=ConfigType[row.type.upper()], documentation=said)
+    note = f"Kafka's other name of {setting.name}, in another unit or as its default."
+    return entry._replace(read_only=True, type=ConfigType[row.type.upper()], documentation=note)
 
 
 def _broker_synonyms(setting: Setting, sources: BrokerSources) -> tuple[Synonym, ...]:
@@ -239,7 +239,7 @@ def _broker_synonyms(setting: Setting, sources: BrokerSources) -> tuple[Synonym,
         (sources.given, ConfigSource.STATIC_BROKER),
     )
     names = _names_of(setting)
-    found = [
+    synonyms = [
         Synonym(name, _as_given(setting, name, properties[name]), source)
         for properties, source in places
         for name in names
@@ -247,10 +247,10 @@ def _broker_synonyms(setting: Setting, sources: BrokerSources) -> tuple[Synonym,
     ]
     last = broker_setting(names[-1]) if len(names) > 1 else None
     if last is not None:
-        found.append(Synonym(last.name, last.default, ConfigSource.DEFAULT))
+        synonyms.append(Synonym(last.name, last.default, ConfigSource.DEFAULT))
     elif setting.default is not None:
-        found.append(Synonym(setting.name, _shown(setting, setting.default), ConfigSource.DEFAULT))
-    return tuple(found)
+        synonyms.append(Synonym(setting.name, _shown(setting, setting.default), ConfigSource.DEFAULT))
+    return tuple(synonyms)
 
 
 def _as_given(setting: Setting, name: str, text: str) -> str | None:

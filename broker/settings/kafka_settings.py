@@ -21,7 +21,7 @@ class KafkaSetting(NamedTuple):
     """A setting of Kafka.
 
     `default` is as Kafka writes it, None if there is no default. `harmless` has the values of a refused setting that
-    ask for nothing. `told` is True if DescribeConfigs shows the setting even when it is not set; it is False for
+    ask for nothing. `is_shown` is True if DescribeConfigs shows the setting even when it is not set; it is False for
     settings that are internal to Kafka or removed from it.
     """
 
@@ -31,7 +31,7 @@ class KafkaSetting(NamedTuple):
     standing: str
     reason: str
     harmless: tuple[str, ...] = ()
-    told: bool = True
+    is_shown: bool = True
 
     def refusal(self, value: str) -> str | None:
         """Return why this value cannot be accepted, or None."""
@@ -58,13 +58,13 @@ def broker_setting(name: str) -> KafkaSetting | None:
     A name for one listener (`listener.name.x.ssl.protocol`), or with a free end (`config.providers.x.class`), gets the
     row of the setting it belongs to.
     """
-    found = _BROKER.get(name)
-    if found is not None:
-        return found
+    setting = _BROKER.get(name)
+    if setting is not None:
+        return setting
     if name.startswith("listener.name."):
         own = name.split(".", 3)[3:]
         mechanism = own[0].split(".", 1)[1:] if own else []
-        return next((_BROKER[each] for each in own + mechanism if each in _BROKER), None)
+        return next((_BROKER[candidate] for candidate in own + mechanism if candidate in _BROKER), None)
     return next((row for start, row in _PREFIXES if name.startswith(start)), None)
 
 
@@ -87,8 +87,8 @@ def why_not_alterable(name: str, all_brokers: bool) -> str | None:
     if all_brokers and (of_a_listener or row.name in _ALTERABLE_OF_A_NODE):
         return f"Cannot update these configs at default cluster level, broker id must be specified: [{name}]"
     if row.name.startswith(_OF_A_LISTENER) and not of_a_listener:
-        told = "These security configs can be dynamically updated only per-listener using the listener prefix"
-        return f"{told}: [{name}]"
+        refusal = "These security configs can be dynamically updated only per-listener using the listener prefix"
+        return f"{refusal}: [{name}]"
     return None
 
 
@@ -130,7 +130,7 @@ def _whole(bits: int) -> Callable[[str], str | None]:
 
 
 def _replicas(value: str) -> str | None:
-    named = value == "*" or all(re.fullmatch("([0-9]+:[0-9]+)?", each.strip()) for each in value.split(","))
+    named = value == "*" or all(re.fullmatch("([0-9]+:[0-9]+)?", replica.strip()) for replica in value.split(","))
     return None if named else "must be partition:broker,... or *"
 
 
@@ -236,15 +236,15 @@ def _rows(text: str, standing: str, reason: str, harmless: tuple[str, ...] = ())
     """Parse rows of "name type default".
 
     The default "-" is None, and a missing one is empty. A long default continues on the next line after a backslash.
-    "~" before the name marks a setting that is not `told`.
+    "~" before the name marks a setting that is not `is_shown`.
     """
-    found = []
+    rows = []
     for line in text.strip().splitlines():
         name, type, *default = line.split(None, 2)
         value = default[0].replace(" ", "") if default else ""
-        default_or_none, told = None if value == "-" else value, not name.startswith("~")
-        found.append(KafkaSetting(name.lstrip("~"), type, default_or_none, standing, reason, harmless, told))
-    return found
+        default_or_none, is_shown = None if value == "-" else value, not name.startswith("~")
+        rows.append(KafkaSetting(name.lstrip("~"), type, default_or_none, standing, reason, harmless, is_shown))
+    return rows
 
 
 _BROKER_ROWS = [

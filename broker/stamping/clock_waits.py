@@ -67,24 +67,24 @@ class ClockWaits:
 
     def waiting(self, now_ms: int) -> dict[str, ClockWait]:
         """Return the waits of the partitions that refuse messages now, by partition name. The longest wait is first."""
-        found = {}
+        waits = {}
         for log, since_ms in self._since_ms.items():
             left_ms = self._left_ms(log, now_ms)
             if left_ms:
                 ahead_ms = self._stamper.ahead_ms(log.last_id, now_ms)
-                found[log.name] = ClockWait(ahead_ms, max(now_ms - since_ms, 0), left_ms)
-        return found
+                waits[log.name] = ClockWait(ahead_ms, max(now_ms - since_ms, 0), left_ms)
+        return waits
 
     def ahead(self, now_ms: int) -> dict[str, int]:
         """Return the partitions whose last id is too far ahead of the clock for the ids of this process's usual worker
         number, with the distance in ms, by name. The furthest is first."""
         try:
             max_ahead_ms = self._stamper.worker().max_ahead_ms
-            found = {log.name: self._stamper.ahead_ms(log.last_id, now_ms) for log in self._logs.all()}
+            ahead_by_name = {log.name: self._stamper.ahead_ms(log.last_id, now_ms) for log in self._logs.all()}
         except IdError:
             return {}
-        ahead = ((name, ahead_ms) for name, ahead_ms in found.items() if ahead_ms > max_ahead_ms)
-        return dict(sorted(ahead, key=lambda each: -each[1]))
+        ahead = ((name, ahead_ms) for name, ahead_ms in ahead_by_name.items() if ahead_ms > max_ahead_ms)
+        return dict(sorted(ahead, key=lambda wait: -wait[1]))
 
     def tell_at_start(self, now_ms: int) -> None:
         """Report the partitions that are ahead of the clock, before any client meets them."""
@@ -106,7 +106,7 @@ class ClockWaits:
 
     def _check(self, now: Now) -> None:
         """Drop the waits that are over, and report."""
-        for log in [each for each in self._since_ms if not self._left_ms(each, now.wall_ms)]:
+        for log in [waiting for waiting in self._since_ms if not self._left_ms(waiting, now.wall_ms)]:
             del self._since_ms[log]
         if self._since_ms:
             self._check_later(now)
@@ -124,7 +124,7 @@ class ClockWaits:
         waits = self.waiting(now.wall_ms)
         self._report(
             f"{len(waits)} partitions refuse messages, because their last ids are ahead of this machine's clock, the "
-            f"furthest by {max(each.ahead_ms for each in waits.values())} ms: {_some(waits)}; each goes on when the "
+            f"furthest by {max(wait.ahead_ms for wait in waits.values())} ms: {_some(waits)}; each goes on when the "
             f"clock has reached its last id, or sooner with {REMEDY}"
         )
 

@@ -57,7 +57,7 @@ class Past:
 
     def __init__(self, since_ms: Mapping[int, int]) -> None:
         self._since_ms = since_ms
-        self._known: dict[int, list[Remembered]] = {each: [] for each in since_ms}
+        self._known: dict[int, list[Remembered]] = {partition: [] for partition in since_ms}
         """In the order of the records."""
 
     def note(self, transaction: Transaction) -> None:
@@ -66,17 +66,17 @@ class Past:
         known = self._known.get(transaction.producer_id)
         if known is None or not (prepared or transaction.state is TransactionState.ONGOING):
             return
-        found = Remembered(
+        remembered = Remembered(
             transaction.partitions,
             transaction.producer_epoch,
             transaction.commits if prepared else None,
             transaction.started_ms,
             transaction.updated_ms,
         )
-        if known and known[-1].started_ms == found.started_ms and (prepared or known[-1].commit is None):
+        if known and known[-1].started_ms == remembered.started_ms and (prepared or known[-1].commit is None):
             known.pop()  # an earlier record of the same transaction
-        if not prepared or found.decided_ms + AHEAD_MS >= self._since_ms[transaction.producer_id]:
-            known.append(found)
+        if not prepared or remembered.decided_ms + AHEAD_MS >= self._since_ms[transaction.producer_id]:
+            known.append(remembered)
 
     def outcome(
         self, producer_id: int, partition: Partition, written_ms: int | None, epoch: int | None = None
@@ -238,9 +238,9 @@ class TransactionCoordinator:
         of_nothing = bumps_epoch and not (commit or repeats or known.state.is_prepared)
         if known.state is not TransactionState.ONGOING and not of_nothing:
             same = known.state is not TransactionState.EMPTY and known.commits == commit
-            told = repeats or not bumps_epoch or known.state.is_prepared
+            is_returned = repeats or not bumps_epoch or known.state.is_prepared
             done = ErrorCode.CONCURRENT_TRANSACTIONS if known.state.is_prepared else ErrorCode.NONE
-            return Decision(done if same and told else ErrorCode.INVALID_TXN_STATE)
+            return Decision(done if same and is_returned else ErrorCode.INVALID_TXN_STATE)
         if not bumps_epoch:
             return Decision(ErrorCode.NONE, known.ended(commit, now.wall_ms))
         is_over = known.is_exhausted or self._is_doubtful(known)
@@ -267,8 +267,8 @@ class TransactionCoordinator:
         if now.ms < self._abort_ms:
             return []
         self._abort_ms = now.ms + self._config.transaction_abort_timed_out_transaction_cleanup_interval_ms
-        ongoing = (self._transactions[each] for each in self._ongoing)
-        return [each.transactional_id for each in ongoing if each.is_late(now.wall_ms)]
+        ongoing = (self._transactions[transactional_id] for transactional_id in self._ongoing)
+        return [transaction.transactional_id for transaction in ongoing if transaction.is_late(now.wall_ms)]
 
     def time_out(self, transactional_id: str, now: Now) -> Decision:
         """Abort the id's transaction if it is still open and has timed out."""
@@ -281,7 +281,7 @@ class TransactionCoordinator:
         if now.ms < self._expire_ms:
             return []
         self._expire_ms = now.ms + self._config.transaction_remove_expired_transaction_cleanup_interval_ms
-        return [each for each in self._transactions if self.is_expired(each, now)]
+        return [transactional_id for transactional_id in self._transactions if self.is_expired(transactional_id, now)]
 
     def is_expired(self, transactional_id: str, now: Now) -> bool:
         known = self._transactions.get(transactional_id)

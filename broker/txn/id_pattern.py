@@ -62,7 +62,7 @@ class _Set(NamedTuple):
 
     def has(self, char: str) -> bool:
         same = {char, char.lower(), char.upper()} if self.folded else (char,)
-        return any(low <= each <= high for each in same for low, high in self.ranges) != self.negated
+        return any(low <= code <= high for code in same for low, high in self.ranges) != self.negated
 
 
 class _Repeat(NamedTuple):
@@ -167,13 +167,13 @@ class _Program:
     def add(self, node: Node, then: int) -> int:
         """Add a node that leads to the place `then`; return the node's first place."""
         if isinstance(node, _Sequence):
-            for each in reversed(node.nodes):
-                then = self.add(each, then)
+            for part in reversed(node.nodes):
+                then = self.add(part, then)
             return then
         if isinstance(node, _Repeat):
             return self._add_repeat(node, then)
         if isinstance(node, _Either):
-            return self._split([self.add(each, then) for each in node.nodes])
+            return self._split([self.add(part, then) for part in node.nodes])
         at = self._place([then])
         if isinstance(node, _Set):
             self.sets[at] = node
@@ -434,9 +434,9 @@ def _is_number(text: str) -> bool:
 
 def _others(ranges: Ranges) -> Ranges:
     """Return the ranges of all other characters."""
-    found, begin = [], "\0"
+    others, begin = [], "\0"
     for low, high in sorted(ranges):
         if begin < low:
-            found.append((begin, chr(ord(low) - 1)))
+            others.append((begin, chr(ord(low) - 1)))
         begin = chr(ord(high) + 1)
-    return (*found, (begin, _LAST))
+    return (*others, (begin, _LAST))

@@ -114,8 +114,8 @@ def read_value(transactional_id: str, data: Buffer) -> Transaction:
             raise ValueError(f"version {version}, 0 to {VALUE_VERSION} are known")
         return _read_value(transactional_id, data, version >= 1)
     except _DAMAGE as error:
-        said = f"the record of transactional id {transactional_id} in __transaction_state is damaged"
-        raise BadTransactionRecord(f"{said}: {error}") from None
+        reason = f"the record of transactional id {transactional_id} in __transaction_state is damaged"
+        raise BadTransactionRecord(f"{reason}: {error}") from None
 
 
 def _read_value(transactional_id: str, data: Buffer, flexible: bool) -> Transaction:
@@ -143,15 +143,15 @@ def _read_value(transactional_id: str, data: Buffer, flexible: bool) -> Transact
 
 
 def _read_partitions(data: Buffer, position: int, flexible: bool) -> tuple[list[tuple[str, int]], int]:
-    found: list[tuple[str, int]] = []
+    partitions: list[tuple[str, int]] = []
     if read_length(data, position, flexible)[0] < 0:
-        return found, read_length(data, position, flexible)[1]
+        return partitions, read_length(data, position, flexible)[1]
     count, position = read_count(data, position, flexible, 2)
     for _ in range(count):
         topic, position = read_string(data, position, flexible)
         number, position = read_count(data, position, flexible, I32.size)
-        found += [(topic or "", I32.unpack_from(data, position + at * I32.size)[0]) for at in range(number)]
+        partitions += [(topic or "", I32.unpack_from(data, position + at * I32.size)[0]) for at in range(number)]
         position += number * I32.size
         if flexible:
             position = skip_tags(data, position)
-    return found, position
+    return partitions, position

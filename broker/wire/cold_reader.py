@@ -15,7 +15,7 @@ from broker.wire.primitives import Buffer, read_count, read_length, read_string,
 from broker.wire.request_limits import RequestLimits
 from broker.wire.schema import FieldPlan, SchemaClass, is_flat, plan_of
 
-_SHORTEST_MS, _LONGEST_MS = (each // timedelta(milliseconds=1) for each in (timedelta.min, timedelta.max))
+_SHORTEST_MS, _LONGEST_MS = (limit // timedelta(milliseconds=1) for limit in (timedelta.min, timedelta.max))
 _PARTITIONS = frozenset({"partitions", "partition_indexes"})  # the arrays of requests that name partitions
 
 
@@ -157,7 +157,7 @@ def lift(entity: Any, cls: SchemaClass) -> Any:
         if value is MISSING:
             value = default
         elif nested is not None and value is not None:
-            value = tuple(lift(each, nested) for each in value) if array else lift(value, nested)
+            value = tuple(lift(nested_value, nested) for nested_value in value) if array else lift(value, nested)
         made[name] = value
     return cls(**made)
 
@@ -183,8 +183,8 @@ def _lift_in_steps(entity: Any, cls: SchemaClass, pace: Pace) -> Steps[Any]:
 def _lift_array(values: Any, cls: SchemaClass, pace: Pace) -> Steps[tuple[Any, ...]]:
     flat = is_flat(cls)
     lifted = []
-    for each in values:
-        lifted.append(lift(each, cls) if flat else (yield from _lift_in_steps(each, cls, pace)))
+    for item in values:
+        lifted.append(lift(item, cls) if flat else (yield from _lift_in_steps(item, cls, pace)))
         if pace.is_over():
             yield
     return tuple(lifted)

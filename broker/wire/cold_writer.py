@@ -57,11 +57,11 @@ def write_in_steps(cls: SchemaClass, names: frozenset[str], out: bytearray, valu
             continue
         out += length(len(value), cls.__flexible__)
         nested = None if plan.nested is None or is_flat(plan.nested) else plan.nested
-        for each in value:
+        for element in value:
             if nested is None:
-                item(out, each)
+                item(out, element)
             else:
-                yield from write_in_steps(nested, names, out, each, pace)
+                yield from write_in_steps(nested, names, out, element, pace)
             if pace.is_over():
                 yield
     tagged = _tagged(cls, names)
@@ -166,8 +166,8 @@ def _array(plan: FieldPlan, item: Put, flexible: bool) -> Put:
         if (number > ITEMS_AT_ONCE or len(out) > _BYTES_AT_ONCE) and out.__class__ is ShortMessage:
             raise LargeMessage
         out += length(number, flexible)
-        for each in values:
-            item(out, each)
+        for element in values:
+            item(out, element)
 
     return put
 

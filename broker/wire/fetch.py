@@ -315,8 +315,10 @@ def _result(version: int, item: FetchedPartition) -> bytes:
         return head + nothing_aborted(version, aborted is not None)
     flexible = version >= FLEXIBLE
     end = b"\0" if flexible else b""
-    found = b"".join([_ABORTED.pack(*each) + end for each in aborted])
-    return head + length(len(aborted), flexible) + found + (NO_REPLICA if version >= PREFERRED_REPLICAS else b"")
+    aborted_entries = b"".join([_ABORTED.pack(*transaction) + end for transaction in aborted])
+    return (
+        head + length(len(aborted), flexible) + aborted_entries + (NO_REPLICA if version >= PREFERRED_REPLICAS else b"")
+    )
 
 
 def nothing_aborted(version: int, was_asked: bool) -> bytes:

@@ -89,24 +89,24 @@ class FetchTemplate:
         partitions = response.partitions
         if len(partitions) != 1 or response.error_code or response.throttle_ms:
             return None
-        found = partitions[0]
-        records = found.records
+        partition = partitions[0]
+        records = partition.records
         if (
-            found.error_code
-            or found.aborted
-            or found.ids is not None
-            or found.diverging is not None
-            or found.partition != self._index
-            or (found.topic is not self._topic and found.topic != self._topic)
+            partition.error_code
+            or partition.aborted
+            or partition.ids is not None
+            or partition.diverging is not None
+            or partition.partition != self._index
+            or (partition.topic is not self._topic and partition.topic != self._topic)
             or records.__class__ is not FileRegion
         ):
             return None
         size = records.length
-        after = self._after[found.aborted is not None] + length(size, self._flexible)
+        after = self._after[partition.aborted is not None] + length(size, self._flexible)
         size += self._fixed_bytes + len(after)
         head = self._head.pack(
             size - LENGTH_BYTES, correlation_id, self._before, response.session_id, self._between, self._index, 0,
-            found.high_watermark, found.last_stable_offset, found.log_start_offset,
+            partition.high_watermark, partition.last_stable_offset, partition.log_start_offset,
         )  # fmt: skip
         parts: list[Part] = [head + after, records, self._tail] if self._flexible else [head + after, records]
         return parts, size

@@ -75,6 +75,6 @@ class ListOffsetsTemplates:
         """Make a template of a request that was decoded in full, if one like it may come again."""
         if len(frame) > KEY_BYTES_MAX or request.by_id:
             return
-        if all(each.timestamp < 0 for each in request.partitions):
+        if all(partition.timestamp < 0 for partition in request.partitions):
             key = _head_from(frame)[0], frame[_KEY_START:].tobytes()
             self._store.add(key, ListOffsetsTemplate(header.version, header.client_id, request))

@@ -103,10 +103,10 @@ def multi_template_of(version: int, key: bytes) -> MultiProduceTemplate | None:
         return None
     no_records = NO_RECORDS[flexible] + (b"\0" if flexible else b"")  # ... and no tags of the partition
     partitions = b"".join([_INDEX.pack(index) + no_records for index in range(number)])
-    found = request_of(version, head + partitions + (b"\0\0" if flexible else b""))
-    if found is None or len(found[1].partitions) != number:
+    decoded = request_of(version, head + partitions + (b"\0\0" if flexible else b""))
+    if decoded is None or len(decoded[1].partitions) != number:
         return None
-    client_id, request = found
+    client_id, request = decoded
     topic = request.partitions[0].topic
     tags = b"\0" if flexible else b""
     marked = [PartitionResult(topic, index, *MARK) for index in range(number)]

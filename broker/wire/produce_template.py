@@ -168,10 +168,10 @@ def _key_end(frame: memoryview, version: int, position: int) -> int:
 def template_of(version: int, key: bytes) -> ProduceTemplate | None:
     """Return the template of a key; None if the key is not the whole request up to one partition's records."""
     flexible = version >= produce.FLEXIBLE
-    found = request_of(version, key + NO_RECORDS[flexible] + (_NO_TAGS if flexible else b""))
-    if found is None or len(found[1].partitions) != 1:
+    decoded = request_of(version, key + NO_RECORDS[flexible] + (_NO_TAGS if flexible else b""))
+    if decoded is None or len(decoded[1].partitions) != 1:
         return None
-    client_id, request = found
+    client_id, request = decoded
     topic, partition, _ = request.partitions[0]
     marked = PartitionResult(topic, partition, *MARK)
     body = (b"\0" if flexible else b"") + produce.encode_response(version, [marked])

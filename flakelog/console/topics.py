@@ -160,8 +160,8 @@ def config_rows(services: BrokerServices, topic: Topic) -> list[ConfigRow]:
         ConfigRow(
             each.name,
             each.value,
-            SOURCES[each.told_source],
-            each.told_source == ConfigSource.TOPIC,
+            SOURCES[each.shown_source],
+            each.shown_source == ConfigSource.TOPIC,
             each.documentation,
         )
         for each in entries

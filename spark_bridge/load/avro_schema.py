@@ -132,7 +132,7 @@ def _kind(schema: Any, path: str, space: str, names: _Names, depth: int) -> Kind
 
 
 def _union(schema: list[Any], path: str, space: str, names: _Names, depth: int) -> Kind:
-    others = [each for each in schema if each != "null"]
+    others = [branch for branch in schema if branch != "null"]
     if len(others) != 1:
         where = path or "the record"
         raise SchemaError(f"{where} is a union of {len(others)} types; a column is one type, or null and one type")
@@ -142,11 +142,11 @@ def _union(schema: list[Any], path: str, space: str, names: _Names, depth: int) 
 
 def _named(name: str, where: str, space: str, names: _Names) -> Kind:
     full = _full_name({"name": name}, space)
-    for each in (full, name):
-        if each in names.open:
+    for spelling in (full, name):
+        if spelling in names.open:
             raise SchemaError(f"{where} refers to {name}, which holds it; a recursive type cannot be columns")
-        if each in names.known:
-            return names.known[each]
+        if spelling in names.known:
+            return names.known[spelling]
     raise SchemaError(f"{where}: there is no Avro type {name!r}")
 
 
@@ -169,13 +169,13 @@ def _definition(schema: Mapping[str, Any], path: str, space: str, names: _Names,
     inner = full.rpartition(".")[0]
     names.open.append(full)
     children: dict[str, Kind] = {}
-    for each in fields:
-        if not isinstance(each, dict) or not isinstance(each.get("name"), str) or "type" not in each:
-            raise SchemaError(f"{where}: a field has a name and a type; got {each!r}")
-        name = each["name"]
+    for avro_field in fields:
+        if not isinstance(avro_field, dict) or not isinstance(avro_field.get("name"), str) or "type" not in avro_field:
+            raise SchemaError(f"{where}: a field has a name and a type; got {avro_field!r}")
+        name = avro_field["name"]
         if name in children:
             raise SchemaError(f"{where} has two fields {name!r}")
-        children[name] = _kind(each["type"], f"{path}.{name}" if path else name, inner, names, depth + 1)
+        children[name] = _kind(avro_field["type"], f"{path}.{name}" if path else name, inner, names, depth + 1)
     names.open.pop()
     kind = Kind(pa.struct([child.field(name) for name, child in children.items()]), children=tuple(children.items()))
     return _defined(schema, space, names, kind)

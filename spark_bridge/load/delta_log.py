@@ -80,5 +80,5 @@ def _restored_to(parameters: Mapping[str, Any], times: Mapping[int, int], versio
             at = int(text) if text.isdigit() else int(datetime.fromisoformat(text).astimezone(UTC).timestamp() * 1000)
         except ValueError:
             continue
-        return max((each for each, made_ms in times.items() if made_ms <= at), default=version - 1)
+        return max((table_version for table_version, made_ms in times.items() if made_ms <= at), default=version - 1)
     return version - 1

@@ -236,15 +236,17 @@ def _statistics(footer: pq.FileMetaData, rows: int) -> dict[str, Any]:
     nulls: dict[str, int] = {}
     for column in range(footer.num_columns):
         name = footer.schema.column(column).path
-        found = [footer.row_group(group).column(column).statistics for group in range(footer.num_row_groups)]
-        if any(each is None or not each.has_null_count for each in found):
+        column_statistics = [
+            footer.row_group(group).column(column).statistics for group in range(footer.num_row_groups)
+        ]
+        if any(statistics is None or not statistics.has_null_count for statistics in column_statistics):
             continue
-        nulls[name] = sum(each.null_count for each in found)
-        bounds = [each for each in found if each.has_min_max]
+        nulls[name] = sum(statistics.null_count for statistics in column_statistics)
+        bounds = [statistics for statistics in column_statistics if statistics.has_min_max]
         if "." in name or not bounds or type(bounds[0].min) not in (int, datetime):
             continue
-        low[name] = _json(min(each.min for each in bounds), up=False)
-        high[name] = _json(max(each.max for each in bounds), up=True)
+        low[name] = _json(min(statistics.min for statistics in bounds), up=False)
+        high[name] = _json(max(statistics.max for statistics in bounds), up=True)
     top = {name: count for name, count in nulls.items() if "." not in name}
     return {"numRecords": rows, "minValues": low, "maxValues": high, "nullCount": top}
 

@@ -77,7 +77,9 @@ class Outcome:
     @property
     def lost(self) -> list[OffsetRange]:
         """Return the offsets that the log no longer had, and whose loss the user accepted."""
-        return [one for load in self.loads for one in load.lost] + [one for each in self.receipts for one in each.lost]
+        return [one for load in self.loads for one in load.lost] + [
+            one for receipt in self.receipts for one in receipt.lost
+        ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,9 +138,9 @@ class Driver:
         try:
             self.sink.save(load)
         except LoadTaken:
-            found = self.sink.find(load.number)
-            if found is not None:
-                check_since(options, found.load)
+            stored = self.sink.find(load.number)
+            if stored is not None:
+                check_since(options, stored.load)
             return False
         return True
 
@@ -231,18 +233,18 @@ class Driver:
         Otherwise raise the error, or return False if the caller is to try again: another driver withdrew the load, or
         it lacks messages whose loss the user accepts.
         """
-        found = self.sink.find(load.number)
-        if found is not None and found.state is State.WITHDRAWN:
+        stored = self.sink.find(load.number)
+        if stored is not None and stored.state is State.WITHDRAWN:
             if isinstance(error, TooManyRejected):
                 self.watcher.withdrawn(load)
                 raise error
             return False
-        if found is None or found.state is State.PLANNED:
-            if found is not None and self.options.accept_loss and isinstance(error, LostData):
+        if stored is None or stored.state is State.PLANNED:
+            if stored is not None and self.options.accept_loss and isinstance(error, LostData):
                 return False  # the next attempt writes the loss into the load
             raise error
-        assert found.receipt is not None, "a decided load has a receipt"
-        self._done(load, self.sink.publish(load, found.receipt.parts), outcome)
+        assert stored.receipt is not None, "a decided load has a receipt"
+        self._done(load, self.sink.publish(load, stored.receipt.parts), outcome)
         return True
 
     def _done(self, load: Load, receipt: Receipt, outcome: Outcome) -> None:
@@ -266,8 +268,8 @@ def begins_chain(sink: Sink, newest: Found, since: Since) -> bool:
         is_put_back = True
     if is_put_back and since.by not in (LAST, EARLIEST):
         return True
-    found = (sink.find(number) for number in range(newest.load.number + 1))
-    held = sink.held([one.receipt for one in found if one is not None and one.receipt is not None])
+    receipts = (sink.find(number) for number in range(newest.load.number + 1))
+    held = sink.held([one.receipt for one in receipts if one is not None and one.receipt is not None])
     if held:
         raise still_there(sink.place, max(held), is_put_back=is_put_back)
     return True

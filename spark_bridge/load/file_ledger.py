@@ -116,7 +116,9 @@ class FileLedger:
         """Remove the unpublished files of this load, and of loads before it, to which a slow driver still wrote."""
         staging = f"{self._home}staging/"
         older = {name.removeprefix(staging).partition("/")[0] for name in self._storage.names(staging)}
-        for number in sorted({f"{load.number:020d}"} | {each for each in older if int(each) < load.number}):
+        for number in sorted(
+            {f"{load.number:020d}"} | {older_name for older_name in older if int(older_name) < load.number}
+        ):
             self._storage.delete_under(staging + number)
 
     # --- decision and receipt ---------------------------------------------------------------------------------------
@@ -125,10 +127,10 @@ class FileLedger:
         """Decide that a load is published. Return the receipt of the first decision."""
         if self._create(self._name(receipt.number, _DECISION), receipt.to_json()):
             return receipt
-        found = self.decision(receipt.number)
-        if found is None:
+        decided = self.decision(receipt.number)
+        if decided is None:
             raise LoadError(f"{self._name(receipt.number, _DECISION)} was there and is gone")
-        return found
+        return decided
 
     def decision(self, number: int) -> Receipt | None:
         """Return the receipt of a load that is to be published, None before the decision."""

@@ -160,7 +160,7 @@ class IcebergSink(TableSink):
     def files_in(self, table: Any) -> set[str]:
         snapshot = table.current_snapshot()
         manifests = () if snapshot is None else snapshot.manifests(table.io)
-        return {self._name(entry) for each in manifests for entry in _data_entries(table, each)}
+        return {self._name(entry) for manifest in manifests for entry in _data_entries(table, manifest)}
 
     def rows_in(self, table: Any) -> int:
         return int(table.scan().count())

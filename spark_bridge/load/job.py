@@ -56,8 +56,8 @@ class Plan:
     bytes_per_offset: dict[int, float]
 
     def bytes_of(self, part: OffsetRange) -> int | None:
-        each = self.bytes_per_offset.get(part.partition)
-        return None if each is None else round(each * part.offsets)
+        size = self.bytes_per_offset.get(part.partition)
+        return None if size is None else round(size * part.offsets)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,8 +81,8 @@ class LoadJob:
                 source.describe([self.options.topic])  # no namespace is created for a mistyped topic
             sink = self.destination.open(self.options)
             self._check(sink)
-            told = _Announcing(watcher, ReplayTopic(self.servers), sink.place)
-            outcome = Driver(self.options, sink, source, source.side_by_side(self.threads), told, VERSION).run()
+            announcing = _Announcing(watcher, ReplayTopic(self.servers), sink.place)
+            outcome = Driver(self.options, sink, source, source.side_by_side(self.threads), announcing, VERSION).run()
             if outcome.receipts:
                 with suppress(Exception):  # the load is done, and stays so if its target cannot be counted now
                     outcome.target_rows = sink.rows()
@@ -190,7 +190,7 @@ class LogSource:
             reads = self._reads = RangeReads(self._servers, self._settings)
             numbered = [partial(_numbered, number, job) for number, job in enumerate(jobs)]
             with SideBySide(numbered, threads, threads, reads.stop, reads.close) as written:
-                return [part for _, part in sorted(written, key=lambda each: each[0])]
+                return [part for _, part in sorted(written, key=lambda indexed: indexed[0])]
 
         return run_all
 

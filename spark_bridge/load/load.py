@@ -119,7 +119,7 @@ def from_json(text: str | bytes) -> Load:
         fields = json.loads(text)
         if fields["flakelog_load"] != FORMAT or set(fields) - _MAY_BE_LEFT_OUT != _FIELDS:
             raise KeyError("flakelog_load")
-        found = Load(
+        load = Load(
             str(fields["topic"]),
             int(fields["number"]),
             _numbered(fields["starts"]),
@@ -135,9 +135,9 @@ def from_json(text: str | bytes) -> Load:
         raise LoadError(str(error)) from None
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise LoadError(f"this is no load: {in_words(error)}") from None
-    if found.sha256 != fields["sha256"]:
-        raise LoadError(f"load {found.number} of {found.topic!r} was changed after it was written")
-    return found
+    if load.sha256 != fields["sha256"]:
+        raise LoadError(f"load {load.number} of {load.topic!r} was changed after it was written")
+    return load
 
 
 def describe(ranges: Iterable[OffsetRange]) -> str:

@@ -227,13 +227,13 @@ class ParquetSink:
 
     def commit_before(self, newest: Found) -> Commit | None:
         """Return the last commit of a load that the record knows, None if no load has files."""
-        found: Found | None = newest
-        while found is not None:
-            if found.state is State.PUBLISHED and found.receipt is not None and found.receipt.files:
-                return found.receipt.commit or Commit(found.load.number)
-            if found.load.target is not None or not found.load.number:
-                return None if found.load.target is None else found.load.target.commit
-            found = self.find(found.load.number - 1)  # a load of an older version
+        before: Found | None = newest
+        while before is not None:
+            if before.state is State.PUBLISHED and before.receipt is not None and before.receipt.files:
+                return before.receipt.commit or Commit(before.load.number)
+            if before.load.target is not None or not before.load.number:
+                return None if before.load.target is None else before.load.target.commit
+            before = self.find(before.load.number - 1)  # a load of an older version
         return None
 
     def _last_with_files(self, newest: Found) -> Receipt | None:

@@ -108,7 +108,7 @@ class PartFiles:
         if file.held_rows >= ROWS_PER_GROUP or file.held_bytes >= BYTES_PER_GROUP:
             self._held -= file.flush()
         while self._held > HELD_BYTES:
-            self._held -= max(self._open.values(), key=lambda each: each.held_bytes).flush()
+            self._held -= max(self._open.values(), key=lambda open_file: open_file.held_bytes).flush()
 
     def finish(self) -> None:
         for file in self._open.values():

@@ -56,7 +56,7 @@ class Partitioning:
             yield folders[0], rows
             return
         for folder in sorted(set(folders)):
-            codes = [code for code, each in enumerate(folders) if each == folder]
+            codes = [code for code, other in enumerate(folders) if other == folder]
             yield folder, rows.filter(pc.is_in(coded.indices, pa.array(codes, coded.indices.type)))
 
     def _folder(self, value: object) -> str:

@@ -49,15 +49,15 @@ class WrittenPart:
 
     @property
     def rows(self) -> int:
-        return sum(each.rows for each in self.files.values())
+        return sum(file.rows for file in self.files.values())
 
     def to_dict(self) -> dict[str, Any]:
         return {
             "range": self.range.to_dict(),
             "attempt": self.attempt,
-            "files": {name: asdict(each) for name, each in sorted(self.files.items())},
+            "files": {name: asdict(file) for name, file in sorted(self.files.items())},
             "poison": to_dicts(self.poison),
-            "rejected": {name: asdict(each) for name, each in sorted(self.rejected.items())},
+            "rejected": {name: asdict(file) for name, file in sorted(self.rejected.items())},
         } | ({"lost": [one.to_dict() for one in self.lost]} if self.lost else {})
 
     def to_json(self) -> str:
@@ -89,16 +89,16 @@ class Receipt:
 
     @property
     def files(self) -> dict[str, DataFile]:
-        return {name: each for part in self.parts for name, each in part.files.items()}
+        return {name: file for part in self.parts for name, file in part.files.items()}
 
     @property
     def rejected(self) -> dict[str, DataFile]:
         """Return the files of messages that were kept apart because their values did not decode."""
-        return {name: each for part in self.parts for name, each in part.rejected.items()}
+        return {name: file for part in self.parts for name, file in part.rejected.items()}
 
     @property
     def rejected_rows(self) -> int:
-        return sum(each.rows for each in self.rejected.values())
+        return sum(file.rows for file in self.rejected.values())
 
     @property
     def lost(self) -> tuple[OffsetRange, ...]:
@@ -130,13 +130,13 @@ def from_json(text: str | bytes) -> Receipt:
         fields = json.loads(text)
         if fields["flakelog_load_receipt"] != FORMAT:
             raise KeyError("flakelog_load_receipt")
-        parts = tuple(_part(each) for each in fields["parts"])
+        parts = tuple(_part(part) for part in fields["parts"])
         commit = Commit.from_dict(fields["commit"]) if "commit" in fields else None
         withdrawn = bool(fields.get("withdrawn"))
-        found = Receipt(fields["topic"], fields["number"], fields["load_sha256"], parts, commit, withdrawn)
-        if found.rows != fields["rows"]:
-            raise ValueError(f"rows {fields['rows']}, its files have {found.rows}")
-        return found
+        receipt = Receipt(fields["topic"], fields["number"], fields["load_sha256"], parts, commit, withdrawn)
+        if receipt.rows != fields["rows"]:
+            raise ValueError(f"rows {fields['rows']}, its files have {receipt.rows}")
+        return receipt
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise LoadError(f"this is no receipt of a load: {in_words(error)}") from None
 
@@ -151,7 +151,7 @@ def receipt_of(load: Load, parts: Sequence[WrittenPart]) -> Receipt:
     if tuple(part.range for part in ordered) != load.parts:
         raise LoadError(f"load {load.number} has {len(load.parts)} parts, written were {len(ordered)} others")
     for part in ordered:
-        rows = part.rows + sum(each.rows for each in part.rejected.values())
+        rows = part.rows + sum(file.rows for file in part.rejected.values())
         if rows > part.range.offsets:
             raise LoadError(f"{rows} rows were written of {part.range}: some of them twice")
     receipt = Receipt(load.topic, load.number, load.sha256, tuple(ordered))
@@ -161,8 +161,8 @@ def receipt_of(load: Load, parts: Sequence[WrittenPart]) -> Receipt:
 
 
 def _part(fields: Mapping[str, Any]) -> WrittenPart:
-    files = {name: DataFile(**each) for name, each in fields["files"].items()}
-    rejected = {name: DataFile(**each) for name, each in fields["rejected"].items()}
+    files = {name: DataFile(**file) for name, file in fields["files"].items()}
+    rejected = {name: DataFile(**file) for name, file in fields["rejected"].items()}
     return WrittenPart(
         OffsetRange.from_dict(fields["range"]),
         str(fields["attempt"]),

@@ -114,15 +114,15 @@ class TableSink(ParquetSink, ABC):
         return None if table is None else self.number_in(table)
 
     def newest(self) -> Found | None:
-        found = super().newest()
-        if found is None and (number := self.committed()) is not None:
-            found = super().newest()  # another driver may have begun after the first look
-        if found is None and number is not None:
+        stored = super().newest()
+        if stored is None and (number := self.committed()) is not None:
+            stored = super().newest()  # another driver may have begun after the first look
+        if stored is None and number is not None:
             raise LoadError(
                 f"the table {self.place} has loads of {self._topic!r} up to number {number}, and no record of them in "
                 "_flakelog: their rows would come twice. Name another table, or put _flakelog back"
             )
-        return found
+        return stored
 
     def adapt(self, rows: Rows) -> Rows:
         return _Cast(rows, table_schema(rows.schema))

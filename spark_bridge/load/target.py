@@ -30,7 +30,7 @@ class Commit:
     def from_dict(cls, fields: Mapping[str, Any]) -> "Commit":
         """Invert `to_dict`. Raise KeyError, TypeError or ValueError."""
         at = fields["at"]
-        return cls(int(fields["load"]), None if at is None else {str(name): int(each) for name, each in at.items()})
+        return cls(int(fields["load"]), None if at is None else {str(name): int(offset) for name, offset in at.items()})
 
 
 @dataclass(frozen=True, slots=True)

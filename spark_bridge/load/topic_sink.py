@@ -98,15 +98,15 @@ class TopicSink(ParquetSink):
         return f"topic {self._target!r} at {self._servers}"
 
     def newest(self) -> Found | None:
-        found = super().newest()
-        if found is None and self._positions():
-            found = super().newest()  # another driver may have begun after the first look
-            if found is None:
+        stored = super().newest()
+        if stored is None and self._positions():
+            stored = super().newest()  # another driver may have begun after the first look
+            if stored is None:
                 raise LoadError(
                     f"{self.place} has messages of {self._topic!r}, and {self._storage} has no record of these loads: "
                     "they would come twice. Name the directory of the earlier loads, or another topic"
                 )
-        return found
+        return stored
 
     def check(self, newest: Found | None) -> Target | None:
         before = None if newest is None else self.commit_before(newest)
@@ -186,7 +186,7 @@ class TopicSink(ParquetSink):
         problems, notes = [], []
         positions = self._positions()  # brokers forget positions that no load has moved for long
         for receipt in receipts:
-            unsent = [each for each in self._unsent(receipt, positions) if each.range.partition in positions]
+            unsent = [stretch for stretch in self._unsent(receipt, positions) if stretch.range.partition in positions]
             if unsent:
                 problems.append(f"{self.place} lacks messages of {describe(part.range for part in unsent)}")
         stretches = _stretches(receipts)
@@ -276,8 +276,8 @@ class TopicSink(ParquetSink):
         """Return the position in each source partition up to which the target has its messages."""
         asked = [TopicPartition(self._target, partition) for partition in self._metadata()]
         with self._asking() as consumer:
-            found = _patiently(lambda: consumer.committed(asked, timeout=TIMEOUT_SECONDS))
-        return {each.partition: each.offset for each in found if each.offset >= 0}
+            known = _patiently(lambda: consumer.committed(asked, timeout=TIMEOUT_SECONDS))
+        return {committed.partition: committed.offset for committed in known if committed.offset >= 0}
 
     @contextmanager
     def _asking(self) -> Iterator[Consumer]:
@@ -365,7 +365,7 @@ class TopicSink(ParquetSink):
         producer.begin_transaction()
         times = rows.column("timestamp").cast(pa.int64()).to_pylist()
         for row, time_us in zip(rows.to_pylist(), times, strict=True):
-            headers = [(each["key"], each["value"]) for each in row["headers"] or ()]
+            headers = [(header["key"], header["value"]) for header in row["headers"] or ()]
             while True:
                 try:
                     producer.produce(
@@ -396,16 +396,16 @@ def _place(topic: str, cluster_id: str | None) -> str:
 
 def _stretches(receipts: Sequence[Receipt]) -> list[_Stretch]:
     """Return the stretches of loads, in the order of loads. Receipts of older versions have none."""
-    found, begins = [], dict[int, int]()
+    stretches, begins = [], dict[int, int]()
     for receipt in receipts:
         if receipt.commit is None or receipt.commit.at is None:
             continue
         rows = _rows_of(receipt)
         for name, end in receipt.commit.at.items():
             if rows.get(name):
-                found.append(_Stretch(receipt.number, int(name), begins.get(int(name), 0), end, rows[name]))
+                stretches.append(_Stretch(receipt.number, int(name), begins.get(int(name), 0), end, rows[name]))
             begins[int(name)] = end
-    return found
+    return stretches
 
 
 def _end_of(stretch: _Stretch) -> int:

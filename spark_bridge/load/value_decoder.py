@@ -71,15 +71,15 @@ class JsonDecoder:
         self._read = pj.ReadOptions(use_threads=False, block_size=_JSON_BLOCK_BYTES)
 
     def decode(self, values: Sequence[bytes | None]) -> Decoded:
-        rejected = [Rejected(index, why) for index, each in enumerate(values) if (why := _no_object(each))]
-        wrong = {each.place for each in rejected}
+        rejected = [Rejected(index, why) for index, value in enumerate(values) if (why := _no_object(value))]
+        wrong = {row.place for row in rejected}
         left = [index for index in range(len(values)) if index not in wrong]
         parts: list[tuple[list[int], pa.RecordBatch]] = []
-        for found in self._halved(left, [each or b"" for each in values]):
-            if isinstance(found, Rejected):
-                rejected.append(found)
+        for decoded in self._halved(left, [value or b"" for value in values]):
+            if isinstance(decoded, Rejected):
+                rejected.append(decoded)
             else:
-                parts.append(found)
+                parts.append(decoded)
         indexes = [index for part, _ in parts for index in part]
         return Decoded(_joined([rows for _, rows in parts], self.schema), indexes, sorted(rejected))
 
@@ -314,7 +314,7 @@ def row_schema(decoder: ValueDecoder, kept: Sequence[pa.Field]) -> pa.Schema:
     Raise SchemaError for a name that both have.
     """
     names = {name.lower() for name in decoder.schema.names}
-    both = [each.name for each in kept if each.name.lower() in names]
+    both = [column.name for column in kept if column.name.lower() in names]
     if both:
         raise SchemaError(f"{', '.join(both)}: a column of the message and a field of the value; leave one of them out")
     return pa.schema([*decoder.schema, *kept])
@@ -331,7 +331,7 @@ def decode_rows(
     places = pa.array(decoded.indexes, pa.int64())
     kept = [batch.column(field.name).take(places) for field in list(schema)[len(decoder.schema) :]]
     rows = pa.RecordBatch.from_arrays([*decoded.rows.columns, *kept], schema=schema)
-    apart = batch.take(pa.array([each.place for each in decoded.rejected], pa.int64()))
-    reasons = pa.array([each.reason for each in decoded.rejected], pa.string())
+    apart = batch.take(pa.array([row.place for row in decoded.rejected], pa.int64()))
+    reasons = pa.array([row.reason for row in decoded.rejected], pa.string())
     columns = [apart.column(name) for name in REJECTED.names[:-1]]
     return rows, pa.RecordBatch.from_arrays([*columns, reasons], schema=REJECTED)

@@ -40,15 +40,15 @@ def verify(sink: Sink) -> Verification:
     lost: list[OffsetRange] = []
     before: Found | None = None
     for number in range(newest.load.number + 1):
-        found = sink.find(number)
-        if found is None:
+        stored = sink.find(number)
+        if stored is None:
             problems.append(f"load {number} is gone")
             continue
-        problems += _chain_problems(before, found, newest.load.number)
-        before = found
-        if found.state is State.PUBLISHED and found.receipt is not None:
-            receipts.append(found.receipt)
-            lost += (*found.load.lost, *found.receipt.lost)
+        problems += _chain_problems(before, stored, newest.load.number)
+        before = stored
+        if stored.state is State.PUBLISHED and stored.receipt is not None:
+            receipts.append(stored.receipt)
+            lost += (*stored.load.lost, *stored.receipt.lost)
     problems += _target_problems(sink, newest)
     contents = sink.contents(receipts)
     problems += contents.problems
@@ -77,11 +77,11 @@ def _target_problems(sink: Sink, newest: Found) -> Iterator[str]:
         yield str(error)
 
 
-def _chain_problems(before: Found | None, found: Found, newest: int) -> Iterator[str]:
-    load = found.load
-    if found.unfinished and load.number != newest:
-        yield f"load {load.number} is {found.state.value}, and load {newest} was planned after it"
-    if found.receipt is not None and found.receipt.load_sha256 != load.sha256:
+def _chain_problems(before: Found | None, stored: Found, newest: int) -> Iterator[str]:
+    load = stored.load
+    if stored.unfinished and load.number != newest:
+        yield f"load {load.number} is {stored.state.value}, and load {newest} was planned after it"
+    if stored.receipt is not None and stored.receipt.load_sha256 != load.sha256:
         yield f"the receipt of load {load.number} is of another plan"
     if before is None or before.load.number != load.number - 1:
         return

@@ -23,8 +23,8 @@ def file_name(one: OffsetRange, chain: int = 0) -> str:
 
 def chain_of(topic: str, name: str) -> int | None:
     """Return the chain of loads that a file of this topic belongs to, None for other files."""
-    found = re.fullmatch(re.escape(_short(topic)) + _PLACE, name)
-    return None if found is None else int(found[1] or 0)
+    match = re.fullmatch(re.escape(_short(topic)) + _PLACE, name)
+    return None if match is None else int(match[1] or 0)
 
 
 def is_file_of(topic: str, name: str) -> bool:

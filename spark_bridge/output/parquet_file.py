@@ -77,8 +77,8 @@ def _value_bytes(values: pa.Array) -> npt.NDArray[np.int64]:
     kind = values.type
     if pa.types.is_list(kind) or pa.types.is_large_list(kind):
         owners = pc.list_parent_indices(values).to_numpy()
-        each = _value_bytes(pc.list_flatten(values))
-        return np.bincount(owners, each, len(values)).astype(np.int64) + FIELD_BYTES
+        items = _value_bytes(pc.list_flatten(values))
+        return np.bincount(owners, items, len(values)).astype(np.int64) + FIELD_BYTES
     if pa.types.is_struct(kind):
         fields = [_value_bytes(pc.struct_field(values, number)) for number in range(kind.num_fields)]
         return sum(fields, np.full(len(values), FIELD_BYTES, np.int64))

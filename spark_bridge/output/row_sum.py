@@ -78,8 +78,8 @@ def _valid(values: pa.Array) -> npt.NDArray[np.uint8]:
 
 
 def _lengths(lengths: pa.Array) -> npt.NDArray[np.int64]:
-    found: npt.NDArray[np.int64] = pc.fill_null(lengths, -1).to_numpy(zero_copy_only=False).astype(np.int64)
-    return found
+    sizes: npt.NDArray[np.int64] = pc.fill_null(lengths, -1).to_numpy(zero_copy_only=False).astype(np.int64)
+    return sizes
 
 
 def _bytes(values: pa.Array) -> npt.NDArray[np.uint8]:

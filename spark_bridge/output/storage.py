@@ -192,8 +192,8 @@ class Storage(ABC):
 
     def delete_under(self, name: str) -> None:
         """Remove all objects below `name`, and files that killed processes left there half written."""
-        for each in self.names(f"{name}/"):
-            self.delete(each)
+        for file in self.names(f"{name}/"):
+            self.delete(file)
 
 
 class LocalStorage(Storage):
@@ -258,8 +258,8 @@ class LocalStorage(Storage):
     def names(self, prefix: str = "") -> list[str]:
         directory = self.root / prefix.rpartition("/")[0]
         files = (path for path in directory.rglob("*") if path.is_file() and not path.name.endswith(_PARTIAL_ENDING))
-        found = (path.relative_to(self.root).as_posix() for path in files)
-        return sorted(name for name in found if name.startswith(prefix))
+        names = (path.relative_to(self.root).as_posix() for path in files)
+        return sorted(name for name in names if name.startswith(prefix))
 
     def delete(self, name: str) -> None:
         self.path(name).unlink(missing_ok=True)
@@ -338,8 +338,8 @@ class ObjectStorage(Storage):
         directory = f"{self._root}/{prefix}".rpartition("/")[0]
         selector = fs.FileSelector(directory, recursive=True, allow_not_found=True)
         files = (info for info in self._system.get_file_info(selector) if info.type == fs.FileType.File)
-        found = (info.path.removeprefix(f"{self._root}/") for info in files)
-        return sorted(name for name in found if name.startswith(prefix))
+        names = (info.path.removeprefix(f"{self._root}/") for info in files)
+        return sorted(name for name in names if name.startswith(prefix))
 
     def delete(self, name: str) -> None:
         with suppress(FileNotFoundError):
@@ -386,9 +386,9 @@ def _exclusive_put(uri: str) -> ExclusivePut | None:
         from obstore.store import from_url
     except ImportError:
         return None
-    bare, found = store_config(uri)
-    allow_http = found.pop("allow_http", None) is not None
-    config: Any = found
+    bare, configured = store_config(uri)
+    allow_http = configured.pop("allow_http", None) is not None
+    config: Any = configured
     parts = urlsplit(bare)
     store = from_url(f"{parts.scheme}://{parts.netloc}", config=config, client_options={"allow_http": allow_http})
 

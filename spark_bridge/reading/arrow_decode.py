@@ -366,11 +366,11 @@ def _ids(fields: _Fields, within: OffsetRange, ids: Sequence[IdEntry] | None) ->
 
 def _header_ids(fields: _Fields) -> pa.Array:
     """Return the ids in the headers `flakelog-id`, which producers add for brokers that keep no ids; else null."""
-    found: list[int | None] = [None] * len(fields.offset)
-    counts = np.frombuffer(fields.plain, np.uint8)[fields.headers] if found else np.zeros(0, np.uint8)
+    ids: list[int | None] = [None] * len(fields.offset)
+    counts = np.frombuffer(fields.plain, np.uint8)[fields.headers] if ids else np.zeros(0, np.uint8)
     for at in np.flatnonzero(counts).tolist():
-        found[at] = id_of(_read_headers(fields.plain, int(fields.headers[at]), int(fields.end[at])))
-    return pa.array(found, pa.int64())
+        ids[at] = id_of(_read_headers(fields.plain, int(fields.headers[at]), int(fields.end[at])))
+    return pa.array(ids, pa.int64())
 
 
 def _repeat(value: Any, name: str, fields: _Fields) -> pa.Array:

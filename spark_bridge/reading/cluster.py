@@ -193,11 +193,11 @@ class Snapshot:
     ) -> dict[int, int | None]:
         question = timestamp, by_id, committed
         if question not in self._found:
-            found: dict[str, dict[int, int | None]] = {name: {} for name, _ in self._partitions}
+            by_topic: dict[str, dict[int, int | None]] = {name: {} for name, _ in self._partitions}
             offsets = self._cluster.list_offsets(self._partitions, timestamp, by_id=by_id, committed=committed)
             for (name, partition), offset in offsets.items():
-                found[name][partition] = offset
-            self._found[question] = found
+                by_topic[name][partition] = offset
+            self._found[question] = by_topic
         return dict(sorted(self._found[question].get(topic, {}).items()))
 
 
@@ -213,44 +213,44 @@ def _id_clock(core: ClientCore) -> Steps[IdClock]:
     (result,) = answer.results
     if result.error_code:
         raise BrokerError(int(result.error_code), f"the id layout of broker {node}", result.error_message)
-    found = {each.name: int(each.value) for each in result.configs if each.value is not None}
-    if not set(_ID_SETTINGS) <= found.keys():
+    values = {config.name: int(config.value) for config in result.configs if config.value is not None}
+    if not set(_ID_SETTINGS) <= values.keys():
         return IdClock()
-    epoch, time_bits = (found[name] for name in _ID_SETTINGS)
+    epoch, time_bits = (values[name] for name in _ID_SETTINGS)
     return IdClock(epoch, time_bits)
 
 
 def _compacted(core: ClientCore, names: Sequence[str]) -> Steps[frozenset[str]]:
     _, address = min((yield from core.nodes()).items())
-    found = set()
+    compacted = set()
     for some in batched(names, _TOPICS_AT_ONCE):
         asked = [
             {"resource_type": _TOPIC, "resource_name": name, "configuration_keys": (_CLEANUP_POLICY,)} for name in some
         ]
         answer = yield from core.ask(address, DESCRIBE_CONFIGS, {"resources": asked})
         for topic in answer.results:  # a topic with an error has no values
-            values = {each.name: each.value or "" for each in topic.configs or ()}
+            values = {config.name: config.value or "" for config in topic.configs or ()}
             if _COMPACT in values.get(_CLEANUP_POLICY, "").replace(" ", "").split(","):
-                found.add(str(topic.resource_name))
-    return frozenset(found)
+                compacted.add(str(topic.resource_name))
+    return frozenset(compacted)
 
 
-def _certain(topic: str, found: Mapping[int, int | None]) -> dict[int, int]:
-    missing = sorted(partition for partition, offset in found.items() if offset is None)
+def _certain(topic: str, offsets: Mapping[int, int | None]) -> dict[int, int]:
+    missing = sorted(partition for partition, offset in offsets.items() if offset is None)
     if missing:
         raise Unreachable(f"{topic}: the broker gave no offset for partitions {missing}")
-    return {partition: offset for partition, offset in found.items() if offset is not None}
+    return {partition: offset for partition, offset in offsets.items() if offset is not None}
 
 
 def _describe(core: ClientCore, names: Sequence[str] | None) -> Steps[Description]:
     try:
-        found = yield from core.metadata(names)
+        metadata = yield from core.metadata(names)
     except BrokerError as error:
         if error.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
             raise NoSuchTopic(f"there is no topic {error.what.removeprefix('topic ')!r}") from None
         raise
     topics = {
-        each.name: Topic(each.name, None if each.id is None else str(each.id), each.leaders, each.is_internal)
-        for each in found
+        topic.name: Topic(topic.name, None if topic.id is None else str(topic.id), topic.leaders, topic.is_internal)
+        for topic in metadata
     }
     return Description(core.cluster_id, topics)

@@ -51,8 +51,8 @@ class KeptClients:
             self._idle.append((key, client))
             surplus = self._idle[: -self._at_most]
             del self._idle[: -self._at_most]
-        for _, each in surplus:
-            each.close()
+        for _, idle in surplus:
+            idle.close()
 
 
 CLIENTS = KeptClients()

@@ -66,12 +66,12 @@ class RangeReads:
 
     def client(self) -> Client:
         """Return this thread's client, whose calls `stop` ends."""
-        found: _StoppableClient | None = getattr(self._own, "client", None)
-        if found is None:
-            found = self._own.client = _StoppableClient(self._servers, self._settings, self._stopped)
+        client: _StoppableClient | None = getattr(self._own, "client", None)
+        if client is None:
+            client = self._own.client = _StoppableClient(self._servers, self._settings, self._stopped)
             with self._lock:
-                self._clients.append(found)
-        return found
+                self._clients.append(client)
+        return client
 
 
 class _StoppableClient(Client):

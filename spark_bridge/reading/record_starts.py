@@ -56,9 +56,11 @@ def record_starts(plain: bytes, sizes: Sequence[int], counts: Sequence[int]) -> 
             raise CorruptBatch(f"the header counts {count} records, {size} bytes cannot hold them")
     total, records = sum(sizes), sum(counts)
     if records >= _CHAINED_RECORDS_MIN and total <= records * _RECORD_BYTES_MAX:
-        found = _by_chains(np.frombuffer(plain, np.uint8), np.array(sizes, np.int64), np.array(counts, np.int64))
-        if found is not None:
-            return found
+        record_positions = _by_chains(
+            np.frombuffer(plain, np.uint8), np.array(sizes, np.int64), np.array(counts, np.int64)
+        )
+        if record_positions is not None:
+            return record_positions
     starts: list[int] = []
     base = 0
     for size, count in zip(sizes, counts, strict=True):
@@ -114,9 +116,9 @@ def _by_chains(at: Bytes, sizes: Ints, counts: Ints) -> Ints | None:
     inside = rows < limits[:, None]
     if not np.array_equal(rows[np.arange(len(rows)), inside.sum(axis=1)], limits):
         return None
-    found = rows[inside]
-    in_batches = np.searchsorted(found, np.append(begins, total))
-    return found if np.array_equal(np.diff(in_batches), counts) else None
+    starts = rows[inside]
+    in_batches = np.searchsorted(starts, np.append(begins, total))
+    return starts if np.array_equal(np.diff(in_batches), counts) else None
 
 
 def _step(at: Bytes, chains: Ints, limits: Ints, steps_max: int) -> Ints | None:
@@ -161,5 +163,5 @@ def _guess(at: Bytes, begins: Ints, ends: Ints, segment: int, window: int) -> In
         lane, position = lane[good], position[good] + advance[good]
     first_of_lane = np.ones(len(lane), bool)
     first_of_lane[1:] = lane[1:] != lane[:-1]
-    found: Ints = position[first_of_lane]
-    return found[np.append(True, found[1:] > found[:-1])] if len(found) else found
+    starts: Ints = position[first_of_lane]
+    return starts[np.append(True, starts[1:] > starts[:-1])] if len(starts) else starts

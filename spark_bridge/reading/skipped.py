@@ -35,9 +35,9 @@ def to_dicts(batches: Iterable[SkippedBatch]) -> list[dict[str, Any]]:
     return [batch._asdict() for batch in batches]
 
 
-def from_dicts(found: Iterable[dict[str, Any]]) -> tuple[SkippedBatch, ...]:
+def from_dicts(batches: Iterable[dict[str, Any]]) -> tuple[SkippedBatch, ...]:
     """Invert `to_dicts`. Raise TypeError if a field is missing or unknown."""
-    return tuple(SkippedBatch(**each) for each in found)
+    return tuple(SkippedBatch(**batch) for batch in batches)
 
 
 def to_json(batches: Iterable[SkippedBatch]) -> str:

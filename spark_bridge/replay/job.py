@@ -194,7 +194,7 @@ def _transform(
     written = transform(observed).mapInArrow(_RangeWriter(place, names, schema), _WRITTEN).collect()
     seen = observation.get
     totals = Totals(seen["rows"], int(seen["offset_sum"] or 0), f"{SPARK_KIND}:{int(seen['checksum'] or 0)}")
-    files = [(each["index"], WrittenFile(each["rows"], each["sha256"])) for each in written]
+    files = [(row["index"], WrittenFile(row["rows"], row["sha256"])) for row in written]
     return prove(manifest, totals, files, () if report is None else _skipped(report))
 
 

@@ -156,8 +156,8 @@ def stored_manifest(out: Storage) -> Manifest | None:
 
 def announce(topic: ReplayTopic, out: Storage, manifest: Manifest, receipt: Receipt | None = None) -> None:
     """Publish a replay in the topic of replays: before its tasks without a receipt, and at its end with it."""
-    told = None if receipt is None else receipt.to_json()
-    topic.publish(manifest.sha256, "replay", str(out), manifest.to_json(), told)
+    announcement = None if receipt is None else receipt.to_json()
+    topic.publish(manifest.sha256, "replay", str(out), manifest.to_json(), announcement)
 
 
 def save_manifest(manifest: Manifest, path: Path) -> None:
@@ -200,10 +200,10 @@ def verify(out: Storage) -> Receipt:
 
 
 def _verify_files(place: Storage, receipt: Receipt) -> None:
-    for name, each in receipt.files.items():
+    for name, file in receipt.files.items():
         if not place.exists(name):
             raise Damaged(f"{place.name_of(name)} is gone")
-        if place.sha256(name) != each.sha256:
+        if place.sha256(name) != file.sha256:
             raise Damaged(f"{place.name_of(name)} was changed after it was written")
 
 

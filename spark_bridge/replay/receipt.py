@@ -72,12 +72,12 @@ def load(text: str | bytes) -> Receipt:
     """Load a receipt. Raise ReplayError if the text is not a receipt."""
     try:
         fields: dict[str, Any] = json.loads(text)
-        found = fields.pop("flakelog_receipt")
-        if found == FORMAT_WITH_NUMBER:
+        version = fields.pop("flakelog_receipt")
+        if version == FORMAT_WITH_NUMBER:
             fields["checksum"] = f"{SPARK_KIND}:{int(fields['checksum'])}"
-        elif found != FORMAT:
+        elif version != FORMAT:
             raise KeyError("flakelog_receipt")
-        files = {name: WrittenFile(**each) for name, each in fields.pop("files").items()}
+        files = {name: WrittenFile(**field) for name, field in fields.pop("files").items()}
         poison = from_dicts(fields.pop("poison", ()))
         return Receipt(**fields, files=files, poison=poison)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
@@ -89,14 +89,14 @@ def prove_files(manifest: Manifest, files: Mapping[int, RangeFile]) -> Receipt:
 
     Raise ReplayError if the figures do not match the manifest's ranges.
     """
-    ordered = [each for _, each in sorted(files.items())]
+    ordered = [file for _, file in sorted(files.items())]
     totals = Totals(
-        sum(each.rows for each in ordered),
-        sum(each.offset_sum for each in ordered),
-        combine(each.checksum for each in ordered),
+        sum(file.rows for file in ordered),
+        sum(file.offset_sum for file in ordered),
+        combine(file.checksum for file in ordered),
     )
-    written = [(index, WrittenFile(each.rows, each.sha256)) for index, each in files.items()]
-    return prove(manifest, totals, written, (batch for each in ordered for batch in each.skipped))
+    written = [(index, WrittenFile(file.rows, file.sha256)) for index, file in files.items()]
+    return prove(manifest, totals, written, (batch for file in ordered for batch in file.skipped))
 
 
 def prove(
@@ -117,7 +117,7 @@ def prove(
             "a replay's transformation works row by row, without a shuffle"
         )
     _check_totals(manifest, read)
-    files = {file_name(manifest.ranges[index]): each for index, each in sorted(written)}
+    files = {file_name(manifest.ranges[index]): file for index, file in sorted(written)}
     return Receipt(manifest.sha256, *read, files, tuple(sorted(set(skipped))))
 
 
@@ -139,12 +139,12 @@ def differences(first: Receipt, second: Receipt) -> list[str]:
     names = ["manifest_sha256", "rows", "offset_sum"]
     if first.checksum.partition(":")[0] == second.checksum.partition(":")[0]:
         names.append("checksum")
-    found = [
+    changes = [
         f"{name} {getattr(first, name)} before, {getattr(second, name)} now"
         for name in names
         if getattr(first, name) != getattr(second, name)
     ]
-    if {each[:4] for each in first.poison} != {each[:4] for each in second.poison}:
-        found.append("poison has other batches")
+    if {batch[:4] for batch in first.poison} != {batch[:4] for batch in second.poison}:
+        changes.append("poison has other batches")
     files = sorted(set(first.files) | set(second.files))
-    return found + [f"{name} has other content" for name in files if first.files.get(name) != second.files.get(name)]
+    return changes + [f"{name} has other content" for name in files if first.files.get(name) != second.files.get(name)]

@@ -67,14 +67,14 @@ def late_ranges(
     ranges: Iterable[OffsetRange], tasks: Sequence[OffsetRange], start: Bound, end: Bound
 ) -> list[LateRange]:
     """Return the tasks with the sides that move, and one task for each partition of `ranges` that is empty now."""
-    found = []
+    late = []
     for one in ranges:
         parts = [part for part in tasks if part.name == one.name] or [one]
         for part in parts:
             from_earliest = part is parts[0] and _moves(start, one, EARLIEST, EARLIEST_OFFSET)
             to_latest = part is parts[-1] and _moves(end, one, LATEST, LATEST_OFFSET)
-            found.append(LateRange(part, from_earliest, to_latest))
-    return [one for one in found if one.moves or one.within.offsets]
+            late.append(LateRange(part, from_earliest, to_latest))
+    return [one for one in late if one.moves or one.within.offsets]
 
 
 def _moves(bound: Bound, one: OffsetRange, word: str, mark: int) -> bool:

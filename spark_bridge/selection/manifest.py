@@ -108,10 +108,10 @@ def load(text: str | bytes) -> Manifest:
         fields = json.loads(text)
     except ValueError as error:
         raise ManifestError(f"a manifest is JSON: {error}") from None
-    found = fields.get("flakelog_manifest") if isinstance(fields, dict) else None
-    if type(found) is not int or found not in _FIELDS_OF_FORMAT:
-        raise ManifestError(f'a manifest is a JSON object with "flakelog_manifest": 1 to {FORMAT}; got {found!r}')
-    wanted = _FIELDS_OF_FORMAT[found]
+    version = fields.get("flakelog_manifest") if isinstance(fields, dict) else None
+    if type(version) is not int or version not in _FIELDS_OF_FORMAT:
+        raise ManifestError(f'a manifest is a JSON object with "flakelog_manifest": 1 to {FORMAT}; got {version!r}')
+    wanted = _FIELDS_OF_FORMAT[version]
     if set(fields) != wanted:
         raise ManifestError(f"fields missing or unknown in the manifest: {sorted(set(fields) ^ wanted)}")
     try:

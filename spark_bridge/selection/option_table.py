@@ -213,7 +213,7 @@ def _unlisted(name: str) -> Option:
     hint = f"is {BY_NAME[near[0]].name} meant?" if near else ""
     if low.startswith(KAFKA):
         return Option(name, "", reason=f"Flakelog's client has no such setting{hint and '; ' + hint}", ignored=_ALL)
-    raise OptionError(f"option {name} is not known; {hint or 'there are ' + ', '.join(each.name for each in TABLE)}")
+    raise OptionError(f"option {name} is not known; {hint or 'there are ' + ', '.join(row.name for row in TABLE)}")
 
 
 def _refuse_backward_triggers(options: Mapping[str, str]) -> None:

@@ -106,7 +106,7 @@ def parse_source(given: Mapping[str, str]) -> ReadOptions:
     """Parse what batch and streaming reads have in common: all but start, end and binding. Raise OptionError."""
     servers = parse_servers(given)
     headers = flag(given, "includeHeaders", False)
-    names = [each.strip() for each in given["columns"].split(",")] if "columns" in given else None
+    names = [column.strip() for column in given["columns"].split(",")] if "columns" in given else None
     columns = made("columns", names, lambda value: choose(value, include_headers=headers))
     settings = _settings(given)
     read = ReadOptions(
@@ -162,7 +162,7 @@ def _end(given: Mapping[str, str]) -> Bound:
 
 
 def _refuse_beside_id(given: Mapping[str, str], name: str, *others: str) -> None:
-    also = [each for each in others if each in given]
+    also = [option for option in others if option in given]
     if also:
         raise OptionError(f"{name} is exact; {', '.join(also)} cannot be given beside it")
 
@@ -217,7 +217,7 @@ def _topics(given: Mapping[str, str]) -> Topics:
         if not pattern:
             raise OptionError("subscribePattern is empty, so it matches no topic; .* matches all")
         return Topics(pattern=_regular(pattern))
-    names = tuple(filter(None, (each.strip() for each in given["subscribe"].split(","))))
+    names = tuple(filter(None, (topic.strip() for topic in given["subscribe"].split(","))))
     if not names:
         raise OptionError("subscribe names no topic")
     return Topics(names=names)
@@ -252,12 +252,17 @@ def has_nested_set(pattern: str) -> bool:
 
 def _assigned(text: str) -> dict[str, tuple[int, ...]]:
     value = from_json("assign", text)
-    good = isinstance(value, dict) and value and all(
-        isinstance(each, list) and each and all(type(one) is int for one in each) for each in value.values()
+    good = (
+        isinstance(value, dict)
+        and value
+        and all(
+            isinstance(partitions, list) and partitions and all(type(one) is int for one in partitions)
+            for partitions in value.values()
+        )
     )
     if not good:
         raise OptionError(f'assign is JSON like {{"topic": [0, 1]}}; got {text}')
-    return {topic: tuple(sorted(set(each))) for topic, each in value.items()}
+    return {topic: tuple(sorted(set(partitions))) for topic, partitions in value.items()}
 
 
 def _offsets(given: Mapping[str, str], name: str, default: str) -> OffsetBound:

@@ -51,11 +51,11 @@ def groups(offsets: Sequence[int]) -> Iterator[range]:
     """
     ranges_max = max(len(offsets) // TASKS_ENOUGH, 1)
     first, total = 0, 0
-    for place, each in enumerate(offsets):
-        if place > first and (place - first == ranges_max or total + each > GROUP_OFFSETS_MAX):
+    for place, offset in enumerate(offsets):
+        if place > first and (place - first == ranges_max or total + offset > GROUP_OFFSETS_MAX):
             yield range(first, place)
             first, total = place, 0
-        total += each
+        total += offset
     if offsets:
         yield range(first, len(offsets))
 

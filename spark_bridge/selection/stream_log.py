@@ -53,14 +53,14 @@ class SelectedLog:
             require_ids(description.topics, self._log)
         committed = self._options.read.read_committed
         view = Assigned(self._log.snapshot(description), self._topics.partitions)
-        found: dict[str, dict[int, int]] = {}
+        offsets: dict[str, dict[int, int]] = {}
         for topic in sorted(description.topics):
             here = place(topic, view, committed=committed)
-            found[topic] = {
+            offsets[topic] = {
                 partition: self._inside(f"{topic}-{partition}", start, here.first[partition], here.last[partition])
                 for partition, start in sorted(starts(bound, here).items())
             }
-        return found
+        return offsets
 
     def _described(self) -> Description:
         if self._topics.pattern is not None:

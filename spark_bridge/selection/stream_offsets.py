@@ -60,7 +60,7 @@ class StreamOffset:
         if set(document) != {"version", "start", "end", "topic_ids"}:
             raise OffsetError(f"an offset has version, start, end, topic_ids; got {sorted(document)}")
         ids = document["topic_ids"]
-        if not isinstance(ids, dict) or not all(isinstance(each, str) for each in ids.values()):
+        if not isinstance(ids, dict) or not all(isinstance(topic_id, str) for topic_id in ids.values()):
             raise OffsetError(f"topic_ids of an offset are texts by topic; got {ids!r}")
         return cls(_from_json("end", document["end"]), _from_json("start", document["start"]), ids)
 
@@ -79,10 +79,10 @@ def position(positions: Positions, topic: str, partition: int) -> int | None:
 
 def nested(flat: Mapping[tuple[str, int], int]) -> dict[str, dict[int, int]]:
     """Return {(topic, partition): offset} as positions."""
-    found: dict[str, dict[int, int]] = {}
+    by_topic: dict[str, dict[int, int]] = {}
     for (topic, partition), offset in sorted(flat.items()):
-        found.setdefault(topic, {})[partition] = offset
-    return found
+        by_topic.setdefault(topic, {})[partition] = offset
+    return by_topic
 
 
 def _to_json(positions: Positions) -> dict[str, dict[str, int]]:
@@ -94,10 +94,10 @@ def _to_json(positions: Positions) -> dict[str, dict[str, int]]:
 
 def _from_json(name: str, value: Any) -> dict[str, dict[int, int]]:
     try:
-        found = {topic: {int(p): offset for p, offset in offsets.items()} for topic, offsets in value.items()}
+        by_topic = {topic: {int(p): offset for p, offset in offsets.items()} for topic, offsets in value.items()}
     except (AttributeError, ValueError):
         raise OffsetError(f'{name} in Spark\'s log is like {{"topic": {{"0": 17}}}}; got {value!r}') from None
-    for topic, partition, offset in places(found):
+    for topic, partition, offset in places(by_topic):
         if type(offset) is not int or offset < 0:
             raise OffsetError(f"{name} in Spark's log: the offset of {topic}-{partition} is 0 or more; got {offset!r}")
-    return found
+    return by_topic

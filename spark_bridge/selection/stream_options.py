@@ -45,8 +45,8 @@ def duration_ms(given: Mapping[str, str], name: str, default_ms: int) -> int:
     """Return a time in Spark's form in ms: 500ms, 30s, 15m or 15min, 1h, 2d; without a unit it is ms."""
     if name not in given:
         return default_ms
-    found = _DURATION.fullmatch(given[name])
-    unit_ms = None if found is None else _UNIT_MS.get(found[2].lower())
-    if found is None or unit_ms is None or int(found[1]) * unit_ms > LONG_MAX:
+    match = _DURATION.fullmatch(given[name])
+    unit_ms = None if match is None else _UNIT_MS.get(match[2].lower())
+    if match is None or unit_ms is None or int(match[1]) * unit_ms > LONG_MAX:
         raise OptionError(f"{name} is a time like 500ms, 30s, 15m, 1h; got {given[name]!r}")
-    return int(found[1]) * unit_ms
+    return int(match[1]) * unit_ms

@@ -97,10 +97,11 @@ class StreamPlanner:
         """Return the document of a stream that has read nothing yet."""
         if self._initial is None:
             look = self._log.look()
-            found = self._log.initial(look)
+            positions = self._log.initial(look)
             if self._target is not None:
-                found = _up_to(self._target.latest, found)  # AvailableNow ends there, so it cannot start behind it
-            self._initial = StreamOffset(found, found, _ids(look.description))
+                # AvailableNow ends there, so it cannot start behind it.
+                positions = _up_to(self._target.latest, positions)
+            self._initial = StreamOffset(positions, positions, _ids(look.description))
         return self._initial.to_document()
 
     def freeze(self) -> None:
@@ -118,7 +119,7 @@ class StreamPlanner:
         self._planned = before.end
         begins, losses = _begins(before, available, look)
         if losses and self._fail:
-            raise StreamDataLoss(f"{'; '.join(each.reason for each in losses)}. {GO_ON}")
+            raise StreamDataLoss(f"{'; '.join(lost.reason for lost in losses)}. {GO_ON}")
         sizes = {place: available.latest[place[0]][place[1]] - begin for place, begin in begins.items()}
         if not any(sizes.values()) and not losses:
             return start
@@ -145,7 +146,7 @@ class StreamPlanner:
                 raise OffsetError(f"an offset of Spark's log has an end of {topic}-{partition} and no start")
             ranges.append(OffsetRange(topic, partition, min(begin, stop), stop))
         split = plan(ranges, min_partitions=self._min_partitions, max_records_per_partition=self._max_records)
-        return [PlannedRange(each, batch.topic_ids.get(each.topic)) for each in split]
+        return [PlannedRange(part, batch.topic_ids.get(part.topic)) for part in split]
 
     def report(self) -> dict[str, Any] | None:
         """Return the latest offsets, and the lag of the planned batch's end behind them, for the query's progress."""
@@ -217,9 +218,11 @@ def _ids(description: Description) -> dict[str, str]:
     return {name: topic.id for name, topic in sorted(description.topics.items()) if topic.id is not None}
 
 
-def _up_to(latest: Positions, found: Positions) -> dict[str, dict[int, int]]:
+def _up_to(latest: Positions, positions: Positions) -> dict[str, dict[int, int]]:
     """Return the positions of the partitions in `latest`, none beyond its latest offset."""
     kept = {
-        (topic, p): min(offset, latest[topic][p]) for topic, p, offset in places(found) if p in latest.get(topic, {})
+        (topic, p): min(offset, latest[topic][p])
+        for topic, p, offset in places(positions)
+        if p in latest.get(topic, {})
     }
     return nested(kept)

@@ -161,10 +161,10 @@ class FlakelogReader(DataSourceReader):
             )
             for task in pinned.tasks
         ]
-        found: list[InputPartition] = input_partitions(ranges, together=self._together)
+        partitions_read: list[InputPartition] = input_partitions(ranges, together=self._together)
         if pinned.new is not None:
-            found.append(NewPartitionsTask(pinned.new))
-        return found
+            partitions_read.append(NewPartitionsTask(pinned.new))
+        return partitions_read
 
     def read(self, partition: InputPartition) -> NoReturn:
         raise TypeError("the tasks read: Spark pickles this reader for them, as a TaskRead")

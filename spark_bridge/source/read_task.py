@@ -65,7 +65,7 @@ def input_partitions(ranges: Sequence[TaskRange], *, together: bool) -> list[Inp
     if not together:
         return [RangePartition([one]) for one in ranges]
     offsets = [GROUP_OFFSETS_MAX if one.late else one.within.offsets for one in ranges]  # its size is not known
-    return [RangePartition(ranges[each.start : each.stop]) for each in groups(offsets)]
+    return [RangePartition(ranges[group.start : group.stop]) for group in groups(offsets)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,11 +106,11 @@ class TaskRead:
         settings = self.settings
         with CLIENTS.lend(self.servers, settings) as client:
             cluster = Cluster(client, settings.patience)
-            found = find_new(new, cluster, lambda lost: warn_of_loss(lost.within, lost.reason))
-            compacted = compacted_topics(settings, {within.topic for within, _ in found}, cluster)
+            planned = find_new(new, cluster, lambda lost: warn_of_loss(lost.within, lost.reason))
+            compacted = compacted_topics(settings, {within.topic for within, _ in planned}, cluster)
         return [
             TaskRange(within, topic_id, settings.require_ids, settings.id_clock, None, within.topic in compacted)
-            for within, topic_id in found
+            for within, topic_id in planned
         ]
 
     def _now(self, late: LateRange) -> OffsetRange:

@@ -77,16 +77,16 @@ class FlakelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     @one_line()
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         planned = self._open().ranges(start, end)
-        self._ask_for_compaction({each.within.topic for each in planned})
+        self._ask_for_compaction({planned_range.within.topic for planned_range in planned})
         ranges = [
             TaskRange(
-                each.within,
-                each.topic_id,
-                self._keeps_ids(each.within.topic),
+                planned_range.within,
+                planned_range.topic_id,
+                self._keeps_ids(planned_range.within.topic),
                 self._clock(),
-                is_compacted=self._is_compacted[each.within.topic],
+                is_compacted=self._is_compacted[planned_range.within.topic],
             )
-            for each in planned
+            for planned_range in planned
         ]
         return input_partitions(ranges, together=not self._options.read.is_split)
 
@@ -105,8 +105,8 @@ class FlakelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         new = topics - self._is_compacted.keys()
         if new:
             assert self._cluster is not None, "partitions opens it"
-            found = compacted_topics(self._options.read.settings, new, self._cluster)
-            self._is_compacted |= {topic: topic in found for topic in new}
+            compacted = compacted_topics(self._options.read.settings, new, self._cluster)
+            self._is_compacted |= {topic: topic in compacted for topic in new}
 
     def _clock(self) -> IdClock:
         if self._id_clock is None:

@@ -114,9 +114,9 @@ def write_all(batches: Iterable[Iterable[Message]], settings: Settings, block_ms
     written = 0
     producer = None
     try:
-        for each in batches:
+        for batch in batches:
             producer = producer or kept_producer(settings)
-            written += producer.write(each, block_ms)
+            written += producer.write(batch, block_ms)
         if producer is not None:
             producer.finish()
     except BaseException:

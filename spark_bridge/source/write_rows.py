@@ -97,6 +97,6 @@ def _partitions(column: Any) -> list[int]:
 def _headers(given: list[dict[str, Any]] | None) -> Headers | None:
     if given is None:
         return None
-    if any(each is None or each["key"] is None for each in given):
+    if any(header is None or header["key"] is None for header in given):
         raise WriteError("a header without a key is present in the data; each header is a key and a value, or no value")
-    return [(each["key"], each["value"]) for each in given]
+    return [(header["key"], header["value"]) for header in given]

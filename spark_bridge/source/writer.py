@@ -40,7 +40,7 @@ class TopicWrite:
     def write(self, batches: Iterator[pa.RecordBatch]) -> Written:
         """Write the rows of a task. Raise WriteFailed, WriteError."""
         options = self.options
-        rows = (messages(each, self.columns) for each in batches)
+        rows = (messages(batch, self.columns) for batch in batches)
         written = Written(write_all(rows, options.producer, options.block_ms))
         spare_imports()
         return written

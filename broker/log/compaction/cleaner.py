@@ -140,7 +140,9 @@ class CleanLog:
 
     def _read_keys(self) -> Iterator[int]:
         first_dirty = self.plan.first_dirty
-        transactions = Transactions(each for each in self._aborted if each.last_offset >= first_dirty)
+        transactions = Transactions(
+            transaction for transaction in self._aborted if transaction.last_offset >= first_dirty
+        )
         for segment in self.plan.segments:
             if segment.next_offset <= first_dirty:
                 continue

@@ -118,7 +118,7 @@ class IdsInOrder:
 
     def of(self, first_offset: int, end_offset: int) -> list[IdEntry]:
         """Return the ids of first_offset .. end_offset - 1. Raise StorageError if an offset has no id."""
-        found: list[IdEntry] = []
+        entries: list[IdEntry] = []
         offset = first_offset
         while offset < end_offset:
             while self._entry is None or self._entry.offset + self._entry.length <= offset:
@@ -129,6 +129,6 @@ class IdsInOrder:
             if at > offset:
                 raise StorageError(self._path, f"offset {offset} has no id in it")
             length = min(at + length, end_offset) - offset
-            found.append(IdEntry(offset, length, id + offset - at))
+            entries.append(IdEntry(offset, length, id + offset - at))
             offset += length
-        return found
+        return entries

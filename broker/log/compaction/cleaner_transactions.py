@@ -19,7 +19,7 @@ class Transactions:
     """
 
     def __init__(self, aborted: Iterable[AbortedTransaction]) -> None:
-        self._to_come = deque(sorted(aborted, key=lambda each: each.first_offset))
+        self._to_come = deque(sorted(aborted, key=lambda transaction: transaction.first_offset))
         self._aborted: dict[int, AbortedTransaction] = {}
         self._aborted_met: set[int] = set()
         self._committed_met: set[int] = set()

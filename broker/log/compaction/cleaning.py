@@ -145,13 +145,13 @@ class Cleaning:
             self._max_dirty_ratio = 0.0
             self._uncovered.clear()
             self._walk.begin((log for log in logs if log.config.compacts), now.ms)
-        self._look(self._walk.due(now.ms), now.wall_ms)
+        self._note_dirty(self._walk.due(now.ms), now.wall_ms)
         if self._walk.is_on:
             self._next_ms = self._walk.next_deadline_ms()
             return None
         self.figures.max_dirty_ratio = self._max_dirty_ratio
         if self._dirty:
-            self._dirty.sort(key=lambda each: each[0])
+            self._dirty.sort(key=lambda dirty: dirty[0])
             return self._next_pass(logs, now)
         self._resting.clear()
         if self._walks_again:
@@ -160,7 +160,7 @@ class Cleaning:
         self._next_ms = now.ms + self.config.log_cleaner_backoff_ms
         return None
 
-    def _look(self, logs: list[PartitionLog], wall_ms: int) -> None:
+    def _note_dirty(self, logs: list[PartitionLog], wall_ms: int) -> None:
         for log in logs:
             made = plan(log, wall_ms)
             if made is not None:

@@ -85,7 +85,7 @@ class IdIndex:
 
     def runs(self, first_offset: int, end_offset: int) -> tuple[tuple[int, int], ...]:
         """Return the ids of first_offset .. end_offset - 1 as runs (first id, count)."""
-        found = []
+        runs = []
         for number in range(self._number_of(first_offset), len(self)):
             entry = self._sound(number)
             if entry.offset >= end_offset:
@@ -93,8 +93,8 @@ class IdIndex:
             skip = max(first_offset - entry.offset, 0)
             length = min(entry.offset + entry.length, end_offset) - entry.offset - skip
             if length > 0:
-                found.append((entry.first_id + skip, length))
-        return tuple(found)
+                runs.append((entry.first_id + skip, length))
+        return tuple(runs)
 
     def offset_of_id(self, id: int) -> int | None:
         """Return the first offset whose id is at least `id`, None if all ids are below it."""

@@ -150,8 +150,8 @@ class TransactionIndex:
             self._storage.replace(self._check_path, self._entries.checksums(0, file.read(0, file.size)))
             self._entries.checks = self._storage.open(self._check_path)
             self._rebuilds = False
-        for each in self.files:
-            each.sync()
+        for index_file in self.files:
+            index_file.sync()
 
     def ending_from(self, offset: int) -> Iterator[AbortedTransaction]:
         """Yield the aborted transactions whose marker is at or past `offset`, in the order of their markers.

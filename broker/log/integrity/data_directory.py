@@ -16,8 +16,8 @@ _JOURNAL = re.compile(r"\d+\.journal")
 
 def partition_of(name: str) -> tuple[str, int] | None:
     """Return (topic, partition) of a partition's directory by its name, None for any other name."""
-    found = _PARTITION.fullmatch(name)
-    return (found[1], int(found[2])) if found else None
+    match = _PARTITION.fullmatch(name)
+    return (match[1], int(match[2])) if match else None
 
 
 def has_log(storage: Storage, directory: str) -> bool:
@@ -53,8 +53,8 @@ class Strays:
 
     def find(self, partitions: Collection[str]) -> str:
         """Find the directories of none of these partitions ("topic-0"). Return the first few names, "" for none."""
-        names = [each for each in self._storage.list("") if partition_of(each) is not None and each not in partitions]
-        strays = [each for each in names if has_log(self._storage, each)]
+        names = [name for name in self._storage.list("") if partition_of(name) is not None and name not in partitions]
+        strays = [name for name in names if has_log(self._storage, name)]
         self._names.update(strays)
         return some(strays)
 

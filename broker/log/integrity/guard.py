@@ -36,9 +36,9 @@ class LookForFiles(ReadJob):
         self._storage = storage
         self.places = [(log, log.segments.active, log.segments.active.data_paths) for log in logs]
         self.gone: list[tuple[PartitionLog, Segment, str]] = []
-        super().__init__(self._look, self)
+        super().__init__(self._find_gone, self)
 
-    def _look(self) -> None:
+    def _find_gone(self) -> None:
         for log, segment, paths in self.places:
             self.gone += [(log, segment, path) for path in paths if not self._storage.exists(path)][:1]
 

@@ -68,7 +68,7 @@ class Verdict:
         segments = self.log.segments
         if self.state is not None:
             return segments.unverified.get(self.segment.base_offset) is self.state
-        return any(each is self.segment for each in segments.all)
+        return any(segment is self.segment for segment in segments.all)
 
     def walk_of(self, apart: Segment, end: int, **more: int | bool | None) -> SegmentWalk:
         """Return a walk over the segment up to byte `end`."""

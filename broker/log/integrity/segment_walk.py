@@ -83,11 +83,11 @@ class _IdWalk:
             else:
                 low = middle + 1
         self._number = max(low - 1, 0)
-        found = self._next()
-        if found is None or not found.offset <= offset < found.offset + found.length:
+        batch = self._next()
+        if batch is None or not batch.offset <= offset < batch.offset + batch.length:
             raise Damaged(f"{self._file.path}: there is no id for offset {offset}")
-        self.end = found.offset + found.length
-        self._last_id = found.first_id + found.length - 1
+        self.end = batch.offset + batch.length
+        self._last_id = batch.first_id + batch.length - 1
 
     def take(self, base_offset: int, following: int, end: int) -> None:
         """Take the ids of a batch with offsets base_offset .. end - 1; `following` is the end of the batch before."""
@@ -164,8 +164,8 @@ class SegmentWalk:
         """The offset index as it should be, of a walk from the beginning."""
         self.time_entries: list[tuple[int, int]] = []
 
-    def damaged(self, said: str) -> Damaged:
-        return Damaged(f"{self.segment.log.path} at byte {self.position}: {said}")
+    def damaged(self, reason: str) -> Damaged:
+        return Damaged(f"{self.segment.log.path} at byte {self.position}: {reason}")
 
     @property
     def is_done(self) -> bool:
@@ -226,13 +226,13 @@ class SegmentWalk:
         self._epochs_until = self._epochs[number][1] if number < len(self._epochs) else LONG_MAX
 
     def _check_index(self, position: int, relative_offset: int) -> None:
-        found = self._indexed
-        if found is None or found[1] > position:
+        indexed = self._indexed
+        if indexed is None or indexed[1] > position:
             return
-        if found != (relative_offset, position):
+        if indexed != (relative_offset, position):
             self.index_is_right = False
         following = next(self._index, None)
-        if following is not None and (following[0] <= found[0] or following[1] <= found[1]):
+        if following is not None and (following[0] <= indexed[0] or following[1] <= indexed[1]):
             self.index_is_right = False
         self._indexed = following if self.index_is_right else None
 
@@ -263,9 +263,9 @@ class SegmentWalk:
     def strays(self) -> bool:
         """Return True if the next index entry leads a search for a walked offset astray: past the walk, or between two
         batches."""
-        found = self._indexed
+        indexed = self._indexed
         base = self.segment.base_offset
-        return found is not None and (found[0] < self.next_offset - base or found[1] < self.position)
+        return indexed is not None and (indexed[0] < self.next_offset - base or indexed[1] < self.position)
 
     def finish(self, is_sealed: bool) -> None:
         """End a walk from the beginning. `is_sealed` says that the segment ends at `end` and gets no appends.
@@ -290,8 +290,8 @@ class SegmentWalk:
     def rebuilt(self) -> tuple[bytes, bytes]:
         """Return the offset index and the time index of the walked part, which began at the segment's beginning."""
         return (
-            b"".join([_INDEX_ENTRY.pack(*each) for each in self.index_entries]),
-            b"".join([_TIME_ENTRY.pack(*each) for each in self.time_entries]),
+            b"".join([_INDEX_ENTRY.pack(*entry) for entry in self.index_entries]),
+            b"".join([_TIME_ENTRY.pack(*entry) for entry in self.time_entries]),
         )
 
 
@@ -300,5 +300,5 @@ def is_batch(segment: Segment, position: int, last_offset: int) -> bool:
     data = segment.log.read(position, HEADER_BYTES)
     if len(data) < HEADER_BYTES:
         return False
-    header = next((each for at, each in batches_of(segment.log, position, segment.log.size) if at == position), None)
+    header = next((batch for at, batch in batches_of(segment.log, position, segment.log.size) if at == position), None)
     return header is not None and header.last_offset == last_offset

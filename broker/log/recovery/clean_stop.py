@@ -47,12 +47,12 @@ def decode(data: bytes) -> dict[tuple[str, str], Noted]:
     body, check = data[:-9], data[-9:]
     if check != f"{crc32c(body):08x}\n".encode():
         return {}
-    found: dict[tuple[str, str], Noted] = {}
+    noted: dict[tuple[str, str], Noted] = {}
     try:
         for line in body.decode().splitlines():
             log = json.loads(line)
-            facts = [Facts(*each) for each in log["segments"]]
-            found[log["log"], log["topic_id"]] = {each.base_offset: each for each in facts}
+            facts = [Facts(*segment) for segment in log["segments"]]
+            noted[log["log"], log["topic_id"]] = {segment.base_offset: segment for segment in facts}
     except (ValueError, LookupError, TypeError):
         return {}  # another version wrote it
-    return found
+    return noted

@@ -467,8 +467,12 @@ class _Recovery:
 
     def _compare(self, entry: Entry, segment: Segment) -> None:
         offset, end = entry.header.base_offset, entry.header.last_offset + 1
-        found = segment.find(offset)
-        if found is None or found[1] != entry.header or _joined(segment.ids.runs(offset, end)) != _joined(entry.runs):
+        located = segment.find(offset)
+        if (
+            located is None
+            or located[1] != entry.header
+            or _joined(segment.ids.runs(offset, end)) != _joined(entry.runs)
+        ):
             raise LogDamaged(f"{segment.log.path}: offset {offset} is not what {entry.file.path} says was written")
 
 

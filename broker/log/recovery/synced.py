@@ -103,7 +103,7 @@ class Synced:
 
     def _is_described_by(self, known: LogPosition) -> bool:
         """Return True if the directory has the last id of a checkpoint's entry; ids are unique, so this is its log."""
-        for base in reversed([each for each in offsets_of(self.sizes, ID_INDEX) if each <= known.segment]):
+        for base in reversed([offset for offset in offsets_of(self.sizes, ID_INDEX) if offset <= known.segment]):
             ids = IdIndex(self.storage.open(f"{self.name}/{file_name(base, ID_INDEX)}"), base)
             number = known.id_bytes // ENTRY_BYTES if base == known.segment else len(ids)
             if number:

@@ -54,9 +54,9 @@ class HeldFile:
 
     def read(self, position: int, length: int) -> bytes:
         written = self._written
-        found = b"" if self._file is None or position >= written else self._file.read(position, length)
+        stored = b"" if self._file is None or position >= written else self._file.read(position, length)
         start = max(position - written, 0)
-        return found + bytes(self._held[start : max(position + length - written, 0)])
+        return stored + bytes(self._held[start : max(position + length - written, 0)])
 
     def read_now(self, position: int, length: int) -> bytes | bytearray | None:
         if self._file is not None and position + length <= self._written:

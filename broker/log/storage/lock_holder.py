@@ -24,8 +24,8 @@ def holder_of(fd: int, proc: Path = Path("/proc")) -> str:
         return "a process that cannot be named from here, perhaps in another container"
     if not (proc / str(pid)).exists():
         return f"a child of process {pid}, which took the lock and has ended"
-    told = [f"pid {pid}", *_started(pid, proc), *_command(pid, proc)]
-    return ", ".join(told)
+    facts = [f"pid {pid}", *_started(pid, proc), *_command(pid, proc)]
+    return ", ".join(facts)
 
 
 def _holders_pid(fd: int, proc: Path) -> int:
@@ -81,6 +81,6 @@ def _command(pid: int, proc: Path) -> Iterator[str]:
     """Yield the command line of a process, cut; nothing if /proc does not tell."""
     with suppress(OSError):
         text = (proc / str(pid) / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
-        shown = "".join(each if each.isprintable() else "?" for each in text)
+        shown = "".join(character if character.isprintable() else "?" for character in text)
         if shown:
             yield shown[:COMMAND_CHARACTERS]

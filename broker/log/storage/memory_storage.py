@@ -58,10 +58,10 @@ class _Content:
         kept = _common(_common(new, old), self.synced[start:end])
         if new == old and len(kept) >= len(new):
             return new
-        found = chance(4)
-        if found < 2:
-            return (new, old)[found]
-        if found == 2:
+        is_kept = chance(4)
+        if is_kept < 2:
+            return (new, old)[is_kept]
+        if is_kept == 2:
             torn = max(chance(end - start + 1), len(kept))
             return new[:torn] + old[torn:]
         size = end - start - len(kept)
@@ -238,8 +238,8 @@ class MemoryStorage:
             self.directories.add(target + path[len(source) :])
 
     def remove(self, path: str) -> None:
-        for each in _under(path, self.files):
-            del self.files[each]
+        for name in _under(path, self.files):
+            del self.files[name]
         self.directories.difference_update(_under(path, self.directories))
 
     def replace(self, path: str, data: bytes) -> None:
@@ -288,10 +288,10 @@ class MemoryStorage:
                 content = synced  # the new name, or the removal, did not reach the disk
             if content is None:
                 continue
-            found = _Content()
-            found.data += content.after_power_cut(chance)
-            found.sync()
-            after.files[path] = after._synced_names[path] = found
+            made = _Content()
+            made.data += content.after_power_cut(chance)
+            made.sync()
+            after.files[path] = after._synced_names[path] = made
             if _parent(path):
                 after.make_directory(_parent(path))
         return after

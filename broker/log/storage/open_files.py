@@ -127,10 +127,10 @@ class OpenFiles:
         dirty: list[OsFile] = []
         for _ in range(min(2 * len(self._ring), _TRIES_MAX)):
             try:
-                fd, found = self._ring.popitem(last=False)
+                fd, oldest = self._ring.popitem(last=False)
             except KeyError:
                 return False
-            file = found()
+            file = oldest()
             if file is None:
                 continue  # it is closed already
             if not file.was_used and not file.is_dirty and file.closed():
@@ -138,7 +138,7 @@ class OpenFiles:
             if not file.was_used and len(dirty) < _SYNCED_AT_ONCE and file not in dirty:
                 dirty.append(file)
             file.was_used = False
-            self._ring[fd] = found
+            self._ring[fd] = oldest
         return self._sync_and_close(dirty)
 
     def _sync_and_close(self, files: list[OsFile]) -> bool:
@@ -188,11 +188,11 @@ class OpenFiles:
 
     def _at(self, path: str) -> Iterator[OsFile]:
         """Yield the files in use at a path, or in the directory at that path."""
-        for found in list(self._files.get(path, {}).values()):
-            if (file := found()) is not None:
+        for open_file in list(self._files.get(path, {}).values()):
+            if (file := open_file()) is not None:
                 yield file
-        for found in list(self._files.get(os.path.dirname(path), {}).values()):
-            if (file := found()) is not None and file.path == path:
+        for open_file in list(self._files.get(os.path.dirname(path), {}).values()):
+            if (file := open_file()) is not None and file.path == path:
                 yield file
 
     def keep_open(self, path: str) -> None:

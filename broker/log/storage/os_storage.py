@@ -390,9 +390,9 @@ class OsStorage:
                 while not os.path.isdir(full):
                     missing.append(full)
                     full = os.path.dirname(full)
-                for each in reversed(missing):
-                    os.mkdir(each, DIRECTORY_MODE)
-                    changed[os.path.dirname(each)] = None
+                for directory in reversed(missing):
+                    os.mkdir(directory, DIRECTORY_MODE)
+                    changed[os.path.dirname(directory)] = None
         for parent in changed:
             with _named(parent):
                 _sync_names(self.descriptors, parent)

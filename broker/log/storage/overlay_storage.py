@@ -18,13 +18,13 @@ class OverlayFile:
         self.size += len(data)
 
     def read(self, position: int, length: int) -> bytes:
-        found = b""
+        below = b""
         if self._below is not None and position < self._kept:
-            found = self._below.read(position, min(length, self._kept - position))
-        if len(found) < length:
+            below = self._below.read(position, min(length, self._kept - position))
+        if len(below) < length:
             start = max(position - self._kept, 0)
-            found += bytes(self._data[start : start + length - len(found)])
-        return found
+            below += bytes(self._data[start : start + length - len(below)])
+        return below
 
     def read_now(self, position: int, length: int) -> bytes | bytearray | None:
         data = self.read(position, length)
@@ -114,8 +114,8 @@ class OverlayStorage:
     def sizes(self, directory: str) -> dict[str, int]:
         start = directory + "/" if directory else ""
         below = {} if directory in self._gone else self._below.sizes(directory)
-        found = {name: size for name, size in below.items() if start + name not in self._gone}
-        return found | {name: self._files[start + name].size for name in self._in(directory)}
+        sizes = {name: size for name, size in below.items() if start + name not in self._gone}
+        return sizes | {name: self._files[start + name].size for name in self._in(directory)}
 
     def make_directory(self, *paths: str) -> None:
         pass
@@ -132,8 +132,8 @@ class OverlayStorage:
         return name in self._below.sizes(directory)
 
     def remove(self, path: str) -> None:
-        for each in [each for each in self._files if each == path or each.startswith(path + "/")]:
-            del self._files[each]
+        for removed in [name for name in self._files if name == path or name.startswith(path + "/")]:
+            del self._files[removed]
         self._gone.add(path)
 
     def replace(self, path: str, data: bytes) -> None:

@@ -87,8 +87,8 @@ def validate_by_rule(batch: memoryview | None, topic: TopicConfig, broker: Broke
 
 def too_large(size: int, topic: TopicConfig) -> ApiError:
     """Return the error for a batch of `size` bytes."""
-    said = f"the batch has {size} bytes, max.message.bytes of the topic is {topic.max_message_bytes}"
-    return ApiError(ErrorCode.MESSAGE_TOO_LARGE, said)
+    reason = f"the batch has {size} bytes, max.message.bytes of the topic is {topic.max_message_bytes}"
+    return ApiError(ErrorCode.MESSAGE_TOO_LARGE, reason)
 
 
 def _validate_fields(header: BatchHeader, broker: BrokerConfig, zstd: bool) -> None:

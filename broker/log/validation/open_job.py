@@ -21,8 +21,8 @@ from idgen.worker import Run
 class OpenTask:
     """The records of one partition: what they are, and what became of them."""
 
-    place: int
-    """The partition's place in the request."""
+    index: int
+    """The partition's index in the request."""
     log: PartitionLog
     topic: TopicConfig
     batch: memoryview
@@ -47,12 +47,12 @@ class OpenTask:
             return
         name = self.log.name
         try:
-            found = prepare(self.batch, self.header, self.topic, name, self.wall_ms, self.limits, Budget(None))
-            if self.topic.id_header and found.opened is not None:
-                self.id_headers = IdHeaders(self.topic, found.opened)
+            prepared = prepare(self.batch, self.header, self.topic, name, self.wall_ms, self.limits, Budget(None))
+            if self.topic.id_header and prepared.opened is not None:
+                self.id_headers = IdHeaders(self.topic, prepared.opened)
                 if self.runs:
-                    self.id_headers.stamp(found.header, self.runs)
-            self.prepared = found
+                    self.id_headers.stamp(prepared.header, self.runs)
+            self.prepared = prepared
         except ApiError as error:
             self.error = error
 
@@ -65,7 +65,7 @@ class OpenJob:
     tasks: list[OpenTask]
     cancelled: bool = False
     """True if the connection dropped the job: its request was executed, or the connection is closed."""
-    _by_place: dict[int, list[OpenTask]] = field(default_factory=dict, init=False)
+    _by_index: dict[int, list[OpenTask]] = field(default_factory=dict, init=False)
 
     @property
     def has_ids(self) -> bool:
@@ -77,12 +77,12 @@ class OpenJob:
                 return
             task.run()
 
-    def outcome(self, place: int, log: PartitionLog) -> OpenTask | None:
+    def outcome(self, index: int, log: PartitionLog) -> OpenTask | None:
         """Return what became of a partition's records; None if its topic was made again or altered meanwhile."""
-        if not self._by_place:  # a request may have ten thousand partitions
+        if not self._by_index:  # a request may have ten thousand partitions
             for task in self.tasks:
-                self._by_place.setdefault(task.place, []).append(task)
-        for task in self._by_place.get(place, ()):
+                self._by_index.setdefault(task.index, []).append(task)
+        for task in self._by_index.get(index, ()):
             if task.log is log and task.topic is log.config:
                 return task if task.error is not None or task.prepared is not None else None
         return None

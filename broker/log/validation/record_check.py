@@ -98,14 +98,14 @@ def _walk(data: Buffer, count: int, budget: Budget) -> tuple[int, int]:
     end = len(view)
     position, left, guess = 0, count, _PROBE_RECORDS
     while left and position < end:
-        found, tried, position = _run(view, position, min(left, guess))
-        left -= found
-        budget.spend(1 + found // _RECORDS_PER_UNIT)
-        if found == tried:
+        alike, tried, position = _run(view, position, min(left, guess))
+        left -= alike
+        budget.spend(1 + alike // _RECORDS_PER_UNIT)
+        if alike == tried:
             guess *= _PROBE_FACTOR
             continue
         guess = _PROBE_RECORDS
-        if found < _RUN_RECORDS_MIN:
+        if alike < _RUN_RECORDS_MIN:
             walked, position, long = _steps(view, position, min(left, _WALKED_RECORDS))
             left -= walked
             budget.spend(walked + long * _LONG_UNITS)
@@ -130,11 +130,11 @@ def _run(view: memoryview, position: int, most: int) -> tuple[int, int, int]:
         return 1, 1, position + size
     stop = position + tried * size
     column = view[position:stop:size].tobytes()
-    found = tried - len(column.lstrip(column[:1]))
+    alike = tried - len(column.lstrip(column[:1]))
     if two_bytes:
         column = view[position + 1 : stop : size].tobytes()
-        found = min(found, tried - len(column.lstrip(column[:1])))
-    return found, tried, position + found * size
+        alike = min(alike, tried - len(column.lstrip(column[:1])))
+    return alike, tried, position + alike * size
 
 
 def _steps(view: memoryview, position: int, most: int) -> tuple[int, int, int]:

@@ -55,8 +55,8 @@ def check_openable(header: BatchHeader, openable: Openable) -> None:
     """Raise ApiError MESSAGE_TOO_LARGE if the batch has more records than may be opened."""
     number, most = header.record_count, openable.records_max
     if number > most:
-        said = f"the batch has {number} records, and this topic has batches opened: to {most} records"
-        raise ApiError(ErrorCode.MESSAGE_TOO_LARGE, f"{said} (flakelog.max.opened.batch.records)")
+        reason = f"the batch has {number} records, and this topic has batches opened: to {most} records"
+        raise ApiError(ErrorCode.MESSAGE_TOO_LARGE, f"{reason} (flakelog.max.opened.batch.records)")
 
 
 def needs_opening(header: BatchHeader, topic: TopicConfig, wall_ms: int) -> bool:
@@ -126,7 +126,7 @@ def _ids(runs: Sequence[tuple[int, int]]) -> Iterator[int]:
 
 
 def _with_id(record: Record, id: int) -> Record:
-    others = tuple(each for each in record.headers if each[0] != ID_HEADER)
+    others = tuple(header for header in record.headers if header[0] != ID_HEADER)
     return record._replace(headers=(*others, id_header(id)))
 
 
@@ -162,9 +162,9 @@ def _check_records(records: list[Record], header: BatchHeader, topic: TopicConfi
     if errors:
         first = errors[0]
         many = "invalid timestamp" if code == ErrorCode.INVALID_TIMESTAMP else f"{len(errors)} record errors in total"
-        said = f"One or more records have been rejected due to {many}; {len(errors)} of {len(records)} records are "
-        said += f"refused, and so all are; record {first.batch_index}: {first.message}"
-        raise RecordsRefused(code, said, tuple(errors[:RECORD_ERRORS_MAX]))
+        reason = f"One or more records have been rejected due to {many}; {len(errors)} of {len(records)} records are "
+        reason += f"refused, and so all are; record {first.batch_index}: {first.message}"
+        raise RecordsRefused(code, reason, tuple(errors[:RECORD_ERRORS_MAX]))
 
 
 def _times_taken(topic: TopicConfig, wall_ms: int) -> tuple[int, int]:

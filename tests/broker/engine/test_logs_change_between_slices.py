@@ -49,7 +49,7 @@ def slices(monkeypatch):
         return count
 
     monkeypatch.setattr(fetch, "collect", counted(fetch_reading.collect))
-    monkeypatch.setattr(list_offsets, "_look", counted(list_offsets._look))
+    monkeypatch.setattr(list_offsets, "_find_offsets", counted(list_offsets._find_offsets))
     return read
 
 

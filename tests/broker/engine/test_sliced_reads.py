@@ -61,7 +61,7 @@ def reads(monkeypatch):
         return count
 
     monkeypatch.setattr(fetch, "collect", counted(fetch_reading.collect, 2))
-    monkeypatch.setattr(list_offsets, "_look", counted(list_offsets._look, 1))
+    monkeypatch.setattr(list_offsets, "_find_offsets", counted(list_offsets._find_offsets, 1))
     return numbers
 
 

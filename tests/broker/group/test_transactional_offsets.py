@@ -3,9 +3,10 @@
 import pytest
 
 from broker.group.offsets import CommittedOffset
-from broker.group.transactional_offsets import Place, TransactionalOffsets
+from broker.group.offset_records import OffsetKey
+from broker.group.transactional_offsets import TransactionalOffsets
 
-AT, BESIDE = Place("g", "flights", 0), Place("h", "flights", 0)
+AT, BESIDE = OffsetKey("g", "flights", 0), OffsetKey("h", "flights", 0)
 
 
 def at(offset):
@@ -24,7 +25,7 @@ def offsets():
 def test_what_was_committed_counts_at_the_commit_and_never_after_an_abort(offsets):
     offsets.put(1, AT, at(10))
     offsets.put(2, BESIDE, at(20))
-    assert offsets.is_open(AT) and offsets.has("g") and not offsets.is_open(Place("g", "flights", 1))
+    assert offsets.is_open(AT) and offsets.has("g") and not offsets.is_open(OffsetKey("g", "flights", 1))
     assert ended(offsets, 1) == [(AT, 10)]
     assert ended(offsets, 2, commit=False) == []
     assert not offsets.is_open(AT) and not offsets.has("g") and not offsets.has("h")
@@ -61,7 +62,7 @@ def test_a_marker_ends_what_its_own_partition_keeps(offsets):
 
 def test_offsets_of_a_deleted_topic_never_count(offsets):
     offsets.put(1, AT, at(10))
-    offsets.put(1, Place("g", "other", 0), at(20))
+    offsets.put(1, OffsetKey("g", "other", 0), at(20))
     assert offsets.of_topics({"flights"}.__contains__) == [AT]
     offsets.overtake(AT)
-    assert ended(offsets, 1) == [(Place("g", "other", 0), 20)]
+    assert ended(offsets, 1) == [(OffsetKey("g", "other", 0), 20)]

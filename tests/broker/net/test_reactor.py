@@ -43,7 +43,7 @@ def looked_at(*ready_after_us, busy_poll_us=BUSY_POLL_US):
     clock = Clock(*ready_after_us)
     looks = BusyPoll(busy_poll_us, clock)
     for _ in ready_after_us:
-        assert looks.look(clock, None) == READY
+        assert looks.poll(clock, None) == READY
     return clock
 
 
@@ -85,10 +85,10 @@ def test_it_does_not_look_where_it_is_told_not_to(after_us):
 def test_a_look_that_may_not_wait_tells_nothing_of_what_pays():
     clock = Clock(10, 100, 10)
     looks = BusyPoll(BUSY_POLL_US, clock)
-    looks.look(clock, None)
-    assert looks.look(clock, 0) == []
-    assert looks.look(clock, None) == READY and clock.sleeps == 2
-    assert looks.look(clock, None) == READY and clock.sleeps == 2
+    looks.poll(clock, None)
+    assert looks.poll(clock, 0) == []
+    assert looks.poll(clock, None) == READY and clock.sleeps == 2
+    assert looks.poll(clock, None) == READY and clock.sleeps == 2
 
 
 def test_a_second_signal_is_heard_on_the_stock_reactor_too():

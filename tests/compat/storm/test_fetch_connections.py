@@ -5,6 +5,8 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from queue import Queue
+from threading import Thread
 
 import confluent_kafka
 import pytest
@@ -32,6 +34,8 @@ class Reader:
             argv, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT
         )
         self._port = int(address.rpartition(":")[2])
+        self._lines = Queue()
+        Thread(target=self._read_lines, daemon=True).start()
         self.values = {}
         self.kinds = []
 
@@ -39,22 +43,31 @@ class Reader:
         return self
 
     def __exit__(self, *_):
-        self._process.communicate(timeout=SECONDS)
-        assert self._process.returncode == 0
+        self._process.stdin.close()  # the program ends with it
+        assert self._process.wait(timeout=SECONDS) == 0
+
+    def _read_lines(self):
+        for line in self._process.stdout:
+            self._lines.put(line)
+        self._lines.put("")
 
     def next(self):
-        """Return the next answer: partition, kind, what it says."""
-        line = self._process.stdout.readline()
+        """Return the next answer: partition, kind, and its values or text."""
+        line = self._lines.get(timeout=SECONDS)
         assert line, "the program has ended"
-        partition, kind, told = json.loads(line)
+        partition, kind, content = json.loads(line)
         self.kinds.append(kind)
         if kind == "Fetched":
-            self.values.setdefault(partition, []).extend(told)
-        return partition, kind, told
+            self.values.setdefault(partition, []).extend(content)
+        return partition, kind, content
 
     def read_until(self, values):
+        """Read until each partition has given exactly these values; fail at a value too many, or if none comes."""
         while self.values != values:
             self.next()
+            for partition, got in self.values.items():
+                expected = values.get(partition, [])
+                assert got == expected[: len(got)], f"partition {partition} gave {got} in place of {expected}"
 
     @property
     def connections(self):
