@@ -13,7 +13,7 @@ https://storm.apache.org/releases/2.8.1/Concepts.html, Guaranteeing-message-proc
 
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple, Protocol, cast
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 from broker.client.group_config import GroupMemberConfig
 from coordination.access import Access
@@ -166,7 +166,7 @@ class Report:
     """A line for the log from a task. `level` is "info", "warn" or "error".
 
     If a tuple failed, `error` is the exception, if there was one, and `messages` are the details of the messages that
-    the tuple came from, as `Spout.details` returns them.
+    the tuple came from, as `EngineSpout.details` returns them.
     """
 
     level: str
@@ -231,7 +231,7 @@ class Context(Protocol):
     run_id: str  # unique to this run of the topology
     config: TopologyConfig
     world: World
-    wake: Callable[[], None]  # report that an answer has arrived, so that `poll` is called soon
+    wake: Callable[[], None]  # report that an answer has arrived, so that `EngineSpout.poll` is called soon
     failure: str  # set while `Spout.fail` is called: "timeout", or the exception's type name, ": ", its text and bolt
     unavailable: bool  # set while `Spout.fail` is called: the bolt raised Unavailable, or inside Storm waited for it
 
@@ -246,7 +246,7 @@ class Context(Protocol):
         """Return the task's counter of that name; figures show the sum over the component's tasks."""
 
     def watermarks(self) -> Mapping[tuple[str, str, int], int]:
-        """Return `Spout.watermarks` of all spouts, by component, topic and partition."""
+        """Return `EngineSpout.watermarks` of all spouts, by component, topic and partition."""
 
     def gauge(self, name: str) -> "Gauge":
         """Return the task's gauge of that name; figures show the sum over the component's tasks."""
@@ -321,7 +321,10 @@ class Component:
 
 
 class Spout(Component):
-    """A source of tuples."""
+    """A source of tuples, with Storm's methods.
+
+    The engine calls more methods of a spout.engine_spout.EngineSpout, which waits for answers and stores progress.
+    """
 
     def open(self) -> None:
         """Prepare to emit; called once, before any other method. If it raises, `close` is not called."""
@@ -330,23 +333,8 @@ class Spout(Component):
         """Emit the next tuple, or return at once if none is ready."""
         raise NotImplementedError(f"{type(self).__name__}.next_tuple")
 
-    def next_tuples(self, limit: int) -> None:
-        """Emit about `limit` tuples, or fewer if no more are ready; by default, call `next_tuple`. Not in Storm."""
-        output = cast(SpoutOutput, self.collector)
-        end = output.emitted + limit
-        while (emitted := output.emitted) < end:
-            output.begin()
-            self.next_tuple()
-            if output.emitted == emitted:
-                return
-
     def ack(self, id: Any) -> None:
         """React to success: the tuple emitted with this id, and every tuple anchored to it, is processed."""
-
-    def ack_many(self, ids: Sequence[Any]) -> None:
-        """Ack each id of a step; a spout may handle them together, which is faster. Not in Storm."""
-        for id in ids:
-            self.ack(id)
 
     def fail(self, id: Any) -> None:
         """React to a failure or timeout of the tuple emitted with this id.
@@ -362,46 +350,6 @@ class Spout(Component):
 
     def close(self) -> None:
         """Release resources. Not called if the process is killed."""
-
-    def poll(self) -> None:
-        """Process answers from outside and send requests. Called often, active or not. Not in Storm."""
-
-    def next_deadline_ms(self) -> int | None:
-        """Return when to call `next_tuple` again after it emitted nothing, or None to wait for `context.wake()`.
-
-        Not in Storm.
-        """
-        return self.context.now_ms + self.context.config.topology_spout_wait_ms
-
-    def finish(self) -> None:
-        """Store progress: no tuple is in flight any longer, and `close` follows when `idle` is True. Not in Storm."""
-
-    def exactly_once_fault(self) -> str | None:
-        """Return why no sink with `exactly_once` may be fed by this spout, or None. Not in Storm."""
-        return f'a {type(self).__name__} stores no progress in transactions; a LogSpout with store="kafka" does'
-
-    @property
-    def idle(self) -> bool:
-        """Return True if, after `finish`, nothing is outstanding that `close` would cut off. Not in Storm."""
-        return True
-
-    def place(self, id: Any) -> MessagePlace:
-        """Return the place of the message emitted with this id, which must be the same at each attempt. Not in Storm.
-
-        The default is for a spout that emits a message with the same id at each attempt.
-        """
-        return MessagePlace(self.context.component, self.context.index, id)
-
-    def watermarks(self) -> Mapping[tuple[str, int], int]:
-        """Return, by topic and partition of `place`, the offset below which no message is emitted again.
-
-        That must hold after a crash too, so only stored progress counts. Not in Storm.
-        """
-        return {}
-
-    def details(self, id: Any) -> Mapping[str, object]:
-        """Return what the log shows of the message emitted with this id when a bolt fails on it. Not in Storm."""
-        return {"id": id}
 
     def emit(
         self, values: Sequence[Any], id: Any = None, *, stream: str = DEFAULT_STREAM, task: int | None = None

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from spout.engine_spout import engine_spout
 from spout.log_sink import LogSink
 from spout.settlement import Settlement
 from spout.topology import Plan, TopologyError
@@ -30,11 +31,10 @@ def settle_together(plan: Plan, instances_of: Callable[[str], Sequence[Any]]) ->
     sources = {spout: sink for sink in sinks for spout in _feeding(plan, sink)}
     for name, sink in sources.items():
         for spout in instances_of(name):
-            fault = spout.exactly_once_fault()
+            fault = engine_spout(spout).exactly_once_fault()
             if fault is not None:
                 raise TopologyError(f"bolt {sink!r} is a sink with exactly_once, fed by spout {name!r}: {fault}")
-            spout.settlement = settlement
-            settlement.add_source(spout)
+            spout.settle_with(settlement)
     servers = tuple(dict.fromkeys(spout.servers for name in sources for spout in instances_of(name)))
     for found in sinks.values():
         for sink in found:

@@ -7,11 +7,10 @@ keeps its tuple in the inbox, and a spout's next_tuple is not called. Bolts form
 last bolt can always continue. The same steps and times give the same run under a reactor, a test or a simulation.
 """
 
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
-from spout.acker import TIMEOUT, Acker, Failed, Left, Tree
+from spout.acker import Acker, Left, Tree
 from spout.api import Bolt, Report, Spout, Stream, Tuple, World
 from spout.background_collector import BackgroundCollector, CoroutineCollector, ThreadCollector
 from spout.collector import BoltCollector, Exchange, SpoutCollector
@@ -19,9 +18,9 @@ from spout.config import TopologyConfig
 from spout.exactly_once import settle_together
 from spout.grouping import Grouping
 from spout.metrics import TaskMetrics
-from spout.task import LATENCY_BUCKETS, Task, TaskCounts
+from spout.task import Task, TaskCounts
 from spout.topology import Node, Plan, TopologyError
-from spout.turn import BATCH, BoltTurn
+from spout.turn import BoltTurn, SpoutTurn
 from spout.work import EXECUTION, EXITS, Background, Mode, NoBackground, mode_of
 
 REPORTED_MESSAGES_MAX = 10  # messages named in the report of a failure: a batch may have thousands
@@ -99,8 +98,8 @@ class Executor:
         self._background = background
         self._opened = []
         self._tasks: dict[int, Task] = {}
-        self._spouts = [task for node in plan.spouts for task in self._make(node)]
-        self._asked = self._spouts[0]  # the spout that a step called last
+        self._spout_turns = [SpoutTurn(task, config) for node in plan.spouts for task in self._make(node)]
+        self._called = self._spout_turns[0]  # the turn of the spout that a step called last
         self._bolts = [task for node in plan.bolts for task in self._make(node)]
         self._background_collectors = [
             task.instance.collector
@@ -108,7 +107,7 @@ class Executor:
             if isinstance(task.instance.collector, BackgroundCollector)
         ]
         self._connect()
-        self._turns = [BoltTurn(task, config, clock_ns, report) for task in reversed(self._bolts)]
+        self._bolt_turns = [BoltTurn(task, config, clock_ns, report) for task in reversed(self._bolts)]
         settle_together(plan, self.instances_of)
 
     # --- lifecycle
@@ -119,10 +118,10 @@ class Executor:
         try:
             for task in self._bolts:
                 self._open(task, _bolt(task).prepare)
-            for task in self._spouts:
-                self._open(task, _spout(task).open)
-            for turn in self._turns:
-                turn.start(now_ms)
+            for turn in self._spout_turns:
+                self._open(turn.task, turn.spout.open)
+            for bolt_turn in self._bolt_turns:
+                bolt_turn.start(now_ms)
             self.activate(now_ms)
         except BaseException:
             self._close_all()  # its errors are reported; the first one comes out
@@ -131,10 +130,10 @@ class Executor:
     def activate(self, now_ms: int, component: str | None = None) -> None:
         """Let spouts emit: all of them, or those of one component. Raise TopologyError if it is no spout."""
         self._exchange.now_ms = now_ms
-        for task in self._spouts_of(component):
-            if not task.active:
-                task.active = True
-                _spout(task).activate()
+        for turn in self._turns_of(component):
+            if not turn.task.active:
+                turn.task.active = True
+                turn.spout.activate()
 
     def deactivate(self, now_ms: int, component: str | None = None) -> None:
         """Stop spouts from emitting: all of them, or those of one component. Tuples in flight are still processed.
@@ -142,10 +141,10 @@ class Executor:
         Raise TopologyError if the component is no spout.
         """
         self._exchange.now_ms = now_ms
-        for task in self._spouts_of(component):
-            if task.active:
-                task.active = False
-                _spout(task).deactivate()
+        for turn in self._turns_of(component):
+            if turn.task.active:
+                turn.task.active = False
+                turn.spout.deactivate()
 
     def finish(self, now_ms: int) -> None:
         """After `deactivate`, tell spouts to store their progress; see `idle`.
@@ -153,8 +152,8 @@ class Executor:
         Few tuples should be in flight by now.
         """
         self._exchange.now_ms = now_ms
-        for task in self._spouts:
-            _spout(task).finish()
+        for turn in self._spout_turns:
+            turn.spout.finish(now_ms)
 
     def close(self, now_ms: int) -> None:
         """Close all tasks that were opened, the last first. Tuples in flight are abandoned.
@@ -178,12 +177,13 @@ class Executor:
                 collector.expire(now_ms, self.config.message_timeout_ms)
             self._acker.expire(now_ms)
             worked = self._settle()
-            for turn in self._turns:
+            for bolt_turn in self._bolt_turns:
+                worked |= bolt_turn.take(now_ms)
+            for turn in self._spout_turns:
+                self._called = turn
                 worked |= turn.take(now_ms)
-            for task in self._spouts:
-                worked |= self._run_spout(task)
         except EXITS as error:  # of a spout: the collector of a bolt keeps its own
-            self._exchange.leave(self._asked, error, ())
+            self._exchange.leave(self._called.task, error, ())
             worked = True
         finally:
             self._exchange.in_step = False
@@ -194,12 +194,8 @@ class Executor:
         times = [self._acker.next_deadline_ms(), *(task.tick_at_ms for task in self._bolts)]
         timeout_ms = self.config.message_timeout_ms
         times += [collector.next_deadline_ms(timeout_ms) for collector in self._background_collectors]
-        later = self.now_ms + self.config.topology_spout_wait_ms
-        for task in self._spouts:
-            at_ms = _spout(task).next_deadline_ms()
-            # A spout that cannot emit may have overdue work. It is polled again soon, but not at once, so that the
-            # engine does not spin.
-            times.append(at_ms if at_ms is None or self._room(task) else max(at_ms, later))
+        soon_ms = self.now_ms + self.config.topology_spout_wait_ms
+        times += [turn.next_deadline_ms(soon_ms) for turn in self._spout_turns]
         return min((t for t in times if t is not None), default=None)
 
     @property
@@ -218,12 +214,13 @@ class Executor:
 
         0 means that every tuple is processed and its spout informed.
         """
-        return sum(task.pending for task in self._spouts) + sum(len(t.inbox) + t.running for t in self._bolts)
+        pending = sum(turn.task.pending for turn in self._spout_turns)
+        return pending + sum(len(task.inbox) + task.running for task in self._bolts)
 
     @property
     def idle(self) -> bool:
         """Return True if, after `finish`, no spout has anything outstanding."""
-        return all(_spout(task).idle for task in self._spouts)
+        return all(turn.spout.idle for turn in self._spout_turns)
 
     def tasks_of(self, component: str) -> tuple[int, ...]:
         """Return the task numbers of a component. Raise TopologyError if the component does not exist."""
@@ -234,10 +231,11 @@ class Executor:
 
     def watermarks(self) -> dict[tuple[str, str, int], int]:
         """Return, by spout, topic and partition, the offset below which the spout emits no message again."""
-        found: dict[tuple[str, str, int], int] = {}
-        for task in self._spouts:
-            found |= {(task.component, *where): offset for where, offset in _spout(task).watermarks().items()}
-        return found
+        watermarks: dict[tuple[str, str, int], int] = {}
+        for turn in self._spout_turns:
+            of_spout = turn.spout.watermarks()
+            watermarks |= {(turn.task.component, *partition): offset for partition, offset in of_spout.items()}
+        return watermarks
 
     def instances_of(self, component: str) -> list[Any]:
         """Return the spout or bolt objects of a component's tasks, for tests and figures."""
@@ -291,12 +289,12 @@ class Executor:
             return ThreadCollector(task, self._exchange, self._background)
         return BoltCollector(task, self._exchange)
 
-    def _spouts_of(self, component: str | None) -> list[Task]:
-        spouts = [task for task in self._spouts if component in (None, task.component)]
-        if not spouts:
+    def _turns_of(self, component: str | None) -> list[SpoutTurn]:
+        turns = [turn for turn in self._spout_turns if component in (None, turn.task.component)]
+        if not turns:
             known = ", ".join(node.name for node in self.plan.spouts)
             raise TopologyError(f"there is no spout {component!r} in {self.plan.name!r}; there are: {known}")
-        return spouts
+        return turns
 
     def _open(self, task: Task, method: Callable[[], object]) -> None:
         try:
@@ -313,8 +311,8 @@ class Executor:
             self._exchange.report(task, error, ())
 
     def _close_all(self) -> BaseException | None:
-        for task in self._spouts:
-            task.active = False
+        for turn in self._spout_turns:
+            turn.task.active = False
         for collector in self._background_collectors:
             collector.abandon()
         self._background.close()
@@ -347,58 +345,30 @@ class Executor:
     def _settle(self) -> bool:
         """Tell the spouts which of their tuples are processed and which failed, in order. Return True if any."""
         ended = self._acker.take_ended()
+        if not ended:
+            return False
         completed: list[Tree] = []
-        for each in ended:
-            if isinstance(each, Tree):
-                completed.append(each)
-            elif isinstance(each, Left):
-                self._tasks[each.task].pending -= 1
+        for outcome in ended:
+            if isinstance(outcome, Tree):
+                completed.append(outcome)
+            elif isinstance(outcome, Left):
+                self._tasks[outcome.task].pending -= 1
             else:
-                self._tell_acks(completed)
+                self._ack(completed)
                 completed = []
-                self._tell_failure(self._tasks[each.task], each)
-        self._tell_acks(completed)
-        return bool(ended)
+                self._called = next(turn for turn in self._spout_turns if turn.task.number == outcome.task)
+                self._called.fail(outcome)
+        self._ack(completed)
+        return True
 
-    def _tell_acks(self, completed: list[Tree]) -> None:
-        """Tell each spout of its complete trees in one call."""
-        for task in self._spouts if completed else ():
-            number = task.number
-            trees = completed if len(self._spouts) == 1 else [tree for tree in completed if tree.task == number]
+    def _ack(self, completed: list[Tree]) -> None:
+        """Tell each spout of its complete trees."""
+        for turn in self._spout_turns if completed else ():
+            number = turn.task.number
+            trees = completed if len(self._spout_turns) == 1 else [tree for tree in completed if tree.task == number]
             if trees:
-                self._asked = task
-                task.pending -= len(trees)
-                task.counts.acked += len(trees)
-                for began_ms, times in Counter([tree.began_ms for tree in trees]).items():
-                    bucket = min((self.now_ms - began_ms).bit_length(), LATENCY_BUCKETS - 1)
-                    task.counts.latencies[bucket] += times
-                _spout(task).ack_many([tree.id for tree in trees])
-
-    def _tell_failure(self, task: Task, failed: Failed) -> None:
-        self._asked = task
-        task.pending -= 1
-        task.counts.failed += 1
-        task.counts.timed_out += failed.error == TIMEOUT
-        spout = _spout(task)
-        spout.context.failure, spout.context.unavailable = failed.error, failed.unavailable
-        cast(SpoutCollector, spout.collector).begin()
-        spout.fail(failed.id)
-
-    def _run_spout(self, task: Task) -> bool:
-        self._asked = task
-        spout, emitted = _spout(task), task.counts.emitted
-        spout.poll()
-        room = self._room(task)
-        if room > 0:
-            spout.next_tuples(room)
-        return task.counts.emitted > emitted
-
-    def _room(self, task: Task) -> int:
-        """Return how many tuples a spout may emit in this step, from 0 to BATCH."""
-        if not task.active:
-            return 0
-        pending = self.config.topology_max_spout_pending - task.pending
-        return max(0, min(BATCH, pending, task.room(self.config.topology_executor_receive_buffer_size)))
+                self._called = turn
+                turn.ack(trees, self.now_ms)
 
     def _error(self, task: Task, text: str, error: BaseException | None, tuples: Sequence[Tuple]) -> None:
         task.counts.errors += 1
@@ -407,10 +377,6 @@ class Executor:
             if tup.link is not None and len(messages) < REPORTED_MESSAGES_MAX:
                 messages += tup.link.details(REPORTED_MESSAGES_MAX - len(messages))
         self.report(Report("error", task.component, task.index, text, error, messages))
-
-
-def _spout(task: Task) -> Spout:
-    return cast(Spout, task.instance)
 
 
 def _bolt(task: Task) -> Bolt:

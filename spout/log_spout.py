@@ -46,8 +46,9 @@ from partition_manager.source import (
 from partition_manager.standstill import Standstill
 from partition_manager.start_offset import Earliest, StartAt, start_of
 from partition_manager.task_partition import PartitionStatus
-from spout.api import OutputDeclarer, Spout, SpoutOutput
+from spout.api import OutputDeclarer, SpoutOutput
 from spout.config import SpoutConfig
+from spout.engine_spout import EngineSpout
 from spout.error_text import bare_text, error_text
 from spout.origin import MessagePlace
 from spout.scheme import Scheme, SchemeError, scheme_of, tuples_of
@@ -60,7 +61,7 @@ WAIT_MS = 10  # between two looks while the sinks hold too much
 POLL_ROUNDS = 10  # opening a partition takes five successive requests
 
 
-class LogSpout(Spout):
+class LogSpout(EngineSpout):
     """A spout that reads `topic`; its tasks share the partitions.
 
     `topic` is one name, a list of names, or a pattern made by `re.compile`, which reads all topics whose whole name
@@ -100,7 +101,7 @@ class LogSpout(Spout):
         self.group = group
 
     settlement: Settlement | None = None
-    """The transactions of a sink that this spout feeds and that is exactly once; the engine sets it."""
+    """The transactions of a sink that this spout feeds and that is exactly once."""
 
     @property
     def topic(self) -> str:
@@ -167,9 +168,8 @@ class LogSpout(Spout):
         """Emit the tuples of one message. Skip messages without tuples; reject those that cannot be decoded."""
         self._emit_next(self.context.now_ms)
 
-    def next_tuples(self, limit: int) -> None:
+    def next_tuples(self, limit: int, now_ms: int) -> None:
         """Emit the tuples of messages until about `limit` are emitted or no message is ready."""
-        now_ms = self.context.now_ms
         while limit > 0 and (emitted := self._emit_next(now_ms)):
             limit -= emitted
 
@@ -246,12 +246,11 @@ class LogSpout(Spout):
 
     # --- the engine's methods
 
-    def poll(self) -> None:
+    def poll(self, now_ms: int) -> None:
         """Process answers and send requests; with a sink that is exactly once, begin transactions that are due.
 
         Raise CannotSettle if no transaction can ever succeed.
         """
-        now_ms = self.context.now_ms
         self.flush(now_ms)
         if self.settlement is not None:
             self._work(self.settlement, now_ms)
@@ -289,13 +288,13 @@ class LogSpout(Spout):
                 times = [self.settlement.next_deadline_ms(), self.context.now_ms + WAIT_MS]
         return min((each for each in times if each is not None), default=None)
 
-    def finish(self) -> None:
+    def finish(self, now_ms: int) -> None:
         """Store the progress and release the partitions; `idle` becomes True when that is done."""
         if self.settlement is not None:
             self.settlement.finish()
             self._is_finishing = True  # keep the partitions until the complete messages are committed
         else:
-            self._coordinator.stop(self.context.now_ms)
+            self._coordinator.stop(now_ms)
 
     @property
     def idle(self) -> bool:
@@ -309,6 +308,11 @@ class LogSpout(Spout):
         if self.config.spout_guarantee != AT_LEAST_ONCE:
             return f"its guarantee is {self.config.spout_guarantee}; flakelog.spout.guarantee must be {AT_LEAST_ONCE}"
         return None if self.store == KAFKA else f'its progress lies in {self.store}; give it store="kafka"'
+
+    def settle_with(self, settlement: Settlement) -> None:
+        """Settle the messages by these transactions."""
+        self.settlement = settlement
+        settlement.add_source(self)
 
     def message(self, id: MessageId) -> Message | None:
         """Return the message in flight under this id. Return None if the id is stale."""

@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any, cast
 
 from spout.api import Bolt, Emitter, Fields, Spout, Stream, Tuple
+from spout.engine_spout import EngineSpout, engine_spout
 from spout.grouping import (
     ByFields,
     Custom,
@@ -60,6 +61,7 @@ class Task:
         self.component = component
         self.index = index
         self.instance = instance
+        self.spout: EngineSpout | None = engine_spout(instance) if isinstance(instance, Spout) else None
         self.inbox: deque[Tuple] = deque()
         self.outlets: dict[str, Outlet] = {}
         self.receivers: list[Task] = []
@@ -125,8 +127,7 @@ class Outlet(StreamOutlet):
     def __init__(self, source: Task, name: str, stream: Stream, routes: list[tuple[Grouping, list[Task]]]) -> None:
         directly = {t.number: t for grouping, tasks in routes if isinstance(grouping, Direct) for t in tasks}
         super().__init__(name, stream, directly)
-        spout = source.instance if isinstance(source.instance, Spout) else None
-        self.emitter = Emitter(self.fields, source.component, name, source.number, spout)
+        self.emitter = Emitter(self.fields, source.component, name, source.number, source.spout)
         self._choosers = [_chooser(source, name, grouping, tasks, self.fields) for grouping, tasks in routes]
 
     def targets(self, values: Sequence[Any], task: int | None) -> list[Task]:

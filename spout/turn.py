@@ -1,18 +1,81 @@
-"""A bolt task's turn in a step: its tick if that is due, then tuples of its inbox, for a limited time."""
+"""A task's turn in a step.
 
-from collections.abc import Callable
+A spout's: its poll, then as many tuples as the inboxes of its receivers take. A bolt's: its tick if that is due, then
+tuples of its inbox, for a limited time.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Sequence
 from typing import cast
 
+from spout.acker import TIMEOUT, Failed, Tree
 from spout.api import Bolt, Report, Tuple
 from spout.background_collector import ThreadWork
-from spout.collector import WorkCollector
+from spout.collector import SpoutCollector, WorkCollector
 from spout.config import TopologyConfig
-from spout.task import Task
+from spout.engine_spout import EngineSpout
+from spout.task import LATENCY_BUCKETS, Task
 from spout.work import Interruption, Mode, mode_of, result_fault
 
 BATCH = 100  # maximum tuples or next_tuple calls of one task before the next task's turn: keeps a step short
 BATCH_NS = 10_000_000  # longest time of a bolt task's turn, plus one execute
 WARN_MS = 60_000  # shortest time between two warnings that a task blocks the engine's thread
+
+
+class SpoutTurn:
+    """The turns of one spout task, and the outcomes of its tuples."""
+
+    def __init__(self, task: Task, config: TopologyConfig) -> None:
+        self.task = task
+        self.spout = cast(EngineSpout, task.spout)
+        self._collector = cast(SpoutCollector, task.instance.collector)
+        self._pending_max = config.topology_max_spout_pending
+        self._inbox_max = config.topology_executor_receive_buffer_size
+
+    def take(self, now_ms: int) -> bool:
+        """Poll the spout, and let it emit. Return True if it emitted."""
+        counts = self.task.counts
+        emitted = counts.emitted
+        self.spout.poll(now_ms)
+        room = self.room()
+        if room > 0:
+            self.spout.next_tuples(room, now_ms)
+        return counts.emitted > emitted
+
+    def room(self) -> int:
+        """Return how many tuples the spout may emit in this step, from 0 to BATCH."""
+        task = self.task
+        if not task.active:
+            return 0
+        return max(0, min(BATCH, self._pending_max - task.pending, task.room(self._inbox_max)))
+
+    def next_deadline_ms(self, soon_ms: int) -> int | None:
+        """Return when the spout has work, or None. Return `soon_ms` for overdue work of a spout that cannot emit.
+
+        So such a spout is polled again soon, but not at once, and the engine does not spin.
+        """
+        at_ms = self.spout.next_deadline_ms()
+        return at_ms if at_ms is None or self.room() else max(at_ms, soon_ms)
+
+    def ack(self, trees: Sequence[Tree], now_ms: int) -> None:
+        """Tell the spout of complete trees in one call."""
+        task = self.task
+        task.pending -= len(trees)
+        task.counts.acked += len(trees)
+        for began_ms, times in Counter([tree.began_ms for tree in trees]).items():
+            bucket = min((now_ms - began_ms).bit_length(), LATENCY_BUCKETS - 1)
+            task.counts.latencies[bucket] += times
+        self.spout.ack_many([tree.id for tree in trees])
+
+    def fail(self, failed: Failed) -> None:
+        """Tell the spout of a failed tree."""
+        task, context = self.task, self.spout.context
+        task.pending -= 1
+        task.counts.failed += 1
+        task.counts.timed_out += failed.error == TIMEOUT
+        context.failure, context.unavailable = failed.error, failed.unavailable
+        self._collector.begin()
+        self.spout.fail(failed.id)
 
 
 class BoltTurn:

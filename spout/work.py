@@ -11,7 +11,8 @@ from enum import Enum
 from inspect import isasyncgenfunction, iscoroutinefunction, isgeneratorfunction
 from typing import Any, Protocol
 
-from spout.api import Bolt, Component, Tuple
+from spout.api import Bolt, Component, Spout, Tuple
+from spout.engine_spout import ENGINE_METHODS, EngineSpout
 
 Done = Callable[[BaseException | None], None]
 
@@ -41,7 +42,7 @@ class Interruption(BaseException):
 # Methods of spouts and bolts that the engine calls.
 CALLED_METHODS = (
     "declare_output_fields", "prepare", "execute", "process_batch", "tick", "cleanup", "open", "next_tuple", "ack",
-    "fail", "activate", "deactivate", "close", "poll", "next_deadline_ms", "finish", "place", "details",
+    "fail", "activate", "deactivate", "close", *ENGINE_METHODS,
 )  # fmt: skip
 
 
@@ -122,6 +123,10 @@ def method_fault(component: Component) -> str | None:
     work = component.work_method if isinstance(component, Bolt) else None
     if isinstance(component, Bolt) and type(component).execute is Bolt.execute and hasattr(component, "process"):
         return "it has a method process, as in storm.py and streamparse, and no execute: call the method execute"
+    if isinstance(component, Spout) and not isinstance(component, EngineSpout):
+        for name in ENGINE_METHODS:
+            if hasattr(type(component), name):
+                return f"the engine calls {name} only on a spout.engine_spout.EngineSpout: derive it from that class"
     for name in CALLED_METHODS:
         method = getattr(component, name, None)
         if isgeneratorfunction(method) or isasyncgenfunction(method):

@@ -20,8 +20,9 @@ from flakelog.testing.background import SimulatedBackground
 from flakelog.testing.memory import MemoryLog, MemoryWorld
 from partition_manager.ports import DeadLetter
 from partition_manager.progress import Progress
-from spout.api import DEFAULT_STREAM, Bolt, OutputDeclarer, Spout
+from spout.api import DEFAULT_STREAM, Bolt, OutputDeclarer
 from spout.config import TopologyConfig
+from spout.engine_spout import EngineSpout
 from spout.executor import Executor
 from spout.topology import Topology
 
@@ -219,7 +220,7 @@ def run_bolt(
     return result
 
 
-class _Inputs(Spout):
+class _Inputs(EngineSpout):
     def __init__(self, inputs: Sequence[Sequence[Any]], fields: Sequence[str], result: BoltResult) -> None:
         self._left = [tuple(values) for values in reversed(inputs)]
         self._fields = fields

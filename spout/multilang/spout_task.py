@@ -19,6 +19,7 @@ from typing import Any, NoReturn, cast
 
 from partition_manager.coordinator import MessageId
 from spout.api import DEFAULT_STREAM, Spout, Tuple
+from spout.engine_spout import EngineSpout
 from spout.log_spout import LogSpout
 from spout.multilang.context import MetricsSender, Place, StormContext, node_of, task_of, wire_of
 from spout.multilang.frames import BadFrame
@@ -40,11 +41,12 @@ _NO_ID = object()  # equal to no id
 class Origins:
     """The texts of `__message` for the tuples of one spout."""
 
-    def __init__(self, spout: Spout, component: str) -> None:
+    def __init__(self, spout: EngineSpout, component: str) -> None:
         self._spout = spout
         self._component = component
         self._is_log = isinstance(spout, LogSpout) and type(spout).place is LogSpout.place
-        self._is_own = type(spout).place is Spout.place and type(spout).watermarks is Spout.watermarks
+        kind = type(spout)
+        self._is_own = kind.place is EngineSpout.place and kind.watermarks is EngineSpout.watermarks
         self._own = message_parts(component, component, spout.context.index)
         self._watermarks: dict[tuple[str, int], int] = {}
         self._parts: dict[tuple[str, int, str], tuple[str, str]] = {}  # of each partition
@@ -178,7 +180,7 @@ class SpoutTask:
 
     def __init__(self, place: Place) -> None:
         node = node_of(place.plan, place.handshake.component)
-        self.spout = cast(Spout, node.make())
+        made = cast(Spout, node.make())
         self.wire = wire_of(place, node)
         self._config = place.config
         self._max_pending = place.handshake.max_pending
@@ -188,7 +190,8 @@ class SpoutTask:
         self.look: Callable[[Callable[[BoltsLately], None]], None] | None = None  # the shell's: asks the bolts
         self._late: list[Any] = []  # ids that timed out, while `look` waits for its answer
         self._is_held: bool | None = None  # the answer of `look`: whether a bolt holds tuples
-        self.task = task_of(place, self.spout)
+        self.task = task_of(place, made)
+        self.spout = cast(EngineSpout, self.task.spout)
         self.context = StormContext(place, self.wire, {})
         self.spout.context = self.context
         self._origins = Origins(self.spout, self.task.component)
@@ -196,7 +199,7 @@ class SpoutTask:
         self.spout.collector = cast(Any, self._output)
         self._metrics = MetricsSender(self.wire, self.context.metrics, place.config.metric_names)
         self._settled: list[tuple[str, Any]] = []  # acks and fails that came while an emit waited for its task ids
-        self._is_polled = type(self.spout).poll is not Spout.poll
+        self._is_polled = type(self.spout).poll is not EngineSpout.poll
         self._held_until_ms: int | None = None  # the answer to `next` is held until then
         self._polled_ms = -1
         self._is_finishing = False
@@ -267,7 +270,7 @@ class SpoutTask:
         if self.task.active:
             self.task.active = False
             self.spout.deactivate()
-        self.spout.finish()
+        self.spout.finish(now_ms)
         self._poll()
 
     @property
@@ -319,7 +322,7 @@ class SpoutTask:
             limit = max(1, min(limit, self._max_pending - len(self._output.in_flight)))
         before = self.task.counts.emitted
         self._origins.look(self.wire.now_ms)
-        self.spout.next_tuples(limit)
+        self.spout.next_tuples(limit, self.wire.now_ms)
         while self._settled:
             self._settle(*self._settled.pop(0))
         return self.task.counts.emitted > before
@@ -380,7 +383,7 @@ class SpoutTask:
 
     def _poll(self) -> None:
         self._polled_ms = self.wire.now_ms
-        self.spout.poll()
+        self.spout.poll(self.wire.now_ms)
 
     def _sync(self) -> None:
         self.wire.take_lines()

@@ -279,6 +279,7 @@ async def asynchronous_generator(self, *args):
         (Bolt, {"threads": -1}, "'x': threads is -1: give the number"),
         (Bolt, {"max_concurrent": 0}, "'x': max_concurrent is 0: give at least 1"),
         (Spout, {"next_tuple": asynchronous}, "'x': next_tuple is async, and spouts are not: start requests in poll"),
+        (Spout, {"poll": lambda self: None}, "'x': the engine calls poll only on a spout.engine_spout.EngineSpout"),
         (Spout, {"open": generator}, "'x': open is a generator function"),
     ],
 )

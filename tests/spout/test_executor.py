@@ -6,11 +6,12 @@ from flakelog.testing import TopologyDriver, run_bolt
 from spout.api import Bolt, Spout
 from spout.bolts import BatchBolt
 from spout.config import TopologyConfig
+from spout.engine_spout import EngineSpout
 from spout.topology import Topology, TopologyError
 from tests.spout.worlds import Collect
 
 
-class Numbers(Spout):
+class Numbers(EngineSpout):
     """A spout that emits 0 to count - 1 as (n, parity), and records the outcome of each."""
 
     output_fields = ("n", "parity")

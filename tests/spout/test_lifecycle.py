@@ -3,16 +3,17 @@
 import pytest
 
 from flakelog.testing import TopologyDriver
-from spout.api import Bolt, Spout
+from spout.api import Bolt
 from spout.bolts import BatchBolt
 from spout.config import TopologyConfig
+from spout.engine_spout import EngineSpout
 from spout.executor import Executor
 from spout.topology import Topology, TopologyError
 from tests.spout.test_executor import Numbers, driver_of, seen, spout_of
 from tests.spout.worlds import Collect
 
 
-class NotesSpout(Spout):
+class NotesSpout(EngineSpout):
     output_fields = ("n",)
 
     def __init__(self, name, notes, raises=()):

@@ -21,11 +21,12 @@ import subprocess
 import sys
 import time
 
-from spout.api import Bolt, Spout
+from spout.api import Bolt
+from spout.engine_spout import EngineSpout
 from spout.topology import Topology
 
 
-class Numbers(Spout):
+class Numbers(EngineSpout):
     output_fields = ("number", "value")
     number = 0
 
@@ -51,7 +52,7 @@ class Numbers(Spout):
     def deactivate(self):
         print("deactivated")
 
-    def finish(self):
+    def finish(self, now_ms):
         with open("progress", "w") as file:
             file.write(str(self.number))
 

@@ -88,7 +88,7 @@ class CoreDriver:
         )
         is_spout = component in [node.name for node in plan.spouts]
         self.task = SpoutTask(self.place) if is_spout else BoltTask(self.place, background)
-        self.instance = self.task.spout if is_spout else self.task.bolt
+        self.instance = self.task.task.instance
         self.task.open(self.now_ms)
 
     def _wake(self):
