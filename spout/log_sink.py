@@ -20,7 +20,8 @@ from typing import Any, ClassVar, cast
 
 from broker.client.address import parse_addresses
 from spout.api import Bolt, Tuple, Unavailable
-from spout.settlement import Settlement, Source
+from spout.log_spout import LogSpout
+from spout.settlement import Settlement
 from spout.sink_batches import Outcome, SinkBatches
 from spout.sink_config import SinkConfig
 from spout.sink_ports import Output, SinkAnswer
@@ -113,7 +114,7 @@ class LogSink(Bolt):
         if not keys:
             wanted = "exactly_once needs tuples that are anchored to their messages"
             raise ValueError(f"{tup!r} comes from no message: {wanted}")
-        settlement.hold(cast(list[tuple[Source, Any]], keys), output)
+        settlement.hold([(cast(LogSpout, spout).settlement_source, id) for spout, id in keys], output)
         self.ack(tup)
 
     def _send(self) -> None:

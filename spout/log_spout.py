@@ -5,33 +5,18 @@ message may be delivered again; see spout.once for a bolt that counts each messa
 """
 
 import re
-from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from itertools import islice
 from typing import Any, cast
 
 from broker.client.group_config import GroupMemberConfig, member_of
 from coordination.access import Access
-from partition_manager.asks import Ask
 from partition_manager.config import AT_LEAST_ONCE, NO_GUARANTEE
 from partition_manager.coordinator import MessageId, PartitionCoordinator
-from partition_manager.dead_letter import REFUSED
-from partition_manager.entry import Counts, Message
+from partition_manager.entry import Counts
 from partition_manager.outage import Outage
-from partition_manager.ports import (
-    Answer,
-    AwaitShare,
-    Bury,
-    DeadLetter,
-    DeadLetterSink,
-    GroupStore,
-    LoadOffset,
-    OffsetStore,
-    Place,
-    ReleasePartition,
-    SaveOffset,
-)
+from partition_manager.ports import GroupStore, OffsetStore, Place
 from partition_manager.source import (
     KAFKA,
     ZOOKEEPER,
@@ -48,17 +33,16 @@ from partition_manager.start_offset import Earliest, StartAt, start_of
 from partition_manager.task_partition import PartitionStatus
 from spout.api import OutputDeclarer, SpoutOutput
 from spout.config import SpoutConfig
+from spout.coordinator_driver import CoordinatorDriver, SpoutPorts
 from spout.engine_spout import EngineSpout
 from spout.error_text import bare_text, error_text
 from spout.origin import MessagePlace
 from spout.scheme import Scheme, SchemeError, scheme_of, tuples_of
 from spout.settlement import Settlement
-from spout.transaction_ports import Letter, Save, TransactionalStore
-from spout.work import EXITS, InstanceFenced, Interruption
+from spout.transactional_driver import TransactionalDriver
+from spout.work import EXITS, Interruption
 
 STORE_ROOT = "/flakelog-spouts"  # 0.9.3's zkRoot
-WAIT_MS = 10  # between two looks while the sinks hold too much
-POLL_ROUNDS = 10  # opening a partition takes five successive requests
 
 
 class LogSpout(EngineSpout):
@@ -100,8 +84,7 @@ class LogSpout(EngineSpout):
         self.config = config_in_group(config, group) if self.store == KAFKA else config
         self.group = group
 
-    settlement: Settlement | None = None
-    """The transactions of a sink that this spout feeds and that is exactly once."""
+    _settlement: Settlement | None = None
 
     @property
     def topic(self) -> str:
@@ -142,20 +125,24 @@ class LogSpout(EngineSpout):
         owner = f"{context.run_id}.{context.task}"
         self._coordinator = PartitionCoordinator(source, context.index, context.parallelism, owner)
         self._output = cast(SpoutOutput, self.collector)
-        self._answers: deque[tuple[int, Answer]] = deque()  # bounded by the number of outstanding requests
-        self._is_fenced = False  # another process has taken the place of this one, and the engine knows
-        self._refused = Counts()  # corrects the coordinator's, by settled messages whose outputs were refused
-        self._started = self._is_finishing = False
+        self._started = False
         self._with_ids = self.config.spout_guarantee != NO_GUARANTEE
-        self._store: OffsetStore | GroupStore
+        store: OffsetStore | GroupStore
         if in_group:
             group = member_of(self.group, context.config.topology_instance, context.component)
             member = context.world.group_member(self.servers, id, context.component, context.parallelism, group)
-            self._store = member(context.index)
+            store = member(context.index)
         else:
-            self._store = context.world.offset_store(self.store, path, self.access)
-        self._fetcher = context.world.fetcher(self.servers, self.config)
-        self._dead: dict[str, DeadLetterSink] = {}  # by the name of the dead-letter topic
+            store = context.world.offset_store(self.store, path, self.access)
+        fetcher = context.world.fetcher(self.servers, self.config)
+        ports = SpoutPorts(fetcher, store, partial(context.world.dead_letters, self.servers))
+        self._driver = self._make_driver(ports)
+        self._messages = self._driver.messages
+
+    def _make_driver(self, ports: SpoutPorts) -> CoordinatorDriver:
+        if self._settlement is None:
+            return CoordinatorDriver(self._coordinator, ports, self.context, self.config)
+        return TransactionalDriver(self._settlement, self._coordinator, ports, self.context, self.config)
 
     def activate(self) -> None:
         """Begin to read; after `deactivate`, continue with the messages read meanwhile."""
@@ -175,10 +162,8 @@ class LogSpout(EngineSpout):
 
     def _emit_next(self, now_ms: int) -> int:
         """Emit the tuples of one message. Return their number, 0 if no message is ready."""
-        if self.settlement is not None and self.settlement.is_full:
-            return 0
-        while (found := self._coordinator.next(now_ms)) is not None:
-            id, message = found
+        while (emission := self._messages.next(now_ms)) is not None:
+            id, message = emission
             try:
                 rows = self._rows(tuples_of(self.scheme, id.topic, message.record, id.partition))
                 self._output.emit_all(rows, id if self._with_ids else None)
@@ -186,10 +171,10 @@ class LogSpout(EngineSpout):
                 error.add_note(f"{id.topic}-{id.partition} offset {id.offset}")
                 raise
             except BaseException as error:  # of the user's scheme: any of them would come again at each attempt
-                self._coordinator.reject(id, now_ms, _reason(error))
+                self._messages.reject(id, now_ms, _reason(error))
                 continue
-            if len(rows) != 1 or self.settlement is not None:  # a message is one tuple unless the manager is told
-                self._fan_out(id, len(rows))  # no ack comes before this call returns
+            if len(rows) != 1:  # a message is one tuple unless told otherwise
+                self._messages.fan_out(id, len(rows))  # no ack comes before this call returns
             if rows:
                 if not self._with_ids:
                     self._coordinator.settle(id)
@@ -198,25 +183,16 @@ class LogSpout(EngineSpout):
 
     def ack(self, id: MessageId) -> None:
         """Ack one tuple of the message."""
-        if self.settlement is not None:
-            self._coordinator.processed(id)
-            self.settlement.ack(self, id)
-        else:
-            self._coordinator.ack(id)
+        self._messages.ack(id)
 
     def ack_many(self, ids: Sequence[MessageId]) -> None:
         """Ack the messages of a step in one call."""
-        if self.settlement is None:
-            self._coordinator.ack_many(ids)
-        else:
-            super().ack_many(ids)
+        self._messages.ack_many(ids)
 
     def fail(self, id: MessageId) -> None:
         """Fail one tuple of the message: it is retried later, or given up as the guarantee and the settings say."""
         context = self.context
-        if self.settlement is not None:
-            self.settlement.fail(self, id, context.failure)
-        self._coordinator.fail(id, context.now_ms, context.failure, unavailable=context.unavailable)
+        self._messages.fail(id, context.now_ms, context.failure, unavailable=context.unavailable)
 
     def place(self, id: MessageId) -> MessagePlace:
         """Return the id (or name, if it has none) of the message's topic, the partition and the offset."""
@@ -239,10 +215,7 @@ class LogSpout(EngineSpout):
 
     def close(self) -> None:
         """Close the ports; messages not covered by stored progress are emitted again."""
-        self._fetcher.close()
-        self._store.close()
-        for sink in self._dead.values():
-            sink.close()
+        self._driver.close()
 
     # --- the engine's methods
 
@@ -251,55 +224,20 @@ class LogSpout(EngineSpout):
 
         Raise CannotSettle if no transaction can ever succeed.
         """
-        self.flush(now_ms)
-        if self.settlement is not None:
-            self._work(self.settlement, now_ms)
-            if self._is_finishing and self.settlement.is_settled:
-                self._is_finishing = False
-                self._coordinator.stop(now_ms)
-                self.flush(now_ms)
-                self._work(self.settlement, now_ms)
-
-    def flush(self, now_ms: int) -> None:
-        """Process answers and send requests, in a few rounds because some ports answer at once."""
-        for _ in range(POLL_ROUNDS):
-            while self._answers:
-                self._coordinator.answered(*self._answers.popleft(), now_ms)
-                if self._coordinator.fenced_by and not self._is_fenced:
-                    self._is_fenced = True
-                    raise InstanceFenced(self._coordinator.fenced_by)
-            asks = self._coordinator.take_asks(now_ms)
-            if not asks:
-                break
-            for ask in asks:
-                self._carry(ask)
-        self._fetcher.hold(self._coordinator.has_enough)
-        for note in self._coordinator.take_notes():
-            self.context.log(note.text, note.level)
+        self._driver.poll(now_ms)
 
     def next_deadline_ms(self) -> int | None:
         """Return when a retry, commit or request is due; now if an answer waits."""
-        if self._answers:
-            return self.context.now_ms
-        times = [self._coordinator.next_deadline_ms()]
-        if self.settlement is not None:
-            times.append(self.settlement.next_deadline_ms())
-            if self.settlement.is_full:  # a retry may be due, but the spout must wait
-                times = [self.settlement.next_deadline_ms(), self.context.now_ms + WAIT_MS]
-        return min((each for each in times if each is not None), default=None)
+        return self._driver.next_deadline_ms()
 
     def finish(self, now_ms: int) -> None:
         """Store the progress and release the partitions; `idle` becomes True when that is done."""
-        if self.settlement is not None:
-            self.settlement.finish()
-            self._is_finishing = True  # keep the partitions until the complete messages are committed
-        else:
-            self._coordinator.stop(now_ms)
+        self._driver.stop(now_ms)
 
     @property
     def idle(self) -> bool:
         """Return True if, after `finish`, every partition is stored and released."""
-        return self._coordinator.idle and (self.settlement is None or self.settlement.is_settled)
+        return self._driver.idle
 
     # --- exactly once
 
@@ -311,41 +249,24 @@ class LogSpout(EngineSpout):
 
     def settle_with(self, settlement: Settlement) -> None:
         """Settle the messages by these transactions."""
-        self.settlement = settlement
-        settlement.add_source(self)
+        self._settlement = settlement
 
-    def message(self, id: MessageId) -> Message | None:
-        """Return the message in flight under this id. Return None if the id is stale."""
-        return self._coordinator.message(id)
+    @property
+    def settlement(self) -> Settlement | None:
+        """Return the transactions of a sink that this spout feeds and that is exactly once, or None."""
+        return self._settlement
 
-    def refuse(self, id: MessageId, message: Message, error: str) -> Letter | None:
-        """Return the dead letter of a settled message, of which an output is refused; None if there are no letters."""
-        if not self.config.spout_dead_letter_topic:
-            return None
-        self._refused += Counts(acked=-1, dead_lettered=1)
-        letter = DeadLetter(id.topic, id.partition, message.record, id.ticket, REFUSED, message.attempt, error)
-        return Letter(self._dead_letter_topic_of(id.topic), letter)
-
-    def settle(self, id: MessageId) -> None:
-        """Settle a message whose outputs are part of the next transaction."""
-        self._coordinator.ack(id)
-
-    def fail_with(self, id: MessageId, error: str) -> None:
-        """Fail a message that shares an output with a failed one."""
-        self._coordinator.fail(id, self.context.now_ms, error)
-
-    def store_progress(self, now_ms: int) -> None:
-        """Process answers, then store the progress of every partition where it has changed."""
-        self.flush(now_ms)
-        self._coordinator.commit(now_ms)
-        self.flush(now_ms)
+    @property
+    def settlement_source(self) -> TransactionalDriver:
+        """Return the source of this spout's messages in the settlement."""
+        return cast(TransactionalDriver, self._driver)
 
     # --- figures
 
     @property
     def counts(self) -> Counts:
         """Return the counts of message outcomes in this task's partitions."""
-        return self._coordinator.counts + self._refused
+        return self._driver.counts
 
     def outage(self) -> Outage | None:
         """Return the outage because of which the spout tries messages one at a time, or None."""
@@ -362,9 +283,8 @@ class LogSpout(EngineSpout):
 
     def standstills(self, now_ms: int) -> Mapping[Place, Standstill]:
         """Return the partitions without progress. `now_ms` is on the engine's clock, which a frozen engine stops."""
-        cut_ms = self.settlement.next_cut_ms() if self.settlement is not None else None
         timeout_ms = self.context.config.message_timeout_ms
-        return self._coordinator.standstills.find(now_ms, timeout_ms=timeout_ms, cut_ms=cut_ms)
+        return self._coordinator.standstills.find(now_ms, timeout_ms=timeout_ms, cut_ms=self._driver.next_cut_ms())
 
     def status(self) -> list[PartitionStatus]:
         """Return the status of this task's partitions."""
@@ -385,58 +305,6 @@ class LogSpout(EngineSpout):
             if not isinstance(values, (tuple, list)):
                 raise SchemeError(f"the scheme made {type(values).__name__}, not a tuple of values")
         return tuples
-
-    def _carry(self, ask: Ask) -> None:
-        number, request = ask
-        answer = partial(self._answered, number)
-        if self.settlement is not None and isinstance(request, (SaveOffset, Bury)):
-            self._carry_to(self.settlement, ask, answer)
-        elif isinstance(request, Bury):
-            self._sink(request.letter.topic).ask(request, answer)
-        elif isinstance(request, (LoadOffset, SaveOffset)):
-            self._store.ask(request, answer)
-        elif isinstance(request, (AwaitShare, ReleasePartition)):
-            cast(GroupStore, self._store).ask(request, answer)
-        else:
-            self._fetcher.ask(request, answer)
-
-    def _answered(self, number: int, answer: Answer) -> None:
-        self._answers.append((number, answer))
-        self.context.wake()
-
-    def _work(self, settlement: Settlement, now_ms: int) -> None:
-        for _ in range(POLL_ROUNDS):
-            if not settlement.work(now_ms):
-                break
-            self.flush(now_ms)
-        for note in settlement.take_notes():
-            self.context.log(note, "warn")
-
-    def _fan_out(self, id: MessageId, tuples: int) -> None:
-        if self.settlement is None or not tuples:
-            if tuples != 1:  # as it is from the start
-                self._coordinator.fan_out(id, tuples)
-        else:  # `settle` acks the message once, for all its tuples
-            self.settlement.begin(self, id, tuples)
-
-    def _carry_to(self, settlement: Settlement, ask: Ask, answer: Callable[[Answer], None]) -> None:
-        number, request = ask
-        is_wanted = partial(self._coordinator.expects, number)
-        if isinstance(request, SaveOffset):
-            settlement.save(Save(cast(TransactionalStore, self._store), request, answer, is_wanted))
-        elif isinstance(request, Bury):
-            settlement.bury(self._dead_letter_topic_of(request.letter.topic), request.letter, answer, is_wanted)
-
-    def _dead_letter_topic_of(self, topic: str) -> str:
-        name = self.config.spout_dead_letter_topic.replace("{topic}", topic)
-        assert name, "nothing is given up without a dead-letter topic"
-        return name
-
-    def _sink(self, topic: str) -> DeadLetterSink:
-        name = self._dead_letter_topic_of(topic)
-        if name not in self._dead:
-            self._dead[name] = self.context.world.dead_letters(self.servers, name)
-        return self._dead[name]
 
     def _source(self, topology_id: str = "", topology: str = "", stored_at: str = "") -> Source:
         in_group = self.store == KAFKA

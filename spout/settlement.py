@@ -159,6 +159,10 @@ class Settlement:
         """Begin an attempt of a message: the spout emitted it as this number of tuples."""
         self._units[source, id] = _Unit((source, id), tuples)
 
+    def forget(self, source: Source, id: Any) -> None:
+        """Forget a message that the spout emitted as no tuples."""
+        self._units.pop((source, id), None)
+
     def ack(self, source: Source, id: Any) -> None:
         """Count one complete tree of the message. Ignore an attempt that has failed."""
         unit = self._units.get((source, id))

@@ -88,7 +88,7 @@ def test_inside_storm_each_task_is_a_process_and_has_its_own_name():
 
     def names(conf):
         tasks = [CoreDriver(made, "flights", index, conf, StormWorld(Clock(), None)) for index in (0, 1)]
-        return [task.instance._store.instance for task in tasks]
+        return [task.instance._driver._store.instance for task in tasks]
 
     assert names({"flakelog.topology.instance": "pod-1"}) == ["pod-1-flights-0", "pod-1-flights-1"]
     assert names({}) == [None, None]
