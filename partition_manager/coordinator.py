@@ -103,11 +103,13 @@ class PartitionCoordinator:
             self._tick(now_ms)
         if self._handing_over:
             self._check_handovers(now_ms)
-        self._packed.unpack(now_ms)
+        if self._packed.waiting:
+            self._packed.unpack(now_ms)
         if self._share.ready:
             self._share.ready[0].end_turn()
-        for partition in self._share.take_fetches():
-            partition.fetch(now_ms)
+        if self._share.fetches:
+            for partition in self._share.take_fetches():
+                partition.fetch(now_ms)
         return self._asks.take(now_ms)
 
     def answered(self, number: int, answer: Answer, now_ms: int) -> None:
@@ -143,7 +145,7 @@ class PartitionCoordinator:
         The limit is for all partitions together. Otherwise each of 1,000 partitions with a backlog would keep messages
         in memory long before their turn.
         """
-        return self._share.waiting >= self._source.config.spout_fetch_max_records or bool(self._packed)
+        return self._share.waiting >= self._source.config.spout_fetch_max_records or bool(self._packed.waiting)
 
     def message(self, id: MessageId) -> Message | None:
         """Return the message in flight under this id, or None if the id is stale."""
@@ -265,7 +267,7 @@ class PartitionCoordinator:
 
     def take_notes(self) -> list[Note]:
         """Return and clear the lines for the log: where reading began, what failed, which owner was fenced."""
-        return self._notes.take()
+        return self._notes.take() if self._notes.waiting else []
 
     # --- what the subscription found
 

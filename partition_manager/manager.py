@@ -21,8 +21,9 @@ Not thread-safe. Times are milliseconds on the caller's clock.
 """
 
 from collections import Counter, deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
+from math import inf
 from typing import Any
 
 from broker.client.records import PoisonBatch
@@ -162,7 +163,9 @@ class PartitionManager:
         self.high_watermark = high_watermark
         ledger, waiting = self._ledger, len(self._waiting)
         ledger.forget_settled(high_watermark)  # the log was truncated, if it ends below what an earlier run settled
-        records, batches = with_poison(records, poison, ledger.position)
+        batches: Mapping[int, PoisonBatch] = {}
+        if poison:
+            records, batches = with_poison(records, poison, ledger.position)
         over, done = ledger.admit(records, batches, self._waiting)
         ledger.skip(next_offset if over is None else over)
         self.counts.already_done += done
@@ -220,9 +223,9 @@ class PartitionManager:
                 if len(waiting) == self._fetch_at:
                     self._listing.fetch()
             else:
-                entry = self._pop_retry(now_ms)
+                entry = self._pop_retry(now_ms) if retries.earliest_ms <= now_ms else None
                 if entry is None:
-                    self._listing.rest(retries.next_due_ms())
+                    self._listing.rest(retries.next_due_ms() if retries.earliest_ms < inf else None)
                     return None
         entry.state = _IN_FLIGHT
         entry.ticket = next(self._tickets)

@@ -18,18 +18,15 @@ class PackedAnswers:
     def __init__(self, asks: Asks, memory: Memory[Any]) -> None:
         self._asks = asks
         self._memory = memory
-        self._waiting: deque[tuple[int, Packed]] = deque()
-
-    def __len__(self) -> int:
-        return len(self._waiting)
+        self.waiting: deque[tuple[int, Packed]] = deque()
 
     def add(self, number: int, answer: Packed) -> None:
         """Add the answer to the request handed out as `number`."""
-        self._waiting.append((number, answer))
+        self.waiting.append((number, answer))
 
     def unpack(self, now_ms: int) -> None:
         """Unpack answers one by one while memory is free. Drop those that are not wanted any longer."""
-        while self._waiting and self._memory.used_bytes < self._memory.limit_bytes:
-            number, answer = self._waiting.popleft()
+        while self.waiting and self._memory.used_bytes < self._memory.limit_bytes:
+            number, answer = self.waiting.popleft()
             if self._asks.expects(number):
                 self._asks.answered(number, answer.unpack(), now_ms)

@@ -17,8 +17,6 @@ def with_poison(
     records: Sequence[FetchedRecord], poison: Sequence[PoisonBatch], from_offset: int
 ) -> tuple[Sequence[FetchedRecord], Mapping[int, PoisonBatch]]:
     """Return the records and the messages of poison batches in order of offset, and the batches by their offset."""
-    if not poison:
-        return records, {}
     batches = {max(batch.base_offset, from_offset): batch for batch in poison if batch.last_offset >= from_offset}
     messages = [_message(batch, offset) for offset, batch in batches.items()]
     return sorted([*records, *messages], key=lambda record: record.offset), batches

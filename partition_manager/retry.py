@@ -53,17 +53,14 @@ class RetrySchedule:
     """
 
     def __init__(self, is_current: Callable[[int, int], bool]) -> None:
+        self.earliest_ms: float = inf  # nothing is due before; infinity if nothing is scheduled
         self._heap: list[tuple[int, int, int]] = []
         self._parked: dict[int, int] = {}  # tickets by offset: these wait until they are released
         self._is_current = is_current
 
-    @property
-    def earliest_ms(self) -> float:
-        """Return a time before which nothing is due; infinity if nothing is scheduled."""
-        return self._heap[0][0] if self._heap else inf
-
     def add(self, due_ms: int, offset: int, ticket: int) -> None:
         heappush(self._heap, (due_ms, offset, ticket))
+        self.earliest_ms = self._heap[0][0]
 
     def park(self, offset: int, ticket: int) -> bool:
         """Let a scheduled offset wait until `release`, whatever its time. Return False if the pair is not current."""
@@ -85,12 +82,15 @@ class RetrySchedule:
         due = self.next_due_ms()
         if due is None or due > now_ms:
             return None
-        return heappop(self._heap)[1]
+        _, offset, _ = heappop(self._heap)
+        self.earliest_ms = self._heap[0][0] if self._heap else inf
+        return offset
 
     def next_due_ms(self) -> int | None:
         heap = self._heap
         while heap and (not self._is_current(heap[0][1], heap[0][2]) or self._parked.get(heap[0][1]) == heap[0][2]):
             heappop(heap)
+        self.earliest_ms = heap[0][0] if heap else inf
         return heap[0][0] if heap else None
 
     def current(self) -> set[int]:

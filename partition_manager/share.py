@@ -73,13 +73,11 @@ class TaskShare(Generic[T]):
         self.fetches: list[T] = []  # may want a fetch; each at most once
         self.changed: list[T] = []  # may have progress to store
         self.prefers_new = False  # emit new messages before retries, in an outage
-        self._due: list[tuple[int, int, Listing[T]]] = []  # a heap
+        self.due: list[tuple[int, int, Listing[T]]] = []  # a heap of the times when `wake` has partitions to list
         self._number = count()
 
     def take_fetches(self) -> list[T]:
         """Return and clear the partitions that may want a fetch."""
-        if not self.fetches:
-            return []
         fetches, self.fetches = self.fetches, []
         return fetches
 
@@ -90,18 +88,18 @@ class TaskShare(Generic[T]):
 
     def wake_at(self, due_ms: int, listing: "Listing[T]") -> None:
         """Wake the partition at `due_ms`."""
-        heappush(self._due, (due_ms, next(self._number), listing))
+        heappush(self.due, (due_ms, next(self._number), listing))
 
     def wake(self, now_ms: int) -> None:
         """List the partitions whose time has come as ready."""
-        due = self._due
+        due = self.due
         while due and due[0][0] <= now_ms:
             due_ms, _, listing = heappop(due)
             listing.wake(due_ms)
 
     def next_due_ms(self) -> int | None:
         """Return the time the next partition is woken, or None. The partition may have nothing to do at that time."""
-        return self._due[0][0] if self._due else None
+        return self.due[0][0] if self.due else None
 
 
 class Listing(Generic[T]):

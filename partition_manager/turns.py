@@ -45,16 +45,18 @@ class Turns:
 
     def next(self, now_ms: int) -> tuple[MessageId, Message] | None:
         """Return the next message to emit, or None if no partition has one."""
-        share, outages = self._share, self._outages
+        share, outages, all_wait = self._share, self._outages, False
         if outages.is_troubled:
             if not outages.may_emit(now_ms):
                 return None
-            if not outages.all_wait:
+            all_wait = outages.all_wait
+            if not all_wait:
                 self._try_parked(now_ms)
-        share.prefers_new = outages.all_wait
-        share.wake(now_ms)
+        share.prefers_new = all_wait
+        if share.due:
+            share.wake(now_ms)
         ready = share.ready
-        while ready or (outages.all_wait and self._try_parked(now_ms)):
+        while ready or (all_wait and self._try_parked(now_ms)):
             partition = ready[0]
             message = partition.next(now_ms)
             if message is None:  # the partition rests until it has one
@@ -62,7 +64,7 @@ class Turns:
                 ready.popleft()
                 continue
             self._in_turn += 1
-            if self._in_turn >= TURN_MESSAGES or outages.all_wait:
+            if self._in_turn >= TURN_MESSAGES or all_wait:
                 self._in_turn = 0
                 partition.end_turn()
                 ready.rotate(-1)

@@ -93,7 +93,10 @@ class Task:
 
     def room(self, limit: int) -> int:
         """Return how many tuples this task may emit before an inbox of at most `limit` tuples is full."""
-        return limit - max([len(receiver.inbox) for receiver in self.receivers], default=0)
+        longest = 0
+        for receiver in self.receivers:
+            longest = max(longest, len(receiver.inbox))
+        return limit - longest
 
 
 class StreamOutlet:
