@@ -8,7 +8,7 @@ from contextvars import copy_context
 from functools import partial
 from typing import Any, cast
 
-from spout.api import DEFAULT_STREAM, Bolt, Tuple
+from spout.api import Bolt, Tuple
 from spout.collector import BoltCollector, Engine, WorkCollector
 from spout.task import Task
 from spout.work import EXECUTION, Background, Execution, result_fault
@@ -78,19 +78,13 @@ class CoroutineWork(BackgroundCollector):
         execution = self._begin(tuples, in_thread=False)
         copy_context().run(self._start, work, argument, execution, settle)
 
-    def emit(
-        self,
-        values: Sequence[Any],
-        *,
-        id: Any = None,
-        anchors: Sequence[Tuple] | None = None,
-        stream: str = DEFAULT_STREAM,
-        task: int | None = None,
+    def _deliver(
+        self, values: Sequence[Any], id: Any, anchors: Sequence[Tuple] | None, stream: str, task: int | None
     ) -> list[int]:
-        """Return the numbers of the receiving tasks. The default anchors are the tuples of the running coroutine."""
+        """Deliver a tuple. The default anchors are the tuples of the running coroutine."""
         if anchors is None and (execution := EXECUTION.get()) is not None:
             anchors = execution.tuples
-        numbers = super().emit(values, id=id, anchors=anchors, stream=stream, task=task)
+        numbers = super()._deliver(values, id, anchors, stream, task)
         self._exchange.wake()
         return numbers
 
@@ -132,25 +126,16 @@ class ThreadWork(BackgroundCollector):
         threads = cast(Bolt, self._task.instance).threads
         self._background.run_in_thread(self._task.name, threads, call, partial(self._end, execution, settle))
 
-    def emit(
-        self,
-        values: Sequence[Any],
-        *,
-        id: Any = None,
-        anchors: Sequence[Tuple] | None = None,
-        stream: str = DEFAULT_STREAM,
-        task: int | None = None,
+    def _deliver(
+        self, values: Sequence[Any], id: Any, anchors: Sequence[Tuple] | None, stream: str, task: int | None
     ) -> list[int]:
-        """Return the numbers of the receiving tasks, but none in a thread, because the tuple is delivered later.
-
-        Raise ValueError if the stream or the values were not declared.
-        """
+        """Check the tuple of a thread, and deliver it later. Return no numbers of receiving tasks there."""
         execution = EXECUTION.get()
         if execution is None:
-            return super().emit(values, id=id, anchors=anchors, stream=stream, task=task)
+            return super()._deliver(values, id, anchors, stream, task)
         self._exchange.outlet(self._task, stream).check(values, task)
         given = execution.tuples if anchors is None else tuple(anchors)
-        execution.calls.append(partial(super().emit, values, id=id, anchors=given, stream=stream, task=task))
+        execution.calls.append(partial(super()._deliver, values, id, given, stream, task))
         return []
 
     def ack_all(self, tuples: Sequence[Tuple]) -> None:

@@ -85,12 +85,47 @@ class Exchange(Engine):
         return outlet
 
 
-class SpoutCollector:
-    """The collector of a spout task. Tuples with an id are tracked until their tree is complete."""
+class TaskCollector:
+    """The collector of a task in any engine: a spout.api.Collector. `_deliver` is the engine's part of an emit."""
 
-    def __init__(self, task: Task, exchange: Exchange) -> None:
+    def __init__(self, task: Task, exchange: Engine) -> None:
         self._task = task
         self._exchange = exchange
+
+    def emit(
+        self,
+        values: Sequence[Any],
+        *,
+        id: Any = None,
+        anchors: Sequence[Tuple] | None = None,
+        stream: str = DEFAULT_STREAM,
+        task: int | None = None,
+    ) -> list[int]:
+        """Emit a tuple. Return the numbers of the receiving tasks, or [] if the engine does not know them by then.
+
+        A spout gives an `id`, a bolt `anchors`, by default the tuples it works on. Raise ValueError if
+        the stream or the values were not declared, or if an anchor is already acked or failed. Raise TypeError or
+        ValueError if the engine cannot carry a value.
+        """
+        return self._deliver(values, id, anchors, stream, task)
+
+    def _deliver(
+        self, values: Sequence[Any], id: Any, anchors: Sequence[Tuple] | None, stream: str, task: int | None
+    ) -> list[int]:
+        raise NotImplementedError
+
+    def report_error(self, error: str | BaseException, tuples: Sequence[Tuple] = ()) -> None:
+        """Report an error to the log, with the messages of the tuples it concerns; the component continues."""
+        self._exchange.report(self._task, error, tuples)
+
+
+class SpoutCollector(TaskCollector):
+    """The collector of a spout task in any engine."""
+
+    is_free = True
+
+    def __init__(self, task: Task, exchange: Engine) -> None:
+        super().__init__(task, exchange)
         self._id: Any = _NO_ID  # of the latest emit of this `next_tuple`
         self._number = 0  # of that emit among those with its id
 
@@ -103,19 +138,22 @@ class SpoutCollector:
         """Begin a call of the spout: what it emits now is a new attempt, also if the id is that of the last emit."""
         self._id = _NO_ID
 
-    def emit(
-        self,
-        values: Sequence[Any],
-        *,
-        id: Any = None,
-        anchors: Sequence[Tuple] | None = None,
-        stream: str = DEFAULT_STREAM,
-        task: int | None = None,
-    ) -> list[int]:
-        """Return the numbers of the receiving tasks.
+    def ack(self, tup: Tuple) -> NoReturn:
+        raise TypeError(f"{self._task.component} is a spout: it is told of acks, it makes none")
 
-        Raise ValueError if the stream or the values were not declared.
-        """
+    def fail(self, tup: Tuple, error: str | BaseException = "") -> NoReturn:
+        raise TypeError(f"{self._task.component} is a spout: it is told of fails, it makes none")
+
+
+class EmbeddedSpoutCollector(SpoutCollector):
+    """The collector of a spout task in the embedded engine. It tracks tuples with an id to the end of their tree."""
+
+    _exchange: Exchange
+
+    def _deliver(
+        self, values: Sequence[Any], id: Any, anchors: Sequence[Tuple] | None, stream: str, task: int | None
+    ) -> list[int]:
+        """Deliver a tuple, which is the next of its message if it has the id of the emit before."""
         if anchors:
             raise ValueError(f"{self._task.component} is a spout: its tuples are anchored to nothing")
         outlet = self._exchange.outlet(self._task, stream)
@@ -156,26 +194,15 @@ class SpoutCollector:
         if not targets:
             exchange.acker.ack(root, 0)  # without a receiver the tuple is processed (as in Storm)
 
-    def report_error(self, error: str | BaseException, tuples: Sequence[Tuple] = ()) -> None:
-        """Report an error to the log; the spout continues."""
-        self._exchange.report(self._task, error, tuples)
 
-    def ack(self, tup: Tuple) -> NoReturn:
-        raise TypeError(f"{self._task.component} is a spout: it is told of acks, it makes none")
-
-    def fail(self, tup: Tuple, error: str | BaseException = "") -> NoReturn:
-        raise TypeError(f"{self._task.component} is a spout: it is told of fails, it makes none")
-
-
-class WorkCollector:
+class WorkCollector(TaskCollector):
     """A bolt task's collector, as far as engines have it in common: its work in the step, and what follows from it.
 
     `current` are the default anchors of emits.
     """
 
     def __init__(self, task: Task, exchange: Engine) -> None:
-        self._task = task
-        self._exchange = exchange
+        super().__init__(task, exchange)
         self.current: Sequence[Tuple] = ()
 
     @property
@@ -223,18 +250,6 @@ class WorkCollector:
         elif ack:
             self.ack_all(tuples)
 
-    def emit(
-        self,
-        values: Sequence[Any],
-        *,
-        id: Any = None,
-        anchors: Sequence[Tuple] | None = None,
-        stream: str = DEFAULT_STREAM,
-        task: int | None = None,
-    ) -> list[int]:
-        """Emit a tuple, anchored to `current` unless `anchors` is given."""
-        raise NotImplementedError
-
     def ack_all(self, tuples: Sequence[Tuple]) -> None:
         """Ack tuples, except those that are acked or failed already."""
         raise NotImplementedError
@@ -248,10 +263,6 @@ class WorkCollector:
         for tup in tuples:
             tup.anchors = None
 
-    def report_error(self, error: str | BaseException, tuples: Sequence[Tuple] = ()) -> None:
-        """Report an error to the log, with the messages of the tuples it concerns; the bolt continues."""
-        self._exchange.report(self._task, error, tuples)
-
 
 class BoltCollector(WorkCollector):
     """The collector of a bolt task in the embedded engine."""
@@ -263,19 +274,10 @@ class BoltCollector(WorkCollector):
         roots = tup.anchors
         return roots is not None and all([self._exchange.acker.is_open(root) for root, _ in roots])
 
-    def emit(
-        self,
-        values: Sequence[Any],
-        *,
-        id: Any = None,
-        anchors: Sequence[Tuple] | None = None,
-        stream: str = DEFAULT_STREAM,
-        task: int | None = None,
+    def _deliver(
+        self, values: Sequence[Any], id: Any, anchors: Sequence[Tuple] | None, stream: str, task: int | None
     ) -> list[int]:
-        """Return the numbers of the receiving tasks.
-
-        Raise ValueError if the stream or the values were not declared, or if an anchor is already acked or failed.
-        """
+        """Deliver a tuple, anchored to `current` unless `anchors` is given."""
         if id is not None:
             raise ValueError(f"{self._task.component} is a bolt: its tuples are anchored, they have no id")
         exchange, me = self._exchange, self._task

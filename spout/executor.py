@@ -13,7 +13,7 @@ from typing import Any, cast
 from spout.acker import Acker, Left, Tree
 from spout.api import Bolt, Report, Spout, Stream, Tuple, World
 from spout.background_collector import BackgroundCollector, CoroutineCollector, ThreadCollector
-from spout.collector import BoltCollector, Exchange, SpoutCollector
+from spout.collector import BoltCollector, EmbeddedSpoutCollector, Exchange
 from spout.config import TopologyConfig
 from spout.exactly_once import settle_together
 from spout.grouping import Grouping
@@ -276,7 +276,7 @@ class Executor:
     def _collector(self, task: Task) -> Any:
         bolt = task.instance
         if isinstance(bolt, Spout):
-            return SpoutCollector(task, self._exchange)
+            return EmbeddedSpoutCollector(task, self._exchange)
         mode = mode_of(bolt)
         if mode is Mode.COROUTINE:
             task.concurrency = bolt.max_concurrent or self.config.bolt_max_concurrent

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from json.encoder import encode_basestring
 from typing import Any, cast
 
-from spout.api import DEFAULT_STREAM, Bolt, Emitter, Fields, Tuple, Unavailable
+from spout.api import Bolt, Emitter, Fields, Tuple, Unavailable
 from spout.background_collector import BackgroundCollector, CoroutineWork, ThreadWork
 from spout.collector import WorkCollector, cause_number, text_of
 from spout.figures import MessageFailure, OutageFigures
@@ -54,20 +54,10 @@ class StormBoltCollector(WorkCollector):
         """
         return tup.anchors is not None and not (isinstance(tup, StormTuple) and tup.is_passed())
 
-    def emit(
-        self,
-        values: Sequence[Any],
-        *,
-        id: Any = None,
-        anchors: Sequence[Tuple] | None = None,
-        stream: str = DEFAULT_STREAM,
-        task: int | None = None,
+    def _deliver(
+        self, values: Sequence[Any], id: Any, anchors: Sequence[Tuple] | None, stream: str, task: int | None
     ) -> list[int]:
-        """Return [], or the numbers of the receiving tasks if the bolt sets `needs_task_ids`.
-
-        Raise ValueError or TypeError if the stream or the values were not declared, if Storm cannot carry a value, or
-        if an anchor is already acked or failed.
-        """
+        """Write a tuple. Return [], or the numbers of the receiving tasks if the bolt sets `needs_task_ids`."""
         if id is not None:
             raise ValueError(f"{self._task.component} is a bolt: its tuples are anchored, they have no id")
         wire, me = self._exchange, self._task

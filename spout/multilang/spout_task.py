@@ -15,10 +15,11 @@ the figures of a bolt say that it holds tuples.
 
 import json
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, NoReturn, cast
+from typing import Any, cast
 
 from partition_manager.coordinator import MessageId
 from spout.api import DEFAULT_STREAM, Spout, Tuple
+from spout.collector import SpoutCollector
 from spout.engine_spout import EngineSpout
 from spout.log_spout import LogSpout
 from spout.multilang.context import MetricsSender, Place, StormContext, node_of, task_of, wire_of
@@ -34,8 +35,6 @@ TIMED_OUT = "timeout: not acked inside Storm within {} s (topology.message.timeo
 LATE_SHARE = 0.9  # of the message timeout; a later failure is a timeout, because Storm counts time in coarse ticks
 WAIT_MS = 10  # shortest time between two polls of a spout that Storm asks for nothing
 WATERMARKS_MS = 100  # how often the stored watermarks are looked up, for the messages emitted next
-
-_NO_ID = object()  # equal to no id
 
 
 class Origins:
@@ -79,48 +78,27 @@ class Origins:
         return field_json(message_text(self._component, number, place, stored, name))
 
 
-class StormSpoutCollector:
+class StormSpoutCollector(SpoutCollector):
     """The collector of a spout task inside Storm: a spout.api.SpoutOutput."""
 
-    is_free = True
+    _exchange: Wire
 
     def __init__(self, task: Task, wire: Wire, origins: Origins, urgent: Callable[[Any], bool]) -> None:
-        self._task = task
-        self._wire = wire
+        super().__init__(task, wire)
         self._origins = origins
         self._urgent = urgent
         self._needs_task_ids = cast(Spout, task.instance).needs_task_ids
         self._need_part = "}" if self._needs_task_ids else ',"need_task_ids":false}'
-        self._id: Any = _NO_ID  # of the latest emit of this `next_tuple`
-        self._number = 0  # of that emit among those with its id
         self._next_wire_id = 1
         self.in_flight: dict[int, tuple[Any, int]] = {}  # by id on the wire: the spout's id, and the time of the emit
 
-    @property
-    def emitted(self) -> int:
-        """Return the number of tuples emitted so far."""
-        return self._task.counts.emitted
-
-    def begin(self) -> None:
-        """Begin a call of the spout: what it emits now is a new attempt, also if the id is that of the last emit."""
-        self._id = _NO_ID
-
-    def emit(
-        self,
-        values: Sequence[Any],
-        *,
-        id: Any = None,
-        anchors: Sequence[Tuple] | None = None,
-        stream: str = DEFAULT_STREAM,
-        task: int | None = None,
+    def _deliver(
+        self, values: Sequence[Any], id: Any, anchors: Sequence[Tuple] | None, stream: str, task: int | None
     ) -> list[int]:
-        """Return [], or the numbers of the receiving tasks if the spout sets `needs_task_ids`.
-
-        Raise ValueError or TypeError if the stream or the values were not declared, or if Storm cannot carry a value.
-        """
+        """Write a tuple. Return [], or the numbers of the receiving tasks if the spout sets `needs_task_ids`."""
         if anchors:
             raise ValueError(f"{self._task.component} is a spout: its tuples are anchored to nothing")
-        outlet = self._wire.outlet(self._task, stream)
+        outlet = self._exchange.outlet(self._task, stream)
         if task is not None or outlet.direct or len(values) != outlet.width:
             outlet.check(values, task)
         number = self._number + 1 if id == self._id else 0
@@ -129,14 +107,14 @@ class StormSpoutCollector:
         self._send(part, id, direct_part(task))
         if task is not None:
             return [task]  # Storm gives no answer to a direct emit
-        return self._wire.task_ids(self._urgent) if self._needs_task_ids else []
+        return self._exchange.task_ids(self._urgent) if self._needs_task_ids else []
 
     def emit_all(self, rows: Sequence[Sequence[Any]], id: Any = None) -> None:
         """Emit the tuples of one message to the default stream; if one does not fit, none of them.
 
         Raise what `emit` raises, before the first tuple is emitted.
         """
-        outlet = self._wire.outlet(self._task, DEFAULT_STREAM)
+        outlet = self._exchange.outlet(self._task, DEFAULT_STREAM)
         parts = []
         for number, values in enumerate(rows):
             if outlet.direct or len(values) != outlet.width:
@@ -145,20 +123,10 @@ class StormSpoutCollector:
         for part in parts:
             self._send(part, id, "")
             if self._needs_task_ids:
-                self._wire.task_ids(self._urgent)
-
-    def report_error(self, error: str | BaseException, tuples: Sequence[Tuple] = ()) -> None:
-        """Report an error to Storm; the spout continues."""
-        self._wire.report(self._task, error, tuples)
-
-    def ack(self, tup: Tuple) -> NoReturn:
-        raise TypeError(f"{self._task.component} is a spout: it is told of acks, it makes none")
-
-    def fail(self, tup: Tuple, error: str | BaseException = "") -> NoReturn:
-        raise TypeError(f"{self._task.component} is a spout: it is told of fails, it makes none")
+                self._exchange.task_ids(self._urgent)
 
     def _part(self, outlet: WireOutlet, values: Sequence[Any], id: Any, number: int) -> str:
-        row, originals = self._wire.row(outlet, values)
+        row, originals = self._exchange.row(outlet, values)
         message = self._origins.json(id, number)
         if originals:
             message = field_json(field_of(json.loads(message), originals))
@@ -167,12 +135,12 @@ class StormSpoutCollector:
     def _send(self, part: str, id: Any, direct: str) -> None:
         self._task.counts.emitted += 1
         if id is None:
-            self._wire.write(f'{{"command":"emit",{part}{direct}{self._need_part}')
+            self._exchange.write(f'{{"command":"emit",{part}{direct}{self._need_part}')
             return
         number = self._next_wire_id
         self._next_wire_id = number + 1
-        self.in_flight[number] = id, self._wire.now_ms
-        self._wire.write(f'{{"command":"emit","id":{number},{part}{direct}{self._need_part}')
+        self.in_flight[number] = id, self._exchange.now_ms
+        self._exchange.write(f'{{"command":"emit","id":{number},{part}{direct}{self._need_part}')
 
 
 class SpoutTask:
