@@ -10,7 +10,7 @@ from prometheus_client.core import HistogramMetricFamily, Metric
 
 from broker.version import VERSION
 from flakelog.metric_table import histogram, sample, samples
-from spout.figures import PartitionFigures, Snapshot
+from spout.figures.model import PartitionFigures, Snapshot
 
 _COUNTERS = ("emitted", "executed", "acked", "failed", "timed_out", "errors")
 # Metric, field of PartitionFigures, and what to divide it by.

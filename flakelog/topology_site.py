@@ -11,7 +11,7 @@ from flakelog.metrics_page import MetricsPage
 from flakelog.topology_figures import registry_of
 from idgen.http import SmallSite
 from idgen.http_hosts import OwnHosts
-from spout.figures import Snapshot
+from spout.figures.model import Snapshot
 
 PHASES_READ = ("running", "closing")
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
-from spout.figures import ComponentFigures, PartitionFigures, Rates, Snapshot
+from spout.figures.model import ComponentFigures, PartitionFigures, Rates, Snapshot
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

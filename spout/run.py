@@ -30,7 +30,7 @@ from twisted.python.failure import Failure
 from spout import stderr_log
 from spout.api import World
 from spout.config import TopologyConfig
-from spout.figures import Snapshot
+from spout.figures.model import Snapshot
 from spout.reactor_thread import call, ensure_running, runs_here
 from spout.runner import FINISH_MS, Runner, State, installed_reactor
 from spout.topology import Topology

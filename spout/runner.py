@@ -30,8 +30,9 @@ from spout.background import TwistedBackground
 from spout.config import TopologyConfig
 from spout.error_text import traceback_of
 from spout.executor import Executor
-from spout.figures import Snapshot, snapshot
-from spout.figures_publisher import FiguresPublisher
+from spout.figures.collect import snapshot
+from spout.figures.model import Snapshot
+from spout.figures.publisher import FiguresPublisher
 from spout.log_spout import LogSpout
 from spout.run_log import Line, RunLog
 from spout.topology import Topology

@@ -200,11 +200,11 @@ def _refuse_running(client: "Client", found: "list[Stored]") -> None:
 
 
 def running_topologies(client: "Client") -> list[dict[str, Any]]:
-    """Return the documents of the topologies that run; see spout/publisher.py."""
+    """Return the documents of the topologies that run; see spout/figures/document.py."""
     import time
 
     from flakelog.commands.consume import span_records
-    from spout.publisher import TOPIC, running
+    from spout.figures.document import TOPIC, running
 
     if TOPIC not in [each.name for each in client.topics()]:
         return []

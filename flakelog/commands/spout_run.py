@@ -14,7 +14,7 @@ from flakelog.commands.spout_view import Site, follow, live_screen
 from flakelog.commands.topology_name import TOPOLOGY, found_topology
 
 if TYPE_CHECKING:
-    from spout.figures import Snapshot
+    from spout.figures.model import Snapshot
     from spout.run import BackgroundRun
 
 REFRESH_SECONDS = 1.0  # of the live view: figures change faster than a person reads

@@ -18,10 +18,10 @@ from flakelog.commands.spout_view import Site, follow, live_screen
 from flakelog.commands.topology_name import TOPOLOGY, found_topology
 
 if TYPE_CHECKING:
-    from flakelog.storm.figures import PublishedFigures
     from flakelog.storm.flux import Launch
     from flakelog.storm.local_cluster import LocalCluster
-    from spout.figures import Snapshot
+    from spout.figures.model import Snapshot
+    from spout.figures.topology_reader import PublishedFigures
     from spout.topology import Plan
 
 REFRESH_SECONDS = 4.0  # of the live view: each task publishes twice in this time, so rates are steady
@@ -232,7 +232,7 @@ def _published_at(flux: Flux) -> str | None:
 
 
 def _figures(plan: "Plan", servers: str) -> "PublishedFigures":
-    from flakelog.storm.figures import PublishedFigures
+    from spout.figures.topology_reader import PublishedFigures
 
     return PublishedFigures(plan, servers, f"local-{os.getpid()}")
 

@@ -8,7 +8,7 @@ import click
 from flakelog.commands.exit_codes import fail
 
 if TYPE_CHECKING:
-    from spout.figures import Snapshot
+    from spout.figures.model import Snapshot
 
 ANSWER_SECONDS = 10.0  # longest wait for the figures of an engine whose thread a component may hold
 

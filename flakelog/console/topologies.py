@@ -1,4 +1,4 @@
-"""Topologies that run, by the documents that their processes publish (spout/publisher.py), and one with its graph.
+"""Topologies that run, by the documents of their processes (spout/figures/document.py), and one with its graph.
 
 A process that stops deletes its document. A process that is killed leaves its document, which expires. A topology of
 which all documents have expired is listed as lost.
@@ -111,7 +111,7 @@ class TopologyPage(NamedTuple):
 
 def read_documents(client: Client, topic: str, partitions: Iterable[int], now_ms: int) -> list[dict[str, Any]]:
     """Return the documents of the topologies that run. Raise ClientError or WireError."""
-    from spout.publisher import running
+    from spout.figures.document import running
 
     records = []
     for number in partitions:
@@ -151,7 +151,7 @@ def _topology_of(key: bytes) -> bytes:
 
 def lost_documents(values: Iterable[bytes | None], now_ms: int) -> list[dict[str, Any]]:
     """Return the documents that expired in the last LOST_MS, of topologies of which none is fresh."""
-    from spout.publisher import decode, is_fresh
+    from spout.figures.document import decode, is_fresh
 
     documents = [document for value in values if value is not None and (document := decode(value))]
     running = {text_of(each.get("topology_id")) for each in documents if is_fresh(each, now_ms)}

@@ -14,7 +14,7 @@ from typing import Any, cast
 from spout.api import Bolt, Emitter, Fields, Tuple, Unavailable
 from spout.background_collector import BackgroundCollector, CoroutineWork, ThreadWork
 from spout.collector import WorkCollector, cause_number, text_of
-from spout.figures import MessageFailure, OutageFigures
+from spout.figures.model import MessageFailure, OutageFigures
 from spout.multilang.context import MetricsSender, Place, StormContext, node_of, task_of, wire_of
 from spout.multilang.frames import BadFrame
 from spout.multilang.held import HeldTuples

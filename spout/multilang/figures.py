@@ -1,12 +1,13 @@
 """The figures of one task inside Storm, as a part of its topology's: each task is a process, and publishes its own.
 
-The documents of a topology's processes have one topology id, and add up (spout/publisher.py).
+The documents of a topology's processes have one topology id, and add up (spout/figures/document.py).
 """
 
 from dataclasses import replace
 from typing import Any, cast
 
-from spout.figures import Snapshot, component_figures, dead_letter_topics, partition_figures
+from spout.figures.collect import component_figures, dead_letter_topics, partition_figures
+from spout.figures.model import Snapshot
 from spout.log_spout import LogSpout
 from spout.multilang.bolt_task import BoltTask
 from spout.multilang.context import Place, StormContext, node_of

@@ -16,7 +16,7 @@ from typing import NamedTuple
 from partition_manager.retry import RetryPolicy
 from spout.api import Tuple
 from spout.collector import text_of
-from spout.figures import OutageFigures
+from spout.figures.model import OutageFigures
 from spout.multilang.origins import StormTuple
 
 PAUSE_MIN_MS = 100  # as the first probe of a spout in an outage

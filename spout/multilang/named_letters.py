@@ -11,8 +11,8 @@ from twisted.internet.base import DelayedCall, ReactorBase
 
 from partition_manager.outage import TIMEOUT
 from partition_manager.ports import Answer, Bury, DeadLetter, DeadLetterSink, Failed
+from spout.figures.document import INTERVAL_MS, BoltsLately
 from spout.multilang.spout_task import FAILED
-from spout.publisher import INTERVAL_MS, BoltsLately
 
 WAIT_SECONDS = INTERVAL_MS / 1000 + 0.5
 UNNAMED = (FAILED, f"{TIMEOUT}: ")  # how the errors begin that a spout inside Storm gives its messages

@@ -5,8 +5,8 @@ from collections.abc import Callable
 
 from twisted.internet.base import ReactorBase
 
-from spout.figures import Snapshot
-from spout.figures_publisher import FiguresPublisher
+from spout.figures.model import Snapshot
+from spout.figures.publisher import FiguresPublisher
 from spout.multilang.bolt_task import BoltTask
 from spout.multilang.context import Place
 from spout.multilang.figures import servers_of, task_snapshot

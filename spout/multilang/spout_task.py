@@ -21,13 +21,13 @@ from partition_manager.coordinator import MessageId
 from spout.api import DEFAULT_STREAM, Spout, Tuple
 from spout.collector import SpoutCollector
 from spout.engine_spout import EngineSpout
+from spout.figures.document import BoltsLately
 from spout.log_spout import LogSpout
 from spout.multilang.context import MetricsSender, Place, StormContext, node_of, task_of, wire_of
 from spout.multilang.frames import BadFrame
 from spout.multilang.origins import NO_WATERMARK, field_json, field_of, inside_json, message_parts, message_text
 from spout.multilang.values import json_of
 from spout.multilang.wire import Wire, WireOutlet, direct_part
-from spout.publisher import BoltsLately
 from spout.task import Task
 
 FAILED = "failed inside Storm, which gives no reason: see the errors of the bolts in its log or UI"  # see named_letters

@@ -16,8 +16,8 @@ from broker.client.group_config import GroupMemberConfig, member_of
 from partition_manager.ports import DeadLetterSink, GroupStore
 from spout.api import Bolt
 from spout.config import TopologyConfig
+from spout.figures.bolts_reader import BoltsReader
 from spout.multilang.bolt_task import BoltTask
-from spout.multilang.bolts_reader import BoltsReader
 from spout.multilang.config import StormConfig
 from spout.multilang.context import Place, node_of
 from spout.multilang.figures import servers_of

@@ -11,7 +11,7 @@ from flakelog.topology_figures import registry_of
 from flakelog.topology_site import health, ready
 from flakelog.topology_view import facts_of, line_of, screen_of
 from spout.config import SpoutConfig
-from spout.figures import ComponentFigures, PartitionFigures, Snapshot
+from spout.figures.model import ComponentFigures, PartitionFigures, Snapshot
 from spout.log_sink import LogSink
 from spout.log_spout import LogSpout
 from spout.sink_config import SinkConfig

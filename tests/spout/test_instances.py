@@ -13,12 +13,12 @@ from flakelog.testing import MemoryWorld, TopologyDriver
 from flakelog.topology_site import health
 from idgen.settings import InvalidSetting
 from spout.config import TopologyConfig
-from spout.figures import snapshot
+from spout.figures.collect import snapshot
+from spout.figures.document import document_of
+from spout.figures.published import snapshot_of
 from spout.log_sink import LogSink
 from spout.log_spout import LogSpout
 from spout.multilang.world import StormWorld
-from spout.published import snapshot_of
-from spout.publisher import document_of
 from spout.sink_config import SinkConfig
 from spout.topology import Topology
 from spout.work import FENCED_CODE, InstanceFenced

@@ -11,10 +11,10 @@ from flakelog.topology_site import health
 from flakelog.topology_view import facts_of, line_of
 from spout.api import Bolt
 from spout.config import TopologyConfig
-from spout.figures import snapshot
+from spout.figures.collect import snapshot
+from spout.figures.document import document_of
 from spout.log_sink import LogSink
 from spout.log_spout import LogSpout
-from spout.publisher import document_of
 from spout.sink_config import SinkConfig
 from spout.topology import Topology
 

@@ -8,7 +8,7 @@ from flakelog.testing import TopologyDriver
 from flakelog.topology_figures import registry_of
 from flakelog.topology_site import health
 from spout.api import Unavailable
-from spout.figures import snapshot
+from spout.figures.collect import snapshot
 from spout.scheme import JsonScheme
 
 DOWN_MS = 2_000

@@ -20,7 +20,7 @@ from coordination.zookeeper import ZooKeeperCoordinator
 from flakelog.handled_letters import HandledLetters
 from partition_manager.offset_document import OffsetDocument
 from partition_manager.progress import Progress
-from spout.publisher import running
+from spout.figures.document import running
 from tests.compat.server_process import PYTHONPATH
 from tests.patience import MS, SECONDS, until
 

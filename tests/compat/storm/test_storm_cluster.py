@@ -11,8 +11,8 @@ import pytest
 
 from broker.client.blocking import Client
 from broker.record.records import Record, encode_batch
-from flakelog.storm.figures import PublishedFigures
-from spout.publisher import running
+from spout.figures.document import running
+from spout.figures.topology_reader import PublishedFigures
 from spout.topology_source import find_topology
 from tests.compat.console.console_visitor import Visitor
 from tests.compat.storm.cluster import need_storm, storm_of

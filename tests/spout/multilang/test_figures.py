@@ -1,7 +1,7 @@
 """A task inside Storm publishes the figures of its own part of the topology."""
 
 from spout.api import Unavailable
-from spout.figures import MessageFailure, Rates
+from spout.figures.model import MessageFailure, Rates
 from spout.log_spout import LogSpout
 from spout.multilang.figures import servers_of, task_snapshot
 from spout.topology import Topology

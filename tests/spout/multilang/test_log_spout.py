@@ -6,11 +6,11 @@ import pytest
 from twisted.internet.task import Clock
 
 from spout.config import SpoutConfig
+from spout.figures.document import BoltsLately
 from spout.log_spout import LogSpout
 from spout.multilang.named_letters import WAIT_SECONDS, LetterLines, NamedLetters
 from spout.multilang.origins import StormTuple
 from spout.multilang.wire import PipeClosed
-from spout.publisher import BoltsLately
 from spout.topology import Topology
 from tests.spout.multilang.storm_side import SYNC, CoreDriver, commands, emits
 from tests.spout.worlds import Collect, SpoutWorld

@@ -4,9 +4,9 @@ from twisted.internet.task import Clock
 
 from partition_manager.dead_letter import ATTEMPTS
 from partition_manager.ports import Buried, Bury, DeadLetter, Failed, FetchedRecord
+from spout.figures.document import BoltsLately
 from spout.multilang.named_letters import WAIT_SECONDS, LetterLines, NamedLetters
 from spout.multilang.spout_task import FAILED
-from spout.publisher import BoltsLately
 
 WHY = {("orders", 0, 7): "ValueError: bad, in store"}
 

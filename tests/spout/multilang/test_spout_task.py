@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spout.api import Bolt, Spout
+from spout.figures.document import BoltsLately
 from spout.multilang.frames import BadFrame
 from spout.multilang.handshake import BadHandshake, check_streams, handshake_of
-from spout.publisher import BoltsLately
 from spout.topology import Topology, TopologyError
 from tests.spout.multilang.storm_side import SYNC, CoreDriver, commands, emits, handshake
 

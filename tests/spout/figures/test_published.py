@@ -4,10 +4,10 @@ import json
 
 import pytest
 
+from spout.figures.document import document_of
+from spout.figures.published import snapshot_of
 from spout.log_spout import LogSpout
 from spout.multilang.figures import task_snapshot
-from spout.published import snapshot_of
-from spout.publisher import document_of
 from spout.topology import Topology
 from tests.spout.multilang.storm_side import CoreDriver, emits, storm_tuple
 from tests.spout.worlds import Collect, SpoutWorld

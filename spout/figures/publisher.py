@@ -16,8 +16,8 @@ from broker.client.errors import BrokerError
 from broker.client.twisted import TwistedClient
 from broker.record.records import Record, encode_batch
 from broker.wire.errors import ErrorCode
-from spout.figures import Snapshot
-from spout.publisher import INTERVAL_MS, TOPIC, TOPIC_CONFIGS, document_of, key_of
+from spout.figures.document import INTERVAL_MS, TOPIC, TOPIC_CONFIGS, document_of, key_of
+from spout.figures.model import Snapshot
 
 TOMBSTONE_SECONDS = 1.0  # longest time that a stop waits for the tombstone; without it the document expires
 

@@ -8,7 +8,9 @@ from twisted.internet.task import Clock
 from flakelog.testing import MemoryWorld, TopologyDriver
 from flakelog.topology_figures import registry_of
 from spout.api import Bolt
-from spout.figures import Input, Rates, as_document, latency_ms, snapshot
+from spout.figures.collect import snapshot
+from spout.figures.document import as_document
+from spout.figures.model import Input, Rates, latency_ms
 from spout.log_spout import LogSpout
 from spout.runner import Runner
 from spout.task import LATENCY_BUCKETS, TaskCounts

@@ -3,8 +3,8 @@
 import json
 from dataclasses import replace
 
-from spout.figures import ComponentFigures, MessageFailure, OutageFigures, PartitionFigures, Snapshot
-from spout.publisher import EXPIRES_MS, PARTITIONS_MAX, VERSION, bolts_lately, document_of, key_of, running
+from spout.figures.document import EXPIRES_MS, PARTITIONS_MAX, VERSION, bolts_lately, document_of, key_of, running
+from spout.figures.model import ComponentFigures, MessageFailure, OutageFigures, PartitionFigures, Snapshot
 from spout.task import TaskCounts
 
 LOG = ComponentFigures("log", "spout", 1, {"default": ("id",)}, (), (TaskCounts(emitted=20),), {}, {})

@@ -10,9 +10,9 @@ from contextlib import suppress
 from broker.client.blocking import Client
 from broker.client.errors import ClientError
 from broker.wire.errors import WireError
-from spout.figures import Snapshot
-from spout.published import snapshot_of
-from spout.publisher import TOPIC, running
+from spout.figures.document import TOPIC, running
+from spout.figures.model import Snapshot
+from spout.figures.published import snapshot_of
 from spout.topology import Plan
 
 AGAIN_SECONDS = 1.0  # between two attempts to read, while the topic or the broker is not there

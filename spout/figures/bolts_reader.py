@@ -1,6 +1,6 @@
 """SHELL (Twisted, the clock): reads what the bolts of a topology published lately, for a spout inside Storm.
 
-Each task publishes its figures every two seconds (spout.publisher). A bolt's tell if it holds tuples, and which
+Each task publishes its figures every two seconds (spout.figures.document). A bolt's tell if it holds tuples, and which
 messages failed for which exception. A spout reads them only after timeouts, and before it writes dead letters.
 """
 
@@ -12,7 +12,7 @@ from twisted.internet.base import ReactorBase
 from twisted.internet.defer import Deferred, inlineCallbacks
 
 from broker.client.twisted import TwistedClient
-from spout.publisher import EXPIRES_MS, INTERVAL_MS, TOPIC, BoltsLately, bolts_lately
+from spout.figures.document import EXPIRES_MS, INTERVAL_MS, TOPIC, BoltsLately, bolts_lately
 
 READ_SECONDS = 5.0  # longest time to read; without an answer, the bolts have said nothing
 READS_MAX = 64  # of 1 MiB: ten seconds of some thousand tasks

@@ -1,12 +1,13 @@
-"""The figures of a topology whose tasks are processes elsewhere, put together from their documents (spout.publisher).
+"""The figures of a topology whose tasks are processes elsewhere, put together from their documents.
 
-Others can write to the topic of the documents, so a document that is not as `spout.figures` makes it is left out.
+Others can write to the topic of the documents, so a document that is not as `document` makes it is left out.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from spout.figures import ComponentFigures, OutageFigures, PartitionFigures, Snapshot, inputs_of
+from spout.figures.collect import inputs_of
+from spout.figures.model import ComponentFigures, OutageFigures, PartitionFigures, Snapshot
 from spout.task import TaskCounts
 from spout.topology import Node, Plan
 
