@@ -30,10 +30,9 @@ from spout.background import TwistedBackground
 from spout.config import TopologyConfig
 from spout.error_text import traceback_of
 from spout.executor import Executor
-from spout.figures.collect import snapshot
+from spout.figures.collect import servers_read, snapshot
 from spout.figures.model import Snapshot
-from spout.figures.publisher import FiguresPublisher
-from spout.log_spout import LogSpout
+from spout.figures.publisher import Publishing
 from spout.run_log import Line, RunLog
 from spout.topology import Topology
 from spout.work import EXITS
@@ -70,8 +69,7 @@ class Runner:
         self._reactor = reactor if reactor is not None else installed_reactor()
         self._config = config
         self._log = RunLog()
-        self._publishers: list[FiguresPublisher] = []
-        self._publishing = 0  # publishers that still stop
+        self._publishing = Publishing((), self.snapshot, self._reactor)
         self._started_ms = 0
         self.state = State.NEW
         self.executor = Executor(
@@ -196,9 +194,9 @@ class Runner:
             self.state = State.FINISHING
             self._until_ms = now_ms + FINISH_MS
             self.executor.finish(now_ms)
-            self._unpublish()
+            self._publishing.stop(self._wake)
             self._schedule(0)
-        elif self.state is State.FINISHING and (overdue or (self.executor.idle and not self._publishing)):
+        elif self.state is State.FINISHING and (overdue or (self.executor.idle and self._publishing.idle)):
             if overdue and not self.executor.idle:
                 self.log.warn("progress could not be stored: the messages it covers come again at the next start")
             self._end(None)
@@ -208,8 +206,7 @@ class Runner:
         if self._call is not None:
             self._call.cancel()
             self._call = None
-        for publisher in self._publishers:
-            publisher.abandon()
+        self._publishing.abandon()
         try:
             self.executor.close(_now_ms())
         except BaseException:
@@ -229,21 +226,9 @@ class Runner:
         """Publish figures at each cluster that a spout reads, unless the world has no network."""
         if not self._config.topology_publish or type(self.executor.world) is not TwistedWorld:
             return
-        spouts = [each for node in self.executor.plan.spouts for each in self.executor.instances_of(node.name)]
-        for servers in sorted({each.servers for each in spouts if isinstance(each, LogSpout)}):
-            publisher = FiguresPublisher(servers, self.snapshot, self._reactor)
-            publisher.start()
-            self._publishers.append(publisher)
-
-    def _unpublish(self) -> None:
-        publishers, self._publishers = self._publishers, []
-        self._publishing = len(publishers)
-        for publisher in publishers:
-            publisher.stop().addBoth(self._unpublished)
-
-    def _unpublished(self, _: object) -> None:
-        self._publishing -= 1
-        self._wake()
+        spouts = [spout for node in self.executor.plan.spouts for spout in self.executor.instances_of(node.name)]
+        self._publishing = Publishing(servers_read(spouts), self.snapshot, self._reactor)
+        self._publishing.start()
 
     def _guarded(self, work: Callable[[], None]) -> None:
         try:

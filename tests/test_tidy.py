@@ -97,7 +97,6 @@ SHELLS = {
     "spout/multilang/__main__.py",
     "spout/multilang/named_letters.py",
     "spout/multilang/output.py",
-    "spout/multilang/publishing.py",
     "spout/multilang/shell.py",
     "spout/multilang/starting.py",
     "spout/multilang/world.py",

@@ -225,7 +225,7 @@ def _run_until_stopped(run: _Run, site: Site, live: bool, line_seconds: float, d
 
 def _published_at(flux: Flux) -> str | None:
     """Return the servers where the topology publishes its figures, None if it publishes none."""
-    from spout.multilang.figures import servers_of
+    from spout.figures.collect import servers_of
 
     servers = servers_of(flux.plan)
     return servers[0] if servers and flux.config.get("flakelog.topology.publish", True) else None

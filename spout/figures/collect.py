@@ -1,6 +1,6 @@
 """Collects the figures of a topology's tasks in this process."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields
 from typing import Any
 
@@ -14,7 +14,7 @@ from spout.figures.model import ComponentFigures, Input, OutageFigures, Partitio
 from spout.grouping import ByFields, Custom, Direct, Grouping, LocalOrShuffle, PartialKey, Shuffle, ToAll, ToFirst
 from spout.log_spout import LogSpout
 from spout.task import TaskCounts
-from spout.topology import Node
+from spout.topology import Node, Plan
 
 GROUPINGS: dict[type, str] = {
     Shuffle: "shuffle",
@@ -101,6 +101,16 @@ def dead_letter_topics(instances: Mapping[int, Any]) -> list[str]:
     """Return the topics to which these tasks write dead letters."""
     found = (getattr(each, "dead_letter_topic", "") for each in instances.values())
     return [topic for topic in found if topic]
+
+
+def servers_read(spouts: Iterable[Any]) -> list[str]:
+    """Return the clusters that these spouts read, where the figures of their topology are published."""
+    return sorted({spout.servers for spout in spouts if isinstance(spout, LogSpout)})
+
+
+def servers_of(plan: Plan) -> list[str]:
+    """Return the clusters that the topology's spouts read."""
+    return servers_read(node.make() for node in plan.spouts)
 
 
 def _input(component: str, stream: str, grouping: Grouping) -> Input:

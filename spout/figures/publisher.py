@@ -5,7 +5,7 @@ A failure never disturbs the topology: it is logged when it begins and when it e
 
 import os
 import socket
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterable
 from typing import Any
 
 from twisted.internet.base import DelayedCall, ReactorBase
@@ -23,7 +23,7 @@ TOMBSTONE_SECONDS = 1.0  # longest time that a stop waits for the tombstone; wit
 
 
 class FiguresPublisher:
-    """The documents of one run, written to the cluster at `servers`."""
+    """The documents of one run, written to the cluster at `servers`. `take` returns its figures."""
 
     log = Logger()
 
@@ -97,3 +97,37 @@ class FiguresPublisher:
             self._is_failing = True
             text = "figures cannot be published at {servers}, which does not disturb the topology: {error}"
             self.log.info(text, servers=self._servers, error=error)
+
+
+class Publishing:
+    """The documents of one run, written to each of these clusters. `take` returns its figures."""
+
+    def __init__(self, servers: Iterable[str], take: Callable[[], Snapshot], reactor: ReactorBase) -> None:
+        self._publishers = [FiguresPublisher(cluster, take, reactor) for cluster in servers]
+        self._stopping = 0
+
+    @property
+    def idle(self) -> bool:
+        """Return True if, after `stop`, no tombstone is on its way any longer."""
+        return not self._stopping
+
+    def start(self) -> None:
+        """Publish now and every two seconds."""
+        for publisher in self._publishers:
+            publisher.start()
+
+    def stop(self, wake: Callable[[], None]) -> None:
+        """Take the documents back; `wake` is called whenever that is done at one cluster, or takes too long."""
+
+        def stopped(_: object) -> None:
+            self._stopping -= 1
+            wake()
+
+        self._stopping = len(self._publishers)
+        for publisher in self._publishers:
+            publisher.stop().addBoth(stopped)
+
+    def abandon(self) -> None:
+        """Close at once: the last documents expire."""
+        for publisher in self._publishers:
+            publisher.abandon()

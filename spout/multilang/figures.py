@@ -8,11 +8,9 @@ from typing import Any, cast
 
 from spout.figures.collect import component_figures, dead_letter_topics, partition_figures
 from spout.figures.model import Snapshot
-from spout.log_spout import LogSpout
 from spout.multilang.bolt_task import BoltTask
 from spout.multilang.context import Place, StormContext, node_of
 from spout.multilang.spout_task import SpoutTask
-from spout.topology import Plan
 
 
 def task_snapshot(
@@ -38,9 +36,3 @@ def task_snapshot(
         partitions=tuple(partition_figures(node.name, instances, at_ms, now_ms)),
         dead_letter_topics=tuple(dead_letter_topics(instances)),
     )
-
-
-def servers_of(plan: Plan) -> list[str]:
-    """Return the clusters that the topology's spouts read, where its figures are published."""
-    made = (node.make() for node in plan.spouts)
-    return sorted({each.servers for each in made if isinstance(each, LogSpout)})

@@ -17,13 +17,15 @@ from partition_manager.ports import DeadLetterSink, GroupStore
 from spout.api import Bolt
 from spout.config import TopologyConfig
 from spout.figures.bolts_reader import BoltsReader
+from spout.figures.collect import servers_of
+from spout.figures.model import Snapshot
+from spout.figures.publisher import Publishing
 from spout.multilang.bolt_task import BoltTask
 from spout.multilang.config import StormConfig
 from spout.multilang.context import Place, node_of
-from spout.multilang.figures import servers_of
+from spout.multilang.figures import task_snapshot
 from spout.multilang.handshake import Handshake
 from spout.multilang.named_letters import LetterLines, NamedLetters
-from spout.multilang.publishing import Publishing
 from spout.multilang.spout_task import SpoutTask
 from spout.multilang.wire import Pipe
 from spout.stderr_log import is_of_interest
@@ -81,8 +83,8 @@ def prepared(
 
     reactor_: Any = reactor
     topology_config = handshake.config(TopologyConfig)
-    published_at = servers_of(plan) if topology_config.topology_publish and not is_bolt else []
-    bolts = BoltsReader(published_at[0], plan.id, reactor_) if published_at else None
+    servers = servers_of(plan) if topology_config.topology_publish else []
+    bolts = BoltsReader(servers[0], plan.id, reactor_) if servers and not is_bolt else None
     world = StormWorld(reactor_, bolts)
     place = Place(plan, handshake, topology_config, config, world, run_id, pipe, wake)
     task: SpoutTask | BoltTask
@@ -95,7 +97,17 @@ def prepared(
         task.look = bolts.look if bolts is not None else None
         world.lines.say = task.context.log_now
         task.context.keeps = world.lines.keeps
-    return task, Publishing(place, task, reactor_), reactor_
+    started_ms = _unix_ms()
+
+    def figures() -> Snapshot:
+        now_ms = time.monotonic_ns() // 1_000_000
+        return task_snapshot(place, task, state="running", started_ms=started_ms, at_ms=_unix_ms(), now_ms=now_ms)
+
+    return task, Publishing(servers, figures, reactor_), reactor_
+
+
+def _unix_ms() -> int:
+    return time.time_ns() // 1_000_000
 
 
 def observe_log(say: Callable[[str, int], None]) -> None:

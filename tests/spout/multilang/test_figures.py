@@ -1,9 +1,10 @@
 """A task inside Storm publishes the figures of its own part of the topology."""
 
 from spout.api import Unavailable
+from spout.figures.collect import servers_of
 from spout.figures.model import MessageFailure, Rates
 from spout.log_spout import LogSpout
-from spout.multilang.figures import servers_of, task_snapshot
+from spout.multilang.figures import task_snapshot
 from spout.topology import Topology
 from tests.spout.multilang.storm_side import CoreDriver, emits, storm_tuple
 from tests.spout.worlds import Collect, SpoutWorld
