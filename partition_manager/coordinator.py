@@ -51,7 +51,7 @@ class PartitionCoordinator:
         self._handing_over: list[TaskPartition] = []
         self._share: TaskShare[TaskPartition] = TaskShare(source.config.spout_max_pending_bytes)
         self._packed = PackedAnswers(self._asks, self._share.memory)
-        self._gone = Counts()  # counts of released partitions
+        self._released_counts = Counts()  # counts of released partitions
         self._notes = Notes()
         self._failing = FailingRequests(self._notes)
         self._outages = outages_of(source.config, self._notes.warn)
@@ -61,12 +61,12 @@ class PartitionCoordinator:
         )
         self._turns = Turns(self._share, self._outages, self._partitions)
         self.next = self._turns.next  # the next message to emit at a time
-        self._has_left = False  # some partitions are gone, and the next sweep drops them
+        self._has_released = False  # some partitions are released, and the next sweep drops them
         self._subscription = Subscription(source, self._asks, self._notes, self)
         self._deleted: deque[str] = deque(maxlen=DELETED_MAX)  # ids of topics that others have replaced
         self._takeovers = Takeovers(source, self._notes, owner)
         self._group = GroupAssignment(self._asks, self._notes, self) if source.in_group else None
-        self._looked_at: dict[str, Partitions] = {}  # in a group: the last look at each topic
+        self._listed_partitions: dict[str, Partitions] = {}  # in a group: the partitions of each topic, as last listed
         self._started = False
         self._commit_at_ms = 0
 
@@ -184,12 +184,12 @@ class PartitionCoordinator:
                 self.ack(id)
             return
         acks: defaultdict[tuple[str, int], list[tuple[int, int]]] = defaultdict(list)
-        for topic, partition, offset, ticket, _ in ids:
-            acks[topic, partition].append((offset, ticket))
-        for (topic, number), of_partition in acks.items():
-            found = self._partitions.get(topic, {}).get(number)
-            if found is not None and found.manager is not None:
-                found.manager.ack_many(of_partition)
+        for topic, number, offset, ticket, _ in ids:
+            acks[topic, number].append((offset, ticket))
+        for (topic, number), acks_of_partition in acks.items():
+            partition = self._partitions.get(topic, {}).get(number)
+            if partition is not None and partition.manager is not None:
+                partition.manager.ack_many(acks_of_partition)
 
     def processed(self, id: MessageId) -> None:
         """Note that the bolts processed a message that is acked later, so that no outage is seen meanwhile."""
@@ -211,11 +211,12 @@ class PartitionCoordinator:
         if partition is None or message is None:
             self._outages.ended(id.ticket)
             return partition is not None and partition.fail(id.offset, id.ticket, now_ms, error, unavailable)
-        place = TopicPartitionOffset(id.topic, id.partition, id.offset)
-        excused = self._outages.failed(place, id.ticket, message.attempt, error, now_ms, unavailable=unavailable)
+        failed_message = TopicPartitionOffset(id.topic, id.partition, id.offset)
+        attempt = message.attempt
+        excused = self._outages.failed(failed_message, id.ticket, attempt, error, now_ms, unavailable=unavailable)
         failed = partition.fail(id.offset, id.ticket, now_ms, error, excused)
         if excused and self._outages.parks and partition.park(id.offset, id.ticket):
-            self._outages.park(place, id.ticket)
+            self._outages.park(failed_message, id.ticket)
         return failed
 
     def reject(self, id: MessageId, now_ms: int, error: str) -> bool:
@@ -239,16 +240,16 @@ class PartitionCoordinator:
 
         No message below it comes again.
         """
-        found = {}
+        watermarks = {}
         for partition in self._all:
             if partition.manager is not None and partition.manager.committed is not None:
-                found[partition.topic_id or partition.topic, partition.number] = partition.manager.committed
-        return found
+                watermarks[partition.topic_id or partition.topic, partition.number] = partition.manager.committed
+        return watermarks
 
     @property
     def counts(self) -> Counts:
         """Sum the message counts of all partitions the task has had since it was created, including released ones."""
-        return sum_of([self._gone, *(partition.counts for partition in self._all)])
+        return sum_of([self._released_counts, *(partition.counts for partition in self._all)])
 
     def group_wait_ms(self, now_ms: int) -> int:
         """Return for how long the process has waited for its group, 0 if it does not."""
@@ -271,12 +272,12 @@ class PartitionCoordinator:
 
     # --- what the subscription found
 
-    def found(self, topic: str, partitions: Partitions, now_ms: int) -> None:
+    def partitions_found(self, topic: str, partitions: Partitions, now_ms: int) -> None:
         """Open and release partitions of `topic`, so that the task has its share of them."""
         ours = self._partitions.setdefault(topic, {})
         if self._group is not None:  # only the group takes partitions away
-            self._looked_at[topic] = partitions
-            self._group.subscribe(self._source.names or tuple(sorted(self._looked_at)), now_ms)
+            self._listed_partitions[topic] = partitions
+            self._group.subscribe(self._source.names or tuple(sorted(self._listed_partitions)), now_ms)
             mine: Iterable[int] = self._group.mine(topic)
         else:
             name = topic if self._source.by_topic else ""
@@ -289,9 +290,9 @@ class PartitionCoordinator:
             elif is_recreated(ours[number].topic_id, partitions.topic_id) and partitions.topic_id not in self._deleted:
                 self.recreated(ours[number], partitions.topic_id, now_ms)
 
-    def gone(self, topic: str, now_ms: int) -> None:
+    def topic_removed(self, topic: str, now_ms: int) -> None:
         """Release all partitions of `topic`."""
-        self._looked_at.pop(topic, None)
+        self._listed_partitions.pop(topic, None)
         for partition in list(self._partitions.get(topic, {}).values()):
             self._release(partition, now_ms)
 
@@ -302,16 +303,16 @@ class PartitionCoordinator:
         group = self._group
         assert group is not None
         for partition in list(self._all):
-            place = partition.topic, partition.number
-            if group.is_lost(place):
+            topic_partition = partition.topic, partition.number
+            if group.is_lost(topic_partition):
                 partition.lose()
-            elif place in group.share.revoked and partition not in self._handing_over:
+            elif topic_partition in group.share.revoked and partition not in self._handing_over:
                 self._handing_over.append(partition)
                 partition.hand_over(now_ms)
         self._sweep(now_ms)
         self._check_handovers(now_ms)
-        for topic, partitions in list(self._looked_at.items()):
-            self.found(topic, partitions, now_ms)
+        for topic, partitions in list(self._listed_partitions.items()):
+            self.partitions_found(topic, partitions, now_ms)
 
     def _check_handovers(self, now_ms: int) -> None:
         for partition in self._handing_over:
@@ -320,9 +321,9 @@ class PartitionCoordinator:
 
     # --- what the partitions tell
 
-    def left(self) -> None:
-        """Note that a partition is gone, for the next sweep."""
-        self._has_left = True
+    def released(self) -> None:
+        """Note that a partition is released, for the next sweep."""
+        self._has_released = True
 
     def opened(self, partition: TaskPartition, former: str) -> None:
         """Note once whose progress this run continues."""
@@ -330,7 +331,7 @@ class PartitionCoordinator:
 
     def fenced(self, partition: TaskPartition) -> None:
         """Note the first partition that another run took over; each refresh names all of them."""
-        if partition.phase is Phase.FENCED and sum(each.phase is Phase.FENCED for each in self._all) == 1:
+        if partition.phase is Phase.FENCED and sum(other.phase is Phase.FENCED for other in self._all) == 1:
             self._takeovers.fenced(partition)
 
     def recreated(self, partition: TaskPartition, topic_id: str, now_ms: int) -> None:
@@ -371,7 +372,7 @@ class PartitionCoordinator:
 
     def _tick(self, now_ms: int) -> None:
         if now_ms >= self._commit_at_ms:
-            self.standstills.look(now_ms)
+            self.standstills.observe(now_ms)
             self.commit(now_ms)
             self._notes.summarize()
         if now_ms >= self._subscription.refresh_at_ms:
@@ -392,19 +393,19 @@ class PartitionCoordinator:
         self._sweep(now_ms)
 
     def _sweep(self, now_ms: int) -> None:
-        if not self._has_left:
+        if not self._has_released:
             return
-        self._has_left = False
-        for partition in [p for p in self._all if p.gone]:
+        self._has_released = False
+        for partition in [partition for partition in self._all if partition.is_released]:
             self._remove(partition)
             if self._group is not None:
                 self._group.closed((partition.topic, partition.number), now_ms)
 
     def _remove(self, partition: TaskPartition) -> None:
-        self._gone += partition.counts
+        self._released_counts += partition.counts
         self._failing.forget(partition.name)
         self._all.remove(partition)
-        self._handing_over = [each for each in self._handing_over if each is not partition]
+        self._handing_over = [other for other in self._handing_over if other is not partition]
         del self._partitions[partition.topic][partition.number]
 
     def _on_failure(self, owner: object, request: Request, answer: Failed, failures: int) -> None:
@@ -420,8 +421,8 @@ class PartitionCoordinator:
 
 def _document_of(source: Source, topic: str, number: int, address: Partitions, owner: str) -> OffsetDocument:
     """Return the document of a partition before its stored progress is known."""
-    where = source.topology_id, source.topology_name, topic, number
-    return OffsetDocument(*where, Progress(0), address.host, address.port, owner, address.topic_id)
+    names = source.topology_id, source.topology_name, topic, number
+    return OffsetDocument(*names, Progress(0), address.host, address.port, owner, address.topic_id)
 
 
 def _key_of(owner: object, request: Request, described: str) -> tuple[str, str]:

@@ -84,8 +84,8 @@ class TwistedDeadLetters:
 
     def _written_without_value(self, letter: DeadLetter, reason: str) -> None:
         self.without_value += 1
-        said = "the dead letter of {place} is in {topic} without its value: {reason}"
-        self.log.warn(said, place=_place(letter), topic=self._topic, reason=reason)
+        text = "the dead letter of {letter} is in {topic} without its value: {reason}"
+        self.log.warn(text, letter=_described(letter), topic=self._topic, reason=reason)
 
     def _failed(self, failure: Failure) -> Failed:
         self._partitions = 0
@@ -117,5 +117,5 @@ class TwistedDeadLetters:
         return partitions
 
 
-def _place(letter: DeadLetter) -> str:
+def _described(letter: DeadLetter) -> str:
     return f"{letter.topic}-{letter.partition} at offset {letter.record.offset}, id {letter.record.id}"

@@ -41,7 +41,7 @@ class Message:
     each retry is an object of its own. If `poison` is set, the message stands for that batch: its value is the whole
     batch, and it can only be rejected.
 
-    The manager keeps the rest. `end` is the offset after the message and after the empty offsets behind it. `left`
+    The manager keeps the rest. `end` is the offset after the message and after the empty offsets behind it. `unacked`
     counts its tuples that are not acked. `failures` counts all failures, `attempt` only those that count. `reason` is
     set while it is BURYING.
     """
@@ -55,7 +55,7 @@ class Message:
         "end",
         "size",
         "state",
-        "left",
+        "unacked",
         "failures",
         "reason",
     )
@@ -65,7 +65,7 @@ class Message:
     def __init__(self, record: FetchedRecord, offset: int, poison: PoisonBatch | None = None) -> None:
         self.record = record
         self.ticket = 0
-        self.attempt = self.left = 1
+        self.attempt = self.unacked = 1
         self.poison = poison
         self.offset = offset
         self.end = offset + 1

@@ -40,7 +40,7 @@ class FailingRequests:
     def _speaks(self, key: Key) -> bool:
         """Return True for the request that has failed longest with this error; O(failing requests)."""
         error = self._errors[key]
-        return next(each for each, met in self._errors.items() if met == error) == key
+        return next(request for request, met in self._errors.items() if met == error) == key
 
     def succeeded(self, key: Key) -> None:
         """Process the answer to a request that had failed."""

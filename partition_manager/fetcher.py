@@ -38,7 +38,7 @@ from partition_manager.ports import (
     FindEpochEnd,
     FindId,
     FindTime,
-    Found,
+    FoundOffset,
     ListPartitions,
     ListTopics,
     OutOfRange,
@@ -152,51 +152,52 @@ class TwistedFetcher:
         return Partitions(tuple(range(topic.partitions)), host, port, str(topic.id) if topic.id else "")
 
     @inlineCallbacks
-    def _find_bounds(self, asked: list[FindBounds]) -> AskingForAll[FindBounds]:
+    def _find_bounds(self, requests: list[FindBounds]) -> AskingForAll[FindBounds]:
         core, level = self._client.core, self._isolation_level
         failed: dict[Key, ClientError] = {}
-        keys = [_key(each) for each in asked]
+        keys = [_key(request) for request in requests]
         starts = yield self._client.run(core.list_offsets(keys, EARLIEST, failed=failed))
         ends = yield self._client.run(core.list_offsets(starts, LATEST, isolation_level=level, failed=failed))
-        found = {key: Bounds(end if starts[key] is None else starts[key], end) for key, end in ends.items()}
-        return _answers(asked, found, failed)
+        bounds = {key: Bounds(end if starts[key] is None else starts[key], end) for key, end in ends.items()}
+        return _answers(requests, bounds, failed)
 
     @inlineCallbacks
-    def _find_times(self, asked: list[FindTime]) -> AskingForAll[FindTime]:
+    def _find_times(self, requests: list[FindTime]) -> AskingForAll[FindTime]:
         answers: Answers[FindTime] = {}
-        for time_ms in dict.fromkeys(each.timestamp_ms for each in asked):
-            some = [each for each in asked if each.timestamp_ms == time_ms]
-            answers |= yield self._find_positions(some, time_ms, by_id=False)
+        for time_ms in dict.fromkeys(request.timestamp_ms for request in requests):
+            of_this_time = [request for request in requests if request.timestamp_ms == time_ms]
+            answers |= yield self._find_positions(of_this_time, time_ms, by_id=False)
         return answers
 
     @inlineCallbacks
-    def _find_ids(self, asked: list[FindId]) -> AskingForAll[FindId]:
+    def _find_ids(self, requests: list[FindId]) -> AskingForAll[FindId]:
         answers: Answers[FindId] = {}
-        for id in dict.fromkeys(each.id for each in asked):
-            some = [each for each in asked if each.id == id]
-            answers |= yield self._find_positions(some, id, by_id=True)
+        for id in dict.fromkeys(request.id for request in requests):
+            of_this_id = [request for request in requests if request.id == id]
+            answers |= yield self._find_positions(of_this_id, id, by_id=True)
         return answers
 
     @inlineCallbacks
-    def _find_positions(self, asked: list[Question], place: int, *, by_id: bool) -> AskingForAll[Question]:
+    def _find_positions(self, requests: list[Question], time_or_id: int, *, by_id: bool) -> AskingForAll[Question]:
         failed: dict[Key, ClientError] = {}
-        keys = [_key(each) for each in asked]
-        steps = find_positions(self._client.core, keys, place, fetch.READ_UNCOMMITTED, by_id=by_id, failed=failed)
+        keys = [_key(request) for request in requests]
+        steps = find_positions(self._client.core, keys, time_or_id, fetch.READ_UNCOMMITTED, by_id=by_id, failed=failed)
         offsets = yield self._client.run(steps)
-        return _answers(asked, {key: Found(offset) for key, offset in offsets.items()}, failed)
+        return _answers(requests, {key: FoundOffset(offset) for key, offset in offsets.items()}, failed)
 
     @inlineCallbacks
-    def _find_epoch_ends(self, asked: list[FindEpochEnd]) -> AskingForAll[FindEpochEnd]:
+    def _find_epoch_ends(self, requests: list[FindEpochEnd]) -> AskingForAll[FindEpochEnd]:
         answers: Answers[FindEpochEnd] = {}
-        while left := [each for each in asked if each not in answers]:
-            some = {_key(each): each for each in left}  # one epoch of each partition
+        while unanswered := [request for request in requests if request not in answers]:
+            by_partition = {_key(request): request for request in unanswered}  # one epoch of each partition
             failed: dict[Key, ClientError] = {}
-            steps = find_epoch_ends(self._client.core, {key: each.leader_epoch for key, each in some.items()}, failed)
+            epochs = {key: request.leader_epoch for key, request in by_partition.items()}
+            steps = find_epoch_ends(self._client.core, epochs, failed)
             try:
                 ends = yield self._client.run(steps)
             except Unsupported:  # a broker before Apache Kafka 2.0: then only offsets are compared
-                ends = dict.fromkeys(some, (-1, -1))
-            answers |= _answers(some.values(), {key: EpochEnd(*end) for key, end in ends.items()}, failed)
+                ends = dict.fromkeys(by_partition, (-1, -1))
+            answers |= _answers(by_partition.values(), {key: EpochEnd(*end) for key, end in ends.items()}, failed)
         return answers
 
     def _fetch(self, request: Fetch, answer: OnAnswer) -> None:
@@ -218,14 +219,14 @@ class TwistedFetcher:
     def _unpack(self, request: Fetch, result: FetchedPartition) -> Fetched | OutOfRange | Failed:
         key = request.topic, request.partition
         try:
-            found = answer_of(result, request.wanted.offset, self._isolation_level)
+            fetched = answer_of(result, request.wanted.offset, self._isolation_level)
         except Exception as error:
             return _error(error)
-        if isinstance(found, OutOfRange):
+        if isinstance(fetched, OutOfRange):
             self._epochs.pop(key, None)
-        elif found.leader_epoch != NO_EPOCH:
-            self._epochs[key] = found.next_offset, found.leader_epoch
-        return found
+        elif fetched.leader_epoch != NO_EPOCH:
+            self._epochs[key] = fetched.next_offset, fetched.leader_epoch
+        return fetched
 
     def _not_fetched(self, key: Key, answer: OnAnswer, error: Exception) -> None:
         if isinstance(error, TopicRecreated):
@@ -252,8 +253,8 @@ def answer_of(fetched: FetchedPartition, offset: int, isolation_level: int) -> F
     return Fetched(records, reader.next_offset, end, tuple(reader.poison), reader.leader_epoch, reader.unpacked_bytes)
 
 
-def _out_of_range(answer: OnAnswer, found: Answer) -> None:
-    answer(OutOfRange(*found) if isinstance(found, Bounds) else found)
+def _out_of_range(answer: OnAnswer, bounds: Answer) -> None:
+    answer(OutOfRange(*bounds) if isinstance(bounds, Bounds) else bounds)
 
 
 def _key(question: Question) -> Key:
@@ -261,10 +262,11 @@ def _key(question: Question) -> Key:
 
 
 def _answers(
-    asked: Iterable[Question], found: Mapping[Key, Answer], failed: Mapping[Key, ClientError]
+    questions: Iterable[Question], answers: Mapping[Key, Answer], failed: Mapping[Key, ClientError]
 ) -> Answers[Question]:
     """Return {question: the answer about its partition, or Failed}."""
-    return {each: _error(failed[_key(each)]) if _key(each) in failed else found[_key(each)] for each in asked}
+    by_partition = {**answers, **{key: _error(error) for key, error in failed.items()}}
+    return {question: by_partition[_key(question)] for question in questions}
 
 
 @lru_cache(1_000)

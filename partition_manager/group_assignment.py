@@ -8,7 +8,7 @@ from typing import Protocol
 
 from partition_manager.asks import Asks
 from partition_manager.notes import Note, Notes
-from partition_manager.ports import Answer, AwaitShare, Place, ReleasePartition, Share
+from partition_manager.ports import Answer, AwaitShare, ReleasePartition, Share, TopicPartition
 
 
 class Reader(Protocol):
@@ -26,7 +26,7 @@ class GroupAssignment:
         self._notes = notes
         self._reader = reader
         self._topics: tuple[str, ...] = ()
-        self._held: dict[Place, int] = {}  # grants of the partitions that the task has opened
+        self._held: dict[TopicPartition, int] = {}  # grants of the partitions that the task has opened
         self._is_stopped = False
 
     def subscribe(self, topics: tuple[str, ...], now_ms: int) -> None:
@@ -44,21 +44,21 @@ class GroupAssignment:
     def mine(self, topic: str) -> list[int]:
         """Return the partitions of `topic` that the task shall read, ascending."""
         share = self.share
-        return sorted(place[1] for place in share.grants if place[0] == topic and place not in share.revoked)
+        return sorted(number for name, number in share.grants.keys() - share.revoked if name == topic)
 
-    def opened(self, place: Place) -> None:
+    def opened(self, partition: TopicPartition) -> None:
         """Remember the grant that the task reads a partition with."""
-        self._held[place] = self.share.grants[place]
+        self._held[partition] = self.share.grants[partition]
 
-    def is_lost(self, place: Place) -> bool:
+    def is_lost(self, partition: TopicPartition) -> bool:
         """Return True if the grant that the task reads a partition with no longer holds."""
-        return self._held.get(place) != self.share.grants.get(place)
+        return self._held.get(partition) != self.share.grants.get(partition)
 
-    def closed(self, place: Place, now_ms: int) -> None:
+    def closed(self, partition: TopicPartition, now_ms: int) -> None:
         """Give a partition back, whose progress is stored."""
-        grant = self._held.pop(place, None)
+        grant = self._held.pop(partition, None)
         if grant is not None and not self._is_stopped:
-            self._asks.ask(self._held, ReleasePartition(*place, grant), _nothing, now_ms)
+            self._asks.ask(self._held, ReleasePartition(*partition, grant), _nothing, now_ms)
 
     def _await(self, now_ms: int) -> None:
         self._asks.ask(self, AwaitShare(self._topics, self.share.version), self._answered, now_ms)

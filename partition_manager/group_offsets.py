@@ -5,7 +5,7 @@ from partition_manager.offset_document import OffsetDocument
 from partition_manager.progress import Progress
 from partition_manager.progress_metadata import (
     METADATA_CHARACTERS_MAX,
-    Kept,
+    CommittedProgress,
     decode_metadata,
     encode_metadata,
 )
@@ -24,13 +24,13 @@ def committed_offset(document: OffsetDocument) -> CommittedOffset:
     return CommittedOffset(document.progress.offset, document.leader_epoch, metadata)
 
 
-def kept_in(committed: CommittedOffset) -> tuple[Kept, str]:
+def committed_progress(committed: CommittedOffset) -> tuple[CommittedProgress, str]:
     """Return the progress in a committed offset, and a line for the log, or "" if there is nothing to say.
 
     Raise BadMetadata if the metadata is damaged.
     """
-    kept = decode_metadata(committed.offset, committed.metadata)
-    if kept is not None:
-        return kept, ""
-    said = f"the metadata of committed offset {committed.offset} is not of this program, only the offset is used"
-    return Kept(Progress(committed.offset), ""), f"{said}: {committed.metadata[:100]!r}"
+    stored = decode_metadata(committed.offset, committed.metadata)
+    if stored is not None:
+        return stored, ""
+    text = f"the metadata of committed offset {committed.offset} is not of this program, only the offset is used"
+    return CommittedProgress(Progress(committed.offset), ""), f"{text}: {committed.metadata[:100]!r}"

@@ -20,7 +20,8 @@ def check_entries(
     in_state = {state: {o for o, e in live.items() if e.state is state} for state in State}
     assert in_state[State.WAITING] == {entry.offset for entry in waiting}, "WAITING and the waiting queue differ"
     assert in_state[State.RETRYING] == set(scheduled), "RETRYING and the schedule differ: a message would be lost"
-    assert all(e.left > 0 for e in live.values() if e.state is State.IN_FLIGHT), "in flight without a tuple to wait for"
+    in_flight = [entry for entry in live.values() if entry.state is State.IN_FLIGHT]
+    assert all(entry.unacked > 0 for entry in in_flight), "in flight without a tuple to wait for"
     assert pending_bytes == sum(entry.size for entry in live.values()), "bytes pending are not the sum of the live"
 
 
@@ -32,7 +33,7 @@ def check_progress(progress: Progress, live: Mapping[int, Message], position: in
     progress.check()
     assert progress.offset == min(live, default=position), "the watermark is not the least offset not settled"
     extents = [(entry.offset, entry.end) for entry in live.values()]
-    covered = sorted([*extents, *(each for each in progress.done if each[0] < position)])
+    covered = sorted([*extents, *(settled for settled in progress.done if settled[0] < position)])
     end = progress.offset
     for start, next_end in covered:
         assert start == end, f"[{end}, {start}) is neither settled nor live, or is both"
@@ -47,4 +48,4 @@ def check_progress(progress: Progress, live: Mapping[int, Message], position: in
 def check_listing(listing: Listing[Any], *, may_emit: bool, has_enough: bool) -> None:
     """Check that the coordinator will visit the partition if it has something to emit or to fetch."""
     assert listing.is_ready or not may_emit, "messages wait, and the partition is not listed"
-    assert has_enough or listing.is_fetching or listing.is_starved, "it wants a fetch, and is not listed"
+    assert has_enough or listing.is_fetching or listing.awaits_memory, "it wants a fetch, and is not listed"

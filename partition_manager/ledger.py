@@ -125,16 +125,16 @@ class Ledger:
 
     def truncate(self, log_end: int) -> int:
         """Move the position back to `log_end`, and forget all messages from there on; return their number."""
-        gone = [entry for offset, entry in self.live.items() if offset >= log_end]
-        for entry in gone:
+        truncated = [entry for offset, entry in self.live.items() if offset >= log_end]
+        for entry in truncated:
             del self.live[entry.offset]
         for entry in self.live.values():
             entry.end = min(entry.end, log_end)
-        self._add_bytes(-sum(entry.size for entry in gone))
+        self._add_bytes(-sum(entry.size for entry in truncated))
         self.position = log_end
         self._ahead = min(self._ahead, log_end)
         self.settled.cut(log_end)
-        return len(gone)
+        return len(truncated)
 
     def leave(self) -> None:
         """Release the memory, because the ledger is not used again."""

@@ -141,7 +141,7 @@ class PartitionManager:
             self._is_full = True
             return None
         if self._share.memory.is_low(space, self.config.spout_fetch_max_bytes):
-            self._listing.starve()
+            self._listing.await_memory()
             return None
         self._fetching = True
         records = min(self.config.spout_fetch_max_records, room)
@@ -197,7 +197,7 @@ class PartitionManager:
             self._waiting = deque(entry for entry in self._waiting if entry.offset < log_end)
             self._listing.count(len(self._waiting))
             self._letters = [letter for letter in self._letters if letter.record.offset < log_end]
-            self._listing.feed()
+            self._listing.memory_released()
         self._listing.change()
         self._listing.fetch()
 
@@ -225,7 +225,7 @@ class PartitionManager:
             else:
                 entry = self._pop_retry(now_ms) if retries.earliest_ms <= now_ms else None
                 if entry is None:
-                    self._listing.rest(retries.next_due_ms() if retries.earliest_ms < inf else None)
+                    self._listing.unlist(retries.next_due_ms() if retries.earliest_ms < inf else None)
                     return None
         entry.state = _IN_FLIGHT
         entry.ticket = next(self._tickets)
@@ -236,9 +236,9 @@ class PartitionManager:
         """Count the messages that still wait, because other partitions emit now."""
         self._listing.count(len(self._waiting))
 
-    def rest(self) -> None:
+    def stop_emitting(self) -> None:
         """Emit nothing more, because the partition is handed over. The caller has removed it from the ready ones."""
-        self._listing.rest(None)
+        self._listing.unlist(None)
 
     def message(self, offset: int, ticket: int) -> Message | None:
         """Return the message in flight, or None if the ticket is stale."""
@@ -255,7 +255,7 @@ class PartitionManager:
         entry = self._in_flight(offset, ticket)
         if entry is None:
             return False
-        entry.left = tuples
+        entry.unacked = tuples
         if tuples == 0:
             self.counts.filtered += 1
             self._settle(entry)
@@ -271,8 +271,8 @@ class PartitionManager:
         entry = self._in_flight(offset, ticket)
         if entry is None:
             return False
-        entry.left -= 1
-        if entry.left == 0:
+        entry.unacked -= 1
+        if entry.unacked == 0:
             self.counts.acked += 1
             self._settle(entry)
         return True
@@ -285,8 +285,8 @@ class PartitionManager:
             entry = live.get(offset)
             if entry is None or entry.ticket != ticket or entry.state is not _IN_FLIGHT:
                 stale += 1
-            elif entry.left > 1:
-                entry.left -= 1
+            elif entry.unacked > 1:
+                entry.unacked -= 1
             else:
                 entry.state = _SETTLED  # so that a second ack is stale
                 settled.append(entry)
@@ -377,7 +377,7 @@ class PartitionManager:
         """Release the partition's memory to the other partitions of the task; the manager is not used again."""
         self._ledger.leave()
         self._listing.count(0)
-        self._listing.feed()
+        self._listing.memory_released()
 
     def check(self) -> None:
         """Raise AssertionError naming the first broken invariant; O(pending), for tests and simulation."""
@@ -427,7 +427,7 @@ class PartitionManager:
         """Return the messages by what should happen to them next; O(pending)."""
         states = Counter(entry.state for entry in self._live.values())
         listing = self._listing
-        emits, fetches = listing.is_ready or listing.is_due, listing.is_fetching or listing.is_starved
+        emits, fetches = listing.is_ready or listing.is_due, listing.is_fetching or listing.awaits_memory
         return Backlog(
             in_flight=states[State.IN_FLIGHT],
             burying=states[State.BURYING],
@@ -490,8 +490,8 @@ class PartitionManager:
     def _settle(self, *entries: Message) -> None:
         self._ledger.settle(entries)
         self._listing.change()
-        if self._share.memory.starved:
-            self._listing.feed()
+        if self._share.memory.waiting:
+            self._listing.memory_released()
         if self._is_full:
             self._is_full = False
             self._listing.fetch()

@@ -33,9 +33,9 @@ def node_of(topic: str, partition: int, by_topic: bool) -> str:
 
 def process_of(owner: str) -> str:
     """Return the process of an owner, whose name begins with <host>-<pid>-<random>; other names are returned whole."""
-    host, _, rest = owner.rpartition("-")
+    host, _, random = owner.rpartition("-")
     host, _, pid = host.rpartition("-")
-    if host and rest and pid.isdigit():
+    if host and random and pid.isdigit():
         return f"process {pid} on {host}"
     return f"run {owner}" if owner else "another program"
 

@@ -57,8 +57,8 @@ class Outage(NamedTuple):
 
     def __str__(self) -> str:
         probes = f"{self.probes_failed} failed probe{'' if self.probes_failed == 1 else 's'}"
-        rest = OTHERS_GO_ON if self.others_go_on else WAY_OUT
-        return f"an outage for {self.lasted_ms / 1000:,.1f} s, {probes}: {self.error}; {rest}"
+        advice = OTHERS_GO_ON if self.others_go_on else WAY_OUT
+        return f"an outage for {self.lasted_ms / 1000:,.1f} s, {probes}: {self.error}; {advice}"
 
 
 class Outages:
@@ -146,21 +146,21 @@ class Outages:
             self._probe_at_ms = now_ms + self._policy.delay_ms(self._probes_failed + 2)
         return turn
 
-    def emitted(self, place: TopicPartitionOffset, ticket: int) -> None:
+    def emitted(self, message: TopicPartitionOffset, ticket: int) -> None:
         """Note an emission: it is the probe if all wait, or if the message was parked."""
-        self._parked.emitted(place, ticket)
+        self._parked.emitted(message, ticket)
         if self._type is not None:
             self._probe = ticket
 
     # --- outcomes
 
-    def park(self, place: TopicPartitionOffset, ticket: int) -> None:
+    def park(self, message: TopicPartitionOffset, ticket: int) -> None:
         """Park a message whose attempt with this ticket has failed."""
-        self._parked.park(place, ticket)
+        self._parked.park(message, ticket)
 
-    def forget(self, place: TopicPartitionOffset) -> None:
+    def forget(self, message: TopicPartitionOffset) -> None:
         """Drop a parked message that is no longer this task's, or that needs no turn."""
-        self._parked.forget(place)
+        self._parked.forget(message)
         self._end_if_empty()
 
     def ended(self, ticket: int) -> None:
@@ -254,8 +254,8 @@ class Outages:
         """Note the end of the outage, if none is left."""
         if self._type is None and self._reported is None and self._noted:
             self._noted = False
-            took = f"{(self.now_ms - self._began_ms) / 1000:,.1f} s and {self._probes_failed} failed probes"
-            self._note(f"the outage of {self._noted_type} is over after {took}")
+            duration = f"{(self.now_ms - self._began_ms) / 1000:,.1f} s and {self._probes_failed} failed probes"
+            self._note(f"the outage of {self._noted_type} is over after {duration}")
 
     def _tell(self, is_probe: bool) -> None:
         """Note that the outage has begun, or that the next probe follows after a longer pause."""

@@ -18,7 +18,7 @@ class TopicPartitionOffset(NamedTuple):
 class Turn(NamedTuple):
     """A parked message whose turn it is. `ticket` is that of the attempt that failed."""
 
-    place: TopicPartitionOffset
+    message: TopicPartitionOffset
     ticket: int
 
 
@@ -41,26 +41,26 @@ class Parked:
         """Return True if a message is parked and none is tried."""
         return bool(self._tickets) and not self._tried
 
-    def park(self, place: TopicPartitionOffset, ticket: int) -> None:
+    def park(self, message: TopicPartitionOffset, ticket: int) -> None:
         """Park a message behind the others."""
-        self._tickets[place] = ticket
+        self._tickets[message] = ticket
 
     def next(self) -> Turn | None:
         """Return the message whose turn it is, and put it behind the others until it is emitted; None if one is tried.
         """
         if not self.is_waiting:
             return None
-        place = next(iter(self._tickets))
-        ticket = self._tickets[place] = self._tickets.pop(place)
-        return Turn(place, ticket)
+        message = next(iter(self._tickets))
+        ticket = self._tickets[message] = self._tickets.pop(message)
+        return Turn(message, ticket)
 
-    def forget(self, place: TopicPartitionOffset) -> None:
+    def forget(self, message: TopicPartitionOffset) -> None:
         """Drop a message that its partition no longer has."""
-        self._tickets.pop(place, None)
+        self._tickets.pop(message, None)
 
-    def emitted(self, place: TopicPartitionOffset, ticket: int) -> None:
+    def emitted(self, message: TopicPartitionOffset, ticket: int) -> None:
         """Note an emission: if the message is parked, it is tried now."""
-        if self._tickets.pop(place, None) is not None:
+        if self._tickets.pop(message, None) is not None:
             self._tried.add(ticket)
 
     def is_tried(self, ticket: int) -> bool:
@@ -73,7 +73,7 @@ class Parked:
 
     def take(self) -> list[Turn]:
         """Return and clear all parked messages, because the outage is over."""
-        turns = [Turn(place, ticket) for place, ticket in self._tickets.items()]
+        turns = [Turn(message, ticket) for message, ticket in self._tickets.items()]
         self._tickets.clear()
         self._tried.clear()
         return turns

@@ -10,7 +10,7 @@ from typing import NamedTuple, Protocol
 
 from broker.client.records import PoisonBatch, Record
 
-Place = tuple[str, int]  # topic and partition number
+TopicPartition = tuple[str, int]  # topic and partition number
 FetchedRecord = Record  # offset, id (None if the broker keeps none), timestamp_ms, key, value, headers
 
 
@@ -43,7 +43,7 @@ class FindBounds(NamedTuple):
 
 
 class FindTime(NamedTuple):
-    """Ask for the first offset whose timestamp is `timestamp_ms` or later. Answer: Found."""
+    """Ask for the first offset whose timestamp is `timestamp_ms` or later. Answer: FoundOffset."""
 
     topic: str
     partition: int
@@ -51,7 +51,7 @@ class FindTime(NamedTuple):
 
 
 class FindId(NamedTuple):
-    """Ask for the first offset whose Snowflake id is `id` or greater. Answer: Found."""
+    """Ask for the first offset whose Snowflake id is `id` or greater. Answer: FoundOffset."""
 
     topic: str
     partition: int
@@ -108,10 +108,11 @@ class SaveOffset(NamedTuple):
 
 
 class AwaitShare(NamedTuple):
-    """Ask a consumer group for this task's share of `topics`, once its version is above `known`. Answer: Share."""
+    """Ask a consumer group for this task's share of `topics`, if its version is above `known_version`. Answer: Share.
+    """
 
     topics: tuple[str, ...]
-    known: int
+    known_version: int
 
 
 class ReleasePartition(NamedTuple):
@@ -179,7 +180,7 @@ class Bounds(NamedTuple):
     log_end: int
 
 
-class Found(NamedTuple):
+class FoundOffset(NamedTuple):
     """The offset asked for, or None if the log holds nothing that late."""
 
     offset: int | None
@@ -246,8 +247,8 @@ class Share(NamedTuple):
     """
 
     version: int
-    grants: Mapping[Place, int]
-    revoked: frozenset[Place] = frozenset()
+    grants: Mapping[TopicPartition, int]
+    revoked: frozenset[TopicPartition] = frozenset()
     notes: tuple[tuple[str, str], ...] = ()
     waits_since_ms: int | None = None
     fenced: str = ""
@@ -293,7 +294,7 @@ Answer = (
     Topics
     | Partitions
     | Bounds
-    | Found
+    | FoundOffset
     | EpochEnd
     | Fetched
     | OutOfRange

@@ -35,7 +35,7 @@ class BadMetadata(ValueError):
     """Metadata of this format that cannot be read."""
 
 
-class Kept(NamedTuple):
+class CommittedProgress(NamedTuple):
     """What a committed offset says. `topic_id` is str(UUID), or "" if it is not known."""
 
     progress: Progress
@@ -58,14 +58,14 @@ def fits(progress: Progress, topic_id: str) -> bool:
     return len(encode_metadata(progress, topic_id)) <= METADATA_CHARACTERS_MAX
 
 
-def decode_metadata(offset: int, metadata: str) -> Kept | None:
+def decode_metadata(offset: int, metadata: str) -> CommittedProgress | None:
     """Decode the progress committed at `offset`. Return None if the metadata is not of this format.
 
     Empty metadata, which other clients commit, is the offset without ranges. Raise BadMetadata if it begins as this
     format and cannot be read.
     """
     if not metadata:
-        return Kept(Progress(offset), "")
+        return CommittedProgress(Progress(offset), "")
     if not metadata.startswith(_FORMAT + ";"):
         return None
     try:
@@ -80,7 +80,7 @@ def decode_metadata(offset: int, metadata: str) -> Kept | None:
         start = end + distance + 1
         end = start + length + 1
         ranges.append((start, end))
-    return Kept(Progress(offset, tuple(ranges)), topic_id)
+    return CommittedProgress(Progress(offset, tuple(ranges)), topic_id)
 
 
 def _number(value: int) -> str:

@@ -29,7 +29,7 @@ class Memory(Generic[T]):
         self.limit_bytes = limit_bytes
         self.used_bytes = 0
         self.members = 0
-        self.starved: list[Listing[T]] = []  # of partitions that found no room since bytes were last released
+        self.waiting: list[Listing[T]] = []  # of partitions that found no room since bytes were last released
 
     def room_bytes(self, own_bytes: int) -> int:
         """Return the bytes that a partition which keeps `own_bytes` may add; 0 or less if there is no room."""
@@ -108,7 +108,7 @@ class Listing(Generic[T]):
     def __init__(self, share: TaskShare[T], owner: T) -> None:
         self.is_ready = False
         self.is_fetching = False
-        self.is_starved = False
+        self.awaits_memory = False
         self.is_changed = False
         self._counted = 0
         self._share = share
@@ -133,7 +133,7 @@ class Listing(Generic[T]):
         self._share.waiting += counted - self._counted
         self._counted = counted
 
-    def rest(self, due_ms: int | None) -> None:
+    def unlist(self, due_ms: int | None) -> None:
         """Leave the list of ready partitions, where the coordinator removes the entry, until `due_ms`."""
         self.is_ready = False
         self.count(0)
@@ -164,16 +164,16 @@ class Listing(Generic[T]):
             self.is_changed = True
             self._share.changed.append(self._owner)
 
-    def starve(self) -> None:
+    def await_memory(self) -> None:
         """List the partition as wanting a fetch once memory of the task is released."""
-        if not self.is_starved:
-            self.is_starved = True
-            self._share.memory.starved.append(self)
+        if not self.awaits_memory:
+            self.awaits_memory = True
+            self._share.memory.waiting.append(self)
 
-    def feed(self) -> None:
+    def memory_released(self) -> None:
         """List all partitions of the task that wait for memory as wanting a fetch, because some is released."""
         memory = self._share.memory
-        starved, memory.starved = memory.starved, []
-        for listing in starved:
-            listing.is_starved = False
+        waiting, memory.waiting = memory.waiting, []
+        for listing in waiting:
+            listing.awaits_memory = False
             listing.fetch()

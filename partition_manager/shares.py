@@ -6,15 +6,15 @@ lost and comes again has another one, so that a task never takes a new grant for
 
 from collections.abc import Iterable
 
-from partition_manager.ports import Place, Share
+from partition_manager.ports import Share, TopicPartition
 
 
 class Shares:
     """The shares of `tasks` tasks."""
 
     def __init__(self, tasks: int) -> None:
-        self._grants: list[dict[Place, int]] = [{} for _ in range(tasks)]
-        self._revoked: set[Place] = set()
+        self._grants: list[dict[TopicPartition, int]] = [{} for _ in range(tasks)]
+        self._revoked: set[TopicPartition] = set()
         self._versions = [1] * tasks
         self._next_grant = 1
         self._notes: list[tuple[str, str]] = []
@@ -26,9 +26,9 @@ class Shares:
         self._notes.append((level, text))
         self._versions[0] += 1
 
-    def share(self, task: int, known: int) -> Share | None:
+    def share(self, task: int, known_version: int) -> Share | None:
         """Return the share of a task if its version is above `known`."""
-        if self._versions[task] <= known:
+        if self._versions[task] <= known_version:
             return None
         grants = self._grants[task]
         revoked = frozenset(self._revoked & grants.keys())
@@ -54,45 +54,45 @@ class Shares:
         self._fenced = reason
         self._versions[0] += 1
 
-    def assigned(self, partitions: Iterable[Place]) -> None:
+    def assigned(self, partitions: Iterable[TopicPartition]) -> None:
         """Grant new partitions."""
-        for place in sorted(partitions):
+        for partition in sorted(partitions):
             task = min(range(len(self._grants)), key=lambda task: len(self._grants[task]))
-            self._grants[task][place] = self._next_grant
+            self._grants[task][partition] = self._next_grant
             self._next_grant += 1
             self._versions[task] += 1
 
-    def revoke(self, partitions: Iterable[Place]) -> list[Place]:
+    def revoke(self, partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
         """Tell the tasks to hand partitions over; return those that no task has."""
         free = []
-        for place in sorted(partitions):
-            task = self._task_of(place)
+        for partition in sorted(partitions):
+            task = self._task_of(partition)
             if task is None:
-                free.append(place)
+                free.append(partition)
             else:
-                self._revoked.add(place)
+                self._revoked.add(partition)
                 self._versions[task] += 1
         return free
 
-    def lost(self, partitions: Iterable[Place]) -> None:
+    def lost(self, partitions: Iterable[TopicPartition]) -> None:
         """Take partitions from the tasks at once."""
-        for place in partitions:
-            task = self._task_of(place)
+        for partition in partitions:
+            task = self._task_of(partition)
             if task is not None:
-                self._drop(task, place)
+                self._drop(task, partition)
 
-    def released(self, task: int, place: Place, grant: int) -> bool:
+    def released(self, task: int, partition: TopicPartition, grant: int) -> bool:
         """Process a task's release. Return True if the member has to be told, because it was revoked."""
-        if self._grants[task].get(place) != grant:
+        if self._grants[task].get(partition) != grant:
             return False
-        was_revoked = place in self._revoked
-        self._drop(task, place)
+        was_revoked = partition in self._revoked
+        self._drop(task, partition)
         return was_revoked
 
-    def _drop(self, task: int, place: Place) -> None:
-        del self._grants[task][place]
-        self._revoked.discard(place)
+    def _drop(self, task: int, partition: TopicPartition) -> None:
+        del self._grants[task][partition]
+        self._revoked.discard(partition)
         self._versions[task] += 1
 
-    def _task_of(self, place: Place) -> int | None:
-        return next((task for task, grants in enumerate(self._grants) if place in grants), None)
+    def _task_of(self, partition: TopicPartition) -> int | None:
+        return next((task for task, grants in enumerate(self._grants) if partition in grants), None)

@@ -19,7 +19,7 @@ from math import inf
 from typing import NamedTuple, Protocol
 
 from partition_manager.config import SpoutConfig
-from partition_manager.ports import Place
+from partition_manager.ports import TopicPartition
 
 TIMEOUTS = 2  # Storm fails a tuple after one to two times its message timeout
 
@@ -110,7 +110,7 @@ class Standstills:
         self._emitted_ms: float = -inf  # latest emission of any partition
         self._enough_ms: float = -inf  # when the task sent no fetch, because enough messages waited
 
-    def look(self, now_ms: int) -> None:
+    def observe(self, now_ms: int) -> None:
         """Compare each partition with the last look, and remember it; O(partitions)."""
         is_excused = self.is_paused or bool(self._has_outage(now_ms))
         if self._has_enough():
@@ -130,20 +130,21 @@ class Standstills:
                     since_ms = seen.since_ms
             self._seen[partition] = _Seen(work, since_ms, emitted_ms)
 
-    def find(self, now_ms: int, *, timeout_ms: int, cut_ms: int | None = None) -> Mapping[Place, Standstill]:
+    def find(self, now_ms: int, *, timeout_ms: int, cut_ms: int | None = None) -> Mapping[TopicPartition, Standstill]:
         """Return the partitions that stand still. `timeout_ms` is the message timeout.
 
         `cut_ms` is when the next transaction begins, in which complete messages are settled; None: nothing waits for
         one.
         """
-        self.look(now_ms)
-        found: dict[Place, Standstill] = {}
+        self.observe(now_ms)
+        standstills: dict[TopicPartition, Standstill] = {}
         for partition, seen in self._seen.items():
             if now_ms - seen.since_ms >= self._limit_ms:
                 backlog = partition.backlog()
                 if not self._waits(backlog, seen, now_ms, TIMEOUTS * timeout_ms, cut_ms):
-                    found[partition.topic, partition.number] = Standstill(now_ms - seen.since_ms, _reason(backlog))
-        return found
+                    lasted_ms = now_ms - seen.since_ms
+                    standstills[partition.topic, partition.number] = Standstill(lasted_ms, _reason(backlog))
+        return standstills
 
     def _waits(self, backlog: Backlog, seen: _Seen, now_ms: int, timeout_ms: int, cut_ms: int | None) -> bool:
         """Return True if the partition waits for something known."""
@@ -163,14 +164,14 @@ class Standstills:
 def _reason(backlog: Backlog) -> str:
     if backlog.is_opening:
         return "its stored progress is not loaded"
-    for messages, what in (
+    for messages, state in (
         (backlog.in_flight, "in flight, and neither acked nor failed within the message timeout"),
         (backlog.burying, "given up, without a dead letter that is written"),
         (backlog.retrying, "due for another attempt, and not emitted"),
         (backlog.waiting, "fetched, and not emitted"),
     ):
         if messages:
-            return f"{_messages(messages)} {what}"
+            return f"{_messages(messages)} {state}"
     return f"{_messages(backlog.unread)} not fetched" if backlog.unread else "its progress is not stored"
 
 

@@ -12,14 +12,15 @@ from partition_manager.source import Source
 class Subscriber(Protocol):
     """The receiver of what a look at the topics found."""
 
-    def found(self, topic: str, partitions: Partitions, now_ms: int) -> None: ...
+    def partitions_found(self, topic: str, partitions: Partitions, now_ms: int) -> None: ...
 
-    def gone(self, topic: str, now_ms: int) -> None: ...
+    def topic_removed(self, topic: str, now_ms: int) -> None: ...
 
 
 class Subscription:
-    """The topics of `source`. It calls `found` for each topic, and `gone` for one that the pattern no longer matches.
+    """The topics of `source`.
 
+    It calls `partitions_found` for each topic, and `topic_removed` for one that the pattern no longer matches.
     Each topic has its own request, so a topic that does not exist delays no other.
     """
 
@@ -37,7 +38,7 @@ class Subscription:
         """Look up the topics and their partitions, unless an earlier request is outstanding."""
         self.refresh_at_ms = now_ms + self._source.config.spout_refresh_interval_ms
         if not self._source.by_pattern:
-            self._look(now_ms)
+            self._list_partitions(now_ms)
         elif not self._listing:
             self._listing = True
             self._asks.ask(self, ListTopics(), self._listed, now_ms)
@@ -55,26 +56,26 @@ class Subscription:
         topics = self._source.choose(answer.names)
         limit = self._source.config.spout_max_topics
         if len(topics) > limit:
-            said = f"{self._source.described} matches {len(topics)} topics: only the first {limit} by name are read"
-            self._notes.error(f"{said} (flakelog.spout.max.topics)")
+            text = f"{self._source.described} matches {len(topics)} topics: only the first {limit} by name are read"
+            self._notes.error(f"{text} (flakelog.spout.max.topics)")
             topics = topics[:limit]
         if topics != self._topics or not topics:
             self._notes.info(f"{self._source.described} matches: {', '.join(topics) or 'no topic yet'}")
         before, self._topics = self._topics, topics
         for topic in sorted(set(before) - set(topics)):
-            self._subscriber.gone(topic, now_ms)
-        self._look(now_ms)
+            self._subscriber.topic_removed(topic, now_ms)
+        self._list_partitions(now_ms)
 
-    def _look(self, now_ms: int) -> None:
+    def _list_partitions(self, now_ms: int) -> None:
         for topic in self._topics:
             if topic not in self._asking:
                 self._asking.add(topic)
-                self._asks.ask(self, ListPartitions(topic), self._looked(topic), now_ms)
+                self._asks.ask(self, ListPartitions(topic), self._on_partitions(topic), now_ms)
 
-    def _looked(self, topic: str) -> Callable[[Answer, int], None]:
-        def looked(answer: Answer, now_ms: int) -> None:
+    def _on_partitions(self, topic: str) -> Callable[[Answer, int], None]:
+        def listed(answer: Answer, now_ms: int) -> None:
             self._asking.discard(topic)
             if isinstance(answer, Partitions) and topic in self._topics:
-                self._subscriber.found(topic, answer, now_ms)
+                self._subscriber.partitions_found(topic, answer, now_ms)
 
-        return looked
+        return listed

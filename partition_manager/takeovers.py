@@ -14,7 +14,7 @@ class Takeovers:
     """The lines of one task; `owner` names its run and its number, as <run>.<task>."""
 
     def __init__(self, source: Source, notes: Notes, owner: str) -> None:
-        self._where = source.stored_at
+        self._stored_at = source.stored_at
         self._notes = notes
         self._run = owner.rsplit(".", 1)[0]
         self._former_runs: set[str] = set()
@@ -25,14 +25,14 @@ class Takeovers:
         if not run or run == self._run or run in self._former_runs:
             return
         self._former_runs.add(run)
-        told = "which stops reading if it is alive"
-        self._notes.info(f"continues the progress of {process_of(run)} in {self._where}, {told}")
+        consequence = "which stops reading if it is alive"
+        self._notes.info(f"continues the progress of {process_of(run)} in {self._stored_at}, {consequence}")
 
     def fenced(self, partition: TaskPartition) -> None:
         """Note that another run took a partition over."""
         self._notes.error(
             f"another process took over {partition.name}, this one reads it no longer: {partition.error} Both use "
-            f"{self._where}: stop one, give them different ids, or let them share the topics with store='kafka'"
+            f"{self._stored_at}: stop one, give them different ids, or let them share the topics with store='kafka'"
         )
 
     def remind(self, partitions: Iterable[TaskPartition]) -> None:

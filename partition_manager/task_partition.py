@@ -1,6 +1,6 @@
 """A partition of a task, from the claim to the last commit.
 
-    OPENING -- claimed --> RUNNING -- released --> CLOSING -- last commit stored --> gone
+    OPENING -- claimed --> RUNNING -- released --> CLOSING -- last commit stored --> end
        |                      |                       ^
        |                      +-- revoked --> HANDING_OVER, until no message is in flight or its time is over
        |                      |
@@ -75,7 +75,7 @@ class Keeper(Protocol):
 
     def opened(self, partition: "TaskPartition", former: str) -> None: ...
 
-    def left(self) -> None: ...
+    def released(self) -> None: ...
 
     def fenced(self, partition: "TaskPartition") -> None: ...
 
@@ -85,7 +85,7 @@ class Keeper(Protocol):
 
 
 class TaskPartition:
-    """An assigned partition. `document` names its owner; when `gone` is True the coordinator may drop it."""
+    """An assigned partition. `document` names its owner; when `is_released` is True the coordinator may drop it."""
 
     def __init__(
         self,
@@ -100,7 +100,7 @@ class TaskPartition:
         self.topic_id = document.topic_id
         self.number = document.partition
         self.phase = Phase.OPENING
-        self.gone = False
+        self.is_released = False
         self.problems = Problems()
         self._fault = ""  # the reason why it is FENCED or BROKEN
         self.manager: PartitionManager | None = None
@@ -133,7 +133,7 @@ class TaskPartition:
         if manager is None:
             return None
         if self.phase is not Phase.RUNNING:
-            manager.rest()
+            manager.stop_emitting()
             return None
         while (message := manager.next(now_ms)) is not None:
             if message.poison is None:
@@ -151,15 +151,15 @@ class TaskPartition:
         m = self.manager
         if m is None:
             return PartitionStatus(self.topic, self.number, self.phase, None, None, None, 0, self.counts, self.error)
-        where = self.topic, self.number, self.phase
+        identity = self.topic, self.number, self.phase
         offsets = m.watermark, m.emitted, m.high_watermark
-        return PartitionStatus(*where, *offsets, m.pending, m.counts, self.error, m.oldest())
+        return PartitionStatus(*identity, *offsets, m.pending, m.counts, self.error, m.oldest())
 
     def work(self) -> Work:
         """Return a quick look at it, to tell whether it makes progress."""
         if self.manager is not None and self.phase is Phase.RUNNING:
-            found = self.manager.work()
-            return found._replace(is_owed=True) if self._saving else found
+            work = self.manager.work()
+            return work._replace(is_owed=True) if self._saving else work
         return Work(0, 0, self.phase is Phase.OPENING)
 
     def backlog(self) -> Backlog:
@@ -195,7 +195,7 @@ class TaskPartition:
             self._opened(stop.value)
         except BadOffsetDocument as error:
             self._shut(Phase.BROKEN, str(error))
-            self._notes.error(f"{self.name} is not read: {error}. {self._way_on()}")
+            self._notes.error(f"{self.name} is not read: {error}. {self._remedy()}")
         else:
             self._asks.ask(self, request, lambda answer, at_ms: self.open(at_ms, answer), now_ms)
 
@@ -217,21 +217,21 @@ class TaskPartition:
         counts = self.manager.counts
         counts.lost, counts.recreated, counts.truncations = start.lost, int(opened.recreated), int(start.truncated)
         lost = f", {start.lost} messages lost" if start.lost else ""
-        said = f"{self.name} begins at offset {start.progress.offset}: {start.why}{lost}"
+        text = f"{self.name} begins at offset {start.progress.offset}: {start.why}{lost}"
         if lost or opened.recreated or start.truncated:
-            self._notes.warn(said)
+            self._notes.warn(text)
         else:
-            self._notes.similar(BEGUN, Note(INFO, said))
+            self._notes.similar(BEGUN, Note(INFO, text))
         self._keeper.opened(self, opened.former)
 
-    def _way_on(self) -> str:
-        where = self._source.stored_at
+    def _remedy(self) -> str:
+        stored_at = self._source.stored_at
         if self._source.in_group:
-            return f"It is not overwritten: stop the topology, then set {where} with `flakelog group reset-offsets`"
+            return f"It is not overwritten: stop the topology, then set {stored_at} with `flakelog group reset-offsets`"
         node = node_of(self.topic, self.number, self._source.by_topic)
         return (
             "It is not overwritten, and `flakelog spout progress show` shows it. To begin as `start` says, stop the "
-            f"topology and delete {where}/{node}"
+            f"topology and delete {stored_at}/{node}"
         )
 
     # --- reading
@@ -299,10 +299,10 @@ class TaskPartition:
     # --- dead letters
 
     def _reject(self, message: Message, batch: PoisonBatch, now_ms: int) -> None:
-        what = f"the batch of offsets {batch.base_offset} to {batch.last_offset}"
-        self.reject(message.record.offset, message.ticket, now_ms, batch.reason, what)
+        subject = f"the batch of offsets {batch.base_offset} to {batch.last_offset}"
+        self.reject(message.record.offset, message.ticket, now_ms, batch.reason, subject)
 
-    def reject(self, offset: int, ticket: int, now_ms: int, error: str, what: str = "") -> bool:
+    def reject(self, offset: int, ticket: int, now_ms: int, error: str, subject: str = "") -> bool:
         """Give up a message that cannot be decoded, without a retry. Return False if the ticket is stale.
 
         Without a dead-letter topic it is tried again for ever, or dropped if the guarantee repeats no message.
@@ -316,8 +316,8 @@ class TaskPartition:
             return False
         stays = f"it {'is dropped' if drops else 'stays'}, because there is no dead-letter topic"
         outcome = "it goes to the dead letters" if has_topic else stays
-        said = f"{self.name} {what or f'offset {offset}'} cannot be decoded, {outcome}: {error}"
-        self._notes.similar(GIVEN_UP, Note(WARN, said))
+        text = f"{self.name} {subject or f'offset {offset}'} cannot be decoded, {outcome}: {error}"
+        self._notes.similar(GIVEN_UP, Note(WARN, text))
         self.bury(now_ms)
         return True
 
@@ -330,8 +330,8 @@ class TaskPartition:
             return manager.drop(offset, ticket)
         failed = manager.fail(offset, ticket, now_ms, error, unavailable=unavailable)
         for letter in manager.take_dead_letters():
-            said = f"failed {letter.attempts} times and goes to the dead letters ({letter.reason}): {letter.error}"
-            self._notes.similar(GIVEN_UP, Note(WARN, f"{self.name} offset {offset} {said}"))
+            text = f"failed {letter.attempts} times and goes to the dead letters ({letter.reason}): {letter.error}"
+            self._notes.similar(GIVEN_UP, Note(WARN, f"{self.name} offset {offset} {text}"))
             self._bury(letter, now_ms)
         return failed
 
@@ -419,7 +419,7 @@ class TaskPartition:
         if self.phase is Phase.RUNNING:
             self.phase = Phase.HANDING_OVER
             self.release_at_ms = now_ms + self._source.config.spout_handover_ms
-        elif self.phase is not Phase.HANDING_OVER and not self.gone:
+        elif self.phase is not Phase.HANDING_OVER and not self.is_released:
             self.release(now_ms)
 
     def check_handover(self, now_ms: int) -> None:
@@ -430,7 +430,7 @@ class TaskPartition:
             self.release(now_ms)
 
     def release(self, now_ms: int) -> None:
-        """Stop emitting and store the progress; `gone` becomes True after the last write.
+        """Stop emitting and store the progress; `is_released` becomes True after the last write.
 
         Messages in flight are emitted again by the next owner.
         """
@@ -440,34 +440,34 @@ class TaskPartition:
         if running or self._saving:
             self._close(now_ms)
         else:
-            self._go()
+            self._end()
 
     def _close(self, now_ms: int) -> None:
         self.save(now_ms)  # save again if more was settled during the previous write
         if not self._saving:
-            self._go()
+            self._end()
 
     def drop(self) -> None:
-        """Forget the partition without storing progress, because its topic was deleted; `gone` becomes True.
+        """Forget the partition without storing progress, because its topic was deleted; `is_released` becomes True.
 
         Its messages are counted as truncated.
         """
         if self.manager is not None:
             self.manager.counts.truncated += self.manager.pending
-        self._leave()
-        self._go()
+        self._release_memory()
+        self._end()
 
     def lose(self) -> None:
-        """Forget the partition without storing progress, because another process may read it; `gone` becomes True."""
-        self._go()
+        """Forget the partition without storing progress, because another process may read it; it is released."""
+        self._end()
 
-    def _go(self) -> None:
-        self._leave()
-        self.gone = True
+    def _end(self) -> None:
+        self._release_memory()
+        self.is_released = True
         self._asks.forget(self)
-        self._keeper.left()
+        self._keeper.released()
 
-    def _leave(self) -> None:
+    def _release_memory(self) -> None:
         self._held.take()
         if self.manager is not None:
             self._counts = self.manager.counts
@@ -475,7 +475,7 @@ class TaskPartition:
             self.manager = None
 
     def _shut(self, phase: Phase, error: str, *, closing: bool = False) -> None:
-        self._leave()
+        self._release_memory()
         self.phase = Phase.CLOSING if closing else phase
         self._fault = error
         self.problems.clear()

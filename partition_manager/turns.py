@@ -68,10 +68,10 @@ class Turns:
                 self._in_turn = 0
                 partition.end_turn()
                 ready.rotate(-1)
-            where = partition.topic, partition.number, message.offset
+            topic_partition_offset = partition.topic, partition.number, message.offset
             if outages.is_troubled:
-                outages.emitted(TopicPartitionOffset(*where), message.ticket)
-            return MessageId(*where, message.ticket, partition.topic_id), message
+                outages.emitted(TopicPartitionOffset(*topic_partition_offset), message.ticket)
+            return MessageId(*topic_partition_offset, message.ticket, partition.topic_id), message
         return None
 
     def next_deadline_ms(self) -> int | None:
@@ -79,7 +79,7 @@ class Turns:
         """
         due_ms, probe_ms = self._share.next_due_ms(), self._outages.next_probe_ms()
         if not self._outages.all_wait:
-            return min((each for each in (due_ms, probe_ms) if each is not None), default=None)
+            return min((at_ms for at_ms in (due_ms, probe_ms) if at_ms is not None), default=None)
         if probe_ms is None or self._share.ready or self._outages.has_parked:
             return probe_ms
         return None if due_ms is None else max(due_ms, probe_ms)
@@ -95,7 +95,7 @@ class Turns:
             if self._unpark(turn, now_ms):
                 self._share.wake(now_ms)
                 return True
-            self._outages.forget(turn.place)
+            self._outages.forget(turn.message)
         return False
 
     def _unpark(self, turn: Turn, now_ms: int) -> bool:

@@ -19,7 +19,7 @@ from broker.client.group_requests import CommittedOffset, GroupIdentity, commit_
 from broker.client.group_thread import GroupThread
 from broker.client.twisted import TwistedClient
 from broker.wire.errors import ErrorCode
-from partition_manager.group_offsets import TooManyRanges, committed_offset, kept_in
+from partition_manager.group_offsets import TooManyRanges, committed_offset, committed_progress
 from partition_manager.offset_document import OffsetDocument
 from partition_manager.ports import (
     Answer,
@@ -28,12 +28,12 @@ from partition_manager.ports import (
     GroupRequest,
     Loaded,
     LoadOffset,
-    Place,
     Released,
     ReleasePartition,
     Saved,
     SaveOffset,
     StoreRequest,
+    TopicPartition,
 )
 from partition_manager.progress_metadata import BadMetadata
 from partition_manager.shares import Shares
@@ -59,7 +59,7 @@ OnAnswer = Callable[[Answer], None]
 class _Waiting(NamedTuple):
     """A load or a commit that waits for the next request; `offset` is None for a load."""
 
-    place: Place
+    place: TopicPartition
     offset: CommittedOffset | None
     answer: OnAnswer
     version: int = 0
@@ -67,14 +67,14 @@ class _Waiting(NamedTuple):
 
 
 def never_failing(
-    asked: "Deferred[dict[Place, Any]]", places: Iterable[Place]
-) -> "Deferred[dict[Place, ErrorCode | str] | dict[Place, Any]]":
+    asked: "Deferred[dict[TopicPartition, Any]]", places: Iterable[TopicPartition]
+) -> "Deferred[dict[TopicPartition, ErrorCode | str] | dict[TopicPartition, Any]]":
     """Return a Deferred of the results by place; an error, of whatever type, is the result of each place.
 
     A place without a result would never be opened, or never stored again.
     """
 
-    def failed(failure: Failure) -> dict[Place, ErrorCode | str]:
+    def failed(failure: Failure) -> dict[TopicPartition, ErrorCode | str]:
         error = failure.value
         if isinstance(error, BrokerError):
             return dict.fromkeys(places, error.code)
@@ -131,7 +131,7 @@ class GroupMembership:
         former = self._awaiting.pop(task, None)
         if former is not None:  # the task asks again, because its topics changed
             former[1](Failed("asked again"))
-        self._awaiting[task] = request.known, answer
+        self._awaiting[task] = request.known_version, answer
         topics = tuple(sorted({*self._topics, *request.topics})) if len(self._open) > 1 else request.topics
         if self._thread is None:
             self._topics = topics
@@ -249,20 +249,20 @@ class GroupMembership:
         self._carry_out([each for each in waiting if each.offset is not None], self._commit)
 
     def _carry_out(
-        self, waiting: list[_Waiting], how: Callable[[list[_Waiting]], "Deferred[dict[Place, Any]]"]
+        self, waiting: list[_Waiting], how: Callable[[list[_Waiting]], "Deferred[dict[TopicPartition, Any]]"]
     ) -> None:
         """Send one request for all; answer each, or try again what passes."""
         if not waiting:
             return
 
-        def answered(results: dict[Place, Any]) -> None:
+        def answered(results: dict[TopicPartition, Any]) -> None:
             for each in waiting:
                 self._answer(each, results.get(each.place, ErrorCode.UNKNOWN_SERVER_ERROR))
 
         never_failing(how(waiting), [each.place for each in waiting]).addCallback(answered)
 
     @inlineCallbacks
-    def _load(self, waiting: list[_Waiting]) -> Generator["Deferred[Any]", Any, dict[Place, Any]]:
+    def _load(self, waiting: list[_Waiting]) -> Generator["Deferred[Any]", Any, dict[TopicPartition, Any]]:
         at = self._thread.coordinator if self._thread is not None else None
         if at is None:
             raise BrokerError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"group {self._group_id}")
@@ -271,13 +271,13 @@ class GroupMembership:
         return dict(found)
 
     @inlineCallbacks
-    def _commit(self, waiting: list[_Waiting]) -> Generator["Deferred[Any]", Any, dict[Place, Any]]:
+    def _commit(self, waiting: list[_Waiting]) -> Generator["Deferred[Any]", Any, dict[TopicPartition, Any]]:
         thread = self._thread
         at = thread.coordinator if thread is not None else None
         if at is None or thread is None:
             raise BrokerError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"group {self._group_id}")
         offsets = {each.place: each.offset for each in waiting if each.offset is not None and thread.owns(each.place)}
-        results: dict[Place, Any] = {each.place: "another member owns it now" for each in waiting}
+        results: dict[TopicPartition, Any] = {each.place: "another member owns it now" for each in waiting}
         if offsets:
             codes = yield self._client.run(commit_offsets(self._client.core, at, thread.identity, offsets))
             results |= codes
@@ -297,12 +297,12 @@ class GroupMembership:
         else:
             waiting.answer(Failed(f"group {self._group_id}: {result.name}"))
 
-    def _loaded(self, place: Place, committed: CommittedOffset) -> Answer:
+    def _loaded(self, place: TopicPartition, committed: CommittedOffset) -> Answer:
         topic, number = place
         if committed.offset < 0:
             return Loaded(None, -1)
         try:
-            kept, note = kept_in(committed)
+            kept, note = committed_progress(committed)
         except BadMetadata as error:
             return Failed(f"{error}; commit the offset again, without metadata, to go on from it")
         if note:
@@ -336,5 +336,5 @@ class GroupOffsetStore:
         self._membership.close(self._task)
 
 
-def _named(partitions: frozenset[Place]) -> str:
+def _named(partitions: frozenset[TopicPartition]) -> str:
     return ", ".join(f"{topic}-{number}" for topic, number in sorted(partitions))

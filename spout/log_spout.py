@@ -16,7 +16,7 @@ from partition_manager.config import AT_LEAST_ONCE, NO_GUARANTEE
 from partition_manager.coordinator import MessageId, PartitionCoordinator
 from partition_manager.entry import Counts
 from partition_manager.outage import Outage
-from partition_manager.ports import GroupStore, OffsetStore, Place
+from partition_manager.ports import GroupStore, OffsetStore, TopicPartition
 from partition_manager.source import (
     KAFKA,
     ZOOKEEPER,
@@ -281,7 +281,7 @@ class LogSpout(EngineSpout):
         """Return why the group does not take this process, which then reads nothing; "" if it does."""
         return self._coordinator.refused_by
 
-    def standstills(self, now_ms: int) -> Mapping[Place, Standstill]:
+    def standstills(self, now_ms: int) -> Mapping[TopicPartition, Standstill]:
         """Return the partitions without progress. `now_ms` is on the engine's clock, which a frozen engine stops."""
         timeout_ms = self.context.config.message_timeout_ms
         return self._coordinator.standstills.find(now_ms, timeout_ms=timeout_ms, cut_ms=self._driver.next_cut_ms())

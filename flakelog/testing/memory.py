@@ -40,7 +40,7 @@ from partition_manager.ports import (
     FindEpochEnd,
     FindId,
     FindTime,
-    Found,
+    FoundOffset,
     GroupStore,
     ListPartitions,
     ListTopics,
@@ -219,8 +219,8 @@ class MemoryLog:
         for request, answer in held:
             self.ask(request, answer)
 
-    def _find(self, partition: int, wanted: Callable[[Record], bool]) -> Found:
-        return Found(min((o for o, record in self.kept[partition].items() if wanted(record)), default=None))
+    def _find(self, partition: int, wanted: Callable[[Record], bool]) -> FoundOffset:
+        return FoundOffset(min((o for o, record in self.kept[partition].items() if wanted(record)), default=None))
 
     def _epoch_end(self, partition: int, epoch: int) -> EpochEnd:
         """Answer as Kafka does: the largest epoch up to `epoch`, and where the next one begins.

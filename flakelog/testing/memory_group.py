@@ -8,10 +8,10 @@ from partition_manager.ports import (
     AwaitShare,
     GroupRequest,
     OffsetStore,
-    Place,
     Released,
     ReleasePartition,
     StoreRequest,
+    TopicPartition,
 )
 from partition_manager.shares import Shares
 
@@ -30,27 +30,27 @@ class MemoryGroup:
     """
 
     def __init__(self, topics: Mapping[str, Log], store: OffsetStore, tasks: int) -> None:
-        self.released: list[Place] = []
+        self.released: list[TopicPartition] = []
         self._topics = topics
         self._store = store
         self._shares = Shares(tasks)
-        self._assigned: set[Place] = set()
+        self._assigned: set[TopicPartition] = set()
         self._waiting: dict[int, tuple[int, Callable[[Answer], None]]] = {}
 
     # --- calls of a test
 
-    def assign(self, *places: Place) -> None:
+    def assign(self, *places: TopicPartition) -> None:
         """Assign partitions."""
         self._assigned.update(places)
         self._shares.assigned(places)
         self._tell()
 
-    def revoke(self, *places: Place) -> None:
+    def revoke(self, *places: TopicPartition) -> None:
         """Ask the spout to hand partitions over."""
         self.released += self._shares.revoke(places)
         self._tell()
 
-    def lose(self, *places: Place) -> None:
+    def lose(self, *places: TopicPartition) -> None:
         """Take partitions away at once, as when the session has expired."""
         self._shares.note("error", f"lost {places}")
         self._shares.lost(places)
@@ -75,7 +75,7 @@ class MemoryGroup:
 
     def ask(self, task: int, request: StoreRequest | GroupRequest, answer: Callable[[Answer], None]) -> None:
         if isinstance(request, AwaitShare):
-            self._waiting[task] = request.known, answer
+            self._waiting[task] = request.known_version, answer
             new = self._places(request.topics) - self._assigned
             self.assign(*new)
         elif isinstance(request, ReleasePartition):
@@ -86,7 +86,7 @@ class MemoryGroup:
         else:
             self._store.ask(request, answer)
 
-    def _places(self, topics: Iterable[str]) -> set[Place]:
+    def _places(self, topics: Iterable[str]) -> set[TopicPartition]:
         return {(topic, number) for topic in topics if topic in self._topics for number in self._topics[topic].kept}
 
     def _tell(self) -> None:

@@ -18,7 +18,7 @@ from partition_manager.ports import (
     FindEpochEnd,
     FindId,
     FindTime,
-    Found,
+    FoundOffset,
     OutOfRange,
 )
 from tests.broker.client.engine_shell import LOST_REQUEST, EngineShell
@@ -64,8 +64,8 @@ def asked(*requests):
 QUESTIONS = {
     "bounds": (lambda number: FindBounds("flights", number), Bounds(0, 0)),
     "epoch end": (lambda number: FindEpochEnd("flights", number, 0), EpochEnd(0, 0)),
-    "time": (lambda number: FindTime("flights", number, 1_000), Found(0)),
-    "id": (lambda number: FindId("flights", number, 1_000), Found(0)),
+    "time": (lambda number: FindTime("flights", number, 1_000), FoundOffset(0)),
+    "id": (lambda number: FindId("flights", number, 1_000), FoundOffset(0)),
 }
 
 

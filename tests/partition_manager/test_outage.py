@@ -170,8 +170,8 @@ def try_parked(spout, now_ms):
     """Emit the parked message whose turn it is; return it with its new ticket."""
     turn = spout.outages.next_turn(now_ms)
     ticket = next(spout.tickets)
-    spout.outages.emitted(turn.place, ticket)
-    return turn.place, ticket
+    spout.outages.emitted(turn.message, ticket)
+    return turn.message, ticket
 
 
 def fail_parked(spout, number):
@@ -204,7 +204,7 @@ def test_only_the_success_of_a_message_that_failed_in_it_ends_what_unavailable_r
     fail_parked(spout, 1)
     assert spout.outages.succeeded(OTHER) == [] and spout.outages.current(1_000) is not None
     message, ticket = try_parked(spout, 300)
-    assert [turn.place for turn in spout.outages.succeeded(ticket)] == ["c", "a"]
+    assert [turn.message for turn in spout.outages.succeeded(ticket)] == ["c", "a"]
     assert spout.outages.current(1_000) is None and not spout.outages.is_troubled
     assert spout.notes == [
         "an outage: messages fail with Unavailable: maintenance; one at a time is tried until one succeeds, "
@@ -266,8 +266,8 @@ def test_an_outage_ends_when_no_message_is_left_that_failed_in_it():
 def test_a_turn_that_is_not_taken_passes_to_the_next_after_a_pause():
     spout = Spout()
     report(spout, "a"), report(spout, "b")
-    assert spout.outages.next_turn(100).place == "a" and spout.outages.next_turn(100) is None
-    assert spout.outages.next_turn(spout.outages.next_probe_ms()).place == "b"
+    assert spout.outages.next_turn(100).message == "a" and spout.outages.next_turn(100) is None
+    assert spout.outages.next_turn(spout.outages.next_probe_ms()).message == "b"
     spout.outages.forget("a"), spout.outages.forget("b")
     assert not spout.outages.parks
 

@@ -12,7 +12,7 @@ from partition_manager.progress_metadata import (
     RANGES_MAX,
     SPAN_MAX,
     BadMetadata,
-    Kept,
+    CommittedProgress,
     decode_metadata,
     encode_metadata,
     fits,
@@ -33,7 +33,7 @@ def progress_of(offset, numbers):
 @given(st.integers(0, 1 << 62), st.lists(st.integers(1, 1 << 40), max_size=60), st.sampled_from(["", TOPIC_ID]))
 def test_every_progress_comes_back_from_its_metadata(offset, numbers, topic_id):
     progress = progress_of(offset, numbers)
-    assert decode_metadata(offset, encode_metadata(progress, topic_id)) == Kept(progress, topic_id)
+    assert decode_metadata(offset, encode_metadata(progress, topic_id)) == CommittedProgress(progress, topic_id)
 
 
 def test_the_text_is_the_one_of_the_documentation():
@@ -65,7 +65,7 @@ def test_at_the_limit_the_last_character_counts():
 
 
 def test_the_commit_of_another_client_is_a_plain_offset():
-    assert decode_metadata(5, "") == Kept(Progress(5), "")
+    assert decode_metadata(5, "") == CommittedProgress(Progress(5), "")
 
 
 def test_metadata_of_another_program_is_not_of_this_format():

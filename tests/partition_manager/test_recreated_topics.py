@@ -105,7 +105,7 @@ def test_an_owner_that_still_knows_the_deleted_topic_continues_the_progress_of_t
     assert settle(world, first, 2_000) == [0, 1, 2]
     stop(world, first, 3_000)
     second = PartitionCoordinator(Source("flights", "t", "t", Earliest(), CONFIG), 0, 1, "run.2")
-    second.found("flights", Partitions((0,), "h", 1, deleted), 4_000)
+    second.partitions_found("flights", Partitions((0,), "h", 1, deleted), 4_000)
     world.carry(second, 4_000)
     assert settle(world, second, 6_000) == [] and stored(world).topic_id == world.log.topic_id
 
@@ -131,7 +131,7 @@ def test_a_refresh_that_shows_another_topic_id_opens_the_partition_again():
     coordinator = coordinator_of(world)
     settle(world, coordinator, 2_000)
     world.log.topic_id = "another"
-    coordinator.found("flights", Partitions((0,), "h", 1, "another"), 3_000)
+    coordinator.partitions_found("flights", Partitions((0,), "h", 1, "another"), 3_000)
     assert coordinator.counts.recreated == 0, "the new opening has not compared the ids yet"
     world.carry(coordinator, 3_000)
     assert coordinator.counts.recreated == 1 and coordinator.status()[0].watermark == 0
@@ -144,7 +144,7 @@ def test_a_late_write_for_the_old_topic_is_forgotten():
         coordinator.ack(id)
     (save,) = coordinator.take_asks(2_000)
     world.log.recreate()
-    coordinator.found("flights", Partitions((0,), "h", 1, world.log.topic_id), 2_000)
+    coordinator.partitions_found("flights", Partitions((0,), "h", 1, world.log.topic_id), 2_000)
     world.store().ask(save.request, lambda answer: coordinator.answered(save.number, answer, 2_000))
     world.carry(coordinator, 2_000)
     assert (stored(world).topic_id, stored(world).progress.offset) == (world.log.topic_id, 0)
@@ -169,7 +169,7 @@ def test_a_broker_with_old_metadata_does_not_bring_the_deleted_topic_back():
     before = world.log.topic_id
     world.log.recreate()
     world.carry(coordinator, 2_000)
-    coordinator.found("flights", Partitions((0,), "h", 1, before), 3_000)
+    coordinator.partitions_found("flights", Partitions((0,), "h", 1, before), 3_000)
     assert coordinator.status()[0].phase is Phase.RUNNING and coordinator.counts.recreated == 1
 
 

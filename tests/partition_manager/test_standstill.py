@@ -65,7 +65,7 @@ class Task:
 def test_messages_in_flight_that_nobody_settles_are_no_progress_after_a_minute():
     task = Task(3)
     task.emit()
-    task.coordinator.standstills.look(0)
+    task.coordinator.standstills.observe(0)
     assert task.stands(MINUTE - 1) == {}
     found = task.coordinator.standstills.find(MINUTE, timeout_ms=TIMEOUT_MS)
     assert str(found[FIRST]) == (
@@ -75,7 +75,7 @@ def test_messages_in_flight_that_nobody_settles_are_no_progress_after_a_minute()
 
 def test_the_time_until_it_counts_is_a_setting():
     task = Task(3, no_progress_ms=5_000)
-    task.coordinator.standstills.look(0)
+    task.coordinator.standstills.observe(0)
     assert task.stands(4_999) == {} and task.stands(5_000)
 
 

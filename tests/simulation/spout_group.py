@@ -66,7 +66,7 @@ class Member(MemoryGroup):
         if not isinstance(request, AwaitShare):
             super().ask(task, request, answer)
             return
-        self._waiting[task] = request.known, answer
+        self._waiting[task] = request.known_version, answer
         if not self.joined:
             self.joined = True
             self.group.join(self)
