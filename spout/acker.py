@@ -27,7 +27,7 @@ class Failed(NamedTuple):
     unavailable: bool = False  # a service that a bolt needs is down
 
 
-class Left(NamedTuple):
+class Abandoned(NamedTuple):
     """A spout's tuple that is neither complete nor failed, and no longer waited for."""
 
     task: int
@@ -51,7 +51,7 @@ class Acker:
     def __init__(self, timeout_ms: int) -> None:
         self._timeout_ms = timeout_ms
         self._trees: dict[int, Tree] = {}  # by root, in the order they began
-        self._ended: list[Tree | Failed | Left] = []  # a Tree that ended is complete
+        self._ended: list[Tree | Failed | Abandoned] = []  # a Tree that ended is complete
         self._expire_at_ms = 0  # not later than the first timeout, which only moves to later times
 
     def __len__(self) -> int:
@@ -98,7 +98,7 @@ class Acker:
         """Wait for the tree no longer: its message stays unsettled. Later acks and fails in that tree are ignored."""
         tree = self._trees.pop(root, None)
         if tree is not None:
-            self._ended.append(Left(tree.task))
+            self._ended.append(Abandoned(tree.task))
 
     def expire(self, now_ms: int) -> None:
         """Fail every tree that has timed out."""
@@ -111,7 +111,7 @@ class Acker:
                 return
             self.fail(root, TIMEOUT)
 
-    def take_ended(self) -> list[Tree | Failed | Left]:
+    def take_ended(self) -> list[Tree | Failed | Abandoned]:
         """Return the trees that ended since the last call, in that order: complete, failed, and those that are left."""
         ended, self._ended = self._ended, []
         return ended

@@ -117,8 +117,8 @@ class Tuple:
         try:
             return self.values[self.emitter.fields.index[field]]
         except KeyError:
-            known = ", ".join(self.fields.names)
-            raise KeyError(f"{self.component} emits no {field!r} to {self.stream!r}; its fields are: {known}") from None
+            names = ", ".join(self.fields.names)
+            raise KeyError(f"{self.component} emits no {field!r} to {self.stream!r}; its fields are: {names}") from None
 
     def __iter__(self) -> Iterator[Any]:
         return iter(self.values)

@@ -160,8 +160,8 @@ class ThreadWork(BackgroundCollector):
     def _give_up(self, execution: Execution, timeout_ms: int) -> None:
         if not execution.warned:
             execution.warned = True
-            said = f"its thread has worked on a tuple for longer than {timeout_ms} ms and cannot be stopped"
-            self._exchange.report(self._task, said, execution.tuples)
+            text = f"its thread has worked on a tuple for longer than {timeout_ms} ms and cannot be stopped"
+            self._exchange.report(self._task, text, execution.tuples)
 
 
 class CoroutineCollector(CoroutineWork, BoltCollector):

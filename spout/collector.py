@@ -52,9 +52,9 @@ class Engine:
             self.exit = error
         reason = error.reason if isinstance(error, InstanceFenced) else f"{method} raised {_call_of(error)}"
         text = f"{reason}: {self.what_stops} with exit code {exit_code(error)}"
-        places: Sequence[str] = getattr(error, "__notes__", ())  # of a message that no tuple has yet
-        if places or any(tup.messages for tup in tuples):
-            text = "; ".join((text, f"the message stays unsettled and comes again {self.when_again}", *places))
+        messages: Sequence[str] = getattr(error, "__notes__", ())  # of a message that no tuple has yet
+        if messages or any(tup.messages for tup in tuples):
+            text = "; ".join((text, f"the message stays unsettled and comes again {self.when_again}", *messages))
         self.on_error(task, text, None, tuples)
 
     def outlet(self, task: Task, stream: str) -> StreamOutlet:
@@ -328,9 +328,9 @@ class BoltCollector(WorkCollector):
         """Fail a tuple so that its message is emitted again. A second ack or fail of it is ignored."""
         if tup.anchors is None:
             return
-        said = f"{text_of(error)}, in {self._task.component}"
+        reason = f"{text_of(error)}, in {self._task.component}"
         for root, _ in tup.anchors:
-            self._exchange.acker.fail(root, said, isinstance(error, Unavailable))
+            self._exchange.acker.fail(root, reason, isinstance(error, Unavailable))
         tup.anchors = None
         self._task.counts.failed += 1
 
@@ -342,9 +342,9 @@ class BoltCollector(WorkCollector):
         super().leave_all(tuples)
 
 
-def undeclared(task: Task, stream: str, known: Iterable[str]) -> ValueError:
+def undeclared(task: Task, stream: str, declared_streams: Iterable[str]) -> ValueError:
     """Return the error of an emit to a stream that the component has not declared."""
-    declared = ", ".join(sorted(known)) or "none"
+    declared = ", ".join(sorted(declared_streams)) or "none"
     return ValueError(f"{task.component} emits to stream {stream!r} and declares: {declared}")
 
 

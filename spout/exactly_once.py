@@ -16,15 +16,15 @@ def settle_together(plan: Plan, instances_of: Callable[[str], Sequence[Any]]) ->
     transactional producer.
     """
     sinks = {node.name: instances_of(node.name) for node in plan.bolts}
-    sinks = {name: found for name, found in sinks.items() if isinstance(found[0], LogSink) and found[0].exactly_once}
+    sinks = {name: tasks for name, tasks in sinks.items() if isinstance(tasks[0], LogSink) and tasks[0].exactly_once}
     if not sinks:
         return
     first, *others = sinks
     for name in others:
-        for what in ("servers", "config"):
-            if getattr(sinks[name][0], what) != getattr(sinks[first][0], what):
+        for argument in ("servers", "config"):
+            if getattr(sinks[name][0], argument) != getattr(sinks[first][0], argument):
                 raise TopologyError(
-                    f"bolts {first!r} and {name!r} are sinks with exactly_once and differ in their {what}: "
+                    f"bolts {first!r} and {name!r} are sinks with exactly_once and differ in their {argument}: "
                     "a process has one transactional producer, so give them the same"
                 )
     settlement = Settlement(sinks[first][0].config)
@@ -36,24 +36,24 @@ def settle_together(plan: Plan, instances_of: Callable[[str], Sequence[Any]]) ->
                 raise TopologyError(f"bolt {sink!r} is a sink with exactly_once, fed by spout {name!r}: {fault}")
             spout.settle_with(settlement)
     servers = tuple(dict.fromkeys(spout.servers for name in sources for spout in instances_of(name)))
-    for found in sinks.values():
-        for sink in found:
+    for tasks in sinks.values():
+        for sink in tasks:
             sink.settle_with(settlement, servers)
 
 
 def _feeding(plan: Plan, bolt: str) -> list[str]:
     """Return the names of the spouts from which tuples reach a bolt."""
-    inputs = {node.name: [each.component for each in node.inputs] for node in plan.bolts}
+    inputs = {node.name: [subscription.component for subscription in node.inputs] for node in plan.bolts}
     spouts = {node.name for node in plan.spouts}
-    found: list[str] = []
+    feeding: list[str] = []
     looked: set[str] = set()
-    left = [bolt]
-    while left:
-        name = left.pop()
+    unvisited = [bolt]
+    while unvisited:
+        name = unvisited.pop()
         if name in looked:
             continue
         looked.add(name)
         if name in spouts:
-            found.append(name)
-        left += inputs.get(name, ())
-    return sorted(found)
+            feeding.append(name)
+        unvisited += inputs.get(name, ())
+    return sorted(feeding)

@@ -10,7 +10,7 @@ last bolt can always continue. The same steps and times give the same run under 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
-from spout.acker import Acker, Left, Tree
+from spout.acker import Abandoned, Acker, Tree
 from spout.api import Bolt, Report, Spout, Stream, Tuple, World
 from spout.background_collector import BackgroundCollector, CoroutineCollector, ThreadCollector
 from spout.collector import BoltCollector, EmbeddedSpoutCollector, Exchange
@@ -292,8 +292,8 @@ class Executor:
     def _turns_of(self, component: str | None) -> list[SpoutTurn]:
         turns = [turn for turn in self._spout_turns if component in (None, turn.task.component)]
         if not turns:
-            known = ", ".join(node.name for node in self.plan.spouts)
-            raise TopologyError(f"there is no spout {component!r} in {self.plan.name!r}; there are: {known}")
+            spouts = ", ".join(node.name for node in self.plan.spouts)
+            raise TopologyError(f"there is no spout {component!r} in {self.plan.name!r}; there are: {spouts}")
         return turns
 
     def _open(self, task: Task, method: Callable[[], object]) -> None:
@@ -351,7 +351,7 @@ class Executor:
         for outcome in ended:
             if isinstance(outcome, Tree):
                 completed.append(outcome)
-            elif isinstance(outcome, Left):
+            elif isinstance(outcome, Abandoned):
                 self._tasks[outcome.task].pending -= 1
             else:
                 self._ack(completed)

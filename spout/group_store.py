@@ -59,7 +59,7 @@ OnAnswer = Callable[[Answer], None]
 class _Waiting(NamedTuple):
     """A load or a commit that waits for the next request; `offset` is None for a load."""
 
-    place: TopicPartition
+    partition: TopicPartition
     offset: CommittedOffset | None
     answer: OnAnswer
     version: int = 0
@@ -67,20 +67,20 @@ class _Waiting(NamedTuple):
 
 
 def never_failing(
-    asked: "Deferred[dict[TopicPartition, Any]]", places: Iterable[TopicPartition]
+    results: "Deferred[dict[TopicPartition, Any]]", partitions: Iterable[TopicPartition]
 ) -> "Deferred[dict[TopicPartition, ErrorCode | str] | dict[TopicPartition, Any]]":
-    """Return a Deferred of the results by place; an error, of whatever type, is the result of each place.
+    """Return a Deferred of the results by partition; an error, of whatever type, is the result of each partition.
 
-    A place without a result would never be opened, or never stored again.
+    A partition without a result would never be opened, or never stored again.
     """
 
     def failed(failure: Failure) -> dict[TopicPartition, ErrorCode | str]:
         error = failure.value
         if isinstance(error, BrokerError):
-            return dict.fromkeys(places, error.code)
-        return dict.fromkeys(places, str(error) if isinstance(error, ClientError) else repr(error))
+            return dict.fromkeys(partitions, error.code)
+        return dict.fromkeys(partitions, str(error) if isinstance(error, ClientError) else repr(error))
 
-    return asked.addErrback(failed)
+    return results.addErrback(failed)
 
 
 class GroupMembership:
@@ -118,9 +118,9 @@ class GroupMembership:
         elif isinstance(request, AwaitShare):
             self._await(task, request, answer)
         elif isinstance(request, ReleasePartition):
-            place = request.topic, request.partition
-            if self._shares.released(task, place, request.grant) and self._thread is not None:
-                self._thread.released([place])
+            partition = request.topic, request.partition
+            if self._shares.released(task, partition, request.grant) and self._thread is not None:
+                self._thread.released([partition])
             answer(Released())
         elif isinstance(request, LoadOffset):
             self._queue(_Waiting((request.topic, request.partition), None, answer))
@@ -188,14 +188,14 @@ class GroupMembership:
             self._timer.cancel()
         self._timer = self._reactor.callLater(POLL_SECONDS, self._poll)
         events = self._thread.poll()
-        if any(isinstance(each, Refused) and each.is_fenced for each in events):
+        if any(isinstance(event, Refused) and event.is_fenced for event in events):
             self._fence(events)
         else:
             for event in events:
                 self._happened(event)
         self._shares.waits(self._thread.waits_since_ms)
-        for task, (known, answer) in list(self._awaiting.items()):
-            share = self._shares.share(task, known)
+        for task, (known_version, answer) in list(self._awaiting.items()):
+            share = self._shares.share(task, known_version)
             if share is not None:
                 del self._awaiting[task]
                 answer(share)
@@ -212,28 +212,28 @@ class GroupMembership:
         )
 
     def _happened(self, event: Event) -> None:
-        where = f"group {self._group_id}"
+        group = f"group {self._group_id}"
         if isinstance(event, Assigned):
             self._shares.assigned(event.partitions)
-            self._shares.note("info", f"{where}: this process gets {_named(event.partitions)}")
+            self._shares.note("info", f"{group}: this process gets {_named(event.partitions)}")
         elif isinstance(event, Revoke):
             free = self._shares.revoke(event.partitions)
-            self._shares.note("info", f"{where}: this process hands over {_named(event.partitions)}")
+            self._shares.note("info", f"{group}: this process hands over {_named(event.partitions)}")
             if free and self._thread is not None:
                 self._thread.released(free)
         elif isinstance(event, Lost):
             self._shares.lost(event.partitions)
-            said = f"{where}: this process lost {_named(event.partitions)}, without a commit: {event.why}"
-            self._shares.note("error", f"{said}; their unsettled messages come again")
+            text = f"{group}: this process lost {_named(event.partitions)}, without a commit: {event.why}"
+            self._shares.note("error", f"{text}; their unsettled messages come again")
         elif isinstance(event, Refused):
             self._shares.refuse(event.error)
-            self._shares.note("error", f"{where} does not take this process, which reads nothing: {event.error}")
+            self._shares.note("error", f"{group} does not take this process, which reads nothing: {event.error}")
         elif isinstance(event, Unused):
-            self._shares.note("info", f"{where} has no partition for this process now, which waits in reserve")
+            self._shares.note("info", f"{group} has no partition for this process now, which waits in reserve")
         elif isinstance(event, Waits):
-            self._shares.note("info", f"{where}: waits for its other members to join for {event.seconds} s")
+            self._shares.note("info", f"{group}: waits for its other members to join for {event.seconds} s")
         elif isinstance(event, Trouble):
-            self._shares.note("warn", f"{where}: {event.error}; it is asked again")
+            self._shares.note("warn", f"{group}: {event.error}; it is asked again")
 
     # --- offsets
 
@@ -245,8 +245,8 @@ class GroupMembership:
     def _flush(self) -> None:
         self._flushing = None
         waiting, self._waiting = self._waiting, []
-        self._carry_out([each for each in waiting if each.offset is None], self._load)
-        self._carry_out([each for each in waiting if each.offset is not None], self._commit)
+        self._carry_out([request for request in waiting if request.offset is None], self._load)
+        self._carry_out([request for request in waiting if request.offset is not None], self._commit)
 
     def _carry_out(
         self, waiting: list[_Waiting], how: Callable[[list[_Waiting]], "Deferred[dict[TopicPartition, Any]]"]
@@ -256,19 +256,19 @@ class GroupMembership:
             return
 
         def answered(results: dict[TopicPartition, Any]) -> None:
-            for each in waiting:
-                self._answer(each, results.get(each.place, ErrorCode.UNKNOWN_SERVER_ERROR))
+            for request in waiting:
+                self._answer(request, results.get(request.partition, ErrorCode.UNKNOWN_SERVER_ERROR))
 
-        never_failing(how(waiting), [each.place for each in waiting]).addCallback(answered)
+        never_failing(how(waiting), [request.partition for request in waiting]).addCallback(answered)
 
     @inlineCallbacks
     def _load(self, waiting: list[_Waiting]) -> Generator["Deferred[Any]", Any, dict[TopicPartition, Any]]:
         at = self._thread.coordinator if self._thread is not None else None
         if at is None:
             raise BrokerError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"group {self._group_id}")
-        places = [each.place for each in waiting]
-        found = yield self._client.run(fetch_offsets(self._client.core, at, self._group_id, places))
-        return dict(found)
+        partitions = [load.partition for load in waiting]
+        offsets = yield self._client.run(fetch_offsets(self._client.core, at, self._group_id, partitions))
+        return dict(offsets)
 
     @inlineCallbacks
     def _commit(self, waiting: list[_Waiting]) -> Generator["Deferred[Any]", Any, dict[TopicPartition, Any]]:
@@ -276,8 +276,9 @@ class GroupMembership:
         at = thread.coordinator if thread is not None else None
         if at is None or thread is None:
             raise BrokerError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"group {self._group_id}")
-        offsets = {each.place: each.offset for each in waiting if each.offset is not None and thread.owns(each.place)}
-        results: dict[TopicPartition, Any] = {each.place: "another member owns it now" for each in waiting}
+        ours = [commit for commit in waiting if thread.owns(commit.partition)]
+        offsets = {commit.partition: commit.offset for commit in ours if commit.offset is not None}
+        results: dict[TopicPartition, Any] = {commit.partition: "another member owns it now" for commit in waiting}
         if offsets:
             codes = yield self._client.run(commit_offsets(self._client.core, at, thread.identity, offsets))
             results |= codes
@@ -287,7 +288,7 @@ class GroupMembership:
         if self.is_closed:
             return
         if isinstance(result, CommittedOffset):
-            waiting.answer(self._loaded(waiting.place, result))
+            waiting.answer(self._loaded(waiting.partition, result))
         elif isinstance(result, str):
             waiting.answer(Failed(result))
         elif result is ErrorCode.NONE:
@@ -297,18 +298,18 @@ class GroupMembership:
         else:
             waiting.answer(Failed(f"group {self._group_id}: {result.name}"))
 
-    def _loaded(self, place: TopicPartition, committed: CommittedOffset) -> Answer:
-        topic, number = place
+    def _loaded(self, partition: TopicPartition, committed: CommittedOffset) -> Answer:
+        topic, number = partition
         if committed.offset < 0:
             return Loaded(None, -1)
         try:
-            kept, note = committed_progress(committed)
+            stored, note = committed_progress(committed)
         except BadMetadata as error:
             return Failed(f"{error}; commit the offset again, without metadata, to go on from it")
         if note:
             self._shares.note("warn", f"{topic}-{number}: {note}")
         document = OffsetDocument(
-            "", "", topic, number, kept.progress, topic_id=kept.topic_id, leader_epoch=committed.leader_epoch
+            "", "", topic, number, stored.progress, topic_id=stored.topic_id, leader_epoch=committed.leader_epoch
         )
         return Loaded(document.encode(), 0)
 

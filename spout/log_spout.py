@@ -200,9 +200,9 @@ class LogSpout(EngineSpout):
 
     def details(self, id: MessageId) -> Mapping[str, object]:
         """Return the message's topic, partition and offset; with its id and attempt, unless it is settled by now."""
-        place = {"topic": id.topic, "partition": id.partition, "offset": id.offset}
+        position = {"topic": id.topic, "partition": id.partition, "offset": id.offset}
         message = self._coordinator.message(id)
-        return place if message is None else {**place, "id": message.record.id, "attempt": message.attempt}
+        return position if message is None else {**position, "id": message.record.id, "attempt": message.attempt}
 
     def watermarks(self) -> Mapping[tuple[str, int], int]:
         """Return the stored watermark of each partition of this task."""

@@ -132,15 +132,15 @@ class OncePerMessage(BatchBolt):
             return
         self._forget_at_ms = self.context.now_ms + FORGET_MS
         delete = "DELETE FROM flakelog_origins WHERE spout = ? AND topic = ? AND partition = ? AND position < ?"
-        self.db.executemany(delete, [(*where, offset) for where, offset in self.context.watermarks().items()])
+        self.db.executemany(delete, [(*partition, offset) for partition, offset in self.context.watermarks().items()])
 
 
 def _key(tup: Tuple) -> tuple[str, str, int, Any, str]:
     origin = tup.origin
     if len(origin.messages) != 1:
-        said = f"{tup!r} comes from {len(origin.messages)} messages"
-        raise ValueError(f"{said}: OncePerMessage needs tuples that are anchored to one message each")
-    place = origin.messages[0]
-    position = place.offset if isinstance(place.offset, (int, str, bytes)) else repr(place.offset)
+        text = f"{tup!r} comes from {len(origin.messages)} messages"
+        raise ValueError(f"{text}: OncePerMessage needs tuples that are anchored to one message each")
+    message = origin.messages[0]
+    position = message.offset if isinstance(message.offset, (int, str, bytes)) else repr(message.offset)
     (spout, number), *path = origin.path
-    return spout, place.topic, place.partition, position, json.dumps([number, *path], separators=(",", ":"))
+    return spout, message.topic, message.partition, position, json.dumps([number, *path], separators=(",", ":"))

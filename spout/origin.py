@@ -67,14 +67,14 @@ class Link:
 
     def details(self, limit: int) -> list[Mapping[str, object]]:
         """Return the details of the first `limit` messages, for the log."""
-        found: list[Mapping[str, object]] = []
+        messages: list[Mapping[str, object]] = []
         for source, id in self.roots():
             details = source.details(id)
-            if details not in found:
-                found.append(details)
-            if len(found) == limit:
+            if details not in messages:
+                messages.append(details)
+            if len(messages) == limit:
                 break
-        return found
+        return messages
 
     def roots(self) -> Iterator[tuple[Source, Any]]:
         """Iterate over the spouts and the ids that they emitted the tuple's messages with; a pair may come twice."""

@@ -20,10 +20,10 @@ LIMIT = "max.message.bytes"
 def limit_of(client: TwistedClient, topic: str) -> Generator["Deferred[Any]", Any, int | None]:
     """Return the bytes that a batch of the topic may have; None if the broker does not say, or may not."""
     try:
-        found = yield client.run(describe_configs(client.core, Resource(TOPIC, topic), [LIMIT]))
+        configs = yield client.run(describe_configs(client.core, Resource(TOPIC, topic), [LIMIT]))
     except ClientError:
         return None
-    values = [each.value for each in found if each.name == LIMIT and each.value is not None]
+    values = [config.value for config in configs if config.name == LIMIT and config.value is not None]
     return int(values[0]) if values else None
 
 
@@ -32,9 +32,9 @@ def size_of(output: Output, codec: Codec) -> int:
     return len(encode_batch(records_of((output,)), base_timestamp_ms=0, codec=codec))
 
 
-def why_refused(place: str, error: BrokerError, size: int, limit: int | None) -> str:
+def why_refused(partition: str, error: BrokerError, size: int, limit: int | None) -> str:
     """Return why the partition `place` refuses a record of `size` bytes, alone in its batch."""
     if error.code not in TOO_LARGE:
-        return f"{place} refuses a record: {error}"
+        return f"{partition} refuses a record: {error}"
     most = f"its {LIMIT} is {limit:,}" if limit is not None else str(error)
-    return f"{place} refuses a record of {size:,} bytes: {most}"
+    return f"{partition} refuses a record of {size:,} bytes: {most}"

@@ -130,11 +130,11 @@ _running: set[BackgroundRun] = set()
 def _stop_all() -> None:
     """Stop the topologies that still run when the program ends."""
     running = list(_running)
-    for each in running:
-        each.stop()
-    for each in running:
+    for background_run in running:
+        background_run.stop()
+    for background_run in running:
         try:
-            each.wait()
+            background_run.wait()
         except BaseException:
             pass  # the runner has logged it
 
@@ -267,7 +267,7 @@ class _Signals:
 
     def __init__(self, drain_ms: int) -> None:
         self._drain_seconds = drain_ms / 1000 + FROZEN_SECONDS
-        self._left = threading.Event()
+        self._has_ended = threading.Event()
         self._running: BackgroundRun | None = None
         self._first_at: float | None = None
         self._before: dict[signal.Signals, Any] = {}
@@ -278,7 +278,7 @@ class _Signals:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._left.set()
+        self._has_ended.set()
         for number, handler in self._before.items():
             signal.signal(number, handler if handler is not None else signal.SIG_DFL)
 
@@ -303,10 +303,10 @@ class _Signals:
 
     def _watch(self, number: int) -> None:
         """Send the signal a second time, in a thread, if the stop takes longer than it may."""
-        if self._left.wait(self._drain_seconds):
+        if self._has_ended.wait(self._drain_seconds):
             return
         if self._running is not None and self._running.runner.state in (State.FINISHING, State.STOPPED):
-            if self._left.wait(FINISH_MS / 1000):
+            if self._has_ended.wait(FINISH_MS / 1000):
                 return
         _log.error("the topology does not stop, because a component blocks: it is left, and its messages come again")
         signal.pthread_kill(cast(int, threading.main_thread().ident), number)  # wakes the thread, whatever it waits for

@@ -92,10 +92,10 @@ class RunLog:
 def text_of(report: Report) -> str:
     """Return the report as text: its task, the messages it is about, and what happened."""
     messages = list(report.messages)
-    where = ", ".join(map(_place, messages[:MESSAGES_SHOWN_MAX]))
+    named = ", ".join(map(_described, messages[:MESSAGES_SHOWN_MAX]))
     if len(messages) > MESSAGES_SHOWN_MAX:
-        where += f" and {len(messages) - MESSAGES_SHOWN_MAX} more messages"
-    return f"{report.task}: {report.text}" + (f"; {where}" if where else "")
+        named += f" and {len(messages) - MESSAGES_SHOWN_MAX} more messages"
+    return f"{report.task}: {report.text}" + (f"; {named}" if named else "")
 
 
 def facts_of(report: Report) -> dict[str, object]:
@@ -115,14 +115,14 @@ def _key(report: Report) -> tuple[str, str, str]:
     return report.component, report.level, re.sub(r"\d+", "0", report.text.partition(":")[0])
 
 
-def _place(details: Mapping[str, object]) -> str:
+def _described(details: Mapping[str, object]) -> str:
     """Return a message's details as text: lines-3 offset 41 (id 7, attempt 2)."""
-    rest = dict(details)
-    place = ""
-    if "topic" in rest and "partition" in rest and "offset" in rest:
-        place = f"{rest.pop('topic')}-{rest.pop('partition')} offset {rest.pop('offset')}"
-    more = ", ".join(f"{name} {value}" for name, value in rest.items() if value is not None)
-    return f"{place} ({more})" if place and more else place or more
+    others = dict(details)
+    position = ""
+    if "topic" in others and "partition" in others and "offset" in others:
+        position = f"{others.pop('topic')}-{others.pop('partition')} offset {others.pop('offset')}"
+    more = ", ".join(f"{name} {value}" for name, value in others.items() if value is not None)
+    return f"{position} ({more})" if position and more else position or more
 
 
 def _plain(messages: Sequence[Mapping[str, object]]) -> list[dict[str, object]]:

@@ -263,9 +263,10 @@ class Runner:
             self._write(line)
         seconds = (now_ms - self._started_ms) / 1000
         facts = totals(self.executor)
-        told = ", ".join(f"{number:,} {name}" for name, number in facts.items())
+        counts = ", ".join(f"{number:,} {name}" for name, number in facts.items())
         clean = failure is None or isinstance(failure.value, EXITS)
-        text = f"topology {self.executor.plan.name!r} {'stopped' if clean else 'failed'} after {seconds:.1f} s: {told}"
+        end = "stopped" if clean else "failed"
+        text = f"topology {self.executor.plan.name!r} {end} after {seconds:.1f} s: {counts}"
         if failure is None or clean:
             self.log.info("{text}", text=text, facts=facts)
             return
@@ -276,19 +277,19 @@ def totals(executor: Executor) -> dict[str, int]:
     """Return the counts of all spout tasks together: tuples emitted, acked, failed, and of these timed out."""
     names = ("emitted", "acked", "failed", "timed_out")
     spouts = [counts for node in executor.plan.spouts for counts in executor.counts()[node.name]]
-    return {name.replace("_", " "): sum(getattr(each, name) for each in spouts) for name in names}
+    return {name.replace("_", " "): sum(getattr(counts, name) for counts in spouts) for name in names}
 
 
 def _components(executor: Executor) -> str:
     """Return the plan in words: spouts with what they read, and bolts, each with its number of tasks."""
-    told = []
+    components = []
     for node in executor.plan.nodes:
         instances = executor.instances_of(node.name)
         tasks = f" x{len(instances)}" if len(instances) > 1 else ""
         kind = "spout" if isinstance(instances[0], Spout) else "bolt"
         described = f" ({instances[0].described})" if instances[0].described else ""
-        told.append(f"{kind} {node.name}{tasks}{described}")
-    return "; ".join(told)
+        components.append(f"{kind} {node.name}{tasks}{described}")
+    return "; ".join(components)
 
 
 def installed_reactor() -> ReactorBase:

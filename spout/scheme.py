@@ -107,8 +107,8 @@ class JsonScheme:
         if not self._names:
             return ((record.id, _decoded("key", record.key, decode_text), value),)
         if not isinstance(value, dict):
-            found = "no value" if record.value is None else _KINDS.get(type(value), "a number")
-            raise SchemeError(f"the value must be a JSON object with {', '.join(self._names)}; the message has {found}")
+            kind = "no value" if record.value is None else _KINDS.get(type(value), "a number")
+            raise SchemeError(f"the value must be a JSON object with {', '.join(self._names)}; the message has {kind}")
         return ((record.id, *(value.get(name) for name in self._names)),)
 
 
@@ -216,8 +216,8 @@ def _decoded(part: str, data: bytes | None, function: Callable[[bytes], Any] | N
 
 
 def _followed(tuples: Tuples, record: FetchedRecord, partition: int) -> Tuples:
-    place = (partition, record.offset, record.timestamp_ms)
-    return [(*values, *place) for values in tuples]
+    position = (partition, record.offset, record.timestamp_ms)
+    return [(*values, *position) for values in tuples]
 
 
 def _finite(digits: str) -> float:

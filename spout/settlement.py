@@ -91,16 +91,16 @@ class _Part(NamedTuple):
 class _Unit:
     """Messages that are settled together, with the number of open trees of each, and their outputs in order."""
 
-    __slots__ = ("left", "outputs", "size")
+    __slots__ = ("open_trees", "outputs", "size")
 
     def __init__(self, key: _Key, trees: int) -> None:
-        self.left = {key: trees}
+        self.open_trees = {key: trees}
         self.outputs: list[tuple[int, Output]] = []
         self.size = 0
 
     def absorb(self, other: "_Unit") -> None:
-        self.left |= other.left
-        self.outputs = sorted([*self.outputs, *other.outputs], key=lambda each: each[0])
+        self.open_trees |= other.open_trees
+        self.outputs = sorted([*self.outputs, *other.outputs], key=lambda numbered_output: numbered_output[0])
         self.size += other.size
 
 
@@ -168,9 +168,9 @@ class Settlement:
         unit = self._units.get((source, id))
         if unit is None:
             return
-        unit.left[source, id] -= 1
-        if not any(unit.left.values()):
-            for key in unit.left:
+        unit.open_trees[source, id] -= 1
+        if not any(unit.open_trees.values()):
+            for key in unit.open_trees:
                 del self._units[key]
             self._complete.append(unit)
             self._complete_bytes += unit.size
@@ -187,8 +187,8 @@ class Settlement:
 
     def bury(self, topic: str, letter: DeadLetter, answer: OnAnswer, is_wanted: Callable[[], bool]) -> None:
         """Write a dead letter with the next cut; it is answered Buried then, so that the cut's progress covers it."""
-        found = Letter(topic, letter)
-        self._graves.append(_Grave(found, _size_of(found), answer, is_wanted))
+        addressed_letter = Letter(topic, letter)
+        self._graves.append(_Grave(addressed_letter, _size_of(addressed_letter), answer, is_wanted))
         self.held_bytes += self._graves[-1].size
 
     # --- calls of the sinks
@@ -204,10 +204,10 @@ class Settlement:
             for unit in units:
                 self._drop(unit, "another message that it shares an output with has failed", but=None)
             return False
-        first, *others = sorted(units, key=lambda unit: len(unit.left), reverse=True)
+        first, *others = sorted(units, key=lambda unit: len(unit.open_trees), reverse=True)
         for other in others:
             first.absorb(other)
-            for key in other.left:
+            for key in other.open_trees:
                 self._units[key] = first
         first.outputs.append((next(self._numbers), output))
         first.size += output.size
@@ -312,14 +312,14 @@ class Settlement:
 
     def _settle(self, unit: _Unit) -> _Part | None:
         """Settle the messages of a unit. Return None, and drop its outputs, if one of them is no longer ours."""
-        found = [(source, id, source.message(id)) for source, id in unit.left]
-        messages = [(source, id, message) for source, id, message in found if message is not None]
-        if len(messages) == len(found):
+        in_unit = [(source, id, source.message(id)) for source, id in unit.open_trees]
+        messages = [(source, id, message) for source, id, message in in_unit if message is not None]
+        if len(messages) == len(in_unit):
             for source, id, _ in messages:
                 source.settle(id)
             return _Part(messages, len(unit.outputs), unit.size)
         self.held_bytes -= unit.size
-        for source, id in unit.left:
+        for source, id in unit.open_trees:
             source.fail_with(id, "another message that it shares an output with was given up")
         return None
 
@@ -366,10 +366,10 @@ class Settlement:
                 outputs += current.outputs[numbers.start : numbers.stop]
                 self._parts.append(part)
             else:
-                found = [_letter_of(source, id, message, error) for source, id, message in part.messages]
-                letters += found
-                self._count_bytes(sum(_size_of(each) for each in found) - part.size)
-                self._notes.append(f"{error}; {len(found)} of its messages go to the dead letters")
+                dead_letters = [_letter_of(source, id, message, error) for source, id, message in part.messages]
+                letters += dead_letters
+                self._count_bytes(sum(_size_of(letter) for letter in dead_letters) - part.size)
+                self._notes.append(f"{error}; {len(dead_letters)} of its messages go to the dead letters")
         self._current = Transact(outputs, letters, current.saves)
 
     def _count_bytes(self, more: int) -> None:
@@ -392,9 +392,9 @@ class Settlement:
 
     def _drop(self, unit: _Unit, error: str, but: _Key | None) -> None:
         self.held_bytes -= unit.size
-        for key in unit.left:
+        for key in unit.open_trees:
             del self._units[key]
-        for key in unit.left:
+        for key in unit.open_trees:
             if key != but:
                 source, id = key
                 source.fail_with(id, error)

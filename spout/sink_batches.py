@@ -60,7 +60,7 @@ class SinkBatches:
         if self._partitions is None:
             self._unplaced.append(held)
         else:
-            self._place(held, self._partitions)
+            self._enqueue(held, self._partitions)
 
     def take(self) -> list[tuple[int, SinkRequest]]:
         """Return the requests to send, each with its number: a batch of each partition that has none on its way."""
@@ -69,7 +69,7 @@ class SinkBatches:
             return [(0, CountPartitions(self._topic))]
         taken: list[tuple[int, SinkRequest]] = []
         busy = {partition for partition, _ in self._sent.values()}
-        for partition in [each for each in self._waiting if each not in busy]:
+        for partition in [number for number in self._waiting if number not in busy]:
             batch = list(self._next_batch(partition))
             number = next(self._numbers)
             self._sent[number] = partition, batch
@@ -104,12 +104,12 @@ class SinkBatches:
         if isinstance(answer, Counted):
             self._partitions = answer.partitions
             for held in unplaced:
-                self._place(held, answer.partitions)
+                self._enqueue(held, answer.partitions)
             return Outcome()
         self.held_bytes -= sum(held.output.size for held in unplaced)
         return _failure(tuple(held.tup for held in unplaced), answer)
 
-    def _place(self, held: Held, partitions: int) -> None:
+    def _enqueue(self, held: Held, partitions: int) -> None:
         turn = next(self._turns) if held.output.key is None else 0
         partition = partition_of(held.output.key, partitions, turn, self._config.sink_partitioner)
         self._waiting.setdefault(partition, deque()).append(held)

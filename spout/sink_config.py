@@ -37,7 +37,7 @@ class SinkConfig:
         "flakelog.sink.compression",
         "none",
         "codec of the batches, as compression.type of Kafka's producer",
-        check=one_of(*(each.name.lower() for each in Codec)),
+        check=one_of(*(codec.name.lower() for codec in Codec)),
     )
     sink_partitioner: str = setting(
         "flakelog.sink.partitioner",

@@ -27,7 +27,7 @@ class Output(NamedTuple):
 
 def records_of(outputs: tuple[Output, ...]) -> list[Record]:
     """Return the outputs as the records of one batch."""
-    return [Record(number, 0, each.key, each.value, each.headers) for number, each in enumerate(outputs)]
+    return [Record(number, 0, output.key, output.value, output.headers) for number, output in enumerate(outputs)]
 
 
 class CountPartitions(NamedTuple):

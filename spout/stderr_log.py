@@ -55,7 +55,7 @@ def _twisted_is_configured() -> bool:
     """
     first = getattr(globalLogBeginner, "_temporaryObserver", None)
     observers = getattr(globalLogPublisher, "_observers", ())
-    return first is None or any(each not in (first, _observe) for each in observers)
+    return first is None or any(observer not in (first, _observe) for observer in observers)
 
 
 def _to_logging(event: Any) -> None:

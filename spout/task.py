@@ -41,7 +41,7 @@ class TaskCounts:
     busy_ns: int = 0  # time spent in a bolt's calls in the engine's thread
     latencies: list[int] = field(default_factory=lambda: [0] * LATENCY_BUCKETS, compare=False, repr=False)
 
-    def took(self, ms: int) -> None:
+    def completed_after(self, ms: int) -> None:
         """Count a tree that was complete after `ms`."""
         self.latencies[min(ms.bit_length(), LATENCY_BUCKETS - 1)] += 1
 

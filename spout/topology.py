@@ -195,8 +195,8 @@ def _copied(name: str, component: C) -> C:
     except Exception as error:
         kind = type(component).__name__
         advice = f"make it in {'open' if isinstance(component, Spout) else 'prepare'}, or give a function that returns"
-        said = f"{name!r} cannot be copied for each task, because of {_not_copied(component)} ({error})"
-        raise TopologyError(f"{said}: {advice} a new {kind}") from error
+        reason = f"{name!r} cannot be copied for each task, because of {_not_copied(component)} ({error})"
+        raise TopologyError(f"{reason}: {advice} a new {kind}") from error
 
 
 def _not_copied(component: Component) -> str:
@@ -209,11 +209,11 @@ def _not_copied(component: Component) -> str:
     return "its state"
 
 
-def _check_name(name: object, what: str) -> None:
+def _check_name(name: object, kind: str) -> None:
     """Raise TopologyError unless the name can be a part of the name that progress is stored under."""
     if not isinstance(name, str) or not name.isprintable() or "/" in name:
         wanted = "progress is stored under it, so give text of printable characters without a slash"
-        raise TopologyError(f"{name!r} is not {what}: {wanted}, such as 'flight-delays'")
+        raise TopologyError(f"{name!r} is not {kind}: {wanted}, such as 'flight-delays'")
 
 
 def _check_inputs(bolt: Node[Bolt], nodes: Mapping[str, Node[Spout] | Node[Bolt]]) -> None:
@@ -223,31 +223,31 @@ def _check_inputs(bolt: Node[Bolt], nodes: Mapping[str, Node[Spout] | Node[Bolt]
     for component, stream, grouping in bolt.inputs:
         source = nodes.get(component)
         if source is None:
-            known = _unknown("component", component, nodes)
-            raise TopologyError(f"bolt {bolt.name!r} receives from {component!r}: {known}")
+            hint = _unknown("component", component, nodes)
+            raise TopologyError(f"bolt {bolt.name!r} receives from {component!r}: {hint}")
         declared = source.streams.get(stream)
         if declared is None:
-            known = _unknown("stream", stream, source.streams)
-            raise TopologyError(f"bolt {bolt.name!r} receives stream {stream!r} of {component!r}: {known}")
+            hint = _unknown("stream", stream, source.streams)
+            raise TopologyError(f"bolt {bolt.name!r} receives stream {stream!r} of {component!r}: {hint}")
         _check_grouping(bolt.name, component, stream, declared, grouping)
 
 
 def _check_grouping(bolt: str, component: str, stream: str, declared: Stream, grouping: Grouping) -> None:
-    where = f"bolt {bolt!r} receives stream {stream!r} of {component!r}"
+    subscription = f"bolt {bolt!r} receives stream {stream!r} of {component!r}"
     if declared.direct != isinstance(grouping, Direct):
         kind = "is direct: receive it with .direct()" if declared.direct else "is not declared direct"
-        raise TopologyError(f"{where}, which {kind}")
+        raise TopologyError(f"{subscription}, which {kind}")
     if isinstance(grouping, (ByFields, PartialKey)):
         if not grouping.fields:
-            raise TopologyError(f"{where} by fields, and names none")
+            raise TopologyError(f"{subscription} by fields, and names none")
         for field in grouping.fields:
             if field not in declared.fields:
-                raise TopologyError(f"{where} by field {field!r}: {_unknown('field', field, declared.fields)}")
+                raise TopologyError(f"{subscription} by field {field!r}: {_unknown('field', field, declared.fields)}")
 
 
-def _unknown(kind: str, name: str, known: Mapping[str, object] | tuple[str, ...]) -> str:
-    near = get_close_matches(name, list(known), n=1)
-    hint = f", did you mean {near[0]!r}?" if near else f"; there are: {', '.join(known) or 'none'}"
+def _unknown(kind: str, name: str, names: Mapping[str, object] | tuple[str, ...]) -> str:
+    near = get_close_matches(name, list(names), n=1)
+    hint = f", did you mean {near[0]!r}?" if near else f"; there are: {', '.join(names) or 'none'}"
     return f"no such {kind}{hint}"
 
 

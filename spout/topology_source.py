@@ -30,31 +30,31 @@ def find_topology(text: str) -> Topology:
     MODULE is a module's name, looked for in the working directory first, or the path of a .py file. TOPOLOGY is a
     Topology or a function without arguments that returns one. Raise NoTopology; an exception of the module comes out.
     """
-    where, colon, name = text.rpartition(":")
-    if not colon or not where or not name:
+    source, colon, name = text.rpartition(":")
+    if not colon or not source or not name:
         raise NoTopology(f"{text!r} names no topology; give MODULE:TOPOLOGY, as in words:topology or words.py:make")
-    module = _module(where)
-    found = vars(module).get(name)
-    if found is None:
-        raise NoTopology(f"{where} has no {name!r}{_hint(module, name)}")
-    made = found() if callable(found) and not isinstance(found, Topology) else found
+    module = _module(source)
+    value = vars(module).get(name)
+    if value is None:
+        raise NoTopology(f"{source} has no {name!r}{_hint(module, name)}")
+    made = value() if callable(value) and not isinstance(value, Topology) else value
     if not isinstance(made, Topology):
-        what = f"returns a {type(made).__name__}" if made is not found else f"is a {type(made).__name__}"
-        raise NoTopology(f"{text} {what}, not a Topology{_hint(module, name)}")
+        mistake = f"returns a {type(made).__name__}" if made is not value else f"is a {type(made).__name__}"
+        raise NoTopology(f"{text} {mistake}, not a Topology{_hint(module, name)}")
     return made
 
 
-def _module(where: str) -> ModuleType:
-    if where.endswith(".py") or "/" in where:
-        return _module_of_file(Path(where))
+def _module(source: str) -> ModuleType:
+    if source.endswith(".py") or "/" in source:
+        return _module_of_file(Path(source))
     sys.path.insert(0, str(Path.cwd()))
     try:
-        there = find_spec(where) is not None
+        exists = find_spec(source) is not None
     except ModuleNotFoundError:
-        there = False
-    if not there:
-        raise NoTopology(f"there is no module {where!r} in {Path.cwd()} or where Python looks; a file is named by .py")
-    return import_module(where)
+        exists = False
+    if not exists:
+        raise NoTopology(f"there is no module {source!r} in {Path.cwd()} or where Python looks; a file is named by .py")
+    return import_module(source)
 
 
 def _module_of_file(path: Path) -> ModuleType:
@@ -69,16 +69,16 @@ def _module_of_file(path: Path) -> ModuleType:
 
 
 def _hint(module: ModuleType, name: str) -> str:
-    there = [each for each, value in vars(module).items() if isinstance(value, Topology)]
+    topologies = [attribute for attribute, value in vars(module).items() if isinstance(value, Topology)]
     functions = [
-        each
-        for each, value in vars(module).items()
+        attribute
+        for attribute, value in vars(module).items()
         if callable(value) and getattr(value, "__module__", None) == module.__name__ and not isinstance(value, type)
     ]
-    near = get_close_matches(name, [*there, *functions], 1)
+    near = get_close_matches(name, [*topologies, *functions], 1)
     if near:
         return f"; did you mean {near[0]!r}?"
-    return f"; its topologies are: {', '.join(there) or 'none'}, its functions: {', '.join(functions) or 'none'}"
+    return f"; its topologies are: {', '.join(topologies) or 'none'}, its functions: {', '.join(functions) or 'none'}"
 
 
 class ConfiguredTopology(Topology):

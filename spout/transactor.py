@@ -60,7 +60,7 @@ class TwistedTransactor:
         self, servers: str, sources: Iterable[str], transactional_id: str, config: SinkConfig, reactor: ReactorBase
     ) -> None:
         self._servers = servers
-        self._sources = [each for each in dict.fromkeys(sources) if each != servers]
+        self._sources = [cluster for cluster in dict.fromkeys(sources) if cluster != servers]
         self._transactional_id = transactional_id
         self._config = config
         self._reactor = reactor
@@ -92,17 +92,17 @@ class TwistedTransactor:
         refused = yield self._require_one_cluster()
         if refused is not None:
             return Refused(refused)
-        forms: list[LetterForm | None] = [first_form(each.letter) for each in request.letters]
+        forms: list[LetterForm | None] = [first_form(letter.letter) for letter in request.letters]
         alone: set[int] = set()
         while True:
             batches: list[_Batch] = []
             try:
                 yield self._transact(request, forms, alone, batches)
             except MustAbort as stop:
-                found = self._refused_batch(stop.error, batches)
+                batch = self._refused_batch(stop.error, batches)
                 yield self._persist(self._producer.abort)
-                if found is not None:
-                    errors = yield self._divide(request.outputs, found, alone, stop.error)
+                if batch is not None:
+                    errors = yield self._divide(request.outputs, batch, alone, stop.error)
                     if errors:
                         return OutputsRefused(errors)
                 elif not self._next_forms(request.letters, forms, stop.error):
@@ -144,15 +144,15 @@ class TwistedTransactor:
         for number, output in enumerate(outputs):
             self._turns += output.key is None
             topic = output.topic
-            place = topic, partition_of(output.key, counts[topic], self._turns, self._config.sink_partitioner)
-            size = sizes.get(place, 0) + output.size
+            partition = topic, partition_of(output.key, counts[topic], self._turns, self._config.sink_partitioner)
+            size = sizes.get(partition, 0) + output.size
             is_full = size > self._batch_bytes.get(topic, self._config.sink_batch_bytes)
-            if is_full or place not in latest or number in alone or latest[place].numbers[-1] in alone:
-                latest[place] = _Batch(*place, [])
-                batches.append(latest[place])
+            if is_full or partition not in latest or number in alone or latest[partition].numbers[-1] in alone:
+                latest[partition] = _Batch(*partition, [])
+                batches.append(latest[partition])
                 size = output.size
-            latest[place].numbers.append(number)
-            sizes[place] = size
+            latest[partition].numbers.append(number)
+            sizes[partition] = size
         return batches
 
     # --- outputs that a topic refuses
@@ -163,8 +163,8 @@ class TwistedTransactor:
             return None
         topic, _, number = error.what.rpartition("-")
         mine = [batch for batch in batches if (batch.topic, str(batch.partition)) == (topic, number)]
-        left = self._producer.batches_left(topic, int(number)) if mine else 0
-        return mine[-left] if 0 < left <= len(mine) and mine[-left].numbers else None
+        unanswered = self._producer.batches_left(topic, int(number)) if mine else 0
+        return mine[-unanswered] if 0 < unanswered <= len(mine) and mine[-unanswered].numbers else None
 
     @inlineCallbacks
     def _divide(
@@ -178,30 +178,31 @@ class TwistedTransactor:
         if error.code in TOO_LARGE:
             limit = yield limit_of(self._client, batch.topic)
         sizes = {number: size_of(outputs[number], self._config.codec) for number in batch.numbers}
-        found = [number for number in batch.numbers if len(sizes) == 1 or (limit is not None and sizes[number] > limit)]
-        if not found:
+        is_single = len(sizes) == 1
+        refused = [number for number in batch.numbers if is_single or (limit is not None and sizes[number] > limit)]
+        if not refused:
             most = None if limit is None else limit - BATCH_OVERHEAD
             if most is not None and 0 < most < self._batch_bytes.get(batch.topic, self._config.sink_batch_bytes):
                 self._batch_bytes[batch.topic] = most
             else:
                 alone.update(batch.numbers)
-        place = f"{batch.topic}-{batch.partition}"
-        return {number: why_refused(place, error, sizes[number], limit) for number in found}
+        partition = f"{batch.topic}-{batch.partition}"
+        return {number: why_refused(partition, error, sizes[number], limit) for number in refused}
 
     @inlineCallbacks
     def _count(self, request: Transact) -> Generator["Deferred[Any]", Any, dict[str, int]]:
         """Return the number of partitions of each topic. Create the topics of dead letters that do not exist."""
         counts: dict[str, int] = {}
-        letters = {each.topic for each in request.letters}
-        for topic in dict.fromkeys([*(each.topic for each in request.outputs), *letters]):
+        letters = {letter.topic for letter in request.letters}
+        for topic in dict.fromkeys([*(output.topic for output in request.outputs), *letters]):
             try:
-                found = yield self._client.topic(topic)
+                metadata = yield self._client.topic(topic)
             except BrokerError as error:
                 if error.code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION or topic not in letters:
                     raise
                 yield self._create(topic)
-                found = yield self._client.topic(topic)
-            counts[topic] = found.partitions
+                metadata = yield self._client.topic(topic)
+            counts[topic] = metadata.partitions
         return counts
 
     @inlineCallbacks
@@ -215,7 +216,8 @@ class TwistedTransactor:
     def _next_forms(self, letters: Sequence[Letter], forms: list[LetterForm | None], error: BrokerError) -> bool:
         """Choose the next form of the letters in the partition that refused one. Return False if that is not why."""
         topic = error.what.rpartition("-")[0]
-        refused = [number for number, (each, _) in enumerate(letters) if each == topic and forms[number] is not None]
+        to_topic = [number for number, letter in enumerate(letters) if letter.topic == topic]
+        refused = [number for number in to_topic if forms[number] is not None]
         if error.code not in RECORD_FAULTS or not refused:
             return False
         for number in refused:

@@ -172,8 +172,8 @@ class BoltTurn:
         if took_ms >= self._config.bolt_blocking_ms and now_ms >= self._warn_at_ms:
             self._warn_at_ms = now_ms + WARN_MS
             advice = f"set `threads` on the bolt, or make it `async def {self._bolt.work_method}`"
-            said = f"{method} took {took_ms} ms, and nothing else ran in the engine's thread meanwhile: {advice}"
-            self._report(Report("warn", self._task.component, self._task.index, said))
+            text = f"{method} took {took_ms} ms, and nothing else ran in the engine's thread meanwhile: {advice}"
+            self._report(Report("warn", self._task.component, self._task.index, text))
 
 
 def _tick(bolt: Bolt) -> None:

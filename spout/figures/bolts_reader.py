@@ -27,14 +27,14 @@ class BoltsReader:
         self._topology_id = topology_id
         self._reactor = reactor
         self._client = TwistedClient(servers, reactor)
-        self._found = BoltsLately(False, {})
+        self._bolts = BoltsLately(False, {})
         self._read_ms = 0
         self._waiting: list[Answer] = []
 
-    def look(self, answer: Answer, *, again: bool = False) -> None:
+    def read(self, answer: Answer, *, again: bool = False) -> None:
         """Call `answer` now or soon. With `again` True read the figures, else do so if two seconds have passed."""
         if not again and _now_ms() < self._read_ms + INTERVAL_MS:
-            answer(self._found)
+            answer(self._bolts)
             return
         self._waiting.append(answer)
         if len(self._waiting) == 1:
@@ -42,11 +42,11 @@ class BoltsReader:
             reading.addTimeout(READ_SECONDS, self._reactor)  # type: ignore[arg-type]
             reading.addErrback(lambda failure: BoltsLately(False, {})).addCallback(self._tell)
 
-    def _tell(self, found: BoltsLately) -> None:
-        self._found, self._read_ms = found, _now_ms()
+    def _tell(self, bolts: BoltsLately) -> None:
+        self._bolts, self._read_ms = bolts, _now_ms()
         waiting, self._waiting = self._waiting, []
         for answer in waiting:
-            answer(found)
+            answer(bolts)
 
     @inlineCallbacks
     def _read(self) -> Generator["Deferred[Any]", Any, BoltsLately]:
@@ -54,7 +54,7 @@ class BoltsReader:
         values: list[bytes] = []
         for _ in range(READS_MAX):
             records, after = yield self._client.fetch(TOPIC, 0, offset, max_wait_ms=0)
-            values += [each.value for each in records if each.value is not None]
+            values += [record.value for record in records if record.value is not None]
             if after == offset:
                 break
             offset = after

@@ -63,44 +63,44 @@ def component_figures(
 
     `now_ms` is on the engine's clock.
     """
-    log_spouts = [each for each in instances.values() if isinstance(each, LogSpout)]
+    log_spouts = [instance for instance in instances.values() if isinstance(instance, LogSpout)]
     return ComponentFigures(
         name=node.name,
         kind="spout" if isinstance(next(iter(instances.values())), Spout) else "bolt",
         parallelism=len(instances),
         streams={name: stream.fields for name, stream in node.streams.items()},
         inputs=inputs_of(node),
-        tasks=tuple(each.copy() for each in counts),
+        tasks=tuple(task_counts.copy() for task_counts in counts),
         messages=_messages(list(instances.values())),
         metrics=dict(metrics),
         outages=tuple(_outages(instances)),
-        group_wait_ms=max((each.group_wait_ms(now_ms) for each in log_spouts), default=0),
-        group_error=next((each.group_error for each in log_spouts if each.group_error), ""),
+        group_wait_ms=max((spout.group_wait_ms(now_ms) for spout in log_spouts), default=0),
+        group_error=next((spout.group_error for spout in log_spouts if spout.group_error), ""),
     )
 
 
 def inputs_of(node: Node[Any]) -> tuple[Input, ...]:
     """Return the subscriptions of a component, which are none for a spout."""
-    return tuple(_input(each.component, each.stream, each.grouping) for each in node.inputs)
+    return tuple(_input(*subscription) for subscription in node.inputs)
 
 
 def partition_figures(
     component: str, instances: Mapping[int, Any], at_ms: int, now_ms: int
 ) -> list[PartitionFigures]:
     """Return the figures of the partitions that these tasks read. `now_ms` is on the engine's clock."""
-    found = []
+    partitions = []
     for index, instance in instances.items():
         standstills = instance.standstills(now_ms) if isinstance(instance, LogSpout) else {}
         for status in _statuses(instance):
             standstill = standstills.get((status.topic, status.partition))
-            found.append(_partition(component, index, status, standstill, at_ms))
-    return found
+            partitions.append(_partition(component, index, status, standstill, at_ms))
+    return partitions
 
 
 def dead_letter_topics(instances: Mapping[int, Any]) -> list[str]:
     """Return the topics to which these tasks write dead letters."""
-    found = (getattr(each, "dead_letter_topic", "") for each in instances.values())
-    return [topic for topic in found if topic]
+    topics = (getattr(instance, "dead_letter_topic", "") for instance in instances.values())
+    return [topic for topic in topics if topic]
 
 
 def servers_read(spouts: Iterable[Any]) -> list[str]:
@@ -118,7 +118,7 @@ def _input(component: str, stream: str, grouping: Grouping) -> Input:
 
 
 def _messages(instances: Sequence[Any]) -> dict[str, int]:
-    counted = [each.counts for each in instances if isinstance(getattr(each, "counts", None), Counts)]
+    counted = [instance.counts for instance in instances if isinstance(getattr(instance, "counts", None), Counts)]
     total = sum(counted, Counts())
     return {field.name: getattr(total, field.name) for field in fields(Counts)} if counted else {}
 
@@ -126,15 +126,15 @@ def _messages(instances: Sequence[Any]) -> dict[str, int]:
 def _outages(instances: Mapping[int, Any]) -> Iterator[OutageFigures]:
     for task, instance in instances.items():
         outage = getattr(instance, "outage", None)
-        found = outage() if callable(outage) else None
-        if isinstance(found, Outage):
-            yield OutageFigures(task, found.type, found.lasted_ms, found.probes_failed, str(found))
+        seen = outage() if callable(outage) else None
+        if isinstance(seen, Outage):
+            yield OutageFigures(task, seen.type, seen.lasted_ms, seen.probes_failed, str(seen))
 
 
 def _statuses(instance: Any) -> list[PartitionStatus]:
     status = getattr(instance, "status", None)
-    found = status() if callable(status) else []
-    return [each for each in found if isinstance(each, PartitionStatus)]
+    statuses = status() if callable(status) else []
+    return [partition for partition in statuses if isinstance(partition, PartitionStatus)]
 
 
 def _partition(

@@ -43,7 +43,8 @@ def key_of(taken: Snapshot) -> bytes:
 
 def as_document(taken: Snapshot) -> dict[str, Any]:
     """Return a snapshot as data for JSON."""
-    partitions = [dict(zip(_PARTITION_FIELDS, _PARTITION_VALUES(each), strict=True)) for each in taken.partitions]
+    values = map(_PARTITION_VALUES, taken.partitions)
+    partitions = [dict(zip(_PARTITION_FIELDS, of_partition, strict=True)) for of_partition in values]
     return asdict(replace(taken, partitions=())) | {"partitions": partitions}  # asdict takes 30 times as long for each
 
 
@@ -59,11 +60,12 @@ def document_of(before: Snapshot | None, after: Snapshot, *, host: str, pid: int
         "partitions_left_out": len(after.partitions) - len(most),
         "lag": {name: after.lag(name) for name in ("lag", "lag_bytes", "lag_ms")},
         "rates": {
-            each.name: {name: round(rates.rate(each.name, name), 1) for name in RATES} for each in after.components
+            component.name: {name: round(rates.rate(component.name, name), 1) for name in RATES}
+            for component in after.components
         },
         "latency_ms": {
-            each.name: {"p50": rates.latency_ms(each.name, 0.5), "p99": rates.latency_ms(each.name, 0.99)}
-            for each in after.spouts
+            spout.name: {"p50": rates.latency_ms(spout.name, 0.5), "p99": rates.latency_ms(spout.name, 0.99)}
+            for spout in after.spouts
         },
     }
     return json.dumps(document, separators=(",", ":")).encode()
@@ -76,7 +78,7 @@ def running(records: Iterable[tuple[bytes | None, bytes | None]], now_ms: int) -
     """
     latest = {key: value for key, value in records}
     documents = [decode(value) for value in latest.values() if value is not None]
-    return [each for each in documents if is_fresh(each, now_ms)]
+    return [document for document in documents if is_fresh(document, now_ms)]
 
 
 class BoltsLately(NamedTuple):
@@ -99,12 +101,12 @@ def bolts_lately(values: Iterable[bytes], topology_id: str) -> BoltsLately:
         components = document.get("components")
         if document.get("topology_id") != topology_id or not isinstance(components, list):
             continue
-        for each in components:
+        for component in components:
             try:
-                if each["kind"] == "bolt":
-                    holds = holds or bool(each["outages"])
-                    for one in each["failures"]:
-                        failures[one["topic"], one["partition"], one["offset"]] = str(one["error"])
+                if component["kind"] == "bolt":
+                    holds = holds or bool(component["outages"])
+                    for failure in component["failures"]:
+                        failures[failure["topic"], failure["partition"], failure["offset"]] = str(failure["error"])
             except (KeyError, TypeError):
                 continue  # not as this module makes it
     return BoltsLately(holds, failures)
@@ -125,5 +127,5 @@ def decode(value: bytes) -> dict[str, Any]:
     return document if isinstance(document, dict) and document.get("v") == VERSION else {}
 
 
-def _by_need(one: PartitionFigures) -> tuple[bool, int, str, int]:
-    return not one.trouble, -(one.lag or 0), one.topic, one.partition
+def _by_need(partition: PartitionFigures) -> tuple[bool, int, str, int]:
+    return not partition.trouble, -(partition.lag or 0), partition.topic, partition.partition

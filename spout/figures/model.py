@@ -129,33 +129,38 @@ class Snapshot:
 
     def component(self, name: str) -> ComponentFigures:
         """Return a component by name."""
-        return next(each for each in self.components if each.name == name)
+        return next(component for component in self.components if component.name == name)
 
     @property
     def spouts(self) -> tuple[ComponentFigures, ...]:
         """Return the spouts."""
-        return tuple(each for each in self.components if each.kind == "spout")
+        return tuple(component for component in self.components if component.kind == "spout")
 
     @property
     def problems(self) -> list[str]:
         """Return what keeps messages from being read and processed, a line for each."""
-        outages = [f"{each.name}[{outage.task}]: {outage.text}" for each in self.components for outage in each.outages]
-        refused = [f"{each.name} {NOT_TAKEN}: {each.group_error}" for each in self.components if each.group_error]
+        outages = [
+            f"{component.name}[{outage.task}]: {outage.text}"
+            for component in self.components
+            for outage in component.outages
+        ]
+        refused = [f"{spout.name} {NOT_TAKEN}: {spout.group_error}" for spout in self.components if spout.group_error]
         return refused + outages + [
-            f"{each.topic}-{each.partition} ({each.component}[{each.task}], {each.phase}): {each.trouble}"
-            for each in self.partitions
-            if each.trouble or each.phase in ("fenced", "broken")
+            f"{partition.topic}-{partition.partition} ({partition.component}[{partition.task}], {partition.phase}): "
+            f"{partition.trouble}"
+            for partition in self.partitions
+            if partition.trouble or partition.phase in ("fenced", "broken")
         ]
 
     @property
     def group_waits(self) -> dict[str, str]:
         """Return, for each spout that has waited for its group for long, a text that says so."""
-        waits = {each.name: each.group_wait_ms for each in self.components if each.group_wait_ms >= LONG_WAIT_MS}
+        waits = {spout.name: spout.group_wait_ms for spout in self.components if spout.group_wait_ms >= LONG_WAIT_MS}
         return {name: f"waits for its group for {ms // 1000} s" for name, ms in waits.items()}
 
     def lag(self, name: str) -> int | None:
         """Return the sum of `lag` or `lag_bytes`, or the largest `lag_ms`, or None if a partition's is not known."""
-        values = [getattr(each, name) for each in self.partitions]
+        values = [getattr(partition, name) for partition in self.partitions]
         if not values or None in values:
             return None
         largest: int = max(values)

@@ -44,10 +44,10 @@ def snapshot_of(
 
     The state is "starting" until each task of the plan has a document.
     """
-    found = [part for each in documents if (part := _part(each)) is not None]
-    parts = [part for part in found if part.started_ms >= since_ms]
+    all_parts = [part for document in documents if (part := _part(document)) is not None]
+    parts = [part for part in all_parts if part.started_ms >= since_ms]
     components = tuple(_component(plan, node, parts) for node in plan.nodes)
-    is_whole = sum(len(each.tasks) for each in components) >= sum(node.parallelism for node in plan.nodes)
+    is_whole = sum(len(component.tasks) for component in components) >= sum(node.parallelism for node in plan.nodes)
     states = {part.state for part in parts} - {RUNNING}
     return Snapshot(
         topology=plan.name,
@@ -58,7 +58,7 @@ def snapshot_of(
         at_ms=at_ms,
         in_flight=sum(part.in_flight for part in parts),
         components=components,
-        partitions=tuple(each for part in parts for each in part.partitions),
+        partitions=tuple(partition for part in parts for partition in part.partitions),
         dead_letter_topics=tuple(sorted({topic for part in parts for topic in part.dead_letter_topics})),
     )
 
@@ -96,7 +96,7 @@ def _part(document: Mapping[str, Any]) -> _Part | None:
             int(document["started_ms"]),
             int(document["in_flight"]),
             {str(component["name"]): _component_part(component) for component in document["components"]},
-            [PartitionFigures(**each) for each in document["partitions"]],
+            [PartitionFigures(**partition) for partition in document["partitions"]],
             [str(topic) for topic in document["dead_letter_topics"]],
         )
     except (KeyError, TypeError, ValueError, AttributeError):
@@ -120,5 +120,5 @@ def _counts(task: Mapping[str, Any]) -> TaskCounts:
     return counts
 
 
-def _numbers(found: Mapping[str, Any]) -> Mapping[str, float]:
-    return {str(name): value + 0 for name, value in found.items()}
+def _numbers(numbers: Mapping[str, Any]) -> Mapping[str, float]:
+    return {str(name): value + 0 for name, value in numbers.items()}

@@ -65,13 +65,13 @@ class PublishedFigures:
         while not self._is_closed.is_set():
             records, offset = client.fetch(TOPIC, 0, offset, max_wait_ms=WAIT_MS)
             with self._lock:
-                for each in records:
-                    if each.key is None or not each.key.startswith(prefix):
+                for record in records:
+                    if record.key is None or not record.key.startswith(prefix):
                         continue
-                    if each.value is None:
-                        self._latest.pop(each.key, None)
+                    if record.value is None:
+                        self._latest.pop(record.key, None)
                     else:
-                        self._latest[each.key] = each.value
+                        self._latest[record.key] = record.value
 
 
 def _now_ms() -> int:

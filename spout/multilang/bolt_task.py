@@ -15,7 +15,7 @@ from spout.api import Bolt, Emitter, Fields, Tuple, Unavailable
 from spout.background_collector import BackgroundCollector, CoroutineWork, ThreadWork
 from spout.collector import WorkCollector, cause_number, text_of
 from spout.figures.model import MessageFailure, OutageFigures
-from spout.multilang.context import MetricsSender, Place, StormContext, node_of, task_of, wire_of
+from spout.multilang.context import MetricsSender, StormContext, TaskSetup, node_of, task_of, wire_of
 from spout.multilang.frames import BadFrame
 from spout.multilang.held import HeldTuples
 from spout.multilang.origins import StormTuple, Watermarks, field_json, field_of, restored, text_of_emit
@@ -29,8 +29,8 @@ from spout.work import Background, Mode, mode_of
 
 HEARTBEAT = "__heartbeat"
 TICK = "__tick"
-FAILURES_TOLD_MAX = 50  # in one document, which take 10 kB
-FAILURES_TOLD_MS = 3_000  # longer than two seconds, the time between documents, so that one has the failure
+FAILURES_PUBLISHED_MAX = 50  # in one document, which take 10 kB
+FAILURES_PUBLISHED_MS = 3_000  # longer than two seconds, the time between documents, so that one has the failure
 FAILURE_CHARACTERS_MAX = 300
 SYNC_MS = 500  # how often Storm hears from a task that reads nothing, because too many tuples wait
 
@@ -43,7 +43,8 @@ class StormBoltCollector(WorkCollector):
 
     def __init__(self, task: Task, exchange: Wire) -> None:
         super().__init__(task, exchange)
-        self.failures: deque[tuple[int, Tuple, str]] = deque(maxlen=FAILURES_TOLD_MAX)  # the latest: when, what and why
+        # The latest failures, each with its time, its tuple and its reason.
+        self.failures: deque[tuple[int, Tuple, str]] = deque(maxlen=FAILURES_PUBLISHED_MAX)
         self._needs_task_ids = cast(Bolt, task.instance).needs_task_ids
         self._need_part = "}" if self._needs_task_ids else ',"need_task_ids":false}'
 
@@ -129,25 +130,25 @@ class StormThreadCollector(ThreadWork, StormBoltCollector):
 class BoltTask:
     """The task of one bolt. Raise TopologyError or BadHandshake if it cannot run."""
 
-    def __init__(self, place: Place, background: Background, clock_ns: Any = lambda: 0) -> None:
-        node = node_of(place.plan, place.handshake.component)
+    def __init__(self, setup: TaskSetup, background: Background, clock_ns: Any = lambda: 0) -> None:
+        node = node_of(setup.plan, setup.handshake.component)
         self.bolt = cast(Bolt, node.make())
-        self.wire = wire_of(place, node)
-        self._config = place.topology_config
+        self.wire = wire_of(setup, node)
+        self._config = setup.topology_config
         self._watermarks: Watermarks = {}
         self._emitters: dict[tuple[str, str, int], tuple[Emitter, bool]] = {}
-        self._inputs = place.handshake.inputs
-        self.task = task_of(place, self.bolt)
-        context = StormContext(place, self.wire, self._watermarks)
+        self._inputs = setup.handshake.inputs
+        self.task = task_of(setup, self.bolt)
+        context = StormContext(setup, self.wire, self._watermarks)
         self.bolt.context = context
         self.bolt.collector = self._collector = self._make_collector(background)
-        timeout_ms, pause_max_ms = self._config.message_timeout_ms, place.config.storm_unavailable_pause_max_ms
+        timeout_ms, pause_max_ms = self._config.message_timeout_ms, setup.config.storm_unavailable_pause_max_ms
         self._held = self._collector.held = HeldTuples(timeout_ms, pause_max_ms)
         self._background = self._collector if isinstance(self._collector, BackgroundCollector) else None
         self._turn = BoltTurn(self.task, self._config, clock_ns, self.wire.report_line)
-        self._metrics = MetricsSender(self.wire, context.metrics, place.config.metric_names)
-        self._storm_ticks = place.handshake.tick_seconds is not None and (
-            self.bolt.tick_interval_ms is None or storm_tick_seconds(self.bolt) == place.handshake.tick_seconds
+        self._metrics = MetricsSender(self.wire, context.metrics, setup.config.metric_names)
+        self._storm_ticks = setup.handshake.tick_seconds is not None and (
+            self.bolt.tick_interval_ms is None or storm_tick_seconds(self.bolt) == setup.handshake.tick_seconds
         )
         self._sync_at_ms = 0
 
@@ -213,7 +214,7 @@ class BoltTask:
             times.append(self._background.next_deadline_ms(self._config.message_timeout_ms))
         if self.is_full:
             times.append(self._sync_at_ms)
-        return min((each for each in times if each is not None), default=None)
+        return min((at_ms for at_ms in times if at_ms is not None), default=None)
 
     def finish(self, now_ms: int) -> None:
         """Nothing to store: tuples that are not acked by now come again."""
@@ -228,21 +229,21 @@ class BoltTask:
 
     def outages(self) -> tuple[OutageFigures, ...]:
         """Return the outage because of which tuples are held, if there is one."""
-        found = self._held.outage(self.wire.now_ms, self.task.index)
-        return () if found is None else (found,)
+        outage = self._held.outage(self.wire.now_ms, self.task.index)
+        return () if outage is None else (outage,)
 
     def failures(self) -> tuple[MessageFailure, ...]:
         """Return the latest failures of messages of logs, those of the last document too."""
-        since_ms = self.wire.now_ms - FAILURES_TOLD_MS
-        found = []
+        since_ms = self.wire.now_ms - FAILURES_PUBLISHED_MS
+        failures = []
         for failed_ms, tup, error in self._collector.failures:
-            place = tup.link.details(1)[:1] if failed_ms >= since_ms and tup.link is not None else ()
-            for each in place:
-                topic, partition, offset = (each.get(name) for name in ("topic", "partition", "offset"))
+            messages = tup.link.details(1)[:1] if failed_ms >= since_ms and tup.link is not None else ()
+            for message in messages:
+                topic, partition, offset = (message.get(name) for name in ("topic", "partition", "offset"))
                 if isinstance(topic, str) and isinstance(partition, int) and isinstance(offset, int):
-                    said = f"{error[:FAILURE_CHARACTERS_MAX]}, in {self.task.component}"
-                    found.append(MessageFailure(topic, partition, offset, said))
-        return tuple(found)
+                    reason = f"{error[:FAILURE_CHARACTERS_MAX]}, in {self.task.component}"
+                    failures.append(MessageFailure(topic, partition, offset, reason))
+        return tuple(failures)
 
     def close(self, now_ms: int) -> None:
         """End the coroutines and threads, and let the bolt release its resources."""
@@ -258,9 +259,9 @@ class BoltTask:
         due = self._held.due(now_ms)
         self.task.inbox.extendleft(reversed(due.again))
         for tup, error in due.expired:
-            said = f"held for {(now_ms - tup.came_ms) / 1000:,.1f} s and given up: {text_of(error)}"
-            self._collector.report_error(said, (tup,))
-            self._collector.give_up(tup, said)
+            reason = f"held for {(now_ms - tup.came_ms) / 1000:,.1f} s and given up: {text_of(error)}"
+            self._collector.report_error(reason, (tup,))
+            self._collector.give_up(tup, reason)
 
     def _make_collector(self, background: Background) -> StormBoltCollector:
         bolt, task, mode = self.bolt, self.task, mode_of(self.bolt)
@@ -296,10 +297,10 @@ class BoltTask:
 
     def _tuple(self, component: str, stream: str, number: int, id: str, row: list[Any]) -> StormTuple:
         try:
-            found = self._emitters.get((component, stream, number))
-            if found is None:
-                found = self._emitters[component, stream, number] = self._emitter(component, stream, number)
-            emitter, has_message = found
+            known_emitter = self._emitters.get((component, stream, number))
+            if known_emitter is None:
+                known_emitter = self._emitters[component, stream, number] = self._emitter(component, stream, number)
+            emitter, has_message = known_emitter
             field = row.pop() if has_message else None
             values = values_of(row)
             text = restored(field, values)

@@ -16,7 +16,7 @@ from spout.task import Task
 from spout.topology import Node, Plan, TopologyError
 
 
-class Place(NamedTuple):
+class TaskSetup(NamedTuple):
     """The shell's arguments for a task: the plan, Storm's handshake, the settings in it, and ports."""
 
     plan: Plan
@@ -32,8 +32,8 @@ class Place(NamedTuple):
 class StormContext:
     """The spout.api.Context of a task inside Storm."""
 
-    def __init__(self, place: Place, wire: Wire, watermarks: Watermarks) -> None:
-        handshake = place.handshake
+    def __init__(self, setup: TaskSetup, wire: Wire, watermarks: Watermarks) -> None:
+        handshake = setup.handshake
         self._wire = wire
         self._tasks = handshake.tasks
         self._watermarks = watermarks
@@ -41,16 +41,16 @@ class StormContext:
         self.task = handshake.task
         self.index = handshake.index
         self.parallelism = len(handshake.tasks[handshake.component])
-        self.topology = place.plan.name
-        self.topology_id = place.plan.id
-        self.run_id = place.run_id
-        self.config = place.topology_config
-        self.world = place.world
-        self.wake = place.wake
+        self.topology = setup.plan.name
+        self.topology_id = setup.plan.id
+        self.run_id = setup.run_id
+        self.config = setup.topology_config
+        self.world = setup.world
+        self.wake = setup.wake
         self.failure = ""
         self.unavailable = False
         self.keeps: Callable[[str, str], bool] | None = None  # whether a line, with its level, waits for an exception
-        self.metrics = TaskMetrics(self.component, place.topology_config.bolt_metrics_max)
+        self.metrics = TaskMetrics(self.component, setup.topology_config.bolt_metrics_max)
         self.counter = self.metrics.counter
         self.gauge = self.metrics.gauge
 
@@ -84,31 +84,31 @@ def node_of(plan: Plan, name: str) -> Node[Spout] | Node[Bolt]:
     for node in plan.nodes:
         if node.name == name:
             return node
-    known = ", ".join(node.name for node in plan.nodes)
-    raise TopologyError(f"there is no component {name!r} in {plan.name!r}; there are: {known}")
+    components = ", ".join(node.name for node in plan.nodes)
+    raise TopologyError(f"there is no component {name!r} in {plan.name!r}; there are: {components}")
 
 
-def wire_of(place: Place, node: Node[Any]) -> Wire:
+def wire_of(setup: TaskSetup, node: Node[Any]) -> Wire:
     """Return the output of the task. Raise BadHandshake if Storm has other streams than the component declares."""
-    check_streams(place.handshake, {name: stream.fields for name, stream in storm_streams(node).items()})
+    check_streams(setup.handshake, {name: stream.fields for name, stream in storm_streams(node).items()})
     outlets = {}
     for name, stream in node.streams.items():
         directly: dict[int, str] = {}
         grouped: list[str] = []
-        for bolt in place.plan.bolts:
+        for bolt in setup.plan.bolts:
             for source, of, grouping in bolt.inputs:
                 if (source, of) == (node.name, name):
                     if isinstance(grouping, Direct):
-                        directly.update(dict.fromkeys(place.handshake.tasks.get(bolt.name, ()), bolt.name))
+                        directly.update(dict.fromkeys(setup.handshake.tasks.get(bolt.name, ()), bolt.name))
                     elif isinstance(grouping, (ByFields, PartialKey)):
                         grouped.extend(grouping.fields)
         outlets[name] = WireOutlet(name, stream, directly, grouped)
-    return Wire(node.name, outlets, place.config, place.pipe, place.wake)
+    return Wire(node.name, outlets, setup.config, setup.pipe, setup.wake)
 
 
-def task_of(place: Place, instance: Spout | Bolt) -> Task:
+def task_of(setup: TaskSetup, instance: Spout | Bolt) -> Task:
     """Return the task, whose inbox and counts the task's turns use."""
-    handshake = place.handshake
+    handshake = setup.handshake
     return Task(handshake.task, handshake.component, handshake.index, instance)
 
 

@@ -9,15 +9,15 @@ from typing import Any, cast
 from spout.figures.collect import component_figures, dead_letter_topics, partition_figures
 from spout.figures.model import Snapshot
 from spout.multilang.bolt_task import BoltTask
-from spout.multilang.context import Place, StormContext, node_of
+from spout.multilang.context import StormContext, TaskSetup, node_of
 from spout.multilang.spout_task import SpoutTask
 
 
 def task_snapshot(
-    place: Place, task: SpoutTask | BoltTask, *, state: str, started_ms: int, at_ms: int, now_ms: int
+    setup: TaskSetup, task: SpoutTask | BoltTask, *, state: str, started_ms: int, at_ms: int, now_ms: int
 ) -> Snapshot:
     """Return the figures of a task. Times are Unix ms, but `now_ms` is on the task's clock."""
-    node = node_of(place.plan, place.handshake.component)
+    node = node_of(setup.plan, setup.handshake.component)
     own = task.task
     context = cast(StormContext, own.instance.context)
     instances: dict[int, Any] = {own.index: own.instance}
@@ -25,9 +25,9 @@ def task_snapshot(
     if isinstance(task, BoltTask):
         component = replace(component, outages=task.outages(), failures=task.failures())
     return Snapshot(
-        topology=place.plan.name,
-        topology_id=place.plan.id,
-        run_id=place.run_id,
+        topology=setup.plan.name,
+        topology_id=setup.plan.id,
+        run_id=setup.run_id,
         state=state,
         started_ms=started_ms,
         at_ms=at_ms,

@@ -104,13 +104,13 @@ def _scan_later(text: str, at: int) -> tuple[Any, int]:
 
 def _skip_space(text: str, at: int) -> int:
     """Return where the end of the frame begins, after spaces that are allowed before it."""
-    found = _skip(text, at)
-    begin = found - 1
+    end_of_space = _skip(text, at)
+    begin = end_of_space - 1
     if begin < at or not text.startswith(_END, begin):
         raise BadFrame(f"a frame goes on after its JSON: {text[at : at + 80]!r}")
     return begin
 
 
 def _skip(text: str, at: int) -> int:
-    found = _SPACE.match(text, at)
-    return found.end() if found else at
+    space = _SPACE.match(text, at)
+    return space.end() if space else at

@@ -62,7 +62,7 @@ class Handshake:
 
     def config(self, kind: type[C]) -> C:
         """Return settings of this kind with the values of the configuration. Raise InvalidSetting."""
-        names = [each.name for each in settings_of(kind)]
+        names = [field.name for field in settings_of(kind)]
         return from_properties(kind, {name: text for name, text in self.texts().items() if name in names})
 
     def texts(self) -> dict[str, str]:
@@ -79,7 +79,7 @@ def handshake_of(message: Any) -> Handshake:
         for number, component in context["task->component"].items():
             tasks.setdefault(component, []).append(int(number))
         sources = context.get("source->stream->fields", {})
-        found = Handshake(
+        handshake = Handshake(
             component=context["componentid"],
             task=int(context["taskid"]),
             tasks={component: tuple(sorted(numbers)) for component, numbers in tasks.items()},
@@ -88,21 +88,21 @@ def handshake_of(message: Any) -> Handshake:
             conf=message["conf"],
             pid_dir=message["pidDir"],
         )
-        found.index  # raises if the task is none of its component's
+        handshake.index  # raises if the task is none of its component's
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise BadHandshake(f"the first message is no handshake of Storm's: {type(error).__name__}: {error}") from None
-    return found
+    return handshake
 
 
 def check_streams(handshake: Handshake, declared: Mapping[str, tuple[str, ...]]) -> None:
     """Raise BadHandshake if Storm was told of other streams than the component declares now."""
     if {name: tuple(names) for name, names in declared.items()} != dict(handshake.outputs):
         raise BadHandshake(
-            f"{handshake.component!r} declares the streams {_told(declared)}, and the topology in Storm has "
-            f"{_told(handshake.outputs)}: write its YAML again with `flakelog spout storm`"
+            f"{handshake.component!r} declares the streams {_listed(declared)}, and the topology in Storm has "
+            f"{_listed(handshake.outputs)}: write its YAML again with `flakelog spout storm`"
         )
 
 
-def _told(streams: Mapping[str, tuple[str, ...]]) -> str:
+def _listed(streams: Mapping[str, tuple[str, ...]]) -> str:
     own = {name: [field for field in fields if field != MESSAGE_FIELD] for name, fields in sorted(streams.items())}
     return "; ".join(f"{name} ({', '.join(fields)})" for name, fields in own.items()) or "none"

@@ -89,8 +89,8 @@ class HeldTuples:
         if not self._tuples:
             return None
         lasted_ms, number = max(now_ms - self._since_ms, 0), len(self._tuples)
-        said = f"{number} tuple{'' if number == 1 else 's'} held for up to {lasted_ms / 1000:,.1f} s: {self._error}"
-        return OutageFigures(task, self._error.partition(": ")[0], lasted_ms, self.tries, said)
+        text = f"{number} tuple{'' if number == 1 else 's'} held for up to {lasted_ms / 1000:,.1f} s: {self._error}"
+        return OutageFigures(task, self._error.partition(": ")[0], lasted_ms, self.tries, text)
 
     def next_deadline_ms(self, now_ms: int) -> int | None:
         """Return when `due` has something to return, or None if nothing is held."""
@@ -100,8 +100,8 @@ class HeldTuples:
 
     def _take_expired(self, now_ms: int) -> list[tuple[StormTuple, BaseException]]:
         came_ms = now_ms - self._timeout_ms
-        expired = [each for each in self._tuples if each[0].came_ms <= came_ms]
-        self._tuples = deque(each for each in self._tuples if each[0].came_ms > came_ms)
+        expired = [held for held in self._tuples if held[0].came_ms <= came_ms]
+        self._tuples = deque(held for held in self._tuples if held[0].came_ms > came_ms)
         oldest_ms = min((tup.came_ms for tup, _ in self._tuples), default=0)
         self._expire_ms = max(oldest_ms + self._timeout_ms, now_ms + EXPIRE_MS)
         return expired

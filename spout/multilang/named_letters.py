@@ -21,7 +21,7 @@ UNNAMED = (FAILED, f"{TIMEOUT}: ")  # how the errors begin that a spout inside S
 class Reader(Protocol):
     """Tells what bolts published lately."""
 
-    def look(self, answer: Callable[[BoltsLately], None], *, again: bool = False) -> None: ...
+    def read(self, answer: Callable[[BoltsLately], None], *, again: bool = False) -> None: ...
 
 
 class LetterLines:
@@ -33,19 +33,19 @@ class LetterLines:
 
     def expect(self, letter: DeadLetter) -> None:
         """Keep the line about this letter, once it comes."""
-        self._lines[_place(letter)] = None
+        self._lines[_message_of(letter)] = None
 
     def keeps(self, text: str, level: str) -> bool:
         """Keep a line if it is about a letter that waits. Return False for any other."""
-        place = text.partition(" failed ")[0]
-        if place not in self._lines:
+        message = text.partition(" failed ")[0]
+        if message not in self._lines:
             return False
-        self._lines[place] = text, level
+        self._lines[message] = text, level
         return True
 
     def named(self, letter: DeadLetter, error: str) -> None:
         """Write the line about this letter, if there is one, with the letter's new error."""
-        line = self._lines.pop(_place(letter), None)
+        line = self._lines.pop(_message_of(letter), None)
         if line is not None:
             self.say(line[0].replace(letter.error, error), line[1])
 
@@ -69,7 +69,7 @@ class NamedLetters:
         self._waiting.append((request, answer))
         self._lines.expect(request.letter)
         if self._call is None:
-            self._call = self._reactor.callLater(WAIT_SECONDS, self._look)
+            self._call = self._reactor.callLater(WAIT_SECONDS, self._read_bolts)
 
     def close(self) -> None:
         """Close the other sink; letters that wait are answered with Failed."""
@@ -81,19 +81,19 @@ class NamedLetters:
             answer(Failed("closed before the letter was written"))
         self._inner.close()
 
-    def _look(self) -> None:
+    def _read_bolts(self) -> None:
         self._call = None
         waiting, self._waiting = self._waiting, []
 
-        def found(lately: BoltsLately) -> None:
+        def write_named(lately: BoltsLately) -> None:
             for request, answer in waiting:
                 letter = request.letter
                 error = lately.failures.get((letter.topic, letter.partition, letter.record.offset), letter.error)
                 self._lines.named(letter, error)
                 self._inner.ask(Bury(letter._replace(error=error)), answer)
 
-        self._reader.look(found, again=True)
+        self._reader.read(write_named, again=True)
 
 
-def _place(letter: DeadLetter) -> str:
+def _message_of(letter: DeadLetter) -> str:
     return f"{letter.topic}-{letter.partition} offset {letter.record.offset}"

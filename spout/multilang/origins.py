@@ -102,8 +102,8 @@ class StormTuple(Tuple):
         if not self.text:
             return False
         for spout, topic, partition, offset, watermark, _ in _loads(self.text)[0]:
-            known = self._watermarks.get((spout, topic, partition))
-            if watermark is not None and known is not None and offset < known:
+            stored = self._watermarks.get((spout, topic, partition))
+            if watermark is not None and stored is not None and offset < stored:
                 return True
         return False
 
@@ -113,8 +113,8 @@ def message_text(spout: str, number: int, place: MessagePlace | None, watermark:
     path = f"[[{_dumps(spout)},{number}]]"
     if place is None:
         return f"[[],{path}]"
-    where = f"{json_of(place.topic)},{json_of(place.partition)},{json_of(place.offset)}"
-    return f"[[[{_dumps(spout)},{where},{_dumps(watermark)},{_dumps(name)}]],{path}]"
+    position = f"{json_of(place.topic)},{json_of(place.partition)},{json_of(place.offset)}"
+    return f"[[[{_dumps(spout)},{position},{_dumps(watermark)},{_dumps(name)}]],{path}]"
 
 
 def message_parts(spout: str, topic: str, partition: int, name: str | None = None) -> tuple[str, str]:
@@ -152,7 +152,7 @@ def field_of(text: str | None, originals: Sequence[tuple[int, Any]]) -> str | No
     """Return the field `__message` for a text and the values, by place, that Storm has in another type."""
     if not originals:
         return text
-    line = ",".join([f"[{place},{json_of(value)}]" for place, value in originals])
+    line = ",".join([f"[{index},{json_of(value)}]" for index, value in originals])
     return f"[{line}]\n{text or ''}"
 
 
@@ -166,8 +166,8 @@ def restored(field: str | None, values: list[Any]) -> str | None:
     if field is None or "\n" not in field:
         return field
     line, _, text = field.partition("\n")
-    for place, value in _loads(line):
-        values[place] = value_of(value)
+    for index, value in _loads(line):
+        values[index] = value_of(value)
     return text or None
 
 

@@ -90,11 +90,11 @@ class CapturedOutput:
         while rests:
             for fd in select.select(list(rests), (), ())[0]:
                 data = os.read(fd, READ_BYTES)
-                *lines, rest = (rests[fd] + data).split(b"\n")
-                if not data or len(rest) > LINE_BYTES_MAX:
-                    lines.append(rest)
-                    rest = b""
-                rests[fd] = rest
+                *lines, unfinished = (rests[fd] + data).split(b"\n")
+                if not data or len(unfinished) > LINE_BYTES_MAX:
+                    lines.append(unfinished)
+                    unfinished = b""
+                rests[fd] = unfinished
                 self._add(lines, self._levels[fd])
                 if not data:
                     del rests[fd]

@@ -94,7 +94,7 @@ def run(name: str, component: str, output: CapturedOutput) -> int:
     """
     connection = Connection(output.storm_in, output.storm_out)
     try:
-        handshake, left = _shake_hands(connection)
+        handshake, messages = _shake_hands(connection)
     except PipeClosed:
         return 0
     except (BadHandshake, ValueError) as error:
@@ -102,10 +102,10 @@ def run(name: str, component: str, output: CapturedOutput) -> int:
         return 1
     try:
         if handshake.component != component:
-            said = f"this process has component {component!r}, and Storm started it as that of {handshake.component!r}"
-            raise BadHandshake(said)
+            text = f"this process has component {component!r}, and Storm started it as that of {handshake.component!r}"
+            raise BadHandshake(text)
         starting = Starting(connection.write_in_thread, handshake)
-        return Process(name, handshake, connection, output, starting.end).run(left)
+        return Process(name, handshake, connection, output, starting.end).run(messages)
     except Interruption:
         raise
     except BaseException as error:

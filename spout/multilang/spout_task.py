@@ -23,7 +23,7 @@ from spout.collector import SpoutCollector
 from spout.engine_spout import EngineSpout
 from spout.figures.document import BoltsLately
 from spout.log_spout import LogSpout
-from spout.multilang.context import MetricsSender, Place, StormContext, node_of, task_of, wire_of
+from spout.multilang.context import MetricsSender, StormContext, TaskSetup, node_of, task_of, wire_of
 from spout.multilang.frames import BadFrame
 from spout.multilang.origins import NO_WATERMARK, field_json, field_of, inside_json, message_parts, message_text
 from spout.multilang.values import json_of
@@ -51,7 +51,7 @@ class Origins:
         self._parts: dict[tuple[str, int, str], tuple[str, str]] = {}  # of each partition
         self._due_ms = 0
 
-    def look(self, now_ms: int) -> None:
+    def refresh(self, now_ms: int) -> None:
         """Look up the watermarks of stored progress, if that is due."""
         if now_ms >= self._due_ms:
             self._due_ms = now_ms + WATERMARKS_MS
@@ -70,8 +70,8 @@ class Origins:
             watermark = self._watermarks.get((topic_id or topic, partition), NO_WATERMARK)
             return f'{parts[0]}{offset},{watermark}{parts[1]}{number}]]]"'
         if self._is_own:
-            where = str(id) if id.__class__ is int else inside_json(json_of(id))
-            return f'{self._own[0]}{where},null{self._own[1]}{number}]]]"'
+            id_text = str(id) if id.__class__ is int else inside_json(json_of(id))
+            return f'{self._own[0]}{id_text},null{self._own[1]}{number}]]]"'
         place = self._spout.place(id)
         stored = self._watermarks.get((place.topic, place.partition))
         name = None if stored is None else place.topic
@@ -146,26 +146,26 @@ class StormSpoutCollector(SpoutCollector):
 class SpoutTask:
     """The task of one spout. Raise TopologyError or BadHandshake if it cannot run."""
 
-    def __init__(self, place: Place) -> None:
-        node = node_of(place.plan, place.handshake.component)
+    def __init__(self, setup: TaskSetup) -> None:
+        node = node_of(setup.plan, setup.handshake.component)
         made = cast(Spout, node.make())
-        self.wire = wire_of(place, node)
-        self._config = place.config
-        self._max_pending = place.handshake.max_pending
-        self._late_ms = int(place.topology_config.message_timeout_ms * LATE_SHARE)
-        self._timed_out = TIMED_OUT.format(place.topology_config.topology_message_timeout_secs)
+        self.wire = wire_of(setup, node)
+        self._config = setup.config
+        self._max_pending = setup.handshake.max_pending
+        self._late_ms = int(setup.topology_config.message_timeout_ms * LATE_SHARE)
+        self._timed_out = TIMED_OUT.format(setup.topology_config.topology_message_timeout_secs)
         self._acked_ms = -1  # latest ack
-        self.look: Callable[[Callable[[BoltsLately], None]], None] | None = None  # the shell's: asks the bolts
-        self._late: list[Any] = []  # ids that timed out, while `look` waits for its answer
-        self._is_held: bool | None = None  # the answer of `look`: whether a bolt holds tuples
-        self.task = task_of(place, made)
+        self.read_bolts: Callable[[Callable[[BoltsLately], None]], None] | None = None  # the shell's: asks the bolts
+        self._late: list[Any] = []  # ids that timed out, while `read_bolts` waits for its answer
+        self._is_held: bool | None = None  # the answer of `read_bolts`: whether a bolt holds tuples
+        self.task = task_of(setup, made)
         self.spout = cast(EngineSpout, self.task.spout)
-        self.context = StormContext(place, self.wire, {})
+        self.context = StormContext(setup, self.wire, {})
         self.spout.context = self.context
         self._origins = Origins(self.spout, self.task.component)
         self._output = StormSpoutCollector(self.task, self.wire, self._origins, self._is_settled)
         self.spout.collector = cast(Any, self._output)
-        self._metrics = MetricsSender(self.wire, self.context.metrics, place.config.metric_names)
+        self._metrics = MetricsSender(self.wire, self.context.metrics, setup.config.metric_names)
         self._settled: list[tuple[str, Any]] = []  # acks and fails that came while an emit waited for its task ids
         self._is_polled = type(self.spout).poll is not EngineSpout.poll
         self._held_until_ms: int | None = None  # the answer to `next` is held until then
@@ -228,7 +228,7 @@ class SpoutTask:
                 held_ms = self.wire.now_ms + self._config.storm_idle_ms - self._held_until_ms
                 soon_ms = max(held_ms, self.context.config.topology_spout_wait_ms)
             times.append(max(at_ms, self.wire.now_ms + soon_ms))
-        return min((each for each in times if each is not None), default=None)
+        return min((at_ms for at_ms in times if at_ms is not None), default=None)
 
     def finish(self, now_ms: int) -> None:
         """Store the spout's progress; `idle` is True when that is done, after calls of `work`."""
@@ -289,7 +289,7 @@ class SpoutTask:
         if self._max_pending is not None:
             limit = max(1, min(limit, self._max_pending - len(self._output.in_flight)))
         before = self.task.counts.emitted
-        self._origins.look(self.wire.now_ms)
+        self._origins.refresh(self.wire.now_ms)
         self.spout.next_tuples(limit, self.wire.now_ms)
         while self._settled:
             self._settle(*self._settled.pop(0))
@@ -300,15 +300,15 @@ class SpoutTask:
         return not self._output.in_flight and self._config.storm_idle_ms > 0 and not self._is_finishing
 
     def _settle(self, command: str, number: Any) -> None:
-        found = self._output.in_flight.pop(number, None) if number.__class__ is int else None
-        if found is None:
+        emission = self._output.in_flight.pop(number, None) if number.__class__ is int else None
+        if emission is None:
             return  # of an emit without an id, or of a process before this one
-        id, emitted_ms = found
+        id, emitted_ms = emission
         counts = self.task.counts
         now_ms = self.wire.now_ms
         if command == "ack":
             counts.acked += 1
-            counts.took(now_ms - emitted_ms)
+            counts.completed_after(now_ms - emitted_ms)
             self._acked_ms = now_ms
             self.spout.ack(id)
             return
@@ -317,14 +317,14 @@ class SpoutTask:
         counts.timed_out += is_late
         if not is_late:
             self._fail(id, FAILED, False)
-        elif self._acked_ms < emitted_ms or self.look is None:
+        elif self._acked_ms < emitted_ms or self.read_bolts is None:
             self._fail(id, self._timed_out, self._acked_ms < emitted_ms)
         else:
             self._late.append(id)
             if len(self._late) == 1:
-                self.look(self._looked)
+                self.read_bolts(self._bolts_read)
 
-    def _looked(self, bolts: BoltsLately) -> None:
+    def _bolts_read(self, bolts: BoltsLately) -> None:
         self._is_held = bolts.holds
         self.context.wake()
 

@@ -38,8 +38,8 @@ class Starting:
         seconds = 0
         while not self._wait(self._seconds):
             seconds += self._seconds
-            said = f"{self._task}: it is being imported and opened for {seconds} s now"
+            text = f"{self._task}: it is being imported and opened for {seconds} s now"
             try:
-                self._write(frame({"command": "log", "msg": said, "level": INFO}))
+                self._write(frame({"command": "log", "msg": text, "level": INFO}))
             except PipeClosed:
                 return

@@ -36,7 +36,7 @@ class StormGrouping(NamedTuple):
 
 def storm_streams(node: Node[Any]) -> dict[str, Stream]:
     """Return the streams of a component by name, each with the component's fields followed by MESSAGE_FIELD."""
-    return {name: Stream((*each.fields, MESSAGE_FIELD), each.direct) for name, each in node.streams.items()}
+    return {name: Stream((*stream.fields, MESSAGE_FIELD), stream.direct) for name, stream in node.streams.items()}
 
 
 def storm_grouping(grouping: Grouping) -> StormGrouping:
@@ -66,17 +66,18 @@ def check_for_storm(plan: Plan) -> None:
             if stream.startswith("__"):
                 raise TopologyError(f"{node.name!r} declares stream {stream!r}: names with __ in front are Storm's own")
             if MESSAGE_FIELD in declared.fields:
-                where = f"{node.name!r} declares field {MESSAGE_FIELD!r} of stream {stream!r}"
-                raise TopologyError(f"{where}, which Flakelog adds to each stream inside Storm: give it another name")
+                declaration = f"{node.name!r} declares field {MESSAGE_FIELD!r} of stream {stream!r}"
+                advice = "which Flakelog adds to each stream inside Storm: give it another name"
+                raise TopologyError(f"{declaration}, {advice}")
     for bolt in plan.bolts:
-        known = set()
+        received = set()
         for source, stream, grouping in bolt.inputs:
-            if (source, stream) in known:
+            if (source, stream) in received:
                 raise TopologyError(
                     f"bolt {bolt.name!r} receives stream {stream!r} of {source!r} by several groupings, and Storm "
                     "keeps one for each stream: declare another stream, or another bolt"
                 )
-            known.add((source, stream))
+            received.add((source, stream))
             if isinstance(grouping, Custom):
                 raise TopologyError(f"bolt {bolt.name!r} receives stream {stream!r} of {source!r} by {_CUSTOM}")
         made = bolt.make()

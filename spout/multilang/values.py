@@ -114,11 +114,11 @@ def _inner(value: Any) -> Any:
     if kind in (str, int, float, bool, type(None)):
         return value
     if kind is list:
-        return [_inner(each) for each in value]
+        return [_inner(element) for element in value]
     if kind is dict:
         if MARK not in value and all(key.__class__ is str for key in value):
-            return {key: _inner(each) for key, each in value.items()}
-        return {MARK: ["dict", [[_inner(key), _inner(each)] for key, each in value.items()]]}
+            return {key: _inner(content) for key, content in value.items()}
+        return {MARK: ["dict", [[_inner(key), _inner(content)] for key, content in value.items()]]}
     to_inner = _TO_INNER.get(kind)
     if to_inner is None:
         _no_value(value)
@@ -126,9 +126,9 @@ def _inner(value: Any) -> Any:
 
 
 _TO_INNER: Mapping[type, Callable[[Any], Any]] = {
-    tuple: lambda value: [_inner(each) for each in value],
-    set: lambda value: [_inner(each) for each in value],
-    frozenset: lambda value: [_inner(each) for each in value],
+    tuple: lambda value: [_inner(element) for element in value],
+    set: lambda value: [_inner(element) for element in value],
+    frozenset: lambda value: [_inner(element) for element in value],
     bytes: lambda value: b64encode(value).decode(),
     date: date.isoformat,
     time: time.isoformat,
@@ -146,7 +146,7 @@ def _canonical(value: Any) -> Any:
     if kind is bool or (kind is float and value.is_integer()):
         return int(value)
     if kind is tuple:
-        return tuple([_canonical(each) for each in value])
+        return tuple([_canonical(element) for element in value])
     if kind in (str, bytes, int, float, type(None)):
         return value
     wanted = "a field to group by is text, bytes, a number, None or a tuple of them"
@@ -156,11 +156,11 @@ def _canonical(value: Any) -> Any:
 # --- text from Storm
 
 
-def _of_inner(found: dict[str, Any]) -> Any:
+def _of_inner(members: dict[str, Any]) -> Any:
     """Return the value of a JSON object; objects and arrays in it are values already."""
-    if MARK not in found:
-        return found
-    kind, content = found[MARK]
+    if MARK not in members:
+        return members
+    kind, content = members[MARK]
     return _FROM_INNER[kind](content)
 
 

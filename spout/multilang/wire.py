@@ -150,9 +150,9 @@ class Wire(Engine):
                 texts.append(text)
         except (NoStormValue, ValueError) as error:
             field = outlet.fields.names[len(texts)]
-            where = f"{self.component} emits to stream {outlet.name!r} a field {field!r}"
+            subject = f"{self.component} emits to stream {outlet.name!r} a field {field!r}"
             kind = NoStormValue if isinstance(error, NoStormValue) else ValueError
-            raise kind(f"{where} that Storm does not take: {error}") from None
+            raise kind(f"{subject} that Storm does not take: {error}") from None
         texts.append("")
         row = ",".join(texts)
         if len(row) > self.config.storm_frame_max_bytes:
@@ -167,9 +167,9 @@ class Wire(Engine):
         """
         while True:
             messages = self.pipe.exchange(self.take())
-            for place, message in enumerate(messages):
+            for index, message in enumerate(messages):
                 if isinstance(message, list):
-                    self.waiting.extend(messages[place + 1 :])
+                    self.waiting.extend(messages[index + 1 :])
                     return message
                 if not urgent(message):
                     self.waiting.append(message)

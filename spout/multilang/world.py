@@ -22,7 +22,7 @@ from spout.figures.model import Snapshot
 from spout.figures.publisher import Publishing
 from spout.multilang.bolt_task import BoltTask
 from spout.multilang.config import StormConfig
-from spout.multilang.context import Place, node_of
+from spout.multilang.context import TaskSetup, node_of
 from spout.multilang.figures import task_snapshot
 from spout.multilang.handshake import Handshake
 from spout.multilang.named_letters import LetterLines, NamedLetters
@@ -86,22 +86,22 @@ def prepared(
     servers = servers_of(plan) if topology_config.topology_publish else []
     bolts = BoltsReader(servers[0], plan.id, reactor_) if servers and not is_bolt else None
     world = StormWorld(reactor_, bolts)
-    place = Place(plan, handshake, topology_config, config, world, run_id, pipe, wake)
+    setup = TaskSetup(plan, handshake, topology_config, config, world, run_id, pipe, wake)
     task: SpoutTask | BoltTask
     if is_bolt:
         from spout.background import TwistedBackground
 
-        task = BoltTask(place, TwistedBackground(reactor_), time.monotonic_ns)
+        task = BoltTask(setup, TwistedBackground(reactor_), time.monotonic_ns)
     else:
-        task = SpoutTask(place)
-        task.look = bolts.look if bolts is not None else None
+        task = SpoutTask(setup)
+        task.read_bolts = bolts.read if bolts is not None else None
         world.lines.say = task.context.log_now
         task.context.keeps = world.lines.keeps
     started_ms = _unix_ms()
 
     def figures() -> Snapshot:
         now_ms = time.monotonic_ns() // 1_000_000
-        return task_snapshot(place, task, state="running", started_ms=started_ms, at_ms=_unix_ms(), now_ms=now_ms)
+        return task_snapshot(setup, task, state="running", started_ms=started_ms, at_ms=_unix_ms(), now_ms=now_ms)
 
     return task, Publishing(servers, figures, reactor_), reactor_
 

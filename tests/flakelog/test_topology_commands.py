@@ -34,7 +34,7 @@ def wrong(): return 3
 def counts(**values):
     made = TaskCounts(**values)
     for ms in (1, 3, 60):
-        made.took(ms)
+        made.completed_after(ms)
     return made
 
 

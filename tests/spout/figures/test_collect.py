@@ -111,10 +111,10 @@ def test_rates_are_changes_per_second():
 def test_latency_is_rounded_up_to_the_end_of_its_bucket():
     counts = TaskCounts()
     for ms in (0, 1, 2, 3, 100):
-        counts.took(ms)
+        counts.completed_after(ms)
     assert [latency_ms(counts.latencies, share) for share in (0.2, 0.4, 0.5, 0.8, 1.0)] == [0, 1, 3, 3, 127]
     assert latency_ms([0] * LATENCY_BUCKETS, 0.5) is None
-    counts.took(1 << 40)
+    counts.completed_after(1 << 40)
     assert counts.latencies[-1] == 1
 
 

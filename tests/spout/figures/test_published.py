@@ -41,7 +41,7 @@ def bolt_driver():
 
 def documents_of(*drivers, state="running", started_ms=1_000):
     times = {"started_ms": started_ms, "at_ms": 9_000, "now_ms": 0}
-    taken = [task_snapshot(each.place, each.task, state=state, **times) for each in drivers]
+    taken = [task_snapshot(each.setup, each.task, state=state, **times) for each in drivers]
     return [json.loads(document_of(None, each, host="h", pid=1)) for each in taken]
 
 

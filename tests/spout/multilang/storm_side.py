@@ -10,7 +10,7 @@ from select import select
 from spout.config import TopologyConfig
 from spout.multilang.bolt_task import BoltTask
 from spout.multilang.config import StormConfig
-from spout.multilang.context import Place
+from spout.multilang.context import TaskSetup
 from spout.multilang.frames import FrameDecoder
 from spout.multilang.handshake import handshake_of
 from spout.multilang.spout_task import SpoutTask
@@ -76,7 +76,7 @@ class CoreDriver:
         self.wakes = 0
         self.now_ms = 1_000
         shaken = handshake_of(json.loads(json.dumps(handshake(plan, component, index, conf))))
-        self.place = Place(
+        self.setup = TaskSetup(
             plan,
             shaken,
             shaken.config(TopologyConfig),
@@ -87,7 +87,7 @@ class CoreDriver:
             self._wake,
         )
         is_spout = component in [node.name for node in plan.spouts]
-        self.task = SpoutTask(self.place) if is_spout else BoltTask(self.place, background)
+        self.task = SpoutTask(self.setup) if is_spout else BoltTask(self.setup, background)
         self.instance = self.task.task.instance
         self.task.open(self.now_ms)
 

@@ -19,7 +19,7 @@ def topology_of():
 
 
 def taken(driver, at_ms=10_000):
-    return task_snapshot(driver.place, driver.task, state="running", started_ms=0, at_ms=at_ms, now_ms=0)
+    return task_snapshot(driver.setup, driver.task, state="running", started_ms=0, at_ms=at_ms, now_ms=0)
 
 
 def test_a_spouts_task_tells_its_counts_its_partitions_and_the_tuples_in_flight():

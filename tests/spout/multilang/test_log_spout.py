@@ -225,7 +225,7 @@ def test_the_logs_line_about_a_dead_letter_has_the_exception_that_the_bolt_told(
     inner = world.dead
 
     class Bolts:
-        def look(self, answer, *, again=False):
+        def read(self, answer, *, again=False):
             answer(BoltsLately(False, {("flights", 0, 0): "ValueError: bad, in collect"}))
 
     world.dead_letters = lambda servers, topic: NamedLetters(inner, Bolts(), lines, clock)

@@ -32,7 +32,7 @@ class Bolts:
     def __init__(self):
         self.asked = []
 
-    def look(self, answer, *, again=False):
+    def read(self, answer, *, again=False):
         assert again, "what was read before says nothing of these messages"
         self.asked.append(answer)
 

@@ -119,7 +119,7 @@ def test_a_failure_as_late_as_the_message_timeout_is_a_timeout_and_no_fault_of_t
 def test_a_timeout_while_others_are_acked_counts_unless_a_bolt_says_that_it_holds_tuples(is_held):
     driver = driver_of(Numbers(), {"topology.message.timeout.secs": 10})
     asked = []
-    driver.task.look = asked.append
+    driver.task.read_bolts = asked.append
     driver.activate()
     first, second = emits(driver.next())
     driver.now_ms += 10_000
@@ -418,7 +418,7 @@ def test_the_context_is_that_of_the_task_in_storm():
 def test_settings_come_from_the_topologys_configuration_in_storm():
     driver = driver_of(Numbers(), {"topology.message.timeout.secs": 7, "flakelog.storm.idle.ms": 3, "nimbus.x": [1]})
     assert driver.instance.context.config.message_timeout_ms == 7_000
-    assert driver.place.config.storm_idle_ms == 3
+    assert driver.setup.config.storm_idle_ms == 3
 
 
 def test_a_topology_that_was_written_with_other_fields_is_refused():
