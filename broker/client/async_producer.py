@@ -123,7 +123,7 @@ class AsyncProducer:
 
         def done(error: ProduceError | None, delivered: Delivered | None) -> None:
             if error is not None or delivered is not None:
-                self._told(outcome, error or delivered)
+                self._tell(outcome, error or delivered)
 
         ends = asyncio.get_running_loop().time() + self._wait_seconds
         if self._settings.get("partitioner") is not None:
@@ -139,7 +139,7 @@ class AsyncProducer:
                     raise QueueFull(f"the queue stayed full for {self._wait_seconds * 1_000:g} ms") from None
                 await asyncio.sleep(ROOM_SECONDS)
 
-    def _told(self, outcome: asyncio.Future[Delivered], result: Any) -> None:
+    def _tell(self, outcome: asyncio.Future[Delivered], result: Any) -> None:
         """Hand an outcome to the loop; several that come together wake it once."""
         self._outcomes.append((outcome, result))
         if len(self._outcomes) == 1:

@@ -184,11 +184,11 @@ class ClientCore:
 
     def metadata(self, topics: Iterable[str] | None = None) -> Steps[list[TopicInfo]]:
         """Return the topics with these names, or all topics, and create none. Raise BrokerError if one has an error."""
-        found = yield from self._look_up(topics)
-        for each in found.values():
-            if isinstance(each, BrokerError):
-                raise each
-        return [each for each in found.values() if isinstance(each, TopicInfo)]
+        infos = yield from self._look_up(topics)
+        for topic_info in infos.values():
+            if isinstance(topic_info, BrokerError):
+                raise topic_info
+        return [topic_info for topic_info in infos.values() if isinstance(topic_info, TopicInfo)]
 
     def _look_up(self, topics: Iterable[str] | None) -> Steps[dict[str, TopicInfo | BrokerError]]:
         """Look up topics and their leaders; return each topic or its error."""
@@ -216,7 +216,7 @@ class ClientCore:
             return BrokerError(int(topic.error_code), f"topic {topic.name}")
         if topic.topic_id is not None:
             self._topic_ids[topic.name] = topic.topic_id
-        leaders = {each.partition_index: self._nodes.get(each.leader_id) for each in topic.partitions}
+        leaders = {row.partition_index: self._nodes.get(row.leader_id) for row in topic.partitions}
         for partition, leader in leaders.items():
             if leader is None:
                 self._leaders.pop((topic.name, partition), None)
@@ -272,10 +272,10 @@ class ClientCore:
         At READ_COMMITTED the log ends at the start of the first open transaction.
         """
         key = topic, partition
-        found = yield from self.list_offsets([key], timestamp_ms, isolation_level=isolation_level)
-        if found[key] is None:
-            found = yield from self.list_offsets([key], LATEST, isolation_level=isolation_level)
-        offset = found[key]
+        offsets = yield from self.list_offsets([key], timestamp_ms, isolation_level=isolation_level)
+        if offsets[key] is None:
+            offsets = yield from self.list_offsets([key], LATEST, isolation_level=isolation_level)
+        offset = offsets[key]
         return NOT_FOUND if offset is None else offset
 
     def find_id(self, topic: str, partition: int, id: int) -> Steps[int]:
@@ -283,8 +283,8 @@ class ClientCore:
 
         Raise Unsupported if the broker is not Flakelog.
         """
-        found = yield from self.list_offsets([(topic, partition)], id, by_id=True)
-        offset = found[topic, partition]
+        offsets = yield from self.list_offsets([(topic, partition)], id, by_id=True)
+        offset = offsets[topic, partition]
         return NOT_FOUND if offset is None else offset
 
     def list_offsets(
@@ -305,11 +305,13 @@ class ClientCore:
         wanted = list(dict.fromkeys(partitions))
         failures: dict[Partition, ClientError] = {}
         leaders = yield from self.leaders_of(wanted, failures)
-        found: dict[Partition, int | None] = {}
+        offsets: dict[Partition, int | None] = {}
         for address, led in leaders.items():
             for group in batched(led, PARTITIONS_AT_ONCE):
                 try:
-                    found |= yield from self._list_offsets(address, group, timestamp, by_id, isolation_level, failures)
+                    offsets |= yield from self._list_offsets(
+                        address, group, timestamp, by_id, isolation_level, failures
+                    )
                 except Unreachable as error:
                     failures |= dict.fromkeys(group, error)
                 if failures and failed is None:
@@ -318,7 +320,7 @@ class ClientCore:
             failed |= failures
         elif failures:
             raise next(iter(failures.values()))
-        return {key: found[key] for key in wanted if key in found}
+        return {key: offsets[key] for key in wanted if key in offsets}
 
     def leaders_of(
         self, partitions: Iterable[Partition], failures: dict[Partition, ClientError]
@@ -352,20 +354,20 @@ class ClientCore:
         named = [{"name": topic, "partitions": asked} for topic, asked in topics.items()]
         fields = {"replica_id": -1, "isolation_level": isolation_level, "topics": named}
         response = yield from self.ask(address, LIST_OFFSETS, fields, by_id)
-        found: dict[Partition, int | None] = {}
+        offsets: dict[Partition, int | None] = {}
         for topic_answer in response.topics:
-            for each in topic_answer.partitions:
-                key = str(topic_answer.name), int(each.partition_index)
+            for row in topic_answer.partitions:
+                key = str(topic_answer.name), int(row.partition_index)
                 try:
-                    self.check(*key, int(each.error_code))
+                    self.check(*key, int(row.error_code))
                 except BrokerError as error:
                     failures[key] = error
                 else:
-                    found[key] = None if each.offset == NOT_FOUND else int(each.offset)
-        missing = set(partitions) - found.keys() - failures.keys()
+                    offsets[key] = None if row.offset == NOT_FOUND else int(row.offset)
+        missing = set(partitions) - offsets.keys() - failures.keys()
         if missing:
             raise BadAnswer(f"the broker at {address} gave no offsets of {_names(missing)}, which it was asked for")
-        return found
+        return offsets
 
     def produce(
         self, topic: str, partition: int, batch: bytes | bytearray, acks: int = -1, timeout_ms: int = 30_000
@@ -392,9 +394,9 @@ class ClientCore:
         body = produce.encode_request(version, request)
         answer = yield Exchange(address, produce.API_KEY, version, version >= produce.FLEXIBLE, body)
         results = produce.decode_response(version, answer, 0)
-        for each in results:
-            if each.error_code in RETRIABLE:  # the leader may have moved
-                self._leaders.pop((str(each.topic), each.partition), None)
+        for result in results:
+            if result.error_code in RETRIABLE:  # the leader may have moved
+                self._leaders.pop((str(result.topic), result.partition), None)
         return results
 
     def fetch(
@@ -423,7 +425,7 @@ class ClientCore:
     def fetch_answer(self, address: Address, request: FetchRequest) -> Steps[FetchResponse]:
         """Send a Fetch, again if a quota holds it back; return an answer with partitions. Raise ClientError."""
         version = yield from self.version(address, fetch.API_KEY)
-        what = ", ".join(f"{each.topic}-{each.partition}" for each in request.partitions[:3])
+        what = ", ".join(f"{partition.topic}-{partition.partition}" for partition in request.partitions[:3])
         for _ in range(THROTTLED_MAX):
             answer = yield fetch_exchange(address, version, request)
             response = fetch.decode_response(version, answer, 0)
@@ -458,13 +460,13 @@ def batched(items: Sequence[Item], size: int) -> Iterator[Sequence[Item]]:
         yield items[start : start + size]
 
 
-def _no_leader(found: TopicInfo | BrokerError | None, topic: str, partition: int) -> BrokerError:
-    """Return the error of a partition without a leader. `found` is the answer about its topic."""
-    if isinstance(found, BrokerError):
-        return found
-    if found is None or partition in found.leaders:
+def _no_leader(info: TopicInfo | BrokerError | None, topic: str, partition: int) -> BrokerError:
+    """Return the error of a partition without a leader. `info` is the answer about its topic."""
+    if isinstance(info, BrokerError):
+        return info
+    if info is None or partition in info.leaders:
         return no_leader(topic, partition)
-    there = f"the topic has partitions 0 to {found.partitions - 1}"
+    there = f"the topic has partitions 0 to {info.partitions - 1}"
     return BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{topic}-{partition}", there)
 
 
@@ -477,6 +479,6 @@ def _all_of(failures: Sequence[Unreachable]) -> Unreachable:
     if len(failures) == 1:
         return failures[0]
     return Unreachable(
-        " or ".join(each.address for each in failures),
-        "; ".join(f"{each.address}: {each.reason}" for each in failures),
+        " or ".join(failure.address for failure in failures),
+        "; ".join(f"{failure.address}: {failure.reason}" for failure in failures),
     )

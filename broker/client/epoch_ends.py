@@ -16,14 +16,14 @@ def find_epoch_ends(
     One request asks a leader for up to PARTITIONS_AT_ONCE partitions. Raise Unsupported for a broker before Kafka 2.0.
     """
     leaders = yield from core.leaders_of(epochs, failed)
-    found: dict[Partition, tuple[int, int]] = {}
+    ends: dict[Partition, tuple[int, int]] = {}
     for address, led in leaders.items():
         for some in batched(led, PARTITIONS_AT_ONCE):
             try:
-                found |= yield from _ask(core, address, {key: epochs[key] for key in some}, failed)
+                ends |= yield from _ask(core, address, {key: epochs[key] for key in some}, failed)
             except (Unreachable, BadAnswer) as error:
                 failed |= dict.fromkeys(some, error)
-    return found
+    return ends
 
 
 def _ask(
@@ -35,18 +35,18 @@ def _ask(
         topics.setdefault(topic, []).append(asked)
     named = [{"topic": topic, "partitions": partitions} for topic, partitions in topics.items()]
     response = yield from core.ask(address, OFFSET_FOR_LEADER_EPOCH, {"replica_id": -1, "topics": named})
-    found = {}
+    ends = {}
     for topic_answer in response.topics:
-        for each in topic_answer.partitions:
-            key = str(topic_answer.topic), int(each.partition)
+        for row in topic_answer.partitions:
+            key = str(topic_answer.topic), int(row.partition)
             try:
-                core.check(*key, int(each.error_code))
+                core.check(*key, int(row.error_code))
             except BrokerError as error:
                 failed[key] = error
             else:
-                found[key] = int(each.leader_epoch), int(each.end_offset)
-    _check_all(address, epochs, found, failed)
-    return found
+                ends[key] = int(row.leader_epoch), int(row.end_offset)
+    _check_all(address, epochs, ends, failed)
+    return ends
 
 
 def _check_all(address: Address, asked: Iterable[Partition], *answered: Mapping[Partition, object]) -> None:

@@ -278,10 +278,10 @@ class GroupMember:
         self.tick(now_ms)
         if self._on_answer is not None or now_ms < self._retry_ms or self.phase in (Phase.LEFT, Phase.REFUSED):
             return None
-        found = self._next(now_ms)
-        if found is None:
+        instruction = self._next(now_ms)
+        if instruction is None:
             return None
-        steps, self._on_answer = found
+        steps, self._on_answer = instruction
         self._sent_ms = now_ms
         return steps
 
@@ -394,7 +394,7 @@ class GroupMember:
         if self._may_be_reinstated:  # a coordinator gives a static member that came back what it had, whatever topics
             self._may_be_reinstated = False
             self._must_join_again |= {topic for topic, _ in self._assigned} != set(self._topics)
-            self._assigned = frozenset(each for each in self._assigned if each[0] in self._topics)
+            self._assigned = frozenset(key for key in self._assigned if key[0] in self._topics)
         if self._claimed - self.owned - self._assigned:  # given up meanwhile; the leader held them back for this member
             self._must_join_again = True
         added = self._assigned - self.owned

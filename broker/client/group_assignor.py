@@ -26,7 +26,7 @@ def assign(members: Mapping[str, Subscription], partitions: Mapping[str, int]) -
     claims = _claims(members)
     targets = _Balance(members, partitions, _owners(members, claims)).targets()
     return {
-        member: tuple(sorted(each for each in target if not claims.get(each, set()) - {member}))
+        member: tuple(sorted(key for key in target if not claims.get(key, set()) - {member}))
         for member, target in targets.items()
     }
 
@@ -35,19 +35,19 @@ def _claims(members: Mapping[str, Subscription]) -> dict[Partition, set[str]]:
     """Return all members that say they own a partition."""
     claims: dict[Partition, set[str]] = defaultdict(set)
     for member, subscription in members.items():
-        for each in subscription.owned:
-            claims[each].add(member)
+        for key in subscription.owned:
+            claims[key].add(member)
     return claims
 
 
 def _owners(members: Mapping[str, Subscription], claims: Mapping[Partition, set[str]]) -> dict[Partition, str]:
     """Return the owner of each partition with one valid claim."""
     owners = {}
-    for each, claimants in claims.items():
+    for key, claimants in claims.items():
         latest = max(members[member].generation for member in claimants)
         valid = [member for member in claimants if members[member].generation == latest]
         if len(valid) == 1:
-            owners[each] = valid[0]
+            owners[key] = valid[0]
     return owners
 
 
@@ -120,7 +120,7 @@ class _Balance:
             at = queue.popleft()
             topics = [topic for topic, numbers in self._has[at].items() if numbers and topic not in seen_topics]
             seen_topics.update(topics)
-            for taker in (each for topic in topics for each in self._subscribers[topic]):
+            for taker in (subscriber for topic in topics for subscriber in self._subscribers[topic]):
                 if taker != member and taker not in came_from:
                     came_from[taker] = at
                     queue.append(taker)
@@ -136,12 +136,12 @@ class _Balance:
         """Move a partition. Prefer one that needs no revocation: the taker owns it, or no member does."""
         topic, number = min(
             ((topic, number) for topic in self._topics[taker] for number in self._has[giver][topic]),
-            key=lambda each: (
-                self._owners.get(each) != taker,
-                self._owners.get(each) == giver,
-                -len(self._has[giver][each[0]]),
-                each[0],
-                -each[1],
+            key=lambda key: (
+                self._owners.get(key) != taker,
+                self._owners.get(key) == giver,
+                -len(self._has[giver][key[0]]),
+                key[0],
+                -key[1],
             ),
         )
         self._has[giver][topic].discard(number)

@@ -101,14 +101,14 @@ def _encode_partitions(partitions: Iterable[Partition]) -> bytes:
 
 def _read_partitions(data: bytes, position: int) -> tuple[tuple[Partition, ...], int]:
     topics, position = read_count(data, position, False, _TOPIC_BYTES_MIN)
-    found: list[Partition] = []
+    partitions: list[Partition] = []
     for _ in range(topics):
         topic, position = read_string(data, position, False)
         numbers, position = read_count(data, position, False, I32.size)
         for _ in range(numbers):
-            found.append((topic or "", I32.unpack_from(data, position)[0]))
+            partitions.append((topic or "", I32.unpack_from(data, position)[0]))
             position += I32.size
-    return tuple(found), position
+    return tuple(partitions), position
 
 
 def _read_bytes(data: bytes, position: int) -> tuple[bytes, int]:

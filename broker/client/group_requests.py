@@ -99,11 +99,11 @@ def join(
     }
     response = yield from core.ask(coordinator, JOIN_GROUP, fields)
     members: dict[str, Subscription] = {}
-    for each in response.members:
+    for member in response.members:
         try:
-            members[each.member_id] = decode_subscription(each.metadata)
+            members[member.member_id] = decode_subscription(member.metadata)
         except WireError:
-            members[each.member_id] = Subscription(())  # a member that cannot be understood gets nothing
+            members[member.member_id] = Subscription(())  # a member that cannot be understood gets nothing
     return Joined(
         int(response.error_code), response.member_id, response.generation_id, members, response.skip_assignment
     )
@@ -142,12 +142,12 @@ def partition_counts(core: ClientCore, topics: Iterable[str]) -> Steps[dict[str,
     counts = {}
     for topic in topics:
         try:
-            found = yield from core.metadata([topic])
+            infos = yield from core.metadata([topic])
         except BrokerError as error:
             if error.code not in (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.INVALID_TOPIC_EXCEPTION):
                 raise
         else:
-            counts[topic] = found[0].partitions
+            counts[topic] = infos[0].partitions
     return counts
 
 
@@ -192,9 +192,9 @@ def commit_offsets(
     }
     response = yield from core.ask(coordinator, OFFSET_COMMIT, fields)
     return {
-        (str(topic.name), int(each.partition_index)): ErrorCode(int(each.error_code))
+        (str(topic.name), int(partition.partition_index)): ErrorCode(int(partition.error_code))
         for topic in response.topics
-        for each in topic.partitions
+        for partition in topic.partitions
     }
 
 
@@ -222,12 +222,14 @@ def fetch_offsets(
     response = yield from core.ask(coordinator, OFFSET_FETCH, fields)
     if response.error_code:
         raise BrokerError(int(response.error_code), f"group {group_id}")
-    found = {}
+    offsets = {}
     for answer in response.topics:
-        for each in answer.partitions:
-            if each.error_code:
-                where = f"group {group_id}, {answer.name}-{each.partition_index}"
-                raise BrokerError(int(each.error_code), where)
-            committed = CommittedOffset(each.committed_offset, each.committed_leader_epoch, each.metadata or "")
-            found[str(answer.name), int(each.partition_index)] = committed
-    return found
+        for partition in answer.partitions:
+            if partition.error_code:
+                where = f"group {group_id}, {answer.name}-{partition.partition_index}"
+                raise BrokerError(int(partition.error_code), where)
+            committed = CommittedOffset(
+                partition.committed_offset, partition.committed_leader_epoch, partition.metadata or ""
+            )
+            offsets[str(answer.name), int(partition.partition_index)] = committed
+    return offsets

@@ -29,10 +29,10 @@ def headers_of(headers: Headers | None, is_stamped: bool) -> list[Header]:
     """
     if headers is None:
         return []
-    found = [_header(each) for each in (headers.items() if isinstance(headers, Mapping) else headers)]
-    if is_stamped and any(name == ID_HEADER for name, _ in found):
+    given = [_header(header) for header in (headers.items() if isinstance(headers, Mapping) else headers)]
+    if is_stamped and any(name == ID_HEADER for name, _ in given):
         raise ValueError(f'a header {ID_HEADER} beside ids="header", which adds it: leave out one of them')
-    return found
+    return given
 
 
 def _header(pair: object) -> Header:

@@ -28,7 +28,7 @@ def multifetch(
     for (topic, partition), offset in offsets.items():
         leader = yield from core.leader(topic, partition)
         asked.setdefault(leader, []).append(FetchPartition(topic, partition, offset, max_bytes))
-    found: dict[Partition, FetchedPartition] = {}
+    fetched: dict[Partition, FetchedPartition] = {}
     waits_ms = [0, max_wait_ms // len(asked)] if len(asked) > 1 else [max_wait_ms]
     for wait_ms in waits_ms:
         for leader, partitions in asked.items():
@@ -36,11 +36,11 @@ def multifetch(
                 wait_ms, 1, TOTAL_BYTES_MAX, partitions, isolation_level=isolation_level, wants_ids=True
             )
             response = yield from core.fetch_answer(leader, request)
-            for each in response.partitions:
-                core.check(str(each.topic), each.partition, each.error_code)
-                found[str(each.topic), each.partition] = each
-            if wait_ms and any(each.size for each in response.partitions):
+            for row in response.partitions:
+                core.check(str(row.topic), row.partition, row.error_code)
+                fetched[str(row.topic), row.partition] = row
+            if wait_ms and any(row.size for row in response.partitions):
                 break  # skip the other leaders, which had no records a moment ago
-        if any(each.size for each in found.values()):
+        if any(row.size for row in fetched.values()):
             break
-    return {key: found[key] for key in offsets if key in found}
+    return {key: fetched[key] for key in offsets if key in fetched}

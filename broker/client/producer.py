@@ -137,7 +137,7 @@ class Producer:
         self._outcomes = outcomes = Outcomes(_now(), servers, timeout_ms)
         self._number = outcomes.number
         self._settle: Report = outcomes.settler(self)
-        self._told: tuple[Callback | None, Report] = None, self._settle
+        self._reporting: tuple[Callback | None, Report] = None, self._settle
         self._due = 0.0  # when `send` checks for a close and a fork again, and calls callbacks
         self._process = os.getpid()
         self._is_closed = False
@@ -197,10 +197,11 @@ class Producer:
         if callback is None:
             report = self._settle
         else:
-            told, report = self._told
-            if told is not callback and not _is_same_method(told, callback):
+            last_callback, report = self._reporting
+            if last_callback is not callback and not _is_same_method(last_callback, callback):
                 report = self._outcomes.teller(self, callback)
-                self._told = callback, report  # kept, because the garbage collector visits each that waits in a queue
+                # Kept, because the garbage collector visits each that waits in a queue.
+                self._reporting = callback, report
         if pairs is None and timestamp_ms is None and self._snowflake is None:  # as _enqueue, without another call
             self._number()
             try:
@@ -284,7 +285,7 @@ class Producer:
             self._is_closed = True
             self._due = 0.0
             self._settle = self._outcomes.settler(None)  # no reference to this producer
-            self._told = None, self._settle
+            self._reporting = None, self._settle
             if self._own_snowflake is not None:
                 self._own_snowflake.close()
 
@@ -307,11 +308,11 @@ class Producer:
     def _error(self, error: KafkaException) -> ClientError:
         """Return the error that says what to do. If it ends the producer, the messages that are left fail with it."""
         name = "the producer" if self._transactional_id is None else f"transactional id {self._transactional_id}"
-        found = transaction_error(error.args[0], name)
+        transaction_failure = transaction_error(error.args[0], name)
         if error.args[0].fatal():
-            self._outcomes.dropped = str(found)
+            self._outcomes.dropped = str(transaction_failure)
             self._producer.purge()  # librdkafka would keep them until they time out
-        return found
+        return transaction_failure
 
     def _check_process(self) -> None:
         if os.getpid() != self._process:  # librdkafka's threads are in the parent only

@@ -60,12 +60,16 @@ class ProducerCounts:
 
     def statistics(self, text: str) -> None:
         """Take librdkafka's statistics (https://github.com/confluentinc/librdkafka/blob/master/STATISTICS.md)."""
-        brokers = [each for each in json.loads(text).get("brokers", {}).values() if each.get("rtt", {}).get("cnt")]
-        self._requests = sum(int(each["tx"]) for each in brokers) or self._requests
-        number = sum(int(each["rtt"]["cnt"]) for each in brokers)
+        brokers = [
+            broker for broker in json.loads(text).get("brokers", {}).values() if broker.get("rtt", {}).get("cnt")
+        ]
+        self._requests = sum(int(broker["tx"]) for broker in brokers) or self._requests
+        number = sum(int(broker["rtt"]["cnt"]) for broker in brokers)
         if number:
-            self._request_ms_avg = sum(each["rtt"]["avg"] * each["rtt"]["cnt"] for each in brokers) / number / 1_000
-            self._request_ms_max = max(self._request_ms_max, max(each["rtt"]["max"] for each in brokers) / 1_000)
+            self._request_ms_avg = (
+                sum(broker["rtt"]["avg"] * broker["rtt"]["cnt"] for broker in brokers) / number / 1_000
+            )
+            self._request_ms_max = max(self._request_ms_max, max(broker["rtt"]["max"] for broker in brokers) / 1_000)
 
     @property
     def queued(self) -> int:

@@ -139,8 +139,8 @@ class Outcomes:
         """Raise the first exception of a callback since the last call, and log the others."""
         if self.raised:
             (first, *others), self.raised = self.raised, []
-            for each in others:
-                _log.error("a callback raised", exc_info=each)
+            for other in others:
+                _log.error("a callback raised", exc_info=other)
             raise first
 
     def raise_failures(self) -> None:

@@ -73,9 +73,17 @@ class ClientMetrics(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """Yield the metrics of all clients as they are now."""
-        found = {name: client.figures() for name, client in self._clients.items()}
-        consumers = {name: each for name, each in found.items() if isinstance(each, ConsumerFigures)}
-        producers = {name: each for name, each in found.items() if isinstance(each, ProducerFigures)}
+        figures = {name: client.figures() for name, client in self._clients.items()}
+        consumers = {
+            name: client_figures
+            for name, client_figures in figures.items()
+            if isinstance(client_figures, ConsumerFigures)
+        }
+        producers = {
+            name: client_figures
+            for name, client_figures in figures.items()
+            if isinstance(client_figures, ProducerFigures)
+        }
         if consumers:
             yield from _by_client(CounterMetricFamily, "flakelog_consumer_", CONSUMER_COUNTERS, consumers)
             yield from _by_client(GaugeMetricFamily, "flakelog_consumer_", CONSUMER_GAUGES, consumers)
@@ -103,8 +111,8 @@ def _of_partitions(found: dict[str, ConsumerFigures]) -> Iterator[Metric]:
     for name, help, value in PARTITION_GAUGES:
         family = GaugeMetricFamily(f"flakelog_consumer_{name}", help, labels=("client", "topic", "partition"))
         for client, figures in found.items():
-            for (topic, partition), each in figures.partitions.items():
-                number = value(each)
+            for (topic, partition), of_partition in figures.partitions.items():
+                number = value(of_partition)
                 if number is not None:
                     family.add_metric((client, topic, str(partition)), number)
         yield family

@@ -141,7 +141,7 @@ class AnswerReader:
         data, ids, aborted, from_offset = self._fetched.records, self._ids, self._aborted, self._from_offset
         assert not isinstance(data, FileRegion), "regions are the broker's; a client has bytes"
         topic, partition = str(self._fetched.topic), self._fetched.partition
-        found: list[Record] = []
+        decoded: list[Record] = []
         following, epoch, packed, unpacked = self.next_offset, self.leader_epoch, self.packed_bytes, 0
         for position, header in self._batches:
             if self._check:
@@ -153,19 +153,19 @@ class AnswerReader:
             batch = data[position:packed]
             try:
                 records = bytes(records_data(batch, header, 0, self._max_bytes))
-                found += _decode(records, batch, header, ids, from_offset, self._max_bytes, topic, partition)
+                decoded += _decode(records, batch, header, ids, from_offset, self._max_bytes, topic, partition)
             except CorruptBatch as error:
                 first_id = ids.find(header.base_offset)
                 self.poison.append(_poison(self._fetched, header, first_id, str(error), bytes(batch)))
                 continue
             unpacked += len(records)
-            if unpacked >= enough_bytes or len(found) >= enough_records:
+            if unpacked >= enough_bytes or len(decoded) >= enough_records:
                 break
         else:
             self.is_over = True
         self.next_offset, self.leader_epoch = following, epoch
         self.packed_bytes, self.unpacked_bytes = packed, unpacked
-        return found
+        return decoded
 
 
 def read_records(
@@ -189,15 +189,15 @@ def read_answers(
 
     Partitions after that come without records and with the offset that was asked for, to be fetched again.
     """
-    found, left = {}, LISTED_BYTES
+    records, left = {}, LISTED_BYTES
     for key, fetched in answers.items():
         if left > 0:
             reader = AnswerReader(fetched, offsets[key], max_bytes)
-            found[key] = _read(reader, left)
+            records[key] = _read(reader, left)
             left -= reader.unpacked_bytes
         else:
-            found[key] = Read([], offsets[key], ())
-    return found
+            records[key] = Read([], offsets[key], ())
+    return records
 
 
 def _read(reader: AnswerReader, enough_bytes: int) -> Read:
@@ -219,21 +219,21 @@ def _decode(
 
     `data` are the bytes of the records after decompression.
     """
-    found = usual_records(data, header, ids.runs(header.base_offset, header.last_offset), topic, partition)
-    if found is None:
-        found = [
-            Record(each.offset, ids.at(each.offset), *each[1:], header.compression, topic, partition)
-            for each in decode_records(batch, max_bytes=max_bytes, check=False)
-            if each.offset >= from_offset
+    records = usual_records(data, header, ids.runs(header.base_offset, header.last_offset), topic, partition)
+    if records is None:
+        records = [
+            Record(record.offset, ids.at(record.offset), *record[1:], header.compression, topic, partition)
+            for record in decode_records(batch, max_bytes=max_bytes, check=False)
+            if record.offset >= from_offset
         ]
     elif header.base_offset < from_offset:
-        found = [each for each in found if each.offset >= from_offset]
-    return found if isinstance(ids, _Ids) else _with_header_ids(found)
+        records = [record for record in records if record.offset >= from_offset]
+    return records if isinstance(ids, _Ids) else _with_header_ids(records)
 
 
 def _with_header_ids(records: list[Record]) -> list[Record]:
     """Take the ids from the records' headers, because the broker sent none."""
-    return [each._replace(id=id_of(each.headers)) if each.headers else each for each in records]
+    return [record._replace(id=id_of(record.headers)) if record.headers else record for record in records]
 
 
 def _poison(
@@ -250,7 +250,7 @@ class AbortedTransactions:
     """
 
     def __init__(self, transactions: Iterable[tuple[int, int]]) -> None:
-        self._to_come = deque(sorted(transactions, key=lambda each: each[1]))
+        self._to_come = deque(sorted(transactions, key=lambda transaction: transaction[1]))
         self._on: set[int] = set()
 
     def takes(self, header: BatchHeader) -> bool:
@@ -289,14 +289,14 @@ class _Ids:
     def runs(self, first: int, last: int) -> Sequence[IdRun]:
         """Return the ids of a batch's offsets, up to the first offset without one."""
         self._skip_to(first)
-        found: list[IdRun] = []
+        runs: list[IdRun] = []
         offset = first
         for entry in islice(self._entries, self._next, None):
             if offset > last or entry.offset > offset:
                 break
             offset = entry.offset + entry.length
-            found.append(IdRun(offset - first, entry.first_id + first - entry.offset))
-        return found
+            runs.append(IdRun(offset - first, entry.first_id + first - entry.offset))
+        return runs
 
     def _skip_to(self, offset: int) -> None:
         entries, at = self._entries, self._next

@@ -23,17 +23,19 @@ class Subscription(NamedTuple):
         """Return the names that are subscribed, of topics that exist; a pattern matches no internal topic."""
         if self.pattern is None:
             return list(self.names)
-        return sorted(each.name for each in topics if not each.is_internal and self.pattern.fullmatch(each.name))
+        return sorted(topic.name for topic in topics if not topic.is_internal and self.pattern.fullmatch(topic.name))
 
     def partitions_of(self, topics: Sequence[TopicInfo]) -> set[Partition]:
         """Return the partitions to read without a group. Raise InvalidTopics if a chosen one does not exist."""
         names = set(self.topics_of(topics))
-        found = {(each.name, number) for each in topics if each.name in names for number in range(each.partitions)}
+        partitions = {
+            (topic.name, number) for topic in topics if topic.name in names for number in range(topic.partitions)
+        }
         if self.partitions is None:
-            return found
+            return partitions
         wanted = {(name, number) for name in names for number in self.partitions}
-        for name, number in sorted(wanted - found):
-            there = sum(each[0] == name for each in found)
+        for name, number in sorted(wanted - partitions):
+            there = sum(key[0] == name for key in partitions)
             raise InvalidTopics(f"{name} has partitions 0 to {there - 1}, not {number}")
         return wanted
 

@@ -278,9 +278,9 @@ class TransactionalProducer:
         self._touched = True
         answer = yield from self._core.ask(address, ADD_PARTITIONS_TO_TXN, fields)
         codes = {
-            f"{topic.name}-{each.partition_index}": int(each.partition_error_code)
+            f"{topic.name}-{row.partition_index}": int(row.partition_error_code)
             for topic in answer.results_by_topic_v3_and_below
-            for each in topic.results_by_partition
+            for row in topic.results_by_partition
         }
         _check_all(codes)
         self._added.update(partitions)
@@ -299,7 +299,7 @@ class TransactionalProducer:
         codes: dict[str, int] = {}
         for leader, records in batches.items():
             results = yield from self._core.produce_in_transaction(leader, self.transactional_id, records)
-            codes |= {f"{each.topic}-{each.partition}": self._produced(each) for each in results}
+            codes |= {f"{result.topic}-{result.partition}": self._produced(result) for result in results}
         _check_all(codes)
 
     def _encoded(self, partition: Partition, batch: _Batch) -> bytearray:
@@ -354,9 +354,9 @@ class TransactionalProducer:
         answer = yield from self._core.ask(address, TXN_OFFSET_COMMIT, self._named() | member)
         _check_all(
             {
-                f"group {identity.group_id}, {topic.name}-{each.partition_index}": int(each.error_code)
+                f"group {identity.group_id}, {topic.name}-{partition.partition_index}": int(partition.error_code)
                 for topic in answer.topics
-                for each in topic.partitions
+                for partition in topic.partitions
             }
         )
 
@@ -395,5 +395,5 @@ def _check(code: int, what: str, message: str | None = None) -> None:
 def _check_all(codes: Mapping[str, int]) -> None:
     """Raise BrokerError for the gravest of the codes: one that ends the transaction before one that passes."""
     failed = {what: code for what, code in codes.items() if code}
-    for what, code in sorted(failed.items(), key=lambda each: each[1] in WAIT):
+    for what, code in sorted(failed.items(), key=lambda failure: failure[1] in WAIT):
         raise BrokerError(code, what)

@@ -133,20 +133,20 @@ class TwistedClient:
 
     def _channel(self, address: Address) -> "Deferred[_Channel]":
         """Return a Deferred of the connection to a node. Connect if it is not open; calls meanwhile share it."""
-        found: Deferred[_Channel] = Deferred()
+        channel: Deferred[_Channel] = Deferred()
         if self._closed:
-            found.errback(Unreachable(str(address), "the client was closed"))
-            return found
+            channel.errback(Unreachable(str(address), "the client was closed"))
+            return channel
         if address in self._open:
-            found.callback(self._open[address])
-            return found
-        self._waiting.setdefault(address, []).append(found)
+            channel.callback(self._open[address])
+            return channel
+        self._waiting.setdefault(address, []).append(channel)
         if len(self._waiting[address]) == 1:
             endpoint = HostnameEndpoint(self.reactor, address.host, address.port, timeout=CONNECT_SECONDS)
             connecting = connectProtocol(endpoint, _Channel(self, address))  # type: ignore[no-untyped-call]
             self._connecting[address] = connecting
             connecting.addBoth(self._connected, address)
-        return found
+        return channel
 
     def _connected(self, result: Any, address: Address) -> None:
         """Pass a new connection, or the Failure to make it, to all Deferreds that wait for it."""
@@ -154,8 +154,8 @@ class TwistedClient:
         if isinstance(result, _Channel):
             result.transport.setTcpNoDelay(True)
             self._open[address] = result
-        for found in self._waiting.pop(address):
-            found.callback(result)  # a Failure calls the errbacks
+        for channel in self._waiting.pop(address):
+            channel.callback(result)  # a Failure calls the errbacks
 
     def lost(self, address: Address, channel: _Channel) -> None:
         """Remove a lost connection and forget the versions and leaders known of its node."""
@@ -169,7 +169,7 @@ class TwistedClient:
         return self.run(self.core.metadata())
 
     def topic(self, name: str) -> "Deferred[TopicInfo]":
-        return self.run(self.core.metadata([name])).addCallback(lambda found: found[0])
+        return self.run(self.core.metadata([name])).addCallback(lambda infos: infos[0])
 
     def create_topic(
         self, name: str, partitions: int = 1, configs: Mapping[str, str] | None = None
