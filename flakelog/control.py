@@ -13,6 +13,7 @@ give orders, because it holds both pipes.
 
 import json
 import shutil
+import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +24,8 @@ from broker.fault_injection.faults import error_of, key_of
 
 if TYPE_CHECKING:
     from broker.fault_injection.faulty_engine import FaultyEngine
-    from flakelog.app import Server
+    from broker.services.context import BrokerServices
+    from flakelog.server.lifecycle import Lifecycle
 
 ORDER_BYTES_MAX = 1 << 16
 
@@ -34,9 +36,10 @@ class Control(LineReceiver):
     delimiter = b"\n"
     MAX_LENGTH = ORDER_BYTES_MAX
 
-    def __init__(self, server: "Server", stop: Callable[[], None]) -> None:
-        self._server = server
+    def __init__(self, lifecycle: "Lifecycle", stop: Callable[[], None]) -> None:
+        self._lifecycle = lifecycle
         self._stop = stop
+        self._faulty_engine: "FaultyEngine | None" = None  # until the server opens its broker
         self._remove: str | None = None
         self._abandoned = False
         self._orders: dict[str, Callable[..., Any]] = {
@@ -48,12 +51,19 @@ class Control(LineReceiver):
             "remove": self._note_directory,
         }
 
+    def make_engine(self, services: "BrokerServices") -> "FaultyEngine":
+        """Make the server's engine, which the orders make fail."""
+        from broker.fault_injection.faulty_engine import FaultyEngine
+
+        self._faulty_engine = FaultyEngine(services, time.perf_counter_ns)
+        return self._faulty_engine
+
     def lineReceived(self, line: bytes) -> None:
         answer = json.dumps(self._answer(line)).encode()
         self.sendLine(answer)  # type: ignore[no-untyped-call]
 
     def connectionLost(self, reason: Failure | None = None) -> None:
-        self._abandoned = not self._server.stopped
+        self._abandoned = not self._lifecycle.stopped
         self._stop()
 
     def clean_up(self) -> None:
@@ -63,10 +73,9 @@ class Control(LineReceiver):
 
     @property
     def _engine(self) -> "FaultyEngine":
-        engine = self._server.faulty_engine
-        if engine is None:
+        if self._faulty_engine is None:
             raise ValueError("this server has no broker yet")
-        return engine
+        return self._faulty_engine
 
     def _answer(self, line: bytes) -> dict[str, Any]:
         try:

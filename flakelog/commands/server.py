@@ -19,8 +19,9 @@ from flakelog.settings import Given, Properties, Settings, collect, gather, miss
 from idgen.settings import InvalidSetting, settings_of
 
 if TYPE_CHECKING:
-    from flakelog.app import Server
     from flakelog.control import Control
+    from flakelog.server.lifecycle import Lifecycle
+    from flakelog.server.server import Server
 
 Option = Callable[[Callable[..., Any]], Callable[..., Any]]
 
@@ -264,7 +265,7 @@ def _directory(run: Run, settings: Settings) -> Iterator[Path]:
     """Yield the data directory; with --dev and no named directory, a temporary one that is deleted afterwards."""
     named = run.data_dir or (Path(settings.server.log_dirs) if settings.server.log_dirs else None)
     if named is not None or not run.dev:
-        from flakelog.app import default_data_dir
+        from flakelog.server.server import default_data_dir
 
         yield named or default_data_dir()
         return
@@ -285,7 +286,9 @@ def _serve(settings: Settings, directory: Path, run: Run, topics: "list[Any]", w
     from twisted.logger import Logger
 
     from flakelog import server_log
-    from flakelog.app import Server, StartError
+    from flakelog.server.broker_parts import plain_engine
+    from flakelog.server.lifecycle import Lifecycle, StartError, StoppedWhileStarting
+    from flakelog.server.starter import Starter
     from flakelog.service_manager import notify, watchdog_seconds
 
     reactor: Any = installed
@@ -298,23 +301,27 @@ def _serve(settings: Settings, directory: Path, run: Run, topics: "list[Any]", w
     def report(line: str) -> None:
         log.info("{line}", line=line)
 
-    app = Server(settings, directory, run.zookeeper, reactor, report)
-    app.topics = topics
-    fast.when_stopped_again(reactor, app.end_grace)
-    control = _control(app, reactor) if run.controlled else None
+    lifecycle = Lifecycle(reactor, report, settings.server.shutdown_grace_ms)
+    fast.when_stopped_again(reactor, lifecycle.end_grace)
+    control = _control(lifecycle, reactor) if run.controlled else None
+    make_engine = plain_engine if control is None else control.make_engine
+    starter = Starter(
+        settings, directory, run.zookeeper, reactor, report, lifecycle, topics=topics, make_engine=make_engine
+    )
     outcome: list[str] = []
 
     def failed(failure: Any) -> None:
-        if app.stopped:
+        if failure.check(StoppedWhileStarting):
             return  # SIGTERM came first, so the failed start is not an error
         # A StartError, which an operator can fix, is shown in one line. Any other error is a bug and has its traceback.
         outcome.append(str(failure.value) if failure.check(StartError) else failure.getTraceback())
-        app.stop().addBoth(lambda _: reactor.stop())
+        lifecycle.stop().addBoth(lambda _: reactor.stop())
 
     def begin() -> None:
-        app.start().addCallback(started).addErrback(failed)
+        starter.start().addCallback(started).addErrback(failed)
 
-    def started(line: str) -> None:
+    def started(server: "Server") -> None:
+        line = server.ready_line()
         # Freeze all objects of the start, because they stay: the collector would walk them again and again, for some ms
         # each time.
         gc.freeze()
@@ -327,7 +334,7 @@ def _serve(settings: Settings, directory: Path, run: Run, topics: "list[Any]", w
 
     def stop() -> Any:
         notify(report, "STOPPING=1")
-        return app.stop()
+        return lifecycle.stop()
 
     reactor.callWhenRunning(begin)
     reactor.addSystemEventTrigger("before", "shutdown", stop)
@@ -343,7 +350,7 @@ def _leave_test_tools_out() -> None:
     sys.modules.setdefault("hypothesis", None)  # type: ignore[arg-type]
 
 
-def _control(app: "Server", reactor: Any) -> "Control":
+def _control(lifecycle: "Lifecycle", reactor: Any) -> "Control":
     """Take orders from stdin as soon as the reactor runs; the server stops when stdin ends.
 
     SIGHUP is ignored, because it means no more than the end of stdin.
@@ -353,8 +360,7 @@ def _control(app: "Server", reactor: Any) -> "Control":
     from flakelog.control import Control
 
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    app.fails_on_demand = True
-    control = Control(app, reactor.stop)
+    control = Control(lifecycle, reactor.stop)
     reactor.callWhenRunning(StandardIO, control)
     return control
 

@@ -4,16 +4,16 @@ import time
 
 from twisted.internet.task import Clock
 
-from flakelog.app import _saying
 from flakelog.commands import waiting
 from flakelog.commands.progress import progress
 from flakelog.commands.waiting import Patience
+from flakelog.server.worker_numbers import repeat_while_waiting
 from tests.patience import until
 
 
 def test_a_start_that_waits_says_so_again_and_again():
     clock, said = Clock(), []
-    end = _saying(clock, lambda: said.append(clock.seconds()))
+    end = repeat_while_waiting(clock, lambda: said.append(clock.seconds()))
     clock.pump([0.5] * 20)
     assert said == [1.0, 5.0, 9.0]
     assert end("result") == "result"
@@ -23,7 +23,7 @@ def test_a_start_that_waits_says_so_again_and_again():
 
 def test_a_start_that_is_quick_says_nothing():
     clock, said = Clock(), []
-    end = _saying(clock, lambda: said.append(clock.seconds()))
+    end = repeat_while_waiting(clock, lambda: said.append(clock.seconds()))
     clock.advance(0.5)
     end(None)
     clock.advance(10)

@@ -1,0 +1,73 @@
+"""A server that has started: the parts that the HTTP site, the metrics and the console show."""
+
+import os
+import socket
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from broker.engine.engine import Engine
+from coordination.port import Coordinator
+from flakelog.console.security import console_address
+from flakelog.server.lifecycle import Lifecycle
+from flakelog.settings import Settings
+from idgen.claim import WorkerClaim
+from idgen.clock import IdClock
+from idgen.peers import Peers
+from idgen.server import ClaimDriver
+from idgen.service import IdService
+
+
+@dataclass(eq=False)
+class Server:
+    """A `flakelog server`, or a `flakelog idgen` without a broker. `Starter.start` makes it."""
+
+    settings: Settings
+    reactor: Any
+    clock: IdClock
+    addresses: dict[str, str]
+    """Each port's address by its name: broker, broker.<listener>, ids, http."""
+    engine: Engine | None
+    """None if there are no broker listeners."""
+    service: IdService | None
+    """None if neither ids nor HTTP has a port."""
+    peers: Peers | None
+    """The other id services; None if flakelog.ids.sanity.check is off."""
+    _registry: Coordinator
+    _claim_driver: ClaimDriver
+    _lifecycle: Lifecycle
+
+    @property
+    def stopped(self) -> bool:
+        """True once the server was told to stop."""
+        return self._lifecycle.stopped
+
+    @property
+    def serving(self) -> bool:
+        """True if the server has started and was not told to stop."""
+        return self._lifecycle.serving
+
+    @property
+    def scope(self) -> str:
+        """The place in which this process's ids are unique, as text."""
+        return self._registry.scope
+
+    @property
+    def claims(self) -> tuple[WorkerClaim, ...]:
+        """The claims of this process's worker numbers: the log's and the id service's."""
+        return self._claim_driver.claims
+
+    def ready_line(self) -> str:
+        """Return the line that says that it serves: its addresses, the console's among them, and its ids' scope."""
+        addresses = dict(self.addresses)
+        if self.engine is not None and "http" in addresses:
+            console = console_address(self.settings.server, addresses["http"], socket.gethostname())
+            addresses |= {} if console is None else {"console": console}
+        parts = [f"{name}={address}" for name, address in addresses.items()]
+        return f"ready: {' '.join(parts)} ids unique in {self.scope}"
+
+
+def default_data_dir() -> Path:
+    """Return $XDG_STATE_HOME/flakelog, by default ~/.local/state/flakelog."""
+    state = os.environ.get("XDG_STATE_HOME") or os.path.join(os.path.expanduser("~"), ".local", "state")
+    return Path(state) / "flakelog"

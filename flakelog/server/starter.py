@@ -1,0 +1,197 @@
+"""The start of a server process. The order of its steps lets it fail at any of them without damage.
+
+    lock the data directory -> bind the ports -> open metadata and logs -> claim worker numbers -> serve
+
+Each step hands what it took to the Lifecycle. A start that fails releases all of that before it fails.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from twisted.internet.defer import inlineCallbacks
+from twisted.internet.error import CannotListenError
+from twisted.internet.task import LoopingCall
+
+from broker.engine.engine import Engine
+from broker.log.checkpoint import CheckpointDamaged
+from broker.log.journal import JournalUnreadable
+from broker.log.storage.os_storage import DIRECTORY_MODE, OsStorage
+from broker.log.storage.port import StorageError
+from broker.metadata.metadata import MetadataDamaged
+from broker.net.address import host_port
+from broker.services.context import BrokerServices
+from broker.stamping.id_stamper import AheadIds
+from coordination.port import CoordinationError
+from flakelog.server.broker_parts import MakeEngine, open_broker, plain_engine
+from flakelog.server.id_ports import IdPorts
+from flakelog.server.lifecycle import Lifecycle, Report, Stage, StartError, StoppedWhileStarting
+from flakelog.server.server import Server
+from flakelog.server.worker_numbers import WorkerNumbers, open_registry
+from flakelog.settings import Settings
+from idgen.clock import IdClock
+from idgen.errors import IdError
+from idgen.http_hosts import OwnHosts
+from idgen.peers import Peers
+from idgen.registry import AHEAD, IDS, LOG
+from idgen.server import IdQueue
+from idgen.service import IdService
+from idgen.settings import InvalidSetting
+
+if TYPE_CHECKING:
+    from flakelog.new_topic import NewTopic
+
+KAFKA_FILE = "meta.properties"  # marks a data directory of Kafka, whose logs must not be touched
+DAY_S = 86_400
+
+
+class Starter:
+    """The start of one server process. `topics` are created before it serves, unless they exist."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        data_dir: Path,
+        zookeeper: str | None,
+        reactor: Any,
+        report: Report,
+        lifecycle: Lifecycle,
+        *,
+        topics: "Sequence[NewTopic]" = (),
+        make_engine: MakeEngine = plain_engine,
+    ) -> None:
+        self._settings = settings
+        self._data_dir = data_dir
+        self._zookeeper = zookeeper
+        self._reactor = reactor
+        self._report = report
+        self._lifecycle = lifecycle
+        self._topics = topics
+        self._make_engine = make_engine
+        self._clock = IdClock()
+
+    @inlineCallbacks
+    def start(self) -> Any:
+        """Start everything and fire with the Server.
+
+        A failure fires once all is released: StartError with its reason, or StoppedWhileStarting if the process was
+        told to stop meanwhile.
+        """
+        try:
+            try:
+                server = yield self._start()
+            except (InvalidSetting, StorageError, MetadataDamaged, CheckpointDamaged, JournalUnreadable) as error:
+                raise StartError(str(error)) from error
+            except (IdError, CoordinationError, OSError) as error:
+                raise StartError(str(error)) from error
+            except CannotListenError as error:
+                address = host_port(error.interface, error.port)
+                raise StartError(f"cannot listen on {address}: {error.socketError.strerror}") from error
+        except Exception as error:
+            if self._lifecycle.stopped:
+                raise StoppedWhileStarting from error
+            yield self._lifecycle.stop()
+            raise
+        return server
+
+    @inlineCallbacks
+    def _start(self) -> Any:
+        settings, lifecycle = self._settings, self._lifecycle
+        shared = self._clock, self._reactor, self._report, lifecycle
+        storage = self._lock_directory()
+        broker = None
+        if settings.server.broker_listeners:
+            broker = open_broker(settings, storage, self._make_engine, *shared)
+        engine = None if broker is None else broker.engine
+        ports = IdPorts(settings, self._reactor, lifecycle)
+        session = yield open_registry(
+            settings, self._data_dir, self._zookeeper, self._reactor, self._report, lifecycle
+        )
+        self._report_layout_ending_daily()
+        numbers = WorkerNumbers(settings, session, *shared)
+        service = yield self._claim(numbers, engine, ports)
+        peers: Peers | None = None
+        if settings.idgen.ids_sanity_check:
+            peers = yield numbers.check_peers()
+        if lifecycle.stopped:
+            raise StoppedWhileStarting
+        addresses = {**(broker.addresses if broker is not None else {}), **ports.addresses}
+        server = Server(
+            settings, self._reactor, self._clock, addresses, engine, service, peers, session, numbers.driver, lifecycle
+        )
+        if service is not None:
+            self._serve_ids(server, service, ports)
+        if broker is not None:
+            broker.serve(self._topics)
+        lifecycle.begin_serving()
+        return server
+
+    def _lock_directory(self) -> OsStorage:
+        if (self._data_dir / KAFKA_FILE).exists():
+            raise StartError(f"{self._data_dir} has Apache Kafka's data ({KAFKA_FILE}); give another directory")
+        try:
+            self._data_dir.mkdir(DIRECTORY_MODE, parents=True, exist_ok=True)
+        except OSError as error:
+            raise StartError(f"{self._data_dir} cannot be made a directory for data: {error.strerror}") from error
+        storage = OsStorage(str(self._data_dir))
+        storage.lock()
+        self._lifecycle.take(Stage.DIRECTORY, storage.unlock)
+        return storage
+
+    def _report_layout_ending_daily(self) -> None:
+        """Report it if the last year of the layout has begun; check again daily."""
+
+        def check() -> None:
+            ending = self._settings.idgen.layout.ending(self._clock.now_ms())
+            if ending is not None:
+                self._report(ending)
+
+        daily = LoopingCall(check)
+        daily.clock = self._reactor
+        self._lifecycle.take(Stage.TIMERS, daily.stop)
+        daily.start(DAY_S)
+
+    @inlineCallbacks
+    def _claim(self, numbers: WorkerNumbers, engine: Engine | None, ports: IdPorts) -> Any:
+        """Claim the broker's number, which stamps messages, and the id service's; fire with the IdService or None."""
+        disk_full = engine is not None and engine.services.logs.disk.is_full
+        if engine is not None:
+            node = engine.services.metadata.node  # the address that clients receive
+            claim = yield numbers.claim(host_port(node.host, node.port), LOG, disk_full=disk_full)
+            engine.services.id_stamper.worker = claim.usable_worker
+            yield self._claim_ahead(numbers, engine.services)
+        if not ports.addresses:
+            return None
+        idgen = self._settings.idgen
+        disk_full = engine is not None and engine.services.logs.disk.is_full
+        claim = yield numbers.claim(ports.advertised, IDS, number=idgen.ids_worker, disk_full=disk_full)
+        return IdService(claim, idgen)
+
+    @inlineCallbacks
+    def _claim_ahead(self, numbers: WorkerNumbers, services: BrokerServices) -> Any:
+        """Report the partitions that are ahead of the clock, and claim a second number for them if that is allowed."""
+        now_ms = self._clock.now_ms()
+        services.clock_waits.tell_at_start(now_ms)
+        # On a full disk the broker may hold no worker number yet; then it cannot tell which partitions are ahead.
+        ahead = services.clock_waits.ahead(now_ms)
+        max_ahead_ms = self._settings.idgen.ids_log_max_ahead_ms
+        if not max_ahead_ms or not (ahead or services.logs.disk.is_full):
+            return
+        node = services.metadata.node
+        needed_ms = now_ms + max((wait_ms for wait_ms in ahead.values() if wait_ms <= max_ahead_ms), default=0)
+        address, disk_full = host_port(node.host, node.port), services.logs.disk.is_full
+        claim = yield numbers.claim(address, AHEAD, needed_ms=needed_ms, disk_full=disk_full)
+
+        def need(time_ms: int) -> None:
+            claim.need(time_ms)
+            numbers.driver.wake()
+
+        services.id_stamper.ahead = AheadIds(claim.usable_worker, need)
+
+    def _serve_ids(self, server: Server, service: IdService, ports: IdPorts) -> None:
+        def site(queue: IdQueue, hosts: OwnHosts) -> Any:
+            from flakelog.site import make_site
+
+            return make_site(server, queue, hosts)
+
+        ports.serve(service, self._clock, site)
