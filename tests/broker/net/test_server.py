@@ -2,9 +2,9 @@
 
 from threading import Semaphore, current_thread
 
+import cramjam
 import pytest
 
-from broker.log.validation.open_job import OpenTask
 from broker.net.transport import (
     JOINED_BYTES,
     RECEIVE_BUFFER_BYTES,
@@ -177,32 +177,43 @@ def test_small_answers_to_a_slow_reader_are_joined_to_large_pieces(world):
 def test_a_thread_opens_a_large_batch_and_the_connection_is_not_read_meanwhile(world, monkeypatch):
     small_budget(monkeypatch)
     threads = []
-    run = OpenTask.run
-    monkeypatch.setattr(OpenTask, "run", lambda task: threads.append(current_thread().name) or run(task))
+    unpack = cramjam.zstd.decompress_into
+    monkeypatch.setattr(
+        cramjam.zstd, "decompress_into", lambda *data: threads.append(current_thread().name) or unpack(*data)
+    )
     peer, other = world.connect(), world.connect()
     sent = peer.send((PRODUCE, 9, produce_request("flights", batch=large(count=2_500, codec=Codec.ZSTD))))
     other_sent = other.send(producing())
     world.poll()
     assert not peer.is_read_from and other.answered() == other_sent
     until(lambda: world.poll() or peer.answered() == sent, what="an answer")
-    assert peer.is_read_from and threads == [threads[0]] and "open" in threads[0]
+    assert peer.is_read_from and threads and all("open" in name for name in threads)
 
 
 def test_a_server_stops_while_batches_wait_for_threads(monkeypatch):
     """Clients send unanswered batches again, so no thread opens another one."""
     small_budget(monkeypatch)
     world = PolledServer(open_threads=1)
-    opened = []
-    monkeypatch.setattr(OpenTask, "run", lambda task: opened.append(task) or entered.release() or go_on.acquire())
+    opened = set()
+    unpack = cramjam.zstd.decompress_into
+
+    def unpack_slowly(data, out):  # the size of the output is guessed, so one batch may need several calls
+        opened.add(bytes(data))
+        entered.release()
+        go_on.acquire()
+        return unpack(data, out)
+
+    monkeypatch.setattr(cramjam.zstd, "decompress_into", unpack_slowly)
     entered, go_on = Semaphore(0), Semaphore(0)
-    for _ in range(5):
-        world.connect().send((PRODUCE, 9, produce_request("flights", batch=large(count=2_500))))
+    for number in range(5):
+        batch = large(b"batch %d" % number, count=2_500, codec=Codec.ZSTD)
+        world.connect().send((PRODUCE, 9, produce_request("flights", batch=batch)))
     world.poll()
     entered.acquire()
     stopped = []
     world.server.stop().addBoth(stopped.append)
     world.wait(1)  # the connections are closed in the reactor's next turn
-    go_on.release()
+    go_on.release(100)
     until(lambda: world.poll() or stopped, what="the end")
     assert len(opened) == 1 and world.broker.services.log_of("flights", 0).log_end_offset == 0
 
