@@ -1,1 +1,1 @@
-"""Clients of an id service: one core; blocking, Twisted and asyncio shells."""
+"""Clients of an id service: one core, one driver of its operations, and blocking, Twisted and asyncio shells."""

@@ -3,8 +3,10 @@
 import socket
 import threading
 import time
+from collections.abc import Callable, Coroutine
+from contextlib import nullcontext
 from types import TracebackType
-from typing import Self, TypeVar
+from typing import Any, ParamSpec, Self, TypeVar
 
 from idgen import fork
 from idgen.client.core import (
@@ -13,124 +15,36 @@ from idgen.client.core import (
     Address,
     Exchange,
     IdRequests,
-    Operation,
     Outcome,
     Pipeline,
 )
-from idgen.clock import IdClock
+from idgen.client.driver import IdCalls
 from idgen.layout import IdParts
 from idgen.wire import Reply, ThriftError
 
+P = ParamSpec("P")
 T = TypeVar("T")
 READ_BYTES = 1 << 18
 
 
-class IdClient:
-    """A blocking client of one id service, or of several interchangeable ones.
+class _Calls(IdCalls):
+    """The calls as coroutines that never wait, because the sockets block. One thread at a time may run them."""
 
-        with IdClient("ids1:7609", "ids2:7609", prefetch=100) as client:
-            id = client.get_id()
-
-    The client connects on first use and keeps the connection; if a server fails, it tries the next one. With
-    `prefetch`, it fetches that many ids at a time, and `get_id` hands out ids at most `prefetch_max_age_ms` old.
-    `timeout_ms` limits the wait for one server's answer. Thread-safe: calls run one after another. A forked child
-    starts without its parent's connection and ids.
-
-    Raises IdServiceUnreachable (a ConnectionError), with the addresses, if no server answers, and IdServiceError, with
-    the service's message, if a service refuses.
-    """
-
-    def __init__(
-        self,
-        *servers: str,
-        user_agent: str = "flakelog",
-        timeout_ms: int = REQUEST_TIMEOUT_MS,
-        prefetch: int = 0,
-        prefetch_max_age_ms: int = PREFETCH_MAX_AGE_MS,
-    ) -> None:
-        self._requests = IdRequests(
-            servers, user_agent=user_agent, prefetch=prefetch, prefetch_max_age_ms=prefetch_max_age_ms
-        )
+    def __init__(self, requests: IdRequests, timeout_ms: int) -> None:
+        super().__init__(requests, nullcontext())
         self._timeout_s = timeout_ms / 1000
-        self._clock = IdClock()
         self._socket: socket.socket | None = None
         self._peer: Address | None = None
         self._pipeline: Pipeline[None] = Pipeline()
-        self._lock = threading.Lock()
-        fork.guard(self)
-
-    def get_id(self) -> int:
-        """Return one id."""
-        with self._exclusive():
-            return self._run(self._requests.get_id(self._clock.now_ms()))
-
-    def get_ids(self, count: int) -> list[int]:
-        """Return `count` ascending ids. A large count is split into several calls in flight at once."""
-        with self._exclusive():
-            return self._run(self._requests.get_ids(count, self._clock.now_ms()))
-
-    def get_worker_id(self) -> int:
-        """Return the worker field of the service's ids (5 bits by default)."""
-        return self._number("get_worker_id")
-
-    def get_datacenter_id(self) -> int:
-        """Return the datacenter field of the service's ids."""
-        return self._number("get_datacenter_id")
-
-    def get_timestamp(self) -> int:
-        """Return the service's clock, Unix ms."""
-        return self._number("get_timestamp")
-
-    def id_range(self, start_ms: int, end_ms: int) -> tuple[int, int]:
-        """Return (first, end): the ids of start_ms <= time < end_ms, Unix ms, are those of first <= id < end."""
-        with self._exclusive():
-            return self._run(self._requests.id_range(start_ms, end_ms, self._clock.now_ms()))
-
-    def decode(self, id: int) -> IdParts:
-        """Return the time, datacenter, worker and sequence of an id, by the service's layout."""
-        with self._exclusive():
-            return self._run(self._requests.decode(id, self._clock.now_ms()))
 
     def close(self) -> None:
-        """Close the connection and drop the prefetched ids. The next call connects again."""
-        with self._exclusive():
-            self._disconnect()
-            self._requests.buffer.clear()
-
-    def abandon(self, reason: str) -> None:
-        """Start anew in a forked child. A thread that exists only in the parent may hold the old lock."""
-        self._lock = threading.Lock()
         self._disconnect()
         self._requests.buffer.clear()
 
-    def __enter__(self) -> Self:
-        return self
+    def _check(self) -> None:
+        """A forked child makes a connection of its own."""
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self.close()
-
-    def __reduce__(self) -> str:
-        raise TypeError("an IdClient cannot be pickled or copied: it has a connection; make another one")
-
-    def _exclusive(self) -> threading.Lock:
-        """Return the lock that guards the connection; a forked child gets a new one."""
-        fork.check()
-        return self._lock
-
-    def _number(self, method: str) -> int:
-        with self._exclusive():
-            return self._run(self._requests.number(method, self._clock.now_ms()))
-
-    def _run(self, operation: Operation[T]) -> T:
-        try:
-            exchange = next(operation)
-            while True:
-                exchange = operation.send(self._carry(exchange))
-        except StopIteration as done:
-            value: T = done.value
-            return value
-
-    def _carry(self, exchange: Exchange) -> Outcome:
+    async def _carry(self, exchange: Exchange) -> Outcome:
         kept = self._peer == exchange.address
         try:
             replies = self._ask(exchange)
@@ -173,3 +87,96 @@ class IdClient:
         if self._socket is not None:
             self._socket.close()
         self._socket = self._peer = None
+
+
+class IdClient:
+    """A blocking client of one id service, or of several interchangeable ones.
+
+        with IdClient("ids1:7609", "ids2:7609", prefetch=100) as client:
+            id = client.get_id()
+
+    The client connects on first use and keeps the connection; if a server fails, it tries the next one. With
+    `prefetch`, it fetches that many ids at a time, and `get_id` hands out ids at most `prefetch_max_age_ms` old.
+    `timeout_ms` limits the wait for one server's answer. Thread-safe: calls run one after another. A forked child
+    starts without its parent's connection and ids.
+
+    Raises IdServiceUnreachable (a ConnectionError), with the addresses, if no server answers, and IdServiceError, with
+    the service's message, if a service refuses.
+    """
+
+    def __init__(
+        self,
+        *servers: str,
+        user_agent: str = "flakelog",
+        timeout_ms: int = REQUEST_TIMEOUT_MS,
+        prefetch: int = 0,
+        prefetch_max_age_ms: int = PREFETCH_MAX_AGE_MS,
+    ) -> None:
+        requests = IdRequests(
+            servers, user_agent=user_agent, prefetch=prefetch, prefetch_max_age_ms=prefetch_max_age_ms
+        )
+        self._calls = _Calls(requests, timeout_ms)
+        self._lock = threading.Lock()
+        fork.guard(self)
+
+    def get_id(self) -> int:
+        """Return one id."""
+        return self._run(self._calls.get_id)
+
+    def get_ids(self, count: int) -> list[int]:
+        """Return `count` ascending ids. A large count is split into several calls in flight at once."""
+        return self._run(self._calls.get_ids, count)
+
+    def get_worker_id(self) -> int:
+        """Return the worker field of the service's ids (5 bits by default)."""
+        return self._run(self._calls.get_worker_id)
+
+    def get_datacenter_id(self) -> int:
+        """Return the datacenter field of the service's ids."""
+        return self._run(self._calls.get_datacenter_id)
+
+    def get_timestamp(self) -> int:
+        """Return the service's clock, Unix ms."""
+        return self._run(self._calls.get_timestamp)
+
+    def id_range(self, start_ms: int, end_ms: int) -> tuple[int, int]:
+        """Return (first, end): the ids of start_ms <= time < end_ms, Unix ms, are those of first <= id < end."""
+        return self._run(self._calls.id_range, start_ms, end_ms)
+
+    def decode(self, id: int) -> IdParts:
+        """Return the time, datacenter, worker and sequence of an id, by the service's layout."""
+        return self._run(self._calls.decode, id)
+
+    def close(self) -> None:
+        """Close the connection and drop the prefetched ids. The next call connects again."""
+        with self._exclusive():
+            self._calls.close()
+
+    def abandon(self, reason: str) -> None:
+        """Start anew in a forked child. A thread that exists only in the parent may hold the old lock."""
+        self._lock = threading.Lock()
+        self._calls.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+    def __reduce__(self) -> str:
+        raise TypeError("an IdClient cannot be pickled or copied: it has a connection; make another one")
+
+    def _exclusive(self) -> threading.Lock:
+        """Return the lock that guards the connection; a forked child gets a new one."""
+        fork.check()
+        return self._lock
+
+    def _run(self, call: Callable[P, Coroutine[Any, Any, T]], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Run a call to its end, in one step."""
+        with self._exclusive():
+            try:
+                call(*args, **kwargs).send(None)
+            except StopIteration as done:
+                value: T = done.value
+                return value
+        raise AssertionError("a call of the blocking client waited for an event loop")

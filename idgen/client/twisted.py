@@ -1,100 +1,105 @@
 """SHELL (Twisted: sockets, timers): a client of id services for programs under a reactor."""
 
-from collections.abc import Generator
-from typing import Any, Generic, TypeVar, cast
+from collections.abc import Sequence
+from typing import Any, cast
 
-from twisted.internet.defer import Deferred, TimeoutError, inlineCallbacks
+from twisted.internet import defer
+from twisted.internet.defer import Deferred, DeferredLock
 from twisted.internet.endpoints import HostnameEndpoint
 from twisted.internet.error import ConnectError, ConnectionDone
 from twisted.internet.protocol import Factory, Protocol
 from twisted.python.failure import Failure
 
-from idgen import fork
-from idgen.client.core import (
-    PREFETCH_MAX_AGE_MS,
-    REQUEST_TIMEOUT_MS,
-    Address,
-    Exchange,
-    IdRequests,
-    Operation,
-    Outcome,
-    Pipeline,
-)
-from idgen.clock import IdClock
-from idgen.errors import Fenced
+from idgen.client.core import PREFETCH_MAX_AGE_MS, REQUEST_TIMEOUT_MS, Address, Exchange, IdRequests
+from idgen.client.driver import Lock, PipelinedCalls, PipelinedConnection, Replies
 from idgen.layout import IdParts
 from idgen.wire import Reply, ThriftError
 
-T = TypeVar("T")
-Replies = list[Reply]
 
-
-class Connection(Protocol):
-    """A connection to one server; several exchanges may be in flight on it."""
-
-    def __init__(self) -> None:
-        self.open = False
-        self._pipeline: Pipeline[Deferred[Replies]] = Pipeline()
+class Connection(PipelinedConnection["Deferred[Replies]"], Protocol):
+    """A connection to one server."""
 
     def connectionMade(self) -> None:
         self.open = True
         cast(Any, self.transport).setTcpNoDelay(True)
 
     def ask(self, exchange: Exchange) -> "Deferred[Replies]":
-        """Send an exchange and fire with its answers. Fails with ConnectionError, ThriftError; raises TooManyCalls."""
+        """Send an exchange and fire with its answers. Fails with ConnectionError, ThriftError; raises TooManyCalls.
+
+        If the Deferred is cancelled, the connection is closed.
+        """
         waiting: Deferred[Replies] = Deferred(lambda _: self.abort())
         data = self._pipeline.send(exchange.calls, waiting)
         cast(Any, self.transport).write(data)
         return waiting
 
     def dataReceived(self, data: bytes) -> None:
-        try:
-            for waiting, replies in self._pipeline.receive(data):
-                if not waiting.called:  # skip an exchange that timed out
-                    waiting.callback(replies)
-        except ThriftError as error:
-            self._fail(error)
-            self.abort()
+        self.received(data)
 
     def connectionLost(self, reason: Failure = Failure(ConnectionDone())) -> None:  # type: ignore[no-untyped-call]
-        self.open = False
-        self._fail(ConnectionError("it closed the connection"))
+        self.lost()
 
     def abort(self) -> None:
-        """Close the connection at once, so that every exchange in flight on it fails."""
         self.open = False
         cast(Any, self.transport).abortConnection()
 
-    def _fail(self, error: Exception) -> None:
-        for waiting in self._pipeline.take_waiting():
-            if not waiting.called:
-                waiting.errback(error)
+    def _answer(self, waiter: "Deferred[Replies]", outcome: Replies | Exception) -> None:
+        if waiter.called:  # it timed out
+            return
+        if isinstance(outcome, Exception):
+            waiter.errback(outcome)
+        else:
+            waiter.callback(outcome)
 
 
-class Once(Generic[T]):
-    """Work that several callers want and one of them starts. All get its result, in the order in which they came."""
+class _Lock(DeferredLock):
+    """A DeferredLock for any number of waiters, which wakes them after the holder has gone on.
 
-    def __init__(self) -> None:
-        self.under_way = False
-        self._waiting: list[Deferred[T]] = []
+    `DeferredLock.release` calls the next waiter before it returns. So the first holder would send its call last, and a
+    thousand waiters that release at once would exceed Python's limit of recursion. Here they are called in a loop.
+    """
 
-    def do(self, work: "Deferred[T]") -> "Deferred[T]":
-        self.under_way = True
-        first = self.wait()
-        work.addBoth(self._done)
-        return first
+    def __init__(self, reactor: Any) -> None:
+        super().__init__()
+        self._reactor = reactor
+        self._waking = False
 
-    def wait(self) -> "Deferred[T]":
-        waiting: Deferred[T] = Deferred()
-        self._waiting.append(waiting)
-        return waiting
+    def release(self) -> None:
+        if self.waiting and not self._waking:
+            self._reactor.callLater(0, self._wake)  # it stays locked, so that later callers queue behind
+        else:
+            self.locked = False
 
-    def _done(self, result: T | Failure) -> None:
-        self.under_way = False
-        waiting, self._waiting = self._waiting, []
-        for each in waiting:
-            if not each.called:
-                each.callback(cast(T, result))  # with a Failure this fails the Deferred
+    def _wake(self) -> None:
+        self._waking, self.locked = True, False
+        try:
+            while self.waiting and not self.locked:
+                self.locked = True
+                self.waiting.pop(0).callback(cast(Any, self))
+        finally:
+            self._waking = False
+
+
+class _Calls(PipelinedCalls[Connection]):
+    """The calls as coroutines that wait for Deferreds."""
+
+    timeouts = (defer.TimeoutError,)
+    failures = (OSError, ConnectError, ThriftError)
+
+    def __init__(self, reactor: Any, requests: IdRequests, timeout_ms: int) -> None:
+        self._reactor = reactor
+        super().__init__(requests, self._new_lock(), timeout_ms)
+
+    def _new_lock(self) -> Lock:
+        return cast(Lock, _Lock(self._reactor))
+
+    async def _connect(self, address: Address) -> Connection:
+        endpoint = HostnameEndpoint(self._reactor, address.host, address.port, timeout=self._timeout_ms / 1000)
+        return cast(Connection, await endpoint.connect(cast(Any, Factory.forProtocol(Connection))))
+
+    async def _exchange(self, exchange: Exchange) -> Sequence[Reply]:
+        connection = await self._connected(exchange.address)
+        return await connection.ask(exchange).addTimeout(self._timeout_ms / 1000, self._reactor)
 
 
 class TwistedIdClient:
@@ -112,118 +117,46 @@ class TwistedIdClient:
         prefetch: int = 0,
         prefetch_max_age_ms: int = PREFETCH_MAX_AGE_MS,
     ) -> None:
-        self._requests = IdRequests(
+        requests = IdRequests(
             servers, user_agent=user_agent, prefetch=prefetch, prefetch_max_age_ms=prefetch_max_age_ms
         )
-        self._reactor = reactor
-        self._timeout_s = timeout_ms / 1000
-        self._clock = IdClock()
-        self._connections: dict[Address, Connection] = {}
-        self._connecting: dict[Address, Once[Connection]] = {}
-        self._filling: Once[int] = Once()  # callers that find the buffer empty share one fetch
-        self._abandoned: str | None = None
-        fork.guard(self)
+        self._calls = _Calls(reactor, requests, timeout_ms)
 
-    @inlineCallbacks
-    def get_id(self) -> Generator["Deferred[Any]", Any, int]:
+    def get_id(self) -> "Deferred[int]":
         """Return one id."""
-        if not self._requests.prefetch:
-            return cast(int, (yield self._run(self._requests.get_id(self._clock.now_ms()))))
-        self._check()
-        while (id := self._requests.buffer.take(self._clock.now_ms())) is None:
-            if not self._filling.under_way:
-                fetched = self._run(self._requests.get_id(self._clock.now_ms()))
-                return cast(int, (yield self._filling.do(fetched)))
-            yield self._filling.wait()
-            self._check()
-        return id
+        return Deferred.fromCoroutine(self._calls.get_id())
 
     def get_ids(self, count: int) -> "Deferred[list[int]]":
         """Return `count` ascending ids."""
-        return self._run(self._requests.get_ids(count, self._clock.now_ms()))
+        return Deferred.fromCoroutine(self._calls.get_ids(count))
 
     def get_worker_id(self) -> "Deferred[int]":
         """Return the worker field of the service's ids."""
-        return self._run(self._requests.number("get_worker_id", self._clock.now_ms()))
+        return Deferred.fromCoroutine(self._calls.get_worker_id())
 
     def get_datacenter_id(self) -> "Deferred[int]":
         """Return the datacenter field of the service's ids."""
-        return self._run(self._requests.number("get_datacenter_id", self._clock.now_ms()))
+        return Deferred.fromCoroutine(self._calls.get_datacenter_id())
 
     def get_timestamp(self) -> "Deferred[int]":
         """Return the service's clock, Unix ms."""
-        return self._run(self._requests.number("get_timestamp", self._clock.now_ms()))
+        return Deferred.fromCoroutine(self._calls.get_timestamp())
 
     def id_range(self, start_ms: int, end_ms: int) -> "Deferred[tuple[int, int]]":
         """Return (first, end): the ids of start_ms <= time < end_ms, Unix ms, are those of first <= id < end."""
-        return self._run(self._requests.id_range(start_ms, end_ms, self._clock.now_ms()))
+        return Deferred.fromCoroutine(self._calls.id_range(start_ms, end_ms))
 
     def decode(self, id: int) -> "Deferred[IdParts]":
         """Return the time, datacenter, worker and sequence of an id, by the service's layout."""
-        return self._run(self._requests.decode(id, self._clock.now_ms()))
+        return Deferred.fromCoroutine(self._calls.decode(id))
 
     def close(self) -> None:
         """Close the connections; calls in flight fail."""
-        connections, self._connections = self._connections, {}
-        for connection in connections.values():
-            connection.abort()
-        self._requests.buffer.clear()
+        self._calls.close()
 
     def abandon(self, reason: str) -> None:
         """Drop the parent's connections and ids in a forked child, where each call then fails with Fenced."""
-        self._abandoned = reason
-        self._connections = {}
-        self._requests.buffer.clear()
+        self._calls.abandon(reason)
 
     def __reduce__(self) -> str:
-        raise TypeError("a client cannot be pickled or copied: it has connections; make another one")
-
-    def _check(self) -> None:
-        fork.check()
-        if self._abandoned is not None:
-            raise Fenced("this process was forked from its client's; make a client of its own after the fork")
-
-    @inlineCallbacks
-    def _run(self, operation: Operation[T]) -> Generator["Deferred[Any]", Any, T]:
-        self._check()
-        try:
-            exchange = next(operation)
-            while True:
-                outcome = yield self._carry(exchange)
-                self._check()  # if this process was forked meanwhile, its parent receives the same answer
-                exchange = operation.send(outcome)
-        except StopIteration as done:
-            return cast(T, done.value)
-
-    @inlineCallbacks
-    def _carry(self, exchange: Exchange) -> Generator["Deferred[Any]", Any, Outcome]:
-        kept = self._open(exchange.address) is not None
-        try:
-            connection = yield self._connected(exchange.address)
-            replies = yield connection.ask(exchange).addTimeout(self._timeout_s, self._reactor)
-        except TimeoutError:
-            problem = f"no answer in {self._timeout_s * 1000:.0f} ms"
-            return Outcome(self._clock.now_ms(), None, problem)
-        except (OSError, ConnectError, ThriftError) as error:
-            return Outcome(self._clock.now_ms(), None, str(error) or type(error).__name__, kept)
-        return Outcome(self._clock.now_ms(), replies)
-
-    def _open(self, address: Address) -> Connection | None:
-        connection = self._connections.get(address)
-        return connection if connection is not None and connection.open else None
-
-    @inlineCallbacks
-    def _connected(self, address: Address) -> Generator["Deferred[Any]", Any, Connection]:
-        connecting = self._connecting.setdefault(address, Once())
-        while (connection := self._open(address)) is None:
-            if not connecting.under_way:
-                endpoint = HostnameEndpoint(self._reactor, address.host, address.port, timeout=self._timeout_s)
-                made = cast("Deferred[Connection]", endpoint.connect(cast(Any, Factory.forProtocol(Connection))))
-                made.addCallback(self._keep, address)
-                return cast(Connection, (yield connecting.do(made)))
-            yield connecting.wait()
-        return connection
-
-    def _keep(self, connection: Connection, address: Address) -> Connection:
-        self._connections[address] = connection
-        return connection
+        return self._calls.__reduce__()

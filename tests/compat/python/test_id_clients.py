@@ -10,6 +10,7 @@ import threading
 
 import pytest
 
+from coordination.free_port import FreePort
 from idgen.client.asyncio import AsyncIdClient
 from idgen.client.blocking import IdClient
 from idgen.client.core import IdServiceError, IdServiceUnreachable
@@ -63,7 +64,7 @@ from idgen.errors import Fenced
 def main(reactor, server):
     client = TwistedIdClient(reactor, server, prefetch=1_000, prefetch_max_age_ms=600_000)
     yield client.get_id()
-    kept = client._requests.buffer._ids[::-1]
+    kept = client._calls._requests.buffer._ids[::-1]
     child = os.fork()
     if child == 0:
         errors = []
@@ -291,6 +292,17 @@ def test_asyncio_calls_go_out_together_and_another_server_steps_in(two):
             assert len(set(more) | set(ids)) == 510
             with pytest.raises(IdServiceUnreachable):
                 await buffered.get_ids(1)
+
+    asyncio.run(main())
+
+
+def test_asyncio_calls_that_wait_for_one_connection_share_its_failure():
+    async def main():
+        with FreePort() as port:
+            async with AsyncIdClient(port.address, timeout_ms=MS) as client:
+                outcomes = await asyncio.gather(*(client.get_ids(1) for _ in range(100)), return_exceptions=True)
+                assert {type(outcome) for outcome in outcomes} == {IdServiceUnreachable}
+                assert [peer.attempts for peer in client._peers.values()] == [1]
 
     asyncio.run(main())
 
