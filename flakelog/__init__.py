@@ -12,7 +12,6 @@ from os.path import dirname, realpath
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from broker.client.admin_client import Admin
     from broker.client.async_consumer import AsyncConsumer
     from broker.client.async_producer import AsyncProducer
     from broker.client.asyncio import AsyncClient
@@ -27,6 +26,7 @@ if TYPE_CHECKING:
     from broker.version import VERSION as __version__
     from coordination.access import Access as ZooKeeperAccess
     from flakelog import errors
+    from flakelog.admin import Admin
     from idgen.client.asyncio import AsyncIdClient
     from idgen.client.blocking import IdClient
     from idgen.client.twisted import TwistedIdClient
@@ -57,7 +57,7 @@ if TYPE_CHECKING:
 
 # module -> names; one more name is renamed below. Loading one name loads nothing that only the others need.
 _MODULES = {
-    "broker.client.admin_client": ("Admin",),
+    "flakelog.admin": ("Admin",),
     "broker.client.async_consumer": ("AsyncConsumer",),
     "broker.client.async_producer": ("AsyncProducer",),
     "broker.client.asyncio": ("AsyncClient",),

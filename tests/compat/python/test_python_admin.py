@@ -2,10 +2,10 @@
 
 import pytest
 
-from broker.client.admin_client import Admin
 from broker.client.consumer import Consumer
 from broker.client.errors import BrokerError
 from broker.client.producer import Producer
+from flakelog.admin import Admin
 from tests.compat.numbers_topic import QUICK, WAIT_MS
 
 # --- administration ------------------------------------------------------------------------------------------------

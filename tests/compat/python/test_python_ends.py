@@ -12,7 +12,6 @@ from contextlib import suppress
 
 import pytest
 
-from broker.client.admin_client import Admin
 from broker.client.async_consumer import AsyncConsumer
 from broker.client.async_producer import AsyncProducer
 from broker.client.asyncio import AsyncClient
@@ -21,6 +20,7 @@ from broker.client.consumer import Consumer
 from broker.client.consumer_config import ConsumerConfig
 from broker.client.errors import ClientError, GroupRefused
 from broker.client.producer import Producer
+from flakelog.admin import Admin
 from tests.compat.numbers_topic import NOBODY, QUICK, WAIT_MS, values
 from tests.compat.server_process import PYTHONPATH
 from tests.patience import SECONDS, until

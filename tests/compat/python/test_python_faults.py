@@ -7,13 +7,13 @@ import sys
 
 import pytest
 
-from broker.client.admin_client import Admin
 from broker.client.blocking import Client
 from broker.client.consumer import Consumer
 from broker.client.consumer_config import ConsumerConfig
 from broker.client.errors import ClientError
 from broker.client.producer import Producer
 from coordination.free_port import FreePort
+from flakelog.admin import Admin
 from tests.compat.conftest import SHORT_SESSIONS
 from tests.compat.numbers_topic import BY_HAND, QUICK, SOON_MS, WAIT_MS, fill, say, values
 from tests.compat.server_process import PYTHONPATH, ServerProcess

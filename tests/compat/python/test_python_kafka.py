@@ -9,11 +9,11 @@ from textwrap import dedent
 
 import pytest
 
-from broker.client.admin_client import Admin
 from broker.client.consumer import Consumer
 from broker.client.consumer_config import ConsumerConfig
 from broker.client.errors import Unsupported
 from broker.client.producer import Producer
+from flakelog.admin import Admin
 from spark_bridge.arrow_reader import read
 from tests.compat.numbers_topic import values
 from tests.compat.server_process import PYTHONPATH

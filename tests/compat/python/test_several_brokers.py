@@ -6,13 +6,13 @@ import confluent_kafka.admin
 import pytest
 
 from benchmarks.native import Unavailable
-from broker.client.admin_client import Admin
 from broker.client.async_consumer import AsyncConsumer
 from broker.client.blocking import Client
 from broker.client.consumer import Consumer
 from broker.client.consumer_config import ConsumerConfig
 from broker.client.errors import BrokerError
 from broker.client.producer import Producer
+from flakelog.admin import Admin
 from tests.compat.numbers_topic import WAIT_MS, values
 from tests.compat.python.kafka_cluster import NODES, KafkaCluster
 from tests.patience import until

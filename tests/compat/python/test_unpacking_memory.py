@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from broker.client.admin_client import Admin
 from broker.client.blocking import Client
 from broker.record.compression import Codec
 from broker.record.records import Record, encode_batch
+from flakelog.admin import Admin
 from tests.compat.server_process import PYTHONPATH, ServerProcess
 from tests.patience import PROGRAM_SECONDS
 
