@@ -1,19 +1,20 @@
-"""Administration of a cluster as a class: each method runs one of the operations that the command line uses."""
+"""Administration of a cluster as a class: each method is one of the operations that the command line uses."""
 
 from collections.abc import Iterable, Mapping
 from types import TracebackType
 from typing import Self
 
-from broker.client import admin, cluster_admin, quota_admin, transaction_admin
+from broker.client import admin, cluster_admin, transaction_admin
 from broker.client.admin import BROKER, TOPIC, ConfigValue, Group, ListedGroup, Resource
 from broker.client.blocking import TIMEOUT_SECONDS, Client
 from broker.client.cluster_admin import Cluster, LogDir, Replicas
 from broker.client.core import EARLIEST, LATEST, TopicInfo
 from broker.client.group_protocol import Partition
 from broker.client.positions import find_positions
-from broker.client.quota_admin import Quota
 from broker.client.transaction_admin import ActiveProducer, ListedTransaction, Transaction
 from broker.wire.fetch import READ_COMMITTED, READ_UNCOMMITTED
+from flakelog.operations import quotas
+from flakelog.operations.quotas import Quota
 
 BROKER_DEFAULT = -1  # as many partitions as the broker's num.partitions
 
@@ -163,11 +164,11 @@ class Admin:
 
         With `strict`, entities that have other parts too are left out.
         """
-        return self._client.run(quota_admin.describe_quotas(self._core, tuple((entity or {}).items()), strict))
+        return quotas.list_quotas(self._client, tuple((entity or {}).items()), strict=strict)
 
     def alter_quotas(self, entity: Mapping[str, str | None], values: Mapping[str, float | None]) -> None:
         """Change quotas of an entity: {"producer_byte_rate": 1e6}; None removes one."""
-        self._client.run(quota_admin.alter_quotas(self._core, tuple(entity.items()), values))
+        quotas.alter_quotas(self._client, tuple(entity.items()), values)
 
     # --- transactions
 

@@ -19,7 +19,7 @@ from flakelog.commands.terminal import (
 )
 
 if TYPE_CHECKING:
-    from broker.client.quota_admin import Entity, Quota
+    from flakelog.operations.quotas import Entity, Quota
 
 
 def _entity_options(command: Command) -> Command:
@@ -57,7 +57,7 @@ def quotas() -> None:
 @json_option
 def list_quotas(entity: "Entity", servers: str, as_json: bool) -> None:
     """List the quotas of all clients, or those that name this client id, user or address."""
-    _show(entity, False, servers, as_json)
+    _show(entity, servers, strict=False, as_json=as_json)
 
 
 @quotas.command()
@@ -68,7 +68,7 @@ def describe(entity: "Entity", servers: str, as_json: bool) -> None:
     """Show the quotas of exactly one: a client id, a user, both together, or an address."""
     if not entity:
         raise click.UsageError("say whose quotas: --client-id, --user or --ip")
-    _show(entity, True, servers, as_json)
+    _show(entity, servers, strict=True, as_json=as_json)
 
 
 @quotas.command()
@@ -81,17 +81,17 @@ def alter(
     entity: "Entity", assignments: tuple[str, ...], names: tuple[str, ...], servers: str, as_json: bool
 ) -> None:
     """Set and remove quotas, from now on and after restarts."""
-    from broker.client import quota_admin
+    from flakelog.operations.quotas import alter_quotas
 
     if not entity:
         raise click.UsageError("say whose quotas: --client-id, --user or --ip")
-    values: dict[str, float | None] = dict(_rate(each) for each in assignments)
+    values: dict[str, float | None] = dict(_rate(text) for text in assignments)
     values |= dict.fromkeys(names)
     if not values:
         raise click.UsageError("nothing to alter: give --set NAME=RATE or --unset NAME")
     with client_of(servers) as client:
-        client.run(quota_admin.alter_quotas(client.core, entity, values))
-    _show(entity, True, servers, as_json)
+        alter_quotas(client, entity, values)
+    _show(entity, servers, strict=True, as_json=as_json)
 
 
 def _rate(text: str) -> tuple[str, float]:
@@ -105,16 +105,18 @@ def _rate(text: str) -> tuple[str, float]:
     return name, rate
 
 
-def _show(entity: "Entity", strict: bool, servers: str, as_json: bool) -> None:
-    from broker.client import quota_admin
+def _show(entity: "Entity", servers: str, *, strict: bool, as_json: bool) -> None:
+    from flakelog.operations import quotas
 
     with client_of(servers) as client:
-        found = client.run(quota_admin.describe_quotas(client.core, entity, strict))
+        listed = quotas.list_quotas(client, entity, strict=strict)
     if as_json:
-        for each in found:
-            print_json({"entity": dict(each.entity), "quotas": each.values})
-    elif found:
-        rows = [(_named(each), name, f"{rate:.15g}") for each in found for name, rate in sorted(each.values.items())]
+        for quota in listed:
+            print_json({"entity": dict(quota.entity), "quotas": quota.values})
+    elif listed:
+        rows = [
+            (_named(quota), name, f"{rate:.15g}") for quota in listed for name, rate in sorted(quota.values.items())
+        ]
         print_table(("CLIENTS", "QUOTA", "RATE"), rows)
     else:
         click.echo("there are no quotas", err=True)

@@ -1,0 +1,9 @@
+"""What users do with a cluster, one module for each noun: list, describe and change it.
+
+Each function takes a blocking client and returns values. It raises BrokerError for a refused request, with the broker's
+message if the API has a field for it. The command line, the console's actions and `Admin` parse arguments, call these
+functions, and render their results.
+
+    with Client(servers) as client:
+        groups.list_groups(client)
+"""
