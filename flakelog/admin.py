@@ -4,17 +4,17 @@ from collections.abc import Iterable, Mapping
 from types import TracebackType
 from typing import Self
 
-from broker.client import admin, cluster_admin, transaction_admin
+from broker.client import admin, cluster_admin
 from broker.client.admin import BROKER, TOPIC, ConfigValue, Group, ListedGroup, Resource
 from broker.client.blocking import TIMEOUT_SECONDS, Client
 from broker.client.cluster_admin import Cluster, LogDir, Replicas
 from broker.client.core import EARLIEST, LATEST, TopicInfo
 from broker.client.group_protocol import Partition
 from broker.client.positions import find_positions
-from broker.client.transaction_admin import ActiveProducer, ListedTransaction, Transaction
 from broker.wire.fetch import READ_COMMITTED, READ_UNCOMMITTED
-from flakelog.operations import quotas
+from flakelog.operations import quotas, transactions
 from flakelog.operations.quotas import Quota
+from flakelog.operations.transactions import ActiveProducer, ListedTransaction, Transaction
 
 BROKER_DEFAULT = -1  # as many partitions as the broker's num.partitions
 
@@ -174,19 +174,19 @@ class Admin:
 
     def transactions(self, *states: str) -> list[ListedTransaction]:
         """Return the transactional ids that are in one of these states, such as "Ongoing", or all."""
-        return self._client.run(transaction_admin.list_transactions(self._core, states))
+        return transactions.list_transactions(self._client, states)
 
     def transaction(self, transactional_id: str) -> Transaction:
         """Return the state of a transactional id, and the partitions of its open transaction."""
-        return self._client.run(transaction_admin.describe_transaction(self._core, transactional_id))
+        return transactions.describe_transaction(self._client, transactional_id)
 
     def producers(self, topic: str, partition: int) -> list[ActiveProducer]:
         """Return the producers that a partition remembers, and where their open transactions begin."""
-        return self._client.run(transaction_admin.describe_producers(self._core, topic, partition))
+        return transactions.describe_producers(self._client, topic, partition)
 
     def abort_transaction(self, topic: str, partition: int, producer: ActiveProducer) -> None:
         """Abort a hanging transaction in one partition, without its coordinator; `producers` finds it."""
-        self._client.run(transaction_admin.abort_transaction(self._core, topic, partition, producer))
+        transactions.abort_transaction(self._client, topic, partition, producer)
 
 
 def _broker(node_id: int | None) -> Resource:

@@ -1,4 +1,4 @@
-"""Text of strangers, such as group ids and client ids, as text that moves, hides and reorders nothing."""
+"""Text for people: numbers with their nouns, and names of strangers, such as group ids, in which nothing is hidden."""
 
 import re
 
@@ -17,3 +17,8 @@ def visible(text: str) -> str:
 def visible_line(text: str) -> str:
     """Return a text as one line, in which nothing is hidden."""
     return visible(text).replace("\n", "\\n").replace("\t", " ")
+
+
+def count_of(number: int, noun: str) -> str:
+    """Return a number with its noun, as in "1 message" or "2,000 messages"."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"

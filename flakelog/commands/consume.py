@@ -16,7 +16,7 @@ from flakelog.commands.exit_codes import ends_at_sigterm, fail
 from flakelog.commands.group_end import GroupEnd, missing
 from flakelog.commands.produce_input import EscapedType
 from flakelog.commands.record_format import Formatter, FormatType, by_format, by_json, by_lines
-from flakelog.commands.start import PLACES, Span, Start, StartType, bounds_of, find_starts
+from flakelog.commands.start import PLACES, Span, Start, StartType, find_starts
 from flakelog.commands.terminal import client_of, count_of, json_option, layout_options, print_line, servers_option
 from flakelog.commands.waiting import SAY_SECONDS, Patience, answer_seconds
 
@@ -231,6 +231,8 @@ def span_records(
 
 def _last(client: "Client", span: Span, number: int, committed: bool) -> "list[Record]":
     """Return a partition's last records. Compaction and transactions leave fewer records than offsets, so look on."""
+    from flakelog.operations.partitions import bounds_of
+
     begin = bounds_of(client, span.topic, span.partition)[0]
     back = number
     while True:

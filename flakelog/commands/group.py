@@ -6,7 +6,7 @@ import click
 
 from flakelog.commands.completion import GroupType
 from flakelog.commands.exit_codes import fail
-from flakelog.commands.start import Start, ends_of, find_starts, move_options
+from flakelog.commands.start import Start, find_starts, move_options
 from flakelog.commands.terminal import (
     client_of,
     confirm,
@@ -73,6 +73,8 @@ class _Place(NamedTuple):
 @json_option
 def describe(name: str, servers: str, as_json: bool) -> None:
     """Show the members of group NAME, and its committed offset and lag in each partition."""
+    from flakelog.operations.partitions import ends_of
+
     with client_of(servers) as client:
         described, offsets = _known(client, name)
         owners = {partition: member for member in described.members for partition in member.partitions}

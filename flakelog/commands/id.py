@@ -13,7 +13,7 @@ from flakelog.commands.arguments import DIGITS_MAX, INT64_MAX, Addresses, Ensemb
 from flakelog.commands.exit_codes import NobodyAnswers, fail
 from flakelog.commands.progress import progress
 from flakelog.commands.record_format import message_of
-from flakelog.commands.start import ask_in_portions, name_left_out, offsets_of
+from flakelog.commands.start import name_left_out, offsets_of
 from flakelog.commands.terminal import (
     TimeType,
     client_of,
@@ -344,6 +344,8 @@ def _search(
     client: "Client", places: "list[Partition]", first_id: int, end_id: int
 ) -> "tuple[dict[Partition, tuple[int, int]], dict[Partition, BrokerError]]":
     """Return the offsets of all partitions as `_offsets_between` does, and the errors; show how far the search is."""
+    from flakelog.operations.partitions import ask_in_portions
+
     with progress("partitions", len(places)) as step:
         return ask_in_portions(places, partial(_offsets_between, client, first_id, end_id), step)
 

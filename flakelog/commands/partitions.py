@@ -8,7 +8,7 @@ import click
 from flakelog.commands.arguments import PARTITION
 from flakelog.commands.completion import TopicType
 from flakelog.commands.exit_codes import fail
-from flakelog.commands.start import ask_each, bounds_of, bounds_of_all, name_left_out
+from flakelog.commands.start import name_left_out
 from flakelog.commands.terminal import client_of, iso, json_option, print_json, print_line, print_table, servers_option
 
 if TYPE_CHECKING:
@@ -51,6 +51,7 @@ def _rows(
 ) -> list[dict[str, Any]]:
     from broker.client import admin, cluster_admin
     from broker.client.errors import no_leader
+    from flakelog.operations.partitions import ask_each, bounds_of_all
 
     found = client.run(cluster_admin.replicas(client.core, topics))
     wanted = {
@@ -98,14 +99,15 @@ def _text(value: Any) -> Any:
 @json_option
 def describe(topic: str, partition: int, servers: str, as_json: bool) -> None:
     """Show one partition: leader, offsets, last stable offset, bytes, and the producers that it remembers."""
-    from broker.client import transaction_admin
+    from flakelog.operations.partitions import bounds_of
+    from flakelog.operations.transactions import describe_producers
 
     with client_of(servers) as client:
         found = [row for row in _rows(client, (topic,), True, False) if row["partition"] == partition]
         if not found:
             fail(f"{topic} has partitions 0 to {client.topic(topic).partitions - 1}, not {partition}")
         stable = bounds_of(client, topic, partition, committed=True)[1]
-        producers = client.run(transaction_admin.describe_producers(client.core, topic, partition))
+        producers = describe_producers(client, topic, partition)
     described = found[0] | {"last_stable": stable}
     rows = [
         {

@@ -192,7 +192,7 @@ def drop(
     alone. To be rid of one in the list, send it back: it is listed no more, and stays until a `drop` reaches it.
     """
     from broker.client import admin
-    from flakelog.commands.start import bounds_of
+    from flakelog.operations.partitions import bounds_of
 
     if everything == bool(letters_before):
         raise click.UsageError("name what to drop: --all, or the last letter of each partition as PARTITION:OFFSET")
@@ -266,8 +266,8 @@ def _read(client: "Client", topic: str, marks: "HandledLetters", handled: bool) 
 
 def _letter_at(client: "Client", topic: str, place: str) -> "Letter | None":
     """Return the letter at PARTITION:OFFSET, or None if there is none."""
-    from flakelog.commands.start import bounds_of
     from flakelog.dead_letters import letter_of
+    from flakelog.operations.partitions import bounds_of
 
     marks = _marks(client, topic)
     number, _, offset = place.partition(":")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from flakelog.commands.exit_codes import fail
-from flakelog.commands.start import Start, ends_of, find_start, move_options
+from flakelog.commands.start import Start, find_start, move_options
 from flakelog.commands.terminal import client_of, idgen_options, json_option, print_json, print_table, servers_option
 from flakelog.commands.waiting import greet, timeout_option
 
@@ -52,6 +52,8 @@ def show(id: str | None, store: str, servers: str, as_json: bool, idgen: "IdgenC
 
     The id is <topology id>.<component>, unless the LogSpout has another.
     """
+    from flakelog.operations.partitions import ends_of
+
     with _session(store, idgen) as coordinator, client_of(servers) as client:
         found = _found(coordinator, store, id)
         documents = [each.document for each in found if each.document is not None]

@@ -1,7 +1,7 @@
 """The place where `flakelog consume` begins: `--from earliest | latest | OFFSET | -N | @TIME | id:ID`."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
@@ -14,9 +14,7 @@ if TYPE_CHECKING:
     from broker.client.errors import BrokerError
     from broker.client.group_protocol import Partition
 
-Answer = TypeVar("Answer")
 LEFT_OUT_MAX = 5
-PLACES_AT_ONCE = 200  # partitions in a request of a search: about 0.3 s, so that its progress is seen
 
 ONLY = "Only this one; repeatable."
 PLACES = (
@@ -79,78 +77,12 @@ class Span(NamedTuple):
     end: int
 
 
-def bounds_of(client: "Client", topic: str, partition: int, committed: bool = False) -> tuple[int, int]:
-    """Return (first offset, offset of the next message).
-
-    With `committed`, the second is the start of the first open transaction if one is open.
-    """
-    return bounds_of_all(client, [(topic, partition)], committed)[topic, partition]
-
-
-def bounds_of_all(
-    client: "Client", places: "Iterable[Partition]", committed: bool = False
-) -> "dict[Partition, tuple[int, int]]":
-    """Return the bounds of partitions, as `bounds_of` does. A request asks for many, so that thousands take no time."""
-    from broker.client.core import EARLIEST, LATEST
-
-    places = list(places)
-    begins, ends = offsets_of(client, places, EARLIEST), offsets_of(client, places, LATEST, committed=committed)
-    return {place: (begins[place], ends[place]) for place in places}
-
-
-def ask_each(
-    places: "Iterable[Partition]", ask: "Callable[[list[Partition]], dict[Partition, Answer]]"
-) -> "tuple[dict[Partition, Answer], dict[Partition, BrokerError]]":
-    """Return the answers to `ask`, and the errors of partitions that are offline or deleted.
-
-    `ask` raises BrokerError if one of its partitions has an error. Then ask for each half, and so on.
-    """
-    from broker.client.errors import BrokerError
-
-    wanted = list(places)
-    if not wanted:
-        return {}, {}
-    try:
-        return ask(wanted), {}
-    except BrokerError as error:
-        if len(wanted) == 1:
-            return {}, {wanted[0]: error}
-    half = len(wanted) // 2
-    first, second = ask_each(wanted[:half], ask), ask_each(wanted[half:], ask)
-    return first[0] | second[0], first[1] | second[1]
-
-
-def ask_in_portions(
-    places: "Sequence[Partition]",
-    ask: "Callable[[list[Partition]], dict[Partition, Answer]]",
-    step: Callable[[int], object],
-    at_once: int = PLACES_AT_ONCE,
-) -> "tuple[dict[Partition, Answer], dict[Partition, BrokerError]]":
-    """Ask as `ask_each` does, for `at_once` partitions at a time, and call `step` with their number after each."""
-    answers: dict[Partition, Answer] = {}
-    errors: dict[Partition, BrokerError] = {}
-    for begin in range(0, len(places), at_once):
-        some = places[begin : begin + at_once]
-        found, failed = ask_each(some, ask)
-        answers |= found
-        errors |= failed
-        step(len(some))
-    return answers, errors
-
-
 def name_left_out(errors: "Mapping[Partition, BrokerError]") -> None:
     """Name on stderr the partitions that could not be asked, and why; the first few of many."""
     for error in list(errors.values())[:LEFT_OUT_MAX]:
         click.echo(f"left out: {error}", err=True)
     if len(errors) > LEFT_OUT_MAX:
         click.echo(f"and {len(errors) - LEFT_OUT_MAX:,} others", err=True)
-
-
-def ends_of(client: "Client", places: "Iterable[Partition]") -> "dict[Partition, int]":
-    """Return the offset of each partition's next message, without partitions that do not answer."""
-    from broker.client.core import LATEST
-
-    return ask_each(places, lambda some: offsets_of(client, some, LATEST))[0]
 
 
 def offsets_of(
@@ -193,6 +125,8 @@ def find_starts(
     client: "Client", places: "Iterable[Partition]", start: Start, committed: bool = False
 ) -> list[Span]:
     """Return where each partition begins, as `find_start` does."""
+    from flakelog.operations.partitions import bounds_of_all
+
     bounds = bounds_of_all(client, places, committed)
     found: dict[Partition, int] = {}
     if start.kind in ("time", "id"):

@@ -18,6 +18,7 @@ from flakelog.commands.arguments import Addresses, quoted
 from flakelog.commands.exit_codes import Interrupted, NobodyAnswers, fail
 from flakelog.commands.waiting import timeout_option
 from flakelog.times import EPOCH, parse_time
+from flakelog.visible_text import count_of as count_of  # noqa: F401  (for its users)
 from flakelog.visible_text import visible_line
 
 if TYPE_CHECKING:
@@ -194,8 +195,3 @@ def print_table(names: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
         return "  ".join(padded).rstrip()
 
     click.echo("\n".join(line(each) for each in [list(names), *texts]))
-
-
-def count_of(number: int, what: str) -> str:
-    """Return a number with its noun, as in "1 message" or "2,000 messages"."""
-    return f"{number:,} {what}{'' if number == 1 else 's'}"

@@ -8,7 +8,7 @@ import click
 from flakelog.commands.arguments import INT32_MAX, PARTITION, TopicName, Whole
 from flakelog.commands.completion import TopicType
 from flakelog.commands.exit_codes import fail
-from flakelog.commands.start import Start, StartType, ask_each, bounds_of_all, find_starts, name_left_out
+from flakelog.commands.start import Start, StartType, find_starts, name_left_out
 from flakelog.commands.terminal import (
     assignment,
     client_of,
@@ -90,6 +90,7 @@ def describe(names: tuple[str, ...], servers: str, as_json: bool) -> None:
 
 def _describe(client: "Client", name: str, as_json: bool) -> None:
     from broker.client import admin
+    from flakelog.operations.partitions import ask_each, bounds_of_all
 
     described = client.topic(name)
     settings = client.run(admin.describe_configs(client.core, admin.Resource(admin.TOPIC, name)))
@@ -181,6 +182,7 @@ def delete_records(
 ) -> None:
     """Delete the messages of topic NAME before PLACE, for good."""
     from broker.client import admin
+    from flakelog.operations.partitions import bounds_of_all
 
     with client_of(servers) as client:
         there = client.topic(name).partitions

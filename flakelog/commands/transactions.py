@@ -8,11 +8,10 @@ import click
 from flakelog.commands.arguments import PARTITION, Name, Seconds, Whole
 from flakelog.commands.completion import TopicType
 from flakelog.commands.exit_codes import fail
-from flakelog.commands.start import ask_each, name_left_out
+from flakelog.commands.start import name_left_out
 from flakelog.commands.terminal import (
     client_of,
     confirm,
-    count_of,
     iso,
     json_option,
     print_json,
@@ -23,7 +22,8 @@ from flakelog.commands.terminal import (
 
 if TYPE_CHECKING:
     from broker.client.blocking import Client
-    from broker.client.transaction_admin import ActiveProducer
+    from broker.client.core import Partition
+    from flakelog.operations.transactions import HangingTransaction
 
 STATES = ("Empty", "Ongoing", "PrepareCommit", "PrepareAbort", "CompleteCommit", "CompleteAbort", "Dead")
 
@@ -39,15 +39,15 @@ def transactions() -> None:
 @json_option
 def list_transactions(states: tuple[str, ...], servers: str, as_json: bool) -> None:
     """List the transactional ids, with their producers and states."""
-    from broker.client import transaction_admin
+    from flakelog.operations import transactions
 
     with client_of(servers) as client:
-        found = client.run(transaction_admin.list_transactions(client.core, states))
+        listed = transactions.list_transactions(client, states)
     if as_json:
-        for each in found:
-            print_json(each._asdict())
-    elif found:
-        print_table(("TRANSACTIONAL ID", "PRODUCER ID", "STATE", "COORDINATOR"), found)
+        for transaction in listed:
+            print_json(transaction._asdict())
+    elif listed:
+        print_table(("TRANSACTIONAL ID", "PRODUCER ID", "STATE", "COORDINATOR"), listed)
     else:
         click.echo("there are no transactions", err=True)
 
@@ -58,12 +58,12 @@ def list_transactions(states: tuple[str, ...], servers: str, as_json: bool) -> N
 @json_option
 def describe(name: str, servers: str, as_json: bool) -> None:
     """Show the state of a transactional id, and the partitions of its open transaction."""
-    from broker.client import transaction_admin
+    from flakelog.operations.transactions import describe_transaction
 
     with client_of(servers) as client:
-        found = client.run(transaction_admin.describe_transaction(client.core, name))
-    partitions = [f"{topic}-{number}" for topic, number in found.partitions]
-    described: dict[str, Any] = found._asdict() | {"partitions": partitions}
+        transaction = describe_transaction(client, name)
+    partitions = [f"{topic}-{number}" for topic, number in transaction.partitions]
+    described: dict[str, Any] = transaction._asdict() | {"partitions": partitions}
     described["started"] = iso(described.pop("started_ms"))
     if as_json:
         print_json(described)
@@ -88,8 +88,12 @@ def describe(name: str, servers: str, as_json: bool) -> None:
 @json_option
 def find_hanging(topics: tuple[str, ...], seconds: float, servers: str, as_json: bool) -> None:
     """Find open transactions in the TOPICs, or in all, that no coordinator will end. They hold up readers."""
+    from flakelog.operations.transactions import find_hanging
+
     with client_of(servers) as client:
-        rows = _hanging(client, topics, seconds)
+        hanging, errors = find_hanging(client, _partitions(client, topics), int((time.time() - seconds) * 1000))
+    name_left_out(errors)
+    rows = [_row(transaction) for transaction in hanging]
     if as_json:
         for row in rows:
             print_json(row)
@@ -100,23 +104,22 @@ def find_hanging(topics: tuple[str, ...], seconds: float, servers: str, as_json:
         click.echo("no transaction hangs", err=True)
 
 
-def _hanging(client: "Client", topics: tuple[str, ...], seconds: float) -> list[dict[str, Any]]:
-    from broker.client import transaction_admin
-
+def _partitions(client: "Client", topics: tuple[str, ...]) -> "list[Partition]":
+    """Return the partitions of these topics, or of all topics if none is named."""
     chosen = [client.topic(name) for name in topics] or client.topics()
-    places = [(each.name, number) for each in chosen for number in range(each.partitions)]
-    ongoing = {each.producer_id for each in client.run(transaction_admin.list_transactions(client.core, ("Ongoing",)))}
-    before_ms = time.time() * 1000 - seconds * 1000
-    describe_all = transaction_admin.describe_producers_of
-    found, errors = ask_each(places, lambda some: client.run(describe_all(client.core, some)))
-    name_left_out(errors)
-    return [
-        {"topic": topic, "partition": partition, "start_offset": each.first_offset}
-        | {"producer_id": each.producer_id, "epoch": each.producer_epoch, "last_time": iso(each.last_timestamp_ms)}
-        for (topic, partition), producers in found.items()
-        for each in producers
-        if each.first_offset is not None and each.producer_id not in ongoing and each.last_timestamp_ms <= before_ms
-    ]
+    return [(topic.name, number) for topic in chosen for number in range(topic.partitions)]
+
+
+def _row(hanging: "HangingTransaction") -> dict[str, Any]:
+    producer = hanging.producer
+    return {
+        "topic": hanging.topic,
+        "partition": hanging.partition,
+        "start_offset": hanging.start_offset,
+        "producer_id": producer.producer_id,
+        "epoch": producer.producer_epoch,
+        "last_time": iso(producer.last_timestamp_ms),
+    }
 
 
 @transactions.command()
@@ -131,27 +134,17 @@ def abort(topic: str, partition: int, start_offset: int, yes: bool, servers: str
 
     Only for one that hangs: a producer that still writes in it would lose a part of its transaction.
     """
-    from broker.client import transaction_admin
+    from flakelog.operations.transactions import NoSuchTransaction, abort_transaction, producer_of
 
     with client_of(servers) as client:
-        producers = client.run(transaction_admin.describe_producers(client.core, topic, partition))
-        producer = _of(producers, topic, partition, start_offset)
+        try:
+            producer = producer_of(client, topic, partition, start_offset)
+        except NoSuchTransaction as error:
+            fail(str(error))
         if not yes:
-            asked = f"abort the transaction of producer {producer.producer_id} in {topic}-{partition}?"
-            confirm(asked)
-        client.run(transaction_admin.abort_transaction(client.core, topic, partition, producer))
+            confirm(f"abort the transaction of producer {producer.producer_id} in {topic}-{partition}?")
+        abort_transaction(client, topic, partition, producer)
     if as_json:
         print_json({"topic": topic, "partition": partition, "producer_id": producer.producer_id, "aborted": True})
     else:
         click.echo(f"aborted the transaction of producer {producer.producer_id} in {topic}-{partition}")
-
-
-def _of(producers: "list[ActiveProducer]", topic: str, partition: int, start: int) -> "ActiveProducer":
-    """Return the producer whose open transaction begins at offset `start`. End with an error if none does."""
-    begun = [each for each in producers if each.first_offset is not None]
-    for each in begun:
-        if each.first_offset == start:
-            return each
-    offsets = ", ".join(str(each.first_offset) for each in begun)
-    there = f"; they begin at {offsets}" if offsets else ""
-    fail(f"{topic}-{partition} has {count_of(len(begun), 'open transaction')}, none from offset {start}{there}")

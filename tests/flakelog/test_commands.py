@@ -20,8 +20,9 @@ from flakelog.commands.exit_codes import Interrupted, NobodyAnswers, with_exit_c
 from flakelog.commands.produce import _by_partition
 from flakelog.commands.produce_input import Framing, Line, Target, known_size, read_lines, unescape
 from flakelog.commands.record_format import as_text, by_format
-from flakelog.commands.start import Start, ask_in_portions, parse_start
+from flakelog.commands.start import Start, parse_start
 from flakelog.commands.terminal import client_of, confirm, count_of, describe_id, iso, print_table
+from flakelog.operations.partitions import ask_in_portions
 from idgen.layout import Layout
 
 NOBODY = "127.0.0.1:1"  # no process listens on this port

@@ -13,9 +13,9 @@ from confluent_kafka import Producer
 
 from broker.client.consumer import Consumer
 from broker.client.consumer_config import ConsumerConfig
-from broker.client.transaction_admin import describe_producers_of
 from flakelog.commands.consume import _polled
 from flakelog.commands.terminal import client_of
+from flakelog.operations.transactions import describe_producers_of
 from tests.compat.server_process import ROOT, ServerProcess
 from tests.compat.stock_clients import QUIET
 from tests.patience import SECONDS
@@ -188,7 +188,7 @@ def test_partitions_are_listed_and_described(flakelog, broker):
     (described,) = objects(flakelog("partitions describe day-parts 1 --json")[1])
     assert described["last_stable"] == 5 and len(described["producers"]) == 1
     with client_of(broker.address) as client:
-        found = client.run(describe_producers_of(client.core, [("day-parts", 0), ("day-parts", 1)]))
+        found = describe_producers_of(client, [("day-parts", 0), ("day-parts", 1)])
         assert {partition: len(producers) for (_, partition), producers in found.items()} == {0: 0, 1: 1}
     assert "last stable: 5" in flakelog("partitions describe day-parts 1")[1]
     assert "has partitions 0 to 1, not 7" in flakelog("partitions describe day-parts 7")[2]
