@@ -5,14 +5,16 @@ from types import TracebackType
 from typing import Self
 
 from broker.client import admin, cluster_admin
-from broker.client.admin import BROKER, TOPIC, ConfigValue, Group, ListedGroup, Resource
+from broker.client.admin import Group, ListedGroup
 from broker.client.blocking import TIMEOUT_SECONDS, Client
 from broker.client.cluster_admin import Cluster, LogDir, Replicas
+from broker.client.config_admin import ConfigValue
 from broker.client.core import EARLIEST, LATEST, TopicInfo
 from broker.client.group_protocol import Partition
 from broker.client.positions import find_positions
 from broker.wire.fetch import READ_COMMITTED, READ_UNCOMMITTED
-from flakelog.operations import quotas, transactions
+from flakelog.operations import configs, quotas, transactions
+from flakelog.operations.configs import broker_resource, topic_resource
 from flakelog.operations.quotas import Quota
 from flakelog.operations.transactions import ActiveProducer, ListedTransaction, Transaction
 
@@ -78,19 +80,19 @@ class Admin:
 
     def topic_configs(self, topic: str, names: Iterable[str] = ()) -> list[ConfigValue]:
         """Return a topic's settings in effect: those with these names, or all."""
-        return self._client.run(admin.describe_configs(self._core, Resource(TOPIC, topic), names))
+        return configs.describe_configs(self._client, topic_resource(topic), names)
 
     def alter_topic_configs(self, topic: str, values: Mapping[str, str | None]) -> None:
         """Change settings of a topic at once; None restores a default. If one is refused, none is changed."""
-        self._client.run(admin.alter_configs(self._core, Resource(TOPIC, topic), values))
+        configs.alter_configs(self._client, topic_resource(topic), values)
 
     def broker_configs(self, broker: int | None = None, names: Iterable[str] = ()) -> list[ConfigValue]:
         """Return the settings of a broker by its node id, or those altered for all brokers."""
-        return self._client.run(admin.describe_configs(self._core, _broker(broker), names))
+        return configs.describe_configs(self._client, broker_resource(broker), names)
 
     def alter_broker_configs(self, values: Mapping[str, str | None], broker: int | None = None) -> None:
         """Change settings of a broker, or of all brokers; None restores a default."""
-        self._client.run(admin.alter_configs(self._core, _broker(broker), values))
+        configs.alter_configs(self._client, broker_resource(broker), values)
 
     # --- offsets
 
@@ -187,7 +189,3 @@ class Admin:
     def abort_transaction(self, topic: str, partition: int, producer: ActiveProducer) -> None:
         """Abort a hanging transaction in one partition, without its coordinator; `producers` finds it."""
         transactions.abort_transaction(self._client, topic, partition, producer)
-
-
-def _broker(node_id: int | None) -> Resource:
-    return Resource(BROKER, "" if node_id is None else str(node_id))

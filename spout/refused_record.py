@@ -5,7 +5,7 @@ from typing import Any
 
 from twisted.internet.defer import Deferred, inlineCallbacks
 
-from broker.client.admin import TOPIC, Resource, describe_configs
+from broker.client.config_admin import TOPIC, Resource, describe_configs
 from broker.client.errors import BrokerError, ClientError
 from broker.client.twisted import TwistedClient
 from broker.record.compression import Codec

@@ -6,62 +6,27 @@
 Operations raise BrokerError for a refused request, with the broker's message if the API has a field for it.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from broker.client.api_versions import (
     CREATE_PARTITIONS,
     DELETE_GROUPS,
     DELETE_RECORDS,
-    DESCRIBE_CONFIGS,
     DESCRIBE_GROUPS,
     DESCRIBE_LOG_DIRS,
-    INCREMENTAL_ALTER_CONFIGS,
     LIST_GROUPS,
     OFFSET_FETCH,
 )
-from broker.client.core import Address, ClientCore, Steps
+from broker.client.core import ClientCore, Steps
 from broker.client.errors import BrokerError
 from broker.client.group_protocol import Partition, decode_assignment
 from broker.client.group_requests import CommittedOffset, GroupIdentity, commit_offsets, find_coordinator
 from broker.wire.errors import WireError
 
-TOPIC, BROKER = 2, 4
-SET, DELETE = 0, 1
-SOURCES = {
-    1: "topic",
-    2: "broker, altered",
-    3: "all brokers, altered",
-    4: "broker, at its start",
-    5: "default",
-}
-TOPIC_SOURCE, DEFAULT_SOURCE = 1, 5
 TIMEOUT_MS = 30_000
 CONSUMER = "consumer"  # the only protocol type whose assignments can be decoded
 DEAD = "Dead"
-
-
-class Resource(NamedTuple):
-    """A resource with settings: a topic by name, a broker by its node id, or all brokers by the empty name."""
-
-    type: int
-    name: str
-
-    @property
-    def called(self) -> str:
-        if self.type == TOPIC:
-            return f"topic {self.name}"
-        return f"broker {self.name}" if self.name else "all brokers"
-
-
-class ConfigValue(NamedTuple):
-    """A setting as reported by the broker. `source` is a key of `SOURCES`."""
-
-    name: str
-    value: str | None
-    source: int
-    read_only: bool
-    documentation: str | None
 
 
 class Member(NamedTuple):
@@ -84,49 +49,6 @@ class ListedGroup(NamedTuple):
     protocol_type: str
     state: str
     """Empty if the broker does not report it."""
-
-
-# --- settings ----------------------------------------------------------------------------------------------------
-
-
-def describe_configs(core: ClientCore, resource: Resource, names: Iterable[str] = ()) -> Steps[list[ConfigValue]]:
-    """Return the settings in effect, sorted by name: those with these names, or all."""
-    address = yield from _home(core, resource)
-    asked = {"resource_type": resource.type, "resource_name": resource.name, "configuration_keys": tuple(names) or None}
-    fields = {"resources": [asked], "include_synonyms": False, "include_documentation": True}
-    response = yield from core.ask(address, DESCRIBE_CONFIGS, fields)
-    result = response.results[0]
-    _check(result.error_code, resource.called, result.error_message)
-    found = [
-        ConfigValue(each.name, each.value, each.config_source, each.read_only, each.documentation)
-        for each in result.configs
-    ]
-    return sorted(found)
-
-
-def alter_configs(
-    core: ClientCore, resource: Resource, values: Mapping[str, str | None], *, validate_only: bool = False
-) -> Steps[None]:
-    """Change settings, or only ask the broker whether it would. The value None restores a setting's default."""
-    address = yield from _home(core, resource)
-    configs = [
-        {"name": name, "config_operation": DELETE if value is None else SET, "value": value}
-        for name, value in values.items()
-    ]
-    asked = {"resource_type": resource.type, "resource_name": resource.name, "configs": configs}
-    fields = {"resources": [asked], "validate_only": validate_only}
-    response = yield from core.ask(address, INCREMENTAL_ALTER_CONFIGS, fields)
-    result = response.responses[0]
-    _check(result.error_code, resource.called, result.error_message)
-
-
-def _home(core: ClientCore, resource: Resource) -> Steps[Address]:
-    """Return the node to ask: a broker for its settings, the controller for all others."""
-    controller = yield from core.controller()
-    if resource.type != BROKER or not resource.name.isdecimal():
-        return controller
-    nodes = yield from core.nodes()
-    return nodes.get(int(resource.name), controller)
 
 
 # --- topics ------------------------------------------------------------------------------------------------------

@@ -19,7 +19,7 @@ from flakelog.commands.terminal import (
 )
 
 if TYPE_CHECKING:
-    from broker.client.admin import ConfigValue, Resource
+    from broker.client.config_admin import ConfigValue, Resource
 
 
 def _resource_options(command: Command) -> Command:
@@ -27,11 +27,11 @@ def _resource_options(command: Command) -> Command:
 
     @wraps(command)
     def chosen(topic: str | None, broker: int | None, all_brokers: bool, **more: Any) -> Any:
-        from broker.client.admin import BROKER, TOPIC, Resource
+        from flakelog.operations.configs import broker_resource, topic_resource
 
         if (topic is not None) + (broker is not None) + all_brokers != 1:
             raise click.UsageError("say what has the settings: one of --topic NAME, --broker ID and --all-brokers")
-        resource = Resource(BROKER, "" if all_brokers else str(broker)) if topic is None else Resource(TOPIC, topic)
+        resource = broker_resource(broker) if topic is None else topic_resource(topic)
         return command(resource=resource, **more)
 
     options: list[Callable[[Command], Command]] = [
@@ -61,30 +61,33 @@ def config() -> None:
 @json_option
 def get(resource: "Resource", names: tuple[str, ...], with_defaults: bool, servers: str, as_json: bool) -> None:
     """Show the named SETTINGs, or all that are not at their defaults."""
-    from broker.client import admin
+    from flakelog.operations.configs import DEFAULT_SOURCE, describe_configs
 
     with client_of(servers) as client:
-        found = client.run(admin.describe_configs(client.core, resource, names))
-    missing = sorted(set(names) - {each.name for each in found})
+        values = describe_configs(client, resource, names)
+    missing = sorted(set(names) - {value.name for value in values})
     if missing:
         fail(f"{resource.called} has no setting {', '.join(missing)}")
     if not (names or with_defaults):
-        found = [each for each in found if each.source != admin.DEFAULT_SOURCE]
+        values = [value for value in values if value.source != DEFAULT_SOURCE]
     if as_json:
-        for each in found:
-            print_json(_described(each))
-    elif found:
-        rows = [(each.name, each.value, admin.SOURCES.get(each.source, each.source)) for each in found]
+        for value in values:
+            print_json(_described(value))
+    elif values:
+        rows = [(value.name, value.value, _source(value)) for value in values]
         print_table(("SETTING", "VALUE", "FROM"), rows)
     else:
         click.echo(f"all settings of {resource.called} have their defaults; --all shows them", err=True)
 
 
-def _described(each: "ConfigValue") -> dict[str, Any]:
-    from broker.client.admin import SOURCES
+def _described(value: "ConfigValue") -> dict[str, Any]:
+    return {"name": value.name, "value": value.value, "from": _source(value), "read_only": value.read_only}
 
-    source = SOURCES.get(each.source, str(each.source))
-    return {"name": each.name, "value": each.value, "from": source, "read_only": each.read_only}
+
+def _source(value: "ConfigValue") -> str:
+    from flakelog.operations.configs import SOURCES
+
+    return SOURCES.get(value.source, str(value.source))
 
 
 @config.command("set")
@@ -94,7 +97,7 @@ def _described(each: "ConfigValue") -> dict[str, Any]:
 @json_option
 def set_configs(resource: "Resource", assignments: tuple[str, ...], servers: str, as_json: bool) -> None:
     """Set settings, from now on and after restarts; if one is refused, none is set."""
-    _alter(resource, dict(assignment(each, "NAME=VALUE") for each in assignments), servers, as_json)
+    _alter(resource, dict(assignment(text, "NAME=VALUE") for text in assignments), servers, as_json)
 
 
 @config.command()
@@ -108,13 +111,13 @@ def delete(resource: "Resource", names: tuple[str, ...], servers: str, as_json: 
 
 
 def _alter(resource: "Resource", values: "dict[str, str | None]", servers: str, as_json: bool) -> None:
-    from broker.client import admin
+    from flakelog.operations.configs import alter_configs, describe_configs
 
     with client_of(servers) as client:
-        client.run(admin.alter_configs(client.core, resource, values))
-        found = {each.name: each for each in client.run(admin.describe_configs(client.core, resource, values))}
+        alter_configs(client, resource, values)
+        altered = {value.name: value for value in describe_configs(client, resource, values)}
     for name in values:
-        now = found.get(name)
+        now = altered.get(name)
         if as_json:
             print_json({"name": name, "value": now.value if now else None})
         else:

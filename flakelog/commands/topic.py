@@ -89,14 +89,14 @@ def describe(names: tuple[str, ...], servers: str, as_json: bool) -> None:
 
 
 def _describe(client: "Client", name: str, as_json: bool) -> None:
-    from broker.client import admin
+    from flakelog.operations.configs import TOPIC_SOURCE, describe_configs, topic_resource
     from flakelog.operations.partitions import ask_each, bounds_of_all
 
     described = client.topic(name)
-    settings = client.run(admin.describe_configs(client.core, admin.Resource(admin.TOPIC, name)))
+    settings = describe_configs(client, topic_resource(name))
     places = [(name, number) for number in range(described.partitions)]
     bounds, errors = ask_each(places, partial(bounds_of_all, client))
-    own = {each.name: each.value for each in settings if each.source == admin.TOPIC_SOURCE}
+    own = {each.name: each.value for each in settings if each.source == TOPIC_SOURCE}
     partitions = [_partition(place[1], bounds.get(place)) for place in places]
     if as_json:
         print_json({"topic": name, "topic_id": str(described.id), "partitions": partitions, "settings": own})
@@ -124,16 +124,16 @@ def _partition(number: int, bounds: tuple[int, int] | None) -> dict[str, int | N
 @json_option
 def alter(name: str, assignments: tuple[str, ...], names: tuple[str, ...], servers: str, as_json: bool) -> None:
     """Alter settings of topic NAME at once; if one is refused, none is altered."""
-    from broker.client import admin
+    from flakelog.operations.configs import alter_configs, describe_configs, topic_resource
 
     values: dict[str, str | None] = dict(assignment(each, "--set") for each in assignments)
     values |= dict.fromkeys(names)
     if not values:
         raise click.UsageError("nothing to alter: give --set SETTING=VALUE or --unset SETTING")
-    resource = admin.Resource(admin.TOPIC, name)
+    resource = topic_resource(name)
     with client_of(servers) as client:
-        client.run(admin.alter_configs(client.core, resource, values))
-        now = {each.name: each.value for each in client.run(admin.describe_configs(client.core, resource, values))}
+        alter_configs(client, resource, values)
+        now = {setting.name: setting.value for setting in describe_configs(client, resource, values)}
     if as_json:
         print_json({"topic": name, "settings": now})
     else:

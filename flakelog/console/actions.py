@@ -19,6 +19,7 @@ from flakelog.console.draft import Draft, draft_of
 from flakelog.console.text import time
 from flakelog.console.topics import INTERNAL
 from flakelog.console.visit import BadField, Fields
+from flakelog.operations import configs
 from flakelog.produce import partition_of, send
 from flakelog.times import parse_time
 
@@ -136,12 +137,12 @@ def _partitions(fields: Fields) -> int:
 def _plan_alteration(client: Client, fields: Fields) -> Planned:
     name = _topic(fields)
     (setting, value), = _alteration(fields).items()
-    resource = admin.Resource(admin.TOPIC, name)
-    known = {each.name: each for each in client.run(admin.describe_configs(client.core, resource))}
+    resource = configs.topic_resource(name)
+    known = {value.name: value for value in configs.describe_configs(client, resource)}
     if setting not in known:
         raise BadField(f"topics have no setting {setting!r}; the topic's page lists them")
     before = known[setting].value
-    client.run(admin.alter_configs(client.core, resource, {setting: value}, validate_only=True))
+    configs.alter_configs(client, resource, {setting: value}, validate_only=True)
     rows = [[setting, "–" if before is None else before, "its default" if value is None else value]]
     sentence = f"Restore {setting} of {name}." if value is None else f"Set {setting} of {name}."
     warning = "The log deletes messages by this setting, and that cannot be undone." if setting in DELETING else ""
@@ -150,7 +151,7 @@ def _plan_alteration(client: Client, fields: Fields) -> Planned:
 
 def _alter(client: Client, fields: Fields, task: Task) -> Done:
     name, values = _topic(fields), _alteration(fields)
-    client.run(admin.alter_configs(client.core, admin.Resource(admin.TOPIC, name), values))
+    configs.alter_configs(client, configs.topic_resource(name), values)
     return Done(f"{', '.join(values)} of {name} was altered.", f"/console/topics/{name}")
 
 

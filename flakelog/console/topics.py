@@ -8,18 +8,12 @@ from broker.metadata.metadata import Topic
 from broker.services.config_resources import sources_of
 from broker.services.context import BrokerServices
 from broker.settings.config_entries import ConfigSource, topic_entries
+from flakelog.operations.configs import SOURCES
 
 PAGE_ROWS = 100
 INTERNAL = "__"
 SUFFIX = ".dead-letters"  # of the topic of a spout's dead letters, unless its configuration names another
 SORTS = ("name", "messages", "bytes", "partitions")
-SOURCES = {
-    ConfigSource.TOPIC: "topic",
-    ConfigSource.DYNAMIC_BROKER: "broker, altered",
-    ConfigSource.DYNAMIC_DEFAULT_BROKER: "all brokers, altered",
-    ConfigSource.STATIC_BROKER: "broker, at its start",
-    ConfigSource.DEFAULT: "default",
-}
 
 
 class Pages(NamedTuple):

@@ -239,12 +239,11 @@ def test_the_console_can_be_turned_off(tmp_path):
 
 
 def test_clients_never_read_the_token(locked):
-    from broker.client import admin
+    from flakelog.operations.configs import broker_resource, describe_configs
 
     with Client(locked.address) as client:
-        broker = admin.Resource(admin.BROKER, "1")
-        found = {each.name: each.value for each in client.run(admin.describe_configs(client.core, broker))}
-    assert found["flakelog.console.token"] is None
+        values = {config.name: config.value for config in describe_configs(client, broker_resource(1))}
+    assert values["flakelog.console.token"] is None
     assert TOKEN not in locked.log
     argv = [*locked.argv, "--print-config"]
     printed = subprocess.run(argv, capture_output=True, text=True, cwd=ROOT, timeout=SECONDS).stdout

@@ -11,6 +11,7 @@ import pytest
 from broker.client import admin
 from broker.client.blocking import Client
 from broker.record.records import Record, encode_batch
+from flakelog.operations import configs
 from tests.compat.console.console_visitor import Visitor
 from tests.compat.storm.test_spout_command import Run
 from tests.patience import until
@@ -35,8 +36,8 @@ def names(client):
 
 
 def own_settings(client, topic):
-    found = client.run(admin.describe_configs(client.core, admin.Resource(admin.TOPIC, topic)))
-    return {each.name: each.value for each in found if each.source == admin.TOPIC_SOURCE}
+    values = configs.describe_configs(client, configs.topic_resource(topic))
+    return {config.name: config.value for config in values if config.source == configs.TOPIC_SOURCE}
 
 
 def test_a_topic_is_created_once_it_is_confirmed(broker, visitor, client):

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from broker.client.admin import TOPIC, Resource, describe_configs
 from broker.client.blocking import Client
+from broker.client.config_admin import TOPIC, Resource, describe_configs
 from broker.record.records import Record, encode_batch
 from coordination.access import Access
 from coordination.port import Create

@@ -1,0 +1,61 @@
+"""The settings of a topic or a broker: a request over a `ClientCore`, for a shell to run (KIP-133).
+
+It lies here, and not in flakelog/operations/ with the other requests of administrators, because spouts use it too.
+"""
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from broker.client.api_versions import DESCRIBE_CONFIGS
+from broker.client.core import Address, ClientCore, Steps
+from broker.client.errors import BrokerError
+
+TOPIC, BROKER = 2, 4
+
+
+class Resource(NamedTuple):
+    """A resource with settings: a topic by name, a broker by its node id, or all brokers by the empty name."""
+
+    type: int
+    name: str
+
+    @property
+    def called(self) -> str:
+        if self.type == TOPIC:
+            return f"topic {self.name}"
+        return f"broker {self.name}" if self.name else "all brokers"
+
+
+class ConfigValue(NamedTuple):
+    """A setting as reported by the broker. `source` is a key of `flakelog.operations.configs.SOURCES`."""
+
+    name: str
+    value: str | None
+    source: int
+    read_only: bool
+    documentation: str | None
+
+
+def describe_configs(core: ClientCore, resource: Resource, names: Iterable[str] = ()) -> Steps[list[ConfigValue]]:
+    """Return the settings in effect, sorted by name: those with these names, or all. Raise BrokerError."""
+    address = yield from node_of(core, resource)
+    keys = tuple(names) or None
+    named = {"resource_type": resource.type, "resource_name": resource.name, "configuration_keys": keys}
+    fields = {"resources": [named], "include_synonyms": False, "include_documentation": True}
+    response = yield from core.ask(address, DESCRIBE_CONFIGS, fields)
+    result = response.results[0]
+    if result.error_code:
+        raise BrokerError(int(result.error_code), resource.called, result.error_message)
+    return sorted(
+        ConfigValue(config.name, config.value, config.config_source, config.read_only, config.documentation)
+        for config in result.configs
+    )
+
+
+def node_of(core: ClientCore, resource: Resource) -> Steps[Address]:
+    """Return the node to ask: a broker for its settings, the controller for all others."""
+    controller = yield from core.controller()
+    if resource.type != BROKER or not resource.name.isdecimal():
+        return controller
+    nodes = yield from core.nodes()
+    return nodes.get(int(resource.name), controller)

@@ -1,0 +1,53 @@
+"""Settings of topics and brokers: describe and alter them."""
+
+from collections.abc import Iterable, Mapping
+
+from broker.client import config_admin
+from broker.client.api_versions import INCREMENTAL_ALTER_CONFIGS
+from broker.client.blocking import Client
+from broker.client.config_admin import BROKER, TOPIC, ConfigValue, Resource, node_of
+from broker.client.errors import BrokerError
+
+SET, DELETE = 0, 1
+SOURCES = {
+    1: "topic",
+    2: "broker, altered",
+    3: "all brokers, altered",
+    4: "broker, at its start",
+    5: "default",
+}
+TOPIC_SOURCE, DEFAULT_SOURCE = 1, 5
+
+
+def topic_resource(name: str) -> Resource:
+    return Resource(TOPIC, name)
+
+
+def broker_resource(node_id: int | None) -> Resource:
+    """Return a broker by its node id, or all brokers."""
+    return Resource(BROKER, "" if node_id is None else str(node_id))
+
+
+def describe_configs(client: Client, resource: Resource, names: Iterable[str] = ()) -> list[ConfigValue]:
+    """Return the settings in effect, sorted by name: those with these names, or all."""
+    return client.run(config_admin.describe_configs(client.core, resource, names))
+
+
+def alter_configs(
+    client: Client, resource: Resource, values: Mapping[str, str | None], *, validate_only: bool = False
+) -> None:
+    """Change settings, or only ask the broker whether it would. The value None restores a setting's default.
+
+    If one is refused, none is changed.
+    """
+    address = client.run(node_of(client.core, resource))
+    configs = [
+        {"name": name, "config_operation": DELETE if value is None else SET, "value": value}
+        for name, value in values.items()
+    ]
+    changed = {"resource_type": resource.type, "resource_name": resource.name, "configs": configs}
+    fields = {"resources": [changed], "validate_only": validate_only}
+    response = client.run(client.core.ask(address, INCREMENTAL_ALTER_CONFIGS, fields))
+    result = response.responses[0]
+    if result.error_code:
+        raise BrokerError(int(result.error_code), resource.called, result.error_message)
