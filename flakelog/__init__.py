@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from broker.client.consumer import Consumer
     from broker.client.consumer_config import ConsumerConfig
     from broker.client.log_record import Record
+    from broker.client.offset_spec import AtId, AtOffset, AtTime, Earliest, Last, Latest
     from broker.client.producer import Producer
     from broker.client.producer_outcomes import Delivered
     from broker.client.prometheus import ClientMetrics
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
     from idgen.client.twisted import TwistedIdClient
     from idgen.layout import Layout
     from idgen.snowflake import Snowflake
-    from partition_manager.start_offset import AtId, AtOffset, AtTime, Earliest, Latest
     from spark_bridge.arrow_reader import read
     from spout.api import Bolt, Spout, Tuple, Unavailable
     from spout.bolts import BatchBolt
@@ -65,6 +65,7 @@ _MODULES = {
     "broker.client.consumer": ("Consumer",),
     "broker.client.consumer_config": ("ConsumerConfig",),
     "broker.client.log_record": ("Record",),
+    "broker.client.offset_spec": ("AtId", "AtOffset", "AtTime", "Earliest", "Last", "Latest"),
     "broker.client.producer": ("Producer",),
     "broker.client.producer_outcomes": ("Delivered",),
     "broker.client.prometheus": ("ClientMetrics",),
@@ -74,7 +75,6 @@ _MODULES = {
     "idgen.client.twisted": ("TwistedIdClient",),
     "idgen.layout": ("Layout",),
     "idgen.snowflake": ("Snowflake",),
-    "partition_manager.start_offset": ("AtId", "AtOffset", "AtTime", "Earliest", "Latest"),
     "spark_bridge.arrow_reader": ("read",),
     "spout.api": ("Bolt", "Spout", "Tuple", "Unavailable"),
     "spout.bolts": ("BatchBolt",),
@@ -117,6 +117,7 @@ __all__ = [
     "IdClient",
     "JsonScheme",
     "KeyValueScheme",
+    "Last",
     "Latest",
     "Layout",
     "LogSink",

@@ -9,9 +9,10 @@ from broker.client.admin import Group, ListedGroup
 from broker.client.blocking import TIMEOUT_SECONDS, Client
 from broker.client.cluster_admin import Cluster, LogDir, Replicas
 from broker.client.config_admin import ConfigValue
-from broker.client.core import EARLIEST, LATEST, TopicInfo
+from broker.client.core import TopicInfo
 from broker.client.group_protocol import Partition
-from broker.client.positions import find_positions
+from broker.client.offset_lookup import find_offsets
+from broker.client.offset_spec import AtId, AtTime, Earliest, Latest
 from broker.wire.fetch import READ_COMMITTED, READ_UNCOMMITTED
 from flakelog.operations import configs, quotas, transactions
 from flakelog.operations.configs import broker_resource, topic_resource
@@ -98,23 +99,23 @@ class Admin:
 
     def first_offsets(self, partitions: Iterable[Partition]) -> dict[Partition, int]:
         """Return the first offset that each partition's log has."""
-        return self.offsets_at(EARLIEST, partitions)
+        return self._client.run(find_offsets(self._core, partitions, Earliest()))
 
     def end_offsets(self, partitions: Iterable[Partition], committed: bool = False) -> dict[Partition, int]:
         """Return the offset of each partition's next record; with `committed`, the end of its committed records."""
         level = READ_COMMITTED if committed else READ_UNCOMMITTED
-        return self._client.run(find_positions(self._core, partitions, LATEST, level))
+        return self._client.run(find_offsets(self._core, partitions, Latest(), isolation_level=level))
 
     def offsets_at(self, time_ms: int, partitions: Iterable[Partition]) -> dict[Partition, int]:
         """Return each partition's first offset at or after a time, Unix ms; the log's end if all are older."""
-        return self._client.run(find_positions(self._core, partitions, time_ms, READ_UNCOMMITTED))
+        return self._client.run(find_offsets(self._core, partitions, AtTime(time_ms)))
 
     def offsets_of_id(self, id: int, partitions: Iterable[Partition]) -> dict[Partition, int]:
         """Return each partition's first offset whose id is at least `id`; the log's end if all are below.
 
         Raise Unsupported if the broker keeps no ids.
         """
-        return self._client.run(find_positions(self._core, partitions, id, READ_UNCOMMITTED, by_id=True))
+        return self._client.run(find_offsets(self._core, partitions, AtId(id)))
 
     # --- groups
 
@@ -136,7 +137,7 @@ class Admin:
         Partitions whose end no broker tells now are left out, such as those of a topic that was deleted.
         """
         committed = self.committed(group)
-        ends = self._client.run(find_positions(self._core, committed, LATEST, READ_UNCOMMITTED, failed={}))
+        ends = self._client.run(find_offsets(self._core, committed, Latest(), failed={}))
         return {key: max(0, ends[key] - offset) for key, offset in committed.items() if key in ends}
 
     def reset_offsets(self, group: str, offsets: Mapping[Partition, int]) -> None:

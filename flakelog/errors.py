@@ -50,6 +50,7 @@ from broker.client.errors import (
     Unreachable,
     Unsupported,
 )
+from broker.client.offset_spec import InvalidStart
 from broker.record.batch import CorruptBatch
 from broker.wire.errors import ErrorCode
 from coordination.errors import FlakelogError
@@ -71,7 +72,6 @@ from idgen.errors import (
     WorkerIdsExhausted,
 )
 from idgen.settings import InvalidSetting
-from partition_manager.start_offset import InvalidStart
 from spout.scheme import InvalidScheme, SchemeError
 from spout.topology import TopologyError
 

@@ -14,12 +14,12 @@ from twisted.internet.base import ReactorBase
 from twisted.internet.defer import Deferred, inlineCallbacks
 from twisted.python.failure import Failure
 
-from broker.client.core import EARLIEST, LATEST
 from broker.client.epoch_ends import find_epoch_ends
 from broker.client.errors import BrokerError, ClientError, TopicRecreated, Unsupported
 from broker.client.fetch_connections import FetchConnections
 from broker.client.fetch_session import Key, PartitionAsk, end_of
-from broker.client.positions import find_positions
+from broker.client.offset_lookup import find_bounds, find_offsets
+from broker.client.offset_spec import AtId, AtTime
 from broker.client.records import NO_EPOCH, AnswerReader
 from broker.client.twisted import TwistedClient
 from broker.wire import fetch
@@ -153,12 +153,10 @@ class TwistedFetcher:
 
     @inlineCallbacks
     def _find_bounds(self, requests: list[FindBounds]) -> AskingForAll[FindBounds]:
-        core, level = self._client.core, self._isolation_level
         failed: dict[Key, ClientError] = {}
         keys = [_key(request) for request in requests]
-        starts = yield self._client.run(core.list_offsets(keys, EARLIEST, failed=failed))
-        ends = yield self._client.run(core.list_offsets(starts, LATEST, isolation_level=level, failed=failed))
-        bounds = {key: Bounds(end if starts[key] is None else starts[key], end) for key, end in ends.items()}
+        steps = find_bounds(self._client.core, keys, isolation_level=self._isolation_level, failed=failed)
+        bounds = yield self._client.run(steps)
         return _answers(requests, bounds, failed)
 
     @inlineCallbacks
@@ -166,7 +164,7 @@ class TwistedFetcher:
         answers: Answers[FindTime] = {}
         for time_ms in dict.fromkeys(request.timestamp_ms for request in requests):
             of_this_time = [request for request in requests if request.timestamp_ms == time_ms]
-            answers |= yield self._find_positions(of_this_time, time_ms, by_id=False)
+            answers |= yield self._find_offsets(of_this_time, AtTime(time_ms))
         return answers
 
     @inlineCallbacks
@@ -174,14 +172,14 @@ class TwistedFetcher:
         answers: Answers[FindId] = {}
         for id in dict.fromkeys(request.id for request in requests):
             of_this_id = [request for request in requests if request.id == id]
-            answers |= yield self._find_positions(of_this_id, id, by_id=True)
+            answers |= yield self._find_offsets(of_this_id, AtId(id))
         return answers
 
     @inlineCallbacks
-    def _find_positions(self, requests: list[Question], time_or_id: int, *, by_id: bool) -> AskingForAll[Question]:
+    def _find_offsets(self, requests: list[Question], spec: AtTime | AtId) -> AskingForAll[Question]:
         failed: dict[Key, ClientError] = {}
         keys = [_key(request) for request in requests]
-        steps = find_positions(self._client.core, keys, time_or_id, fetch.READ_UNCOMMITTED, by_id=by_id, failed=failed)
+        steps = find_offsets(self._client.core, keys, spec, failed=failed)
         offsets = yield self._client.run(steps)
         return _answers(requests, {key: FoundOffset(offset) for key, offset in offsets.items()}, failed)
 

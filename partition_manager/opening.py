@@ -15,6 +15,8 @@ from collections.abc import Generator
 from dataclasses import replace
 from typing import Any, NamedTuple
 
+from broker.client.offset_spec import AtId, AtTime, OffsetSpec, position_of
+from partition_manager.config import LATEST, SpoutConfig
 from partition_manager.offset_document import OffsetDocument
 from partition_manager.ports import (
     Bounds,
@@ -22,6 +24,8 @@ from partition_manager.ports import (
     Fenced,
     FindBounds,
     FindEpochEnd,
+    FindId,
+    FindTime,
     ListPartitions,
     Loaded,
     LoadOffset,
@@ -29,9 +33,20 @@ from partition_manager.ports import (
     Request,
     SaveOffset,
 )
-from partition_manager.progress import Progress
+from partition_manager.progress import Progress, SettledRanges
 from partition_manager.source import Source
-from partition_manager.start_offset import Start, choose_start, question
+
+
+class Start(NamedTuple):
+    """The progress to begin with, the number of unsettled messages skipped, and the reason as text for a log.
+
+    `truncated` is True if the log no longer has messages that the stored progress is about.
+    """
+
+    progress: Progress
+    lost: int
+    why: str
+    truncated: bool = False
 
 
 class Opened(NamedTuple):
@@ -68,14 +83,14 @@ def open_partition(source: Source, document: OffsetDocument) -> Opening:
         epoch = stored.leader_epoch if stored and not recreated else -1
         cut: EpochEnd = (yield FindEpochEnd(topic, partition, epoch)) if epoch >= 0 else EpochEnd(-1, -1)
         bounds: Bounds = yield FindBounds(topic, partition)
-        ask = question(source.start, topic, partition)
-        found = (yield ask).offset if ask else None
+        request = match_request(source.start, topic, partition)
+        match_offset = (yield request).offset if request else None
         if stored is not None and recreated:
-            start = choose_start(None, source.start, bounds, found, source.config)
+            start = choose_start(None, source.start, bounds, match_offset, source.config)
             start = start._replace(why=f"the topic was recreated: its id was {stored.topic_id}")
         else:
             progress = stored.progress if stored is not None else None
-            start = _start(source, progress, cut, bounds, found)
+            start = _start(source, progress, cut, bounds, match_offset)
         if start.truncated:  # the records left are of the epoch that ends there; it will show the next truncation
             epoch = cut.leader_epoch if start.progress.offset <= cut.end_offset else -1
         claim = document.at(start.progress, epoch)
@@ -89,17 +104,64 @@ def is_recreated(before: str, now: str) -> bool:
     return bool(before and now and before != now)
 
 
-def _start(source: Source, stored: Progress | None, cut: EpochEnd, bounds: Bounds, found: int | None) -> Start:
+def match_request(spec: OffsetSpec, topic: str, partition: int) -> FindTime | FindId | None:
+    """Return the request, besides the log's bounds, whose answer is needed to find this position, or None."""
+    match spec:
+        case AtTime(timestamp_ms):
+            assert isinstance(timestamp_ms, int), "check_start makes a number of a datetime"
+            return FindTime(topic, partition, timestamp_ms)
+        case AtId(id):
+            return FindId(topic, partition, id)
+    return None
+
+
+def choose_start(
+    stored: Progress | None, spec: OffsetSpec, bounds: Bounds, match_offset: int | None, config: SpoutConfig
+) -> Start:
+    """Choose the start position. `match_offset` answers `match_request`, None if all messages are before it.
+
+    Stored progress takes precedence, even offset 0 (0.9.3 treated that as nothing stored). If the log no longer has the
+    stored offset, the manager's rules for out of range apply, and messages that can no longer be read are counted as
+    lost.
+    """
+    if stored is None:
+        return Start(Progress(position_of(spec, bounds, match_offset).offset), 0, "nothing stored")
+    start, end = bounds
+    if stored.offset > end:
+        why = f"stored offset {stored.offset} is past the log's end {end}: it was truncated"
+        return Start(Progress(end), 0, why, truncated=True)
+    if stored.offset < start:
+        to = end if config.spout_out_of_range == LATEST else start
+        return _skip(stored, to, end, f"stored offset {stored.offset} is below the log's start {start}")
+    limit = config.spout_max_start_lag
+    if limit is not None and end - stored.offset > limit:
+        to = max(stored.offset, position_of(spec, bounds, match_offset).offset)
+        return _skip(stored, to, end, f"stored offset {stored.offset} is {end - stored.offset} behind, over {limit}")
+    return _skip(stored, stored.offset, end, "stored")
+
+
+def _skip(stored: Progress, to: int, log_end: int, why: str) -> Start:
+    ranges = SettledRanges(stored)
+    ranges.cut(log_end)
+    lost = to - stored.offset - ranges.count_in(stored.offset, to)
+    if to > stored.offset:
+        ranges.add(stored.offset, to)
+    return Start(ranges.progress, lost, why)
+
+
+def _start(
+    source: Source, stored: Progress | None, cut: EpochEnd, bounds: Bounds, match_offset: int | None
+) -> Start:
     end = cut.end_offset
     if stored is None or end < 0:
-        return choose_start(stored, source.start, bounds, found, source.config)
+        return choose_start(stored, source.start, bounds, match_offset, source.config)
     if end < stored.offset:
-        start = choose_start(Progress(end), source.start, bounds, found, source.config)
+        start = choose_start(Progress(end), source.start, bounds, match_offset, source.config)
         why = f"the log was truncated at {end}, stored offset {stored.offset} is of records that are gone"
         return start._replace(why=why, truncated=True)
     # Ranges above the end of the epoch were truncated too.
     done = tuple((first, min(last, end)) for first, last in stored.done if first < end)
-    return choose_start(Progress(stored.offset, done), source.start, bounds, found, source.config)
+    return choose_start(Progress(stored.offset, done), source.start, bounds, match_offset, source.config)
 
 
 def _usable(source: Source, loaded: Loaded, document: OffsetDocument) -> OffsetDocument | None:

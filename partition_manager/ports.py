@@ -8,6 +8,7 @@ once, and always on the core's own thread.
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
+from broker.client.offset_spec import Bounds as Bounds  # an answer
 from broker.client.records import PoisonBatch, Record
 
 TopicPartition = tuple[str, int]  # topic and partition number
@@ -171,13 +172,6 @@ class Partitions(NamedTuple):
     host: str = ""
     port: int = 0
     topic_id: str = ""
-
-
-class Bounds(NamedTuple):
-    """The bounds of a log, half-open: readable offsets are log_start <= offset < log_end."""
-
-    log_start: int
-    log_end: int
 
 
 class FoundOffset(NamedTuple):

@@ -11,11 +11,11 @@ from typing import TypeAlias
 
 from broker.client.address import parse_addresses
 from broker.client.group_config import GroupMemberConfig
+from broker.client.offset_spec import OffsetSpec
 from coordination.port import check_path
 from idgen.settings import InvalidSetting
 from partition_manager.config import SpoutConfig
 from partition_manager.progress_metadata import RANGES_MAX
-from partition_manager.start_offset import StartAt
 
 TopicChoice: TypeAlias = str | tuple[str, ...] | re.Pattern[str]
 """One topic, several, or all whose whole name matches a pattern."""
@@ -40,7 +40,7 @@ class Source:
     topics: TopicChoice
     topology_id: str
     topology_name: str
-    start: StartAt
+    start: OffsetSpec
     config: SpoutConfig
     stored_at: str = "the store"
     in_group: bool = False  # a consumer group assigns the partitions and keeps the progress

@@ -6,11 +6,13 @@ message may be delivered again; see spout.once for a bolt that counts each messa
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
 from functools import partial
 from itertools import islice
 from typing import Any, cast
 
 from broker.client.group_config import GroupMemberConfig, member_of
+from broker.client.offset_spec import Earliest, OffsetSpec, check_start
 from coordination.access import Access
 from partition_manager.config import AT_LEAST_ONCE, NO_GUARANTEE
 from partition_manager.coordinator import MessageId, PartitionCoordinator
@@ -29,7 +31,6 @@ from partition_manager.source import (
     topics_of,
 )
 from partition_manager.standstill import Standstill
-from partition_manager.start_offset import Earliest, StartAt, start_of
 from partition_manager.task_partition import PartitionStatus
 from spout.api import OutputDeclarer, SpoutOutput
 from spout.config import SpoutConfig
@@ -67,7 +68,7 @@ class LogSpout(EngineSpout):
         access: Access = Access(),
         id: str | None = None,
         scheme: Scheme | None = None,
-        start: StartAt = Earliest(),
+        start: OffsetSpec = Earliest(),
         config: SpoutConfig = SpoutConfig(),
         group: GroupMemberConfig = GroupMemberConfig(),
     ) -> None:
@@ -80,7 +81,7 @@ class LogSpout(EngineSpout):
             wanted = f"progress is stored under it, so give a name such as {str(id).strip('/').replace('/', '-')!r}"
             raise InvalidSource(f"id={id!r}: it has a slash; {wanted}")
         self.scheme: Scheme = scheme_of(scheme)
-        self.start = start_of(start)
+        self.start = check_start(start)
         self.config = config_in_group(config, group) if self.store == KAFKA else config
         self.group = group
 
@@ -103,7 +104,7 @@ class LogSpout(EngineSpout):
     @property
     def described(self) -> str:
         """Return the topic, the brokers, the store and the start, for the log."""
-        start = ", ".join(f"{name} {value}" for name, value in self.start._asdict().items())
+        start = ", ".join(f"{name} {value}" for name, value in asdict(self.start).items())
         begins = type(self.start).__name__ + (f" ({start})" if start else "")
         return f"topic {self.topic} at {self.servers}, progress in {self.store}, without any it begins at {begins}"
 

@@ -11,12 +11,11 @@ from broker.client.consumer_config import ConsumerConfig
 from broker.client.consumer_engine import ASSIGNED, LOST, REVOKED, ConsumerEngine, Rebalance
 from broker.client.consumer_figures import ConsumerFigures
 from broker.client.consumer_offsets import ConsumerOffsets
-from broker.client.core import EARLIEST, LATEST
 from broker.client.errors import ClientError
 from broker.client.group_protocol import Partition
 from broker.client.group_requests import CommittedOffset, GroupIdentity
 from broker.client.log_record import Record
-from broker.client.positions import EARLIEST_START
+from broker.client.offset_spec import AtId, AtTime, Earliest, Latest, OffsetSpec
 from broker.client.records import OnPoison
 from broker.client.subscription import Topics, check_offset, check_place, subscription
 
@@ -44,7 +43,7 @@ class AsyncConsumer:
         *,
         group: str | None = None,
         partitions: Iterable[int] | None = None,
-        start: str = EARLIEST_START,
+        start: OffsetSpec = Earliest(),
         timeout_ms: int | None = None,
         on_assigned: OnRebalance | None = None,
         on_revoked: OnRebalance | None = None,
@@ -145,19 +144,19 @@ class AsyncConsumer:
 
     async def seek_to_time(self, time_ms: int, partitions: Iterable[Partition] | None = None) -> None:
         """Go on at the first record at or after a time, Unix ms, in these partitions or all owned ones."""
-        await self._engine.seek_to(check_place("time_ms", time_ms), partitions)
+        await self._engine.seek_to(AtTime(check_place("time_ms", time_ms)), partitions)
 
     async def seek_to_id(self, id: int, partitions: Iterable[Partition] | None = None) -> None:
         """Go on at the first record whose id is at least `id`. Raise Unsupported if the broker keeps no ids."""
-        await self._engine.seek_to(check_place("id", id), partitions, by_id=True)
+        await self._engine.seek_to(AtId(check_place("id", id)), partitions)
 
     async def seek_to_start(self, partitions: Iterable[Partition] | None = None) -> None:
         """Go on at the first record of the log."""
-        await self._engine.seek_to(EARLIEST, partitions)
+        await self._engine.seek_to(Earliest(), partitions)
 
     async def seek_to_end(self, partitions: Iterable[Partition] | None = None) -> None:
         """Go on at the end of the log."""
-        await self._engine.seek_to(LATEST, partitions)
+        await self._engine.seek_to(Latest(), partitions)
 
     async def seek_to_committed(self, partitions: Iterable[Partition] | None = None) -> None:
         """Go back to what the group has committed, for example after a transaction was aborted. Raise CommitFailed.

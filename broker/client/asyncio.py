@@ -20,6 +20,7 @@ from broker.client.core import (
 )
 from broker.client.errors import ClientError, Unreachable
 from broker.client.multifetch import multifetch
+from broker.client.offset_lookup import find_id, find_offset
 from broker.client.records import LISTED_BYTES, OnPoison, Read, Record, read_answers, read_records
 from broker.client.topic_admin import create_topic, delete_topic
 from broker.record.compression import DECOMPRESSED_BYTES_MAX
@@ -213,11 +214,11 @@ class AsyncClient:
 
     async def find_offset(self, topic: str, partition: int, timestamp_ms: int, committed: bool = False) -> int:
         """Return the first offset at or after a time, Unix ms. The time -2 is the start of the log, and -1 its end."""
-        return await self.run(self.core.find_offset(topic, partition, timestamp_ms, _isolation(committed)))
+        return await self.run(find_offset(self.core, topic, partition, timestamp_ms, _isolation(committed)))
 
     async def find_id(self, topic: str, partition: int, id: int) -> int:
         """Return the first offset whose id is at least `id`; the log's end if all are below. Raise Unsupported."""
-        return await self.run(self.core.find_id(topic, partition, id))
+        return await self.run(find_id(self.core, topic, partition, id))
 
     async def produce(self, topic: str, partition: int, batch: bytes | bytearray, acks: int = -1) -> PartitionResult:
         """Send a record batch; the result has its base offset and, from Flakelog, its ids. Raise BrokerError."""

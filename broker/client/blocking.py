@@ -27,6 +27,7 @@ from broker.client.core import (
 )
 from broker.client.errors import BrokerError, NoAnswer, Unreachable
 from broker.client.multifetch import multifetch
+from broker.client.offset_lookup import find_id, find_offset
 from broker.client.records import LISTED_BYTES, OnPoison, Read, Record, read_answers, read_records
 from broker.client.topic_admin import create_topic, delete_topic
 from broker.record.compression import DECOMPRESSED_BYTES_MAX
@@ -221,11 +222,11 @@ class Client:
 
     def find_offset(self, topic: str, partition: int, timestamp_ms: int, committed: bool = False) -> int:
         """Return the first offset at or after a time, Unix ms. The time -2 is the start of the log, and -1 its end."""
-        return self.run(self.core.find_offset(topic, partition, timestamp_ms, _isolation(committed)))
+        return self.run(find_offset(self.core, topic, partition, timestamp_ms, _isolation(committed)))
 
     def find_id(self, topic: str, partition: int, id: int) -> int:
         """Return the first offset whose id is at least `id`; the log's end if all are below. Raise Unsupported."""
-        return self.run(self.core.find_id(topic, partition, id))
+        return self.run(find_id(self.core, topic, partition, id))
 
     def produce(self, topic: str, partition: int, batch: bytes | bytearray, acks: int = -1) -> PartitionResult:
         """Send a record batch; the result has its base offset and, from Flakelog, its ids. Raise BrokerError."""

@@ -20,12 +20,11 @@ from broker.client.async_consumer import ASKED_TWICE, HOUSEKEEPING_SECONDS, posi
 from broker.client.consumer_config import ConsumerConfig
 from broker.client.consumer_engine import ASSIGNED, CLOSED, LOST, REVOKED, ConsumerEngine
 from broker.client.consumer_figures import ConsumerFigures
-from broker.client.core import EARLIEST, LATEST
 from broker.client.errors import ClientError
 from broker.client.group_protocol import Partition
 from broker.client.group_requests import GroupIdentity
 from broker.client.log_record import Record
-from broker.client.positions import EARLIEST_START
+from broker.client.offset_spec import AtId, AtTime, Earliest, Latest, OffsetSpec
 from broker.client.records import OnPoison
 from broker.client.subscription import Topics, check_offset, check_place, subscription
 
@@ -48,7 +47,7 @@ class Consumer:
 
     **Groups.** Consumers with the same `group` share the partitions (KIP-429), and go on where the group has committed.
     Without a group, a consumer reads all partitions, or those of `partitions`, and commits nothing. Where nothing is
-    committed, it begins at `start`: "earliest" or "latest".
+    committed, it begins at `start`: `Earliest()`, `Latest()`, `AtOffset(n)`, `AtTime(ms)`, `AtId(id)` or `Last(n)`.
 
     **Commits.** A record counts as processed when the program asks for the next one. By default the consumer commits
     processed records every five seconds, and at the end of the `with` block. With
@@ -77,7 +76,7 @@ class Consumer:
         *,
         group: str | None = None,
         partitions: Iterable[int] | None = None,
-        start: str = EARLIEST_START,
+        start: OffsetSpec = Earliest(),
         timeout_ms: int | None = None,
         on_assigned: OnRebalance | None = None,
         on_revoked: OnRebalance | None = None,
@@ -227,19 +226,19 @@ class Consumer:
 
     def seek_to_time(self, time_ms: int, partitions: Iterable[Partition] | None = None) -> None:
         """Go on at the first record at or after a time, Unix ms, in these partitions or all owned ones."""
-        self._call(self._engine.seek_to, check_place("time_ms", time_ms), partitions)
+        self._call(self._engine.seek_to, AtTime(check_place("time_ms", time_ms)), partitions)
 
     def seek_to_id(self, id: int, partitions: Iterable[Partition] | None = None) -> None:
         """Go on at the first record whose id is at least `id`. Raise Unsupported if the broker keeps no ids."""
-        self._call(self._engine.seek_to, check_place("id", id), partitions, by_id=True)
+        self._call(self._engine.seek_to, AtId(check_place("id", id)), partitions)
 
     def seek_to_start(self, partitions: Iterable[Partition] | None = None) -> None:
         """Go on at the first record of the log."""
-        self._call(self._engine.seek_to, EARLIEST, partitions)
+        self._call(self._engine.seek_to, Earliest(), partitions)
 
     def seek_to_end(self, partitions: Iterable[Partition] | None = None) -> None:
         """Go on at the end of the log."""
-        self._call(self._engine.seek_to, LATEST, partitions)
+        self._call(self._engine.seek_to, Latest(), partitions)
 
     def seek_to_committed(self, partitions: Iterable[Partition] | None = None) -> None:
         """Go back to what the group has committed, for example after a transaction was aborted. Raise CommitFailed.

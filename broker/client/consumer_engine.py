@@ -32,7 +32,8 @@ from broker.client.group import Assigned, Event, Lost, Refused, Revoke, Trouble,
 from broker.client.group_protocol import Partition
 from broker.client.group_requests import CommittedOffset
 from broker.client.group_thread import CLOSE_SECONDS, GroupThread
-from broker.client.positions import STARTS, find_positions
+from broker.client.offset_lookup import find_offsets
+from broker.client.offset_spec import OffsetSpec, check_start
 from broker.client.records import PoisonBatch
 from broker.client.subscription import Subscription, check_pair, named
 from broker.record.compression import DECOMPRESSED_BYTES_MAX
@@ -68,11 +69,9 @@ class ConsumerEngine:
         servers: str,
         subscribed: Subscription,
         group: str | None,
-        start: str,
+        start: OffsetSpec,
         config: ConsumerConfig,
     ) -> None:
-        if start not in STARTS:
-            raise ValueError(f"start={start!r}: give {' or '.join(map(repr, STARTS))}")
         if not isinstance(cast(object, config), ConsumerConfig):
             raise TypeError(f"config={config!r}: give a ConsumerConfig(...)")
         self.core = ConsumerCore(config, DECOMPRESSED_BYTES_MAX)
@@ -80,7 +79,7 @@ class ConsumerEngine:
         self.group = group
         self._servers = servers
         self._subscribed = subscribed
-        self._start = STARTS[start]
+        self._start = check_start(start)
         self._client = AsyncClient(servers)
         self.offsets = ConsumerOffsets(self._client, group, self.core)
         self._fetches = AsyncFetches(self._client, config, self.core.figures, self._answered)
@@ -260,7 +259,9 @@ class ConsumerEngine:
                     self.core.place(key, each.offset, each.leader_epoch, is_committed=True)
                 fresh = [key for key in fresh if key not in found]
             failed: dict[Partition, ClientError] = {}
-            steps = find_positions(core, fresh + reset, self._start, self.config.isolation, failed=failed)
+            steps = find_offsets(
+                core, fresh + reset, self._start, isolation_level=self.config.isolation, failed=failed
+            )
             for key, offset in (await self._client.run(steps)).items():
                 self.core.place(key, offset)
             self._wake.set()  # the partitions that were found can be fetched, although others failed
@@ -331,11 +332,11 @@ class ConsumerEngine:
 
     # --- positions
 
-    async def seek_to(self, place: int, partitions: Iterable[Partition] | None, by_id: bool = False) -> None:
-        """Go on at EARLIEST, LATEST, a time or an id, in these partitions or all."""
+    async def seek_to(self, spec: OffsetSpec, partitions: Iterable[Partition] | None) -> None:
+        """Go on at a position, in these partitions or all."""
         await self._opened()
         keys = self._owned(partitions)
-        steps = find_positions(self._client.core, keys, place, self.config.isolation, by_id=by_id)
+        steps = find_offsets(self._client.core, keys, spec, isolation_level=self.config.isolation)
         for key, offset in (await self._client.run(steps)).items():
             if key in self.core.owned:
                 self.core.seek(key, offset)
@@ -346,7 +347,7 @@ class ConsumerEngine:
         keys = self._owned(partitions)
         found = await self.offsets.settled(keys)
         fresh = [key for key in keys if key not in found]
-        steps = find_positions(self._client.core, fresh, self._start, self.config.isolation)
+        steps = find_offsets(self._client.core, fresh, self._start, isolation_level=self.config.isolation)
         offsets = await self._client.run(steps)
         for key in keys:
             if key in self.core.owned:

@@ -9,9 +9,14 @@ from broker.client.consumer_core import ConsumerCore
 from broker.client.core import Address
 from broker.client.errors import BrokerError, ClientError, CommitFailed, Unreachable
 from broker.client.group_protocol import Partition
-from broker.client.group_requests import CommittedOffset, GroupIdentity, commit_offsets, find_coordinator
+from broker.client.group_requests import (
+    CommittedOffset,
+    GroupIdentity,
+    commit_offsets,
+    fetch_offsets,
+    find_coordinator,
+)
 from broker.client.group_thread import GroupThread
-from broker.client.positions import committed_positions
 from broker.client.subscription import named
 from broker.wire.errors import ErrorCode
 
@@ -105,12 +110,13 @@ class ConsumerOffsets:
     async def committed(self, partitions: Iterable[Partition]) -> dict[Partition, CommittedOffset]:
         """Return what the group has committed, without partitions of which it has committed nothing.
 
-        Raise BrokerError UNSTABLE_OFFSET_COMMIT while an open transaction may change it.
+        Raise BrokerError UNSTABLE_OFFSET_COMMIT while an open transaction may change it (KIP-447).
         """
         if self._group is None:
             return {}
-        at = await self._found_coordinator()
-        return await self._client.run(committed_positions(self._client.core, at, self._group, partitions))
+        coordinator = await self._found_coordinator()
+        offsets = await self._client.run(fetch_offsets(self._client.core, coordinator, self._group, partitions))
+        return {partition: committed for partition, committed in offsets.items() if committed.offset >= 0}
 
     async def settled(self, partitions: Iterable[Partition]) -> dict[Partition, CommittedOffset]:
         """Return what the group has committed, after transactions that are about to end. Raise CommitFailed."""

@@ -264,29 +264,6 @@ class ClientCore:
 
     # --- the log -------------------------------------------------------------------------------------------------
 
-    def find_offset(
-        self, topic: str, partition: int, timestamp_ms: int, isolation_level: int = fetch.READ_UNCOMMITTED
-    ) -> Steps[int]:
-        """Return the offset at LATEST or EARLIEST, or the first at or after a time; the log's end if all are older.
-
-        At READ_COMMITTED the log ends at the start of the first open transaction.
-        """
-        key = topic, partition
-        offsets = yield from self.list_offsets([key], timestamp_ms, isolation_level=isolation_level)
-        if offsets[key] is None:
-            offsets = yield from self.list_offsets([key], LATEST, isolation_level=isolation_level)
-        offset = offsets[key]
-        return NOT_FOUND if offset is None else offset
-
-    def find_id(self, topic: str, partition: int, id: int) -> Steps[int]:
-        """Return the first offset whose id is at least `id`; the log's end if all ids are below.
-
-        Raise Unsupported if the broker is not Flakelog.
-        """
-        offsets = yield from self.list_offsets([(topic, partition)], id, by_id=True)
-        offset = offsets[topic, partition]
-        return NOT_FOUND if offset is None else offset
-
     def list_offsets(
         self,
         partitions: Iterable[Partition],

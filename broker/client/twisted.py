@@ -13,6 +13,7 @@ from twisted.python.failure import Failure
 from broker.client.connection import ClientConnection
 from broker.client.core import Address, ClientCore, Exchange, Steps, TopicInfo, advance, parse_addresses
 from broker.client.errors import Unreachable
+from broker.client.offset_lookup import find_id, find_offset
 from broker.client.records import LISTED_BYTES, OnPoison, Record, read_records
 from broker.client.topic_admin import create_topic
 from broker.record.compression import DECOMPRESSED_BYTES_MAX
@@ -177,10 +178,10 @@ class TwistedClient:
         return self.run(create_topic(self.core, name, partitions, configs))
 
     def find_offset(self, topic: str, partition: int, timestamp_ms: int) -> "Deferred[int]":
-        return self.run(self.core.find_offset(topic, partition, timestamp_ms))
+        return self.run(find_offset(self.core, topic, partition, timestamp_ms))
 
     def find_id(self, topic: str, partition: int, id: int) -> "Deferred[int]":
-        return self.run(self.core.find_id(topic, partition, id))
+        return self.run(find_id(self.core, topic, partition, id))
 
     def produce(
         self, topic: str, partition: int, batch: bytes | bytearray, acks: int = -1

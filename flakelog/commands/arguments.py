@@ -11,6 +11,7 @@ from typing import Any
 import click
 
 from coordination.access import an_ensemble
+from coordination.errors import quoted as quoted  # for the commands
 
 INT32_MAX = (1 << 31) - 1
 INT64_MAX = (1 << 63) - 1
@@ -19,13 +20,6 @@ TOPIC_CHARACTERS_MAX = 249  # Kafka's, so that the names of files and directorie
 SECONDS_MAX = 1_000_000_000  # 31 years; Python's timers end at 300
 FILE_NAME_BYTES_MAX = 255  # NAME_MAX of Linux and macOS
 DIGITS_MAX = 40  # int() refuses thousands of digits
-QUOTED_CHARACTERS = 60
-
-
-def quoted(value: Any) -> str:
-    """Return a wrong value as errors quote it: the beginning of a long one."""
-    text = str(value)
-    return repr(text) if len(text) <= QUOTED_CHARACTERS else f"{text[:QUOTED_CHARACTERS]!r}..."
 
 
 class Whole(click.IntRange):

@@ -190,6 +190,7 @@ def consume(
     from broker.client.consumer import Consumer
     from broker.client.consumer_config import ConsumerConfig
     from broker.client.core import LATEST
+    from broker.client.offset_spec import parse_offset_spec
     from flakelog.bench.consume import ConsumeRun
     from flakelog.bench.load import Limit
 
@@ -198,8 +199,8 @@ def consume(
     with client_of(servers) as client:
         places = [(topic, number) for number in range(_existing(client, topic).partitions)]
         ends = client.run(client.core.list_offsets(places, LATEST)) if count is None else None
-        config = ConsumerConfig(auto_commit_interval_ms=None)
-        with closing(Consumer(servers, [topic], group=group, start=start, config=config)) as consumer:
+        spec, config = parse_offset_spec(start), ConsumerConfig(auto_commit_interval_ms=None)
+        with closing(Consumer(servers, [topic], group=group, start=spec, config=config)) as consumer:
             run = ConsumeRun(consumer, Limit(count), ends, _teller("messages"))
             with _shown(run.figures, "messages", as_json, lambda: _first_message(run.first_s), topic=topic):
                 done = run.run(answer_seconds())

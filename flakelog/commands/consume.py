@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING
 
 import click
 
+from broker.client.offset_spec import AtOffset, Earliest, Last, Latest, OffsetSpec
 from flakelog.commands.arguments import PARTITION, Whole
 from flakelog.commands.completion import GroupType, TopicType
 from flakelog.commands.exit_codes import ends_at_sigterm, fail
 from flakelog.commands.group_end import GroupEnd, missing
 from flakelog.commands.produce_input import EscapedType
 from flakelog.commands.record_format import Formatter, FormatType, by_format, by_json, by_lines
-from flakelog.commands.start import PLACES, Span, Start, StartType, find_starts
+from flakelog.commands.start import PLACES, Span, StartType, find_starts
 from flakelog.commands.terminal import client_of, count_of, json_option, layout_options, print_line, servers_option
 from flakelog.commands.waiting import SAY_SECONDS, Patience, answer_seconds
 
@@ -69,7 +70,7 @@ AWAY_PAUSE_SECONDS = 0.2
 def consume(
     topics: tuple[str, ...],
     partitions: tuple[int, ...],
-    start: Start,
+    start: OffsetSpec,
     count: int | None,
     follow: bool,
     group: str | None,
@@ -106,7 +107,7 @@ def consume(
         else by_lines(delimiter, key_separator, null, layout if show_ids else None, len(topics) > 1)
     )
     if group is not None:
-        if partitions or start.kind not in ("earliest", "latest"):
+        if partitions or not isinstance(start, (Earliest, Latest)):
             raise click.UsageError("a --group has its own partitions and offsets: give --from earliest or latest only")
         _consume_as_member(servers, topics, group, start, count, follow, committed, show)
         return
@@ -133,17 +134,17 @@ def _warn(batch: "PoisonBatch") -> None:
 
 
 def _spans(
-    client: "Client", topics: tuple[str, ...], partitions: tuple[int, ...], start: Start, committed: bool
+    client: "Client", topics: tuple[str, ...], partitions: tuple[int, ...], start: OffsetSpec, committed: bool
 ) -> list[Span]:
     found = [client.topic(name) for name in topics]
     for each in found:
         _check_partitions(each, partitions)
     chosen = [(each.name, number) for each in found for number in sorted(set(partitions)) or range(each.partitions)]
-    if start.kind == "offset" and len(chosen) > 1:
+    if isinstance(start, AtOffset) and len(chosen) > 1:
         there = count_partitions(found)
         raise click.UsageError(f"{there}, each with offsets of its own: name one by --partition")
-    if start.kind == "last" and start.value > LAST_MAX:
-        raise click.UsageError(f"--from -{start.value} is more than {LAST_MAX:,} messages; give --from @TIME, or id:ID")
+    if isinstance(start, Last) and start.count > LAST_MAX:
+        raise click.UsageError(f"--from -{start.count} is more than {LAST_MAX:,} messages; give --from @TIME, or id:ID")
     return find_starts(client, chosen, start, committed)
 
 
@@ -159,15 +160,15 @@ def _check_partitions(topic: "TopicInfo", partitions: tuple[int, ...]) -> None:
 
 
 def _records(
-    client: "Client", spans: list[Span], start: Start, follow: bool, committed: bool
+    client: "Client", spans: list[Span], start: OffsetSpec, follow: bool, committed: bool
 ) -> "Iterator[Record]":
     """Yield the existing records, merged; with `follow`, poll for new ones forever after."""
     fetch_bytes = min(max(FETCHED_BYTES // max(len(spans), 1), FETCH_BYTES_MIN), FETCH_BYTES_MAX)
-    if start.kind == "last":
+    if isinstance(start, Last):
         kept: list[Record] = []
         for span in spans:
-            last = _last(client, span, start.value, committed)
-            kept = heapq.nlargest(start.value, chain(kept, last), key=_age_and_offset)
+            last = _last(client, span, start.count, committed)
+            kept = heapq.nlargest(start.count, chain(kept, last), key=_age_and_offset)
         yield from sorted(kept, key=_age_and_offset)
     else:
         yield from heapq.merge(*(span_records(client, span, committed, fetch_bytes) for span in spans), key=_age)
@@ -260,7 +261,7 @@ def _consume_as_member(
     servers: str,
     topics: tuple[str, ...],
     group: str,
-    start: Start,
+    start: OffsetSpec,
     count: int | None,
     follow: bool,
     committed: bool,
@@ -275,7 +276,7 @@ def _consume_as_member(
         ends = {} if follow else client.run(client.core.list_offsets(places, LATEST))
         level = READ_COMMITTED if committed else READ_UNCOMMITTED
         config = ConsumerConfig(auto_commit_interval_ms=None, isolation_level=level)
-        made = Consumer(servers, topics, group=group, start=start.kind, on_poison=_warn, config=config)
+        made = Consumer(servers, topics, group=group, start=start, on_poison=_warn, config=config)
         came = 0
         with ends_at_sigterm(), closing(made) as consumer, _ends_at_ctrl_c(follow):
             for records in _polled(client, consumer, group, topics, None if follow else ends, count):

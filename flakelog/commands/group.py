@@ -4,9 +4,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
+from broker.client.offset_spec import OffsetSpec
 from flakelog.commands.completion import GroupType
 from flakelog.commands.exit_codes import fail
-from flakelog.commands.start import Start, find_starts, move_options
+from flakelog.commands.start import find_starts, move_options
 from flakelog.commands.terminal import (
     client_of,
     confirm,
@@ -137,7 +138,7 @@ def reset_offsets(
     name: str,
     topics: tuple[str, ...],
     partitions: tuple[int, ...],
-    start: Start,
+    start: OffsetSpec,
     execute: bool,
     servers: str,
     as_json: bool,

@@ -13,7 +13,7 @@ from flakelog.commands.arguments import DIGITS_MAX, INT64_MAX, Addresses, Ensemb
 from flakelog.commands.exit_codes import NobodyAnswers, fail
 from flakelog.commands.progress import progress
 from flakelog.commands.record_format import message_of
-from flakelog.commands.start import name_left_out, offsets_of
+from flakelog.commands.start import name_left_out
 from flakelog.commands.terminal import (
     TimeType,
     client_of,
@@ -354,7 +354,10 @@ def _offsets_between(
     client: "Client", id: int, end_id: int, places: "list[Partition]"
 ) -> "dict[Partition, tuple[int, int]]":
     """Return the first offset of each partition whose id is at least `id`, and the first with at least `end_id`."""
-    first, following = (offsets_of(client, places, each, by_id=True) for each in (id, end_id))
+    from broker.client.offset_lookup import find_offsets
+    from broker.client.offset_spec import AtId
+
+    first, following = (client.run(find_offsets(client.core, places, AtId(bound))) for bound in (id, end_id))
     return {place: (first[place], following[place]) for place in places}
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from broker.client.offset_spec import AtId, AtTime, Earliest
 from flakelog.commands import transfer
 from flakelog.commands.arguments import Whole
 from flakelog.commands.exit_codes import ProblemsFound, with_exit_codes
@@ -22,19 +23,21 @@ if TYPE_CHECKING:
 FORMATS = ("parquet", "delta", "iceberg", "topic")
 
 
-class SinceType(click.ParamType[str]):
-    """`last`, `earliest`, a time, or `id:` and a number, as a Since of the ledger."""
+class SinceType(click.ParamType[Earliest | AtTime | AtId | None]):
+    """`earliest`, a time, or `id:` and a number, as a position in the log; None for `last`, after the last load."""
 
     name = "since"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        kind, _, number = str(value).partition(":")
-        if value in ("last", "earliest"):
-            return value, None
+        if not isinstance(value, str) or value == "last":
+            return None if value == "last" else value
+        if value == "earliest":
+            return Earliest()
+        kind, _, number = value.partition(":")
         if kind == "id":
-            return "id", Whole(0).convert(number, param, ctx)
+            return AtId(Whole(0).convert(number, param, ctx))
         try:
-            return "time", typed_time(str(value).removeprefix("@"))  # `consume --from` writes times with @
+            return AtTime(typed_time(value.removeprefix("@")))  # `consume --from` writes times with @
         except ValueError as error:
             self.fail(f"{error}; or give last, earliest, or id:NUMBER", param, ctx)
 
@@ -180,7 +183,7 @@ def _job(
     decode: str | None,
     schemas: tuple[str, ...],
     max_rejected: int | None,
-    since: tuple[str, int | None],
+    since: Earliest | AtTime | AtId | None,
     partition_by: str | None,
     columns: str | None,
     headers: bool,
@@ -220,7 +223,7 @@ def _job(
         chosen = TOPIC_COLUMNS
     asked = LoadOptions(
         topic,
-        Since(*since),
+        Since(since),
         chosen,
         Layout(kind, partition_by, None if decoding is None else decoding.to_dict()),
         isolation == "read_committed",

@@ -246,12 +246,13 @@ def _marks(client: "Client", topic: str) -> "HandledLetters":
 
 def _read(client: "Client", topic: str, marks: "HandledLetters", handled: bool) -> "Iterator[Letter]":
     """Yield the letters of all partitions, each partition in the order of its log; with `handled`, all of them."""
+    from broker.client.offset_spec import Earliest
     from flakelog.commands.consume import span_records
-    from flakelog.commands.start import Start, find_start
+    from flakelog.commands.start import find_start
     from flakelog.dead_letters import letter_of
 
     for number in range(client.topic(topic).partitions):
-        span = find_start(client, topic, number, Start("earliest"))
+        span = find_start(client, topic, number, Earliest())
         if not handled:
             span = span._replace(offset=max(span.offset, marks.start(number)))
         begin = span.offset

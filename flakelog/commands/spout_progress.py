@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from broker.client.offset_spec import Earliest, OffsetSpec
 from flakelog.commands.exit_codes import fail
-from flakelog.commands.start import Start, find_start, move_options
+from flakelog.commands.start import find_start, move_options
 from flakelog.commands.terminal import client_of, idgen_options, json_option, print_json, print_table, servers_option
 from flakelog.commands.waiting import greet, timeout_option
 
@@ -88,7 +89,7 @@ def export(id: str | None, store: str, idgen: "IdgenConfig") -> None:
 @idgen_options
 def move(
     id: str,
-    start: Start,
+    start: OffsetSpec,
     topics: tuple[str, ...],
     partitions: tuple[int, ...],
     execute: bool,
@@ -210,6 +211,6 @@ def running_topologies(client: "Client") -> list[dict[str, Any]]:
 
     if TOPIC not in [each.name for each in client.topics()]:
         return []
-    span = find_start(client, TOPIC, 0, Start("earliest"))
+    span = find_start(client, TOPIC, 0, Earliest())
     records = ((record.key, record.value) for record in span_records(client, span))
     return running(records, time.time_ns() // 1_000_000)

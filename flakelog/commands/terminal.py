@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from broker.client.times import EPOCH, parse_time
 from flakelog.commands.arguments import Addresses, quoted
 from flakelog.commands.exit_codes import Interrupted, NobodyAnswers, fail
 from flakelog.commands.waiting import timeout_option
-from flakelog.times import EPOCH, parse_time
 from flakelog.visible_text import count_of as count_of  # noqa: F401  (for its users)
 from flakelog.visible_text import visible_line
 

@@ -5,10 +5,11 @@ from typing import TYPE_CHECKING
 
 import click
 
+from broker.client.offset_spec import OffsetSpec
 from flakelog.commands.arguments import INT32_MAX, PARTITION, TopicName, Whole
 from flakelog.commands.completion import TopicType
 from flakelog.commands.exit_codes import fail
-from flakelog.commands.start import Start, StartType, find_starts, name_left_out
+from flakelog.commands.start import StartType, find_starts, name_left_out
 from flakelog.commands.terminal import (
     assignment,
     client_of,
@@ -178,7 +179,7 @@ def add_partitions(name: str, partitions: int, yes: bool, servers: str, as_json:
 @servers_option
 @json_option
 def delete_records(
-    name: str, numbers: tuple[int, ...], place: Start, yes: bool, servers: str, as_json: bool
+    name: str, numbers: tuple[int, ...], place: OffsetSpec, yes: bool, servers: str, as_json: bool
 ) -> None:
     """Delete the messages of topic NAME before PLACE, for good."""
     from broker.client import admin

@@ -11,7 +11,8 @@ from urllib.parse import quote
 
 from broker.client import admin
 from broker.client.blocking import Client
-from broker.client.core import EARLIEST, LATEST
+from broker.client.offset_lookup import find_positions
+from broker.client.offset_spec import KINDS, AtTime, Earliest, Latest, OffsetSpec, parse_value
 from broker.client.topic_admin import create_topic
 from broker.services.context import BrokerServices
 from flakelog.console import deletion, letters
@@ -21,12 +22,10 @@ from flakelog.console.topics import INTERNAL
 from flakelog.console.visit import BadField, Fields
 from flakelog.operations import configs
 from flakelog.produce import partition_of, send
-from flakelog.times import parse_time
 
 PARTITIONS_SHOWN = 200  # of a group's offsets in a plan
 LETTERS_MAX = 100
 DELETING = ("cleanup.policy", "retention.bytes", "retention.ms")  # settings by which a log deletes messages
-STARTS = ("earliest", "latest", "time", "offset", "id")
 
 
 class Planned(NamedTuple):
@@ -236,17 +235,15 @@ def _draft(client: Client, fields: Fields) -> tuple[Draft, int]:
 
 
 def _plan_reset(client: Client, fields: Fields) -> Planned:
-    group, before, places = _reset(client, fields)
+    spec = _spec(fields)
+    group, before, after = _reset(client, fields, spec)
     rows = [
         [f"{topic}-{partition}", str(before.get((topic, partition), "–")), str(offset), reason]
-        for (topic, partition), (offset, reason) in places.items()
+        for (topic, partition), (offset, reason) in after.items()
     ]
     rows.sort(key=lambda row: not row[-1])
-    clamped = sum(bool(reason) for _, reason in places.values())
-    where = {"earliest": "the oldest messages", "latest": "the end"}.get(fields.text("to"), "another place")
-    if fields.text("to") == "time":
-        where = time(parse_time(fields.text("value")))
-    sentence = f"Move the group {group} to {where} in {_count(len(rows), 'partition')}."
+    clamped = sum(bool(reason) for _, reason in after.values())
+    sentence = f"Move the group {group} to {_name_of(spec)} in {_count(len(rows), 'partition')}."
     warning = "Its consumers begin there when they start; they read messages again, or skip some."
     if clamped:
         warning += f" {_clamped(clamped)}"
@@ -259,26 +256,35 @@ def _plan_reset(client: Client, fields: Fields) -> Planned:
     return Planned(sentence, "Reset its offsets", head, rows, warning)
 
 
+def _name_of(spec: OffsetSpec) -> str:
+    match spec:
+        case Earliest():
+            return "the oldest messages"
+        case Latest():
+            return "the end"
+        case AtTime(int(timestamp_ms)):
+            return time(timestamp_ms)
+    return "another place"
+
+
 def _clamped(partitions: int) -> str:
     return f"What was asked for lies outside the log of {_count(partitions, 'partition')}; the nearest offset is taken."
 
 
 def _reset_offsets(client: Client, fields: Fields, task: Task) -> Done:
-    group, _, places = _reset(client, fields)
-    client.run(admin.commit(client.core, group, {key: offset for key, (offset, _) in places.items()}))
+    group, _, after = _reset(client, fields, _spec(fields))
+    client.run(admin.commit(client.core, group, {partition: offset for partition, (offset, _) in after.items()}))
     target = "/console/group?group=" + quote(group, safe='')
-    clamped = sum(bool(reason) for _, reason in places.values())
-    sentence = f"The offsets of {group} were reset in {_count(len(places), 'partition')}."
+    clamped = sum(bool(reason) for _, reason in after.values())
+    sentence = f"The offsets of {group} were reset in {_count(len(after), 'partition')}."
     return Done(f"{sentence} {_clamped(clamped)}" if clamped else sentence, target)
 
 
 def _reset(
-    client: Client, fields: Fields
+    client: Client, fields: Fields, spec: OffsetSpec
 ) -> tuple[str, Mapping[tuple[str, int], int], dict[tuple[str, int], tuple[int, str]]]:
-    """Return the group, its offsets by topic and partition, and those it is to have, as `_places` does."""
-    group, topic, to = fields.text("group"), fields.text("topic").strip(), fields.text("to", "earliest")
-    if to not in STARTS:
-        raise BadField(f"a group is moved to {', '.join(STARTS)}, not to {to[:40]!r}")
+    """Return the group, its offsets by topic and partition, and those it is to have, as `_offsets` does."""
+    group, topic = fields.text("group"), fields.text("topic").strip()
     described = client.run(admin.describe_group(client.core, group))
     if described.members:
         members = _count(len(described.members), "member")
@@ -289,42 +295,37 @@ def _reset(
         wanted = [(topic, number) for number in range(client.topic(topic).partitions)]
     if not wanted:
         raise BadField(f"the group {group} has committed no offsets; name a topic")
-    return group, before, _places(client, wanted, to, fields)
+    return group, before, _offsets(client, wanted, spec)
 
 
-def _places(
-    client: Client, wanted: Sequence[tuple[str, int]], to: str, fields: Fields
+def _offsets(
+    client: Client, partitions: Sequence[tuple[str, int]], spec: OffsetSpec
 ) -> dict[tuple[str, int], tuple[int, str]]:
     """Return the offset to move to in each partition, within its log, and why if it is not the one asked for, or "".
     """
-
-    def ask(at: int, by_id: bool = False) -> Mapping[tuple[str, int], int | None]:
-        return client.run(client.core.list_offsets(wanted, at, by_id=by_id))
-
-    starts, ends = ask(EARLIEST), ask(LATEST)
-    if to in ("earliest", "latest"):
-        found = starts if to == "earliest" else ends
-    elif to == "time":
-        try:
-            found = ask(parse_time(fields.text("value")))
-        except ValueError as error:
-            raise BadField(str(error)) from None
-    elif to == "id":
-        found = ask(fields.number("value"), by_id=True)
-    else:
-        found = dict.fromkeys(wanted, fields.number("value"))
-    after = {}
-    for place in wanted:
-        first, end, at = starts[place] or 0, ends[place] or 0, found[place]
+    positions = client.run(find_positions(client.core, partitions, spec))
+    offsets = {}
+    for partition, (offset, bounds, wanted) in positions.items():
         reason = ""
-        if at is None:
-            at, reason = end, "no message is so new; this is the end"
-        elif at < first:
-            at, reason = first, f"{at} is before the log's start"
-        elif at > end:
-            at, reason = end, f"{at} is beyond the log's end"
-        after[place] = at, reason
-    return after
+        if wanted is None:
+            reason = "no message is so new; this is the end"
+        elif wanted < bounds.log_start:
+            reason = f"{wanted} is before the log's start"
+        elif wanted > bounds.log_end:
+            reason = f"{wanted} is beyond the log's end"
+        offsets[partition] = offset, reason
+    return offsets
+
+
+def _spec(fields: Fields) -> OffsetSpec:
+    """Return the position to move to. Raise BadField."""
+    kind, value = fields.text("to", "earliest"), fields.text("value")
+    if kind not in KINDS:
+        raise BadField(f"a group is moved to {', '.join(KINDS)}, not to {kind[:40]!r}")
+    try:
+        return parse_value(kind, value if kind == "time" else value.strip().replace(",", ""))
+    except ValueError as error:
+        raise BadField(str(error)) from None
 
 
 # --- dead letters ----------------------------------------------------------------------------------------------------

@@ -13,6 +13,7 @@ from typing import NamedTuple
 from broker.client.blocking import Client
 from broker.client.errors import BrokerError, MissingId
 from broker.client.log_record import Record
+from broker.client.offset_spec import AtId, AtOffset, AtTime, parse_value
 from broker.client.records import PoisonBatch, read_records
 from broker.record.batch import BatchHeader, CorruptBatch, walk
 from broker.record.compression import Codec
@@ -22,7 +23,6 @@ from broker.wire.fetch import FetchedPartition, IdRegion
 from broker.wire.id_entries import ENTRY_BYTES, read_entries
 from flakelog.console.text import BODY_CHARACTERS, Shown, shown
 from flakelog.console.visit import BadField, PageTimeout
-from flakelog.times import parse_time
 from flakelog.visible_text import visible
 
 NEWEST, OLDEST, OFFSET, TIME, ID = "newest", "oldest", "offset", "time", "id"
@@ -108,14 +108,16 @@ def query_of(topic: str, partition: str, start: str, value: str) -> Query:
     value = value.strip().replace(",", "") if start in (OFFSET, ID) else value.strip()
     if start in (NEWEST, OLDEST):
         return Query(topic, number, start)
-    if start == TIME:
-        try:
-            return Query(topic, number, start, parse_time(value), value)
-        except ValueError as error:
-            raise BadField(str(error)) from None
-    if not (value.isascii() and value.isdigit() and len(value) <= 19 and int(value) < 1 << 63):
-        raise BadField(f"{value[:40]!r} is no {start}; give a number from 0 to 2**63 - 1")
-    return Query(topic, number if number is not None or start != OFFSET else 0, start, int(value), value)
+    try:
+        spec = parse_value(start, value)
+    except ValueError as error:
+        raise BadField(str(error)) from None
+    match spec:
+        case AtTime(int(bound)) | AtId(bound):
+            return Query(topic, number, start, bound, value)
+        case AtOffset(offset):
+            return Query(topic, number or 0, start, offset, value)
+    raise AssertionError(f"{start} has no value")
 
 
 def spans_of(services: BrokerServices, topic: str) -> dict[int, Span]:

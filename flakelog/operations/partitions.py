@@ -4,8 +4,10 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
 from broker.client.blocking import Client
-from broker.client.core import EARLIEST, LATEST, NOT_FOUND, Partition
+from broker.client.core import Partition
 from broker.client.errors import BrokerError
+from broker.client.offset_lookup import find_bounds, find_offsets
+from broker.client.offset_spec import Latest
 from broker.wire.fetch import READ_COMMITTED, READ_UNCOMMITTED
 
 Answer = TypeVar("Answer")
@@ -62,18 +64,10 @@ def bounds_of_all(
     client: Client, partitions: Iterable[Partition], committed: bool = False
 ) -> dict[Partition, tuple[int, int]]:
     """Return the bounds of partitions, as `bounds_of` does. A request asks for many, so that thousands take no time."""
-    wanted = list(partitions)
     level = READ_COMMITTED if committed else READ_UNCOMMITTED
-    begins = _offsets(client, wanted, EARLIEST, READ_UNCOMMITTED)
-    ends = _offsets(client, wanted, LATEST, level)
-    return {partition: (begins[partition], ends[partition]) for partition in wanted}
+    return dict(client.run(find_bounds(client.core, partitions, isolation_level=level)))
 
 
 def ends_of(client: Client, partitions: Iterable[Partition]) -> dict[Partition, int]:
     """Return the offset of each partition's next message, without partitions that do not answer."""
-    return ask_each(partitions, lambda some: _offsets(client, some, LATEST, READ_UNCOMMITTED))[0]
-
-
-def _offsets(client: Client, partitions: list[Partition], end: int, level: int) -> dict[Partition, int]:
-    offsets = client.run(client.core.list_offsets(partitions, end, isolation_level=level))
-    return {partition: NOT_FOUND if offset is None else offset for partition, offset in offsets.items()}
+    return ask_each(partitions, lambda some: client.run(find_offsets(client.core, some, Latest())))[0]

@@ -18,9 +18,8 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Protocol
 
+from broker.client.offset_spec import Earliest
 from spark_bridge.load.ledger import (
-    EARLIEST,
-    LAST,
     LoadOptions,
     LostData,
     Since,
@@ -106,7 +105,7 @@ class Driver:
                 options = self.options
             else:
                 check_place(options, newest.load)
-                if options.since.by != LAST:
+                if options.since.start is not None:
                     _check_begun(options, newest)
             if newest is not None and newest.unfinished:
                 self._take_up(newest, outcome)
@@ -266,7 +265,7 @@ def begins_chain(sink: Sink, newest: Found, since: Since) -> bool:
         is_put_back = False
     except OtherTarget:  # the reason to start over
         is_put_back = True
-    if is_put_back and since.by not in (LAST, EARLIEST):
+    if is_put_back and since.start not in (None, Earliest()):
         return True
     receipts = (sink.find(number) for number in range(newest.load.number + 1))
     held = sink.held([one.receipt for one in receipts if one is not None and one.receipt is not None])

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from broker.client.offset_spec import AtId, AtTime, Bounds, Earliest, position_of
 from spark_bridge.load.load import Layout, Load, LoadError, describe
 from spark_bridge.load.schema_change import refused_change
 from spark_bridge.load.sink import Found, Source
@@ -22,7 +23,6 @@ FILE_ROWS = 1_000_000
 """Offsets of one part by default: about a minute's work of one task, which a killed load repeats at most."""
 FILE_BYTES = 256 << 20
 """Bytes of keys and values of one part by default, estimated. Readers of Parquet like files of 100 MB to 1 GB."""
-LAST, EARLIEST, TIME, ID = "last", "earliest", "time", "id"
 
 
 class LostData(LoadError):
@@ -43,16 +43,28 @@ class OtherLayout(LoadError):
 
 @dataclass(frozen=True, slots=True)
 class Since:
-    """Where the first load begins: LAST or EARLIEST, a TIME in ms since 1970, or an ID.
+    """Where the first load begins.
 
-    LAST continues after the last load; into a new place it takes everything. All others need a new place.
+    Without a start, it continues after the last load; into a new place it takes everything. A start needs a new place.
     """
 
-    by: str = LAST
-    value: int | None = None
+    start: Earliest | AtTime | AtId | None = None
+
+    @property
+    def word(self) -> str:
+        """Return the kind of the start, as manifests and messages name it."""
+        return str(self.to_dict()["by"])
 
     def to_dict(self) -> dict[str, Any]:
-        return {"by": self.by} | ({} if self.value is None else {"value": self.value})
+        match self.start:
+            case None:
+                return {"by": "last"}
+            case Earliest():
+                return {"by": "earliest"}
+            case AtTime(timestamp_ms):
+                return {"by": "time", "value": timestamp_ms}
+            case AtId(id):
+                return {"by": "id", "value": id}
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,10 +136,10 @@ def next_load(
 def check_since(options: LoadOptions, there: Load) -> None:
     """Raise OtherLayout if the place has loads and `options` name another beginning than theirs."""
     began = there.manifest.selector.get("since") if there.number == 0 else None
-    if options.since.by != LAST and options.since.to_dict() != began:
+    if options.since.start is not None and options.since.to_dict() != began:
         raise OtherLayout(
-            f"this place has loads of {there.topic!r} up to number {there.number}: --since {options.since.by} needs a "
-            "new place; --since last goes on after the last load"
+            f"this place has loads of {there.topic!r} up to number {there.number}: --since {options.since.word} needs "
+            "a new place; --since last goes on after the last load"
         )
 
 
@@ -200,18 +212,22 @@ def split(
 def _begin(
     options: LoadOptions, source: Source, first: Mapping[int, int], last: Mapping[int, int]
 ) -> dict[int, int]:
-    topic, since = options.topic, options.since
-    if since.by in (LAST, EARLIEST):
-        return dict(first)
-    assert since.value is not None, "a time or an id has a value"
-    if since.by == ID and not source.keeps_ids(topic):
-        raise LoadError(f"the broker keeps no ids for topic {topic!r}; --since needs a time, or Flakelog's broker")
-    found = (source.first_at_time if since.by == TIME else source.first_at_id)(topic, since.value)
-    starts = {}
-    for partition, end in last.items():
-        offset = found.get(partition)
-        starts[partition] = end if offset is None else max(first[partition], min(offset, end))
-    return starts
+    topic, start = options.topic, options.since.start
+    match start:
+        case None | Earliest():
+            return dict(first)
+        case AtTime(timestamp_ms):
+            assert isinstance(timestamp_ms, int), "a load's time is in ms"
+            matches = source.first_at_time(topic, timestamp_ms)
+        case AtId(id):
+            if not source.keeps_ids(topic):
+                reason = f"the broker keeps no ids for topic {topic!r}"
+                raise LoadError(f"{reason}; --since needs a time, or Flakelog's broker")
+            matches = source.first_at_id(topic, id)
+    return {
+        partition: position_of(start, Bounds(first[partition], end), matches.get(partition)).offset
+        for partition, end in last.items()
+    }
 
 
 def _refuse_truncated(topic: str, starts: Mapping[int, int], last: Mapping[int, int]) -> None:

@@ -9,12 +9,11 @@ after the first action (`NewPartitions`).
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from broker.client.offset_spec import Earliest, Latest
 from spark_bridge.reading.offset_range import OffsetRange
 from spark_bridge.selection.options import ReadOptions
 from spark_bridge.selection.selector import (
-    EARLIEST,
     EARLIEST_OFFSET,
-    LATEST,
     LATEST_OFFSET,
     Bound,
     OffsetBound,
@@ -71,13 +70,12 @@ def late_ranges(
     for one in ranges:
         parts = [part for part in tasks if part.name == one.name] or [one]
         for part in parts:
-            from_earliest = part is parts[0] and _moves(start, one, EARLIEST, EARLIEST_OFFSET)
-            to_latest = part is parts[-1] and _moves(end, one, LATEST, LATEST_OFFSET)
+            from_earliest = part is parts[0] and _moves(start, one, Earliest(), EARLIEST_OFFSET)
+            to_latest = part is parts[-1] and _moves(end, one, Latest(), LATEST_OFFSET)
             late.append(LateRange(part, from_earliest, to_latest))
     return [one for one in late if one.moves or one.within.offsets]
 
 
-def _moves(bound: Bound, one: OffsetRange, word: str, mark: int) -> bool:
-    if not isinstance(bound, OffsetBound):
-        return False
-    return bound.at == word if isinstance(bound.at, str) else bound.at[one.topic][one.partition] == mark
+def _moves(bound: Bound, within: OffsetRange, side: Earliest | Latest, mark: int) -> bool:
+    """Return True if the bound of a partition is that side of its log; `mark` is the offset that means it."""
+    return bound == side or isinstance(bound, OffsetBound) and bound.at[within.topic][within.partition] == mark

@@ -7,6 +7,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
+from broker.client.offset_spec import AtId, Earliest, Latest
 from spark_bridge.reading.network import Address, addresses
 from spark_bridge.reading.row import choose
 from spark_bridge.reading.settings import CLIENT_ID, Patience, ReadSettings
@@ -19,11 +20,11 @@ from spark_bridge.selection.selector import (
     EARLIEST,
     LATEST,
     Bound,
-    IdBound,
     OffsetBound,
     SelectionError,
     Selector,
     TimeBound,
+    offset_bound,
 )
 
 SELECTION = (
@@ -141,7 +142,7 @@ def parse_start(given: Mapping[str, str], default: str) -> Bound:
     """Return where a read starts. A time for all partitions comes before times for each, and these before offsets."""
     if "startingId" in given:
         _refuse_beside_id(given, "startingId", "startingTimestamp", "startingOffsetsByTimestamp", "startingOffsets")
-        return IdBound(number(given, "startingId", 0))
+        return AtId(number(given, "startingId", 0))
     strict = word(given, "startingOffsetsByTimestampStrategy", ("error", "latest"), "error") == "error"
     if "startingTimestamp" in given:
         return TimeBound(number(given, "startingTimestamp", 0), strict)
@@ -153,7 +154,7 @@ def parse_start(given: Mapping[str, str], default: str) -> Bound:
 def _end(given: Mapping[str, str]) -> Bound:
     if "endingId" in given:
         _refuse_beside_id(given, "endingId", "endingTimestamp", "endingOffsetsByTimestamp", "endingOffsets")
-        return IdBound(number(given, "endingId", 0))
+        return AtId(number(given, "endingId", 0))
     if "endingTimestamp" in given:
         return TimeBound(number(given, "endingTimestamp", 0))
     if "endingOffsetsByTimestamp" in given:
@@ -265,10 +266,10 @@ def _assigned(text: str) -> dict[str, tuple[int, ...]]:
     return {topic: tuple(sorted(set(partitions))) for topic, partitions in value.items()}
 
 
-def _offsets(given: Mapping[str, str], name: str, default: str) -> OffsetBound:
+def _offsets(given: Mapping[str, str], name: str, default: str) -> Earliest | Latest | OffsetBound:
     text = given.get(name, default).strip()
     if text.lower() in (EARLIEST, LATEST):
-        return OffsetBound(text.lower())
+        return offset_bound(text.lower())
     return OffsetBound(by_partition(name, text, 'earliest, latest or JSON like {"topic": {"0": 17}}'))
 
 

@@ -1,14 +1,15 @@
 """Selectors: a user's description of a read, resolved once to offset ranges (spark.md section 6, step 1).
 
-A selector has a start, which is inclusive, and an end, which is exclusive. Each is a bound of one of three kinds, and
-the kinds mix freely:
+A selector has a start, which is inclusive, and an end, which is exclusive. Each is a bound of one of these kinds, and
+the kinds mix freely. Those without `Bound` are positions of broker.client.offset_spec:
 
-    OffsetBound   earliest, latest, or an offset for each partition, as in the Kafka connector.
-    TimeBound     the first record whose timestamp (ms since 1970) is at least the given one, as in the connector; one
-                  time for all partitions, or one for each. Producers set timestamps, so a record in between may have a
-                  timestamp outside the span.
-    IdBound       the first record whose id is at least the given one. Ids rise strictly with the offset in each
-                  partition, so a range of ids is exact. `idgen.layout.Layout.id_range` converts times to ids.
+    Earliest, Latest   the start and the end of each log.
+    OffsetBound        an offset for each partition, as in the Kafka connector.
+    TimeBound          the first record whose timestamp (ms since 1970) is at least the given one, as in the connector;
+                       one time for all partitions, or one for each. Producers set timestamps, so a record in between
+                       may have a timestamp outside the span.
+    AtId               the first record whose id is at least the given one. Ids rise strictly with the offset in each
+                       partition, so a range of ids is exact. `idgen.layout.Layout.id_range` converts times to ids.
 
 A selector is resolved once, before any task starts, because "now" and "latest" move.
 """
@@ -17,6 +18,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
+from broker.client.offset_spec import AtId, Earliest, Latest
 from coordination.errors import FlakelogError
 from spark_bridge.reading.offset_range import OffsetRange
 
@@ -75,28 +77,19 @@ def place(topic: str, log: LogOffsets, *, committed: bool = False) -> Place:
 
 @dataclass(frozen=True, slots=True)
 class OffsetBound:
-    """EARLIEST, LATEST or {topic: {partition: offset}}. The offset -2 means earliest, -1 latest."""
+    """{topic: {partition: offset}}. The offset -2 means earliest, -1 latest."""
 
-    at: str | Mapping[str, Offsets]
+    at: Mapping[str, Offsets]
 
     def __post_init__(self) -> None:
-        if isinstance(self.at, str):
-            if self.at not in (EARLIEST, LATEST):
-                raise SelectionError(f"offsets are earliest, latest or an offset for each partition; got {self.at!r}")
-            return
         for topic, partition, offset in _each(self.at):
             if offset < EARLIEST_OFFSET:
                 raise SelectionError(f"the offset of {topic}-{partition} is {offset}; the least is 0, or -1, -2")
 
     def resolve(self, place: Place) -> Found:
-        if isinstance(self.at, str):
-            return place.first if self.at == EARLIEST else place.last
         given = _for_all(self.at, "offsets", place)
         marks = {EARLIEST_OFFSET: place.first, LATEST_OFFSET: place.last}
         return {p: marks[offset][p] if offset in marks else offset for p, offset in given.items()}
-
-    def to_json(self) -> Any:
-        return {"offsets": _plain(self.at)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,37 +119,30 @@ class TimeBound:
         """Return the time for a partition."""
         return self.ms if isinstance(self.ms, int) else self.ms[topic][partition]
 
-    def to_json(self) -> Any:
-        return {"time_ms": _plain(self.ms)} | ({} if self.strict else {"strict": False})
+
+Bound: TypeAlias = Earliest | Latest | AtId | OffsetBound | TimeBound
 
 
-@dataclass(frozen=True, slots=True)
-class IdBound:
-    """A Snowflake id."""
-
-    id: int
-
-    def __post_init__(self) -> None:
-        _refuse_negative("ids", [self.id])
-
-    def resolve(self, place: Place) -> Found:
-        return place.found(place.log.first_at_id(place.topic, self.id))
-
-    def to_json(self) -> Any:
-        return {"id": self.id}
-
-
-Bound: TypeAlias = OffsetBound | TimeBound | IdBound
+def offset_bound(offsets: str | Mapping[str, Offsets]) -> Earliest | Latest | OffsetBound:
+    """Return the bound for EARLIEST, LATEST or {topic: {partition: offset}}. Raise SelectionError."""
+    if offsets == EARLIEST:
+        return Earliest()
+    if offsets == LATEST:
+        return Latest()
+    if isinstance(offsets, str):
+        raise SelectionError(f"offsets are earliest, latest or an offset for each partition; got {offsets!r}")
+    return OffsetBound(offsets)
 
 
 @dataclass(frozen=True, slots=True)
 class Selector:
     """The range from `start` up to `end`, exclusive, of each partition. Raise SelectionError if it is always empty."""
 
-    start: Bound = OffsetBound(EARLIEST)
-    end: Bound = OffsetBound(LATEST)
+    start: Bound = Earliest()
+    end: Bound = Latest()
 
     def __post_init__(self) -> None:
+        _refuse_negative("ids", [bound.id for bound in (self.start, self.end) if isinstance(bound, AtId)])
         _refuse_mark(self.start, LATEST, LATEST_OFFSET, "start")
         _refuse_mark(self.end, EARLIEST, EARLIEST_OFFSET, "end")
         _refuse_backwards(self.start, self.end)
@@ -168,26 +154,26 @@ class Selector:
 
     @property
     def needs_ids(self) -> bool:
-        return isinstance(self.start, IdBound) or isinstance(self.end, IdBound)
+        return isinstance(self.start, AtId) or isinstance(self.end, AtId)
 
 
 def by_offset(start: str | Mapping[str, Offsets] = EARLIEST, end: str | Mapping[str, Offsets] = LATEST) -> Selector:
-    return Selector(OffsetBound(start), OffsetBound(end))
+    return Selector(offset_bound(start), offset_bound(end))
 
 
 def by_time(start_ms: int | None = None, end_ms: int | None = None, *, strict: bool = True) -> Selector:
     """Select by timestamp, `start_ms` <= time < `end_ms`; None leaves that side open."""
     return Selector(
-        OffsetBound(EARLIEST) if start_ms is None else TimeBound(start_ms, strict),
-        OffsetBound(LATEST) if end_ms is None else TimeBound(end_ms),
+        Earliest() if start_ms is None else TimeBound(start_ms, strict),
+        Latest() if end_ms is None else TimeBound(end_ms),
     )
 
 
 def by_id(start: int | None = None, end: int | None = None) -> Selector:
     """Select by id, `start` <= id < `end`; None leaves that side open."""
     return Selector(
-        OffsetBound(EARLIEST) if start is None else IdBound(start),
-        OffsetBound(LATEST) if end is None else IdBound(end),
+        Earliest() if start is None else AtId(start),
+        Latest() if end is None else AtId(end),
     )
 
 
@@ -233,26 +219,37 @@ def starts(bound: Bound, place: Place) -> dict[int, int]:
 
     Raise SelectionError for a strict time after all records, and for partitions that are missing in the bound.
     """
-    return {partition: _start(bound, found, place, partition) for partition, found in bound.resolve(place).items()}
+    offsets = _resolve_bound(bound, place)
+    return {partition: _start(bound, offset, place, partition) for partition, offset in offsets.items()}
+
+
+def _resolve_bound(bound: Bound, place: Place) -> Found:
+    match bound:
+        case Earliest():
+            return place.first
+        case Latest():
+            return place.last
+        case AtId(id):
+            return place.found(place.log.first_at_id(place.topic, id))
+        case OffsetBound() | TimeBound():
+            return bound.resolve(place)
 
 
 def _ends(bound: Bound, place: Place) -> dict[int, int]:
     ends = {}
-    for partition, found in bound.resolve(place).items():
-        if found is None:
-            found = place.last[partition]
-        elif not isinstance(bound, OffsetBound):
-            found = min(found, place.last[partition])
-        ends[partition] = found
+    for partition, offset in _resolve_bound(bound, place).items():
+        if offset is None:
+            offset = place.last[partition]
+        elif isinstance(bound, (AtId, TimeBound)):
+            offset = min(offset, place.last[partition])
+        ends[partition] = offset
     return ends
 
 
 def _start(bound: Bound, found: int | None, place: Place, partition: int) -> int:
     last = place.last[partition]
-    if isinstance(bound, OffsetBound):
-        return last if found is None else found
     if found is not None:
-        return min(found, last)
+        return min(found, last) if isinstance(bound, (AtId, TimeBound)) else found
     if isinstance(bound, TimeBound) and bound.strict:
         raise SelectionError(
             f"{place.topic}-{partition} has no record with a timestamp of {bound.of(place.topic, partition)} ms or "
@@ -283,14 +280,17 @@ def _refuse_unstable(selector: Selector, visible: Place, stable: Offsets) -> Non
 
 def _offsets_in(bound: Bound, log: Place) -> Offsets:
     """Return the offsets that a bound gives as offsets; none if it gives a time or an id."""
-    offsets = bound.resolve(log) if isinstance(bound, OffsetBound) else {}
+    offsets = {} if isinstance(bound, (AtId, TimeBound)) else _resolve_bound(bound, log)
     return {partition: offset for partition, offset in offsets.items() if offset is not None}
 
 
 def _is_latest(bound: Bound, topic: str, partition: int) -> bool:
-    if not isinstance(bound, OffsetBound):
-        return False
-    return bound.at == LATEST if isinstance(bound.at, str) else bound.at[topic][partition] == LATEST_OFFSET
+    match bound:
+        case Latest():
+            return True
+        case OffsetBound(offsets):
+            return offsets[topic][partition] == LATEST_OFFSET
+    return False
 
 
 def _within(
@@ -314,7 +314,21 @@ def _within(
 
 def to_dict(selector: Selector) -> dict[str, Any]:
     """Return the selector's bounds for the manifest, which also holds the resolved ranges."""
-    return {"start": selector.start.to_json(), "end": selector.end.to_json()}
+    return {"start": _json_of(selector.start), "end": _json_of(selector.end)}
+
+
+def _json_of(bound: Bound) -> Any:
+    match bound:
+        case Earliest():
+            return {"offsets": EARLIEST}
+        case Latest():
+            return {"offsets": LATEST}
+        case OffsetBound(offsets):
+            return {"offsets": _plain(offsets)}
+        case AtId(id):
+            return {"id": id}
+        case TimeBound(ms, strict):
+            return {"time_ms": _plain(ms)} | ({} if strict else {"strict": False})
 
 
 # --- checks ------------------------------------------------------------------------------------------------------
@@ -336,10 +350,12 @@ def topics_of(bound: Bound) -> set[str]:
 
 
 def _by_topic(bound: Bound) -> Mapping[str, Offsets] | None:
-    if isinstance(bound, IdBound):
-        return None
-    given = bound.at if isinstance(bound, OffsetBound) else bound.ms
-    return given if isinstance(given, Mapping) else None
+    match bound:
+        case OffsetBound(offsets):
+            return offsets
+        case TimeBound(ms) if not isinstance(ms, int):
+            return ms
+    return None
 
 
 def _for_all(given: Mapping[str, Offsets], what: str, place: Place) -> Offsets:
@@ -359,11 +375,9 @@ def _refuse_negative(what: str, values: Iterable[int]) -> None:
 
 
 def _refuse_mark(bound: Bound, word: str, mark: int, side: str) -> None:
+    if bound == offset_bound(word):
+        raise SelectionError(f"a batch read cannot {side} at {word}: nothing would ever be in it")
     if not isinstance(bound, OffsetBound):
-        return
-    if isinstance(bound.at, str):
-        if bound.at == word:
-            raise SelectionError(f"a batch read cannot {side} at {word}: nothing would ever be in it")
         return
     for topic, partition, offset in _each(bound.at):
         if offset == mark:
@@ -374,7 +388,7 @@ def _refuse_mark(bound: Bound, word: str, mark: int, side: str) -> None:
 
 def _refuse_backwards(start: Bound, end: Bound) -> None:
     """Refuse what lies backwards in every log; the rest shows when the bounds are resolved."""
-    if isinstance(start, IdBound) and isinstance(end, IdBound) and end.id < start.id:
+    if isinstance(start, AtId) and isinstance(end, AtId) and end.id < start.id:
         raise SelectionError(f"ids {start.id} to {end.id}: the end lies before the start")
     if not (isinstance(start, TimeBound) and isinstance(end, TimeBound)):
         return

@@ -3,10 +3,11 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
+from broker.client.offset_spec import AtId
 from spark_bridge.reading.cluster import Description, NoSuchTopic
 from spark_bridge.selection.option_table import OptionError
 from spark_bridge.selection.pinned import Assigned, Log, describe_topics, refuse_other_topics, require_ids
-from spark_bridge.selection.selector import IdBound, SelectionError, place, starts, topics_of
+from spark_bridge.selection.selector import SelectionError, place, starts, topics_of
 from spark_bridge.selection.stream_offsets import Positions
 from spark_bridge.selection.stream_options import StreamOptions
 from spark_bridge.selection.stream_planner import Look
@@ -49,7 +50,7 @@ class SelectedLog:
         bound, description = self._options.start, look.description
         refuse_other_topics(topics_of(bound), description)
         self._require_all(description)
-        if isinstance(bound, IdBound):
+        if isinstance(bound, AtId):
             require_ids(description.topics, self._log)
         committed = self._options.read.read_committed
         view = Assigned(self._log.snapshot(description), self._topics.partitions)

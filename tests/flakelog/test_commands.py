@@ -20,35 +20,12 @@ from flakelog.commands.exit_codes import Interrupted, NobodyAnswers, with_exit_c
 from flakelog.commands.produce import _by_partition
 from flakelog.commands.produce_input import Framing, Line, Target, known_size, read_lines, unescape
 from flakelog.commands.record_format import as_text, by_format
-from flakelog.commands.start import Start, parse_start
 from flakelog.commands.terminal import client_of, confirm, count_of, describe_id, iso, print_table
 from flakelog.operations.partitions import ask_in_portions
 from idgen.layout import Layout
 
 NOBODY = "127.0.0.1:1"  # no process listens on this port
 NEW_YEAR_2013_MS = 1_356_998_400_000
-
-
-@pytest.mark.parametrize(
-    "text, place",
-    [
-        ("earliest", Start("earliest")),
-        ("latest", Start("latest")),
-        ("17", Start("offset", 17)),
-        ("-10", Start("last", 10)),
-        ("@2013-01-01", Start("time", NEW_YEAR_2013_MS)),
-        ("@1356998400000", Start("time", NEW_YEAR_2013_MS)),
-        ("id:285898127569846272", Start("id", 285898127569846272)),
-    ],
-)
-def test_a_place_to_begin_is_one_of_six(text, place):
-    assert parse_start(text) == place
-
-
-@pytest.mark.parametrize("text", ["", "newest", "-0", "-x", "id:", "id:x", "id:9223372036854775808", "@noon", "1.5"])
-def test_what_is_no_place_to_begin_is_refused(text):
-    with pytest.raises(ValueError, match="give"):
-        parse_start(text)
 
 
 def test_times_are_shown_in_utc_to_the_millisecond():

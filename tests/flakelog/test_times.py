@@ -3,12 +3,12 @@
 import click
 import pytest
 
+from broker.client.offset_spec import AtTime, parse_offset_spec
+from broker.client.times import TIME_MS_MAX, parse_time
 from flakelog.commands.load import SinceType
-from flakelog.commands.start import Start, parse_start
 from flakelog.commands.terminal import TimeType, iso
 from flakelog.console.actions import BadField
 from flakelog.console.messages import TIME, query_of
-from flakelog.times import TIME_MS_MAX, parse_time
 
 NEW_YEAR_2013_MS = 1_356_998_400_000
 WRITTEN = ["2013-01-01", "20130101", "2013-01-01T00:00Z", "2013-01-01 00:00:00.000", "2013-01-01T01:00:00+01:00",
@@ -58,15 +58,15 @@ def by_time_type(text):
 
 
 def by_consume_from(text):
-    kind, time_ms = parse_start(f"@{text}")
-    assert kind == Start("time").kind
-    return time_ms
+    start = parse_offset_spec(f"@{text}")
+    assert isinstance(start, AtTime)
+    return start.timestamp_ms
 
 
 def by_load_since(text):
-    kind, time_ms = SinceType().convert(text, None, None)
-    assert kind == "time"
-    return time_ms
+    start = SinceType().convert(text, None, None)
+    assert isinstance(start, AtTime)
+    return start.timestamp_ms
 
 
 def by_console(text):

@@ -2,6 +2,7 @@
 
 import pytest
 
+from broker.client.offset_spec import Earliest
 from idgen.settings import InvalidSetting
 from partition_manager.asks import Asks
 from partition_manager.config import SpoutConfig
@@ -9,7 +10,6 @@ from partition_manager.coordinator import TURN_MESSAGES, MessageId, PartitionCoo
 from partition_manager.ports import Bounds, Failed, Fenced, FindBounds, ListPartitions, Loaded, LoadOffset, SaveOffset
 from partition_manager.retry import RetryPolicy
 from partition_manager.source import Source
-from partition_manager.start_offset import Earliest
 from partition_manager.task_partition import Phase
 from tests.partition_manager.world import World
 

@@ -3,6 +3,7 @@
 import pytest
 
 from broker.client.group_config import GroupMemberConfig
+from broker.client.offset_spec import Earliest
 from flakelog.testing.memory_group import MemoryGroup, MemoryGroupStore
 from idgen.settings import InvalidSetting
 from partition_manager.config import SpoutConfig
@@ -12,7 +13,6 @@ from partition_manager.offset_document import OffsetDocument
 from partition_manager.ports import AwaitShare, LoadOffset, ReleasePartition, SaveOffset
 from partition_manager.progress import Progress
 from partition_manager.source import Source, config_in_group
-from partition_manager.start_offset import Earliest
 from partition_manager.task_partition import Phase
 from tests.partition_manager.world import World
 

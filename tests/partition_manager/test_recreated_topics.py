@@ -2,12 +2,12 @@
 
 import pytest
 
+from broker.client.offset_spec import Earliest, Latest
 from partition_manager.config import SpoutConfig
 from partition_manager.coordinator import PartitionCoordinator
 from partition_manager.offset_document import OffsetDocument
 from partition_manager.ports import EpochEnd, Fetch, Fetched, FindEpochEnd, LoadOffset, Partitions, Recreated
 from partition_manager.source import Source
-from partition_manager.start_offset import Earliest, Latest
 from partition_manager.task_partition import Phase
 from tests.partition_manager.world import World, record
 

@@ -2,6 +2,7 @@
 
 import pytest
 
+from broker.client.offset_spec import Earliest
 from broker.wire.fetch import FetchedPartition
 from flakelog.testing.memory_group import MemoryGroup, MemoryGroupStore
 from partition_manager.config import READ_COMMITTED, SpoutConfig
@@ -11,7 +12,6 @@ from partition_manager.manager import PartitionManager
 from partition_manager.ports import Bury, Fetch, LoadOffset, SaveOffset
 from partition_manager.progress import Progress
 from partition_manager.source import Source
-from partition_manager.start_offset import Earliest
 from tests.partition_manager.world import World
 
 MINUTE = 60_000

@@ -5,11 +5,12 @@ Each test plays one story to the port. Ours plays the same story in test_manager
 
 import pytest
 
+from broker.client.offset_spec import Earliest
 from partition_manager.config import SpoutConfig as OurConfig
 from partition_manager.manager import PartitionManager as Ours
+from partition_manager.opening import choose_start
 from partition_manager.ports import Bounds
 from partition_manager.progress import Progress
-from partition_manager.start_offset import Earliest, choose_start
 from tests.partition_manager.storm_0_9_3 import EmitState, Log, PartitionManager, SpoutConfig
 from tests.partition_manager.world import record
 

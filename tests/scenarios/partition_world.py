@@ -6,6 +6,7 @@ names another. "Emitted to" and "committed to" are 0.9.3's emittedTo and committ
 
 from dataclasses import replace
 
+from broker.client.offset_spec import Earliest
 from flakelog.testing import MemoryLog
 from partition_manager.config import SpoutConfig
 from partition_manager.manager import PartitionManager
@@ -14,7 +15,6 @@ from partition_manager.opening import open_partition
 from partition_manager.ports import Fetch, Fetched, Loaded, LoadOffset, Saved, SaveOffset
 from partition_manager.progress import Progress
 from partition_manager.source import Source
-from partition_manager.start_offset import Earliest
 from tests.scenarios.scenario import join_parts
 
 COUNTED = ("already_done", "lost", "recreated", "truncations", "truncated", "stale", "expired")

@@ -2,6 +2,7 @@
 
 import pytest
 
+from broker.client.offset_spec import Latest
 from spark_bridge.selection.option_table import BY_NAME, TABLE, OptionError, Use, Verdict, sort_out
 from spark_bridge.selection.options import parse
 from spark_bridge.selection.selector import TimeBound
@@ -60,7 +61,7 @@ def test_a_stream_has_no_end(name):
 
 
 def test_a_stream_starts_at_latest_or_where_it_is_told():
-    assert parse_stream(READ).start.at == "latest"
+    assert parse_stream(READ).start == Latest()
     assert parse_stream(READ | {"startingTimestamp": "5"}).start == TimeBound(5)
 
 

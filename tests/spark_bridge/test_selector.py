@@ -4,11 +4,11 @@ import json
 
 import pytest
 
+from broker.client.offset_spec import AtId
 from spark_bridge.reading.offset_range import OffsetRange
 from spark_bridge.selection.selector import (
     EARLIEST,
     LATEST,
-    IdBound,
     OffsetBound,
     SelectionError,
     Selector,
@@ -132,7 +132,7 @@ def test_a_start_and_an_end_of_different_kinds_mix():
     assert ranges(Selector(TimeBound(200, strict=False), OffsetBound({"t": {0: 13, 1: -1, 2: -1}}))) == [
         (0, 11, 13), (1, 1, 2), (2, 7, 7),
     ]  # fmt: skip
-    assert ranges(Selector(OffsetBound({"t": {0: 11, 1: 0, 2: -2}}), IdBound(1025))) == [
+    assert ranges(Selector(OffsetBound({"t": {0: 11, 1: 0, 2: -2}}), AtId(1025))) == [
         (0, 11, 13), (1, 0, 1), (2, 7, 7),
     ]  # fmt: skip
     with pytest.raises(SelectionError, match="t-0 has offsets 10 to 14; the end 10 lies before the start 11"):
@@ -242,7 +242,7 @@ def test_a_selection_that_can_never_hold_anything_is_refused_immediately(make):
         (by_time(1, 2, strict=False), {"start": {"time_ms": 1, "strict": False}, "end": {"time_ms": 2}}),
         (by_offset({"t": {0: 3}}), {"start": {"offsets": {"t": {"0": 3}}}, "end": {"offsets": "latest"}}),
         (
-            Selector(TimeBound({"t": {0: 3}}), IdBound(7)),
+            Selector(TimeBound({"t": {0: 3}}), AtId(7)),
             {"start": {"time_ms": {"t": {"0": 3}}}, "end": {"id": 7}},
         ),
     ],

@@ -2,8 +2,9 @@
 
 import pytest
 
+from broker.client.offset_spec import AtId, Latest
 from spark_bridge.selection.option_table import OptionError
-from spark_bridge.selection.selector import IdBound, OffsetBound, TimeBound
+from spark_bridge.selection.selector import OffsetBound, TimeBound
 from spark_bridge.selection.stream_limits import StreamLimits
 from spark_bridge.selection.stream_options import parse_stream
 
@@ -12,7 +13,7 @@ FLIGHTS = {"kafka.bootstrap.servers": "one:9092", "subscribe": "flights"}
 
 def test_a_stream_starts_at_latest_without_limits():
     options = parse_stream(FLIGHTS)
-    assert (options.start, options.limits) == (OffsetBound("latest"), StreamLimits(0, 0, 900_000))
+    assert (options.start, options.limits) == (Latest(), StreamLimits(0, 0, 900_000))
 
 
 @pytest.mark.parametrize(
@@ -20,7 +21,7 @@ def test_a_stream_starts_at_latest_without_limits():
     [
         ({"startingOffsets": '{"flights": {"0": -1, "1": 5}}'}, OffsetBound({"flights": {0: -1, 1: 5}})),
         ({"startingOffsets": "earliest", "startingTimestamp": "7"}, TimeBound(7)),
-        ({"startingId": "7"}, IdBound(7)),
+        ({"startingId": "7"}, AtId(7)),
     ],
 )
 def test_where_a_stream_starts(more, start):

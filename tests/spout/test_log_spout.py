@@ -4,8 +4,8 @@ import json
 
 import pytest
 
+from broker.client.offset_spec import AtId, AtTime, Latest
 from flakelog.testing import TopologyDriver
-from partition_manager.start_offset import AtId, AtTime, Latest
 from partition_manager.task_partition import Phase
 from spout.config import SpoutConfig, TopologyConfig
 from spout.log_spout import LogSpout

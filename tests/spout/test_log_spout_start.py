@@ -5,7 +5,7 @@ from datetime import date, datetime, timedelta, timezone
 
 import pytest
 
-from partition_manager.start_offset import AtId, AtOffset, AtTime, Earliest, Latest
+from broker.client.offset_spec import AtId, AtOffset, AtTime, Earliest, Last, Latest
 from spout.config import SpoutConfig
 from spout.log_spout import LogSpout
 from spout.scheme import JsonScheme
@@ -16,7 +16,7 @@ from spout.scheme import JsonScheme
     [
         ("earliest", "give Earliest()"),
         (" Latest", "give Latest()"),
-        ("yesterday", "give Earliest(), Latest(), AtOffset(n), AtId(n) or AtTime("),
+        ("yesterday", "give Earliest(), Latest(), AtOffset(n), AtId(n), Last(n) or AtTime("),
         (Earliest, "give Earliest(), this is the class"),
         (AtOffset, "give AtOffset(...), this is the class"),
         (0, "give AtOffset(0), AtId(0) or AtTime(0)"),
@@ -28,6 +28,7 @@ from spout.scheme import JsonScheme
         (AtTime("2026-01-01"), "is no whole number"),
         (AtOffset(-1), "-1 is no whole number of 0 or more"),
         (AtId(1.5), "1.5 is no whole number"),
+        (Last(0), "0 is no whole number of 1 or more"),
     ],
 )
 def test_a_start_that_is_no_position_is_refused(start, right):
@@ -37,7 +38,7 @@ def test_a_start_that_is_no_position_is_refused(start, right):
 
 
 def test_every_position_is_accepted_and_a_time_may_be_a_datetime_with_a_zone():
-    for start in (Earliest(), Latest(), AtTime(0), AtId(7), AtOffset(0)):
+    for start in (Earliest(), Latest(), AtTime(0), AtId(7), AtOffset(0), Last(1)):
         assert LogSpout("flights", start=start).start == start
     time = datetime(1970, 1, 1, 1, 0, 1, tzinfo=timezone(timedelta(hours=1)))
     assert LogSpout("flights", start=AtTime(time)).start == AtTime(1_000)

@@ -2,10 +2,11 @@
 
 import pytest
 
-from broker.client.core import EARLIEST, LATEST
+from broker.client.core import LATEST
 from broker.client.errors import BrokerError, Unreachable
 from broker.client.multifetch import multifetch
-from broker.client.positions import find_positions
+from broker.client.offset_lookup import find_offsets
+from broker.client.offset_spec import Earliest, Latest
 from broker.client.records import read_records
 from broker.wire.errors import ErrorCode
 from tests.broker.client.several_nodes import NOBODY, Nodes, address
@@ -14,9 +15,9 @@ A, B, C, D = ("t", 0), ("t", 1), ("t", 2), ("t", 3)
 SPREAD = {A: 1, B: 2, C: 3, D: 1}
 
 
-def positions(nodes, *keys, place=LATEST):
+def positions(nodes, *keys, spec=Latest()):
     failed = {}
-    found = nodes.run(find_positions(nodes.core, keys, place, 0, failed=failed))
+    found = nodes.run(find_offsets(nodes.core, keys, spec, failed=failed))
     return found, {key: str(error) for key, error in failed.items()}
 
 
@@ -36,7 +37,7 @@ def test_positions_are_found_although_a_broker_is_down():
 
 def test_positions_are_found_although_a_partition_has_no_leader():
     nodes = Nodes(SPREAD | {B: NOBODY})
-    found, failed = positions(nodes, A, B, C, D, place=EARLIEST)
+    found, failed = positions(nodes, A, B, C, D, spec=Earliest())
     assert (found, list(failed)) == ({A: 0, C: 0, D: 0}, [B]) and failed[B].startswith("t-1: LEADER_NOT_AVAILABLE")
     assert nodes.asked.count((1, "metadata")) == 1, "one look-up for all"
 

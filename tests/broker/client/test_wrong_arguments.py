@@ -111,6 +111,21 @@ def test_a_config_of_another_kind_is_refused():
         Consumer(NOBODY, "t", config={"auto.offset.reset": "earliest"})
 
 
+@pytest.mark.parametrize("make", (Consumer, AsyncConsumer))
+@pytest.mark.parametrize(
+    ("start", "right"),
+    [
+        ("earliest", r"start='earliest' is no position: give Earliest\(\)"),
+        ("latest", r"give Latest\(\)"),
+        (17, r"give AtOffset\(17\), AtId\(17\) or AtTime\(17\)"),
+        (None, r"give Earliest\(\), Latest\(\), AtOffset\(n\), AtId\(n\), Last\(n\) or AtTime"),
+    ],
+)
+def test_a_start_that_is_no_position_is_a_type_error_that_names_the_new_spelling(make, start, right):
+    with pytest.raises(TypeError, match=right):
+        make(NOBODY, "t", start=start)
+
+
 @pytest.mark.parametrize("partitions", (0, "0"))
 def test_partitions_are_numbers(partitions):
     with pytest.raises(InvalidTopics, match=r"give numbers, such as \[0, 1\]"):

@@ -2,8 +2,8 @@
 
 import pytest
 
-from broker.group.offsets import CommittedOffset
 from broker.group.offset_records import OffsetKey
+from broker.group.offsets import CommittedOffset
 from broker.group.transactional_offsets import TransactionalOffsets
 
 AT, BESIDE = OffsetKey("g", "flights", 0), OffsetKey("h", "flights", 0)

@@ -15,6 +15,7 @@ from broker.client.blocking import Client
 from broker.client.consumer import Consumer
 from broker.client.consumer_config import ConsumerConfig
 from broker.client.errors import BrokerError, ClientError, CommitFailed, GroupRefused, InvalidTopics, Unreachable
+from broker.client.offset_spec import AtId, AtOffset, AtTime, Last, Latest
 from broker.record.records import Record, encode_batch
 from tests.compat.numbers_topic import BY_HAND, NOBODY, QUICK, SOON_MS, WAIT_MS, say, take, values
 from tests.compat.server_process import PYTHONPATH
@@ -52,7 +53,7 @@ def test_a_consumer_seeks_by_offset_time_and_id(group_broker, topic):
 
 
 def test_an_iterator_ends_after_its_timeout_without_a_record(group_broker, topic):
-    with Consumer(group_broker.address, topic, start="latest", timeout_ms=SOON_MS, config=QUICK) as consumer:
+    with Consumer(group_broker.address, topic, start=Latest(), timeout_ms=SOON_MS, config=QUICK) as consumer:
         assert list(consumer) == []
 
 
@@ -64,11 +65,29 @@ def test_a_consumer_can_seek_before_its_first_record(group_broker, topic):
 
 def test_a_consumer_that_begins_at_the_end_gets_new_records_only(group_broker, topic):
     servers = group_broker.address
-    with Consumer(servers, topic, start="latest", config=QUICK) as consumer, Client(servers) as client:
+    with Consumer(servers, topic, start=Latest(), config=QUICK) as consumer, Client(servers) as client:
         while not consumer.assignment or consumer.position(topic, 0) is None:
             assert consumer.poll(20) == []
         say(client, topic, 0, 10)
         assert values(consumer.poll(WAIT_MS)) == [10]
+
+
+@pytest.mark.parametrize(
+    "start, expected",
+    [(AtOffset(3), [6, 7, 8, 9]), (AtTime(1_006), [6, 7, 8, 9]), (Last(1), [8, 9]), (AtOffset(99), [])],
+)
+def test_a_consumer_begins_where_start_says(group_broker, topic, start, expected):
+    timeout_ms = WAIT_MS if expected else SOON_MS
+    with Consumer(group_broker.address, topic, start=start, timeout_ms=timeout_ms, config=QUICK) as consumer:
+        assert values(take(consumer, len(expected)) if expected else list(consumer)) == expected
+
+
+def test_a_consumer_begins_at_an_id(group_broker, topic):
+    with Consumer(group_broker.address, topic, timeout_ms=WAIT_MS, config=QUICK) as consumer:
+        ids = sorted(record.id for record in take(consumer, 10))
+    start = AtId(ids[7])
+    with Consumer(group_broker.address, topic, start=start, timeout_ms=WAIT_MS, config=QUICK) as consumer:
+        assert values(take(consumer, 3)) == [7, 8, 9]
 
 
 def test_poll_returns_no_more_records_than_asked_for(group_broker, topic):
@@ -118,7 +137,7 @@ def test_what_cannot_work_is_refused_with_what_would_be_right(group_broker, topi
         Consumer(NOBODY, [])
     with pytest.raises(InvalidTopics, match="a group shares out partitions itself"):
         Consumer(NOBODY, "t", group="g", partitions=[0])
-    with pytest.raises(ValueError, match="give 'earliest' or 'latest'"):
+    with pytest.raises(ValueError, match=r"give Earliest\(\), Latest\(\), "):
         Consumer(NOBODY, "t", start="middle")
     with Consumer(NOBODY, "t") as consumer, pytest.raises(Unreachable, match="start one with: flakelog server"):
         next(consumer)

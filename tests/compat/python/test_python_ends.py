@@ -19,6 +19,7 @@ from broker.client.blocking import Client
 from broker.client.consumer import Consumer
 from broker.client.consumer_config import ConsumerConfig
 from broker.client.errors import ClientError, GroupRefused
+from broker.client.offset_spec import Latest
 from broker.client.producer import Producer
 from flakelog.admin import Admin
 from tests.compat.numbers_topic import NOBODY, QUICK, WAIT_MS, values
@@ -99,7 +100,7 @@ def test_a_consumer_that_is_closed_by_another_thread_ends_its_iterator(group_bro
 
 
 def test_a_poll_of_a_consumer_that_another_thread_closes_says_so(group_broker, topic):
-    consumer = Consumer(group_broker.address, topic, start="latest", config=QUICK)
+    consumer = Consumer(group_broker.address, topic, start=Latest(), config=QUICK)
     said = []
 
     def wait():
@@ -222,7 +223,7 @@ def test_a_close_that_is_cancelled_leaves_the_group_nevertheless(group_broker, t
 
 
 def test_a_second_thread_that_asks_for_a_record_is_told_that_one_waits(group_broker, topic):
-    with Consumer(group_broker.address, topic, start="latest", config=QUICK) as consumer:
+    with Consumer(group_broker.address, topic, start=Latest(), config=QUICK) as consumer:
         waiting = threading.Thread(target=lambda: list(consumer), daemon=True)
         waiting.start()
         until(lambda: consumer.assignment)

@@ -11,6 +11,7 @@ from confluent_kafka.admin import AdminClient
 from broker.client.admin import delete_records
 from broker.client.blocking import Client
 from broker.client.core import LATEST
+from broker.client.offset_lookup import find_offset
 from spark_bridge.load import topic_sink
 from spark_bridge.load.driver import Driver
 from spark_bridge.load.ledger import LoadOptions
@@ -40,7 +41,7 @@ def target(address):
     with Client(address) as client:
         client.create_topic(name, 2)
         for partition in range(2):  # a new topic has its leaders a moment later
-            client.retry(lambda p=partition: client.core.find_offset(name, p, LATEST))
+            client.retry(lambda p=partition: find_offset(client.core, name, p, LATEST))
     return name
 
 
@@ -219,7 +220,7 @@ def make_again(address, target):
         client.delete_topic(target)
         client.create_topic(target, 2)
         for partition in range(2):
-            client.retry(lambda p=partition: client.core.find_offset(target, p, LATEST))
+            client.retry(lambda p=partition: find_offset(client.core, target, p, LATEST))
 
 
 def refused(tmp_path, log, address, target, match):

@@ -15,6 +15,7 @@ import pytest
 from broker.client import admin
 from broker.client.blocking import Client
 from broker.client.core import EARLIEST, LATEST
+from broker.client.offset_lookup import find_offset
 from broker.record.records import Record, encode_batch
 from tests.compat.server_process import PYTHONPATH
 from tests.patience import SECONDS, until
@@ -44,7 +45,7 @@ class Copying:
         self.client.create_topic(self.source, PARTITIONS)
         self.client.create_topic(self.sink, 2, configs={"max.message.bytes": str(LIMIT)})
         for partition in range(PARTITIONS):  # a new topic has its leaders a moment later
-            self.client.retry(lambda: self.client.core.find_offset(self.source, partition, LATEST))  # noqa: B023
+            self.client.retry(lambda: find_offset(self.client.core, self.source, partition, LATEST))  # noqa: B023
         self.written = 0
         self.processes = {}
 

@@ -6,6 +6,7 @@ import pytest
 from pyiceberg.table.update import RemoveSnapshotRefUpdate
 from pyiceberg.types import LongType
 
+from broker.client.offset_spec import AtId
 from spark_bridge.load.iceberg_sink import IcebergSink
 from spark_bridge.load.ledger import LoadOptions, Since
 from spark_bridge.load.load import Layout, LoadError
@@ -338,7 +339,7 @@ def test_a_new_chain_takes_all_messages_again_and_keeps_the_old_record_and_files
     assert verify(iceberg(tmp_path, log).sink).problems == ()
     make_again(tmp_path)
     refused(tmp_path, log, "is not the one")
-    assert start_over(tmp_path, log, since=Since("id", ID + 10)).run().rows == 2
+    assert start_over(tmp_path, log, since=Since(AtId(ID + 10))).run().rows == 2
 
 
 def test_a_new_chain_is_refused_while_the_table_has_the_messages_of_the_old_one(tmp_path):

@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from broker.client.offset_spec import AtId, AtTime, Earliest
 from spark_bridge.load.ledger import LostData, OtherLayout, OtherLog, Since
 from spark_bridge.load.load import Layout, LoadError
 from spark_bridge.load.target_check import OtherTarget
@@ -95,9 +96,9 @@ def test_a_new_partition_starts_at_its_earliest_offset(topics, storage):
 @pytest.mark.parametrize(
     "since, parts",
     [
-        (Since("earliest"), ["t-0[0, 5)", "t-1[0, 3)"]),
-        (Since("time", HOUR_MS), ["t-0[3, 5)"]),
-        (Since("id", ID + 2), ["t-0[2, 5)", "t-1[2, 3)"]),
+        (Since(Earliest()), ["t-0[0, 5)", "t-1[0, 3)"]),
+        (Since(AtTime(HOUR_MS)), ["t-0[3, 5)"]),
+        (Since(AtId(ID + 2)), ["t-0[2, 5)", "t-1[2, 3)"]),
     ],
 )
 def test_the_first_load_may_begin_at_a_time_or_an_id(topics, storage, since, parts):
@@ -106,7 +107,7 @@ def test_the_first_load_may_begin_at_a_time_or_an_id(topics, storage, since, par
     assert [str(part) for part in load(topics, storage).loads[0].parts] == ["t-1[3, 4)"]
 
 
-@pytest.mark.parametrize("since", [Since("earliest"), Since("time", 0), Since("id", 0)])
+@pytest.mark.parametrize("since", [Since(Earliest()), Since(AtTime(0)), Since(AtId(0))])
 def test_another_beginning_than_the_last_load_needs_a_new_place(topics, storage, since):
     load(topics, storage)
     topics.append(0, 1)
@@ -386,7 +387,7 @@ def test_a_killed_load_is_finished_before_another_is_planned(topics, storage):
 
 
 def test_the_command_of_a_killed_first_load_can_be_repeated(topics, storage):
-    options = {"since": Since("time", HOUR_MS)}
+    options = {"since": Since(AtTime(HOUR_MS))}
     first = driver(MemoryLog(topics), storage, **options)
     first.sink.save(first.plan(None, first.options))
     assert load(topics, storage, **options).rows == 2

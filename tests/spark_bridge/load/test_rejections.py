@@ -4,11 +4,12 @@ import json
 
 import pytest
 
+from broker.client.offset_spec import Earliest
 from spark_bridge.load import load as loads
 from spark_bridge.load import receipt as receipts
 from spark_bridge.load.decoding import READ_COLUMNS, Decoding
 from spark_bridge.load.driver import Driver
-from spark_bridge.load.ledger import EARLIEST, LoadOptions, OtherLayout, Since
+from spark_bridge.load.ledger import LoadOptions, OtherLayout, Since
 from spark_bridge.load.load import Layout, LoadError
 from spark_bridge.load.parquet_sink import ParquetSink
 from spark_bridge.load.rejections import TooManyRejected
@@ -77,7 +78,7 @@ def test_the_next_load_takes_the_messages_of_those_that_were_withdrawn():
 def test_a_first_load_that_was_withdrawn_binds_the_next_one_to_nothing():
     storage, log = MemoryStorage(), Topics(3)
     withdraw(log, storage, 0, WRONG)
-    driver(log, storage, None, since=Since(EARLIEST)).run()
+    driver(log, storage, None, since=Since(Earliest())).run()
     assert loaded(storage) == [(0, 0), (0, 1)]
 
 

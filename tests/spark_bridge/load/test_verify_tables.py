@@ -6,6 +6,7 @@ from deltalake import DeltaTable, write_deltalake
 from pyiceberg.table.snapshots import Operation, Summary
 from pyiceberg.table.update.snapshot import _OverwriteFiles
 
+from broker.client.offset_spec import AtId
 from spark_bridge.load.ledger import LoadOptions, Since
 from spark_bridge.load.load import Layout
 from spark_bridge.load.target_check import OtherTarget
@@ -243,7 +244,7 @@ def test_a_new_chain_is_refused_while_a_table_that_was_put_back_has_messages_of_
 def test_a_new_chain_in_a_table_that_was_put_back_may_begin_after_the_rows_that_stay(tmp_path, kind):
     log = loaded(kind, tmp_path, 5, 3)
     kind.put_back(tmp_path, 1)
-    options = LoadOptions(TOPIC, since=Since("id", ID + 5), layout=kind.layout, start_over=True)
+    options = LoadOptions(TOPIC, since=Since(AtId(ID + 5)), layout=kind.layout, start_over=True)
     outcome = kind.driver(tmp_path, log, options).run()
     assert (outcome.rows, outcome.rows_before_chain) == (3, 5)
     assert kind.rows(tmp_path) == offsets(log)

@@ -2,11 +2,12 @@
 
 import pytest
 
+from broker.client.offset_spec import AtId, AtOffset, AtTime, Earliest, Last, Latest
 from partition_manager.assignment import partitions_of
 from partition_manager.config import SpoutConfig
+from partition_manager.opening import choose_start, match_request
 from partition_manager.ports import Bounds, FindId, FindTime
 from partition_manager.progress import Progress
-from partition_manager.start_offset import AtId, AtOffset, AtTime, Earliest, Latest, choose_start, question
 
 LOG = Bounds(100, 200)
 
@@ -28,6 +29,8 @@ def start(stored=None, at=Earliest(), bounds=LOG, found=None, **settings):
         (AtOffset(120), None, 120),
         (AtOffset(5), None, 100),
         (AtOffset(500), None, 200),
+        (Last(10), None, 190),
+        (Last(500), None, 100),
     ],
 )
 def test_with_nothing_stored_the_position_asked_for_is_taken_within_the_log(at, found, offset):
@@ -35,9 +38,9 @@ def test_with_nothing_stored_the_position_asked_for_is_taken_within_the_log(at, 
 
 
 def test_only_a_time_or_an_id_has_to_be_asked_for():
-    assert question(AtTime(5), "t", 1) == FindTime("t", 1, 5)
-    assert question(AtId(5), "t", 1) == FindId("t", 1, 5)
-    assert question(Latest(), "t", 1) is None
+    assert match_request(AtTime(5), "t", 1) == FindTime("t", 1, 5)
+    assert match_request(AtId(5), "t", 1) == FindId("t", 1, 5)
+    assert match_request(Latest(), "t", 1) is None
 
 
 def test_stored_progress_goes_before_the_position_asked_for():
