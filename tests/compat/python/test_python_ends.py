@@ -241,6 +241,66 @@ def test_a_callback_that_asks_for_a_record_is_told_so(group_broker, topic, name)
             consumer.poll(WAIT_MS)
 
 
+def test_callbacks_run_in_the_thread_that_asks_for_a_record(group_broker, topic, name):
+    threads = []
+
+    def note(_):
+        threads.append(threading.current_thread())
+
+    with Consumer(
+        group_broker.address, topic, group=name, on_assigned=note, on_revoked=note, on_lost=note, config=QUICK
+    ) as consumer:
+        asking = threading.Thread(target=consumer.poll, args=(WAIT_MS, 1), daemon=True)
+        asking.start()
+        asking.join(SECONDS)
+        assert threads and set(threads) == {asking}
+        with Consumer(group_broker.address, topic, group=name, config=QUICK) as second:
+            before = len(threads)
+            while not second.assignment:
+                consumer.poll(20)
+                second.poll(20)
+        assert set(threads[before:]) == {threading.main_thread()}
+
+
+def test_a_consumer_works_inside_a_program_with_an_event_loop_of_its_own(group_broker, topic, name):
+    """Its loop is in its own thread, so that calls block the program's loop and nothing else."""
+
+    async def main():
+        with Consumer(group_broker.address, topic, group=name, config=QUICK) as consumer:
+            records = [next(consumer) for _ in range(4)]
+            loop = asyncio.get_running_loop()
+            records += await loop.run_in_executor(None, lambda: [next(consumer) for _ in range(6)])
+            consumer.commit()
+            return records
+
+    assert values(asyncio.run(main())) == list(range(10)) and committed(group_broker, name) == 10
+
+
+INTERRUPTED = """
+import sys
+from flakelog import Consumer
+with Consumer(sys.argv[1], sys.argv[2], group=sys.argv[3]) as consumer:
+    read = [next(consumer) for _ in range(10)]
+    try:
+        print("waits", flush=True)
+        next(consumer)
+    except KeyboardInterrupt:
+        print(sum(consumer.committed().values()), flush=True)
+    consumer.commit()
+    assert consumer.poll(0) == []
+    print("ended", flush=True)
+"""
+
+
+def test_ctrl_c_ends_a_call_that_waits_and_the_consumer_can_be_used_on(group_broker, topic, name):
+    with run(INTERRUPTED, group_broker.address, topic, name) as program:
+        assert program.stdout.readline() == "waits\n"
+        program.send_signal(signal.SIGINT)
+        out, errors = program.communicate(timeout=SECONDS)
+        assert out.splitlines()[-1:] == ["ended"] and program.returncode == 0, errors
+    assert committed(group_broker, name) == 10
+
+
 def test_another_thread_may_commit_while_a_record_is_waited_for(group_broker, topic, name):
     with Consumer(group_broker.address, topic, group=name, config=QUICK) as consumer:
         assert len([next(consumer) for _ in range(10)]) == 10
@@ -275,14 +335,27 @@ def in_a_child(work):
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
+def refused(call):
+    """Return True if a call raises the error that a client of the parent's has in a child."""
+    try:
+        call()
+    except ClientError as error:
+        return "make one after a fork" in str(error)
+
+
+def test_a_consumer_stays_with_the_process_that_made_it(group_broker, topic, name):
+    """The parent hands out the records that were fetched before the fork, and commits them."""
+    with Consumer(group_broker.address, topic, group=name, config=QUICK) as consumer:
+        records = [next(consumer)]
+        for call in (lambda: next(consumer), consumer.poll, consumer.commit, consumer.committed):
+            assert in_a_child(lambda: refused(call)) == 0
+        assert in_a_child(lambda: consumer.close() is None) == 0
+        records += [next(consumer) for _ in range(9)]
+    assert values(records) == list(range(10)) and committed(group_broker, name) == 10
+
+
 def test_a_producer_stays_with_the_process_that_made_it(group_broker, topic):
     """librdkafka's threads are not in the child, so that a message would wait there for ever."""
-
-    def refused(call):
-        try:
-            call()
-        except ClientError as error:
-            return "make one after a fork" in str(error)
 
     with Producer(group_broker.address) as producer:
         producer.send(topic, "10")
