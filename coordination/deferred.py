@@ -96,14 +96,14 @@ class _Groups:
         done = deferToThread(self._coordinator.execute_all, [operation for operation, _ in group])
         done.addBoth(self._done, [answer for _, answer in group])
 
-    def _done(self, outcome: list[Result | Exception] | Failure, answers: "list[Deferred[Result]]") -> None:
+    def _done(self, result: list[Result | Exception] | Failure, answers: "list[Deferred[Result]]") -> None:
         self._works = False
-        outcomes = [outcome] * len(answers) if isinstance(outcome, Failure) else outcome
-        for answer, each in zip(answers, outcomes, strict=True):
-            if isinstance(each, Exception):
-                answer.errback(each)
+        outcomes = [result] * len(answers) if isinstance(result, Failure) else result
+        for answer, outcome in zip(answers, outcomes, strict=True):
+            if isinstance(outcome, Exception):
+                answer.errback(outcome)
             else:
-                answer.callback(each)  # a Failure calls the errbacks
+                answer.callback(outcome)  # a Failure calls the errbacks
         if self._waiting and not self._works:
             self._begin()
 

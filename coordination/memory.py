@@ -124,11 +124,11 @@ class Ensemble:
 
     def _changed(self, path: str, existence: bool) -> None:
         fired = list(self._watches.pop(("data", path), {}).values())
-        told = [(notify, path) for notify in fired]
+        notices = [(notify, path) for notify in fired]
         if existence:
-            told += [(notify, parent(path)) for notify in self._watches.pop(("children", parent(path)), {}).values()]
-        for notify, where in told:
-            notify(Changed(where))
+            notices += [(notify, parent(path)) for notify in self._watches.pop(("children", parent(path)), {}).values()]
+        for notify, changed_path in notices:
+            notify(Changed(changed_path))
 
 
 class MemoryCoordinator:
@@ -175,9 +175,9 @@ class MemoryCoordinator:
             raise ConnectionLost("the answer got lost")
 
     def take_events(self) -> list[Event]:
-        told = [e for e in self._events if self._connected or not isinstance(e, Changed)]
+        events = [e for e in self._events if self._connected or not isinstance(e, Changed)]
         self._events[:] = [] if self._connected else [e for e in self._events if isinstance(e, Changed)]
-        return told
+        return events
 
     def cut(self) -> None:
         """Cut the connection; the session lives until `expire` is called."""

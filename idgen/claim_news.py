@@ -11,21 +11,21 @@ class ClaimNews:
 
     def __init__(self) -> None:
         self._state = State.CLAIMING
-        self._told: list[str] = []
+        self._reported: list[str] = []
 
     def of(self, claim: WorkerClaim, now_ms: int) -> str | None:
         """Return the line to log now, or None if nothing is new."""
         before, self._state = self._state, claim.state
         if claim.state is not before:
-            self._told = []
+            self._reported = []
             if claim.state is State.HELD and before in LINES_MAX:
                 return f"worker number {claim.number} is held{' again' if before is State.SUSPENDED else ' now'}"
             if claim.failure is not None and before is not State.CLAIMING:
                 return f"ids: {claim.failure}; no more ids until this process is started again"
         problem = claim.problem
-        if problem is None or problem in self._told or len(self._told) >= LINES_MAX.get(claim.state, 0):
+        if problem is None or problem in self._reported or len(self._reported) >= LINES_MAX.get(claim.state, 0):
             return None
-        self._told.append(problem)
+        self._reported.append(problem)
         return f"ids: {problem}{_meanwhile(claim, now_ms)}"
 
 

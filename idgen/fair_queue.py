@@ -31,24 +31,24 @@ class TurnBudget:
     A call has at most IDS_OF_A_CALL ids; a larger call counts as several.
     """
 
-    __slots__ = ("left", "_calls")
+    __slots__ = ("calls", "_calls_max")
 
     def __init__(self, calls: int) -> None:
-        self._calls = calls
-        self.left = calls
+        self._calls_max = calls
+        self.calls = calls
 
     def renew(self) -> None:
         """Start a new budget, after the reactor has handled all other events."""
-        self.left = self._calls
+        self.calls = self._calls_max
 
     @property
     def ids(self) -> int:
         """The most ids that a batch may still take, at least one call's."""
-        return max(self.left, 1) * IDS_OF_A_CALL
+        return max(self.calls, 1) * IDS_OF_A_CALL
 
     def pay(self, ids: int) -> None:
         """Charge the budget for a call, or for a part of one, that was answered with `ids` ids."""
-        self.left -= 1 + ids // IDS_OF_A_CALL
+        self.calls -= 1 + ids // IDS_OF_A_CALL
 
 
 class Waiting(Protocol):
@@ -74,12 +74,12 @@ class FairQueue:
     def __len__(self) -> int:
         return len(self._waiting)
 
-    def join(self, who: Waiting, now_ms: int) -> None:
-        self._waiting.setdefault(who, now_ms)
+    def join(self, waiter: Waiting, now_ms: int) -> None:
+        self._waiting.setdefault(waiter, now_ms)
 
-    def leave(self, who: Waiting) -> None:
+    def leave(self, waiter: Waiting) -> None:
         """Remove a waiter. Harmless if it is not in the queue."""
-        self._waiting.pop(who, None)
+        self._waiting.pop(waiter, None)
 
     def serve(self, now_ms: int, skew_ms: int) -> int | None:
         """Give turns until the queue is empty, ids run out, or the call budget is used up.
@@ -88,20 +88,20 @@ class FairQueue:
         waiter takes all its ids in one turn, once they are available.
         """
         while self._waiting:
-            if self._budget.left <= 0:
+            if self._budget.calls <= 0:
                 return now_ms
-            who = next(iter(self._waiting))
+            waiter = next(iter(self._waiting))
             most = self._turn_ids if len(self._waiting) > 1 else UNLIMITED
             try:
-                done = who.take_turn(most, now_ms, skew_ms)
+                done = waiter.take_turn(most, now_ms, skew_ms)
             except SequenceExhausted as error:
                 return error.retry_at_ms
-            if who not in self._waiting:  # its turn closed it
+            if waiter not in self._waiting:  # its turn closed it
                 continue
             if done:
-                self._end_wait(now_ms - self._waiting.pop(who))
+                self._end_wait(now_ms - self._waiting.pop(waiter))
             else:
-                self._waiting.move_to_end(who)
+                self._waiting.move_to_end(waiter)
         return None
 
     def _end_wait(self, waited_ms: int) -> None:
@@ -143,29 +143,29 @@ class ThriftCaller:
         self.idle = False
 
     def answers(self, most: int, now_ms: int, skew_ms: int) -> Iterator[bytes]:
-        answer, budget, calls, left = self._service.answer, self._budget, self._calls, most
+        answer, budget, calls, allowance = self._service.answer, self._budget, self._calls, most
         call = self._held_up or next(calls, None)
         answered: bytes | None
         try:
             while call is not None:
                 self._held_up = call
-                if budget.left <= 0 or not left and call.method in TAKES_IDS:
+                if budget.calls <= 0 or not allowance and call.method in TAKES_IDS:
                     return
                 if call.method == "get_ids":
-                    answered, taken = self._portion(left, call, now_ms, skew_ms)
-                    left -= taken
+                    answered, taken = self._portion(allowance, call, now_ms, skew_ms)
+                    allowance -= taken
                     if answered is None:
                         return
                 else:
                     answered = answer(call, now_ms, skew_ms)
-                    left -= call.method == "get_id"
-                    budget.left -= 1
+                    allowance -= call.method == "get_id"
+                    budget.calls -= 1
                 self._held_up = None
                 yield answered
                 call = next(calls, None)
             self.idle = True
         except SequenceExhausted:
-            if left == most:
+            if allowance == most:
                 raise
 
     def _portion(self, most: int, call: Call, now_ms: int, skew_ms: int) -> tuple[bytes | None, int]:

@@ -167,7 +167,7 @@ class SmallRequest(server.Request):
         except UnicodeDecodeError:  # klein would answer with HTML, and log an error
             self._refuse(Refusal(400, "BadRequest", "the path and the host are to be UTF-8"))
             return
-        refused = self._hosts.refusal(_text(self.method), self._told(b"host"), self._told(b"origin"))
+        refused = self._hosts.refusal(_text(self.method), self._values_of(b"host"), self._values_of(b"origin"))
         if refused is not None:
             self._refuse(refused)
             return
@@ -177,8 +177,8 @@ class SmallRequest(server.Request):
     def _hosts(self) -> OwnHosts:
         return cast(OwnHosts, getattr(cast(Any, self.channel).site, "hosts", EVERY_HOST))
 
-    def _told(self, header: bytes) -> list[str]:
-        return [_text(each) for each in self.requestHeaders.getRawHeaders(header, [])]
+    def _values_of(self, header: bytes) -> list[str]:
+        return [_text(value) for value in self.requestHeaders.getRawHeaders(header, [])]
 
     def _refuse(self, refused: Refusal) -> None:
         body = {"error": refused.error, "message": refused.message}
@@ -222,8 +222,8 @@ def add_id_routes(app: Klein, service: IdService, line: IdQueue, others: Iterabl
         if isinstance(error, MethodNotAllowed):
             request.setHeader(b"allow", ", ".join(sorted(error.valid_methods or ())).encode())
         name = type(error).__name__
-        there = "; ".join(f"{each.method} {each.path}" for each in described)
-        body = {"error": name, "message": f"{error.description} There are: {there}"}
+        routes = "; ".join(f"{route.method} {route.path}" for route in described)
+        body = {"error": name, "message": f"{error.description} There are: {routes}"}
         return _answer(request, text_of(body), error.code or 500)
 
     return app
@@ -282,7 +282,7 @@ class _Turns:
         self._texts = Texts()
         now_ms = at_ms = line.clock.now_ms()
         at_once = line.may_answer() and (order is None or line.most_now > 0)
-        line.budget.left -= REQUEST_CALLS
+        line.budget.calls -= REQUEST_CALLS
         try:
             if at_once and self.take_turn(UNLIMITED, now_ms, line.clock.skew_ms):
                 return

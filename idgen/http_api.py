@@ -69,7 +69,8 @@ class Argument(NamedTuple):
     """A whole number in the path or the query; it is required if `default` is None."""
 
     name: str
-    place: str
+    location: str
+    """Where it is given, in OpenAPI's words: path, query."""
     about: str
     error: type[IdError]
     least: int
@@ -196,7 +197,7 @@ _SCHEMAS: Mapping[str, Mapping[str, Json]] = {
 
 def arguments_of(route: Route, given: Mapping[str, Sequence[str]], service: IdService) -> dict[str, int]:
     """Parse a route's arguments from the values given under their names. Raises the argument's own IdError."""
-    return {each.name: each.parse(given.get(each.name, ()), service) for each in route.arguments}
+    return {argument.name: argument.parse(given.get(argument.name, ()), service) for argument in route.arguments}
 
 
 def refusal(error: IdError) -> tuple[int, Json]:
@@ -221,7 +222,7 @@ def _operation(route: Route, service: IdService) -> dict[str, Any]:
     for status, about in route.refusals.items():
         answers[str(status)] = _response(about, "Error" if route.handle else route.answer)
     answers["421"] = _response(_NOT_OURS, "Error")
-    parameters = [_parameter(each, service) for each in route.arguments]
+    parameters = [_parameter(argument, service) for argument in route.arguments]
     return {"operationId": route.name, "summary": route.about, "parameters": parameters, "responses": answers}
 
 
@@ -231,7 +232,7 @@ def _parameter(argument: Argument, service: IdService) -> dict[str, Any]:
         schema["default"] = argument.default
     return {
         "name": argument.name,
-        "in": argument.place,
+        "in": argument.location,
         "required": argument.default is None,
         "description": argument.about,
         "schema": schema,

@@ -33,19 +33,19 @@ class OwnHosts:
     """
 
     def __init__(self, named: Iterable[str] = (), bound: str = "", own: Iterable[str] = ()) -> None:
-        names = {_plain(each) for each in named}
+        names = {_plain(name) for name in named}
         self._any = ANY_HOST in names
         self._any_address = bound in EVERYWHERE
-        self._names = names | {"localhost"} | {_plain(each) for each in (bound, *own) if each not in EVERYWHERE}
+        self._names = names | {"localhost"} | {_plain(name) for name in (bound, *own) if name not in EVERYWHERE}
 
     def accepts(self, host: str) -> bool:
         """Return True if a Host header names this server."""
         if self._any:
             return True
-        found = _AUTHORITY.fullmatch(host.strip())
-        if found is None:
+        authority = _AUTHORITY.fullmatch(host.strip())
+        if authority is None:
             return False
-        name = _plain(found[1])
+        name = _plain(authority[1])
         if name in self._names:
             return True
         try:
@@ -64,22 +64,22 @@ class OwnHosts:
         host = hosts[0] if hosts else ""
         if hosts and not self.accepts(host):
             shown = host[:SHOWN_CHARACTERS]
-            told = f"{shown!r} is no name of this server; if it should be, add it to flakelog.http.hosts"
-            return Refusal(421, "MisdirectedRequest", told)
-        foreign = next((each for each in origins if each.partition("://")[2].lower() != host.lower()), None)
+            problem = f"{shown!r} is no name of this server; if it should be, add it to flakelog.http.hosts"
+            return Refusal(421, "MisdirectedRequest", problem)
+        foreign = next((origin for origin in origins if origin.partition("://")[2].lower() != host.lower()), None)
         if method == "POST" and foreign is not None:
-            told = f"a page of {foreign[:SHOWN_CHARACTERS]!r} may not spend ids of {host[:SHOWN_CHARACTERS]!r}"
-            return Refusal(403, "ForeignOrigin", told)
+            problem = f"a page of {foreign[:SHOWN_CHARACTERS]!r} may not spend ids of {host[:SHOWN_CHARACTERS]!r}"
+            return Refusal(403, "ForeignOrigin", problem)
         return None
 
 
 def parse_hosts(value: str) -> list[str]:
     """Split the text of flakelog.http.hosts; raise ValueError with the correct form."""
-    found = [each.strip() for each in value.split(",") if each.strip()]
-    for each in found:
-        if "/" in each or (":" in each and not _is_address(_plain(each))):
+    hosts = [text.strip() for text in value.split(",") if text.strip()]
+    for host in hosts:
+        if "/" in host or (":" in host and not _is_address(_plain(host))):
             raise ValueError("must be names or addresses without scheme and port, several with a comma between, or *")
-    return found
+    return hosts
 
 
 def _is_address(text: str) -> bool:

@@ -94,43 +94,43 @@ class PlainCaller:
         return self.idle and bool(self._data)
 
     def receive(self, data: bytes) -> None:
-        self._data = self.take_rest() + data
+        self._data = self.take_unanswered() + data
         self.idle = False
 
-    def take_rest(self) -> bytes:
+    def take_unanswered(self) -> bytes:
         """Return the unanswered bytes, and forget them so that another protocol can answer them."""
-        rest, self._data, self._at = self._data[self._at :], b"", 0
+        unanswered, self._data, self._at = self._data[self._at :], b"", 0
         self.idle = True
-        return rest
+        return unanswered
 
     def answers(self, most: int, now_ms: int, skew_ms: int) -> Iterator[bytes]:
-        left = most
+        allowance = most
         try:
             while size := self._request_bytes():
-                if not left or self._budget.left <= 0:
+                if not allowance or self._budget.calls <= 0:
                     return
                 answer = self._answer(now_ms, skew_ms)
-                left -= 1
-                self._budget.left -= 1
+                allowance -= 1
+                self._budget.calls -= 1
                 self._at += size
                 yield answer
         except SequenceExhausted:
-            if left == most:
+            if allowance == most:
                 raise
             return
-        self._data = self.take_rest()
+        self._data = self.take_unanswered()
 
     def _request_bytes(self) -> int:
         """Return the length of the next request, or 0 if it is not complete. NotPlain."""
-        data, at, known = self._data, self._at, self._request
-        if known and data.startswith(known, at):
-            return len(known)
-        there = len(data) - at
-        if not data.startswith(START[:there], at):
+        data, at, last_request = self._data, self._at, self._request
+        if last_request and data.startswith(last_request, at):
+            return len(last_request)
+        received = len(data) - at
+        if not data.startswith(START[:received], at):
             raise NotPlain
         end = data.find(_END, at, at + HEAD_BYTES_MAX)
         if end < 0:
-            if there >= HEAD_BYTES_MAX:
+            if received >= HEAD_BYTES_MAX:
                 raise NotPlain
             return 0
         self._request = data[at : end + len(_END)]

@@ -62,8 +62,8 @@ class HttpProtocol(IdConnection):
 
     def _hand_over(self) -> None:
         """Hand the connection over to the site, beginning with the first byte that is not answered."""
-        rest = self.caller.take_rest()
-        if rest.startswith(TLS_RECORD):
+        unanswered = self.caller.take_unanswered()
+        if unanswered.startswith(TLS_RECORD):
             self._refuse_tls()
             return
         self._stop_looking()
@@ -73,7 +73,7 @@ class HttpProtocol(IdConnection):
             self.transport.resumeProducing()
         self._web = self.owner.site.buildProtocol(self._addr)
         self._web.makeConnection(self.transport)
-        self._web.dataReceived(rest)
+        self._web.dataReceived(unanswered)
 
     def _refuse_tls(self) -> None:
         self.owner.note(self, "it began a TLS handshake; this port is plain HTTP", "http")

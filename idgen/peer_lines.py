@@ -62,4 +62,4 @@ class PeerLines:
 
     def next_deadline_ms(self) -> int | None:
         """Return when `ended` may have lines next; None without any left out."""
-        return min((each.began_ms + PERIOD_MS for each in self._minutes.values() if each.left_out), default=None)
+        return min((minute.began_ms + PERIOD_MS for minute in self._minutes.values() if minute.left_out), default=None)

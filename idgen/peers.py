@@ -56,8 +56,8 @@ class Peers:
             self._timer.cancel()
 
     def _again(self) -> None:
-        asked: Deferred[Any] = self._ask()
-        asked.addErrback(self._unanswered).addBoth(lambda _: self.measure_on())
+        measured: Deferred[Any] = self._ask()
+        measured.addErrback(self._unanswered).addBoth(lambda _: self.measure_on())
 
     def _unanswered(self, failure: Failure) -> None:
         """Clear the results while the registry does not answer, so that old results are not shown as new ones."""
@@ -69,8 +69,8 @@ class Peers:
         neighbours = self._registry.neighbours(self._own(), self._config.ids_sanity_max_peers)
         workers: list[Worker] = yield carry_out(neighbours, self._execute)
         timeout_s = self._config.ids_sanity_timeout_ms / 1_000
-        asked = yield gatherResults([deferToThread(ask, each, timeout_s) for each in peers_of(workers)])
-        answers = [each for each in asked if each is not None]
+        outcomes = yield gatherResults([deferToThread(ask, peer, timeout_s) for peer in peers_of(workers)])
+        answers = [answer for answer in outcomes if answer is not None]
         self.offset_ms, self.answering = mean_offset_ms(answers), len(answers)
         return answers
 
@@ -80,7 +80,7 @@ def ask(peer: Peer, timeout_s: float) -> Answer | None:
     try:
         with socket.create_connection((peer.host, peer.port), timeout=timeout_s) as connection:
             sent_ms = time.time_ns() // 1_000_000
-            connection.sendall(b"".join(encode_call(Call(each, n)) for n, each in enumerate(QUESTIONS)))
+            connection.sendall(b"".join(encode_call(Call(method, n)) for n, method in enumerate(QUESTIONS)))
             datacenter, worker, timestamp_ms = _replies(connection, timeout_s)
             ours_ms = (sent_ms + time.time_ns() // 1_000_000) // 2
     except (OSError, ThriftError, ValueError):

@@ -156,12 +156,12 @@ class Registry:
         return (yield from self._described(sorted(living, key=lambda number: (number <= after, number))[:most]))
 
     def _described(self, numbers: Iterable[int]) -> Steps[list[Worker]]:
-        found = []
+        workers = []
         for number in numbers:
             living = yield from self._peek(child(self.path, str(number)))
             node = yield from self._peek(self._mark_path(number))
-            found.append(self._worker(number, living, node))
-        return found
+            workers.append(self._worker(number, living, node))
+        return workers
 
     def _worker(self, number: int, living: Node | None, node: Node | None) -> Worker:
         mark, problem = None, None

@@ -37,9 +37,9 @@ class Answer(NamedTuple):
 
 def peers_of(workers: Iterable[Worker]) -> list[Peer]:
     """Return the live id services. A worker without a mark counts as one of Twitter's."""
-    speaking = [each for each in workers if each.living and (each.mark is None or each.mark.role == IDS)]
-    found = (_peer(each.number, each.address) for each in speaking)
-    return [each for each in found if each is not None]
+    services = [worker for worker in workers if worker.living and (worker.mark is None or worker.mark.role == IDS)]
+    peers = (_peer(worker.number, worker.address) for worker in services)
+    return [peer for peer in peers if peer is not None]
 
 
 def _peer(number: int, address: str) -> Peer | None:
@@ -51,12 +51,12 @@ def _peer(number: int, address: str) -> Peer | None:
 
 def mean_offset_ms(answers: Sequence[Answer]) -> int | None:
     """Return our clock less the mean of the peers' clocks; None if no peer answered."""
-    return round(sum(each.offset_ms for each in answers) / len(answers)) if answers else None
+    return round(sum(answer.offset_ms for answer in answers) / len(answers)) if answers else None
 
 
 def check(answers: Sequence[Answer], layout: Layout, max_offset_ms: int) -> None:
     """Raise SanityCheckFailed for the first answer that does not fit, or for our clock."""
-    true = [each for each in answers if _checked(each, answers, layout)]
+    true = [answer for answer in answers if _checked(answer, answers, layout)]
     offset_ms = mean_offset_ms(true)
     if offset_ms is not None and abs(offset_ms) > max_offset_ms:
         raise SanityCheckFailed(
@@ -76,8 +76,8 @@ def _checked(answer: Answer, answers: Sequence[Answer], layout: Layout) -> bool:
     number = answer.datacenter << layout.worker_bits | answer.worker
     if number == peer.number:
         return True
-    others = [each.peer for each in answers if each.peer[1:] == peer[1:] and each is not answer]
-    if any(each.number == number for each in others) or _is_loopback(peer.host):
+    same_address = [other.peer for other in answers if other.peer[1:] == peer[1:] and other is not answer]
+    if any(other.number == number for other in same_address) or _is_loopback(peer.host):
         return False
     raise SanityCheckFailed(
         f"the id service at {peer.host}:{peer.port} is shown with number {peer.number} and answers with worker "

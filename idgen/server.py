@@ -191,19 +191,19 @@ class IdQueue:
         """Return True if the call budget allows more; otherwise the connection joins the queue."""
         if not self._tells_of_looks:
             self.budget.renew()
-        return self.budget.left > 0
+        return self.budget.calls > 0
 
-    def join(self, who: Waiting, at_ms: int) -> None:
+    def join(self, waiter: Waiting, at_ms: int) -> None:
         """Wait for a turn, behind all others. A lone waiter has its turn at `at_ms`, when all its ids are available."""
         now_ms = self.clock.now_ms()
-        self._line.join(who, now_ms)
+        self._line.join(waiter, now_ms)
         if len(self._line) == 1:
             self._arm(max(at_ms - now_ms, 0))
         elif len(self._line) == 2:  # the first one waits for all its ids: from now on they share
             self._arm(0)
 
-    def leave(self, who: Waiting) -> None:
-        self._line.leave(who)
+    def leave(self, waiter: Waiting) -> None:
+        self._line.leave(waiter)
         if not self._line:
             self._disarm()
 
@@ -320,9 +320,9 @@ class IdConnection(Protocol):
         """Answer with at most `most` ids, until all is answered or the peer does not read. SequenceExhausted."""
         answers, size = [], 0
         try:
-            for each in self.caller.answers(most, now_ms, skew_ms):
-                answers.append(each)
-                size += len(each)
+            for answer in self.caller.answers(most, now_ms, skew_ms):
+                answers.append(answer)
+                size += len(answer)
                 if size >= BURST_BYTES:
                     self.transport.write(b"".join(answers))
                     answers, size = [], 0

@@ -96,9 +96,9 @@ class IdService:
         """Return the frame that answers a Thrift call. Raises SequenceExhausted only; other errors become answers."""
         method = self._methods.get(call.method)
         if method is None:
-            known = ", ".join(self._methods)
+            methods = ", ".join(self._methods)
             return encode_exception(
-                call.method, call.seqid, ExceptionType.UNKNOWN_METHOD, f"no method {call.method!r}; there are {known}"
+                call.method, call.seqid, ExceptionType.UNKNOWN_METHOD, f"no method {call.method!r}; there are {methods}"
             )
         try:
             return method(call, now_ms, skew_ms)

@@ -73,14 +73,14 @@ def split_address(value: str) -> tuple[str, int] | None:
     return host.strip("[]"), int(port)
 
 
-_found: dict[type, tuple[Setting, ...]] = {}
+_settings_by_class: dict[type, tuple[Setting, ...]] = {}
 
 
 def settings_of(config: type) -> tuple[Setting, ...]:
     """Return all settings of a configuration class, in the order of its fields."""
-    if config not in _found:  # cached, because each topic of a request needs them
-        _found[config] = tuple(_read_settings(config))
-    return _found[config]
+    if config not in _settings_by_class:  # cached, because each topic of a request needs them
+        _settings_by_class[config] = tuple(_read_settings(config))
+    return _settings_by_class[config]
 
 
 def _read_settings(config: type) -> Iterator[Setting]:

@@ -132,9 +132,9 @@ class Snowflake:
         A thread that holds the iterator still finds it empty, because the list takes all of its ids in one step.
         """
         self._run_until_ns = 0
-        rest = list(self._run)
-        if rest:
-            self._claim.usable_worker().give_back(rest[0])
+        unissued = list(self._run)
+        if unissued:
+            self._claim.usable_worker().give_back(unissued[0])
 
     def next_runs(self, count: int) -> list[Run]:
         """Return `count` ascending ids as runs; wait and fail like `next_id`. ValueError past a whole run-ahead."""

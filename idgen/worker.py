@@ -28,8 +28,8 @@ class Run(NamedTuple):
     count: int  # type: ignore[assignment]  # hides tuple.count, as the field's name does
 
 
-class _Place(NamedTuple):
-    """The place of the next id: `next`, an id of millisecond `ms`, and `end`, the end of that millisecond's ids."""
+class _Position(NamedTuple):
+    """The position of the next id: `next`, an id of millisecond `ms`, and `end`, the end of that millisecond's ids."""
 
     ms: int
     next: int
@@ -109,10 +109,10 @@ class IdWorker:
         if now_ms <= self._ms and floor < first and 0 < n <= self._end - first:  # still in the same millisecond
             self._next = first + n
             return [_run_of(Run, (first, n))]
-        runs, place = self._plan(n, now_ms, floor)
-        if place.ms > self._ms:  # also after a fence, which empties the current millisecond
-            self._check(place.ms, now_ms)
-        self._ms, self._next, self._end = place
+        runs, position = self._plan(n, now_ms, floor)
+        if position.ms > self._ms:  # also after a fence, which empties the current millisecond
+            self._check(position.ms, now_ms)
+        self._ms, self._next, self._end = position
         return runs
 
     def ready_at_ms(self, n: int, now_ms: int, floor: int = -1) -> int:
@@ -125,9 +125,9 @@ class IdWorker:
         if self._ms < now_ms < self._limit_ms and floor < 0 < n <= self._whole_ms and self._fence is None:
             if now_ms <= self.layout.last_ms:
                 return now_ms  # in the millisecond to be entered next
-        _, place = self._plan(n, now_ms, floor)
-        ready = place.ms - self.max_ahead_ms
-        self._check(place.ms, max(now_ms, ready))
+        _, position = self._plan(n, now_ms, floor)
+        ready = position.ms - self.max_ahead_ms
+        self._check(position.ms, max(now_ms, ready))
         return ready
 
     @property
@@ -168,47 +168,47 @@ class IdWorker:
             self._fence = reason
             self._next = self._end = 0  # so that next_id leaves its fast path, and refuses
 
-    def _following(self, now_ms: int) -> _Place:
+    def _following(self, now_ms: int) -> _Position:
         """Return the start of the millisecond to enter next: the clock's, or the one after the last."""
         return self._start_of(max(now_ms, self._ms + 1))
 
-    def _start_of(self, ms: int) -> _Place:
+    def _start_of(self, ms: int) -> _Position:
         first = ms - self._epoch_ms << self._time_shift | self._own_bits
         start = first if self._sequence_start is None else first + self._sequence_start.of(ms)
-        return _Place(ms, start, first + self._sequences)
+        return _Position(ms, start, first + self._sequences)
 
-    def _above(self, place: _Place, floor: int) -> _Place:
-        """Return `place`, or the first place after it whose next id is above `floor`."""
-        if place.next > floor:
-            return place
-        floor_place = self._start_of(self.layout.epoch_ms + (floor >> self.layout.time_shift))
-        following = max(place.next, floor_place.next, floor + 1)
-        if following < floor_place.end:
-            return floor_place._replace(next=following)
-        return self._start_of(floor_place.ms + 1)
+    def _above(self, position: _Position, floor: int) -> _Position:
+        """Return `position`, or the first position after it whose next id is above `floor`."""
+        if position.next > floor:
+            return position
+        floor_position = self._start_of(self.layout.epoch_ms + (floor >> self.layout.time_shift))
+        following = max(position.next, floor_position.next, floor + 1)
+        if following < floor_position.end:
+            return floor_position._replace(next=following)
+        return self._start_of(floor_position.ms + 1)
 
-    def _plan(self, n: int, now_ms: int, floor: int) -> tuple[list[Run], _Place]:
-        """Return the runs of `n` ids and the place after them, without changing the state."""
+    def _plan(self, n: int, now_ms: int, floor: int) -> tuple[list[Run], _Position]:
+        """Return the runs of `n` ids and the position after them, without changing the state."""
         if not 0 < n <= self.max_batch:
             raise ValueError(f"{n} ids at once; between 1 and {self.max_batch} can be asked for")
-        place = _Place(self._ms, self._next, self._end)
-        if now_ms > place.ms or place.next >= place.end:
-            place = self._following(now_ms)
-        place = self._above(place, floor)
+        position = _Position(self._ms, self._next, self._end)
+        if now_ms > position.ms or position.next >= position.end:
+            position = self._following(now_ms)
+        position = self._above(position, floor)
         runs = []
         while True:
-            count = min(n, place.end - place.next)
-            runs.append(Run(place.next, count))
+            count = min(n, position.end - position.next)
+            runs.append(Run(position.next, count))
             n -= count
             if not n:
-                return runs, place._replace(next=place.next + count)
-            place = self._start_of(place.ms + 1)
+                return runs, position._replace(next=position.next + count)
+            position = self._start_of(position.ms + 1)
 
-    def _enter(self, place: _Place, now_ms: int) -> int:
+    def _enter(self, position: _Position, now_ms: int) -> int:
         """Enter a millisecond if all bounds allow it, and return its first id."""
-        self._check(place.ms, now_ms)
-        self._ms, self._next, self._end = place
-        return place.next
+        self._check(position.ms, now_ms)
+        self._ms, self._next, self._end = position
+        return position.next
 
     def _check(self, ms: int, now_ms: int) -> None:
         """Raise unless ids of `ms` may be issued at `now_ms`. Errors that nothing cures come before those that pass."""

@@ -191,17 +191,17 @@ def _moves(
     with _wrong_settings():
         properties = collect(config, assignments, os.environ, mode)
     settings = (*settings_of(ServerConfig), *settings_of(IdgenConfig))
-    known = {each.name: str(each.default or "") for each in settings if each.name in MOVED}
-    texts = known | {name: text for name, text in properties.texts.items() if name in MOVED}
+    defaults = {setting.name: str(setting.default or "") for setting in settings if setting.name in MOVED}
+    texts = defaults | {name: text for name, text in properties.texts.items() if name in MOVED}
     wrong = [name for name in MOVED if properties.origins.get(name) == "--set" and texts[name]]
     if wrong:
-        said = f"it places all listeners, and so does --set {wrong[0]}={texts[wrong[0]]}; give one of both"
-        raise click.BadParameter(said, param_hint="--port")
+        conflict = f"it places all listeners, and so does --set {wrong[0]}={texts[wrong[0]]}; give one of both"
+        raise click.BadParameter(conflict, param_hint="--port")
     try:
-        found = moved(texts, port)
+        listeners = moved(texts, port)
     except ValueError as error:
         raise click.BadParameter(str(error), param_hint="--port") from None
-    return tuple(Given(name, text, f"--port {port}") for name, text in found.items() if text)
+    return tuple(Given(name, text, f"--port {port}") for name, text in listeners.items() if text)
 
 
 @contextmanager
@@ -371,6 +371,6 @@ def _topics(texts: tuple[str, ...]) -> "list[Any]":
     from flakelog.new_topic import parse_topic
 
     try:
-        return [parse_topic(each) for each in texts]
+        return [parse_topic(text) for text in texts]
     except ValueError as error:
         raise click.BadParameter(str(error), param_hint="--topic") from None

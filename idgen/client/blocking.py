@@ -45,12 +45,12 @@ class _Calls(IdCalls):
         """A forked child makes a connection of its own."""
 
     async def _carry(self, exchange: Exchange) -> Outcome:
-        kept = self._peer == exchange.address
+        reused = self._peer == exchange.address
         try:
             replies = self._ask(exchange)
         except (OSError, ThriftError) as error:
             self._disconnect()
-            stale = kept and not isinstance(error, TimeoutError)
+            stale = reused and not isinstance(error, TimeoutError)
             problem = getattr(error, "strerror", None) or str(error) or type(error).__name__
             return Outcome(self._clock.now_ms(), None, problem, stale)
         except BaseException:  # from a signal handler, say: the next call would read the rest of this answer
@@ -64,10 +64,10 @@ class _Calls(IdCalls):
         connection.settimeout(self._timeout_s)
         connection.sendall(self._pipeline.send(exchange.calls, None))
         while True:
-            left = deadline - time.monotonic()
-            if left <= 0:
+            remaining_s = deadline - time.monotonic()
+            if remaining_s <= 0:
                 raise TimeoutError(f"no answer in {self._timeout_s * 1000:.0f} ms")
-            connection.settimeout(left)
+            connection.settimeout(remaining_s)
             data = connection.recv(READ_BYTES)
             if not data:
                 raise ConnectionError("it closed the connection")

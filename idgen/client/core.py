@@ -103,7 +103,7 @@ class Servers:
 
     def to_try(self, now_ms: int) -> list[Address]:
         """Return every server, in the order to try them."""
-        return sorted(self._order, key=lambda each: self._resting_until_ms.get(each, 0) > now_ms)
+        return sorted(self._order, key=lambda address: self._resting_until_ms.get(address, 0) > now_ms)
 
     def answered(self, address: Address) -> None:
         self._resting_until_ms.pop(address, None)
@@ -153,7 +153,7 @@ class IdRequests:
             raise ValueError(f"prefetch_max_age_ms={prefetch_max_age_ms}; ids can be kept for 1 ms or longer")
         self.prefetch = prefetch
         self.buffer = IdBuffer(prefetch_max_age_ms)
-        self._servers = Servers([parse_address(each) for each in servers or (DEFAULT_SERVER,)])
+        self._servers = Servers([parse_address(server) for server in servers or (DEFAULT_SERVER,)])
         self._user_agent = user_agent
 
     def get_id(self, now_ms: int) -> Operation[int]:
@@ -162,8 +162,8 @@ class IdRequests:
             return (yield from self.number("get_id", now_ms, self._user_agent))
         id = self.buffer.take(now_ms)
         if id is None:
-            id, *rest = yield from self.get_ids(self.prefetch, now_ms)
-            self.buffer.fill(rest, now_ms)
+            id, *prefetched = yield from self.get_ids(self.prefetch, now_ms)
+            self.buffer.fill(prefetched, now_ms)
         return id
 
     def get_ids(self, count: int, now_ms: int) -> Operation[list[int]]:
@@ -171,7 +171,7 @@ class IdRequests:
         ids: list[int] = []
         while True:
             counts = _portions(count - len(ids))
-            calls = [Call("get_ids", 0, self._user_agent, each) for each in counts]
+            calls = [Call("get_ids", 0, self._user_agent, portion) for portion in counts]
             for value in (yield from self._ask(calls, now_ms)):
                 ids += _as_list(value)
             if len(ids) >= count:
@@ -221,8 +221,8 @@ def _portions(count: int) -> list[int]:
     """Return the counts of the next calls. Pass on a count below 1, so that the service refuses it in its words."""
     if count <= PORTION:
         return [count]
-    whole, rest = divmod(count, PORTION)
-    return ([PORTION] * min(whole, PORTIONS_AT_ONCE) + [rest] * (rest > 0))[:PORTIONS_AT_ONCE]
+    whole, remainder = divmod(count, PORTION)
+    return ([PORTION] * min(whole, PORTIONS_AT_ONCE) + [remainder] * (remainder > 0))[:PORTIONS_AT_ONCE]
 
 
 def _i64s(*numbers: int) -> tuple[int, ...]:

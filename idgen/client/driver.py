@@ -196,13 +196,13 @@ class PipelinedCalls(IdCalls, Generic[Connection]):
             raise Fenced("this process was forked from its client's; make a client of its own after the fork")
 
     async def _carry(self, exchange: Exchange) -> Outcome:
-        kept = self._peer(exchange.address).open_connection is not None
+        reused = self._peer(exchange.address).open_connection is not None
         try:
             replies = await self._exchange(exchange)
         except self.timeouts:
             return Outcome(self._clock.now_ms(), None, f"no answer in {self._timeout_ms:.0f} ms")
         except self.failures as error:
-            return Outcome(self._clock.now_ms(), None, str(error) or type(error).__name__, kept)
+            return Outcome(self._clock.now_ms(), None, str(error) or type(error).__name__, reused)
         return Outcome(self._clock.now_ms(), replies)
 
     def _peer(self, address: Address) -> Peer[Connection]:

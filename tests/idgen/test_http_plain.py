@@ -101,7 +101,7 @@ def test_whatever_else_is_left_for_the_site_with_all_its_bytes(caller, request_)
     assert not is_plain(request_)
     with pytest.raises(NotPlain):
         ask(caller, request_ + CURL)
-    assert caller.take_rest() == request_ + CURL
+    assert caller.take_unanswered() == request_ + CURL
 
 
 def test_requests_sent_together_are_answered_in_their_order_up_to_the_first_other_one(caller):
@@ -111,7 +111,7 @@ def test_requests_sent_together_are_answered_in_their_order_up_to_the_first_othe
     assert ids == sorted(set(ids))
     with pytest.raises(NotPlain):
         next(answers)
-    assert caller.take_rest() == b"GET /health HTTP/1.1\r\n\r\n" + CURL
+    assert caller.take_unanswered() == b"GET /health HTTP/1.1\r\n\r\n" + CURL
 
 
 @given(st.lists(st.sampled_from([CURL, REQUESTS, BARE]), max_size=6), st.data())
@@ -123,7 +123,7 @@ def test_requests_come_out_whole_however_the_bytes_are_cut(sent, data):
         size = data.draw(st.integers(1, len(stream)))
         got += len(ask(caller, stream[:size]))
         stream = stream[size:]
-    assert got == len(sent) and caller.take_rest() == b""
+    assert got == len(sent) and caller.take_unanswered() == b""
 
 
 @pytest.mark.parametrize("size", [HEAD_BYTES_MAX - 1, HEAD_BYTES_MAX, 10 * HEAD_BYTES_MAX])
