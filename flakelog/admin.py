@@ -4,22 +4,22 @@ from collections.abc import Iterable, Mapping
 from types import TracebackType
 from typing import Self
 
-from broker.client import admin, cluster_admin
+from broker.client import admin
 from broker.client.admin import Group, ListedGroup
 from broker.client.blocking import TIMEOUT_SECONDS, Client
-from broker.client.cluster_admin import Cluster, LogDir, Replicas
 from broker.client.config_admin import ConfigValue
 from broker.client.core import TopicInfo
 from broker.client.group_protocol import Partition
 from broker.client.offset_lookup import find_offsets
 from broker.client.offset_spec import AtId, AtTime, Earliest, Latest
 from broker.wire.fetch import READ_COMMITTED, READ_UNCOMMITTED
-from flakelog.operations import configs, quotas, transactions
+from flakelog.operations import cluster, configs, partitions, quotas, topics, transactions
+from flakelog.operations.cluster import Cluster, LogDir
 from flakelog.operations.configs import broker_resource, topic_resource
+from flakelog.operations.partitions import Replicas
 from flakelog.operations.quotas import Quota
+from flakelog.operations.topics import BROKER_DEFAULT
 from flakelog.operations.transactions import ActiveProducer, ListedTransaction, Transaction
-
-BROKER_DEFAULT = -1  # as many partitions as the broker's num.partitions
 
 
 class Admin:
@@ -60,22 +60,19 @@ class Admin:
         self, name: str, partitions: int = BROKER_DEFAULT, configs: Mapping[str, str] | None = None
     ) -> None:
         """Create a topic, by default with the broker's `num.partitions`."""
-        self._client.create_topic(name, partitions, configs)
+        topics.create_topic(self._client, name, partitions, configs)
 
     def delete_topic(self, name: str) -> None:
         """Delete a topic and all its records."""
-        self._client.delete_topic(name)
+        topics.delete_topic(self._client, name)
 
     def add_partitions(self, topic: str, to: int) -> None:
         """Increase a topic's number of partitions to `to`. Keys may map to other partitions afterwards."""
-        self._client.run(admin.create_partitions(self._core, topic, to))
+        topics.add_partitions(self._client, topic, to)
 
     def delete_records(self, before: Mapping[Partition, int]) -> dict[Partition, int]:
         """Delete the records below these offsets; return the first offset that each log has now."""
-        return {
-            (topic, number): self._client.run(admin.delete_records(self._core, topic, number, offset))
-            for (topic, number), offset in before.items()
-        }
+        return topics.delete_records(self._client, before)
 
     # --- settings
 
@@ -152,15 +149,15 @@ class Admin:
 
     def cluster(self) -> Cluster:
         """Return the cluster's id, its controller and its brokers."""
-        return self._client.run(cluster_admin.describe_cluster(self._core))
+        return cluster.describe_cluster(self._client)
 
     def log_dirs(self) -> list[LogDir]:
         """Return the data directories of all brokers, with the bytes of each partition."""
-        return self._client.run(cluster_admin.log_dirs(self._core))
+        return cluster.log_dirs(self._client)
 
     def replicas(self, *topics: str) -> dict[Partition, Replicas]:
         """Return leader and replicas of all partitions of these topics, or of all topics."""
-        return self._client.run(cluster_admin.replicas(self._core, topics))
+        return partitions.replicas(self._client, topics)
 
     def quotas(self, entity: Mapping[str, str | None] | None = None, strict: bool = False) -> list[Quota]:
         """Return the quotas that name this entity, or all: {"client-id": "etl"}; the name None is the default.

@@ -10,11 +10,8 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from broker.client.api_versions import (
-    CREATE_PARTITIONS,
     DELETE_GROUPS,
-    DELETE_RECORDS,
     DESCRIBE_GROUPS,
-    DESCRIBE_LOG_DIRS,
     LIST_GROUPS,
     OFFSET_FETCH,
 )
@@ -24,7 +21,6 @@ from broker.client.group_protocol import Partition, decode_assignment
 from broker.client.group_requests import CommittedOffset, GroupIdentity, commit_offsets, find_coordinator
 from broker.wire.errors import WireError
 
-TIMEOUT_MS = 30_000
 CONSUMER = "consumer"  # the only protocol type whose assignments can be decoded
 DEAD = "Dead"
 
@@ -49,29 +45,6 @@ class ListedGroup(NamedTuple):
     protocol_type: str
     state: str
     """Empty if the broker does not report it."""
-
-
-# --- topics ------------------------------------------------------------------------------------------------------
-
-
-def create_partitions(core: ClientCore, topic: str, count: int, *, validate_only: bool = False) -> Steps[None]:
-    """Increase a topic's number of partitions to `count`, or only ask the broker whether it would."""
-    address = yield from core.controller()
-    asked = {"name": topic, "count": count, "assignments": None}
-    fields = {"topics": [asked], "timeout": TIMEOUT_MS, "validate_only": validate_only}
-    response = yield from core.ask(address, CREATE_PARTITIONS, fields)
-    result = response.results[0]
-    _check(result.error_code, f"topic {topic}", result.error_message)
-
-
-def delete_records(core: ClientCore, topic: str, partition: int, before: int) -> Steps[int]:
-    """Delete the records with offsets below `before`; return the new start offset of the log."""
-    address = yield from core.leader(topic, partition)
-    asked = {"name": topic, "partitions": [{"partition_index": partition, "offset": before}]}
-    response = yield from core.ask(address, DELETE_RECORDS, {"topics": [asked], "timeout": TIMEOUT_MS})
-    result = response.topics[0].partitions[0]
-    _check(result.error_code, f"{topic}-{partition}")
-    return int(result.low_watermark)
 
 
 # --- groups ------------------------------------------------------------------------------------------------------
@@ -144,19 +117,3 @@ def _assigned(protocol_type: str, assignment: bytes) -> tuple[Partition, ...]:
 def _check(code: int, what: str, message: str | None = None) -> None:
     if code:
         raise BrokerError(int(code), what, message)
-
-
-# --- sizes -----------------------------------------------------------------------------------------------------------
-
-
-def partition_sizes(client: ClientCore) -> Steps[dict[Partition, int]]:
-    """Return the bytes of each partition's log on its leader, as far as brokers tell (DescribeLogDirs, KIP-113)."""
-    sizes: dict[Partition, int] = {}
-    for address in (yield from client.nodes()).values():
-        answer = yield from client.ask(address, DESCRIBE_LOG_DIRS, {"topics": None})
-        for directory in answer.results:
-            for topic in directory.topics:
-                for each in topic.partitions:
-                    place = str(topic.name), int(each.partition_index)
-                    sizes[place] = max(sizes.get(place, 0), int(each.partition_size))
-    return sizes

@@ -9,7 +9,7 @@ from flakelog.commands.terminal import client_of, count_of, json_option, print_j
 from flakelog.commands.transfer import size_of
 
 if TYPE_CHECKING:
-    from broker.client.cluster_admin import LogDir
+    from flakelog.operations.cluster import LogDir
 
 
 @click.group()
@@ -22,20 +22,20 @@ def cluster() -> None:
 @json_option
 def describe(servers: str, as_json: bool) -> None:
     """Show the cluster's id, its controller, its brokers, and how many topics and partitions it has."""
-    from broker.client import cluster_admin
+    from flakelog.operations.cluster import describe_cluster
 
     with client_of(servers) as client:
-        found = client.run(cluster_admin.describe_cluster(client.core))
+        described = describe_cluster(client)
         topics = client.topics()
-    partitions = sum(each.partitions for each in topics)
+    partitions = sum(topic.partitions for topic in topics)
     if as_json:
-        described = {"cluster_id": found.id, "controller": found.controller, "topics": len(topics)}
-        brokers = [each._asdict() for each in found.brokers]
-        print_json(described | {"partitions": partitions, "brokers": brokers})
+        shown = {"cluster_id": described.id, "controller": described.controller, "topics": len(topics)}
+        brokers = [broker._asdict() for broker in described.brokers]
+        print_json(shown | {"partitions": partitions, "brokers": brokers})
         return
-    click.echo(f"cluster {found.id}: {count_of(len(topics), 'topic')}, {count_of(partitions, 'partition')}")
-    roles = {found.controller: "controller"}
-    rows = [(each.id, each.address, each.rack, roles.get(each.id)) for each in found.brokers]
+    click.echo(f"cluster {described.id}: {count_of(len(topics), 'topic')}, {count_of(partitions, 'partition')}")
+    roles = {described.controller: "controller"}
+    rows = [(broker.id, broker.address, broker.rack, roles.get(broker.id)) for broker in described.brokers]
     print_table(("BROKER", "ADDRESS", "RACK", "ROLE"), rows)
 
 
@@ -45,30 +45,31 @@ def describe(servers: str, as_json: bool) -> None:
 @json_option
 def disks(broker: int | None, servers: str, as_json: bool) -> None:
     """Show the data directories of the brokers: bytes of the logs, and free space of the disk."""
-    from broker.client import cluster_admin
+    from flakelog.operations.cluster import log_dirs
 
     with client_of(servers) as client:
-        found = client.run(cluster_admin.log_dirs(client.core))
-    rows = [_row(each) for each in found if broker is None or each.broker == broker]
+        directories = log_dirs(client)
+    rows = [_row(directory) for directory in directories if broker is None or directory.broker == broker]
     if as_json:
         for row in rows:
             print_json(row)
         return
     names = ("broker", "path", "partitions", "bytes", "usable_bytes", "total_bytes", "error")
-    print_table([each.upper().replace("_", " ") for each in names], [[_shown(row[n]) for n in names] for row in rows])
+    heads = [name.upper().replace("_", " ") for name in names]
+    print_table(heads, [[_shown(row[name]) for name in names] for row in rows])
 
 
-def _row(each: "LogDir") -> dict[str, Any]:
+def _row(directory: "LogDir") -> dict[str, Any]:
     from broker.wire.errors import ErrorCode
 
     return {
-        "broker": each.broker,
-        "path": each.path,
-        "partitions": len(each.sizes),
-        "bytes": sum(each.sizes.values()),
-        "usable_bytes": each.usable_bytes,
-        "total_bytes": each.total_bytes,
-        "error": ErrorCode(each.error).name if each.error else None,
+        "broker": directory.broker,
+        "path": directory.path,
+        "partitions": len(directory.sizes),
+        "bytes": sum(directory.sizes.values()),
+        "usable_bytes": directory.usable_bytes,
+        "total_bytes": directory.total_bytes,
+        "error": ErrorCode(directory.error).name if directory.error else None,
     }
 
 

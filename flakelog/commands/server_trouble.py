@@ -1,9 +1,9 @@
 """Why a server acknowledges no messages, in words for the user of `flakelog produce`."""
 
-from broker.client import cluster_admin
 from broker.client.blocking import Client
 from broker.client.errors import ClientError, Unreachable
 from broker.settings.config import BrokerConfig
+from flakelog.operations.cluster import log_dirs
 
 ASK_SECONDS = 0.8  # so that the reason comes within 5 s of the last acknowledgement
 
@@ -23,7 +23,7 @@ def why_not_acknowledged(servers: str) -> tuple[str, bool]:
 def full_disk(client: Client) -> str:
     """Return which disk of a server is full, "" if none is."""
     full = BrokerConfig().disk_full_bytes
-    for disk in client.run(cluster_admin.log_dirs(client.core)):
+    for disk in log_dirs(client):
         if disk.error or (disk.usable_bytes is not None and disk.usable_bytes < full):
             return f"the disk of the server is full: {disk.path}"
     return ""

@@ -191,8 +191,8 @@ def drop(
     with --all, all letters. A log can be deleted from its beginning only, so no letter in its middle can be deleted
     alone. To be rid of one in the list, send it back: it is listed no more, and stays until a `drop` reaches it.
     """
-    from broker.client import admin
     from flakelog.operations.partitions import bounds_of
+    from flakelog.operations.topics import delete_records
 
     if everything == bool(letters_before):
         raise click.UsageError("name what to drop: --all, or the last letter of each partition as PARTITION:OFFSET")
@@ -203,9 +203,9 @@ def drop(
         number = sum(max(end - bounds[partition][0], 0) for partition, end in ends.items())
         if number and not yes:
             confirm(f"delete {count_of(number, 'dead letter')} of {topic} for ever?")
-        for partition, end in ends.items():
-            if end > bounds[partition][0]:
-                client.run(admin.delete_records(client.core, name, partition, end))
+        delete_records(
+            client, {(name, partition): end for partition, end in ends.items() if end > bounds[partition][0]}
+        )
     if as_json:
         print_json({"topic": name, "dropped": number})
     else:

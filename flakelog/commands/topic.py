@@ -1,6 +1,5 @@
 """`flakelog topic`: create, list, describe, alter and delete topics."""
 
-from functools import partial
 from typing import TYPE_CHECKING
 
 import click
@@ -23,8 +22,7 @@ from flakelog.commands.terminal import (
 
 if TYPE_CHECKING:
     from broker.client.blocking import Client
-
-INTERNAL = "__"  # the prefix of Kafka's own topics
+    from broker.client.core import TopicInfo
 
 
 @click.group()
@@ -49,15 +47,21 @@ def create(
     names: tuple[str, ...], partitions: int | None, configs: tuple[str, ...], servers: str, as_json: bool
 ) -> None:
     """Create topics."""
-    settings = dict(assignment(each, "--set") for each in configs)
+    from flakelog.operations.topics import BROKER_DEFAULT, create_topic
+
+    settings = dict(assignment(text, "--set") for text in configs)
     with client_of(servers) as client:
         for name in dict.fromkeys(names):
-            client.create_topic(name, -1 if partitions is None else partitions, settings)
-            made = client.topic(name)
+            create_topic(client, name, BROKER_DEFAULT if partitions is None else partitions, settings)
+            created = client.topic(name)
             if as_json:
-                print_json({"topic": made.name, "topic_id": str(made.id), "partitions": made.partitions})
+                _print_json(created)
             else:
-                click.echo(f"created {made.name}: {count_of(made.partitions, 'partition')}")
+                click.echo(f"created {created.name}: {count_of(created.partitions, 'partition')}")
+
+
+def _print_json(topic: "TopicInfo") -> None:
+    print_json({"topic": topic.name, "topic_id": str(topic.id), "partitions": topic.partitions})
 
 
 @topic.command("list")
@@ -66,14 +70,15 @@ def create(
 @json_option
 def list_topics(with_internal: bool, servers: str, as_json: bool) -> None:
     """List the topics."""
+    from flakelog.operations import topics
+
     with client_of(servers) as client:
-        topics = [each for each in client.topics() if with_internal or not each.name.startswith(INTERNAL)]
-    topics.sort(key=lambda each: each.name)
+        listed = topics.list_topics(client, with_internal=with_internal)
     if as_json:
-        for each in topics:
-            print_json({"topic": each.name, "topic_id": str(each.id), "partitions": each.partitions})
-    elif topics:
-        print_table(("TOPIC", "PARTITIONS"), [(each.name, each.partitions) for each in topics])
+        for info in listed:
+            _print_json(info)
+    elif listed:
+        print_table(("TOPIC", "PARTITIONS"), [(info.name, info.partitions) for info in listed])
     else:
         click.echo("there are no topics yet; make one with: flakelog topic create NAME", err=True)
 
@@ -90,24 +95,21 @@ def describe(names: tuple[str, ...], servers: str, as_json: bool) -> None:
 
 
 def _describe(client: "Client", name: str, as_json: bool) -> None:
-    from flakelog.operations.configs import TOPIC_SOURCE, describe_configs, topic_resource
-    from flakelog.operations.partitions import ask_each, bounds_of_all
+    from flakelog.operations.topics import describe_topic
 
-    described = client.topic(name)
-    settings = describe_configs(client, topic_resource(name))
-    places = [(name, number) for number in range(described.partitions)]
-    bounds, errors = ask_each(places, partial(bounds_of_all, client))
-    own = {each.name: each.value for each in settings if each.source == TOPIC_SOURCE}
-    partitions = [_partition(place[1], bounds.get(place)) for place in places]
+    described = describe_topic(client, name)
+    info, bounds = described.topic, described.bounds
+    partitions = [_partition(number, bounds.get((name, number))) for number in range(info.partitions)]
     if as_json:
-        print_json({"topic": name, "topic_id": str(described.id), "partitions": partitions, "settings": own})
+        shown = {"topic": name, "topic_id": str(info.id), "partitions": partitions, "settings": described.settings}
+        print_json(shown)
         return
     total = sum(end - begin for begin, end in bounds.values())
-    click.echo(f"{name}: {count_of(described.partitions, 'partition')}, {count_of(total, 'offset')}, id {described.id}")
-    for setting, value in own.items():
+    click.echo(f"{name}: {count_of(info.partitions, 'partition')}, {count_of(total, 'offset')}, id {info.id}")
+    for setting, value in described.settings.items():
         click.echo(f"  {setting}={value}")
-    print_table(("PARTITION", "BEGIN", "END", "OFFSETS"), [list(each.values()) for each in partitions])
-    name_left_out(errors)
+    print_table(("PARTITION", "BEGIN", "END", "OFFSETS"), [list(row.values()) for row in partitions])
+    name_left_out(described.errors)
 
 
 def _partition(number: int, bounds: tuple[int, int] | None) -> dict[str, int | None]:
@@ -127,7 +129,7 @@ def alter(name: str, assignments: tuple[str, ...], names: tuple[str, ...], serve
     """Alter settings of topic NAME at once; if one is refused, none is altered."""
     from flakelog.operations.configs import alter_configs, describe_configs, topic_resource
 
-    values: dict[str, str | None] = dict(assignment(each, "--set") for each in assignments)
+    values: dict[str, str | None] = dict(assignment(text, "--set") for text in assignments)
     values |= dict.fromkeys(names)
     if not values:
         raise click.UsageError("nothing to alter: give --set SETTING=VALUE or --unset SETTING")
@@ -150,14 +152,14 @@ def alter(name: str, assignments: tuple[str, ...], names: tuple[str, ...], serve
 @json_option
 def add_partitions(name: str, partitions: int, yes: bool, servers: str, as_json: bool) -> None:
     """Add partitions to topic NAME. Messages stay where they are, but keys may map to other partitions afterwards."""
-    from broker.client import admin
+    from flakelog.operations import topics
 
     with client_of(servers) as client:
         if not yes:
-            there = count_of(client.topic(name).partitions, "partition")
-            client.run(admin.create_partitions(client.core, name, partitions, validate_only=True))
-            confirm(f"grow {name} from {there} to {partitions:,}, which cannot be undone?")
-        client.run(admin.create_partitions(client.core, name, partitions))
+            before = count_of(client.topic(name).partitions, "partition")
+            topics.add_partitions(client, name, partitions, validate_only=True)
+            confirm(f"grow {name} from {before} to {partitions:,}, which cannot be undone?")
+        topics.add_partitions(client, name, partitions)
     if as_json:
         print_json({"topic": name, "partitions": partitions})
     else:
@@ -182,7 +184,7 @@ def delete_records(
     name: str, numbers: tuple[int, ...], place: OffsetSpec, yes: bool, servers: str, as_json: bool
 ) -> None:
     """Delete the messages of topic NAME before PLACE, for good."""
-    from broker.client import admin
+    from flakelog.operations import topics
     from flakelog.operations.partitions import bounds_of_all
 
     with client_of(servers) as client:
@@ -196,12 +198,11 @@ def delete_records(
         if not yes:
             offsets = sum(max(before[number] - begins[number], 0) for number in before)
             confirm(f"delete {count_of(offsets, 'offset')} of {name}?")
-        rows = []
-        for number, offset in before.items():
-            rows.append((number, begins[number], client.run(admin.delete_records(client.core, name, number, offset))))
+        now = topics.delete_records(client, {(name, number): offset for number, offset in before.items()})
+    rows = [(number, begins[number], begin) for (_, number), begin in now.items()]
     if as_json:
-        for number, begin, now in rows:
-            print_json({"topic": name, "partition": number, "begin_before": begin, "begin": now})
+        for number, begin_before, begin in rows:
+            print_json({"topic": name, "partition": number, "begin_before": begin_before, "begin": begin})
     else:
         print_table(("PARTITION", "BEGAN", "BEGINS"), rows)
 
@@ -213,14 +214,16 @@ def delete_records(
 @json_option
 def delete(names: tuple[str, ...], yes: bool, servers: str, as_json: bool) -> None:
     """Delete topics with all their messages, and the offsets that groups have committed for them."""
+    from flakelog.operations.topics import delete_topic
+
     with client_of(servers) as client:
-        found = [client.topic(name) for name in dict.fromkeys(names)]
+        topics = [client.topic(name) for name in dict.fromkeys(names)]
         if not yes:
-            what = ", ".join(f"{each.name} with {count_of(each.partitions, 'partition')}" for each in found)
-            confirm(f"delete {what}?")
-        for each in found:
-            client.delete_topic(each.name)
+            question = ", ".join(f"{info.name} with {count_of(info.partitions, 'partition')}" for info in topics)
+            confirm(f"delete {question}?")
+        for info in topics:
+            delete_topic(client, info.name, id=info.id)
             if as_json:
-                print_json({"topic": each.name, "topic_id": str(each.id), "deleted": True})
+                print_json({"topic": info.name, "topic_id": str(info.id), "deleted": True})
             else:
-                click.echo(f"deleted {each.name}")
+                click.echo(f"deleted {info.name}")

@@ -7,7 +7,6 @@ import click
 
 from flakelog.commands.arguments import PARTITION, Name, Seconds, Whole
 from flakelog.commands.completion import TopicType
-from flakelog.commands.exit_codes import fail
 from flakelog.commands.start import name_left_out
 from flakelog.commands.terminal import (
     client_of,
@@ -134,13 +133,10 @@ def abort(topic: str, partition: int, start_offset: int, yes: bool, servers: str
 
     Only for one that hangs: a producer that still writes in it would lose a part of its transaction.
     """
-    from flakelog.operations.transactions import NoSuchTransaction, abort_transaction, producer_of
+    from flakelog.operations.transactions import abort_transaction, producer_of
 
     with client_of(servers) as client:
-        try:
-            producer = producer_of(client, topic, partition, start_offset)
-        except NoSuchTransaction as error:
-            fail(str(error))
+        producer = producer_of(client, topic, partition, start_offset)
         if not yes:
             confirm(f"abort the transaction of producer {producer.producer_id} in {topic}-{partition}?")
         abort_transaction(client, topic, partition, producer)

@@ -94,15 +94,15 @@ class Planned(NamedTuple):
 
 def plan_of(servers: str, manifest: "Manifest") -> list[Planned]:
     """Return the ranges of a manifest with the bytes that they probably have in the log."""
-    from broker.client import admin
     from broker.client.blocking import Client
     from broker.client.core import EARLIEST, LATEST
     from broker.client.errors import ClientError
+    from flakelog.operations.cluster import partition_sizes
 
     per_offset: dict[tuple[str, int], float] = {}
     with Client(servers) as client:
         try:
-            sizes = client.run(admin.partition_sizes(client.core))
+            sizes = partition_sizes(client)
         except ClientError:
             sizes = {}  # a broker may not have the request, or not allow it
         for place in {(one.topic, one.partition) for one in manifest.ranges} & sizes.keys():

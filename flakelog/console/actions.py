@@ -8,19 +8,19 @@ client of the broker's listener.
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 from urllib.parse import quote
+from uuid import UUID
 
 from broker.client import admin
 from broker.client.blocking import Client
 from broker.client.offset_lookup import find_positions
 from broker.client.offset_spec import KINDS, AtTime, Earliest, Latest, OffsetSpec, parse_value
-from broker.client.topic_admin import create_topic
 from broker.services.context import BrokerServices
 from flakelog.console import deletion, letters
 from flakelog.console.draft import Draft, draft_of
 from flakelog.console.text import time
-from flakelog.console.topics import INTERNAL
 from flakelog.console.visit import BadField, Fields
-from flakelog.operations import configs
+from flakelog.operations import configs, topics
+from flakelog.operations.partitions import is_internal
 from flakelog.produce import partition_of, send
 
 PARTITIONS_SHOWN = 200  # of a group's offsets in a plan
@@ -77,15 +77,16 @@ class Action(NamedTuple):
 
 def _plan_topic(client: Client, fields: Fields) -> Planned:
     name, partitions, settings = _new_topic(fields)
-    client.run(create_topic(client.core, name, partitions, settings, validate_only=True))
-    number = "the broker's default number of partitions" if partitions == -1 else _count(partitions, "partition")
+    topics.create_topic(client, name, partitions, settings, validate_only=True)
+    is_default = partitions == topics.BROKER_DEFAULT
+    number = "the broker's default number of partitions" if is_default else _count(partitions, "partition")
     sentence = f"Create the topic {name} with {number}."
-    return Planned(sentence, "Create it", ("Setting", "Value"), [list(each) for each in settings.items()])
+    return Planned(sentence, "Create it", ("Setting", "Value"), [list(setting) for setting in settings.items()])
 
 
 def _create_topic(client: Client, fields: Fields, task: Task) -> Done:
     name, partitions, settings = _new_topic(fields)
-    client.create_topic(name, partitions, settings)
+    topics.create_topic(client, name, partitions, settings)
     return Done(f"The topic {name} was created.", f"/console/topics/{name}")
 
 
@@ -93,7 +94,7 @@ def _new_topic(fields: Fields) -> tuple[str, int, dict[str, str]]:
     name = fields.text("name").strip()
     if not name:
         raise BadField("a topic has a name of letters, digits, '.', '_' and '-'")
-    partitions = fields.number("partitions", -1)
+    partitions = fields.number("partitions", topics.BROKER_DEFAULT)
     if partitions == 0 or partitions > 1 << 30:
         raise BadField("a topic has at least one partition")
     return name, partitions, _settings(fields.text("settings"))
@@ -115,14 +116,14 @@ def _plan_partitions(client: Client, fields: Fields) -> Planned:
     has = client.topic(name).partitions
     if partitions <= has:
         raise BadField(f"{name} has {has} partitions; give a larger number, as a topic never gets fewer")
-    client.run(admin.create_partitions(client.core, name, partitions, validate_only=True))
+    topics.add_partitions(client, name, partitions, validate_only=True)
     warning = "Messages stay where they are, but keys may map to other partitions afterwards. This cannot be undone."
     return Planned(f"Give {name} {_count(partitions, 'partition')}; it has {has}.", "Add them", warning=warning)
 
 
 def _add_partitions(client: Client, fields: Fields, task: Task) -> Done:
     name, partitions = _topic(fields), _partitions(fields)
-    client.run(admin.create_partitions(client.core, name, partitions))
+    topics.add_partitions(client, name, partitions)
     return Done(f"{name} has {_count(partitions, 'partition')} now.", f"/console/topics/{name}")
 
 
@@ -170,16 +171,22 @@ def _plan_deletion(client: Client, fields: Fields) -> Planned:
 
 def _delete(client: Client, fields: Fields, task: Task) -> Done:
     name = _deleted(fields)
-    if str(client.topic(name).id) != fields.text("id"):
-        raise BadField(f"{name} was deleted and made again since it was shown; begin again")
-    client.delete_topic(name)
+    topics.delete_topic(client, name, id=_id(fields))
     return Done(f"The topic {name} was deleted.", "/console/topics")
+
+
+def _id(fields: Fields) -> UUID:
+    """Return the id of the topic that the plan showed. Raise BadField."""
+    try:
+        return UUID(fields.text("id"))
+    except ValueError:
+        raise BadField("the topic was not shown; begin again") from None
 
 
 def _deleted(fields: Fields) -> str:
     """Return the topic to delete, whose name was typed. Raise BadField."""
     name = _topic(fields)
-    if name.startswith(INTERNAL):
+    if is_internal(name):
         raise BadField(f"{name} is a topic that Flakelog itself needs; the console deletes none that begin with __")
     if fields.text("typed").strip() != name:
         raise BadField(f"type the topic's name, {name}, to delete it")
@@ -222,7 +229,7 @@ def _send_message(client: Client, fields: Fields, task: Task) -> Done:
 def _draft(client: Client, fields: Fields) -> tuple[Draft, int]:
     """Return the message that the fields describe, and its topic's number of partitions. Raise BadField."""
     topic = _topic(fields)
-    if topic.startswith(INTERNAL):
+    if is_internal(topic):
         raise BadField(f"{topic} is a topic that Flakelog itself writes; the console sends to none that begin with __")
     draft = draft_of(topic, fields)
     partitions = client.topic(topic).partitions

@@ -31,6 +31,7 @@ from flakelog.console.streams import Live, Streams, Tick
 from flakelog.console.visit import BadField, Fields, PageTimeout
 from flakelog.console.work_pages import WorkPages
 from flakelog.handled_letters import TooManyMarks
+from flakelog.operations.errors import NotPossible
 
 STATIC_TYPES = {"js": "text/javascript", "css": "text/css", "svg": "image/svg+xml", "txt": "text/plain"}
 STATIC_CACHE = "public, max-age=3600"
@@ -357,7 +358,7 @@ def _reason(failure: Failure) -> tuple[int, str]:
             return error.status, error.reason
         case NotThere():
             return 404, str(error)
-        case BadField() | Unsendable() | TooManyMarks():
+        case BadField() | NotPossible() | Unsendable() | TooManyMarks():
             return 400, str(error)
         case BrokerError():
             return 400, f"the broker refused it: {error}"

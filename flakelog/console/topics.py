@@ -9,9 +9,9 @@ from broker.services.config_resources import sources_of
 from broker.services.context import BrokerServices
 from broker.settings.config_entries import ConfigSource, topic_entries
 from flakelog.operations.configs import SOURCES
+from flakelog.operations.partitions import is_internal
 
 PAGE_ROWS = 100
-INTERNAL = "__"
 SUFFIX = ".dead-letters"  # of the topic of a spout's dead letters, unless its configuration names another
 SORTS = ("name", "messages", "bytes", "partitions")
 
@@ -112,7 +112,7 @@ def topic_list(
     found = [
         each
         for each in topics
-        if needle in each.name.lower() and (with_internal or needle or not each.name.startswith(INTERNAL))
+        if needle in each.name.lower() and (with_internal or needle or not is_internal(each.name))
     ]
     pages = pages_of(len(found), page)
     if sort not in SORTS[1:]:
@@ -135,7 +135,7 @@ def topic_page(services: BrokerServices, name: str, page: int = 0) -> TopicPage 
     return TopicPage(
         name=topic.name,
         id=str(topic.id),
-        is_internal=topic.name.startswith(INTERNAL),
+        is_internal=is_internal(topic.name),
         partitions=len(topic.partitions),
         messages=sum(log.log_end_offset - log.log_start_offset for log in logs),
         bytes=sum(log.segments.size for log in logs),

@@ -1,16 +1,21 @@
-"""Partitions: ask many of them at once, also those of which some are offline or deleted; the bounds of their logs."""
+"""Partitions: list them, find the bounds of their logs, and ask many at once, of which some may be offline or deleted.
+"""
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import TypeVar
+from dataclasses import dataclass
+from typing import NamedTuple, TypeVar
 
+from broker.client.api_versions import METADATA
 from broker.client.blocking import Client
 from broker.client.core import Partition
-from broker.client.errors import BrokerError
+from broker.client.errors import BrokerError, no_leader
 from broker.client.offset_lookup import find_bounds, find_offsets
 from broker.client.offset_spec import Latest
 from broker.wire.fetch import READ_COMMITTED, READ_UNCOMMITTED
+from flakelog.operations.cluster import partition_sizes
 
 Answer = TypeVar("Answer")
+INTERNAL = "__"  # the prefix of the broker's own topics, such as __consumer_offsets
 SEARCHED_AT_ONCE = 200  # in a request of a search: about 0.3 s, so that its progress is seen
 
 
@@ -70,4 +75,83 @@ def bounds_of_all(
 
 def ends_of(client: Client, partitions: Iterable[Partition]) -> dict[Partition, int]:
     """Return the offset of each partition's next message, without partitions that do not answer."""
-    return ask_each(partitions, lambda some: client.run(find_offsets(client.core, some, Latest())))[0]
+    return ask_each(partitions, lambda portion: client.run(find_offsets(client.core, portion, Latest())))[0]
+
+
+def is_internal(topic: str) -> bool:
+    """Return True for the broker's own topics."""
+    return topic.startswith(INTERNAL)
+
+
+# --- list ------------------------------------------------------------------------------------------------------------
+
+
+class Replicas(NamedTuple):
+    """The nodes of a partition; `leader` is -1 if it has none now."""
+
+    leader: int
+    leader_epoch: int
+    replicas: tuple[int, ...]
+    in_sync: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class ListedPartition:
+    """A partition with its nodes, and with the bounds and bytes of its log, as far as brokers tell.
+
+    `error` is why the partition does not answer.
+    """
+
+    topic: str
+    partition: int
+    nodes: Replicas
+    begin: int | None
+    end: int | None
+    bytes: int | None
+    error: BrokerError | None
+
+    @property
+    def leader(self) -> int | None:
+        return self.nodes.leader if self.nodes.leader >= 0 else None
+
+    @property
+    def has_problem(self) -> bool:
+        """True if the partition does not answer, or has replicas that are not in sync."""
+        return self.error is not None or set(self.nodes.in_sync) != set(self.nodes.replicas)
+
+
+def replicas(client: Client, topics: Sequence[str] = ()) -> dict[Partition, Replicas]:
+    """Return the nodes of all partitions of these topics, or of all topics if none is named."""
+    controller = client.run(client.core.controller())
+    named = [{"name": name} for name in topics] or None
+    answer = client.run(client.core.ask(controller, METADATA, {"topics": named, "allow_auto_topic_creation": False}))
+    nodes = {}
+    for topic in answer.topics:
+        if topic.error_code:
+            raise BrokerError(int(topic.error_code), f"topic {topic.name}")
+        for part in topic.partitions:
+            nodes[str(topic.name), int(part.partition_index)] = Replicas(
+                int(part.leader_id), int(part.leader_epoch), tuple(part.replica_nodes), tuple(part.isr_nodes)
+            )
+    return dict(sorted(nodes.items()))
+
+
+def list_partitions(
+    client: Client, topics: Sequence[str] = (), *, with_internal: bool = False
+) -> list[ListedPartition]:
+    """Return the partitions of these topics; if none is named, of all topics but the broker's own."""
+    wanted = {
+        partition: nodes
+        for partition, nodes in replicas(client, topics).items()
+        if topics or with_internal or not is_internal(partition[0])
+    }
+    led = [partition for partition, nodes in wanted.items() if nodes.leader >= 0]
+    sizes = partition_sizes(client) if led else {}
+    bounds, errors = ask_each(led, lambda some: bounds_of_all(client, some))
+    errors |= {partition: no_leader(*partition) for partition, nodes in wanted.items() if nodes.leader < 0}
+    listed = []
+    for (topic, partition), nodes in wanted.items():
+        key = topic, partition
+        begin, end = bounds.get(key, (None, None))
+        listed.append(ListedPartition(topic, partition, nodes, begin, end, sizes.get(key), errors.get(key)))
+    return listed

@@ -10,6 +10,7 @@ from broker.client.blocking import Client
 from broker.client.core import Address, Partition, batched
 from broker.client.errors import BadAnswer, BrokerError
 from broker.client.group_requests import TRANSACTION, find_coordinator
+from flakelog.operations.errors import NotPossible
 from flakelog.operations.partitions import ask_each
 from flakelog.visible_text import count_of
 
@@ -60,10 +61,6 @@ class HangingTransaction:
     partition: int
     start_offset: int
     producer: ActiveProducer
-
-
-class NoSuchTransaction(LookupError):
-    """No open transaction of a partition begins at the given offset."""
 
 
 def list_transactions(client: Client, states: Sequence[str] = ()) -> list[ListedTransaction]:
@@ -123,13 +120,13 @@ def find_hanging(
 
 
 def producer_of(client: Client, topic: str, partition: int, start_offset: int) -> ActiveProducer:
-    """Return the producer whose open transaction begins at an offset. Raise NoSuchTransaction."""
+    """Return the producer whose open transaction begins at an offset. Raise NotPossible if none does."""
     producers = describe_producers(client, topic, partition)
     begun = {producer.first_offset: producer for producer in producers if producer.first_offset is not None}
     if start_offset not in begun:
         offsets = f"; they begin at {', '.join(map(str, begun))}" if begun else ""
         number = count_of(len(begun), "open transaction")
-        raise NoSuchTransaction(f"{topic}-{partition} has {number}, none from offset {start_offset}{offsets}")
+        raise NotPossible(f"{topic}-{partition} has {number}, none from offset {start_offset}{offsets}")
     return begun[start_offset]
 
 

@@ -14,13 +14,13 @@ from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from benchmarks.apache import await_answer, start_kafka
 from benchmarks.native import Unavailable
-from broker.client import cluster_admin
 from broker.client.address import addresses_of
 from broker.client.async_consumer import AsyncConsumer
 from broker.client.blocking import Client
 from broker.client.consumer import Consumer
 from broker.client.errors import BrokerError, ProduceError
 from broker.client.producer import Delivered, Producer
+from flakelog.operations.partitions import replicas
 from spark_bridge.reading.cluster import Cluster, Unreachable
 from spark_bridge.reading.settings import Patience, ReadSettings
 from tests.compat.numbers_topic import QUICK, SOON_MS, WAIT_MS, say
@@ -163,9 +163,9 @@ def test_consumers_read_the_others_and_then_it_when_it_is_served_again(tmp_path,
 def described(address):
     """Return for each partition whether it has a leader, and the numbers of its replicas and of those in sync."""
     with Client(address) as client:
-        found = client.run(cluster_admin.replicas(client.core, (TOPIC,)))
+        nodes = replicas(client, (TOPIC,))
     return {
-        partition: (each.leader >= 0, len(each.replicas), len(each.in_sync)) for (_, partition), each in found.items()
+        number: (each.leader >= 0, len(each.replicas), len(each.in_sync)) for (_, number), each in nodes.items()
     }
 
 

@@ -14,9 +14,9 @@ import pyarrow as pa
 import pytest
 
 import flakelog
-from broker.client.admin import delete_records
 from broker.client.blocking import Client
 from broker.record.records import Record, encode_batch
+from flakelog.operations.topics import delete_records
 from spark_bridge.selection import manifest as manifests
 from spark_bridge.selection.options import OptionError
 from spark_bridge.selection.selector import SelectionError
@@ -166,7 +166,7 @@ def test_batches_that_cannot_be_decoded_fail_the_read_or_are_left_out(servers, t
 
 def test_lost_offsets_and_ignored_options_are_warned_about(servers, topic, caplog):
     with Client(servers) as client:
-        client.run(delete_records(client.core, topic, 0, 30))
+        delete_records(client, {(topic, 0): 30})
     options = {"failOnDataLoss": "false", "kafka.max.poll.records": "9"}
     reader = flakelog.read(servers, topic, offsets={0: (10, 50)}, options=options)
     assert caplog.messages == [

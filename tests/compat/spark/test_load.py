@@ -12,9 +12,9 @@ import duckdb
 import polars
 import pytest
 
-from broker.client.admin import delete_records
 from broker.client.blocking import Client
 from broker.record.records import Record, encode_batch
+from flakelog.operations.topics import delete_records
 from spark_bridge.load.destination import Destination
 from spark_bridge.load.job import LoadJob
 from spark_bridge.load.ledger import LoadOptions
@@ -239,7 +239,7 @@ def test_lost_messages_are_named_and_the_loss_can_be_accepted(flakelog, topic, t
     out = tmp_path / "out"
     flakelog(f"load {topic.name} --to {out}")
     topic.append(0, 10)
-    topic.client.run(delete_records(topic.client.core, topic.name, 0, 25))
+    delete_records(topic.client, {(topic.name, 0): 25})
     code, _, errors = flakelog(f"load {topic.name} --to {out}")
     assert code == 4
     assert f"{topic.name}-0[20, 25) (5 offsets)" in errors and "--accept-loss" in errors

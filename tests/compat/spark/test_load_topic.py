@@ -8,10 +8,10 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from broker.client.admin import delete_records
 from broker.client.blocking import Client
 from broker.client.core import LATEST
 from broker.client.offset_lookup import find_offset
+from flakelog.operations.topics import delete_records
 from spark_bridge.load import topic_sink
 from spark_bridge.load.driver import Driver
 from spark_bridge.load.ledger import LoadOptions
@@ -283,7 +283,7 @@ def test_a_load_goes_on_after_old_messages_of_the_target_are_deleted(tmp_path, a
     forget_positions(address)
     with Client(address) as client:
         for partition, end in enumerate(log.ends):
-            client.run(delete_records(client.core, target, partition, end))
+            delete_records(client, {(target, partition): end})
     log.append(1, 3)
     assert copying(tmp_path, log, address, target).run().rows == 3
     left = places(address, target)  # transactions' markers have offsets too
@@ -301,7 +301,7 @@ def test_verification_counts_the_committed_messages_of_the_target(tmp_path, addr
     assert (verification.rows, verification.target_rows) == (14, 14 + 2 * 2)
     assert (verification.problems, verification.notes) == ((), ())
     with Client(address) as client:
-        client.run(delete_records(client.core, target, 0, 3))
+        delete_records(client, {(target, 0): 3})
     verification = verify(copying(tmp_path, log, address, target).sink)
     assert (verification.target_rows, verification.problems) == (14 + 2 * 2 - 3, ())
     assert "has deleted old messages, also of load 0" in verification.notes[0]

@@ -8,11 +8,11 @@ from uuid import uuid4
 
 import pytest
 
-from broker.client import admin
 from broker.client.blocking import Client
 from broker.client.errors import TryAgain
 from broker.client.transaction import TransactionalProducer
 from broker.record.records import Record, encode_batch
+from flakelog.operations.topics import delete_records
 from spark_bridge.reading import range_reader
 from spark_bridge.reading.cluster import Cluster
 from spark_bridge.reading.network import addresses
@@ -106,7 +106,7 @@ def test_offsets_that_were_deleted_are_reported_and_the_rest_is_read(address, to
     with Client(address) as client:
         for n in range(10):
             client.produce(topic, 0, encode_batch([Record(0, 0, None, b"%d" % n)], base_timestamp_ms=1))
-        client.run(admin.delete_records(client.core, topic, 0, 4))
+        delete_records(client, {(topic, 0): 4})
     lost = []
     batches = read_range(
         OffsetRange(topic, 0, 2, 10),

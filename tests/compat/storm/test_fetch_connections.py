@@ -11,11 +11,11 @@ from threading import Thread
 import confluent_kafka
 import pytest
 
-from broker.client.admin import delete_records
 from broker.client.blocking import Client
 from broker.client.epoch_ends import find_epoch_ends
 from broker.client.topic_admin import create_topic
 from broker.record.records import Record, encode_batch
+from flakelog.operations.topics import delete_records
 from tests.compat.server_process import PYTHONPATH, ROOT, ServerProcess
 from tests.patience import SECONDS
 
@@ -133,7 +133,7 @@ def test_an_offset_that_the_log_has_no_longer_is_answered_with_the_bounds(addres
         client.create_topic("deleted")
         for value in "abc":
             produce(client, "deleted", value)
-        client.run(delete_records(client.core, "deleted", 0, 2))
+        delete_records(client, {("deleted", 0): 2})
         with Reader(address, "deleted") as reader:
             assert reader.next() == (0, "OutOfRange", [2, 3])
             reader.read_until({0: ["c"]})

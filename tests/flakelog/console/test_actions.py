@@ -13,6 +13,8 @@ from flakelog.console.action_pages import LINE_CHARACTERS_MAX
 from flakelog.console.draft import HEADERS_BYTES_MAX, KEY_BYTES_MAX, VALUE_BYTES_MAX
 from flakelog.console.pages import NotThere
 from flakelog.console.visit import BadField, Fields
+from flakelog.operations.errors import NotPossible
+from flakelog.operations.topics import delete_records
 from idgen.http import SmallRequest
 from tests.broker.engine_client import WALL_MS
 from tests.broker.handlers.consumer_group import Member
@@ -118,7 +120,7 @@ def test_a_plan_says_that_an_offset_lies_outside_the_log(world, to, value, offse
     world.broker.create("orders")
     records = [Record(n, 0, None, b"x") for n in range(5)]
     world.client.produce("orders", 0, encode_batch(records, base_timestamp_ms=WALL_MS))
-    world.client.run(admin.delete_records(world.client.core, "orders", 0, 2))
+    delete_records(world.client, {("orders", 0): 2})
     world.client.run(admin.commit(world.client.core, "billing", {("orders", 0): 4}))
     html = html_of(act(world, "reset-offsets", group="billing", to=to, value=value))
     assert reason in html and "outside the log of 1 partition" in html
@@ -200,7 +202,7 @@ def test_a_topic_that_was_made_again_since_its_plan_is_not_deleted(world):
     hidden = dict(act(world, "delete-topic", topic="orders", typed="orders").model["hidden"])
     world.client.delete_topic("orders")
     world.client.create_topic("orders")
-    with pytest.raises(BadField, match="was deleted and made again"):
+    with pytest.raises(NotPossible, match="was deleted and made again"):
         act(world, "delete-topic", **hidden, confirmed="yes")
     assert world.broker.services.metadata.topic("orders") is not None
 

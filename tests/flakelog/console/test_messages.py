@@ -201,9 +201,9 @@ def test_a_tail_leaves_the_oldest_out_and_says_how_many(world):
 def test_a_tail_follows_partitions_that_are_added(world):
     tail = tail_of(world, page(world).stream)
     assert read(tail) == ([], 0)
-    from broker.client import admin
+    from flakelog.operations.topics import add_partitions
 
-    world.client.run(admin.create_partitions(world.client.core, "orders", 3))
+    add_partitions(world.client, "orders", 3)
     produce(world, b"a", partition=2)
     assert read(tail) == (["a"], 0)
 

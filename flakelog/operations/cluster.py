@@ -1,0 +1,71 @@
+"""The cluster: its brokers, and their disks."""
+
+from typing import NamedTuple
+
+from broker.client.api_versions import DESCRIBE_LOG_DIRS, METADATA
+from broker.client.blocking import Client
+from broker.client.core import Partition
+
+
+class Broker(NamedTuple):
+    id: int
+    address: str
+    rack: str | None
+
+
+class Cluster(NamedTuple):
+    """A cluster. `controller` is the id of the broker that is the controller, or -1 while the cluster has none."""
+
+    id: str | None
+    controller: int
+    brokers: tuple[Broker, ...]
+
+
+class LogDir(NamedTuple):
+    """A data directory of a broker. The sizes of its disk are None from brokers before KIP-827."""
+
+    broker: int
+    path: str
+    error: int
+    total_bytes: int | None
+    usable_bytes: int | None
+    sizes: dict[Partition, int]
+    """Bytes of each partition's log."""
+
+
+def describe_cluster(client: Client) -> Cluster:
+    """Return the cluster as its metadata describe it."""
+    controller = client.run(client.core.controller())
+    fields = {"topics": (), "allow_auto_topic_creation": False}
+    answer = client.run(client.core.ask(controller, METADATA, fields))
+    brokers = [Broker(node.node_id, f"{node.host}:{node.port}", node.rack) for node in answer.brokers]
+    return Cluster(answer.cluster_id, int(answer.controller_id), tuple(sorted(brokers)))
+
+
+def log_dirs(client: Client) -> list[LogDir]:
+    """Return the data directories of all brokers (DescribeLogDirs, KIP-113)."""
+    directories = []
+    for node, address in client.run(client.core.nodes()).items():
+        answer = client.run(client.core.ask(address, DESCRIBE_LOG_DIRS, {"topics": None}))
+        for directory in answer.results:
+            sizes = {
+                (str(topic.name), int(log.partition_index)): int(log.partition_size)
+                for topic in directory.topics
+                for log in topic.partitions
+            }
+            total, usable = _size(directory.total_bytes), _size(directory.usable_bytes)
+            directories.append(LogDir(node, directory.log_dir, int(directory.error_code), total, usable, sizes))
+    return directories
+
+
+def partition_sizes(client: Client) -> dict[Partition, int]:
+    """Return the bytes of each partition's log: those of its largest replica, as far as brokers tell."""
+    sizes: dict[Partition, int] = {}
+    for directory in log_dirs(client):
+        for partition, size in directory.sizes.items():
+            sizes[partition] = max(sizes.get(partition, 0), size)
+    return sizes
+
+
+def _size(number: int) -> int | None:
+    return None if number < 0 else int(number)

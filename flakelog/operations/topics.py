@@ -1,0 +1,94 @@
+"""Topics: create, list, describe, grow and delete them, and delete records from the beginning of their logs."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from uuid import UUID
+
+from broker.client import topic_admin
+from broker.client.api_versions import CREATE_PARTITIONS, DELETE_RECORDS
+from broker.client.blocking import Client
+from broker.client.core import Partition, TopicInfo
+from broker.client.errors import BrokerError
+from flakelog.operations.configs import TOPIC_SOURCE, describe_configs, topic_resource
+from flakelog.operations.errors import NotPossible
+from flakelog.operations.partitions import ask_each, bounds_of_all, is_internal
+
+BROKER_DEFAULT = -1  # as many partitions as the broker's num.partitions
+TIMEOUT_MS = 30_000
+
+
+@dataclass(frozen=True)
+class TopicDescription:
+    """A topic, the settings that are its own, and the bounds of its partitions.
+
+    `errors` are those of partitions that do not answer; `bounds` is without them.
+    """
+
+    topic: TopicInfo
+    settings: dict[str, str | None]
+    bounds: dict[Partition, tuple[int, int]]
+    errors: dict[Partition, BrokerError]
+
+
+def list_topics(client: Client, *, with_internal: bool = False) -> list[TopicInfo]:
+    """Return the topics by name; the broker's own only with `with_internal`."""
+    topics = [topic for topic in client.topics() if with_internal or not is_internal(topic.name)]
+    return sorted(topics, key=lambda topic: topic.name)
+
+
+def describe_topic(client: Client, name: str) -> TopicDescription:
+    """Return a topic with its own settings and the bounds of its partitions."""
+    topic = client.topic(name)
+    values = describe_configs(client, topic_resource(name))
+    partitions = [(name, number) for number in range(topic.partitions)]
+    bounds, errors = ask_each(partitions, lambda some: bounds_of_all(client, some))
+    settings = {value.name: value.value for value in values if value.source == TOPIC_SOURCE}
+    return TopicDescription(topic, settings, bounds, errors)
+
+
+def create_topic(
+    client: Client,
+    name: str,
+    partitions: int = BROKER_DEFAULT,
+    settings: Mapping[str, str] | None = None,
+    *,
+    validate_only: bool = False,
+) -> None:
+    """Create a topic, or only ask the broker whether it would."""
+    client.run(topic_admin.create_topic(client.core, name, partitions, settings, validate_only=validate_only))
+
+
+def add_partitions(client: Client, topic: str, to: int, *, validate_only: bool = False) -> None:
+    """Increase a topic's number of partitions to `to`, or only ask the broker whether it would."""
+    controller = client.run(client.core.controller())
+    grown = {"name": topic, "count": to, "assignments": None}
+    fields = {"topics": [grown], "timeout": TIMEOUT_MS, "validate_only": validate_only}
+    response = client.run(client.core.ask(controller, CREATE_PARTITIONS, fields))
+    result = response.results[0]
+    if result.error_code:
+        raise BrokerError(int(result.error_code), f"topic {topic}", result.error_message)
+
+
+def delete_records(client: Client, before: Mapping[Partition, int]) -> dict[Partition, int]:
+    """Delete the records below these offsets; return the first offset that each log has now."""
+    begins = {}
+    for (topic, partition), offset in before.items():
+        leader = client.run(client.core.leader(topic, partition))
+        named = {"name": topic, "partitions": [{"partition_index": partition, "offset": offset}]}
+        fields = {"topics": [named], "timeout": TIMEOUT_MS}
+        response = client.run(client.core.ask(leader, DELETE_RECORDS, fields))
+        result = response.topics[0].partitions[0]
+        if result.error_code:
+            raise BrokerError(int(result.error_code), f"{topic}-{partition}")
+        begins[topic, partition] = int(result.low_watermark)
+    return begins
+
+
+def delete_topic(client: Client, name: str, *, id: UUID | None = None) -> None:
+    """Delete a topic and all its records. With an id, raise NotPossible if the topic now has another.
+
+    The id is for a user who has confirmed the deletion of a topic that was shown before.
+    """
+    if id is not None and client.topic(name).id != id:
+        raise NotPossible(f"{name} was deleted and made again since it was shown; begin again")
+    client.delete_topic(name)
