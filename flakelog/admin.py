@@ -4,8 +4,6 @@ from collections.abc import Iterable, Mapping
 from types import TracebackType
 from typing import Self
 
-from broker.client import admin
-from broker.client.admin import Group, ListedGroup
 from broker.client.blocking import TIMEOUT_SECONDS, Client
 from broker.client.config_admin import ConfigValue
 from broker.client.core import TopicInfo
@@ -13,9 +11,10 @@ from broker.client.group_protocol import Partition
 from broker.client.offset_lookup import find_offsets
 from broker.client.offset_spec import AtId, AtTime, Earliest, Latest
 from broker.wire.fetch import READ_COMMITTED, READ_UNCOMMITTED
-from flakelog.operations import cluster, configs, partitions, quotas, topics, transactions
+from flakelog.operations import cluster, configs, groups, partitions, quotas, topics, transactions
 from flakelog.operations.cluster import Cluster, LogDir
 from flakelog.operations.configs import broker_resource, topic_resource
+from flakelog.operations.groups import Group, ListedGroup
 from flakelog.operations.partitions import Replicas
 from flakelog.operations.quotas import Quota
 from flakelog.operations.topics import BROKER_DEFAULT
@@ -118,32 +117,30 @@ class Admin:
 
     def groups(self) -> list[ListedGroup]:
         """Return the consumer groups of all brokers."""
-        return self._client.run(admin.list_groups(self._core))
+        return groups.list_groups(self._client)
 
     def group(self, name: str) -> Group:
         """Return a group and its members. The state of an unknown group is "Dead"."""
-        return self._client.run(admin.describe_group(self._core, name))
+        return groups.describe_group(self._client, name)
 
     def committed(self, group: str) -> dict[Partition, int]:
         """Return what a group has committed."""
-        return self._client.run(admin.committed(self._core, group))
+        return groups.committed(self._client, group)
 
     def lag(self, group: str) -> dict[Partition, int]:
         """Return the number of offsets between what a group has committed and the end of each partition.
 
         Partitions whose end no broker tells now are left out, such as those of a topic that was deleted.
         """
-        committed = self.committed(group)
-        ends = self._client.run(find_offsets(self._core, committed, Latest(), failed={}))
-        return {key: max(0, ends[key] - offset) for key, offset in committed.items() if key in ends}
+        return groups.lag(self._client, group)
 
     def reset_offsets(self, group: str, offsets: Mapping[Partition, int]) -> None:
         """Move a group without members to these offsets."""
-        self._client.run(admin.commit(self._core, group, offsets))
+        groups.commit(self._client, group, offsets)
 
     def delete_group(self, group: str) -> None:
         """Delete a group without members, and all that it has committed."""
-        self._client.run(admin.delete_group(self._core, group))
+        groups.delete_group(self._client, group)
 
     # --- brokers, partitions, quotas
 

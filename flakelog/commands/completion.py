@@ -32,11 +32,9 @@ class GroupType(Name):
     name = "group"
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-        from broker.client import admin
+        from flakelog.operations.groups import list_groups
 
-        return _complete(
-            ctx, incomplete, lambda client: [each.group_id for each in client.run(admin.list_groups(client.core))]
-        )
+        return _complete(ctx, incomplete, lambda client: [info.group_id for info in list_groups(client)])
 
 
 def _complete(

@@ -1,6 +1,6 @@
 """`flakelog group`: list, describe, reset and delete consumer groups."""
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -20,9 +20,9 @@ from flakelog.commands.terminal import (
 )
 
 if TYPE_CHECKING:
-    from broker.client.admin import Group, Member
     from broker.client.blocking import Client
-    from broker.client.group_protocol import Partition
+    from broker.client.core import Partition
+    from flakelog.operations.groups import Group, GroupPosition, Member
 
 
 @click.group()
@@ -35,37 +35,18 @@ def group() -> None:
 @json_option
 def list_groups(servers: str, as_json: bool) -> None:
     """List the groups and their states."""
-    from broker.client import admin
+    from flakelog.operations import groups
 
     with client_of(servers) as client:
-        groups = client.run(admin.list_groups(client.core))
+        listed = groups.list_groups(client)
     if as_json:
-        for each in groups:
-            print_json({"group": each.group_id, "state": each.state, "protocol_type": each.protocol_type})
-    elif groups:
-        rows = [(each.group_id, each.state, each.protocol_type) for each in groups]
+        for info in listed:
+            print_json({"group": info.group_id, "state": info.state, "protocol_type": info.protocol_type})
+    elif listed:
+        rows = [(info.group_id, info.state, info.protocol_type) for info in listed]
         print_table(("GROUP", "STATE", "PROTOCOL"), rows)
     else:
         click.echo("there are no groups", err=True)
-
-
-class _Place(NamedTuple):
-    """A group's position in a partition; `lag` is the number of offsets not committed yet."""
-
-    topic: str
-    partition: int
-    committed: int | None
-    end: int | None
-    member: "Member | None"
-
-    @property
-    def lag(self) -> int | None:
-        return None if self.committed is None or self.end is None else max(self.end - self.committed, 0)
-
-    def to_json(self) -> dict[str, Any]:
-        member = None if self.member is None else self.member.member_id
-        place = {"topic": self.topic, "partition": self.partition, "committed": self.committed, "end": self.end}
-        return place | {"lag": self.lag, "member": member}
 
 
 @group.command()
@@ -74,59 +55,53 @@ class _Place(NamedTuple):
 @json_option
 def describe(name: str, servers: str, as_json: bool) -> None:
     """Show the members of group NAME, and its committed offset and lag in each partition."""
-    from flakelog.operations.partitions import ends_of
+    from flakelog.operations.groups import progress
 
     with client_of(servers) as client:
-        described, offsets = _known(client, name)
-        owners = {partition: member for member in described.members for partition in member.partitions}
-        wanted = sorted(offsets.keys() | owners.keys())
-        ends = ends_of(client, wanted)
-    places = [_Place(*each, offsets.get(each), ends.get(each), owners.get(each)) for each in wanted]
+        described = progress(client, name)
+    info, positions = described.group, described.positions
     if as_json:
         print_json(
-            {"group": name, "state": described.state, "protocol": described.protocol, "members": _members(described)}
-            | {"partitions": [each.to_json() for each in places]}
+            {"group": name, "state": info.state, "protocol": info.protocol, "members": _members(info)}
+            | {"partitions": [_position(position) for position in positions]}
         )
         return
-    lag = sum(each.lag or 0 for each in places)
-    print_line(f"{name}: {described.state}, {count_of(len(described.members), 'member')}, lag {lag:,}")
-    if places:
+    print_line(f"{name}: {info.state}, {count_of(len(info.members), 'member')}, lag {described.lag:,}")
+    if positions:
         print_table(
             ("TOPIC", "PARTITION", "COMMITTED", "END", "LAG", "CLIENT", "HOST"),
             [
-                (each.topic, each.partition, each.committed, each.end, each.lag, *_client(each.member))
-                for each in places
+                (at.topic, at.partition, at.committed, at.end, at.lag, *_client(at.member))
+                for at in positions
             ],
         )
 
 
-def _members(described: "Group") -> list[dict[str, Any]]:
+def _position(position: "GroupPosition") -> dict[str, Any]:
+    return {
+        "topic": position.topic,
+        "partition": position.partition,
+        "committed": position.committed,
+        "end": position.end,
+        "lag": position.lag,
+        "member": None if position.member is None else position.member.member_id,
+    }
+
+
+def _members(info: "Group") -> list[dict[str, Any]]:
     return [
-        {"member": each.member_id, "client": each.client_id, "host": each.host, "partitions": list(each.partitions)}
-        for each in described.members
+        {
+            "member": member.member_id,
+            "client": member.client_id,
+            "host": member.host,
+            "partitions": list(member.partitions),
+        }
+        for member in info.members
     ]
 
 
 def _client(member: "Member | None") -> tuple[str | None, str | None]:
     return (None, None) if member is None else (member.client_id, member.host)
-
-
-def _known(client: "Client", name: str) -> "tuple[Group, dict[Partition, int]]":
-    """Return the group and its committed offsets; fail if the broker does not know the group."""
-    from broker.client import admin
-
-    described = client.run(admin.describe_group(client.core, name))
-    offsets = client.run(admin.committed(client.core, name))
-    if described.state == admin.DEAD and not offsets:
-        fail(f"there is no group {name}; `flakelog group list` shows those that there are")
-    return described, offsets
-
-
-def _check_empty(name: str, described: "Group") -> None:
-    """Fail if the group has members, because the broker refuses to move or to delete it."""
-    if described.members:
-        members = count_of(len(described.members), "member")
-        fail(f"group {name} is {described.state} with {members}; stop them first")
 
 
 @group.command("reset-offsets")
@@ -147,17 +122,17 @@ def reset_offsets(
 
     With --execute the group must have no members. Without --execute the changes are only shown.
     """
-    from broker.client import admin
+    from flakelog.operations import groups
 
     with client_of(servers) as client:
-        described = client.run(admin.describe_group(client.core, name))
-        before = client.run(admin.committed(client.core, name))
+        described = groups.describe_group(client, name)
+        before = groups.committed(client, name)
         if execute:
-            _check_empty(name, described)
+            groups.check_stopped(described)
         wanted = _wanted(client, name, before, topics, partitions)
         after = {(span.topic, span.partition): span.offset for span in find_starts(client, wanted, start)}
         if execute:
-            client.run(admin.commit(client.core, name, after))
+            groups.commit(client, name, after)
     _print_reset(before, after, as_json)
     if not execute:
         click.echo("nothing is changed yet; --execute does it", err=True)
@@ -199,15 +174,15 @@ def _print_reset(before: "dict[Partition, int]", after: "dict[Partition, int]", 
 @json_option
 def delete(names: tuple[str, ...], yes: bool, servers: str, as_json: bool) -> None:
     """Delete groups that have no members, with all their committed offsets."""
-    from broker.client import admin
+    from flakelog.operations import groups
 
     with client_of(servers) as client:
         if not yes:
             for name in names:
-                _check_empty(name, _known(client, name)[0])
+                groups.check_deletable(client, name)
             confirm(f"delete {', '.join(names)} with what they have committed?")
         for name in names:
-            client.run(admin.delete_group(client.core, name))
+            groups.delete_group(client, name)
             if as_json:
                 print_json({"group": name, "deleted": True})
             else:

@@ -169,6 +169,8 @@ def _found(coordinator: "Coordinator", store: str, id: str | None) -> "list[Stor
 
 
 def _row(stored: "Stored", ends: "dict[Partition, int]") -> dict[str, Any]:
+    from flakelog.operations.groups import lag_of
+
     document = stored.document
     row: dict[str, Any] = {"id": stored.id, "path": stored.path, "error": stored.error or None}
     if document is None:
@@ -182,7 +184,7 @@ def _row(stored: "Stored", ends: "dict[Partition, int]") -> dict[str, Any]:
         "done_above": sum(last - first for first, last in progress.done),
         "ranges": [list(each) for each in progress.done],
         "end": end,
-        "lag": None if end is None else max(end - progress.offset, 0),
+        "lag": lag_of(progress.offset, end),
         "owner": document.owner,
     }
 

@@ -10,7 +10,6 @@ from typing import NamedTuple
 from urllib.parse import quote
 from uuid import UUID
 
-from broker.client import admin
 from broker.client.blocking import Client
 from broker.client.offset_lookup import find_positions
 from broker.client.offset_spec import KINDS, AtTime, Earliest, Latest, OffsetSpec, parse_value
@@ -19,7 +18,7 @@ from flakelog.console import deletion, letters
 from flakelog.console.draft import Draft, draft_of
 from flakelog.console.text import time
 from flakelog.console.visit import BadField, Fields
-from flakelog.operations import configs, topics
+from flakelog.operations import configs, groups, topics
 from flakelog.operations.partitions import is_internal
 from flakelog.produce import partition_of, send
 
@@ -280,7 +279,7 @@ def _clamped(partitions: int) -> str:
 
 def _reset_offsets(client: Client, fields: Fields, task: Task) -> Done:
     group, _, after = _reset(client, fields, _spec(fields))
-    client.run(admin.commit(client.core, group, {partition: offset for partition, (offset, _) in after.items()}))
+    groups.commit(client, group, {partition: offset for partition, (offset, _) in after.items()})
     target = "/console/group?group=" + quote(group, safe='')
     clamped = sum(bool(reason) for _, reason in after.values())
     sentence = f"The offsets of {group} were reset in {_count(len(after), 'partition')}."
@@ -292,11 +291,11 @@ def _reset(
 ) -> tuple[str, Mapping[tuple[str, int], int], dict[tuple[str, int], tuple[int, str]]]:
     """Return the group, its offsets by topic and partition, and those it is to have, as `_offsets` does."""
     group, topic = fields.text("group"), fields.text("topic").strip()
-    described = client.run(admin.describe_group(client.core, group))
+    described = groups.describe_group(client, group)
     if described.members:
         members = _count(len(described.members), "member")
         raise BadField(f"the group {group} is {described.state} with {members}; stop them first")
-    before = client.run(admin.committed(client.core, group))
+    before = groups.committed(client, group)
     wanted = [place for place in before if topic in ("", place[0])]
     if topic and not wanted:
         wanted = [(topic, number) for number in range(client.topic(topic).partitions)]

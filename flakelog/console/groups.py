@@ -3,14 +3,13 @@
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from broker.client.group_protocol import Partition, decode_assignment
+from broker.client.core import Partition
 from broker.services.context import BrokerServices
-from broker.wire.errors import WireError
 from flakelog.console.topics import Pages, pages_of
+from flakelog.operations.groups import DEAD, assigned_partitions, lag_of
 
-CONSUMER = "consumer"  # the protocol type whose assignments can be read
 LAG = ("messages behind",)
-STOPPED = ("Empty", "Dead")
+STOPPED = ("Empty", DEAD)
 MEMBERS_MAX = 10_000  # whose assignments are read to find a topic's readers, some 50 ms
 PLACES_MAX = 20_000  # partitions whose lag a list of groups adds up, some 50 ms; further groups show theirs alone
 
@@ -82,14 +81,14 @@ def group_list(services: BrokerServices, search: str = "", page: int = 0) -> Gro
     found = sorted(each for each in listed if needle in each.group_id.lower())
     pages = pages_of(len(found), page)
     rows = []
-    left = PLACES_MAX
+    budget = PLACES_MAX
     for each in found[pages.start : pages.end]:
         topics = lag = None
-        if left > 0:
-            places = _committed(services, each.group_id)
-            left -= len(places)
-            topics = len({topic for topic, _ in places})
-            lag = sum(_lag(services, place, offset) or 0 for place, offset in places.items())
+        if budget > 0:
+            offsets = _committed(services, each.group_id)
+            budget -= len(offsets)
+            topics = len({topic for topic, _ in offsets})
+            lag = sum(lag_of(offset, _end(services, partition)) or 0 for partition, offset in offsets.items())
         rows.append(GroupRow(each.group_id, each.state, len(core.describe(each.group_id).members), topics, lag))
     return GroupList(rows, pages, search.strip(), len(listed))
 
@@ -104,7 +103,7 @@ def group_page(services: BrokerServices, group_id: str, page: int = 0) -> GroupP
     owners: dict[Partition, str] = {}
     members = []
     for each in described.members:
-        assigned = _assigned(described.protocol_type, each.assignment)
+        assigned = assigned_partitions(described.protocol_type, each.assignment)
         owners |= dict.fromkeys(assigned, each.client_id)
         members.append(MemberRow(each.member_id, each.client_id, each.client_host, len(assigned)))
     rows = []
@@ -117,7 +116,7 @@ def group_page(services: BrokerServices, group_id: str, page: int = 0) -> GroupP
                 *place,
                 at.offset if at is not None and known else None,
                 end,
-                _lag(services, place, at.offset) if at is not None and known else None,
+                lag_of(at.offset, end) if at is not None and known else None,
                 at.commit_ms if at is not None and known else None,
                 at.metadata if at is not None else "",
                 owners.get(place, ""),
@@ -159,7 +158,7 @@ def readers(services: BrokerServices, topic: str) -> list[Reader]:
         left -= len(described.members)
         if left < 0:
             break
-        assigned = [_assigned(described.protocol_type, member.assignment) for member in described.members]
+        assigned = [assigned_partitions(described.protocol_type, member.assignment) for member in described.members]
         members = sum(any(name == topic for name, _ in places) for places in assigned)
         if members:
             found[each.group_id] = Reader(each.group_id, each.group_id in found, members)
@@ -174,17 +173,3 @@ def _committed(services: BrokerServices, group_id: str) -> Mapping[Partition, in
 def _end(services: BrokerServices, place: Partition) -> int | None:
     log = services.logs.find(*place)
     return None if log is None else log.high_watermark
-
-
-def _lag(services: BrokerServices, place: Partition, offset: int) -> int | None:
-    end = _end(services, place)
-    return None if end is None else max(end - offset, 0)
-
-
-def _assigned(protocol_type: str, assignment: bytes) -> tuple[Partition, ...]:
-    if protocol_type != CONSUMER or not assignment:
-        return ()
-    try:
-        return decode_assignment(assignment)
-    except WireError:
-        return ()

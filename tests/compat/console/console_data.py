@@ -3,8 +3,8 @@
 import json
 import time
 
-from broker.client import admin
 from broker.record.records import Record, encode_batch
+from flakelog.operations import groups
 
 TIME_MS = 1_700_000_000_000
 
@@ -16,7 +16,7 @@ def fill(client):
     for partition in range(3):
         orders = [Record(n, n * 700, b"customer-%d" % (n % 7), order(n), (("source", b"web"),)) for n in range(200)]
         client.produce("orders", partition, encode_batch(orders, base_timestamp_ms=TIME_MS))
-    client.run(admin.commit(client.core, "billing", {("orders", n): 150 + 20 * n for n in range(3)}))
+    groups.commit(client, "billing", {("orders", n): 150 + 20 * n for n in range(3)})
     client.produce("orders.dead-letters", 0, encode_batch([letter(n) for n in range(4)], base_timestamp_ms=TIME_MS))
     later_ms = time.time_ns() // 1_000_000 + 3_000_000  # a document is read while it is new
     publish(client, "__flakelog_topologies", "a", topology(), later_ms)

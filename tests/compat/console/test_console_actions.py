@@ -8,10 +8,9 @@ import time
 
 import pytest
 
-from broker.client import admin
 from broker.client.blocking import Client
 from broker.record.records import Record, encode_batch
-from flakelog.operations import configs
+from flakelog.operations import configs, groups
 from tests.compat.console.console_visitor import Visitor
 from tests.compat.storm.test_spout_command import Run
 from tests.patience import until
@@ -153,7 +152,7 @@ def test_a_stopped_groups_offsets_are_reset(visitor, client):
     client.create_topic("console-read", 2)
     records = [Record(n, n * 1_000, None, b"x") for n in range(10)]
     client.produce("console-read", 0, encode_batch(records, base_timestamp_ms=TIME_MS))
-    client.run(admin.commit(client.core, "console-billing", {("console-read", 0): 4, ("console-read", 1): 0}))
+    groups.commit(client, "console-billing", {("console-read", 0): 4, ("console-read", 1): 0})
     assert "Reset offsets" in visitor.get("/console/group?group=console-billing")[1]
     status, text = visitor.do("reset-offsets", group="console-billing", to="time", value="2023-11-14T22:13:27Z")
     assert status == 200 and "Move the group console-billing to 2023-11-14T22:13:27.000Z in 2 partitions." in text
@@ -164,7 +163,7 @@ def test_a_stopped_groups_offsets_are_reset(visitor, client):
         ({"to": "earliest", "topic": "console-read"}, 0),
     ):
         assert visitor.confirm("reset-offsets", group="console-billing", **fields)[0] == 200
-        committed = client.run(admin.committed(client.core, "console-billing"))
+        committed = groups.committed(client, "console-billing")
         assert committed == {("console-read", 0): offset, ("console-read", 1): 0}
 
 

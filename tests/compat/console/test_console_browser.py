@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from broker.client import admin
 from broker.client.blocking import Client
 from broker.record.records import Record, encode_batch
+from flakelog.operations import groups
 from tests.compat.console.console_data import TIME_MS, fill, order
 from tests.compat.server_process import ROOT, ServerProcess
 from tests.patience import MS, until
@@ -200,7 +200,7 @@ def test_long_names_widen_no_page_and_push_no_column_out(open_page, client):
     """A long group id made a topic's page 9,111 pixels wide."""
     topic, group = "t" * 249, "g" * 1_200
     client.create_topic(topic)
-    client.run(admin.commit(client.core, group, {(topic, 0): 0}))
+    groups.commit(client, group, {(topic, 0): 0})
     page = open_page("/console/topics?search=tttt")
     base = re.match(r"http://[^/]+", page.url)[0]
     paths = (f"/console/topics/{topic}", "/console/topics?search=tttt", f"/console/topics/{topic}/messages",
@@ -381,7 +381,7 @@ def test_every_action_asks_first_and_is_done_then(open_page, client):
     page.get_by_label("Move to").select_option("earliest")
     page.get_by_role("button", name="Reset…").click()
     page.get_by_role("button", name="Reset its offsets").click()
-    assert set(client.run(admin.committed(client.core, "billing")).values()) == {0}
+    assert set(groups.committed(client, "billing").values()) == {0}
 
     page.goto(base + PAGES["letters"])
     picture(page, "letters")
@@ -399,7 +399,7 @@ def test_every_action_asks_first_and_is_done_then(open_page, client):
 def test_a_topic_is_deleted_when_its_name_is_typed(open_page, client, allowed):
     allowed.append("400 (Bad Request)")
     client.create_topic("returns", 2)
-    client.run(admin.commit(client.core, "returning", {("returns", 0): 0}))
+    groups.commit(client, "returning", {("returns", 0): 0})
     page = open_page("/console/topics/returns", width=390)
     page.get_by_role("link", name="Delete").click()
     page.get_by_label("Type the topic's name").fill("orders")

@@ -4,13 +4,13 @@ from uuid import uuid4
 
 import pytest
 
-from broker.client import admin
 from broker.client.blocking import Client
 from broker.client.core import EARLIEST
 from broker.client.errors import MustAbort, ProducerFenced, TryAgain
 from broker.client.group_requests import CommittedOffset, GroupIdentity
 from broker.client.transaction import TransactionalProducer
 from broker.record.records import Record
+from flakelog.operations import groups
 from tests.patience import until
 
 
@@ -79,7 +79,7 @@ def test_records_and_offsets_are_committed_together_and_aborted_ones_are_not_see
     add(producer, topic, b"d")
     persist(client, producer.commit)
     assert (read(client, topic), read(client, topic, 1)) == ([b"a", b"b", b"d"], [b"c"])
-    assert client.run(admin.committed(client.core, f"g-{topic}")) == {(topic, 0): 1}
+    assert groups.committed(client, f"g-{topic}") == {(topic, 0): 1}
 
 
 def test_a_successor_fences_its_predecessor(client, topic):

@@ -10,13 +10,24 @@ from itertools import count
 from confluent_kafka import ConsumerGroupTopicPartitions, Producer
 from confluent_kafka.admin import AdminClient
 
-from broker.client import admin
 from broker.client.blocking import Client
+from broker.client.errors import BrokerError, Unreachable
+from flakelog.operations import groups
 from tests.compat.server_process import PYTHONPATH, ROOT
 from tests.patience import SECONDS, until
 
 PARTITIONS = 4
 NAMES = count()
+
+
+def group_of(client, name):
+    """Return a group, None while no coordinator answers."""
+    try:
+        return groups.describe_group(client, name)
+    except (BrokerError, Unreachable) as error:
+        if isinstance(error, BrokerError) and not error.retriable:
+            raise
+        return None
 
 
 class Shared:
@@ -56,10 +67,10 @@ class Shared:
     @property
     def committed(self):
         """Return the committed offset of each partition."""
-        return list(self.client.run(admin.committed(self.client.core, self.name)).values())
+        return list(groups.committed(self.client, self.name).values())
 
     def group(self):
-        return self.client.retry(lambda: admin.describe_group(self.client.core, self.name))
+        return until(lambda: group_of(self.client, self.name), "a coordinator")
 
     def lag_of_members(self):
         """Return what librdkafka's admin client shows: (members with partitions, messages that are not committed)."""

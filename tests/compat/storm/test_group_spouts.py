@@ -4,8 +4,8 @@ import signal
 
 import pytest
 
-from broker.client import admin
 from coordination.free_port import FreePort
+from flakelog.operations import groups
 from tests.compat.conftest import SHORT_SESSIONS
 from tests.compat.server_process import ServerProcess
 from tests.compat.storm.group_spouts import PARTITIONS, Shared
@@ -87,7 +87,7 @@ def test_a_bolt_that_blocks_for_longer_than_the_session_costs_its_process_no_par
 def test_a_commit_of_another_client_is_where_the_processes_go_on(shared):
     shared.send(400)
     offsets = {(shared.name, number): 90 for number in range(PARTITIONS)}
-    shared.client.run(admin.commit(shared.client.core, shared.name, offsets))
+    groups.commit(shared.client, shared.name, offsets)
     process = shared.start()
     until(lambda: len(shared.processed) == 40, what="the messages above the committed offsets")
     assert process.end(signal.SIGTERM) == 0

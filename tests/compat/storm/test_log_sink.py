@@ -12,11 +12,11 @@ from uuid import uuid4
 
 import pytest
 
-from broker.client import admin
 from broker.client.blocking import Client
 from broker.client.core import EARLIEST, LATEST
 from broker.client.offset_lookup import find_offset
 from broker.record.records import Record, encode_batch
+from flakelog.operations import groups
 from tests.compat.server_process import PYTHONPATH
 from tests.patience import SECONDS, until
 
@@ -102,7 +102,7 @@ class Copying:
 
     def is_shared(self):
         """Return True if two processes have partitions."""
-        group = self.client.run(admin.describe_group(self.client.core, f"copy-{self.source}.in"))
+        group = groups.describe_group(self.client, f"copy-{self.source}.in")
         return [bool(member.partitions) for member in group.members] == [True, True]
 
     def close(self):

@@ -8,11 +8,11 @@ import time
 
 import pytest
 
-from broker.client import admin
 from broker.client.blocking import Client
 from broker.client.consumer import Consumer
 from broker.record.records import Record, encode_batch
 from tests.compat.server_process import PYTHONPATH
+from tests.compat.storm.group_spouts import group_of
 from tests.patience import SECONDS, until
 
 PARTITIONS = 4
@@ -85,7 +85,7 @@ class Site:
         assert sorted(found) == list(range(self.sent))
 
     def group(self):
-        return self.client.retry(lambda: admin.describe_group(self.client.core, self.name))
+        return until(lambda: group_of(self.client, self.name), "a coordinator")
 
     def shares(self):
         """Return the partitions of each member, by its id's beginning: the name of a static member."""

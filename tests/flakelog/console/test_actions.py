@@ -5,7 +5,6 @@ from zlib import crc32
 
 import pytest
 
-from broker.client import admin
 from broker.client.errors import BrokerError
 from broker.client.group_protocol import encode_assignment
 from broker.record.records import Record, encode_batch
@@ -13,6 +12,7 @@ from flakelog.console.action_pages import LINE_CHARACTERS_MAX
 from flakelog.console.draft import HEADERS_BYTES_MAX, KEY_BYTES_MAX, VALUE_BYTES_MAX
 from flakelog.console.pages import NotThere
 from flakelog.console.visit import BadField, Fields
+from flakelog.operations import groups
 from flakelog.operations.errors import NotPossible
 from flakelog.operations.topics import delete_records
 from idgen.http import SmallRequest
@@ -121,12 +121,12 @@ def test_a_plan_says_that_an_offset_lies_outside_the_log(world, to, value, offse
     records = [Record(n, 0, None, b"x") for n in range(5)]
     world.client.produce("orders", 0, encode_batch(records, base_timestamp_ms=WALL_MS))
     delete_records(world.client, {("orders", 0): 2})
-    world.client.run(admin.commit(world.client.core, "billing", {("orders", 0): 4}))
+    groups.commit(world.client, "billing", {("orders", 0): 4})
     html = html_of(act(world, "reset-offsets", group="billing", to=to, value=value))
     assert reason in html and "outside the log of 1 partition" in html
     done = act(world, "reset-offsets", group="billing", to=to, value=value, confirmed="yes")
     assert "outside the log of 1 partition" in done.model.sentence
-    assert world.client.run(admin.committed(world.client.core, "billing")) == {("orders", 0): offset}
+    assert groups.committed(world.client, "billing") == {("orders", 0): offset}
 
 
 def test_a_group_is_moved_to_the_last_messages_of_each_partition(world):
@@ -148,7 +148,7 @@ def test_a_reset_without_its_value_is_refused_and_never_the_start_of_the_log(wor
 
 def test_a_plan_within_the_log_says_nothing_of_its_bounds(world):
     world.broker.create("orders")
-    world.client.run(admin.commit(world.client.core, "billing", {("orders", 0): 0}))
+    groups.commit(world.client, "billing", {("orders", 0): 0})
     assert "outside the log" not in html_of(act(world, "reset-offsets", group="billing", to="latest"))
 
 
@@ -165,7 +165,7 @@ def test_the_deletion_of_a_topic_shows_what_it_concerns_and_is_done_then(world):
     world.broker.create("orders", 3)
     records = [Record(n, 0, None, b"x") for n in range(7)]
     world.client.produce("orders", 1, encode_batch(records, base_timestamp_ms=WALL_MS))
-    world.client.run(admin.commit(world.client.core, "billing", {("orders", 0): 0}))
+    groups.commit(world.client, "billing", {("orders", 0): 0})
     html = html_of(act(world, "delete-topic", topic="orders", typed="orders"))
     assert "Delete the topic orders with 3 partitions and all its messages." in html and "cannot be undone" in html
     rows = act(world, "delete-topic", topic="orders", typed="orders").model["planned"].rows
@@ -215,7 +215,7 @@ def test_a_topic_with_an_offline_partition_can_be_deleted(world):
 
 def test_a_deletion_names_the_groups_that_read_the_topic_without_a_commit(world):
     world.broker.create("orders")
-    assert world.client.run(admin.committed(world.client.core, "audit")) == {}, "the coordinator is there now"
+    assert groups.committed(world.client, "audit") == {}, "the coordinator is there now"
     member = Member(world.broker, group="audit")
     member.join()
     world.broker.at(world.broker.now_ms + 3_000)  # group.initial.rebalance.delay.ms
