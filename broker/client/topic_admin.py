@@ -1,6 +1,6 @@
-"""Making and deleting topics: operations over a `ClientCore`, as those of broker.client.admin.
+"""Making and deleting topics: requests over a `ClientCore`, for a shell to run.
 
-They are in a separate module because `Client` has them too, and code on Spark's executors loads no more than it needs.
+They lie here, and not in flakelog/operations/ with the other requests of administrators, because `Client` has them too.
 """
 
 from collections.abc import Mapping

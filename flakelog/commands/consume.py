@@ -215,19 +215,11 @@ class Away:
 def span_records(
     client: "Client", span: Span, committed: bool = False, fetch_bytes: int = FETCH_BYTES_MAX
 ) -> "Iterator[Record]":
-    """Yield a partition's records up to the end it had at the start; the records of one fetch are in memory."""
-    offset = span.offset
-    while offset < span.end:
-        records, following = client.fetch(
-            span.topic, span.partition, offset, max_bytes=fetch_bytes, committed=committed
-        )
-        for record in records:
-            if record.offset < span.end:
-                yield record
-        if following == offset:
-            where = f"{span.topic}-{span.partition}"
-            fail(f"{where} answers nothing at offset {offset}, though it goes to {span.end}")
-        offset = following
+    """Return a partition's records up to the end it had at the start; the records of one fetch are in memory."""
+    from flakelog.operations.partitions import read_records
+
+    partition = span.topic, span.partition
+    return read_records(client, partition, span.offset, span.end, committed=committed, max_bytes=fetch_bytes)
 
 
 def _last(client: "Client", span: Span, number: int, committed: bool) -> "list[Record]":

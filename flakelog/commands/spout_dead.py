@@ -1,7 +1,7 @@
 """`flakelog spout dead`: list, show, send back and drop the dead letters of a topic."""
 
 from collections import Counter, deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -22,8 +22,8 @@ from flakelog.commands.terminal import (
 
 if TYPE_CHECKING:
     from broker.client.blocking import Client
-    from flakelog.dead_letters import Letter
-    from flakelog.handled_letters import HandledLetters
+    from flakelog.operations.dead_letters import Letter
+    from flakelog.operations.handled_letters import HandledLetters
 
 ERROR_CHARACTERS = 80  # of an error in a table; `show` and --json have all
 HANDLED = "Also letters whose messages were sent back already."
@@ -57,18 +57,20 @@ def list_letters(
 
     Letters that `send` has sent back are not listed, unless with --handled.
     """
-    from flakelog.dead_letters import described
+    from flakelog.operations.dead_letters import described
+    from flakelog.operations.letters import read_letters
 
     with client_of(servers) as client:
         newest: deque[Letter] = deque(maxlen=count)
         reasons: Counter[str] = Counter()
-        for each in _read(client, _topic(topic, letters), _marks(client, _topic(topic, letters)), handled):
-            if reason not in (None, each.reason):
+        letters_topic = _topic(topic, letters)
+        for letter in read_letters(client, letters_topic, _marks(client, letters_topic), with_handled=handled):
+            if reason not in (None, letter.reason):
                 continue
             if as_json:
-                print_json(described(each))
-            reasons[each.reason] += 1
-            newest.append(each)
+                print_json(described(letter))
+            reasons[letter.reason] += 1
+            newest.append(letter)
     if as_json:
         return
     if not reasons:
@@ -77,8 +79,8 @@ def list_letters(
     number = count_of(reasons.total(), "dead letter")
     print_line(f"{number}: " + ", ".join(f"{n:,} {name}" for name, n in reasons.items()))
     rows = [
-        (each.place, each.reason, f"{each.source_partition}:{each.source_offset}", each.id, each.attempts, _short(each))
-        for each in newest
+        (at.place, at.reason, f"{at.source_partition}:{at.source_offset}", at.id, at.attempts, _short(at))
+        for at in newest
     ]
     if rows:
         print_table(("LETTER", "REASON", "MESSAGE", "ID", "ATTEMPTS", "ERROR"), rows)
@@ -93,20 +95,22 @@ def list_letters(
 def show(topic: str, letter: str, letters: str, servers: str, as_json: bool) -> None:
     """Show one dead letter of TOPIC: its message, and why it was given up."""
     from flakelog.commands.record_format import as_text
-    from flakelog.dead_letters import PREFIX, described
+    from flakelog.operations.dead_letters import PREFIX, described
+    from flakelog.operations.letters import letter_at
 
+    letters_topic = _topic(topic, letters)
     with client_of(servers) as client:
-        found = _letter_at(client, _topic(topic, letters), letter)
-    if found is None:
-        fail(f"there is no {letter} in {_topic(topic, letters)}; give a {A_LETTER}")
-    told = described(found) | {"time": iso(found.timestamp_ms)}
-    told |= as_text("key", found.record.key) | as_text("value", found.record.value)
-    own = [(name, data) for name, data in found.record.headers if not name.startswith(PREFIX)]
-    told["headers"] = [{"name": name, **as_text("value", data)} for name, data in own]
+        shown = letter_at(client, letters_topic, _marks(client, letters_topic), letter)
+    if shown is None:
+        fail(f"there is no {letter} in {letters_topic}; give a {A_LETTER}")
+    fields = described(shown) | {"time": iso(shown.timestamp_ms)}
+    fields |= as_text("key", shown.record.key) | as_text("value", shown.record.value)
+    own = [(name, data) for name, data in shown.record.headers if not name.startswith(PREFIX)]
+    fields["headers"] = [{"name": name, **as_text("value", data)} for name, data in own]
     if as_json:
-        print_json(told)
+        print_json(fields)
         return
-    for name, value in told.items():
+    for name, value in fields.items():
         print_line(f"{name}: {'-' if value is None else value}")
 
 
@@ -139,39 +143,39 @@ def send(
     <letters>.handled and no longer listed or sent, unless with --handled; it stays until `drop`. Commands that run at
     the same time keep the marks of each other, but two that choose the same letter both send it.
     """
-    from flakelog.dead_letters import batches
-    from flakelog.handled_letters import TooManyMarks
+    from flakelog.operations.letters import Sent, read_letters
+    from flakelog.operations.letters import send as send_back
 
     if not (everything or reasons or ids or places):
         raise click.UsageError("name what to send: --all, --reason, --id or --letter")
+
+    def report(sent: Sent) -> None:
+        if as_json:
+            for number, letter in enumerate(sent.letters):
+                message = {"topic": sent.topic, "partition": sent.partition, "offset": sent.offset + number}
+                print_json({"letter": letter.place} | message)
+
+    letters_topic = _topic(topic, letters)
     with client_of(servers) as client:
-        marks = _marks(client, _topic(topic, letters))
-        there = [each for each in _read(client, _topic(topic, letters), marks, handled) if each.source == topic]
+        marks = _marks(client, letters_topic)
+        read = read_letters(client, letters_topic, marks, with_handled=handled)
+        of_topic = [letter for letter in read if letter.source == topic]
+        _require_all(of_topic, reasons, ids, places)
         chosen = [
-            each
-            for each in there
-            if everything or each.reason in reasons or (each.id is not None and each.id in ids) or each.place in places
+            letter
+            for letter in of_topic
+            if everything or letter.reason in reasons or letter.id in ids or letter.place in places
         ]
-        _require_all(there, reasons, ids, places)
-        left = [each for each in chosen if each.unsendable]
-        chosen = [each for each in chosen if not each.unsendable]
-        try:
-            marks.check(chosen)
-        except TooManyMarks as error:
-            fail(str(error))
-        if chosen and not yes:
-            confirm(f"send {count_of(len(chosen), 'message')} back to {topic}?")
-        for partition, some, batch in batches(chosen):
-            offset = client.produce(topic, partition, batch).base_offset
-            marks.mark(some)
-            for number, each in enumerate(some):
-                if as_json:
-                    sent = {"letter": each.place, "topic": topic, "partition": partition, "offset": offset + number}
-                    print_json(sent)
-    for each in left:
-        print_line(f"letter {each.place} is not sent: {each.unsendable}", err=True)
+        sendable = [letter for letter in chosen if not letter.unsendable]
+        marks.check(sendable)
+        if sendable and not yes:
+            confirm(f"send {count_of(len(sendable), 'message')} back to {topic}?")
+        send_back(client, sendable, marks, report)
+    for letter in chosen:
+        if letter.unsendable:
+            print_line(f"letter {letter.place} is not sent: {letter.unsendable}", err=True)
     if not as_json:
-        click.echo(f"{count_of(len(chosen), 'message')} sent back to {topic}")
+        click.echo(f"{count_of(len(sendable), 'message')} sent back to {topic}")
 
 
 @dead.command()
@@ -191,39 +195,22 @@ def drop(
     with --all, all letters. A log can be deleted from its beginning only, so no letter in its middle can be deleted
     alone. To be rid of one in the list, send it back: it is listed no more, and stays until a `drop` reaches it.
     """
-    from flakelog.operations.partitions import bounds_of
-    from flakelog.operations.topics import delete_records
+    from flakelog.operations.letters import bounds_to_drop
+    from flakelog.operations.letters import drop as drop_letters
 
     if everything == bool(letters_before):
         raise click.UsageError("name what to drop: --all, or the last letter of each partition as PARTITION:OFFSET")
     name = _topic(topic, letters)
     with client_of(servers) as client:
-        bounds = {number: bounds_of(client, name, number) for number in range(client.topic(name).partitions)}
-        ends = {number: end for number, (_, end) in bounds.items()} if everything else _ends(letters_before, bounds)
-        number = sum(max(end - bounds[partition][0], 0) for partition, end in ends.items())
+        bounds = bounds_to_drop(client, name, None if everything else letters_before)
+        number = sum(max(end - begin, 0) for begin, end in bounds.values())
         if number and not yes:
             confirm(f"delete {count_of(number, 'dead letter')} of {topic} for ever?")
-        delete_records(
-            client, {(name, partition): end for partition, end in ends.items() if end > bounds[partition][0]}
-        )
+        drop_letters(client, name, bounds)
     if as_json:
         print_json({"topic": name, "dropped": number})
     else:
         click.echo(f"{count_of(number, 'dead letter')} dropped")
-
-
-def _ends(places: tuple[str, ...], bounds: dict[int, tuple[int, int]]) -> dict[int, int]:
-    """Return the first offset to keep, by partition."""
-    ends = {}
-    for place in places:
-        partition, _, offset = place.partition(":")
-        if not (partition.isdigit() and offset.isdigit() and int(partition) in bounds):
-            fail(f"{place!r} is no letter; give a {A_LETTER}")
-        begin, end = bounds[int(partition)]
-        if not begin <= int(offset) < end:
-            fail(f"partition {partition} has letters {begin} to {end - 1}, not {offset}")
-        ends[int(partition)] = int(offset) + 1
-    return ends
 
 
 def _topic(topic: str, letters: str) -> str:
@@ -234,7 +221,7 @@ def _marks(client: "Client", topic: str) -> "HandledLetters":
     """Return which letters of a dead-letter topic are handled; fail if there is no such topic."""
     from broker.client.errors import BrokerError
     from broker.wire.errors import ErrorCode
-    from flakelog.handled_letters import HandledLetters
+    from flakelog.operations.handled_letters import HandledLetters
 
     try:
         return HandledLetters(client, topic)
@@ -244,57 +231,19 @@ def _marks(client: "Client", topic: str) -> "HandledLetters":
         fail(f"there is no topic {topic}: no message was given up, or its letters are elsewhere (--letters)")
 
 
-def _read(client: "Client", topic: str, marks: "HandledLetters", handled: bool) -> "Iterator[Letter]":
-    """Yield the letters of all partitions, each partition in the order of its log; with `handled`, all of them."""
-    from broker.client.offset_spec import Earliest
-    from flakelog.commands.consume import span_records
-    from flakelog.commands.start import find_start
-    from flakelog.dead_letters import letter_of
-
-    for number in range(client.topic(topic).partitions):
-        span = find_start(client, topic, number, Earliest())
-        if not handled:
-            span = span._replace(offset=max(span.offset, marks.start(number)))
-        begin = span.offset
-        for record in span_records(client, span):
-            letter = letter_of(number, record)
-            if letter is not None:
-                letter = letter._replace(begin=begin, is_handled=marks.has(letter))
-                begin = record.offset + 1
-                if handled or not letter.is_handled:
-                    yield letter
-
-
-def _letter_at(client: "Client", topic: str, place: str) -> "Letter | None":
-    """Return the letter at PARTITION:OFFSET, or None if there is none."""
-    from flakelog.dead_letters import letter_of
-    from flakelog.operations.partitions import bounds_of
-
-    marks = _marks(client, topic)
-    number, _, offset = place.partition(":")
-    if not (number.isdigit() and offset.isdigit() and int(number) < client.topic(topic).partitions):
-        return None
-    begin, end = bounds_of(client, topic, int(number))
-    if not begin <= int(offset) < end:
-        return None
-    records, _ = client.fetch(topic, int(number), int(offset), max_bytes=1)
-    found = [letter_of(int(number), record) for record in records if record.offset == int(offset)]
-    return found[0]._replace(is_handled=marks.has(found[0])) if found and found[0] is not None else None
-
-
 def _require_all(
-    there: "list[Letter]", reasons: tuple[str, ...], ids: tuple[int, ...], places: tuple[str, ...]
+    letters: "list[Letter]", reasons: tuple[str, ...], ids: tuple[int, ...], places: tuple[str, ...]
 ) -> None:
-    """Fail if something named is not there."""
-    for what, named, known in (
-        ("reason", reasons, {each.reason for each in there}),
-        ("id", ids, {each.id for each in there}),
-        ("letter", places, {each.place for each in there}),
+    """Fail if no letter has one of these reasons, ids or places."""
+    for field, named, existing in (
+        ("reason", reasons, {letter.reason for letter in letters}),
+        ("id", ids, {letter.id for letter in letters}),
+        ("letter", places, {letter.place for letter in letters}),
     ):
-        missing = [str(each) for each in named if each not in known]
+        missing = [str(value) for value in named if value not in existing]
         if missing:
-            told = f"; the reasons are: {', '.join(sorted(map(str, known))) or 'none'}" if what == "reason" else ""
-            fail(f"no dead letter has {what} {', '.join(missing)}{told}")
+            hint = f"; the reasons are: {', '.join(sorted(map(str, existing))) or 'none'}" if field == "reason" else ""
+            fail(f"no dead letter has {field} {', '.join(missing)}{hint}")
 
 
 def _short(letter: "Letter") -> str:

@@ -14,13 +14,15 @@ from broker.client.blocking import Client
 from broker.client.offset_lookup import find_positions
 from broker.client.offset_spec import KINDS, AtTime, Earliest, Latest, OffsetSpec, parse_value
 from broker.services.context import BrokerServices
-from flakelog.console import deletion, letters
+from flakelog.console import deletion
 from flakelog.console.draft import Draft, draft_of
 from flakelog.console.text import time
 from flakelog.console.visit import BadField, Fields
-from flakelog.operations import configs, groups, topics
+from flakelog.operations import configs, groups, letters, topics
+from flakelog.operations.handled_letters import HandledLetters
 from flakelog.operations.partitions import is_internal
 from flakelog.produce import partition_of, send
+from flakelog.visible_text import count_of
 
 PARTITIONS_SHOWN = 200  # of a group's offsets in a plan
 LETTERS_MAX = 100
@@ -78,7 +80,7 @@ def _plan_topic(client: Client, fields: Fields) -> Planned:
     name, partitions, settings = _new_topic(fields)
     topics.create_topic(client, name, partitions, settings, validate_only=True)
     is_default = partitions == topics.BROKER_DEFAULT
-    number = "the broker's default number of partitions" if is_default else _count(partitions, "partition")
+    number = "the broker's default number of partitions" if is_default else count_of(partitions, "partition")
     sentence = f"Create the topic {name} with {number}."
     return Planned(sentence, "Create it", ("Setting", "Value"), [list(setting) for setting in settings.items()])
 
@@ -117,13 +119,13 @@ def _plan_partitions(client: Client, fields: Fields) -> Planned:
         raise BadField(f"{name} has {has} partitions; give a larger number, as a topic never gets fewer")
     topics.add_partitions(client, name, partitions, validate_only=True)
     warning = "Messages stay where they are, but keys may map to other partitions afterwards. This cannot be undone."
-    return Planned(f"Give {name} {_count(partitions, 'partition')}; it has {has}.", "Add them", warning=warning)
+    return Planned(f"Give {name} {count_of(partitions, 'partition')}; it has {has}.", "Add them", warning=warning)
 
 
 def _add_partitions(client: Client, fields: Fields, task: Task) -> Done:
     name, partitions = _topic(fields), _partitions(fields)
     topics.add_partitions(client, name, partitions)
-    return Done(f"{name} has {_count(partitions, 'partition')} now.", f"/console/topics/{name}")
+    return Done(f"{name} has {count_of(partitions, 'partition')} now.", f"/console/topics/{name}")
 
 
 def _partitions(fields: Fields) -> int:
@@ -163,7 +165,7 @@ def _alteration(fields: Fields) -> dict[str, str | None]:
 
 def _plan_deletion(client: Client, fields: Fields) -> Planned:
     topic = client.topic(_deleted(fields))
-    sentence = f"Delete the topic {topic.name} with {_count(topic.partitions, 'partition')} and all its messages."
+    sentence = f"Delete the topic {topic.name} with {count_of(topic.partitions, 'partition')} and all its messages."
     warning = "This cannot be undone. The offsets that groups have committed for it are deleted too."
     return Planned(sentence, "Delete it", ("Concerned", "Now"), warning=warning, seen={"id": str(topic.id)})
 
@@ -249,7 +251,7 @@ def _plan_reset(client: Client, fields: Fields) -> Planned:
     ]
     rows.sort(key=lambda row: not row[-1])
     clamped = sum(bool(reason) for _, reason in after.values())
-    sentence = f"Move the group {group} to {_name_of(spec)} in {_count(len(rows), 'partition')}."
+    sentence = f"Move the group {group} to {_name_of(spec)} in {count_of(len(rows), 'partition')}."
     warning = "Its consumers begin there when they start; they read messages again, or skip some."
     if clamped:
         warning += f" {_clamped(clamped)}"
@@ -274,7 +276,8 @@ def _name_of(spec: OffsetSpec) -> str:
 
 
 def _clamped(partitions: int) -> str:
-    return f"What was asked for lies outside the log of {_count(partitions, 'partition')}; the nearest offset is taken."
+    number = count_of(partitions, "partition")
+    return f"What was asked for lies outside the log of {number}; the nearest offset is taken."
 
 
 def _reset_offsets(client: Client, fields: Fields, task: Task) -> Done:
@@ -282,7 +285,7 @@ def _reset_offsets(client: Client, fields: Fields, task: Task) -> Done:
     groups.commit(client, group, {partition: offset for partition, (offset, _) in after.items()})
     target = "/console/group?group=" + quote(group, safe='')
     clamped = sum(bool(reason) for _, reason in after.values())
-    sentence = f"The offsets of {group} were reset in {_count(len(after), 'partition')}."
+    sentence = f"The offsets of {group} were reset in {count_of(len(after), 'partition')}."
     return Done(f"{sentence} {_clamped(clamped)}" if clamped else sentence, target)
 
 
@@ -293,7 +296,7 @@ def _reset(
     group, topic = fields.text("group"), fields.text("topic").strip()
     described = groups.describe_group(client, group)
     if described.members:
-        members = _count(len(described.members), "member")
+        members = count_of(len(described.members), "member")
         raise BadField(f"the group {group} is {described.state} with {members}; stop them first")
     before = groups.committed(client, group)
     wanted = [place for place in before if topic in ("", place[0])]
@@ -338,31 +341,36 @@ def _spec(fields: Fields) -> OffsetSpec:
 
 
 def _plan_letters(client: Client, fields: Fields) -> Planned:
-    topic, places = _chosen(fields)
-    found = letters.read_chosen(client, topic, places)
-    rows = [[each.place, f"{each.source}-{each.source_partition}", str(each.source_offset)] for each in found]
-    number = _count(len(rows), "message")
-    sentence = f"Send {number} of {topic} to {_count(len({each.source for each in found}), 'topic')} again."
+    topic, names = _chosen(fields)
+    chosen = letters.choose(client, topic, HandledLetters(client, topic), names)
+    rows = [
+        [letter.place, f"{letter.source}-{letter.source_partition}", str(letter.source_offset)] for letter in chosen
+    ]
+    number = count_of(len(rows), "message")
+    sentence = f"Send {number} of {topic} to {count_of(len({letter.source for letter in chosen}), 'topic')} again."
     return Planned(sentence, "Send again", ("Letter", "To", "Was at offset"), rows)
 
 
 def _send_letters(client: Client, fields: Fields, task: Task) -> Done:
-    topic, places = _chosen(fields)
-    sent = letters.send_again(client, topic, places, task.log)
-    return Done(f"{_count(sent, 'message')} of {topic} sent again.", f"/console/letters/{quote(topic, safe='')}")
+    topic, names = _chosen(fields)
+
+    def report(sent: letters.Sent) -> None:
+        task.log(f"sent {sent.names} of {topic} to {sent.topic}-{sent.partition} from {sent.offset} on")
+
+    marks = HandledLetters(client, topic)
+    chosen = letters.choose(client, topic, marks, names)
+    letters.send(client, chosen, marks, report)
+    number = count_of(len(chosen), "message")
+    return Done(f"{number} of {topic} sent again.", f"/console/letters/{quote(topic, safe='')}")
 
 
 def _chosen(fields: Fields) -> tuple[str, list[str]]:
-    topic, places = fields.text("letters"), list(dict.fromkeys(fields.every("place")))
-    if not topic or not places:
+    topic, names = fields.text("letters"), list(dict.fromkeys(fields.every("place")))
+    if not topic or not names:
         raise BadField("choose the letters to send again")
-    if len(places) > LETTERS_MAX:
+    if len(names) > LETTERS_MAX:
         raise BadField(f"choose at most {LETTERS_MAX} letters; `flakelog spout dead send` sends all")
-    return topic, places
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number:,} {what}" if number == 1 else f"{number:,} {what}s"
+    return topic, names
 
 
 ACTIONS = {

@@ -1,21 +1,19 @@
-"""Dead letters of a topic: the newest that were not sent back, and sending some of them again."""
+"""Dead letters of a topic: the newest that were not sent back."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from broker.client.blocking import Client
-from broker.client.errors import ClientError
 from flakelog.console.messages import Limits, Span, read_partition_records, size_of
 from flakelog.console.text import Shown, shown
 from flakelog.console.visit import PageTimeout
-from flakelog.dead_letters import PREFIX, Letter, batches, letter_of
-from flakelog.handled_letters import HandledLetters
+from flakelog.operations.dead_letters import PREFIX, Letter, letter_of
+from flakelog.operations.handled_letters import HandledLetters
 from flakelog.visible_text import visible
 
 ERROR_CHARACTERS = 2_000
 WINDOWS_MAX = 50  # how many windows of offsets a search for letters reads in a partition
 WINDOW_MAX = 2_000  # offsets of a window
-INT32_MAX, INT64_MAX = (1 << 31) - 1, (1 << 63) - 1
 
 
 class LetterRow(NamedTuple):
@@ -57,14 +55,6 @@ class _Found(NamedTuple):
     start: int
     is_other: bool = False
     is_late: bool = False
-
-
-class Unsendable(ValueError):
-    """Letters that cannot be sent again; the message says why."""
-
-
-class Unmarked(ClientError):
-    """Letters that were sent, and could not be marked; the message names them."""
 
 
 def read_letters(client: Client, topic: str, spans: Mapping[int, Span], limits: Limits) -> LettersPage:
@@ -140,62 +130,5 @@ def row_of(letter: Letter) -> LetterRow:
         shown(letter.record.key),
         shown(letter.record.value),
         own,
-        _unsendable(letter) or "",
+        letter.unsendable or "",
     )
-
-
-def read_chosen(client: Client, topic: str, places: Sequence[str]) -> list[Letter]:
-    """Return the letters at these places. Raise Unsendable, ClientError or WireError.
-
-    Each letter begins right at its own offset, so that sending it marks no letter before it.
-    """
-    marks = HandledLetters(client, topic)
-    found = []
-    for place in places:
-        number, _, offset = place.partition(":")
-        if not (number.isdecimal() and offset.isdecimal() and len(place) < 40):
-            raise Unsendable(f"{place[:40]!r} is no letter; give PARTITION:OFFSET")
-        records, _ = client.fetch(topic, int(number), int(offset), max_bytes=1, max_wait_ms=0)
-        letters = [letter_of(int(number), record) for record in records if record.offset == int(offset)]
-        letter = letters[0] if letters else None
-        if letter is None:
-            raise Unsendable(f"{topic} has no dead letter at {place}")
-        if marks.has(letter):
-            raise Unsendable(f"the letter {place} was sent again already")
-        wrong = _unsendable(letter)
-        if wrong is not None:
-            raise Unsendable(f"the letter {place} cannot be sent again: {wrong}")
-        found.append(letter)
-    marks.check(found)
-    return found
-
-
-def send_again(client: Client, topic: str, places: Sequence[str], log: Callable[[str], None]) -> int:
-    """Send the letters' messages to their topics, and mark the letters; return how many were sent.
-
-    Raise Unsendable with nothing sent, Unmarked, or ClientError. The log has a line for all that were sent.
-    """
-    chosen = read_chosen(client, topic, places)
-    marks = HandledLetters(client, topic)
-    by_source: dict[str, list[Letter]] = {}
-    for letter in chosen:
-        by_source.setdefault(letter.source, []).append(letter)
-    for source, letters in sorted(by_source.items()):
-        for partition, some, batch in batches(letters):
-            offset = client.produce(source, partition, batch).base_offset
-            places = ", ".join(each.place for each in some)
-            log(f"sent {places} of {topic} to {source}-{partition} from {offset} on")
-            try:
-                marks.mark(some)
-            except ClientError as error:
-                why = f"{places} were sent, so do not send them again; they could not be marked: {error}"
-                raise Unmarked(why) from error
-    return len(chosen)
-
-
-def _unsendable(letter: Letter) -> str | None:
-    if letter.source.startswith("__"):
-        return f"it names the broker's own topic {letter.source[:60]} as its source"
-    if not (0 <= letter.source_partition <= INT32_MAX and -1 <= letter.timestamp_ms <= INT64_MAX):
-        return "its headers name no partition, or no time"
-    return letter.unsendable

@@ -20,7 +20,6 @@ from broker.wire.errors import WireError
 from flakelog.console.action_pages import ActionPages
 from flakelog.console.broker_pages import HOME, BrokerPages, ConsoleServer, LivePart
 from flakelog.console.kept_pages import KeptPages
-from flakelog.console.letters import Unsendable
 from flakelog.console.message_pages import MessagePages, Raw, TailOf
 from flakelog.console.messages import Tail, positions_text
 from flakelog.console.own_client import OwnBroker
@@ -30,7 +29,6 @@ from flakelog.console.security import FORWARDED, HEADERS, Asked, CameByLink, Nee
 from flakelog.console.streams import Live, Streams, Tick
 from flakelog.console.visit import BadField, Fields, PageTimeout
 from flakelog.console.work_pages import WorkPages
-from flakelog.handled_letters import TooManyMarks
 from flakelog.operations.errors import NotPossible
 
 STATIC_TYPES = {"js": "text/javascript", "css": "text/css", "svg": "image/svg+xml", "txt": "text/plain"}
@@ -358,7 +356,7 @@ def _reason(failure: Failure) -> tuple[int, str]:
             return error.status, error.reason
         case NotThere():
             return 404, str(error)
-        case BadField() | NotPossible() | Unsendable() | TooManyMarks():
+        case BadField() | NotPossible():
             return 400, str(error)
         case BrokerError():
             return 400, f"the broker refused it: {error}"

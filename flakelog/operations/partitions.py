@@ -1,7 +1,7 @@
 """Partitions: list them, find the bounds of their logs, and ask many at once, of which some may be offline or deleted.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, TypeVar
 
@@ -9,13 +9,16 @@ from broker.client.api_versions import METADATA
 from broker.client.blocking import Client
 from broker.client.core import Partition
 from broker.client.errors import BrokerError, no_leader
+from broker.client.log_record import Record
 from broker.client.offset_lookup import find_bounds, find_offsets
 from broker.client.offset_spec import Latest
 from broker.wire.fetch import READ_COMMITTED, READ_UNCOMMITTED
 from flakelog.operations.cluster import partition_sizes
+from flakelog.operations.errors import NotPossible
 
 Answer = TypeVar("Answer")
 INTERNAL = "__"  # the prefix of the broker's own topics, such as __consumer_offsets
+FETCH_BYTES_MAX = 1 << 20
 SEARCHED_AT_ONCE = 200  # in a request of a search: about 0.3 s, so that its progress is seen
 
 
@@ -81,6 +84,30 @@ def ends_of(client: Client, partitions: Iterable[Partition]) -> dict[Partition, 
 def is_internal(topic: str) -> bool:
     """Return True for the broker's own topics."""
     return topic.startswith(INTERNAL)
+
+
+def read_records(
+    client: Client,
+    partition: Partition,
+    offset: int,
+    end: int,
+    *,
+    committed: bool = False,
+    max_bytes: int = FETCH_BYTES_MAX,
+) -> Iterator[Record]:
+    """Yield the records of a partition from an offset up to an end; the records of one fetch are in memory.
+
+    Raise NotPossible if the broker gives nothing before the end.
+    """
+    topic, number = partition
+    while offset < end:
+        records, following = client.fetch(topic, number, offset, max_bytes=max_bytes, committed=committed)
+        for record in records:
+            if record.offset < end:
+                yield record
+        if following == offset:
+            raise NotPossible(f"{topic}-{number} answers nothing at offset {offset}, though it goes to {end}")
+        offset = following
 
 
 # --- list ------------------------------------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ from broker.record.records import Record, encode_batch
 from coordination.access import Access
 from coordination.port import Create
 from coordination.zookeeper import ZooKeeperCoordinator
-from flakelog.handled_letters import HandledLetters
+from flakelog.operations.handled_letters import HandledLetters
 from partition_manager.offset_document import OffsetDocument
 from partition_manager.progress import Progress
 from spout.figures.document import running

@@ -133,15 +133,15 @@ def test_a_group_is_moved_to_the_last_messages_of_each_partition(world):
     world.broker.create("orders")
     records = [Record(n, 0, None, b"x") for n in range(5)]
     world.client.produce("orders", 0, encode_batch(records, base_timestamp_ms=WALL_MS))
-    world.client.run(admin.commit(world.client.core, "billing", {("orders", 0): 4}))
+    groups.commit(world.client, "billing", {("orders", 0): 4})
     act(world, "reset-offsets", group="billing", to="last", value="3", confirmed="yes")
-    assert world.client.run(admin.committed(world.client.core, "billing")) == {("orders", 0): 2}
+    assert groups.committed(world.client, "billing") == {("orders", 0): 2}
 
 
 @pytest.mark.parametrize("to", ["offset", "id", "time", "last"])
 def test_a_reset_without_its_value_is_refused_and_never_the_start_of_the_log(world, to):
     world.broker.create("orders")
-    world.client.run(admin.commit(world.client.core, "billing", {("orders", 0): 0}))
+    groups.commit(world.client, "billing", {("orders", 0): 0})
     with pytest.raises(BadField, match="'' is no "):
         act(world, "reset-offsets", group="billing", to=to, value="")
 

@@ -3,8 +3,9 @@
 import pytest
 
 from broker.record.records import Record, encode_batch
-from flakelog.console.letters import Unmarked, Unsendable
-from flakelog.handled_letters import HandledLetters
+from flakelog.operations.errors import NotPossible
+from flakelog.operations.handled_letters import HandledLetters
+from flakelog.operations.letters import Unmarked
 from tests.broker.engine_client import WALL_MS
 from tests.flakelog.console.world import World, fields_of, html_of, now
 
@@ -43,7 +44,7 @@ def send(world, *places):
 
 def handle(world, *offsets):
     """Mark letters as sent again."""
-    from flakelog.dead_letters import letter_of
+    from flakelog.operations.dead_letters import letter_of
 
     records, _ = world.client.fetch(TOPIC, 0, 0, 1 << 20, 0)
     chosen = [letter_of(0, record) for record in records if record.offset in offsets]
@@ -75,7 +76,7 @@ def test_without_letters_the_page_says_so(world):
 def test_a_letter_is_sent_once(world):
     give_up(world, b"a", b"b")
     assert "1 message of" in send(world, "0:1").model.sentence
-    with pytest.raises(Unsendable, match="was sent again already"):
+    with pytest.raises(NotPossible, match="was sent again already"):
         send(world, "0:1")
     records, _ = world.client.fetch("orders", 0, 0, 1 << 20, 0)
     assert [record.value for record in records] == [b"b"] and shown(world) == [0]
@@ -100,7 +101,7 @@ def test_a_letter_whose_headers_name_no_place_cannot_be_sent(world, facts):
     give_up(world, b"a", **facts)
     (row,) = page(world).model.rows
     assert row.unsendable and "It cannot be sent again" in html_of(page(world))
-    with pytest.raises(Unsendable, match="0:0 cannot be sent again"):
+    with pytest.raises(NotPossible, match="0:0 cannot be sent again"):
         send(world, "0:0")
 
 

@@ -6,8 +6,8 @@ from types import SimpleNamespace
 import pytest
 
 from broker.client.errors import Unreachable
-from flakelog.dead_letters import letter_of
-from flakelog.handled_letters import HandledLetters
+from flakelog.operations.dead_letters import letter_of
+from flakelog.operations.handled_letters import HandledLetters
 from tests.broker.engine_client import EngineBroker
 from tests.flakelog.console.test_letters import TOPIC, give_up
 from tests.flakelog.console.world import MemoryClient

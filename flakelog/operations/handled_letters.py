@@ -18,7 +18,8 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 from broker.record.records import Record, encode_batch
-from flakelog.dead_letters import Letter
+from flakelog.operations.dead_letters import Letter
+from flakelog.operations.errors import NotPossible
 from partition_manager.progress import Progress, SettledRanges
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ VERSION = 1
 RANGES_MAX = 10_000  # of a partition: 250 KB in one record, a quarter of what a topic takes
 
 
-class TooManyMarks(Exception):
+class TooManyMarks(NotPossible):
     """The letters to mark lie too far apart."""
 
 

@@ -4,12 +4,14 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from broker.record.records import Record, encode_batch
+from flakelog.operations.partitions import is_internal
 
 if TYPE_CHECKING:
     from broker.client.records import Record as ReadRecord
 
 PREFIX = "flakelog-dead-"
 POISON = "poison"
+INT32_MAX, INT64_MAX = (1 << 31) - 1, (1 << 63) - 1
 SEND_BYTES_MAX = 256 << 10  # of the messages sent back in one batch: far below every topic's limit
 SEND_RECORDS_MAX = 500
 
@@ -43,6 +45,10 @@ class Letter(NamedTuple):
     @property
     def unsendable(self) -> str | None:
         """Return why the message cannot be sent back, or None."""
+        if is_internal(self.source):
+            return f"it names the broker's own topic {self.source[:60]} as its source"
+        if not (0 <= self.source_partition <= INT32_MAX and -1 <= self.timestamp_ms <= INT64_MAX):
+            return "its headers name no partition, or no time"
         if self.reason == POISON:
             return "it is a batch whose records cannot be decoded"
         return None if self.has_value else "the topic refused its value as too large, so only its place is known"
