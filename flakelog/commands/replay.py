@@ -190,11 +190,12 @@ def _manifest(run: Run, out: "Storage | None", selection: Selection) -> "Manifes
 
 
 def _show_plan(run: Run, out: str | None, selection: Selection) -> None:
+    from flakelog.operations.replays import plan
     from spark_bridge.output.storage import Storage
 
-    planned = _manifest(run, None if out is None else Storage.at(out), selection)
-    with client_of(run.servers):
-        transfer.print_plan(transfer.plan_of(run.servers, planned), run.as_json)
+    manifest = _manifest(run, None if out is None else Storage.at(out), selection)
+    with client_of(run.servers) as client:
+        transfer.print_plan(plan(client, manifest), run.as_json)
 
 
 def _verify(place: str, as_json: bool) -> None:

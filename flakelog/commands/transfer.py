@@ -4,7 +4,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -19,8 +19,8 @@ from flakelog.commands.exit_codes import (
 from flakelog.commands.terminal import count_of, print_json, print_table
 
 if TYPE_CHECKING:
+    from flakelog.operations.replays import PlannedRange
     from spark_bridge.output.progress import Report
-    from spark_bridge.selection.manifest import Manifest
 
 
 @contextmanager
@@ -81,51 +81,17 @@ _TASK_CAUSES = {
 }
 
 
-class Planned(NamedTuple):
-    """A line of a plan. `bytes` is an estimate, None if the broker gives none."""
-
-    topic: str
-    partition: int
-    start: int
-    end: int
-    rows: int
-    bytes: int | None
-
-
-def plan_of(servers: str, manifest: "Manifest") -> list[Planned]:
-    """Return the ranges of a manifest with the bytes that they probably have in the log."""
-    from broker.client.blocking import Client
-    from broker.client.core import EARLIEST, LATEST
-    from broker.client.errors import ClientError
-    from flakelog.operations.cluster import partition_sizes
-
-    per_offset: dict[tuple[str, int], float] = {}
-    with Client(servers) as client:
-        try:
-            sizes = partition_sizes(client)
-        except ClientError:
-            sizes = {}  # a broker may not have the request, or not allow it
-        for place in {(one.topic, one.partition) for one in manifest.ranges} & sizes.keys():
-            offsets = client.find_offset(*place, LATEST) - client.find_offset(*place, EARLIEST)
-            per_offset[place] = sizes[place] / max(offsets, 1)
-    lines = []
-    for one in manifest.ranges:
-        known = per_offset.get((one.topic, one.partition))
-        size = None if known is None else round(known * one.offsets)
-        lines.append(Planned(one.topic, one.partition, one.start, one.end, one.offsets, size))
-    return lines
-
-
-def print_plan(lines: Sequence[Planned], as_json: bool) -> None:
+def print_plan(ranges: "Sequence[PlannedRange]", as_json: bool) -> None:
     """Print a plan: a table with a sum, or one object a line."""
     if as_json:
-        for each in lines:
-            print_json(each._asdict())
+        for planned in ranges:
+            print_json(planned._asdict())
         return
-    print_table(("topic", "partition", "start", "end", "rows", "bytes (about)"), lines)
-    known = [each.bytes for each in lines if each.bytes is not None]
-    size = f", about {size_of(sum(known))}" if known else ""
-    click.echo(f"{count_of(sum(each.rows for each in lines), 'row')} at most in {count_of(len(lines), 'range')}{size}")
+    print_table(("topic", "partition", "start", "end", "rows", "bytes (about)"), ranges)
+    sizes = [planned.bytes for planned in ranges if planned.bytes is not None]
+    size = f", about {size_of(sum(sizes))}" if sizes else ""
+    rows = sum(planned.rows for planned in ranges)
+    click.echo(f"{count_of(rows, 'row')} at most in {count_of(len(ranges), 'range')}{size}")
 
 
 def figures_of(report: "Report") -> dict[str, Any]:

@@ -12,9 +12,8 @@ from broker.client.log_record import Record
 from flakelog.console.json_fields import list_of, mapping_of, mappings_of, text_of, whole_of
 from flakelog.console.messages import Span, read_partition_records
 from flakelog.console.text import pretty_json
+from spark_bridge.output.replay_topic import TOPIC, VERSION
 
-TOPIC = "__flakelog_replays"
-VERSION = 1
 RECORDS_MAX = 1_000  # of the topic that are read, the newest ones
 BYTES_MAX = 16 << 20
 ROWS_SHOWN = 200

@@ -12,6 +12,7 @@ from flakelog.console.history import INTERVAL_MS, SeriesByName
 from flakelog.console.message_pages import Jobs
 from flakelog.console.pages import NotThere, View
 from flakelog.console.visit import Fields
+from spark_bridge.output.replay_topic import TOPIC as REPLAYS_TOPIC
 
 TOPOLOGIES, REPLAYS = "/console/topologies", "/console/replays"
 TOPOLOGIES_TOPIC = "__flakelog_topologies"
@@ -137,6 +138,6 @@ class WorkPages:
         return self._work().addCallback(view)
 
     def _work(self) -> Any:
-        spans = messages.spans_of(self._services, replays.TOPIC)
+        spans = messages.spans_of(self._services, REPLAYS_TOPIC)
         span = spans.get(0, messages.Span(0, 0))
         return self._jobs.run(lambda client: {} if span.end == span.start else replays.read_documents(client, span))
