@@ -308,17 +308,15 @@ def find(
     """
     if (id is None) == (span is None):
         raise click.UsageError("give an ID, or --time FROM TO")
+
+    from flakelog.operations.partitions import partitions_of
+
     with client_of(servers) as client:
-        places = _places(client, topics)
+        partitions = partitions_of(client, topics)
         if id is not None:
-            _find_one(client, places, id, as_json, layout)
+            _find_one(client, partitions, id, as_json, layout)
         elif span is not None:
-            _find_span(client, places, span, as_json, layout)
-
-
-def _places(client: "Client", topics: tuple[str, ...]) -> list[tuple[str, int]]:
-    chosen = [client.topic(name) for name in topics] if topics else client.topics()
-    return [(each.name, partition) for each in chosen for partition in range(each.partitions)]
+            _find_span(client, partitions, span, as_json, layout)
 
 
 def _looked_in(places: "Collection[Partition]") -> str:

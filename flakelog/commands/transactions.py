@@ -20,8 +20,6 @@ from flakelog.commands.terminal import (
 )
 
 if TYPE_CHECKING:
-    from broker.client.blocking import Client
-    from broker.client.core import Partition
     from flakelog.operations.transactions import HangingTransaction
 
 STATES = ("Empty", "Ongoing", "PrepareCommit", "PrepareAbort", "CompleteCommit", "CompleteAbort", "Dead")
@@ -87,10 +85,12 @@ def describe(name: str, servers: str, as_json: bool) -> None:
 @json_option
 def find_hanging(topics: tuple[str, ...], seconds: float, servers: str, as_json: bool) -> None:
     """Find open transactions in the TOPICs, or in all, that no coordinator will end. They hold up readers."""
+    from flakelog.operations.partitions import partitions_of
     from flakelog.operations.transactions import find_hanging
 
+    before_ms = int((time.time() - seconds) * 1000)
     with client_of(servers) as client:
-        hanging, errors = find_hanging(client, _partitions(client, topics), int((time.time() - seconds) * 1000))
+        hanging, errors = find_hanging(client, partitions_of(client, topics), before_ms)
     name_left_out(errors)
     rows = [_row(transaction) for transaction in hanging]
     if as_json:
@@ -101,12 +101,6 @@ def find_hanging(topics: tuple[str, ...], seconds: float, servers: str, as_json:
         print_table([name.upper().replace("_", " ") for name in names], [[row[name] for name in names] for row in rows])
     else:
         click.echo("no transaction hangs", err=True)
-
-
-def _partitions(client: "Client", topics: tuple[str, ...]) -> "list[Partition]":
-    """Return the partitions of these topics, or of all topics if none is named."""
-    chosen = [client.topic(name) for name in topics] or client.topics()
-    return [(topic.name, number) for topic in chosen for number in range(topic.partitions)]
 
 
 def _row(hanging: "HangingTransaction") -> dict[str, Any]:

@@ -5,7 +5,7 @@
     overview, topics, groups, transactions, quotas, ids      models of pages, from the broker's own state
     messages, topologies, replays, letters                   models of pages, from records of topics
     history       figures over time, sampled while a page is open
-    actions       changes that a visitor confirms
+    actions       changes that a visitor confirms, done by flakelog.operations
     own_client    a client of the broker in the same process, run in threads
     templates/    Jinja2, one file for a page; static/ has the style, the script, htmx and uPlot
     shell         the routes

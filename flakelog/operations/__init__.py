@@ -1,4 +1,4 @@
-"""What users do with a cluster, one module for each noun: list, describe and change it.
+"""The operations on a cluster, one module for each noun: list, describe and change it.
 
 Each function takes a blocking client and returns values. It raises BrokerError for a refused request, with the broker's
 message if the API has a field for it. The command line, the console's actions and `Admin` parse arguments, call these
@@ -6,4 +6,8 @@ functions, and render their results.
 
     with Client(servers) as client:
         groups.list_groups(client)
+
+    cluster, configs, groups, partitions, quotas, replays, topics, transactions
+    letters             dead letters; dead_letters has the record of one, handled_letters the marks of those sent back
+    errors              an operation that is not possible now
 """

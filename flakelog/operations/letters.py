@@ -12,7 +12,7 @@ from broker.wire.errors import ErrorCode
 from flakelog.operations.dead_letters import Letter, batches, letter_of
 from flakelog.operations.errors import NotPossible
 from flakelog.operations.handled_letters import HandledLetters
-from flakelog.operations.partitions import bounds_of_all, read_records
+from flakelog.operations.partitions import bounds_of_all, partitions_of, read_records
 from flakelog.operations.topics import delete_records
 
 NAME_CHARACTERS_MAX = 40
@@ -150,4 +150,4 @@ def place_of(name: str) -> tuple[int, int] | None:
 
 
 def _bounds(client: Client, topic: str) -> dict[tuple[str, int], tuple[int, int]]:
-    return bounds_of_all(client, [(topic, number) for number in range(client.topic(topic).partitions)])
+    return bounds_of_all(client, partitions_of(client, [topic]))

@@ -60,6 +60,12 @@ def ask_in_portions(
     return answers, errors
 
 
+def partitions_of(client: Client, topics: Sequence[str] = ()) -> list[Partition]:
+    """Return the partitions of these topics, or of all topics if none is named."""
+    described = [client.topic(name) for name in topics] if topics else client.topics()
+    return [(topic.name, number) for topic in described for number in range(topic.partitions)]
+
+
 def bounds_of(client: Client, topic: str, partition: int, committed: bool = False) -> tuple[int, int]:
     """Return (first offset, offset of the next message).
 
