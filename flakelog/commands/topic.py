@@ -222,7 +222,7 @@ def delete(names: tuple[str, ...], yes: bool, servers: str, as_json: bool) -> No
             question = ", ".join(f"{info.name} with {count_of(info.partitions, 'partition')}" for info in topics)
             confirm(f"delete {question}?")
         for info in topics:
-            delete_topic(client, info.name, id=info.id)
+            delete_topic(client, info.name, id=str(info.id))
             if as_json:
                 print_json({"topic": info.name, "topic_id": str(info.id), "deleted": True})
             else:

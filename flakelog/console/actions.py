@@ -8,7 +8,6 @@ client of the broker's listener.
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 from urllib.parse import quote
-from uuid import UUID
 
 from broker.client.blocking import Client
 from broker.client.offset_lookup import find_positions
@@ -172,16 +171,8 @@ def _plan_deletion(client: Client, fields: Fields) -> Planned:
 
 def _delete(client: Client, fields: Fields, task: Task) -> Done:
     name = _deleted(fields)
-    topics.delete_topic(client, name, id=_id(fields))
+    topics.delete_topic(client, name, id=fields.text("id"))
     return Done(f"The topic {name} was deleted.", "/console/topics")
-
-
-def _id(fields: Fields) -> UUID:
-    """Return the id of the topic that the plan showed. Raise BadField."""
-    try:
-        return UUID(fields.text("id"))
-    except ValueError:
-        raise BadField("the topic was not shown; begin again") from None
 
 
 def _deleted(fields: Fields) -> str:

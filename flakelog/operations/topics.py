@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from uuid import UUID
 
 from broker.client import topic_admin
 from broker.client.api_versions import CREATE_PARTITIONS, DELETE_RECORDS
@@ -84,11 +83,11 @@ def delete_records(client: Client, before: Mapping[Partition, int]) -> dict[Part
     return begins
 
 
-def delete_topic(client: Client, name: str, *, id: UUID | None = None) -> None:
+def delete_topic(client: Client, name: str, *, id: str | None = None) -> None:
     """Delete a topic and all its records. With an id, raise NotPossible if the topic now has another.
 
     The id is for a user who has confirmed the deletion of a topic that was shown before.
     """
-    if id is not None and client.topic(name).id != id:
+    if id is not None and str(client.topic(name).id) != id:
         raise NotPossible(f"{name} was deleted and made again since it was shown; begin again")
     client.delete_topic(name)
