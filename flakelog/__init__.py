@@ -159,9 +159,9 @@ def _check_packages() -> None:
         spec = find_spec(package)
         places = [] if spec is None else list(spec.submodule_search_locations or [])
         if not any(dirname(realpath(place)) == ours for place in places):
-            found = "nothing" if spec is None else places[0] if places else spec.origin
-            said = f"`import {package}` finds {found}, not Flakelog's package `{package}` in {ours}"
-            raise ImportError(f"{said}: rename it, or start Python in another directory")
+            location = "nothing" if spec is None else places[0] if places else spec.origin
+            reason = f"`import {package}` finds {location}, not Flakelog's package `{package}` in {ours}"
+            raise ImportError(f"{reason}: rename it, or start Python in another directory")
 
 
 _check_packages()

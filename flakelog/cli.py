@@ -130,8 +130,8 @@ def _interrupt_behind(error: BaseException) -> KeyboardInterrupt | None:
 def _add_debug(command: click.Command) -> None:
     """Let a command and its subcommands take --debug too, which the help of `flakelog` names."""
     if isinstance(command, click.Group):
-        for each in command.commands.values():
-            _add_debug(each)
+        for subcommand in command.commands.values():
+            _add_debug(subcommand)
     elif not any(param.name == DEBUG for param in command.params):
         command.params.append(_debug_option(hidden=True))
 
@@ -177,8 +177,8 @@ def _open_streams() -> None:
 def _add_exit_codes(command: click.Command) -> None:
     """Put the exit codes at the end of the help of a command and of its subcommands, unless it lists its own."""
     if isinstance(command, click.Group):
-        for each in command.commands.values():
-            _add_exit_codes(each)
+        for subcommand in command.commands.values():
+            _add_exit_codes(subcommand)
     elif "Exit codes:" not in (command.help or ""):
         command.epilog = table_of(OF_ALL)
 

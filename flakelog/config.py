@@ -58,7 +58,7 @@ class ServerConfig:
     )
     listener_security_protocol_map: str = setting(
         "listener.security.protocol.map",
-        ",".join(f"{each}:{each}" for each in PROTOCOLS),
+        ",".join(f"{protocol}:{protocol}" for protocol in PROTOCOLS),
         "What each listener speaks, as NAME:PLAINTEXT,...; by default each protocol is its own name.",
         check=_parsed_by(parse_protocols),
     )
@@ -211,9 +211,9 @@ class ServerConfig:
         refused = refusal(served, parse_protocols(self.listener_security_protocol_map))
         if refused:
             raise InvalidSetting("listeners", self.listeners, refused)
-        self._check_names([each.name for each in served])
-        for each in served:
-            self._check_reachable(each)
+        self._check_names([listener.name for listener in served])
+        for listener in served:
+            self._check_reachable(listener)
 
     def _check_names(self, served: list[str]) -> None:
         """Raise InvalidSetting for a setting that names a listener which `listeners` does not have.
@@ -222,8 +222,8 @@ class ServerConfig:
         """
         wanted = f"must be of listeners, which are {', '.join(served)}"
         controllers = parse_names(self.controller_listener_names)
-        for each in parse_listeners(self.advertised_listeners or ""):
-            if served and each.name not in served + controllers:
+        for listener in parse_listeners(self.advertised_listeners or ""):
+            if served and listener.name not in served + controllers:
                 raise InvalidSetting("advertised.listeners", self.advertised_listeners, wanted)
         inter_broker = self.inter_broker_listener_name
         if served and inter_broker and inter_broker.upper() not in served:
@@ -234,10 +234,10 @@ class ServerConfig:
 
         A listener without a host is accepted, because clients receive the machine's name.
         """
-        told = self.advertised.get(listener.name, listener)
-        if told.host not in EVERYWHERE or (not told.host and told is listener):
+        advertised = self.advertised.get(listener.name, listener)
+        if advertised.host not in EVERYWHERE or (not advertised.host and advertised is listener):
             return
-        example = f"advertised.listeners={listener.name}://my-host.example:{told.port}"
+        example = f"advertised.listeners={listener.name}://my-host.example:{advertised.port}"
         raise InvalidSetting(
             "advertised.listeners",
             self.advertised_listeners or self.listeners,
@@ -249,17 +249,17 @@ class ServerConfig:
     def broker_listeners(self) -> list[Listener]:
         """The listeners to open: all but the controllers'."""
         controllers = parse_names(self.controller_listener_names)
-        return [each for each in parse_listeners(self.listeners) if each.name not in controllers]
+        return [listener for listener in parse_listeners(self.listeners) if listener.name not in controllers]
 
     @property
     def advertised(self) -> Mapping[str, Listener]:
         """The addresses in advertised.listeners, by listener name."""
-        return {each.name: each for each in parse_listeners(self.advertised_listeners or "")}
+        return {listener.name: listener for listener in parse_listeners(self.advertised_listeners or "")}
 
     @property
     def open_listeners(self) -> list[Listener]:
         """The opened listeners that other machines may reach."""
-        return [each for each in self.broker_listeners if not is_local(each.host)]
+        return [listener for listener in self.broker_listeners if not is_local(listener.host)]
 
     @property
     def http_address(self) -> tuple[str, int] | None:

@@ -133,9 +133,9 @@ def _coordinators(services: BrokerServices) -> Iterator[Metric]:
 
 def _group_lag(services: BrokerServices) -> Iterator[Metric]:
     """Yield committed offsets and lag; an offset in a partition that has no log here now has no sample."""
-    found, left_out = group_positions(services)
+    positions, left_out = group_positions(services)
     for name, field in _GROUP_FIGURES.items():
-        yield samples(name, ((each.labels, getattr(each, field)) for each in found))
+        yield samples(name, ((lag.labels, getattr(lag, field)) for lag in positions))
     yield sample("flakelog_group_partitions_left_out", left_out)
 
 
@@ -179,7 +179,7 @@ def _disk(disk: DiskWatch) -> Iterator[Metric]:
 def _clock_waits(services: BrokerServices, now_ms: int) -> Iterator[Metric]:
     waits = services.clock_waits.waiting(now_ms).values()
     yield sample("flakelog_partitions_waiting_for_clock", len(waits))
-    longest_ms = max((each.waiting_ms for each in waits), default=0)
+    longest_ms = max((wait.waiting_ms for wait in waits), default=0)
     yield sample("flakelog_clock_wait_max_seconds", longest_ms / 1000)
     yield sample("flakelog_partitions_ahead_of_clock", len(services.clock_waits.ahead(now_ms)))
 
@@ -227,7 +227,9 @@ def _ids(server: MeasuredServer) -> Iterator[Metric]:
 
 def _claims(server: MeasuredServer) -> Iterator[Metric]:
     now_ms = server.clock.now_ms()
-    held = [(each.number, each.worker) for each in server.claims if each.number is not None and each.worker is not None]
+    held = [
+        (claim.number, claim.worker) for claim in server.claims if claim.number is not None and claim.worker is not None
+    ]
     lead = (((number,), (worker.limit_ms - now_ms) / 1000) for number, worker in held)
     yield samples("flakelog_ids_lead_seconds", lead)
     left = (

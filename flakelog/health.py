@@ -22,7 +22,7 @@ def health(server: WatchedServer) -> tuple[bool, Mapping[str, Any]]:
     """Return whether all is well, and the details for people."""
     offline = _offline(server)
     waits = _clock_waits(server)
-    problem = next((each.problem for each in server.claims if each.problem is not None), None)
+    problem = next((claim.problem for claim in server.claims if claim.problem is not None), None)
     full = _full_disk(server)
     healthy = not offline and problem is None and not waits and full is None
     return healthy, {
@@ -47,7 +47,7 @@ def ready(server: WatchedServer) -> tuple[bool, Mapping[str, Any]]:
     while ids can be issued without it, because otherwise all servers would stop being ready together.
     """
     now_ms = server.clock.now_ms()
-    problem = next((why for each in server.claims if (why := each.why_no_ids(now_ms)) is not None), None)
+    problem = next((why for claim in server.claims if (why := claim.why_no_ids(now_ms)) is not None), None)
     waits = _clock_waits(server)
     full = _full_disk(server)
     fine = server.serving and problem is None and not waits and full is None

@@ -20,44 +20,46 @@ class Listener(NamedTuple):
 
 def parse_listeners(value: str) -> list[Listener]:
     """Parse "NAME://host:port,..."; raise ValueError with the correct form. Names become upper case, as Kafka's."""
-    found: list[Listener] = []
-    for each in filter(None, (part.strip() for part in value.split(","))):
-        name, separator, address = each.partition("://")
+    listeners: list[Listener] = []
+    for listener in filter(None, (part.strip() for part in value.split(","))):
+        name, separator, address = listener.partition("://")
         host, colon, port = address.rpartition(":")
         if not separator or not name:
             raise ValueError(_FORM)
         if not colon or not port.isdigit() or int(port) > 65535 or (":" in host and not host.startswith("[")):
             raise ValueError("must be host:port behind ://, an IPv6 address in brackets; port 0 takes a free one")
-        found.append(Listener(name.upper(), host.strip("[]"), int(port)))
-    names = [each.name for each in found]
+        listeners.append(Listener(name.upper(), host.strip("[]"), int(port)))
+    names = [listener.name for listener in listeners]
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
         raise ValueError(f"{twice} is there twice; give the second a name of its own in listener.security.protocol.map")
-    return found
+    return listeners
 
 
 def parse_protocols(value: str) -> dict[str, str]:
     """Parse "NAME:PROTOCOL,..." as a mapping; raise ValueError."""
-    found = {}
-    for each in value.split(","):
-        name, colon, protocol = each.strip().rpartition(":")
+    protocols = {}
+    for assignment in value.split(","):
+        name, colon, protocol = assignment.strip().rpartition(":")
         if not colon or protocol.upper() not in PROTOCOLS:
             raise ValueError(f"must be NAME:PROTOCOL,... with a PROTOCOL of {', '.join(PROTOCOLS)}")
-        found[name.upper()] = protocol.upper()
-    return found
+        protocols[name.upper()] = protocol.upper()
+    return protocols
 
 
 def parse_names(value: str | None) -> list[str]:
     """Parse "A,B" as names in upper case."""
-    return [each.strip().upper() for each in (value or "").split(",") if each.strip()]
+    return [name.strip().upper() for name in (value or "").split(",") if name.strip()]
 
 
 def refusal(listeners: Iterable[Listener], protocols: dict[str, str]) -> str | None:
     """Return why one of the listeners cannot be served, or None."""
-    for each in listeners:
-        protocol = protocols.get(each.name)
+    for listener in listeners:
+        protocol = protocols.get(listener.name)
         if protocol is None:
-            return f"listener.security.protocol.map does not say what {each.name} speaks; add {each.name}:{SERVED}"
+            return (
+                f"listener.security.protocol.map does not say what {listener.name} speaks; add {listener.name}:{SERVED}"
+            )
         if protocol != SERVED:
             return f"{protocol} is not served; {SERVED}://host:port is, on a network you trust"
     return None
@@ -73,7 +75,9 @@ def moved(texts: Mapping[str, str], port: int) -> dict[str, str]:
     if first is None or not first.port:
         raise ValueError(f"there is nothing to move: {LISTENERS}={texts[LISTENERS]} has no port of the broker")
     distance = port - first.port
-    return {name: ",".join(_moved(name, each, distance) for each in text.split(",")) for name, text in texts.items()}
+    return {
+        name: ",".join(_moved(name, listener, distance) for listener in text.split(",")) for name, text in texts.items()
+    }
 
 
 def _moved(name: str, address: str, distance: int) -> str:

@@ -27,14 +27,14 @@ FILES_UNLIMITED = 1 << 30
 def fitting_settings(memory_bytes: int | None, open_files: int) -> dict[str, str]:
     """Return the settings that fit a machine; `memory_bytes` is None if it is not known."""
     for_log, for_ids = open_files // BROKER_PART, min(open_files // ID_PART, ID_CONNECTIONS_MAX)
-    found = {}
+    fitting = {}
     if memory_bytes is not None:
         for_log = min(for_log, memory_bytes // CONNECTION_BYTES)
-        found["queued.max.request.bytes"] = str(max(memory_bytes // MEMORY_PART, LEAST_REQUEST_BYTES))
-    found["max.connections"] = str(max(for_log, LEAST_CONNECTIONS))
+        fitting["queued.max.request.bytes"] = str(max(memory_bytes // MEMORY_PART, LEAST_REQUEST_BYTES))
+    fitting["max.connections"] = str(max(for_log, LEAST_CONNECTIONS))
     for name in ("flakelog.ids.max.connections", "flakelog.http.max.connections"):
-        found[name] = str(max(for_ids, LEAST_CONNECTIONS))
-    return found
+        fitting[name] = str(max(for_ids, LEAST_CONNECTIONS))
+    return fitting
 
 
 def machine_defaults(open_files: int) -> tuple[Given, ...]:
@@ -46,17 +46,17 @@ def machine_defaults(open_files: int) -> tuple[Given, ...]:
 def memory_bytes(limits: Iterable[Path] = ()) -> int | None:
     """Return the memory of the machine or of the container, whichever is smaller; None if the system does not tell."""
     try:
-        found = [os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")]
+        sizes = [os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")]
     except (ValueError, OSError, AttributeError):
-        found = []
+        sizes = []
     for path in limits:
         try:
             text = path.read_text().strip()
         except OSError:
             continue
         if text.isdigit():  # cgroup v2 says "max" if there is no limit
-            found.append(int(text))
-    return min((each for each in found if each > 0), default=None)
+            sizes.append(int(text))
+    return min((size for size in sizes if size > 0), default=None)
 
 
 def raise_file_limit() -> None:

@@ -262,15 +262,15 @@ def sample(name: str, value: float) -> Family:
 
 def samples(name: str, values: Iterable[tuple[Iterable[object], float]]) -> Family:
     """Return a counter or gauge of the table with a sample for each (values of its labels, value)."""
-    found = family(name)
-    assert not isinstance(found, HistogramMetricFamily), f"{name} has buckets"
+    described = family(name)
+    assert not isinstance(described, HistogramMetricFamily), f"{name} has buckets"
     for labels, value in values:
-        found.add_metric([str(each) for each in labels], value)
-    return found
+        described.add_metric([str(label) for label in labels], value)
+    return described
 
 
 def histogram(name: str) -> HistogramMetricFamily:
     """Return a histogram of the table without samples."""
-    found = family(name)
-    assert isinstance(found, HistogramMetricFamily), f"{name} has no buckets"
-    return found
+    described = family(name)
+    assert isinstance(described, HistogramMetricFamily), f"{name} has no buckets"
+    return described

@@ -70,12 +70,12 @@ class MetricsPage:
             yield None
 
     def _answer(self, text: bytes) -> None:
-        for each in self._taken():
-            each.callback(text)
+        for request in self._taken():
+            request.callback(text)
 
     def _fail(self, failure: Any) -> None:
-        for each in self._taken():
-            each.errback(failure)
+        for request in self._taken():
+            request.errback(failure)
 
     def _taken(self) -> list[Deferred[bytes]]:
         taken, self._waiting = self._waiting, []

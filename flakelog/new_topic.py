@@ -29,10 +29,10 @@ def parse_topic(text: str) -> NewTopic:
     if not name or (count and (not count.isdigit() or int(count) < 1)):
         raise ValueError(f"{text!r} is no topic; give NAME, NAME:PARTITIONS or NAME:PARTITIONS:SETTING=VALUE,...")
     properties = {}
-    for each in filter(None, re.split(r",(?=[a-z.]+=)", settings)):
-        key, sign, value = each.partition("=")
+    for setting in filter(None, re.split(r",(?=[a-z.]+=)", settings)):
+        key, sign, value = setting.partition("=")
         if not sign:
-            raise ValueError(f"{text!r}: {each!r} is no setting; give SETTING=VALUE")
+            raise ValueError(f"{text!r}: {setting!r} is no setting; give SETTING=VALUE")
         properties[key.strip()] = value.strip()
     TopicConfig.check_names(properties)
     return NewTopic(name, int(count) if count else None, properties)

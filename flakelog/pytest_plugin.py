@@ -102,7 +102,7 @@ def pytest_runtest_makereport(
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     report = yield
     broker = _broker_of(item)
-    said = broker.log(item.stash.get(_MARK, 0)) if report.failed and broker is not None else ""
-    if said:
-        report.sections.append((f"flakelog's log ({report.when})", said))
+    log = broker.log(item.stash.get(_MARK, 0)) if report.failed and broker is not None else ""
+    if log:
+        report.sections.append((f"flakelog's log ({report.when})", log))
     return report

@@ -35,7 +35,7 @@ def _print_json(event: Any) -> None:
 def as_json(event: Any) -> dict[str, Any]:
     """Return a Twisted log event as data for JSON; a failure has its traceback, a topology's event its facts."""
     failure = event.get("log_failure")
-    found = {
+    fields = {
         "time": datetime.fromtimestamp(event["log_time"], UTC).isoformat(timespec="milliseconds"),
         "level": event["log_level"].name,
         "logger": event["log_namespace"],
@@ -43,5 +43,5 @@ def as_json(event: Any) -> dict[str, Any]:
         **event.get("facts", {}),
     }
     if event.get("traceback"):
-        found["traceback"] = event["traceback"]
-    return found if failure is None else found | {"traceback": failure.getTraceback()}
+        fields["traceback"] = event["traceback"]
+    return fields if failure is None else fields | {"traceback": failure.getTraceback()}

@@ -89,7 +89,7 @@ def masked(name: str, text: str) -> str:
 @lru_cache
 def known() -> dict[str, Setting]:
     """Return all settings of a server process, by name."""
-    return {each.name: each for config in CONFIGS for each in settings_of(config)}
+    return {setting.name: setting for config in CONFIGS for setting in settings_of(config)}
 
 
 def of_one_listener(name: str) -> tuple[str, Setting] | None:
@@ -100,9 +100,9 @@ def of_one_listener(name: str) -> tuple[str, Setting] | None:
     if not name.startswith(LISTENER_PREFIX):
         return None
     listener, _, own = name.removeprefix(LISTENER_PREFIX).partition(".")
-    found = known().get(own)
-    fits = found is not None and found.field in ListenerLimits._fields
-    return (listener.upper(), found._replace(name=name)) if found is not None and fits else None
+    setting = known().get(own)
+    fits = setting is not None and setting.field in ListenerLimits._fields
+    return (listener.upper(), setting._replace(name=name)) if setting is not None and fits else None
 
 
 def names() -> list[str]:
@@ -124,13 +124,13 @@ def read_properties(text: str, where: str) -> list[Given]:
     A line is name=value (or ":", or a space). Comments begin with # or !, and a \\ joins lines or escapes the next
     character. If a name is given twice, the last value counts.
     """
-    found: dict[str, Given] = {}
+    properties: dict[str, Given] = {}
     for number, line in _logical_lines(text):
         match = re.fullmatch(r"([^\s=:]+)(?:\s*[=:]\s*|\s+)(.*)", line, re.DOTALL)
         if match is None:
             raise InvalidSetting(f"{where}, line {number}", line, "must be name=value")
-        found[match[1]] = Given(match[1], _unescape(match[2]), f"{where}:{number}")
-    return list(found.values())
+        properties[match[1]] = Given(match[1], _unescape(match[2]), f"{where}:{number}")
+    return list(properties.values())
 
 
 def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
@@ -155,13 +155,13 @@ def _unescape(text: str) -> str:
 
 def read_assignments(assignments: Iterable[str]) -> list[Given]:
     """Parse `name=value` arguments of the command line; raise InvalidSetting."""
-    found = []
-    for each in assignments:
-        name, sign, value = each.partition("=")
+    given_values = []
+    for assignment in assignments:
+        name, sign, value = assignment.partition("=")
         if not sign or not name.strip():
-            raise InvalidSetting("--set", each, "must be name=value")
-        found.append(Given(name.strip(), value.strip(), "--set"))
-    return found
+            raise InvalidSetting("--set", assignment, "must be name=value")
+        given_values.append(Given(name.strip(), value.strip(), "--set"))
+    return given_values
 
 
 def read_environment(environment: Mapping[str, str]) -> list[Given]:
@@ -172,13 +172,15 @@ def read_environment(environment: Mapping[str, str]) -> list[Given]:
         from broker.settings.kafka_settings import broker_settings
 
         variables = {variable_of(row.name): row.name for row in broker_settings()} | variables
-    return [Given(variables[each], text.strip(), each) for each, text in mine.items() if each in variables]
+    return [
+        Given(variables[variable], text.strip(), variable) for variable, text in mine.items() if variable in variables
+    ]
 
 
 def misspelt_variables(environment: Mapping[str, str]) -> list[str]:
     """Return a warning for each FLAKELOG_ variable whose name is nearly, but not exactly, that of a setting."""
     wanted = [variable_of(name) for name in known()]
-    taken = {each.origin for each in read_environment(environment)}
+    taken = {given.origin for given in read_environment(environment)}
     lines = []
     for name in environment:
         if name.startswith(ENVIRONMENT_PREFIX) and name not in taken:
@@ -206,19 +208,19 @@ class Properties:
 
     def _take(self, verdicts: list[Verdict]) -> None:
         self.verdicts += verdicts
-        for each in verdicts:
-            if each.standing == HONOURED:
-                self.texts[each.target] = each.text
-                self.origins[each.target] = each.given.origin
-                self._names[each.target] = each.given
+        for verdict in verdicts:
+            if verdict.standing == HONOURED:
+                self.texts[verdict.target] = verdict.text
+                self.origins[verdict.target] = verdict.given.origin
+                self._names[verdict.target] = verdict.given
 
     def check(self) -> None:
         """Raise InvalidSetting or UnknownSetting for the first property that is refused or unknown."""
-        for each in self.verdicts:
-            if each.standing == UNKNOWN:
-                raise UnknownSetting(each.given.name)
-            if each.standing == REFUSED:
-                raise InvalidSetting(each.given.name, masked(each.given.name, each.given.text), each.reason)
+        for verdict in self.verdicts:
+            if verdict.standing == UNKNOWN:
+                raise UnknownSetting(verdict.given.name)
+            if verdict.standing == REFUSED:
+                raise InvalidSetting(verdict.given.name, masked(verdict.given.name, verdict.given.text), verdict.reason)
 
     @property
     def ignored(self) -> list[str]:
@@ -227,7 +229,7 @@ class Properties:
 
     @property
     def ignored_texts(self) -> dict[str, str]:
-        return {each.given.name: each.given.text for each in self.verdicts if each.standing == IGNORED}
+        return {verdict.given.name: verdict.given.text for verdict in self.verdicts if verdict.standing == IGNORED}
 
     @property
     def told(self) -> dict[str, str]:
@@ -239,7 +241,7 @@ class Properties:
 
         given = {name: self._names[name] for name in TOLD_APART if name in self.texts}
         ours = {name: text for name, text in self.texts.items() if name not in given}
-        return {**self.ignored_texts, **ours, **{each.name: each.text for each in given.values()}}
+        return {**self.ignored_texts, **ours, **{given_value.name: given_value.text for given_value in given.values()}}
 
 
 def collect(
@@ -276,7 +278,7 @@ def gather(
 @lru_cache
 def topology_settings() -> dict[str, Setting]:
     """Return all settings of topologies, their spouts and sinks, and their processes inside Storm, by name."""
-    return {each.name: each for config in TOPOLOGY_CONFIGS for each in settings_of(config)}
+    return {setting.name: setting for config in TOPOLOGY_CONFIGS for setting in settings_of(config)}
 
 
 def collect_topology(
@@ -293,11 +295,11 @@ def collect_topology(
     in_environment = [Given(variables[v], text.strip(), v) for v, text in (environment or {}).items() if v in variables]
     texts = {}
     for given in (*in_file, *in_environment, *read_assignments(assignments)):
-        found = known.get(given.name)
-        if found is None:
+        setting = known.get(given.name)
+        if setting is None:
             raise _no_topology_setting(given)
-        value = parse_setting(found, given.text)
-        wanted = found.check(value) if found.check and value is not None else None
+        value = parse_setting(setting, given.text)
+        wanted = setting.check(value) if setting.check and value is not None else None
         if wanted:
             raise InvalidSetting(given.name, given.text, f"{wanted} ({given.origin})")
         texts[given.name] = given.text
@@ -320,8 +322,8 @@ def _text_of(file: Path) -> str:
 
 
 def _judge_layer(given: list[Given]) -> list[Verdict]:
-    layer = {each.name: each for each in given}
-    return [_judge(each, layer) for each in layer.values()]
+    layer = {value.name: value for value in given}
+    return [_judge(value, layer) for value in layer.values()]
 
 
 def _judge(given: Given, layer: Mapping[str, Given]) -> Verdict:
@@ -381,7 +383,7 @@ class Settings:
     def value_of(self, setting: Setting) -> object:
         """Return the value in force of one of `known()`."""
         configs: tuple[object, ...] = (self.server, self.broker, self.group, self.transaction, self.idgen)
-        return next(getattr(each, setting.field) for each in configs if hasattr(each, setting.field))
+        return next(getattr(config, setting.field) for config in configs if hasattr(config, setting.field))
 
 
 def listener_limits(properties: Mapping[str, str], listeners: str | None) -> dict[str, ListenerLimits]:
@@ -390,20 +392,20 @@ def listener_limits(properties: Mapping[str, str], listeners: str | None) -> dic
     `listeners` is the setting of that name, None for its default. Limits of a controllers' listener are accepted and
     have no effect, because it is not opened.
     """
-    found: dict[str, ListenerLimits] = {}
+    by_listener: dict[str, ListenerLimits] = {}
     for name, text in properties.items():
         of_one = of_one_listener(name)
         if of_one is not None:
             listener, setting = of_one
-            there = [each.name for each in parse_listeners(LISTENERS if listeners is None else listeners)]
+            there = [known.name for known in parse_listeners(LISTENERS if listeners is None else listeners)]
             wrong = wrong_with(name, text)
             if listener not in there:
                 wrong = f"there is no such listener; listeners has {', '.join(there) or 'none'}"
             if wrong is not None:
                 raise InvalidSetting(name, text, wrong)
-            limits = found.get(listener, ListenerLimits())
-            found[listener] = limits._replace(**{setting.field: parse_setting(setting, text)})
-    return found
+            limits = by_listener.get(listener, ListenerLimits())
+            by_listener[listener] = limits._replace(**{setting.field: parse_setting(setting, text)})
+    return by_listener
 
 
 def wrong_with(name: str, text: str) -> str | None:

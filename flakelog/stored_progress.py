@@ -41,8 +41,10 @@ def spouts_in(coordinator: "Coordinator") -> list[str]:
 
 def progress_of(coordinator: "Coordinator", id: str) -> list[Stored]:
     """Return the stored progress of a spout, by topic and partition."""
-    found = [_stored(coordinator, id, path) for path in _documents(coordinator, f"{STORE_ROOT}/{id}")]
-    return sorted(found, key=lambda each: (each.document.topic, each.document.partition) if each.document else ("", -1))
+    progress = [_stored(coordinator, id, path) for path in _documents(coordinator, f"{STORE_ROOT}/{id}")]
+    return sorted(
+        progress, key=lambda stored: (stored.document.topic, stored.document.partition) if stored.document else ("", -1)
+    )
 
 
 def move(coordinator: "Coordinator", stored: Stored, offset: int) -> None:

@@ -52,19 +52,26 @@ def registry_of(take: Callable[[], Snapshot]) -> CollectorRegistry:
 def _components(taken: Snapshot) -> Iterator[Metric]:
     all_of_them = taken.components
     for name in _COUNTERS:
-        yield samples(f"flakelog_topology_{name}_total", (((each.name,), each.total(name)) for each in all_of_them))
-    busy = (((each.name,), each.total("busy_ns") / 1e9) for each in all_of_them)
+        yield samples(
+            f"flakelog_topology_{name}_total", (((component.name,), component.total(name)) for component in all_of_them)
+        )
+    busy = (((component.name,), component.total("busy_ns") / 1e9) for component in all_of_them)
     yield samples("flakelog_topology_busy_seconds_total", busy)
-    own = (((each.name, name), value) for each in all_of_them for name, value in each.metrics.items())
+    own = (((component.name, name), value) for component in all_of_them for name, value in component.metrics.items())
     yield samples("flakelog_topology_metric", own)
-    outcomes = (((each.name, outcome), number) for each in all_of_them for outcome, number in each.messages.items())
+    outcomes = (
+        ((component.name, outcome), number)
+        for component in all_of_them
+        for outcome, number in component.messages.items()
+    )
     yield samples("flakelog_topology_messages_total", outcomes)
     took = histogram("flakelog_topology_latency_seconds")
-    for each in taken.spouts:
-        _add_latencies(took, each.name, each.latencies())
+    for spout_figures in taken.spouts:
+        _add_latencies(took, spout_figures.name, spout_figures.latencies())
     yield took
     outages = (
-        ((each.name,), max((one.lasted_ms for one in each.outages), default=0) / 1000) for each in taken.spouts
+        ((spout_figures.name,), max((one.lasted_ms for one in spout_figures.outages), default=0) / 1000)
+        for spout_figures in taken.spouts
     )
     yield samples("flakelog_topology_outage_seconds", outages)
     waits = (((spout.name,), spout.group_wait_ms / 1000) for spout in taken.spouts)
@@ -83,17 +90,17 @@ def _add_latencies(family: HistogramMetricFamily, spout: str, latencies: list[in
 
 def _partitions(taken: Snapshot) -> Iterator[Metric]:
     for name, field, unit in _PARTITION_FIGURES:
-        known = ((each, getattr(each, field)) for each in taken.partitions)
-        values = ((_place(each), value / unit) for each, value in known if value is not None)
+        known = ((partition, getattr(partition, field)) for partition in taken.partitions)
+        values = ((_place(partition), value / unit) for partition, value in known if value is not None)
         yield samples(f"flakelog_topology_{name}", values)
-    stands = ((_place(each), each.no_progress_ms / 1000) for each in taken.partitions)
+    stands = ((_place(partition), partition.no_progress_ms / 1000) for partition in taken.partitions)
     yield samples("flakelog_topology_no_progress_seconds", stands)
     counted: dict[tuple[str, str], int] = {}
-    for each in taken.partitions:
-        key = each.component, each.phase
+    for partition in taken.partitions:
+        key = partition.component, partition.phase
         counted[key] = counted.get(key, 0) + 1
     yield samples("flakelog_topology_partitions", sorted(counted.items()))
 
 
-def _place(each: PartitionFigures) -> tuple[str, str, int]:
-    return each.component, each.topic, each.partition
+def _place(partition: PartitionFigures) -> tuple[str, str, int]:
+    return partition.component, partition.topic, partition.partition

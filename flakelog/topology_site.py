@@ -35,7 +35,11 @@ def health(taken: Snapshot) -> tuple[bool, Mapping[str, Any]]:
 
 def ready(taken: Snapshot) -> tuple[bool, Mapping[str, Any]]:
     """Return whether the topology runs and reads all its partitions, and which ones it does not read yet."""
-    not_read = [f"{each.topic}-{each.partition}" for each in taken.partitions if each.phase not in PHASES_READ]
+    not_read = [
+        f"{partition.topic}-{partition.partition}"
+        for partition in taken.partitions
+        if partition.phase not in PHASES_READ
+    ]
     fine = taken.state == "running" and not not_read
     return fine, {"ready": fine, "state": taken.state, "partitions_not_read": not_read}
 

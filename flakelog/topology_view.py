@@ -32,21 +32,21 @@ def facts_of(before: Snapshot | None, after: Snapshot) -> dict[str, Any]:
         "topology": after.topology,
         "state": after.state,
         "spouts": {
-            each.name: {
-                "emitted_per_second": round(rates.rate(each.name, "emitted"), 1),
-                "acked_per_second": round(rates.rate(each.name, "acked"), 1),
-                "failed_per_second": round(rates.rate(each.name, "failed"), 1),
-                "latency_p50_ms": rates.latency_ms(each.name, 0.5),
-                "latency_p99_ms": rates.latency_ms(each.name, 0.99),
+            spout.name: {
+                "emitted_per_second": round(rates.rate(spout.name, "emitted"), 1),
+                "acked_per_second": round(rates.rate(spout.name, "acked"), 1),
+                "failed_per_second": round(rates.rate(spout.name, "failed"), 1),
+                "latency_p50_ms": rates.latency_ms(spout.name, 0.5),
+                "latency_p99_ms": rates.latency_ms(spout.name, 0.99),
             }
-            for each in after.spouts
+            for spout in after.spouts
         },
         "in_flight": after.in_flight,
         "lag_messages": after.lag("lag"),
         "lag_bytes": after.lag("lag_bytes"),
         "lag_ms": after.lag("lag_ms"),
         "dead_letters": _dead_letters(after),
-        "group_waits_ms": {each.name: each.group_wait_ms for each in after.spouts if each.group_wait_ms},
+        "group_waits_ms": {spout.name: spout.group_wait_ms for spout in after.spouts if spout.group_wait_ms},
         "problems": after.problems,
     }
 
@@ -59,22 +59,24 @@ def screen_of(before: Snapshot | None, after: Snapshot, height: int, width: int)
     rates = Rates(before, after)
     summary = _summary(before, after)
     head = Text(f"{after.topology}, {after.state} for {_duration(after.at_ms - after.started_ms)}", style="bold")
-    told = ", ".join(f"{name} {summary[name]}" for name in summary)
-    components = _table("COMPONENT", [_component(each, rates) for each in after.components], COMPONENT_NEED, width)
-    around = 7 + len(wrap(told, width))  # the lines beside those of components and partitions
+    totals = ", ".join(f"{name} {summary[name]}" for name in summary)
+    components = _table(
+        "COMPONENT", [_component(component, rates) for component in after.components], COMPONENT_NEED, width
+    )
+    around = 7 + len(wrap(totals, width))  # the lines beside those of components and partitions
     room = max(height - len(after.components) - around, PARTITIONS_SHOWN_MIN)
     shown = sorted(after.partitions, key=_by_need)[:room]
     partitions = _table("PARTITION", [_partition(one) for one in shown], PARTITION_NEED, width)
     more = len(after.partitions) - len(shown)
     rest = [Text(f"and {more:,} more partitions")] if more else []
-    return Group(head, Text(told), Text(""), components, Text(""), partitions, *rest)
+    return Group(head, Text(totals), Text(""), components, Text(""), partitions, *rest)
 
 
-def _component(each: ComponentFigures, rates: Rates) -> dict[str, str]:
-    per_second = {f"{name.upper()}/S": _rate(rates.rate(each.name, name)) for name in RATES}
-    busy = f"{rates.rate(each.name, 'busy_ns') / 1e7:.0f} %" if each.kind == "bolt" else "-"
-    tasks, errors = str(each.parallelism), f"{each.total('errors'):,}"
-    return {"COMPONENT": each.name, "TASKS": tasks, **per_second, "ERRORS": errors, "BUSY": busy}
+def _component(component: ComponentFigures, rates: Rates) -> dict[str, str]:
+    per_second = {f"{name.upper()}/S": _rate(rates.rate(component.name, name)) for name in RATES}
+    busy = f"{rates.rate(component.name, 'busy_ns') / 1e7:.0f} %" if component.kind == "bolt" else "-"
+    tasks, errors = str(component.parallelism), f"{component.total('errors'):,}"
+    return {"COMPONENT": component.name, "TASKS": tasks, **per_second, "ERRORS": errors, "BUSY": busy}
 
 
 def _partition(one: PartitionFigures) -> dict[str, str]:
@@ -108,7 +110,7 @@ def _table(first: str, rows: Sequence[dict[str, str]], need: Sequence[str], widt
         kept.add(name)
         left -= widths[name]
     table = Table(box=None, padding=(0, GAP, 0, 0))
-    for name in (each for each in (rows[0] if rows else widths) if each in kept):
+    for name in (column for column in (rows[0] if rows else widths) if column in kept):
         is_text = name in (first, *TEXTS)
         table.add_column(name, justify="left" if is_text else "right", no_wrap=True)
     for row in rows:
@@ -125,25 +127,27 @@ def _ending(text: str, characters: int) -> str:
 
 def _summary(before: Snapshot | None, after: Snapshot) -> dict[str, str]:
     rates = Rates(before, after)
-    total = {name: sum(rates.rate(each.name, name) for each in after.spouts) for name in ("emitted", "acked", "failed")}
-    found = {name: f"{_rate(value)}/s" for name, value in total.items()}
-    for each in after.spouts:
-        half, most = rates.latency_ms(each.name, 0.5), rates.latency_ms(each.name, 0.99)
+    total = {
+        name: sum(rates.rate(spout.name, name) for spout in after.spouts) for name in ("emitted", "acked", "failed")
+    }
+    summary = {name: f"{_rate(value)}/s" for name, value in total.items()}
+    for spout in after.spouts:
+        half, most = rates.latency_ms(spout.name, 0.5), rates.latency_ms(spout.name, 0.99)
         if half is not None:
-            found[f"latency of {each.name}" if len(after.spouts) > 1 else "latency"] = f"{half} ms, p99 {most} ms"
-    found["in flight"] = f"{after.in_flight:,}"
-    found |= {f"spout {name}": wait for name, wait in after.group_waits.items()}
+            summary[f"latency of {spout.name}" if len(after.spouts) > 1 else "latency"] = f"{half} ms, p99 {most} ms"
+    summary["in flight"] = f"{after.in_flight:,}"
+    summary |= {f"spout {name}": wait for name, wait in after.group_waits.items()}
     if after.partitions or after.group_waits:
         lag = _number(after.lag("lag"), " messages"), _size(after.lag("lag_bytes")), _age(after.lag("lag_ms"))
-        found["lag"] = ", ".join(lag)
-        found["dead letters"] = f"{_dead_letters(after):,}"
+        summary["lag"] = ", ".join(lag)
+        summary["dead letters"] = f"{_dead_letters(after):,}"
     if after.problems:
-        found["problems"] = f"{len(after.problems):,}, the first: {after.problems[0]}"
-    return found
+        summary["problems"] = f"{len(after.problems):,}, the first: {after.problems[0]}"
+    return summary
 
 
 def _dead_letters(taken: Snapshot) -> int:
-    return sum(each.messages.get("dead_lettered", 0) for each in taken.components)
+    return sum(component.messages.get("dead_lettered", 0) for component in taken.components)
 
 
 def _by_need(one: PartitionFigures) -> tuple[bool, int, str, int]:

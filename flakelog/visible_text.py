@@ -11,7 +11,7 @@ _HIDDEN = re.compile(
 
 def visible(text: str) -> str:
     """Return a text whose hidden characters are written as \\u{...}."""
-    return _HIDDEN.sub(lambda found: f"\\u{{{ord(found[0]):x}}}", text)
+    return _HIDDEN.sub(lambda match: f"\\u{{{ord(match[0]):x}}}", text)
 
 
 def visible_line(text: str) -> str:

@@ -52,7 +52,7 @@ class ConsumeRun:
             if records:
                 last = now
                 self.first_s = now - begun if self.first_s is None else self.first_s
-                size = sum(len(each.value or b"") + len(each.key or b"") for each in records)
+                size = sum(len(record.value or b"") + len(record.key or b"") for record in records)
                 self._meter.count(len(records), size, now)
             if self._meter.is_due(now):
                 self._tell(self._meter.take_window(now))
@@ -68,7 +68,7 @@ class ConsumeRun:
         if self._ends is None:
             return False
         positions = {place: self._consumer.position(*place) for place in self._consumer.assignment}
-        if any(each is None for each in positions.values()):
+        if any(offset is None for offset in positions.values()):
             return False
         are_read = all((position or 0) >= (self._ends.get(place) or 0) for place, position in positions.items())
         return are_read or (idle_s > IDLE_SECONDS and self.first_s is not None)

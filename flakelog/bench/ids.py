@@ -36,11 +36,11 @@ class IdRun:
                 AsyncIdClient(*self._servers, user_agent="bench", timeout_ms=timeout_ms)
                 for _ in range(self._connections)
             ]
-            for each in clients:
-                stack.callback(each.close)
+            for client in clients:
+                stack.callback(client.close)
             self._meter = Meter(_now())
             progress = asyncio.create_task(self._progress())
-            asking = [asyncio.create_task(self._ask(each, _now())) for each in clients]
+            asking = [asyncio.create_task(self._ask(client, _now())) for client in clients]
             try:
                 await asyncio.gather(*asking)
             finally:

@@ -31,7 +31,7 @@ def parse_sizes(text: str, size_max: int) -> Sizes:
     """Return the sizes of "100" or "20..180". Raise ValueError for other text, and for sizes beyond `size_max`."""
     first, dots, last = text.partition("..")
     numbers = [first, last] if dots else [first, first]
-    if not all(each.isascii() and each.isdigit() and len(each) <= 18 for each in numbers):
+    if not all(number.isascii() and number.isdigit() and len(number) <= 18 for number in numbers):
         raise ValueError(f"{text!r} is no size; give bytes such as 100, or a range such as 20..180")
     least, most = map(int, numbers)
     if least > most:

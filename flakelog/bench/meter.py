@@ -27,10 +27,10 @@ class Figures(NamedTuple):
 
     def latency_ms(self) -> dict[str, float]:
         """Return average, percentiles and maximum in ms, by name; all 0 without a latency."""
-        found = self.latencies
-        values_us = {"average": found.average_us}
-        values_us |= {name: found.percentile_us(per_mille) for name, per_mille in PER_MILLES.items()}
-        return {name: round(value / 1000, 3) for name, value in (values_us | {"max": found.max_us}).items()}
+        latencies = self.latencies
+        values_us = {"average": latencies.average_us}
+        values_us |= {name: latencies.percentile_us(per_mille) for name, per_mille in PER_MILLES.items()}
+        return {name: round(value / 1000, 3) for name, value in (values_us | {"max": latencies.max_us}).items()}
 
     def described(self, noun: str, *, has_bytes: bool) -> dict[str, Any]:
         """Return the figures for JSON; `noun` is messages or ids."""

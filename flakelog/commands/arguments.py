@@ -36,15 +36,15 @@ class Whole(click.IntRange):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
         assert self.min is not None and self.max is not None, "both have values"
         try:
-            found = int(value) if len(str(value)) <= DIGITS_MAX else None
+            number = int(value) if len(str(value)) <= DIGITS_MAX else None
         except ValueError:
-            found = None
-        if found is None:
+            number = None
+        if number is None:
             self.fail(f"{quoted(value)} is not a valid integer.", param, ctx)
-        if not self.min <= found <= self.max:
-            known = self._describe_range() if found < self.min else f"{self.min}<=x<={self.max}"
-            self.fail(f"{found} is not in the range {known}.", param, ctx)
-        return found
+        if not self.min <= number <= self.max:
+            known = self._describe_range() if number < self.min else f"{self.min}<=x<={self.max}"
+            self.fail(f"{number} is not in the range {known}.", param, ctx)
+        return number
 
 
 class Seconds(click.FloatRange):
@@ -60,14 +60,14 @@ class Seconds(click.FloatRange):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
         try:
-            found = float(value)
+            number = float(value)
         except ValueError:
-            found = math.nan
-        if not math.isfinite(found):
+            number = math.nan
+        if not math.isfinite(number):
             self.fail(f"{quoted(value)} is not a valid float.", param, ctx)
-        if found > SECONDS_MAX:
+        if number > SECONDS_MAX:
             self.fail(f"{quoted(value)} is too long; at most {SECONDS_MAX:,} s.", param, ctx)
-        return float(super().convert(found, param, ctx))
+        return float(super().convert(number, param, ctx))
 
 
 class Text(click.ParamType[str]):
@@ -151,8 +151,8 @@ BROKER = Whole(0, INT32_MAX)
 def bounded(command: click.Command) -> None:
     """Replace the unbounded types of click, in a command and its subcommands: text, numbers, times to wait, paths."""
     if isinstance(command, click.Group):
-        for each in command.commands.values():
-            bounded(each)
+        for subcommand in command.commands.values():
+            bounded(subcommand)
     for param in command.params:
         old = param.type
         if type(old) is type(click.STRING):

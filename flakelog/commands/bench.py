@@ -144,13 +144,13 @@ def _letters(number: int) -> bytes:
     return bytes(random.choices(LETTERS, k=number))
 
 
-def _refuse(servers: str, said: str) -> None:
+def _refuse(servers: str, reason: str) -> None:
     from flakelog.commands.server_trouble import why_not_acknowledged
 
     why, is_unreachable = why_not_acknowledged(servers)
     if is_unreachable:
-        raise NobodyAnswers(f"{said}; {why}")
-    fail(said)
+        raise NobodyAnswers(f"{reason}; {why}")
+    fail(reason)
 
 
 def _existing(client: "Client", topic: str) -> "TopicInfo":
@@ -245,7 +245,7 @@ def ids(
     from idgen.client.core import IdServiceError, IdServiceUnreachable
 
     seconds = IDS_SECONDS if count is None and seconds is None else seconds
-    addresses = [each.strip() for each in server.split(",")]
+    addresses = [address.strip() for address in server.split(",")]
     run = IdRun(addresses, batch, connections, Limit(count, seconds), _teller("ids"))
     try:
         with _shown(run.figures, "ids", as_json, has_bytes=False):
@@ -256,8 +256,8 @@ def ids(
         fail(f"the id service at {server} refuses: {error}")
     except IdServiceUnreachable as error:
         why = "; ".join(error.problems)
-        said = f"no id service answers at {why}; start one with: flakelog server, or flakelog idgen"
-        raise NobodyAnswers(said) from None
+        reason = f"no id service answers at {why}; start one with: flakelog server, or flakelog idgen"
+        raise NobodyAnswers(reason) from None
 
 
 # --- what all three show ---------------------------------------------------------------------------------------------
@@ -267,8 +267,12 @@ def _teller(noun: str) -> "Callable[[Figures], None]":
     """Return a function that prints the figures of the last seconds on stderr."""
 
     def tell(figures: "Figures") -> None:
-        found = figures.latency_ms() if figures.latencies.number else {}
-        latency = f", latency {found['average']:,.2f} ms average, {found['max']:,.2f} ms max" if found else ""
+        percentiles = figures.latency_ms() if figures.latencies.number else {}
+        latency = (
+            f", latency {percentiles['average']:,.2f} ms average, {percentiles['max']:,.2f} ms max"
+            if percentiles
+            else ""
+        )
         click.echo(_line(figures, noun) + latency, err=True)
 
     return tell
@@ -303,7 +307,7 @@ def _show(figures: "Figures", noun: str, as_json: bool, more: dict[str, Any], ha
         return
     click.echo(f"{_line(figures, noun)}, in {figures.seconds:.3f} s")
     if latency:
-        click.echo("latency: " + ", ".join(f"{name} {each:,.2f} ms" for name, each in latency.items()))
+        click.echo("latency: " + ", ".join(f"{name} {latency_ms:,.2f} ms" for name, latency_ms in latency.items()))
     first = more.get("first_message_seconds")
     if first is not None:
         click.echo(f"first message after {first:.3f} s")

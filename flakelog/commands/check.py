@@ -52,24 +52,24 @@ def check(data_dir: Path, as_json: bool) -> None:
         BrokerServices(config, metadata, logs, purgatory, notes.append).open_logs()
     except (StorageError, MetadataDamaged, CheckpointDamaged) as error:
         fail(str(error))
-    found = 0
+    problems = 0
     checked = DirectoryCheck(logs)
     if not checked.partitions and not storage.exists(METADATA):
         fail(f"{data_dir} is no data directory: it has no {METADATA} and no partitions; a server's has both")
     with progress(str(data_dir), checked.size, in_bytes=True) as step:
         for line in checked.damages(step):
-            found += 1
+            problems += 1
             if as_json:
                 print_json({"damage": line})
             else:
                 click.echo(line)
-    told = [line for line in notes if " is offline: " not in line]
+    other_notes = [line for line in notes if " is offline: " not in line]
     if as_json:
         totals = {"partitions": checked.partitions, "segments": checked.segments, "bytes": checked.bytes}
-        print_json(totals | {"damages": found, "notes": told})
-        sys.exit(1 if found else 0)
-    for line in told:
+        print_json(totals | {"damages": problems, "notes": other_notes})
+        sys.exit(1 if problems else 0)
+    for line in other_notes:
         click.echo(f"a start would say: {line}")
     parts = count_of(checked.partitions, "partition"), count_of(checked.segments, "segment")
-    click.echo(f"{', '.join(parts)}, {count_of(checked.bytes, 'byte')}: {count_of(found, 'damage')}")
-    sys.exit(1 if found else 0)
+    click.echo(f"{', '.join(parts)}, {count_of(checked.bytes, 'byte')}: {count_of(problems, 'damage')}")
+    sys.exit(1 if problems else 0)

@@ -39,8 +39,10 @@ def report() -> dict[str, Any]:
     from flakelog.config import ServerConfig
     from idgen.settings import settings_of
 
-    server = {each.name: each for config in (ServerConfig, BrokerConfig, GroupConfig) for each in settings_of(config)}
-    topic = {each.name: each for each in settings_of(TopicConfig)}
+    server = {
+        setting.name: setting for config in (ServerConfig, BrokerConfig, GroupConfig) for setting in settings_of(config)
+    }
+    topic = {setting.name: setting for setting in settings_of(TopicConfig)}
     return {
         "kafka": KAFKA,
         "apis": list(_apis()),
@@ -63,8 +65,8 @@ def _apis() -> Iterator[dict[str, Any]]:
 
 def _setting(row: "KafkaSetting", ours: "Setting | None") -> dict[str, Any]:
     kafkas = _kafka_default(row)
-    found = {"name": row.name, "standing": row.standing, "reason": row.reason, "kafka_default": kafkas}
-    return found | ({"default": _text(ours.default)} if ours is not None else {})
+    fields = {"name": row.name, "standing": row.standing, "reason": row.reason, "kafka_default": kafkas}
+    return fields | ({"default": _text(ours.default)} if ours is not None else {})
 
 
 def _kafka_default(row: "KafkaSetting") -> str | None:
@@ -90,18 +92,18 @@ def _text(value: Any) -> str | None:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _other_defaults(found: dict[str, Any]) -> list[dict[str, Any]]:
+def _other_defaults(report_fields: dict[str, Any]) -> list[dict[str, Any]]:
     """Return the honoured settings whose defaults differ from Kafka's."""
-    rows = found["broker_settings"] + found["topic_settings"]
-    return [each for each in rows if "default" in each and (each["default"] or "") != (each["kafka_default"] or "")]
+    rows = report_fields["broker_settings"] + report_fields["topic_settings"]
+    return [row for row in rows if "default" in row and (row["default"] or "") != (row["kafka_default"] or "")]
 
 
 def _by_reason(rows: list[dict[str, Any]], standing: str) -> dict[str, list[str]]:
-    found: dict[str, list[str]] = {}
-    for each in rows:
-        if each["standing"] == standing:
-            found.setdefault(each["reason"], []).append(each["name"])
-    return found
+    by_reason: dict[str, list[str]] = {}
+    for row in rows:
+        if row["standing"] == standing:
+            by_reason.setdefault(row["reason"], []).append(row["name"])
+    return by_reason
 
 
 def _versions(served: list[int] | None) -> str:
@@ -113,20 +115,25 @@ def _versions(served: list[int] | None) -> str:
 # --- for people ------------------------------------------------------------------------------------------------------
 
 
-def _print(found: dict[str, Any]) -> None:
-    click.secho(f"APIs (Apache Kafka {found['kafka']})", bold=True)
-    rows = [(a["key"], a["name"], _versions(a["served"]), _versions(a["kafka"]), a["reason"]) for a in found["apis"]]
+def _print(report_fields: dict[str, Any]) -> None:
+    click.secho(f"APIs (Apache Kafka {report_fields['kafka']})", bold=True)
+    rows = [
+        (a["key"], a["name"], _versions(a["served"]), _versions(a["kafka"]), a["reason"]) for a in report_fields["apis"]
+    ]
     print_table(("KEY", "NAME", "SERVED", "KAFKA", "WHY NOT"), rows)
     for scope in ("broker", "topic"):
-        rows = found[f"{scope}_settings"]
+        rows = report_fields[f"{scope}_settings"]
         click.secho(f"\nSettings of a {scope}", bold=True)
-        print_table(("NAME", "STANDING", "WHY"), [(each["name"], each["standing"], each["reason"]) for each in rows])
+        print_table(("NAME", "STANDING", "WHY"), [(row["name"], row["standing"], row["reason"]) for row in rows])
     click.secho("\nDefaults that are others", bold=True)
-    others = [(each["name"], each["default"] or "", each["kafka_default"] or "") for each in _other_defaults(found)]
+    others = [
+        (default["name"], default["default"] or "", default["kafka_default"] or "")
+        for default in _other_defaults(report_fields)
+    ]
     print_table(("NAME", "DEFAULT", "KAFKA'S"), others)
     click.secho("\nWhat differs", bold=True)
-    for each in found["differences"]:
-        click.echo(click.wrap_text(f"{each['what']}: {each['here']}", 100, "  ", "    "))
+    for difference in report_fields["differences"]:
+        click.echo(click.wrap_text(f"{difference['what']}: {difference['here']}", 100, "  ", "    "))
 
 
 # --- the page --------------------------------------------------------------------------------------------------------
@@ -134,42 +141,42 @@ def _print(found: dict[str, Any]) -> None:
 
 def page() -> str:
     """Return the text of docs/compat.md."""
-    found = report()
+    report_fields = report()
     sections: tuple[Callable[[dict[str, Any]], Iterator[str]], ...] = (
         _page_differences,
         _page_apis,
         _page_settings,
         _page_defaults,
     )
-    lines = [line for section in sections for line in section(found)]
-    return PAGE.format(kafka=found["kafka"]) + "\n".join(lines) + "\n"
+    lines = [line for section in sections for line in section(report_fields)]
+    return PAGE.format(kafka=report_fields["kafka"]) + "\n".join(lines) + "\n"
 
 
-def _page_differences(found: dict[str, Any]) -> Iterator[str]:
+def _page_differences(report_fields: dict[str, Any]) -> Iterator[str]:
     yield "\n## What differs\n"
-    for each in found["differences"]:
-        yield f"- **{each['what']}.** {each['here']}"
+    for difference in report_fields["differences"]:
+        yield f"- **{difference['what']}.** {difference['here']}"
 
 
-def _page_apis(found: dict[str, Any]) -> Iterator[str]:
+def _page_apis(report_fields: dict[str, Any]) -> Iterator[str]:
     yield "\n## APIs\n\n| key | name | served | Kafka's | |\n|--:|---|---|---|---|"
-    for each in found["apis"]:
-        versions = f"{_versions(each['served'])} | {_versions(each['kafka'])}"
-        yield f"| {each['key']} | {each['name']} | {versions} | {each['reason']} |"
+    for api in report_fields["apis"]:
+        versions = f"{_versions(api['served'])} | {_versions(api['kafka'])}"
+        yield f"| {api['key']} | {api['name']} | {versions} | {api['reason']} |"
 
 
-def _page_settings(found: dict[str, Any]) -> Iterator[str]:
+def _page_settings(report_fields: dict[str, Any]) -> Iterator[str]:
     for scope in ("broker", "topic"):
-        rows = found[f"{scope}_settings"]
+        rows = report_fields[f"{scope}_settings"]
         yield f"\n## Settings of a {scope}\n\nHonoured:\n"
-        yield from (f"- `{each['name']}`" for each in rows if each["standing"] == "honoured")
+        yield from (f"- `{row['name']}`" for row in rows if row["standing"] == "honoured")
         for standing, title in (("ignored", "Ignored, as leaving them out changes nothing"), ("refused", "Refused")):
             yield f"\n{title}:\n"
             for reason, names in _by_reason(rows, standing).items():
                 yield f"- {reason}: " + ", ".join(f"`{name}`" for name in names)
 
 
-def _page_defaults(found: dict[str, Any]) -> Iterator[str]:
+def _page_defaults(report_fields: dict[str, Any]) -> Iterator[str]:
     yield "\n## Defaults that are others\n\n| setting | here | Kafka's |\n|---|---|---|"
-    for each in _other_defaults(found):
-        yield f"| `{each['name']}` | {each['default'] or ''} | {each['kafka_default'] or ''} |"
+    for default in _other_defaults(report_fields):
+        yield f"| `{default['name']}` | {default['default'] or ''} | {default['kafka_default'] or ''} |"

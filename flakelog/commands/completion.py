@@ -23,7 +23,7 @@ class TopicType(TopicName):
     """A topic's name, which a shell completes."""
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-        return _complete(ctx, incomplete, lambda client: [each.name for each in client.topics()])
+        return _complete(ctx, incomplete, lambda client: [topic.name for topic in client.topics()])
 
 
 class GroupType(Name):

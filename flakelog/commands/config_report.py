@@ -38,9 +38,9 @@ def print_verdicts(properties: "Properties", as_json: bool) -> bool:
     """Print each property with its verdict and reason; return True if a server would start with them."""
     verdicts, others = judge(properties)
     counts = dict.fromkeys((HONOURED, IGNORED, REFUSED, UNKNOWN), 0)
-    for each in verdicts:
-        counts[each.standing] += 1
-        _print_verdict(each, as_json)
+    for verdict in verdicts:
+        counts[verdict.standing] += 1
+        _print_verdict(verdict, as_json)
     for error in others:
         counts[REFUSED] += 1
         if as_json:
@@ -58,18 +58,18 @@ def judge(properties: "Properties") -> tuple[list[Verdict], list[InvalidSetting]
 
     The second list has the errors of settings that are not given, but follow from others.
     """
-    verdicts = [_by_value(each) for each in properties.verdicts]
-    texts = {each.target: each.text for each in verdicts if each.standing == HONOURED}
-    listeners_refused = any(each.given.name == "listeners" and each.standing != HONOURED for each in verdicts)
+    verdicts = [_by_value(verdict) for verdict in properties.verdicts]
+    texts = {verdict.target: verdict.text for verdict in verdicts if verdict.standing == HONOURED}
+    listeners_refused = any(verdict.given.name == "listeners" and verdict.standing != HONOURED for verdict in verdicts)
     wrong: dict[str, InvalidSetting] = {}
     for error in _errors(texts, listeners_refused):
         wrong.setdefault(error.name, error)
     judged = []
-    for each in verdicts:
-        error_of_it = wrong.pop(each.target, None) if each.target else None
+    for verdict in verdicts:
+        error_of_it = wrong.pop(verdict.target, None) if verdict.target else None
         if error_of_it is not None:
-            each = each._replace(standing=REFUSED, reason=error_of_it.wanted)
-        judged.append(each)
+            verdict = verdict._replace(standing=REFUSED, reason=error_of_it.wanted)
+        judged.append(verdict)
     return judged, list(wrong.values())
 
 

@@ -136,12 +136,12 @@ def _warn(batch: "PoisonBatch") -> None:
 def _spans(
     client: "Client", topics: tuple[str, ...], partitions: tuple[int, ...], start: OffsetSpec, committed: bool
 ) -> list[Span]:
-    found = [client.topic(name) for name in topics]
-    for each in found:
-        _check_partitions(each, partitions)
-    chosen = [(each.name, number) for each in found for number in sorted(set(partitions)) or range(each.partitions)]
+    infos = [client.topic(name) for name in topics]
+    for info in infos:
+        _check_partitions(info, partitions)
+    chosen = [(info.name, number) for info in infos for number in sorted(set(partitions)) or range(info.partitions)]
     if isinstance(start, AtOffset) and len(chosen) > 1:
-        there = count_partitions(found)
+        there = count_partitions(infos)
         raise click.UsageError(f"{there}, each with offsets of its own: name one by --partition")
     if isinstance(start, Last) and start.count > LAST_MAX:
         raise click.UsageError(f"--from -{start.count} is more than {LAST_MAX:,} messages; give --from @TIME, or id:ID")
@@ -150,13 +150,13 @@ def _spans(
 
 def count_partitions(topics: "list[TopicInfo]") -> str:
     """Return which topics have how many partitions, as text."""
-    return " and ".join(f"{each.name} has {each.partitions} partitions" for each in topics)
+    return " and ".join(f"{topic.name} has {topic.partitions} partitions" for topic in topics)
 
 
 def _check_partitions(topic: "TopicInfo", partitions: tuple[int, ...]) -> None:
-    for each in partitions:
-        if each >= topic.partitions:
-            fail(f"{topic.name} has partitions 0 to {topic.partitions - 1}, not {each}")
+    for partition in partitions:
+        if partition >= topic.partitions:
+            fail(f"{topic.name} has partitions 0 to {topic.partitions - 1}, not {partition}")
 
 
 def _records(
@@ -175,14 +175,14 @@ def _records(
     positions = {(span.topic, span.partition): max(span.offset, span.end) for span in spans}
     away, wait_ms = Away(), FOLLOW_WAIT_MS // max(len(positions), 1)
     while follow:
-        found: list[Record] = []
+        chosen: list[Record] = []
         for (topic, partition), offset in positions.items():
             with away.noticed():
                 records, positions[topic, partition] = client.fetch(
                     topic, partition, offset, max_wait_ms=wait_ms, committed=committed
                 )
-                found += records
-        yield from sorted(found, key=_age)
+                chosen += records
+        yield from sorted(chosen, key=_age)
 
 
 class Away:

@@ -147,14 +147,14 @@ def _wanted(
 ) -> "list[Partition]":
     """Return the partitions to reset: those of the named topics, or those the group has committed."""
     if topics:
-        found = [(topic, number) for topic in topics for number in range(client.topic(topic).partitions)]
+        keys = [(topic, number) for topic in topics for number in range(client.topic(topic).partitions)]
     else:
-        found = list(before)
+        keys = list(before)
     if partitions:
-        found = [each for each in found if each[1] in partitions]
-    if not found:
+        keys = [key for key in keys if key[1] in partitions]
+    if not keys:
         fail(f"group {name} has committed nothing of the kind; name a --topic it is to begin with")
-    return found
+    return keys
 
 
 def _print_reset(before: "dict[Partition, int]", after: "dict[Partition, int]", as_json: bool) -> None:
@@ -164,7 +164,7 @@ def _print_reset(before: "dict[Partition, int]", after: "dict[Partition, int]", 
         for row in rows:
             print_json(dict(zip(names, row, strict=True)))
     else:
-        print_table([each.upper() for each in names], rows)
+        print_table([name.upper() for name in names], rows)
 
 
 @group.command()

@@ -30,8 +30,8 @@ class GroupEnd:
     def is_reached(self, places: "Mapping[Partition, PartitionFigures]", now_ms: int) -> bool:
         """Return True at the end. `places` are the assigned partitions, of which there may be none yet."""
         if places and all(
-            each.position is not None and each.position >= (self._ends.get(place) or 0)
-            for place, each in places.items()
+            figures.position is not None and figures.position >= (self._ends.get(place) or 0)
+            for place, figures in places.items()
         ):
             return True
         if not places or missing(places):
@@ -49,4 +49,4 @@ class GroupEnd:
 
 def missing(places: "Mapping[Partition, PartitionFigures]") -> "list[Partition]":
     """Return the partitions that were not fetched since they were assigned, or have more than was read of them."""
-    return [place for place, each in places.items() if each.lag is None or each.lag > 0]
+    return [place for place, figures in places.items() if figures.lag is None or figures.lag > 0]

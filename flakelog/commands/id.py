@@ -105,8 +105,8 @@ def new(
     with progress("ids", shown) as step:
         for ids in source:
             if as_json:
-                for each in ids:
-                    print_json(describe_id(each, idgen.layout))
+                for new_id in ids:
+                    print_json(describe_id(new_id, idgen.layout))
             else:
                 click.echo("\n".join(map(str, ids)))
             step(len(ids))
@@ -122,7 +122,7 @@ def _asked_ids(count: int, server: str) -> Iterator[list[int]]:
     from idgen.client.core import IdServiceError, IdServiceUnreachable
 
     try:
-        addresses = (each.strip() for each in server.split(","))
+        addresses = (address.strip() for address in server.split(","))
         asked = IdClient(*addresses, user_agent="cli", timeout_ms=int(contact_seconds() * 1000))
     except ValueError as error:
         raise click.BadParameter(str(error), param_hint="--servers") from None
@@ -136,8 +136,8 @@ def _asked_ids(count: int, server: str) -> Iterator[list[int]]:
             fail(f"the id service at {server} refuses: {error}")
         except IdServiceUnreachable as error:
             why = "; ".join(error.problems)
-            said = f"no id service answers at {why}; start one with: flakelog server, or flakelog idgen"
-            raise NobodyAnswers(said) from None
+            reason = f"no id service answers at {why}; start one with: flakelog server, or flakelog idgen"
+            raise NobodyAnswers(reason) from None
 
 
 def _own_ids(
@@ -169,13 +169,13 @@ def _own_ids(
 @layout_options
 def decode(ids: tuple[int, ...], as_json: bool, layout: "Layout") -> None:
     """Show the parts of ids: time, datacenter, worker and sequence."""
-    found = [describe_id(each, layout) for each in ids]
+    described_ids = [describe_id(described_id, layout) for described_id in ids]
     if as_json:
-        for each in found:
-            print_json(each)
+        for fields in described_ids:
+            print_json(fields)
         return
     names = ("id", "time", "datacenter", "worker", "sequence")
-    print_table([name.upper() for name in names], [[each[name] for name in names] for each in found])
+    print_table([name.upper() for name in names], [[fields[name] for name in names] for fields in described_ids])
 
 
 @id.command("range", short_help="Print the ids of a time span.")
@@ -243,21 +243,21 @@ def workers(directory: Path | None, zookeeper: str | None, as_json: bool, idgen:
         coordinator = connect(directory, where, idgen, wait=False)
         try:
             greet(coordinator, where or str(directory))
-            found = run(coordinator, registry.workers())
+            nodes = run(coordinator, registry.workers())
         finally:
             coordinator.close()
     except (CoordinationError, IdError, OSError) as error:
         fail(str(error))
     now_ms = IdClock().now_ms()
-    rows = [_describe_worker(each, registry, now_ms) for each in found]
+    rows = [_describe_worker(node, registry, now_ms) for node in nodes]
     if as_json:
         print_json({"unique_in": coordinator.scope, "path": registry.path, "workers": rows})
         return
     names = ("number", "state", "holder", "role", "since", "high_water", "rest_ms")
-    print_table([name.upper() for name in names], [[each[name] for name in names] for each in rows])
-    for each in found:
-        if each.problem is not None:
-            click.echo(each.problem, err=True)
+    print_table([name.upper() for name in names], [[row[name] for name in names] for row in rows])
+    for node in nodes:
+        if node.problem is not None:
+            click.echo(node.problem, err=True)
     click.echo(f"ids are unique in {coordinator.scope}, {registry.path}", err=True)
 
 
@@ -375,8 +375,8 @@ def _show(topic: str, partition: int, record: "Record", id: int, layout: "Layout
         "key": key.decode(errors="replace"),
         "value": text if len(text) <= VALUE_CHARS else f"{text[:VALUE_CHARS]}... ({len(value):,} bytes)",
     }
-    for name, each in described.items():
-        click.echo(f"{name + ':':<11}{each}".rstrip())
+    for name, shown in described.items():
+        click.echo(f"{name + ':':<11}{shown}".rstrip())
 
 
 def _find_span(
@@ -385,18 +385,20 @@ def _find_span(
     start, end = span
     if end < start:
         raise click.UsageError(f"the span ends at {iso(end)}, before its start {iso(start)}")
-    first_id, end_id = (min(each, INT64_MAX) for each in layout.id_range(start, end))
+    first_id, end_id = (min(bound, INT64_MAX) for bound in layout.id_range(start, end))
     spans, errors = _search(client, places, first_id, end_id)
-    found = [
+    located = [
         {"topic": topic, "partition": partition, "first_offset": first, "end_offset": following}
         for (topic, partition), (first, following) in spans.items()
         if first < following
     ]
     name_left_out(errors)
-    if not found:
+    if not located:
         fail(f"no message has an id of {iso(start)} to {iso(end)}; {_looked_in(spans)}")
     if as_json:
-        for each in found:
-            print_json(each)
+        for found_span in located:
+            print_json(found_span)
         return
-    print_table(["TOPIC", "PARTITION", "FIRST OFFSET", "END OFFSET"], [list(each.values()) for each in found])
+    print_table(
+        ["TOPIC", "PARTITION", "FIRST OFFSET", "END OFFSET"], [list(found_span.values()) for found_span in located]
+    )

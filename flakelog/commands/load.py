@@ -207,7 +207,7 @@ def _job(
     from spark_bridge.reading.settings import ReadSettings
 
     kind = format_of(to, kind)
-    names = [each.strip() for each in columns.split(",")] if columns else None
+    names = [column.strip() for column in columns.split(",")] if columns else None
     try:
         chosen = choose(names, include_headers=headers)
     except ValueError as error:
@@ -250,13 +250,13 @@ def _decoding(
 
     plain: list[str] = []
     writers: dict[int, str] = {}
-    for each in schemas:
-        id, named, path = each.partition("=")
+    for schema in schemas:
+        id, named, path = schema.partition("=")
         by_id = bool(named) and id.isascii() and id.isdigit()
         try:
-            text = Path(path if by_id else each).read_text(encoding="utf-8")
+            text = Path(path if by_id else schema).read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
-            raise click.BadParameter(f"{each}: {error}", param_hint="--schema") from None
+            raise click.BadParameter(f"{schema}: {error}", param_hint="--schema") from None
         if by_id:
             writers[int(id)] = text
         else:

@@ -42,22 +42,28 @@ def show_plan(plan: "Plan | None", as_json: bool) -> None:
     click.echo(f"{what} {plan.load.number}: at most {total} in {count_of(len(parts), 'part')}")
 
 
-def show_verification(found: "Verification", as_json: bool) -> None:
+def show_verification(verification: "Verification", as_json: bool) -> None:
     if as_json:
         names = ("loads", "rows", "target_rows", "files", "bytes", "unfinished", "problems", "notes")
-        print_json({name: getattr(found, name) for name in names} | {"lost": [one.to_dict() for one in found.lost]})
+        print_json(
+            {name: getattr(verification, name) for name in names}
+            | {"lost": [one.to_dict() for one in verification.lost]}
+        )
         return
-    for problem in found.problems:
+    for problem in verification.problems:
         click.echo(problem)
-    for note in found.notes:
+    for note in verification.notes:
         click.echo(f"note: {note}")
-    for one in found.lost:
+    for one in verification.lost:
         click.echo(f"lost, and accepted: {one} ({count_of(one.offsets, 'offset')})")
-    if found.unfinished is not None:
-        click.echo(f"load {found.unfinished} is unfinished; the next run finishes it")
-    files = f"{count_of(found.files, 'file')} of {count_of(found.loads, 'load')}"
-    click.echo(f"record: {count_of(found.rows, 'message')} in {files}")
-    click.echo("target: " + ("it is not there" if found.target_rows is None else count_of(found.target_rows, "row")))
+    if verification.unfinished is not None:
+        click.echo(f"load {verification.unfinished} is unfinished; the next run finishes it")
+    files = f"{count_of(verification.files, 'file')} of {count_of(verification.loads, 'load')}"
+    click.echo(f"record: {count_of(verification.rows, 'message')} in {files}")
+    click.echo(
+        "target: "
+        + ("it is not there" if verification.target_rows is None else count_of(verification.target_rows, "row"))
+    )
 
 
 def show_target(outcome: "Outcome") -> None:

@@ -176,9 +176,9 @@ def _send_directly(client: "Client", target: Target, chunks: Input, show: "Show 
             turn += bool(lines)
             for partition, some in _by_partition(target, lines, turn).items():
                 now_ms = time.time_ns() // 1_000_000
-                for each in send(client, target.topic, partition, some, now_ms, headers, codec):
+                for message in send(client, target.topic, partition, some, now_ms, headers, codec):
                     if show is not None:
-                        show(*each)
+                        show(*message)
                 acknowledged += len(some)
     except KeyboardInterrupt as cause:
         raise Interrupted(cause, _counts(acknowledged, sent)) from None
@@ -206,8 +206,8 @@ def _by_partition(target: Target, lines: list[Line], turn: int) -> dict[int, lis
     """Group lines by the partition that they go to."""
     from flakelog.produce import partition_of
 
-    found: defaultdict[int, list[Line]] = defaultdict(list)
+    by_partition: defaultdict[int, list[Line]] = defaultdict(list)
     for line in lines:
         chosen = target.partition
-        found[partition_of(line.key, target.partitions, turn) if chosen is None else chosen].append(line)
-    return found
+        by_partition[partition_of(line.key, target.partitions, turn) if chosen is None else chosen].append(line)
+    return by_partition

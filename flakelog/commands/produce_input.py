@@ -45,12 +45,12 @@ class Target(NamedTuple):
 def known_size(files: list[BinaryIO]) -> int | None:
     """Return the bytes left in all files, None if one is no regular file."""
     total = 0
-    for each in files:
+    for file in files:
         try:
-            found = os.fstat(each.fileno())
-            if not stat.S_ISREG(found.st_mode):
+            status = os.fstat(file.fileno())
+            if not stat.S_ISREG(status.st_mode):
                 return None
-            total += max(found.st_size - each.tell(), 0)
+            total += max(status.st_size - file.tell(), 0)
         except OSError:  # a test's stdin has no descriptor
             return None
     return total
@@ -158,8 +158,8 @@ def parse_line(text: bytes, framing: Framing) -> Line | None:
     key: bytes | None = None
     value = text
     if framing.key_separator is not None:
-        key, found, value = text.partition(framing.key_separator)
-        if not found:
+        key, separator, value = text.partition(framing.key_separator)
+        if not separator:
             return None
     if framing.nulls:
         return Line(key or None, value or None)
@@ -175,12 +175,12 @@ class EscapedType(click.ParamType[bytes]):
         if isinstance(value, bytes):
             return value
         try:
-            found = unescape(value)
+            unescaped = unescape(value)
         except ValueError as error:
             self.fail(str(error), param, ctx)
-        if not found:
+        if not unescaped:
             self.fail("it is empty", param, ctx)
-        return found
+        return unescaped
 
 
 _ESCAPES = {"n": b"\n", "t": b"\t", "r": b"\r", "0": b"\0", "\\": b"\\"}
@@ -188,23 +188,23 @@ _ESCAPES = {"n": b"\n", "t": b"\t", "r": b"\r", "0": b"\0", "\\": b"\\"}
 
 def unescape(text: str) -> bytes:
     r"""Return the bytes of a text with \n, \t, \r, \0, \\ and \xHH; raise ValueError for another escape."""
-    found = bytearray()
+    unescaped = bytearray()
     at = 0
     while at < len(text):
         if text[at] != "\\":
-            found += text[at].encode(errors="surrogateescape")
+            unescaped += text[at].encode(errors="surrogateescape")
             at += 1
             continue
         kind, digits = text[at + 1 : at + 2], text[at + 2 : at + 4]
-        if kind == "x" and len(digits) == 2 and all(each in "0123456789abcdefABCDEF" for each in digits):
-            found.append(int(digits, 16))
+        if kind == "x" and len(digits) == 2 and all(digit in "0123456789abcdefABCDEF" for digit in digits):
+            unescaped.append(int(digits, 16))
             at += 4
         elif kind in _ESCAPES and kind:
-            found += _ESCAPES[kind]
+            unescaped += _ESCAPES[kind]
             at += 2
         else:
             raise ValueError(rf"{quoted(text)} has an unknown escape; there are \n, \t, \r, \0, \\ and \xHH")
-    return bytes(found)
+    return bytes(unescaped)
 
 
 class HeaderType(click.ParamType[tuple[str, bytes | None]]):

@@ -64,11 +64,11 @@ def by_format(text: str, null: bytes = b"") -> Formatter:
     tokens = _tokens(null)
     head, *rest = text.replace("%%", "%\0").split("%")
     parts: list[Formatter] = [_constant(head)]
-    for each in rest:
-        name = "%" if each[:1] == "\0" else each[:1]
+    for tail in rest:
+        name = "%" if tail[:1] == "\0" else tail[:1]
         if not name or name not in tokens:
-            raise ValueError(f"%{each[:1]} is no token of a format; there are {TOKENS}")
-        parts += (tokens[name], _constant(each[1:]))
+            raise ValueError(f"%{tail[:1]} is no token of a format; there are {TOKENS}")
+        parts += (tokens[name], _constant(tail[1:]))
     return lambda record: b"".join(part(record) for part in parts)
 
 
@@ -104,11 +104,11 @@ def described(record: "Record", layout: "Layout") -> dict[str, Any]:
 
     `id_time` is the time in the id; `timestamp` is the producer's or, with LogAppendTime, the log's.
     """
-    found: dict[str, Any] = {"topic": record.topic, "partition": record.partition, "offset": record.offset}
+    fields: dict[str, Any] = {"topic": record.topic, "partition": record.partition, "offset": record.offset}
     if record.id is not None:
         parts = describe_id(record.id, layout)
-        found |= {"id": parts["id"], "id_str": parts["id_str"], "id_time": parts["time"]}
-    return found | message_of(record)
+        fields |= {"id": parts["id"], "id_str": parts["id_str"], "id_time": parts["time"]}
+    return fields | message_of(record)
 
 
 def message_of(record: "Record") -> dict[str, Any]:

@@ -203,12 +203,12 @@ def _verify(place: str, as_json: bool) -> None:
     from spark_bridge.replay import publication
 
     with transfer.failures():
-        found = Storage.at(place)
-        receipt = publication.verify(found)
+        storage = Storage.at(place)
+        receipt = publication.verify(storage)
     if as_json:
-        print_json({"out": str(found), **_figures(receipt)})
+        print_json({"out": str(storage), **_figures(receipt)})
     else:
-        click.echo(f"{found} is as it was written: {_in_words(receipt)}")
+        click.echo(f"{storage} is as it was written: {_in_words(receipt)}")
 
 
 def _replay(run: Run, out: str, selection: Selection) -> None:

@@ -31,20 +31,20 @@ class OffsetsType(click.ParamType[OffsetRange]):
     name = "offsets"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> OffsetRange:
-        found = _OFFSETS.fullmatch(value) if isinstance(value, str) else None
-        if found is None:
+        match = _OFFSETS.fullmatch(value) if isinstance(value, str) else None
+        if match is None:
             self.fail(
                 f"{value!r} is no range of offsets: [TOPIC:]PARTITION:FIRST-END, such as 0:17-42, 0:17- or 0:-42",
                 param,
                 ctx,
             )
-        first, end = (int(text) if text else None for text in found.group("first", "end"))
-        partition = int(found["partition"])
+        first, end = (int(text) if text else None for text in match.group("first", "end"))
+        partition = int(match["partition"])
         if partition > PARTITION_MAX or max(first or 0, end or 0) > OFFSET_MAX:
             self.fail(f"{value!r}: a partition is at most {PARTITION_MAX}, an offset at most {OFFSET_MAX}", param, ctx)
         if first is not None and end is not None and end < first:
             self.fail(f"{value!r}: the end lies before the first offset", param, ctx)
-        return OffsetRange(found["topic"], partition, first, end)
+        return OffsetRange(match["topic"], partition, first, end)
 
 
 def range_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -117,15 +117,15 @@ def range_of(
 def _offsets_by_topic(
     topics: Sequence[str], ranges: Sequence[OffsetRange]
 ) -> dict[str, dict[int, tuple[int | None, int | None]]]:
-    found: dict[str, dict[int, tuple[int | None, int | None]]] = {}
+    by_topic: dict[str, dict[int, tuple[int | None, int | None]]] = {}
     for one in ranges:
         if one.topic is None and len(topics) != 1:
             raise click.UsageError(f"--offsets {one.partition}:...: of which topic? Write TOPIC:PARTITION:FIRST-END")
         topic = topics[0] if one.topic is None else one.topic
-        if one.partition in found.setdefault(topic, {}):
+        if one.partition in by_topic.setdefault(topic, {}):
             raise click.UsageError(f"--offsets names partition {one.partition} of {topic} twice; a file has one range")
-        found[topic][one.partition] = one.first, one.end
-    if topics and set(found) != set(topics):
-        others = ", ".join(sorted(set(found) ^ set(topics)))
+        by_topic[topic][one.partition] = one.first, one.end
+    if topics and set(by_topic) != set(topics):
+        others = ", ".join(sorted(set(by_topic) ^ set(topics)))
         raise click.UsageError(f"--offsets and the topics differ in {others}: give offsets of each topic, or no topics")
-    return found
+    return by_topic

@@ -21,17 +21,17 @@ def settings(words: tuple[str, ...], as_json: bool) -> None:
     With WORDs, explain only those whose names contain one of them, and also how Kafka's settings that are not used here
     are treated.
     """
-    found = [each for each in _all() if not words or any(word in each[1].name for word in words)]
-    unused = [each for each in _unused() if any(word in each[1].name for word in words)] if words else []
-    if not found and not unused:
+    listed = [scoped for scoped in _all() if not words or any(word in scoped[1].name for word in words)]
+    unused = [scoped for scoped in _unused() if any(word in scoped[1].name for word in words)] if words else []
+    if not listed and not unused:
         fail(f"no setting has {' or '.join(words)} in its name; `flakelog settings` lists them all")
-    for scope, each in found:
+    for scope, setting in listed:
         if as_json:
-            print_json(_describe(scope, each))
+            print_json(_describe(scope, setting))
         else:
-            click.secho(f"{each.name}={_value(each.default)}", bold=True, nl=False)
-            click.echo(f"  ({', '.join(filter(None, (scope, each.unit)))})")
-            click.echo(click.wrap_text(_sentence(each.doc), 100, "    ", "    ") + "\n")
+            click.secho(f"{setting.name}={_value(setting.default)}", bold=True, nl=False)
+            click.echo(f"  ({', '.join(filter(None, (scope, setting.unit)))})")
+            click.echo(click.wrap_text(_sentence(setting.doc), 100, "    ", "    ") + "\n")
     for scope, row in unused:
         if as_json:
             print_json({"name": row.name, "scope": scope, "standing": row.standing, "doc": row.reason})
@@ -52,9 +52,9 @@ def _all() -> "list[tuple[str, Setting]]":
     from spout.multilang.config import StormConfig
     from spout.sink_config import SinkConfig
 
-    of_server = [("server", each) for config in CONFIGS for each in settings_of(config)]
-    found = sorted(of_server, key=lambda one: one[1].name)
-    found += sorted((("topic", each) for each in settings_of(TopicConfig)), key=lambda one: one[1].name)
+    of_server = [("server", setting) for config in CONFIGS for setting in settings_of(config)]
+    listed = sorted(of_server, key=lambda one: one[1].name)
+    listed += sorted((("topic", setting) for setting in settings_of(TopicConfig)), key=lambda one: one[1].name)
     of_topologies = (
         ("spout", SpoutConfig),
         ("group member", GroupMemberConfig),
@@ -63,10 +63,10 @@ def _all() -> "list[tuple[str, Setting]]":
         ("storm", StormConfig),
     )
     for scope, config in of_topologies:
-        found += [(scope, each) for each in settings_of(config)]  # in the order of their subjects
+        listed += [(scope, setting) for setting in settings_of(config)]  # in the order of their subjects
     of_members = settings_of(GroupMemberConfig)
-    found += [("consumer", each) for each in settings_of(ConsumerConfig) if each not in of_members]
-    return found
+    listed += [("consumer", setting) for setting in settings_of(ConsumerConfig) if setting not in of_members]
+    return listed
 
 
 def _unused() -> "list[tuple[str, KafkaSetting]]":
@@ -76,8 +76,8 @@ def _unused() -> "list[tuple[str, KafkaSetting]]":
     return [(scope, row) for scope, rows in scopes for row in rows if row.standing != HONOURED]
 
 
-def _describe(scope: str, each: "Setting") -> dict[str, Any]:
-    return {"name": each.name, "default": each.default, "unit": each.unit, "scope": scope, "doc": each.doc}
+def _describe(scope: str, setting: "Setting") -> dict[str, Any]:
+    return {"name": setting.name, "default": setting.default, "unit": setting.unit, "scope": scope, "doc": setting.doc}
 
 
 def _value(value: Any) -> str:

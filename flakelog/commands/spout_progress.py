@@ -56,10 +56,10 @@ def show(id: str | None, store: str, servers: str, as_json: bool, idgen: "IdgenC
     from flakelog.operations.partitions import ends_of
 
     with _session(store, idgen) as coordinator, client_of(servers) as client:
-        found = _found(coordinator, store, id)
-        documents = [each.document for each in found if each.document is not None]
-        ends = ends_of(client, {(each.topic, each.partition) for each in documents})
-        rows = [_row(each, ends) for each in found]
+        listed = _found(coordinator, store, id)
+        documents = [stored.document for stored in listed if stored.document is not None]
+        ends = ends_of(client, {(document.topic, document.partition) for document in documents})
+        rows = [_row(stored, ends) for stored in listed]
     if as_json:
         for row in rows:
             print_json(row)
@@ -76,8 +76,8 @@ def show(id: str | None, store: str, servers: str, as_json: bool, idgen: "IdgenC
 def export(id: str | None, store: str, idgen: "IdgenConfig") -> None:
     """Print the stored documents of spout ID, or of all, as JSON: one object a line, with the path of its node."""
     with _session(store, idgen) as coordinator:
-        for each in _found(coordinator, store, id):
-            print_json(each.to_json())
+        for stored in _found(coordinator, store, id):
+            print_json(stored.to_json())
 
 
 @progress.command()
@@ -107,27 +107,27 @@ def move(
     from flakelog import stored_progress
 
     with _session(store, idgen) as coordinator, client_of(servers) as client:
-        found = [each for each in _found(coordinator, store, id) if _is_wanted(each, topics, partitions)]
-        if not found:
+        listed = [stored for stored in _found(coordinator, store, id) if _is_wanted(stored, topics, partitions)]
+        if not listed:
             fail(f"{id} has stored no progress of that topic and partition")
-        _refuse_running(client, found)
+        _refuse_running(client, listed)
         rows = []
-        for each in found:
-            assert each.document is not None, "wanted ones are readable"
-            document = each.document
+        for stored in listed:
+            assert stored.document is not None, "wanted ones are readable"
+            document = stored.document
             offset = find_start(client, document.topic, document.partition, start).offset
             rows.append((document.topic, document.partition, document.progress.offset, offset))
             if execute:
                 try:
-                    stored_progress.move(coordinator, each, offset)
+                    stored_progress.move(coordinator, stored, offset)
                 except BadVersion:
-                    fail(f"{each.path} was written meanwhile: stop the topology that uses it first")
+                    fail(f"{stored.path} was written meanwhile: stop the topology that uses it first")
     names = ("topic", "partition", "before", "after")
     if as_json:
         for row in rows:
             print_json(dict(zip(names, row, strict=True)))
     else:
-        print_table([each.upper() for each in names], rows)
+        print_table([name.upper() for name in names], rows)
     if not execute:
         click.echo("nothing is changed yet; --execute does it", err=True)
 
@@ -165,7 +165,7 @@ def _found(coordinator: "Coordinator", store: str, id: str | None) -> "list[Stor
     there = spouts_in(coordinator)
     if id is not None and id not in there:
         fail(f"{store} has no progress of {id!r}; it has that of: {', '.join(there) or 'no spout'}")
-    return [each for one in (there if id is None else [id]) for each in progress_of(coordinator, one)]
+    return [stored for one in (there if id is None else [id]) for stored in progress_of(coordinator, one)]
 
 
 def _row(stored: "Stored", ends: "dict[Partition, int]") -> dict[str, Any]:
@@ -182,7 +182,7 @@ def _row(stored: "Stored", ends: "dict[Partition, int]") -> dict[str, Any]:
         "partition": document.partition,
         "watermark": progress.offset,
         "done_above": sum(last - first for first, last in progress.done),
-        "ranges": [list(each) for each in progress.done],
+        "ranges": [list(done_range) for done_range in progress.done],
         "end": end,
         "lag": lag_of(progress.offset, end),
         "owner": document.owner,
@@ -196,12 +196,13 @@ def _is_wanted(stored: "Stored", topics: tuple[str, ...], partitions: tuple[int,
     return (not topics or document.topic in topics) and (not partitions or document.partition in partitions)
 
 
-def _refuse_running(client: "Client", found: "list[Stored]") -> None:
+def _refuse_running(client: "Client", progress: "list[Stored]") -> None:
     """Fail if a process that publishes its figures runs the topology of this progress."""
-    ids = {each.document.topology_id for each in found if each.document is not None}
-    for each in running_topologies(client):
-        if each.get("topology_id") in ids:
-            fail(f"topology {each['topology_id']} runs on {each['host']}, process {each['pid']}: stop it first")
+    ids = {stored.document.topology_id for stored in progress if stored.document is not None}
+    for topology in running_topologies(client):
+        if topology.get("topology_id") in ids:
+            process = f"{topology['host']}, process {topology['pid']}"
+            fail(f"topology {topology['topology_id']} runs on {process}: stop it first")
 
 
 def running_topologies(client: "Client") -> list[dict[str, Any]]:
@@ -211,7 +212,7 @@ def running_topologies(client: "Client") -> list[dict[str, Any]]:
     from flakelog.commands.consume import span_records
     from spout.figures.document import TOPIC, running
 
-    if TOPIC not in [each.name for each in client.topics()]:
+    if TOPIC not in [topic.name for topic in client.topics()]:
         return []
     span = find_start(client, TOPIC, 0, Earliest())
     records = ((record.key, record.value) for record in span_records(client, span))

@@ -89,8 +89,8 @@ def run(
         assignments = (*assignments, _assignment_of(instance))
     if in_storm:
         if click.get_current_context().get_parameter_source("log_format") is not click.core.ParameterSource.DEFAULT:
-            said = "the log of --storm is Storm's, in text for people"
-            raise click.BadParameter(said, param_hint="--log-format")
+            reason = "the log of --storm is Storm's, in text for people"
+            raise click.BadParameter(reason, param_hint="--log-format")
         from flakelog.commands.spout_storm import run_locally
 
         run_locally(name, config, assignments, Site(http_host, http_port), every)

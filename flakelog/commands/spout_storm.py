@@ -90,9 +90,9 @@ def storm(
 
     module = name.rpartition(":")[0]
     if module.endswith(".py") or "/" in module:
-        said = f"{module} is a file of this machine: give a module's name, which the workers have installed"
-        raise click.BadParameter(said, param_hint=TOPOLOGY)
-    launch = Launch(name, python, environment, dict(_variable(each) for each in variables))
+        reason = f"{module} is a file of this machine: give a module's name, which the workers have installed"
+        raise click.BadParameter(reason, param_hint=TOPOLOGY)
+    launch = Launch(name, python, environment, dict(_variable(variable) for variable in variables))
     text = flux_of(name, launch, workers, config, assignments, {}, for_cluster=True).text
     if str(out) == "-":
         click.echo(text, nl=False)
@@ -163,8 +163,8 @@ def run_locally(
     flux = flux_of(name, Launch(name, sys.executable), 1, config, assignments, os.environ)
     servers = _published_at(flux)
     if servers is None and site.port is not None:
-        said = "figures come from the topic __flakelog_topologies: they need a LogSpout and flakelog.topology.publish"
-        raise click.BadParameter(said, param_hint="--http-port")
+        reason = "figures come from the topic __flakelog_topologies: they need a LogSpout and flakelog.topology.publish"
+        raise click.BadParameter(reason, param_hint="--http-port")
     try:
         storm = find_storm(say=lambda line: click.echo(line, err=True))
     except StormNotFound as error:

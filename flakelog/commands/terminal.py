@@ -194,4 +194,4 @@ def print_table(names: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
         padded = (c.rjust(w) if r else c.ljust(w) for c, w, r in zip(cells, widths, right, strict=True))
         return "  ".join(padded).rstrip()
 
-    click.echo("\n".join(line(each) for each in [list(names), *texts]))
+    click.echo("\n".join(line(cells_of_row) for cells_of_row in [list(names), *texts]))

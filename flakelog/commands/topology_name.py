@@ -23,15 +23,15 @@ def found_topology(name: str) -> "Topology":
     except NoTopology as error:
         raise click.BadParameter(str(error), param_hint=TOPOLOGY) from None
     except Exception as error:
-        said = " ".join(f"{type(error).__name__}: {error}".split())
-        raise click.BadParameter(f"{_line_of(error)}{said}", param_hint=TOPOLOGY) from error
+        reason = " ".join(f"{type(error).__name__}: {error}".split())
+        raise click.BadParameter(f"{_line_of(error)}{reason}", param_hint=TOPOLOGY) from error
 
 
 def _line_of(error: Exception) -> str:
     """Return the file and line of the user's code that failed: where it called others, if the error is theirs."""
     if isinstance(error, SyntaxError):
         return f"{error.filename}:{error.lineno}: "
-    here = [each for each in traceback.extract_tb(error.__traceback__) if _is_users(each.filename)]
+    here = [frame for frame in traceback.extract_tb(error.__traceback__) if _is_users(frame.filename)]
     return f"{here[-1].filename}:{here[-1].lineno}: " if here else ""
 
 
@@ -41,6 +41,6 @@ def _is_users(file: str) -> bool:
     path = Path(file)
     return not (
         file.startswith("<")
-        or any(path.is_relative_to(packages[each]) for each in ("stdlib", "purelib", "platlib"))
-        or any(path.is_relative_to(OURS / each) for each in ("flakelog", "spout"))
+        or any(path.is_relative_to(packages[path_name]) for path_name in ("stdlib", "purelib", "platlib"))
+        or any(path.is_relative_to(OURS / package) for package in ("flakelog", "spout"))
     )

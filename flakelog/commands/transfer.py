@@ -103,7 +103,7 @@ def figures_of(report: "Report") -> dict[str, Any]:
         "file_bytes": report.file_bytes,
         "seconds": round(report.seconds, 3),
         "rows_per_second": round(report.rows_per_second),
-        "samples": [[round(each.seconds, 3), each.rows, each.bytes] for each in report.samples],
+        "samples": [[round(sample.seconds, 3), sample.rows, sample.bytes] for sample in report.samples],
     }
 
 
@@ -129,10 +129,10 @@ def save_plot(report: "Report", path: Path, title: str) -> None:
     figure = Figure(figsize=(8, 4.5), layout="constrained")
     rows = figure.add_subplot()
     size = rows.twinx()
-    seconds = [each.seconds for each in report.samples]
-    (rows_line,) = rows.plot(seconds, [each.rows for each in report.samples], color="tab:blue", label="rows")
+    seconds = [sample.seconds for sample in report.samples]
+    (rows_line,) = rows.plot(seconds, [sample.rows for sample in report.samples], color="tab:blue", label="rows")
     (size_line,) = size.plot(
-        seconds, [each.bytes / 1e6 for each in report.samples], color="tab:orange", linestyle="--", label="MB"
+        seconds, [sample.bytes / 1e6 for sample in report.samples], color="tab:orange", linestyle="--", label="MB"
     )
     rows.set(title=title, xlabel="seconds", ylabel="rows", ylim=(0, None), xlim=(0, None))
     size.set(ylabel="MB in memory", ylim=(0, None))

@@ -55,7 +55,7 @@ class ActionPages:
         action = self._action(name)
         if fields.text("confirmed") != CONFIRMED:
             planned = self._jobs.run(lambda client: action.plan(client, fields))
-            return planned.addCallback(lambda found: self._plan_view(name, action, fields, found))
+            return planned.addCallback(lambda plan: self._plan_view(name, action, fields, plan))
         lines: list[str] = []
 
         def ended(result: Any) -> Any:
@@ -71,7 +71,7 @@ class ActionPages:
 
     def _plan_view(self, name: str, action: Action, fields: Fields, planned: Planned) -> View:
         hidden = [(field, value) for field in action.fields for value in fields.every(field)]
-        hidden = [*(each for each in hidden if each[0] not in planned.seen), *planned.seen.items()]
+        hidden = [*(pair for pair in hidden if pair[0] not in planned.seen), *planned.seen.items()]
         if action.details is not None:
             planned = planned._replace(rows=[*planned.rows, *action.details(self._services, fields)])
         model = {"name": name, "title": action.title, "planned": planned, "hidden": hidden, "back": _back(fields)}
@@ -93,8 +93,8 @@ def _back(fields: Fields) -> str:
 
 
 def _given(action: Action, fields: Fields) -> str:
-    told = [field for field in action.fields if field not in action.unlogged and fields.text(field)]
-    return ", ".join(f"{field}={'+'.join(fields.every(field))!r}" for field in told)
+    logged = [field for field in action.fields if field not in action.unlogged and fields.text(field)]
+    return ", ".join(f"{field}={'+'.join(fields.every(field))!r}" for field in logged)
 
 
 def _line(text: str) -> str:

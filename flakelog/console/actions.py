@@ -102,13 +102,13 @@ def _new_topic(fields: Fields) -> tuple[str, int, dict[str, str]]:
 
 def _settings(text: str) -> dict[str, str]:
     """Parse lines of NAME=VALUE. Raise BadField."""
-    found = {}
-    for line in filter(None, (each.strip() for each in text.splitlines())):
+    properties = {}
+    for line in filter(None, (line.strip() for line in text.splitlines())):
         name, sign, value = line.partition("=")
         if not sign or not name.strip():
             raise BadField(f"{line[:60]!r} is no setting; give NAME=VALUE, one a line")
-        found[name.strip()] = value.strip()
-    return found
+        properties[name.strip()] = value.strip()
+    return properties
 
 
 def _plan_partitions(client: Client, fields: Fields) -> Planned:

@@ -48,8 +48,8 @@ class BrokerPages:
         """Return the live part of the page that `page` names, with the points after a time. Raise NotThere."""
         match fields.text("page"):
             case "overview":
-                found = self._overview(is_shared=True)
-                return LivePart("overview_live.html", found, {"throughput": self._throughput.columns(since_ms)})
+                model = self._overview(is_shared=True)
+                return LivePart("overview_live.html", model, {"throughput": self._throughput.columns(since_ms)})
             case "group":
                 group_id = fields.text("group")
                 group = self._group(group_id, fields.number("number"))
@@ -69,18 +69,18 @@ class BrokerPages:
 
     def topics_page(self, fields: Fields) -> View:
         search, sort = fields.text("search"), fields.text("sort", "name")
-        found = topics.topic_list(self._services, search, sort, fields.number("page"), bool(fields.text("internal")))
-        return View("topics.html", "Topics", "/console/topics", found)
+        model = topics.topic_list(self._services, search, sort, fields.number("page"), bool(fields.text("internal")))
+        return View("topics.html", "Topics", "/console/topics", model)
 
     def topic_page(self, fields: Fields, name: str) -> View:
-        found = topics.topic_page(self._services, name, fields.number("page"))
-        if found is None:
+        model = topics.topic_page(self._services, name, fields.number("page"))
+        if model is None:
             raise NotThere(f"there is no topic {name!r}")
-        return View("topic.html", f"Topic {name}", "/console/topics", found)
+        return View("topic.html", f"Topic {name}", "/console/topics", model)
 
     def groups_page(self, fields: Fields) -> View:
-        found = groups.group_list(self._services, fields.text("search"), fields.number("page"))
-        return View("groups.html", "Consumer groups", "/console/groups", found)
+        model = groups.group_list(self._services, fields.text("search"), fields.number("page"))
+        return View("groups.html", "Consumer groups", "/console/groups", model)
 
     def group_page(self, fields: Fields) -> View:
         group_id, page = fields.text("group"), fields.number("page")
@@ -90,17 +90,17 @@ class BrokerPages:
 
     def transactions_page(self, fields: Fields) -> View:
         page = fields.number("page")
-        found = self._transactions(page)
-        return View("transactions.html", "Transactions", "/console/transactions", found, f"transactions&number={page}")
+        model = self._transactions(page)
+        return View("transactions.html", "Transactions", "/console/transactions", model, f"transactions&number={page}")
 
     def quotas_page(self, fields: Fields) -> View:
-        found = quotas.quota_page(self._services, fields.number("page"))
-        return View("quotas.html", "Quotas", "/console/quotas", found)
+        model = quotas.quota_page(self._services, fields.number("page"))
+        return View("quotas.html", "Quotas", "/console/quotas", model)
 
     def ids_page(self, fields: Fields) -> View:
         text = fields.text("id")
-        found = ids.decoded(text, self.layout) if text else None
-        model = {"now": self._ids_now(), "rate": self._ids.columns(), "decoded": found}
+        decoded = ids.decoded(text, self.layout) if text else None
+        model = {"now": self._ids_now(), "rate": self._ids.columns(), "decoded": decoded}
         return View("ids.html", "Ids", "/console/ids", model, "ids")
 
     # --- samples -------------------------------------------------------------------------------------------------
@@ -122,18 +122,18 @@ class BrokerPages:
         if is_shared and self._seen is not None and 0 <= now_ms - self._seen[0] < INTERVAL_MS // 2:
             return self._seen[1]
         self.sample()
-        found = overview.overview(self._server, self._engine, self._throughput)
-        self._seen = now_ms, found
-        return found
+        model = overview.overview(self._server, self._engine, self._throughput)
+        self._seen = now_ms, model
+        return model
 
     def _group(self, group_id: str, page: int) -> groups.GroupPage:
-        found = groups.group_page(self._services, group_id, page)
-        if found is None:
+        model = groups.group_page(self._services, group_id, page)
+        if model is None:
             raise NotThere(f"there is no group {group_id!r}")
         series, now_ms = self._lag.of(group_id), self.now_ms
         if series.is_due(now_ms):
-            series.add(now_ms, [found.lag])
-        return found
+            series.add(now_ms, [model.lag])
+        return model
 
     def _transactions(self, page: int) -> transactions.Transactions:
         return transactions.transactions(self._services, self.now_ms, page)

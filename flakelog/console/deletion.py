@@ -15,12 +15,12 @@ def details(services: BrokerServices, fields: Fields) -> Sequence[Sequence[str]]
     topic = topics.topic_page(services, name)
     if topic is None:  # it was deleted while the plan was made
         return ()
-    found = groups.readers(services, name)
+    readers = groups.readers(services, name)
     rows = [["Messages", text.number(topic.messages)], ["Size", text.size(topic.bytes)]]
-    rows += [[f"Group {each.group_id}", _state(each)] for each in found[:GROUPS_SHOWN]]
-    if len(found) > GROUPS_SHOWN:
-        rows.append([f"and {len(found) - GROUPS_SHOWN:,} more groups", ""])
-    if not found:
+    rows += [[f"Group {group.group_id}", _state(group)] for group in readers[:GROUPS_SHOWN]]
+    if len(readers) > GROUPS_SHOWN:
+        rows.append([f"and {len(readers) - GROUPS_SHOWN:,} more groups", ""])
+    if not readers:
         rows.append(["Groups", "none has committed an offset or reads it"])
     return rows
 

@@ -28,7 +28,7 @@ class Draft(NamedTuple):
         """Return rows of a plan: the name of a part, and what it has."""
         value = "null: a tombstone" if self.value is None else _told(self.value)
         rows = [["Key", _told(self.key)], ["Value", value]]
-        rows += [[f"Header {name[:200]}", _told(each)] for name, each in self.headers[:HEADERS_SHOWN]]
+        rows += [[f"Header {name[:200]}", _told(header)] for name, header in self.headers[:HEADERS_SHOWN]]
         more = len(self.headers) - HEADERS_SHOWN
         return [*rows, [f"and {more:,} more headers", ""]] if more > 0 else rows
 
@@ -49,24 +49,24 @@ def draft_of(topic: str, fields: Fields) -> Draft:
 
 
 def _part(fields: Fields, name: str, bytes_max: int) -> str:
-    found = fields.exact(name)
-    size = len(found.encode())
+    text = fields.exact(name)
+    size = len(text.encode())
     if size > bytes_max:
         wanted = f"{bytes_max:,} bytes, a line break as two; `flakelog produce` sends longer ones"
         raise BadField(f"{name} has {size:,} bytes; a form sends at most {wanted}")
-    return found.replace("\r\n", "\n")
+    return text.replace("\r\n", "\n")
 
 
 def _headers(lines: str) -> Headers:
-    found = []
+    headers = []
     for number, line in enumerate(lines.split("\n"), 1):
         if not line:
             continue
         try:
-            found.append(parse_header(line))
+            headers.append(parse_header(line))
         except ValueError:
             raise BadField(f"line {number} of the headers has no name; give NAME=VALUE, one a line") from None
-    return tuple(found)
+    return tuple(headers)
 
 
 def _told(data: bytes | None) -> str:

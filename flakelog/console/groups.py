@@ -78,18 +78,18 @@ def group_list(services: BrokerServices, search: str = "", page: int = 0) -> Gro
     core = services.groups.core
     needle = search.strip().lower()
     listed = core.list_groups()
-    found = sorted(each for each in listed if needle in each.group_id.lower())
-    pages = pages_of(len(found), page)
+    matching = sorted(group for group in listed if needle in group.group_id.lower())
+    pages = pages_of(len(matching), page)
     rows = []
     budget = PLACES_MAX
-    for each in found[pages.start : pages.end]:
+    for group in matching[pages.start : pages.end]:
         topics = lag = None
         if budget > 0:
-            offsets = _committed(services, each.group_id)
+            offsets = _committed(services, group.group_id)
             budget -= len(offsets)
             topics = len({topic for topic, _ in offsets})
             lag = sum(lag_of(offset, _end(services, partition)) or 0 for partition, offset in offsets.items())
-        rows.append(GroupRow(each.group_id, each.state, len(core.describe(each.group_id).members), topics, lag))
+        rows.append(GroupRow(group.group_id, group.state, len(core.describe(group.group_id).members), topics, lag))
     return GroupList(rows, pages, search.strip(), len(listed))
 
 
@@ -97,15 +97,15 @@ def group_page(services: BrokerServices, group_id: str, page: int = 0) -> GroupP
     """Return a group, None if there is no such group."""
     core = services.groups.core
     described = core.describe(group_id)
-    fetched = {(each.topic, each.partition): each.committed for each in core.fetch(group_id, None)}
+    fetched = {(offset.topic, offset.partition): offset.committed for offset in core.fetch(group_id, None)}
     if described.error and not fetched:
         return None
     owners: dict[Partition, str] = {}
     members = []
-    for each in described.members:
-        assigned = assigned_partitions(described.protocol_type, each.assignment)
-        owners |= dict.fromkeys(assigned, each.client_id)
-        members.append(MemberRow(each.member_id, each.client_id, each.client_host, len(assigned)))
+    for member in described.members:
+        assigned = assigned_partitions(described.protocol_type, member.assignment)
+        owners |= dict.fromkeys(assigned, member.client_id)
+        members.append(MemberRow(member.member_id, member.client_id, member.client_host, len(assigned)))
     rows = []
     for place in fetched.keys() | owners.keys():
         at = fetched.get(place)
@@ -122,7 +122,7 @@ def group_page(services: BrokerServices, group_id: str, page: int = 0) -> GroupP
                 owners.get(place, ""),
             )
         )
-    rows.sort(key=lambda each: (-(each.lag or 0), each.topic, each.partition))
+    rows.sort(key=lambda row: (-(row.lag or 0), row.topic, row.partition))
     pages = pages_of(len(rows), page)
     return GroupPage(
         group_id=group_id,
@@ -131,8 +131,8 @@ def group_page(services: BrokerServices, group_id: str, page: int = 0) -> GroupP
         members=members,
         places=rows[pages.start : pages.end],
         pages=pages,
-        topics=sorted({each.topic for each in rows}),
-        lag=sum(each.lag or 0 for each in rows),
+        topics=sorted({row.topic for row in rows}),
+        lag=sum(row.lag or 0 for row in rows),
     )
 
 
@@ -150,24 +150,26 @@ def readers(services: BrokerServices, topic: str) -> list[Reader]:
     Of the members, at most MEMBERS_MAX are looked at.
     """
     core, left = services.groups.core, MEMBERS_MAX
-    found = {group_id: Reader(group_id, True, 0) for group_id in core.readers(topic)}
-    for each in core.list_groups():
-        if each.state in STOPPED:
+    by_group = {group_id: Reader(group_id, True, 0) for group_id in core.readers(topic)}
+    for group in core.list_groups():
+        if group.state in STOPPED:
             continue
-        described = core.describe(each.group_id)
+        described = core.describe(group.group_id)
         left -= len(described.members)
         if left < 0:
             break
         assigned = [assigned_partitions(described.protocol_type, member.assignment) for member in described.members]
         members = sum(any(name == topic for name, _ in places) for places in assigned)
         if members:
-            found[each.group_id] = Reader(each.group_id, each.group_id in found, members)
-    return [found[group_id] for group_id in sorted(found)]
+            by_group[group.group_id] = Reader(group.group_id, group.group_id in by_group, members)
+    return [by_group[group_id] for group_id in sorted(by_group)]
 
 
 def _committed(services: BrokerServices, group_id: str) -> Mapping[Partition, int]:
     fetched = services.groups.core.fetch(group_id, None)
-    return {(each.topic, each.partition): each.committed.offset for each in fetched if each.committed.offset >= 0}
+    return {
+        (offset.topic, offset.partition): offset.committed.offset for offset in fetched if offset.committed.offset >= 0
+    }
 
 
 def _end(services: BrokerServices, place: Partition) -> int | None:

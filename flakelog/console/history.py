@@ -39,9 +39,9 @@ class Series:
 
     def columns(self, since_ms: int = 0) -> list[list[float | None]]:
         """Return the samples after a time as columns: seconds since 1970, then each value, as uPlot takes them."""
-        points = [each for each in self._points if each.at_ms > since_ms]
-        seconds: list[float | None] = [each.at_ms / 1_000 for each in points]
-        return [seconds, *([each.values[at] for each in points] for at in range(len(self.names)))]
+        points = [point for point in self._points if point.at_ms > since_ms]
+        seconds: list[float | None] = [point.at_ms / 1_000 for point in points]
+        return [seconds, *([point.values[at] for point in points] for at in range(len(self.names)))]
 
     @property
     def last(self) -> Point | None:

@@ -50,14 +50,14 @@ def ids_page(server: told.WatchedServer, now_ms: int, rate: float | None, layout
     """Return the page of ids."""
     workers = [
         WorkerRow(
-            each.registry.role,
-            each.number,
-            each.state.name.lower(),
-            None if each.worker is None else max(each.worker.limit_ms - now_ms, 0),
-            None if each.worker is None else each.worker.last_ms,
-            each.problem or "",
+            claim.registry.role,
+            claim.number,
+            claim.state.name.lower(),
+            None if claim.worker is None else max(claim.worker.limit_ms - now_ms, 0),
+            None if claim.worker is None else claim.worker.last_ms,
+            claim.problem or "",
         )
-        for each in server.claims
+        for claim in server.claims
     ]
     service = server.service
     counters = None if service is None else service.counters
@@ -68,7 +68,11 @@ def ids_page(server: told.WatchedServer, now_ms: int, rate: float | None, layout
         None if server.peers is None else server.peers.offset_ms,
         0 if counters is None else counters.ids,
         rate,
-        {} if counters is None else dict(sorted(counters.by_user_agent.items(), key=lambda each: -each[1])[:20]),
+        (
+            {}
+            if counters is None
+            else dict(sorted(counters.by_user_agent.items(), key=lambda agent_and_count: -agent_and_count[1])[:20])
+        ),
         {} if counters is None else dict(counters.exceptions),
         0 if counters is None else counters.waits,
         layout,

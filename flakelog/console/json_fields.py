@@ -36,4 +36,4 @@ def mapping_of(value: Any) -> Mapping[str, Any]:
 
 def mappings_of(value: Any) -> list[Mapping[str, Any]]:
     """Return the mappings in a list."""
-    return [each for each in list_of(value) if isinstance(each, Mapping)]
+    return [item for item in list_of(value) if isinstance(item, Mapping)]

@@ -40,7 +40,7 @@ class KeptPages:
 
     def page(self, key: str, session_id: str, now_ms: int) -> KeptPage:
         """Return a page of this session. Raise NotThere."""
-        found = self._pages.get(key)
-        if found is None or found.session_id != session_id or found.expires_ms <= now_ms:
+        page = self._pages.get(key)
+        if page is None or page.session_id != session_id or page.expires_ms <= now_ms:
             raise NotThere(GONE, ("/console/topics", "Show the topics"))
-        return found
+        return page

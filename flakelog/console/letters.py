@@ -70,10 +70,10 @@ def read_letters(client: Client, topic: str, spans: Mapping[int, Span], limits: 
         if is_late:
             older += max(span.end - first, 0)
             continue
-        found = _newest(client, topic, number, Span(first, span.end), marks, Limits(count, budget))
-        letters += found.letters
-        older += found.start - first
-        is_other, is_late = is_other or found.is_other, found.is_late
+        newest = _newest(client, topic, number, Span(first, span.end), marks, Limits(count, budget))
+        letters += newest.letters
+        older += newest.start - first
+        is_other, is_late = is_other or newest.is_other, newest.is_late
     letters.sort(key=lambda letter: (letter.timestamp_ms, letter.partition, letter.offset), reverse=True)
     rows = [row_of(letter) for letter in letters[: limits.records]]
     return LettersPage(topic, rows, older, is_other and not rows, is_late)
@@ -88,30 +88,30 @@ def _newest(
     while their letters do not fit into the limits. The search ends at once if the newest messages are no letters. If
     the page's time is over, return the letters that were read by then.
     """
-    found: list[Letter] = []
+    letters_read: list[Letter] = []
     at, window, left = max(span.end, span.start), limits.records, limits.bytes
     for _ in range(WINDOWS_MAX):
-        if at <= span.start or left <= 0 or len(found) >= limits.records:
+        if at <= span.start or left <= 0 or len(letters_read) >= limits.records:
             break
         start = max(at - window, span.start)
         try:
             records, after = read_partition_records(client, topic, partition, start, left, at)
         except PageTimeout:
-            return _Found(found, at, is_late=True)
+            return _Found(letters_read, at, is_late=True)
         if after < at and window > 1:
             window = max(min(len(records), window // 2), 1)
             continue
         in_window = [letter for record in records if (letter := letter_of(partition, record))]
         if records and not in_window and at == span.end:
-            return _Found(found, start, is_other=True)
+            return _Found(letters_read, start, is_other=True)
         letters = [letter for letter in in_window if not marks.has(letter)]
-        room = limits.records - len(found)
+        room = limits.records - len(letters_read)
         at = start if len(letters) <= room else letters[-room].offset
-        found += letters[-room:]
-        left -= sum(size_of(each.record) for each in letters)
+        letters_read += letters[-room:]
+        left -= sum(size_of(kept_letter.record) for kept_letter in letters)
         if not letters:
             window = min(window * 2, WINDOW_MAX)
-    return _Found(found, at)
+    return _Found(letters_read, at)
 
 
 def row_of(letter: Letter) -> LetterRow:

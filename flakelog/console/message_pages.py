@@ -61,13 +61,13 @@ class MessagePages:
             why = "has no such partition here" if offline is None else f"is offline: {offline}"
             raise NotThere(f"{name}-{query.partition} {why}")
 
-        def view(found: messages.MessagePage) -> View:
+        def view(page: messages.MessagePage) -> View:
             stream = ""
             if query.start == messages.NEWEST:
                 only = "" if query.partition is None else f"&partition={query.partition}"
-                shown = {number: at for number, at in found.positions.items() if query.partition in (None, number)}
+                shown = {number: at for number, at in page.positions.items() if query.partition in (None, number)}
                 stream = f"tail&topic={quote(name)}{only}&at={messages.positions_text(shown)}"
-            return View("messages.html", f"Messages of {name}", HERE, found, stream)
+            return View("messages.html", f"Messages of {name}", HERE, page, stream)
 
         read = self._jobs.run(lambda client: messages.read_page(client, query, spans, self._limits))
         return read.addCallback(view)
@@ -105,10 +105,10 @@ class MessagePages:
             raise NotThere("no message has the id 0")
         places = messages.candidates(self._services, id)
 
-        def address(found: tuple[str, int, int] | None) -> str:
-            if found is None:
+        def address(position: tuple[str, int, int] | None) -> str:
+            if position is None:
                 raise NotThere(f"no message has the id {id}; {len(places):,} partitions may hold it, and do not")
-            return f"{HERE}/{found[0]}/message?" + urlencode({"partition": found[1], "offset": found[2]})
+            return f"{HERE}/{position[0]}/message?" + urlencode({"partition": position[1], "offset": position[2]})
 
         return self._jobs.run(lambda client: messages.find_id(client, places, id)).addCallback(address)
 
@@ -146,13 +146,13 @@ class MessagePages:
         if span is None or not span.start <= offset < span.end:
             raise NotThere(nothing)
 
-        def there(found: Record | PoisonBatch | None) -> Record:
-            if found is None:  # compaction removed it, or it is the marker of a transaction
+        def there(record: Record | PoisonBatch | None) -> Record:
+            if record is None:  # compaction removed it, or it is the marker of a transaction
                 query = urlencode({"partition": partition, "start": messages.OFFSET, "value": offset})
                 raise NotThere(nothing, (f"{HERE}/{name}/messages?{query}", "Show the next messages"))
-            if isinstance(found, PoisonBatch):
-                raise NotThere(f"the message cannot be shown: {found}")
-            return found
+            if isinstance(record, PoisonBatch):
+                raise NotThere(f"the message cannot be shown: {record}")
+            return record
 
         return self._jobs.run(lambda client: messages.read_one(client, name, partition, offset)).addCallback(there)
 
@@ -185,8 +185,8 @@ class TailOf:
             for number, span in spans.items():  # a partition that was not known before is new, and read from its start
                 self.positions.setdefault(number, span.start if self._begun else span.end)
         self._begun = True
-        found = self._pages.read_tail(self.topic, self.positions, spans)
-        return None if found is None else found.addCallback(self._take)
+        tail = self._pages.read_tail(self.topic, self.positions, spans)
+        return None if tail is None else tail.addCallback(self._take)
 
     def _take(self, tail: messages.Tail) -> messages.Tail:
         self.positions = dict(tail.positions)

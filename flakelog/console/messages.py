@@ -131,7 +131,7 @@ def spans_of(services: BrokerServices, topic: str) -> dict[int, Span]:
 
 def starts_of(services: BrokerServices, topic: str, bytes_max: int) -> dict[int, int]:
     """Return for each partition the start of its newest segments that have at most `bytes_max` in all."""
-    found = {}
+    starts = {}
     for number, span in spans_of(services, topic).items():
         left, start = bytes_max, span.end
         for segment in reversed(services.logs.get(topic, number).segments.all):
@@ -139,8 +139,8 @@ def starts_of(services: BrokerServices, topic: str, bytes_max: int) -> dict[int,
             if left < 0:
                 break
             start = segment.base_offset
-        found[number] = max(start, span.start)
-    return found
+        starts[number] = max(start, span.start)
+    return starts
 
 
 def read_page(client: Client, query: Query, spans: Mapping[int, Span], limits: Limits) -> MessagePage:
@@ -155,19 +155,19 @@ def read_page(client: Client, query: Query, spans: Mapping[int, Span], limits: L
     for done, number in enumerate(asked):
         span = spans.get(number, Span(0, 0))
         try:
-            at, found, positions[number] = _read_span(client, query, number, span, share, limits.bytes)
+            at, rows_read, positions[number] = _read_span(client, query, number, span, share, limits.bytes)
         except PageTimeout:
             if not rows:
                 raise
             late = len(asked) - done
             break
-        rows += found
+        rows += rows_read
         if query.partition is not None:
             before = max(span.start, at - share.records) if at > span.start else None
             following = positions[number] if positions[number] < span.end else None
-    rows.sort(key=lambda each: (each.id or each.timestamp_ms, each.partition, each.offset))
+    rows.sort(key=lambda row: (row.id or row.timestamp_ms, row.partition, row.offset))
     if query.partition is not None:
-        rows.sort(key=lambda each: each.offset)
+        rows.sort(key=lambda row: row.offset)
     if query.start == NEWEST:
         rows.reverse()
     left_out = 0 if query.partition is not None else len(filled) - len(asked)
@@ -242,7 +242,7 @@ def _take(rows: list[Row], fetched: FetchedPartition, offset: int, limits: Limit
                 continue
             if read.poison and rows:
                 break  # it may fit the next page
-            rows += [_poison_row(each) for each in read.poison]
+            rows += [_poison_row(poison) for poison in read.poison]
             for record in read.records:
                 if len(rows) >= limits.records:
                     return record.offset
@@ -309,19 +309,19 @@ def read_partition_records(
 
     Stop before the offset `end`. Skip batches that cannot be read. Raise ClientError or WireError.
     """
-    found: list[Record] = []
+    kept: list[Record] = []
     left = bytes_max
     while left > 0 and offset < end:
         fetched = client.run(client.core.fetch(topic, partition, offset, max_bytes=1 << 20, max_wait_ms=0))
         before = offset
         for records, offset in _readable(fetched, offset, end):
-            found += [each for each in records if each.offset < end]
+            kept += [record for record in records if record.offset < end]
             left -= sum(map(size_of, records)) + 1
             if left <= 0:
                 break
         if offset == before:
             break
-    return found, min(offset, end)
+    return kept, min(offset, end)
 
 
 def _readable(fetched: FetchedPartition, offset: int, end: int) -> Iterator[tuple[list[Record], int]]:
@@ -352,8 +352,8 @@ def read_one(client: Client, topic: str, partition: int, offset: int) -> Record 
 
 def candidates(services: BrokerServices, id: int) -> list[tuple[str, int]]:
     """Return the partitions that may hold an id, because their last id is not below it."""
-    found = [log for log in services.logs.all() if log.last_id >= id and log.log_end_offset > log.log_start_offset]
-    return [(log.topic, log.partition) for log in sorted(found, key=lambda log: log.last_id)[:CANDIDATES_MAX]]
+    logs = [log for log in services.logs.all() if log.last_id >= id and log.log_end_offset > log.log_start_offset]
+    return [(log.topic, log.partition) for log in sorted(logs, key=lambda log: log.last_id)[:CANDIDATES_MAX]]
 
 
 def find_id(client: Client, places: Iterable[tuple[str, int]], id: int) -> tuple[str, int, int] | None:
@@ -430,14 +430,14 @@ def read_tail(
         span = Span(max(positions[number], spans[number].start), end)
         after[number] = end
         try:
-            at, found, following = read_newest(client, topic, number, span, share, limits.bytes)
+            at, rows_read, following = read_newest(client, topic, number, span, share, limits.bytes)
         except UNREADABLE as error:
             rows.append(wrong_row(number, span.start, str(error)))
             continue
-        rows += found
+        rows += rows_read
         left_out += at - positions[number] + max(end - following, 0)
         after[number] = max(following, end)
-    rows.sort(key=lambda each: (each.id or each.timestamp_ms, each.partition, each.offset), reverse=True)
+    rows.sort(key=lambda row: (row.id or row.timestamp_ms, row.partition, row.offset), reverse=True)
     return Tail(rows, after, left_out)
 
 
@@ -448,10 +448,10 @@ def positions_text(positions: Mapping[int, int]) -> str:
 
 def parse_positions(text: str) -> dict[int, int]:
     """Parse the text of positions. Raise BadField."""
-    found = {}
-    for each in filter(None, text.split(".")[:PARTITIONS_MAX]):
-        number, _, at = each.partition("-")
+    positions = {}
+    for pair in filter(None, text.split(".")[:PARTITIONS_MAX]):
+        number, _, at = pair.partition("-")
         if not all(part.isascii() and part.isdigit() and len(part) <= 19 for part in (number, at)):
-            raise BadField(f"{each[:40]!r} is no position; give PARTITION-OFFSET")
-        found[int(number)] = int(at)
-    return found
+            raise BadField(f"{pair[:40]!r} is no position; give PARTITION-OFFSET")
+        positions[int(number)] = int(at)
+    return positions

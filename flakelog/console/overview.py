@@ -80,24 +80,26 @@ def counters(engine: Engine) -> tuple[float, ...]:
 
 def problems(health: Mapping[str, Any]) -> list[str]:
     """Return the problems in the answer of /health, a sentence for each."""
-    found = []
+    sentences = []
     if health["ids_problem"]:
-        found.append(f"ids: {health['ids_problem']}")
-    found += [f"{name} is offline: {why}" for name, why in health["partitions_offline"].items()]
+        sentences.append(f"ids: {health['ids_problem']}")
+    sentences += [f"{name} is offline: {why}" for name, why in health["partitions_offline"].items()]
     for name, wait in health["partitions_waiting_for_clock"].items():
-        found.append(f"{name} refuses messages: its last id is {wait.get('ahead_ms', 0):,} ms ahead of the clock")
+        sentences.append(f"{name} refuses messages: its last id is {wait.get('ahead_ms', 0):,} ms ahead of the clock")
     if health["disk_full"]:
-        found.append(f"the disk is full: {health['disk_full']['usable_bytes']:,} bytes are usable")
-    return found
+        sentences.append(f"the disk is full: {health['disk_full']['usable_bytes']:,} bytes are usable")
+    return sentences
 
 
 def latencies(requests: Mapping[int, Latency]) -> list[LatencyRow]:
     """Return the APIs with the most requests."""
-    busiest = sorted(requests.items(), key=lambda each: -each[1].number)[:BUSIEST]
+    busiest = sorted(requests.items(), key=lambda key_and_latency: -key_and_latency[1].number)[:BUSIEST]
     return [
-        LatencyRow(APIS[key].name, each.number, share_ms(each, 0.5), share_ms(each, 0.99), each.max_ns / 1e6)
-        for key, each in busiest
-        if each.number
+        LatencyRow(
+            APIS[key].name, latency.number, share_ms(latency, 0.5), share_ms(latency, 0.99), latency.max_ns / 1e6
+        )
+        for key, latency in busiest
+        if latency.number
     ]
 
 

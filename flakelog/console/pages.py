@@ -78,10 +78,10 @@ def error_view(
 def render(templates: Environment, view: View, session: Session | None, is_locked: bool) -> bytes:
     """Return the HTML of a page."""
     csrf = "" if session is None else session.csrf
-    found = templates.get_template(view.template).render(
+    html = templates.get_template(view.template).render(
         view=view, model=view.model, csrf=csrf, is_locked=is_locked and session is not None
     )
-    return found.encode()
+    return html.encode()
 
 
 def render_part(templates: Environment, template: str, model: Any) -> str:

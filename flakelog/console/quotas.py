@@ -47,7 +47,7 @@ def quota_page(services: BrokerServices, page: int = 0) -> QuotaPage:
         for entity, values in services.metadata.quotas.items()
         for key, value in sorted(values.items())
     ]
-    rows.sort(key=lambda each: (list(each.entity), each.key))
+    rows.sort(key=lambda row: (list(row.entity), row.key))
     pages = pages_of(len(rows), page)
     metrics = services.metrics
     throttled = [ThrottleRow(key, times, metrics.throttled_ms[key]) for key, times in sorted(metrics.throttled.items())]

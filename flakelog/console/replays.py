@@ -65,31 +65,31 @@ def read_documents(client: Client, span: Span) -> dict[str, dict[str, Any]]:
 def documents_of(records: Iterable[Record]) -> dict[str, dict[str, Any]]:
     """Return the documents by key, in the order of the log; skip deleted ones, and those of another version."""
     latest: dict[str, bytes | None] = {}
-    for each in records:
-        key = (each.key or b"").decode(errors="replace")
+    for record in records:
+        key = (record.key or b"").decode(errors="replace")
         latest.pop(key, None)
-        latest[key] = each.value
-    found = {}
+        latest[key] = record.value
+    documents = {}
     for key, value in latest.items():
         document = _decode(value)
         if document.get("v") == VERSION:
-            found[key] = document
-    return found
+            documents[key] = document
+    return documents
 
 
 def work_rows(documents: Mapping[str, Mapping[str, Any]]) -> list[WorkRow]:
     """Return a row for each replay and load, the newest first."""
-    rows = sorted((_row(key, each) for key, each in documents.items()), key=lambda each: -each.at_ms)
+    rows = sorted((_row(key, document) for key, document in documents.items()), key=lambda row: -row.at_ms)
     return rows[:ROWS_SHOWN]
 
 
 def rows_over_time(rows: Sequence[WorkRow]) -> list[list[float | None]]:
     """Return the written messages as columns: seconds since 1970, messages of loads, messages of replays."""
-    done = sorted((each for each in rows if each.rows is not None and each.at_ms > 0), key=lambda each: each.at_ms)
+    done = sorted((row for row in rows if row.rows is not None and row.at_ms > 0), key=lambda row: row.at_ms)
     return [
-        [each.at_ms / 1_000 for each in done],
-        [float(each.rows or 0) if each.kind == "load" else None for each in done],
-        [float(each.rows or 0) if each.kind != "load" else None for each in done],
+        [row.at_ms / 1_000 for row in done],
+        [float(row.rows or 0) if row.kind == "load" else None for row in done],
+        [float(row.rows or 0) if row.kind != "load" else None for row in done],
     ]
 
 
@@ -98,17 +98,17 @@ def work_page(key: str, document: Mapping[str, Any]) -> WorkPage:
     manifest, receipt = mapping_of(document.get("manifest")), mapping_of(document.get("receipt"))
     parts = mappings_of(receipt.get("parts"))
     files: list[tuple[str, int | None, str]] = []
-    for found in (receipt, *parts):
-        for name, each in mapping_of(found.get("files")).items():
-            about = mapping_of(each)
+    for part in (receipt, *parts):
+        for name, file in mapping_of(part.get("files")).items():
+            about = mapping_of(file)
             files.append((text_of(name), whole_of(about.get("rows")), text_of(about.get("sha256"))))
-    poison = sum(len(mappings_of(found.get("poison"))) for found in (receipt, *parts))
+    poison = sum(len(mappings_of(part.get("poison"))) for part in (receipt, *parts))
     return WorkPage(
         row=_row(key, document),
         ranges=bars([(f"{one[0]}-{one[1]}", one[3] - one[2]) for one in _ranges(manifest)]),
         files=files[:FILES_SHOWN],
         poison=poison,
-        left_out=[text_of(each) for each in list_of(document.get("left_out"))],
+        left_out=[text_of(topic) for topic in list_of(document.get("left_out"))],
         manifest=_json(manifest),
         receipt=_json(receipt) if receipt else "",
         checksum=text_of(receipt.get("checksum")),
@@ -124,7 +124,9 @@ def bars(items: Sequence[tuple[str, int]]) -> list[Bar]:
 def _row(key: str, document: Mapping[str, Any]) -> WorkRow:
     manifest, receipt = mapping_of(document.get("manifest")), mapping_of(document.get("receipt"))
     ranges = _ranges(manifest)
-    topics = {each[0] for each in ranges} | ({text_of(manifest["topic"])} if "topic" in manifest else set())
+    topics = {offset_range[0] for offset_range in ranges} | (
+        {text_of(manifest["topic"])} if "topic" in manifest else set()
+    )
     return WorkRow(
         key,
         text_of(document.get("kind")),
@@ -141,13 +143,13 @@ def _row(key: str, document: Mapping[str, Any]) -> WorkRow:
 def _ranges(manifest: Mapping[str, Any]) -> list[tuple[str, int, int, int]]:
     """Return (topic, partition, start, end) of the ranges; a load has them in the manifest that it contains."""
     listed = mappings_of(manifest.get("ranges")) or mappings_of(mapping_of(manifest.get("manifest")).get("ranges"))
-    found = []
-    for each in listed:
-        numbers = [whole_of(each.get(name)) for name in ("partition", "start", "end")]
+    ranges = []
+    for listed_range in listed:
+        numbers = [whole_of(listed_range.get(name)) for name in ("partition", "start", "end")]
         partition, start, end = numbers
         if partition is not None and start is not None and end is not None and end >= start:
-            found.append((text_of(each.get("topic")), partition, start, end))
-    return found
+            ranges.append((text_of(listed_range.get("topic")), partition, start, end))
+    return ranges
 
 
 def _json(document: Mapping[str, Any]) -> str:

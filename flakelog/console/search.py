@@ -100,7 +100,7 @@ def parse_place(text: str) -> Place | None:
     if not text:
         return None
     numbers = text.split("-")
-    if len(numbers) != 3 or not all(each.isascii() and each.isdigit() and len(each) <= 19 for each in numbers):
+    if len(numbers) != 3 or not all(number.isascii() and number.isdigit() and len(number) <= 19 for number in numbers):
         raise BadField(f"{text[:60]!r} is no place of a search; give PARTITION-OFFSET-END")
     return Place(*map(int, numbers))
 

@@ -80,17 +80,17 @@ class SearchPages:
             return self._view(page)
         before = self._counts(fields)
 
-        def view(found: search.Slice) -> View:
+        def view(part: search.Slice) -> View:
             counts = before._replace(
-                bytes=before.bytes + found.bytes,
-                messages=before.messages + found.messages,
-                found=before.found + sum(bool(each.hits) for each in found.matches),
+                bytes=before.bytes + part.bytes,
+                messages=before.messages + part.messages,
+                found=before.found + sum(bool(match.hits) for match in part.matches),
             )
-            goes_on = found.place is not None and not self._is_over(counts)
-            following = "" if found.place is None else self._address(page, found.place, counts, goes_on)
-            percent = search.progress(asked, found.place, spans)
+            goes_on = part.place is not None and not self._is_over(counts)
+            following = "" if part.place is None else self._address(page, part.place, counts, goes_on)
+            percent = search.progress(asked, part.place, spans)
             return self._view(page._replace(
-                matches=found.matches, counts=counts, percent=percent, following=following, goes_on=goes_on
+                matches=part.matches, counts=counts, percent=percent, following=following, goes_on=goes_on
             ))  # fmt: skip
 
         left = min(max(before.round * self._found_max - before.found, 1), self._found_max)
@@ -102,8 +102,8 @@ class SearchPages:
         return View("search.html", f"Search in {page.topic}", HERE, page)
 
     def _counts(self, fields: Fields) -> Counts:
-        read, count, found = (fields.number(each) for each in ("read", "messages", "found"))
-        return Counts(read, count, found, fields.number("round", 1), fields.number("since", self._now_ms()))
+        read, count, matches = (fields.number(field) for field in ("read", "messages", "found"))
+        return Counts(read, count, matches, fields.number("round", 1), fields.number("since", self._now_ms()))
 
     def _is_over(self, counts: Counts) -> bool:
         """Return True if a round of the search is over."""

@@ -121,9 +121,9 @@ class Gate:
         if self.is_locked and scheme.lower() == BEARER:  # another scheme is that of a proxy in front
             self._check_token(given.strip(), now_ms, 401)
             return Session(BEARER, self._csrf(BEARER))
-        found = self._read(asked.cookie, now_ms)
-        if found is not None:
-            return found
+        session = self._read(asked.cookie, now_ms)
+        if session is not None:
+            return session
         if asked.fetch_site in ("cross-site", "same-site"):
             raise CameByLink
         if self.is_locked:
@@ -191,8 +191,8 @@ class Gate:
             return None
         if not hmac.compare_digest(signature.encode(), self._sign(f"session {id} {expires}").encode()):
             return None
-        found = Session(id, self._csrf(id), "", int(expires))
-        return found if self.is_live(found, now_ms) else None
+        session = Session(id, self._csrf(id), "", int(expires))
+        return session if self.is_live(session, now_ms) else None
 
     def _csrf(self, id: str) -> str:
         return self._sign(f"csrf {id}")

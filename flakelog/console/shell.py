@@ -195,11 +195,11 @@ class Console:
             return (request.getHeader(name.encode()) or b"").decode(errors="replace")
 
         def every(name: str) -> list[str]:
-            found = request.requestHeaders.getRawHeaders(name.encode(), [])
-            return [each.decode(errors="replace") for each in found]
+            values = request.requestHeaders.getRawHeaders(name.encode(), [])
+            return [value.decode(errors="replace") for value in values]
 
         cookie = (request.getCookie(self._cookie.encode()) or b"").decode(errors="replace")
-        is_forwarded = any(request.requestHeaders.hasHeader(each.encode()) for each in FORWARDED)
+        is_forwarded = any(request.requestHeaders.hasHeader(header.encode()) for header in FORWARDED)
         fetch = one("sec-fetch-site"), one("sec-fetch-mode")
         return Asked(every("host"), every("origin"), cookie, one("authorization"), *fetch, is_forwarded)
 
@@ -280,12 +280,12 @@ class Console:
 
     def _file(self, request: Any, name: str) -> Any:
         _set(request, HEADERS)
-        found = self._static.get(name)
-        if found is None or self.gate.closed is not None:
+        file = self._static.get(name)
+        if file is None or self.gate.closed is not None:
             return self._error(request, None, 404, f"there is no file {name!r}")
         request.setHeader(b"Cache-Control", STATIC_CACHE.encode())
         request.setHeader(b"Content-Type", f"{STATIC_TYPES[name.rpartition('.')[2]]}; charset=utf-8".encode())
-        return found
+        return file
 
     def _events(self, request: Any) -> Any:
         return self._serve(request, lambda visit: self._stream(visit))
@@ -324,9 +324,9 @@ class Console:
         return live
 
     def _tail(self, tail: TailOf) -> Live:
-        def tick(found: Tail) -> Tick:
-            rows = render_rows(self.templates, tail.topic, found.rows)
-            return Tick(rows=rows, at=positions_text(found.positions), left_out=found.left_out)
+        def tick(read: Tail) -> Tick:
+            rows = render_rows(self.templates, tail.topic, read.rows)
+            return Tick(rows=rows, at=positions_text(read.positions), left_out=read.left_out)
 
         def live(since_ms: int) -> Any:
             read = tail.read()
@@ -387,5 +387,7 @@ def _own_path(target: str) -> str:
 
 
 def _static_files() -> dict[str, bytes]:
-    found = files("flakelog.console").joinpath("static")
-    return {each.name: each.read_bytes() for each in found.iterdir() if each.name.rpartition(".")[2] in STATIC_TYPES}
+    directory = files("flakelog.console").joinpath("static")
+    return {
+        path.name: path.read_bytes() for path in directory.iterdir() if path.name.rpartition(".")[2] in STATIC_TYPES
+    }

@@ -133,10 +133,10 @@ class _Stream:
             return
         newest = [column[-1] for columns in tick.points.values() if (column := columns[0])]
         if tick.html != self._html or newest or tick.rows:
-            told = {"points": tick.points, "rows": tick.rows, "left_out": tick.left_out}
-            self._write("figures", told | ({"html": tick.html} if tick.html != self._html else {}), tick.at)
+            event = {"points": tick.points, "rows": tick.rows, "left_out": tick.left_out}
+            self._write("figures", event | ({"html": tick.html} if tick.html != self._html else {}), tick.at)
             self._html, self._silent = tick.html, 0
-            self._since_ms = max([self._since_ms, *(round(each * 1_000) for each in newest)])
+            self._since_ms = max([self._since_ms, *(round(time_s * 1_000) for time_s in newest)])
         else:
             self._silent += 1
             if self._silent >= SILENT_TICKS_MAX:

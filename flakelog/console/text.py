@@ -133,7 +133,7 @@ def time(ms: int | None) -> str:
     if ms is None or ms < 0:
         return "–"
     try:
-        found = datetime.fromtimestamp(ms / 1_000, UTC)
+        moment = datetime.fromtimestamp(ms / 1_000, UTC)
     except (ValueError, OverflowError, OSError):
         return str(ms)
-    return found.strftime("%Y-%m-%dT%H:%M:%S.") + f"{ms % 1_000:03}Z"
+    return moment.strftime("%Y-%m-%dT%H:%M:%S.") + f"{ms % 1_000:03}Z"

@@ -109,18 +109,18 @@ def topic_list(
     """Return a page of topics, by name, or by a figure with the largest first. An unknown `sort` is by name."""
     needle = search.strip().lower()
     topics = services.metadata.topics()
-    found = [
-        each
-        for each in topics
-        if needle in each.name.lower() and (with_internal or needle or not is_internal(each.name))
+    matching = [
+        topic
+        for topic in topics
+        if needle in topic.name.lower() and (with_internal or needle or not is_internal(topic.name))
     ]
-    pages = pages_of(len(found), page)
+    pages = pages_of(len(matching), page)
     if sort not in SORTS[1:]:
         sort = "name"
-        found.sort(key=lambda each: each.name)
-        rows = [_row(services, each) for each in found[pages.start : pages.end]]
+        matching.sort(key=lambda topic: topic.name)
+        rows = [_row(services, topic) for topic in matching[pages.start : pages.end]]
     else:
-        rows = sorted((_row(services, each) for each in found), key=lambda each: (-getattr(each, sort), each.name))
+        rows = sorted((_row(services, topic) for topic in matching), key=lambda row: (-getattr(row, sort), row.name))
         rows = rows[pages.start : pages.end]
     return TopicList(rows, pages, search.strip(), sort, with_internal, len(topics))
 
@@ -152,15 +152,15 @@ def config_rows(services: BrokerServices, topic: Topic) -> list[ConfigRow]:
     entries = topic_entries(services.config_of(topic), topic.properties, sources_of(services))
     rows = [
         ConfigRow(
-            each.name,
-            each.value,
-            SOURCES[each.shown_source],
-            each.shown_source == ConfigSource.TOPIC,
-            each.documentation,
+            entry.name,
+            entry.value,
+            SOURCES[entry.shown_source],
+            entry.shown_source == ConfigSource.TOPIC,
+            entry.documentation,
         )
-        for each in entries
+        for entry in entries
     ]
-    return sorted(rows, key=lambda each: (not each.is_own, each.name))
+    return sorted(rows, key=lambda row: (not row.is_own, row.name))
 
 
 def _row(services: BrokerServices, topic: Topic) -> TopicRow:

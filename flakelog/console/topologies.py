@@ -117,7 +117,7 @@ def read_documents(client: Client, topic: str, partitions: Iterable[int], now_ms
     for number in partitions:
         start = client.find_offset(topic, number, now_ms - BACK_MS)
         records += read_partition_records(client, topic, number, start, BYTES_MAX)[0]
-    return running(((each.key, each.value) for each in records), now_ms)
+    return running(((record.key, record.value) for record in records), now_ms)
 
 
 def read_lost(client: Client, topic: str, starts: Mapping[int, int], now_ms: int) -> list[dict[str, Any]]:
@@ -134,10 +134,10 @@ def read_lost(client: Client, topic: str, starts: Mapping[int, int], now_ms: int
             records, following = read_partition_records(client, topic, number, offset, 1 << 20)
             if following == offset:
                 break
-            for each in records:
-                place, key = place + 1, each.key or b""
-                latest[number, key] = place, each.value
-                if each.value is None:
+            for record in records:
+                place, key = place + 1, record.key or b""
+                latest[number, key] = place, record.value
+                if record.value is None:
                     stopped[_topology_of(key)] = place
             left -= sum(map(size_of, records))
             offset = following
@@ -154,11 +154,11 @@ def lost_documents(values: Iterable[bytes | None], now_ms: int) -> list[dict[str
     from spout.figures.document import decode, is_fresh
 
     documents = [document for value in values if value is not None and (document := decode(value))]
-    running = {text_of(each.get("topology_id")) for each in documents if is_fresh(each, now_ms)}
+    running = {text_of(snapshot.get("topology_id")) for snapshot in documents if is_fresh(snapshot, now_ms)}
     return [
-        each
-        for each in documents
-        if is_fresh(each, now_ms - LOST_MS) and text_of(each.get("topology_id")) not in running
+        snapshot
+        for snapshot in documents
+        if is_fresh(snapshot, now_ms - LOST_MS) and text_of(snapshot.get("topology_id")) not in running
     ]
 
 
@@ -168,48 +168,48 @@ def lost_rows(documents: Iterable[Mapping[str, Any]]) -> list[LostRow]:
         LostRow(id, text_of(some[0].get("topology")) or id, max(map(_at_ms, some)), len(some))
         for id, some in _by_id(documents).items()
     ]
-    return sorted(rows, key=lambda each: (-each.at_ms, each.id))[:LOST_MAX]
+    return sorted(rows, key=lambda row: (-row.at_ms, row.id))[:LOST_MAX]
 
 
 def topology_rows(documents: Iterable[Mapping[str, Any]]) -> list[TopologyRow]:
     """Return a row for each topology, by name."""
-    return sorted((_row(id, some) for id, some in _by_id(documents).items()), key=lambda each: (each.name, each.id))
+    return sorted((_row(id, some) for id, some in _by_id(documents).items()), key=lambda row: (row.name, row.id))
 
 
 def topology_page(documents: Iterable[Mapping[str, Any]], id: str) -> TopologyPage | None:
     """Return the topology with this id, None if it does not run."""
-    mine = [each for each in documents if text_of(each.get("topology_id")) == id]
+    mine = [document for document in documents if text_of(document.get("topology_id")) == id]
     if not mine:
         return None
     components = _components(mine)
-    partitions = [one for each in mine for one in mappings_of(each.get("partitions"))]
+    partitions = [one for snapshot in mine for one in mappings_of(snapshot.get("partitions"))]
     partitions.sort(key=_by_need)
     left_out = max(len(partitions) - PARTITIONS_SHOWN, 0)
-    left_out += sum(int(number_of(each.get("partitions_left_out")) or 0) for each in mine)
-    letters = {text_of(topic) for each in mine for topic in list_of(each.get("dead_letter_topics"))}
+    left_out += sum(int(number_of(snapshot.get("partitions_left_out")) or 0) for snapshot in mine)
+    letters = {text_of(topic) for snapshot in mine for topic in list_of(snapshot.get("dead_letter_topics"))}
     return TopologyPage(
         row=_row(id, mine),
         components=components,
         graph=graph_of(components),
         partitions=[_partition(one) for one in partitions[:PARTITIONS_SHOWN]],
         partitions_left_out=left_out,
-        processes=[_process(each) for each in mine[:PROCESSES_SHOWN]],
-        problems=[problem for each in mine for problem in _problems(each)][:PROBLEMS_SHOWN],
+        processes=[_process(snapshot) for snapshot in mine[:PROCESSES_SHOWN]],
+        problems=[problem for snapshot in mine for problem in _problems(snapshot)][:PROBLEMS_SHOWN],
         dead_letter_topics=sorted(letters),
-        group_waits=[wait for each in mine for wait in _group_waits(each)][:PROBLEMS_SHOWN],
+        group_waits=[wait for snapshot in mine for wait in _group_waits(snapshot)][:PROBLEMS_SHOWN],
     )
 
 
 def lost_page(documents: Iterable[Mapping[str, Any]], id: str) -> TopologyPage | None:
     """Return the last figures of a lost topology, None if none with this id was lost."""
-    mine = [each for each in documents if text_of(each.get("topology_id")) == id]
+    mine = [document for document in documents if text_of(document.get("topology_id")) == id]
     page = topology_page(mine, id)
     return None if page is None else page._replace(lost_ms=max(map(_at_ms, mine)))
 
 
 def points_of(row: TopologyRow, components: Sequence[ComponentRow]) -> list[float | None]:
     """Return the values of POINTS."""
-    emitted = sum(each.rates["emitted"] for each in components if each.kind == "spout")
+    emitted = sum(component.rates["emitted"] for component in components if component.kind == "spout")
     return [emitted, row.acked, row.failed, row.lag]
 
 
@@ -217,35 +217,35 @@ def points_of(row: TopologyRow, components: Sequence[ComponentRow]) -> list[floa
 
 
 def _row(id: str, documents: Sequence[Mapping[str, Any]]) -> TopologyRow:
-    spouts = [each for each in _components(documents) if each.kind == "spout"]
+    spouts = [component for component in _components(documents) if component.kind == "spout"]
     # A process that reads no partition has no lag, as each bolt's inside Storm.
-    lags = [mapping_of(each.get("lag")) for each in documents if mappings_of(each.get("partitions"))]
-    messages = [number_of(each.get("lag")) for each in lags]
-    ages = [number_of(each.get("lag_ms")) for each in lags]
+    lags = [mapping_of(snapshot.get("lag")) for snapshot in documents if mappings_of(snapshot.get("partitions"))]
+    messages = [number_of(lag.get("lag")) for lag in lags]
+    ages = [number_of(lag.get("lag_ms")) for lag in lags]
     letters = 0.0
     for document in documents:
-        for each in mappings_of(document.get("components")):
-            letters += number_of(mapping_of(each.get("messages")).get("dead_lettered")) or 0
+        for component in mappings_of(document.get("components")):
+            letters += number_of(mapping_of(component.get("messages")).get("dead_lettered")) or 0
     known = [int(value) for value in messages if value is not None]
     return TopologyRow(
         id=id,
         name=text_of(documents[0].get("topology")) or id,
-        states=sorted({text_of(each.get("state")) for each in documents}),
+        states=sorted({text_of(snapshot.get("state")) for snapshot in documents}),
         processes=len(documents),
-        acked=sum(each.rates["acked"] for each in spouts),
-        failed=sum(each.rates["failed"] for each in spouts),
+        acked=sum(spout.rates["acked"] for spout in spouts),
+        failed=sum(spout.rates["failed"] for spout in spouts),
         lag=sum(known) if known and len(known) == len(messages) else None,
         lag_ms=max((int(value) for value in ages if value is not None), default=None),
-        in_flight=int(sum(number_of(each.get("in_flight")) or 0 for each in documents)),
+        in_flight=int(sum(number_of(snapshot.get("in_flight")) or 0 for snapshot in documents)),
         dead_letters=int(letters),
-        problems=sum(len(list(_problems(each))) for each in documents),
+        problems=sum(len(list(_problems(snapshot))) for snapshot in documents),
     )
 
 
 def _by_id(documents: Iterable[Mapping[str, Any]]) -> dict[str, list[Mapping[str, Any]]]:
     by_id: dict[str, list[Mapping[str, Any]]] = {}
-    for each in documents:
-        by_id.setdefault(text_of(each.get("topology_id")), []).append(each)
+    for document in documents:
+        by_id.setdefault(text_of(document.get("topology_id")), []).append(document)
     return by_id
 
 
@@ -254,41 +254,41 @@ def _at_ms(document: Mapping[str, Any]) -> int:
 
 
 def _components(documents: Sequence[Mapping[str, Any]]) -> list[ComponentRow]:
-    found: dict[str, ComponentRow] = {}
+    by_name: dict[str, ComponentRow] = {}
     for document in documents:
         rates, latencies = mapping_of(document.get("rates")), mapping_of(document.get("latency_ms"))
-        for each in mappings_of(document.get("components"))[:COMPONENTS_MAX]:
-            name = text_of(each.get("name"))
+        for component in mappings_of(document.get("components"))[:COMPONENTS_MAX]:
+            name = text_of(component.get("name"))
             own = mapping_of(rates.get(name))
-            before = found.get(name)
-            tasks = mappings_of(each.get("tasks"))
-            found[name] = ComponentRow(
+            before = by_name.get(name)
+            tasks = mappings_of(component.get("tasks"))
+            by_name[name] = ComponentRow(
                 name,
-                text_of(each.get("kind")),
-                int(number_of(each.get("parallelism")) or 0) + (before.tasks if before else 0),
+                text_of(component.get("kind")),
+                int(number_of(component.get("parallelism")) or 0) + (before.tasks if before else 0),
                 {key: (number_of(own.get(key)) or 0.0) + (before.rates[key] if before else 0.0) for key in RATES},
                 int(sum(number_of(task.get("errors")) or 0 for task in tasks)) + (before.errors if before else 0),
                 _longest(mapping_of(latencies.get(name)).get("p50"), before.p50_ms if before else None),
                 _longest(mapping_of(latencies.get(name)).get("p99"), before.p99_ms if before else None),
                 [
                     (text_of(one.get("component")), text_of(one.get("stream")), text_of(one.get("grouping")))
-                    for one in mappings_of(each.get("inputs"))
+                    for one in mappings_of(component.get("inputs"))
                 ],
             )
-    return list(found.values())
+    return list(by_name.values())
 
 
-def _longest(found: object, before: float | None) -> float | None:
+def _longest(value: object, before: float | None) -> float | None:
     """Return the longer of two times. Either may be unknown; if both are, return None."""
-    return max((each for each in (number_of(found), before) if each is not None), default=None)
+    return max((wait_s for wait_s in (number_of(value), before) if wait_s is not None), default=None)
 
 
 def _problems(document: Mapping[str, Any]) -> Iterable[str]:
-    for each in mappings_of(document.get("components")):
-        if group_error := text_of(each.get("group_error") or ""):
-            yield f"{text_of(each.get('name'))} reads nothing, because its group does not take it: {group_error}"
-        for outage in mappings_of(each.get("outages")):
-            yield f"{text_of(each.get('name'))}: {text_of(outage.get('text'))}"
+    for component in mappings_of(document.get("components")):
+        if group_error := text_of(component.get("group_error") or ""):
+            yield f"{text_of(component.get('name'))} reads nothing, because its group does not take it: {group_error}"
+        for outage in mappings_of(component.get("outages")):
+            yield f"{text_of(component.get('name'))}: {text_of(outage.get('text'))}"
     for one in mappings_of(document.get("partitions")):
         trouble = one.get("error") or one.get("no_progress")
         if trouble or one.get("phase") in ("fenced", "broken"):
@@ -298,11 +298,11 @@ def _problems(document: Mapping[str, Any]) -> Iterable[str]:
 
 
 def _group_waits(document: Mapping[str, Any]) -> Iterable[str]:
-    for each in mappings_of(document.get("components")):
-        wait_ms = number_of(each.get("group_wait_ms")) or 0
+    for component in mappings_of(document.get("components")):
+        wait_ms = number_of(component.get("group_wait_ms")) or 0
         if wait_ms >= LONG_WAIT_MS:
             process = f"process {text_of(document.get('pid'))} at {text_of(document.get('host'))}"
-            yield f"{text_of(each.get('name'))} waits for its group for {wait_ms / 1000:.0f} s ({process})"
+            yield f"{text_of(component.get('name'))} waits for its group for {wait_ms / 1000:.0f} s ({process})"
 
 
 def _by_need(one: Mapping[str, Any]) -> tuple[bool, float, str]:
@@ -317,11 +317,11 @@ def _partition(one: Mapping[str, Any]) -> dict[str, Any]:
     return numbers | texts | {"error": text_of(one.get("error") or one.get("no_progress"))}
 
 
-def _process(each: Mapping[str, Any]) -> dict[str, Any]:
-    times = {name: int(number_of(each.get(name)) or -1) for name in ("started_ms", "at_ms")}
-    own = mappings_of(each.get("components"))
+def _process(snapshot: Mapping[str, Any]) -> dict[str, Any]:
+    times = {name: int(number_of(snapshot.get(name)) or -1) for name in ("started_ms", "at_ms")}
+    own = mappings_of(snapshot.get("components"))
     is_task = len(own) == 1 and own[0].get("parallelism") == 1  # as all are inside Storm
-    texts = {name: text_of(each.get(name)) for name in ("run_id", "host", "pid", "state")}
+    texts = {name: text_of(snapshot.get(name)) for name in ("run_id", "host", "pid", "state")}
     return times | texts | {"task": text_of(own[0].get("name")) if is_task else ""}
 
 
@@ -333,22 +333,24 @@ GAP_X, GAP_Y, MARGIN = 84, 22, 16
 
 def graph_of(components: Sequence[ComponentRow]) -> Graph:
     """Return the graph from left to right: a component stands right of all those it gets tuples from."""
-    by_name = {each.name: each for each in components}
+    by_name = {component.name: component for component in components}
     layers = _layers(by_name)
     columns: dict[int, list[ComponentRow]] = {}
-    for each in components:
-        columns.setdefault(layers[each.name], []).append(each)
+    for component in components:
+        columns.setdefault(layers[component.name], []).append(component)
     tallest = max((len(some) for some in columns.values()), default=0)
     height = 2 * MARGIN + max(tallest * (BOX_HEIGHT + GAP_Y) - GAP_Y, 0)
     nodes: dict[str, Node] = {}
     for layer, some in columns.items():
         top = (height - len(some) * (BOX_HEIGHT + GAP_Y) + GAP_Y) // 2
-        for at, each in enumerate(some):
-            nodes[each.name] = Node(each, MARGIN + layer * (BOX_WIDTH + GAP_X), top + at * (BOX_HEIGHT + GAP_Y))
+        for at, component in enumerate(some):
+            nodes[component.name] = Node(
+                component, MARGIN + layer * (BOX_WIDTH + GAP_X), top + at * (BOX_HEIGHT + GAP_Y)
+            )
     edges = [
-        _edge(nodes[source], nodes[each.name], stream, grouping)
-        for each in components
-        for source, stream, grouping in each.inputs
+        _edge(nodes[source], nodes[component.name], stream, grouping)
+        for component in components
+        for source, stream, grouping in component.inputs
         if source in nodes
     ]
     width = 2 * MARGIN + max((layer + 1 for layer in columns), default=0) * (BOX_WIDTH + GAP_X) - GAP_X
@@ -360,8 +362,8 @@ def _layers(components: Mapping[str, ComponentRow]) -> dict[str, int]:
     layers = dict.fromkeys(components, 0)
     for _ in range(min(len(components), COMPONENTS_MAX)):
         changed = False
-        for name, each in components.items():
-            wanted = max((layers[source] + 1 for source, _, _ in each.inputs if source in layers), default=0)
+        for name, component in components.items():
+            wanted = max((layers[source] + 1 for source, _, _ in component.inputs if source in layers), default=0)
             if wanted > layers[name] and wanted < len(components):
                 layers[name], changed = wanted, True
         if not changed:

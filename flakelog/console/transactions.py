@@ -47,28 +47,30 @@ class Transactions(NamedTuple):
 def transactions(services: BrokerServices, now_ms: int, page: int = 0) -> Transactions:
     """Return the transactional ids of the coordinator, which is not made for that."""
     known = [] if not services.has_transactions else list(services.transactions.core)
-    known.sort(key=lambda each: (not each.partitions, each.started_ms, each.transactional_id))
+    known.sort(
+        key=lambda transaction: (not transaction.partitions, transaction.started_ms, transaction.transactional_id)
+    )
     pages = pages_of(len(known), page)
     rows = []
-    for each in known[pages.start : pages.end]:
-        unmarked = sorted(services.transactions.unmarked(each))
-        is_open = bool(unmarked) and each.started_ms >= 0
+    for transaction in known[pages.start : pages.end]:
+        unmarked = sorted(services.transactions.unmarked(transaction))
+        is_open = bool(unmarked) and transaction.started_ms >= 0
         rows.append(
             TransactionRow(
-                each.transactional_id,
-                each.state.title,
-                each.producer_id,
-                each.producer_epoch,
-                each.timeout_ms,
-                max(now_ms - each.started_ms, 0) if is_open else None,
+                transaction.transactional_id,
+                transaction.state.title,
+                transaction.producer_id,
+                transaction.producer_epoch,
+                transaction.timeout_ms,
+                max(now_ms - transaction.started_ms, 0) if is_open else None,
                 [f"{topic}-{partition}" for topic, partition in unmarked],
-                is_open and each.is_late(now_ms),
+                is_open and transaction.is_late(now_ms),
             )
         )
-    found = [
+    open_rows = [
         OpenRow(log.topic, log.partition, producer, offset, log.high_watermark - log.last_stable_offset)
         for log in services.logs.all()
         for producer, offset in log.producers.open_transactions().items()
     ]
-    found.sort(key=lambda each: (-each.held_back, each.topic, each.partition))
-    return Transactions(rows, pages, found[:OPEN_ROWS_MAX], len(found))
+    open_rows.sort(key=lambda stalled: (-stalled.held_back, stalled.topic, stalled.partition))
+    return Transactions(rows, pages, open_rows[:OPEN_ROWS_MAX], len(open_rows))

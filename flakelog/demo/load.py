@@ -57,11 +57,11 @@ def _produce(producer: Producer, topic: str, key: bytes, value: bytes, delivered
 
 def edge_messages(client: Client, topic: str) -> list[Record]:
     """Return the first, middle and last message of each partition, in the order of their ids."""
-    found = []
+    messages = []
     for partition in range(client.topic(topic).partitions):
         first, end = client.find_offset(topic, partition, EARLIEST), client.find_offset(topic, partition, LATEST)
         for offset in sorted({first, (first + end) // 2, end - 1}):
             if first <= offset < end:
                 records, _ = client.fetch(topic, partition, offset)
-                found.append(records[0])
-    return sorted(found, key=lambda record: record.id or 0)
+                messages.append(records[0])
+    return sorted(messages, key=lambda record: record.id or 0)

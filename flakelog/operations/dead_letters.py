@@ -83,9 +83,9 @@ def _ours(headers: Iterable[tuple[str, bytes | None]]) -> Iterator[tuple[str, by
 
 def described(letter: Letter) -> dict[str, Any]:
     """Return a letter as data for JSON, without its key, value and own headers."""
-    told = letter._asdict()
-    del told["record"], told["begin"]
-    return told | {"bytes": len(letter.record.value or b"")}
+    fields = letter._asdict()
+    del fields["record"], fields["begin"]
+    return fields | {"bytes": len(letter.record.value or b"")}
 
 
 def batches(letters: Iterable[Letter]) -> Iterator[tuple[int, list[Letter], bytearray]]:

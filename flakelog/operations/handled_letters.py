@@ -52,7 +52,7 @@ class HandledLetters:
         self._client = client
         self._topic = letters + SUFFIX
         self._topic_id = str(client.topic(letters).id or "")
-        self._exists = any(each.name == self._topic for each in client.topics())
+        self._exists = any(topic.name == self._topic for topic in client.topics())
         self._ranges: dict[int, SettledRanges] = {}
         self._seen = 0
         """The offset in the topic of marks up to which this has read, or written itself."""
@@ -100,16 +100,16 @@ class HandledLetters:
         batch = encode_batch(records, base_timestamp_ms=time.time_ns() // 1_000_000)
         offset = self._client.produce(self._topic, 0, batch).base_offset
         others = set()
-        for each in self._records(offset):
-            self._join(each)
-            others.add(each.partition)
+        for record in self._records(offset):
+            self._join(record)
+            others.add(record.partition)
         self._seen = offset + len(records)
         return others
 
     def _value(self, partition: int) -> bytes:
         offset, done = self._ranges[partition].progress
-        told = {"v": VERSION, "topic_id": self._topic_id, "offset": offset, "done": done, "seen": self._seen}
-        return json.dumps(told).encode()
+        fields = {"v": VERSION, "topic_id": self._topic_id, "offset": offset, "done": done, "seen": self._seen}
+        return json.dumps(fields).encode()
 
     def _create(self) -> None:
         from broker.client.errors import BrokerError
@@ -128,12 +128,12 @@ class HandledLetters:
 
         self._seen, end = (self._client.find_offset(self._topic, 0, where) for where in (EARLIEST, LATEST))
         places: dict[int, int] = {}
-        for each in self._records(end):
-            if places.get(each.partition, -1) < each.seen:
-                self._ranges[each.partition] = SettledRanges(each.marks)
+        for record in self._records(end):
+            if places.get(record.partition, -1) < record.seen:
+                self._ranges[record.partition] = SettledRanges(record.marks)
             else:
-                self._join(each)
-            places[each.partition] = each.offset
+                self._join(record)
+            places[record.partition] = record.offset
 
     def _records(self, end: int) -> "Iterator[_Marked]":
         """Yield the records up to `end` that were not seen yet."""
@@ -155,12 +155,12 @@ class HandledLetters:
     def _marked(self, record: "ReadRecord") -> "_Marked | None":
         """Return what a record says; None if it is of a deleted topic, or was written by another program."""
         try:
-            told = json.loads(record.value or b"")
-            if told["v"] != VERSION or told["topic_id"] != self._topic_id:
+            fields = json.loads(record.value or b"")
+            if fields["v"] != VERSION or fields["topic_id"] != self._topic_id:
                 return None
-            done = tuple((int(first), int(end)) for first, end in told["done"])
+            done = tuple((int(first), int(end)) for first, end in fields["done"])
             # Earlier versions of this program wrote no "seen"; each of their records replaces the one before it.
-            seen = int(told.get("seen", record.offset))
-            return _Marked(int(record.key or b""), record.offset, seen, Progress(int(told["offset"]), done).check())
+            seen = int(fields.get("seen", record.offset))
+            return _Marked(int(record.key or b""), record.offset, seen, Progress(int(fields["offset"]), done).check())
         except (KeyError, TypeError, ValueError):
             return None

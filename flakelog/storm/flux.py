@@ -62,7 +62,7 @@ def flux_document(plan: Plan, launch: Launch, config: Mapping[str, Any]) -> dict
         document["components"] = components
     document["spouts"] = [_component(node, SHELL_SPOUT, launch) for node in plan.spouts]
     document["bolts"] = [_component(node, SHELL_BOLT, launch) for node in plan.bolts]
-    document["streams"] = [_stream(bolt, each) for bolt in plan.bolts for each in bolt.inputs]
+    document["streams"] = [_stream(bolt, bolt_input) for bolt in plan.bolts for bolt_input in bolt.inputs]
     return document
 
 
@@ -124,11 +124,11 @@ def _stream(bolt: Node[Bolt], subscription: Subscription) -> dict[str, Any]:
 def _grouped_fields(plan: Plan) -> Iterator[dict[str, Any]]:
     """Yield the objects that groupings by a Java class refer to: Flux makes objects only as named components."""
     for bolt in plan.bolts:
-        for each in bolt.inputs:
-            grouping = storm_grouping(each.grouping)
+        for bolt_input in bolt.inputs:
+            grouping = storm_grouping(bolt_input.grouping)
             if grouping.class_name:
                 yield {
-                    "id": _fields_id(bolt, each),
+                    "id": _fields_id(bolt, bolt_input),
                     "className": JAVA_FIELDS,
                     "constructorArgs": [list(grouping.fields)],
                 }

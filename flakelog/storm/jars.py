@@ -120,8 +120,10 @@ def _run(command: list[str], directory: Path, seconds: float) -> None:
         raise StormNotFound(f"{Path(command[0]).name} has not ended within {seconds} s: {' '.join(command)}") from None
     if done.returncode:
         lines = [line for line in (done.stdout + done.stderr).splitlines() if line.strip()]
-        said = next((line for line in lines if "ERROR" in line or "error" in line), lines[-1] if lines else "no reason")
-        raise StormNotFound(f"{Path(command[0]).name} failed with exit code {done.returncode}: {said}")
+        error_line = next(
+            (line for line in lines if "ERROR" in line or "error" in line), lines[-1] if lines else "no reason"
+        )
+        raise StormNotFound(f"{Path(command[0]).name} failed with exit code {done.returncode}: {error_line}")
 
 
 if __name__ == "__main__":  # for `make stock`

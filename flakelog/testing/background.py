@@ -135,7 +135,7 @@ class _SimulatedLoop(asyncio.SelectorEventLoop):
 
     def _pop_due(self) -> bool:
         """Forget the timers that are due, which the next round runs. Return True if there was one."""
-        found = False
+        popped = False
         while self._timers and self._timers[0][0] <= self.now_ms:
-            found |= not heappop(self._timers)[2].cancelled()
-        return found
+            popped |= not heappop(self._timers)[2].cancelled()
+        return popped

@@ -208,7 +208,7 @@ class Broker:
         """
         client = self._connected()
         every = range(client.topic(topic).partitions) if partition is None else (partition,)
-        return [record for each in every for record in _read_all(client, topic, each)]
+        return [record for number in every for record in _read_all(client, topic, number)]
 
     def _connected(self) -> "Client":
         if self._client is None:
@@ -291,12 +291,12 @@ def _text(value: object) -> str:
 def _read_all(client: "Client", topic: str, partition: int) -> "list[Record]":
     from broker.client.core import EARLIEST, LATEST
 
-    offset, end = (client.find_offset(topic, partition, each) for each in (EARLIEST, LATEST))
-    found: list[Record] = []
+    offset, end = (client.find_offset(topic, partition, side) for side in (EARLIEST, LATEST))
+    records_read: list[Record] = []
     while offset < end:
         records, following = client.fetch(topic, partition, offset)
-        found += records
+        records_read += records
         if following <= offset:
             break
         offset = following
-    return found
+    return records_read

@@ -135,11 +135,11 @@ class MemoryLog:
         base, delta = self.ends[partition], read_header(batch).last_offset_delta
         first_id = self._take_ids(partition, delta + 1)
         data = base.to_bytes(8, "big") + bytes(batch[8:])
-        found = PoisonBatch(self.topic, partition, base, base + delta, first_id, "a field is cut off", data)
-        self.poison[partition].append(found)
+        poison = PoisonBatch(self.topic, partition, base, base + delta, first_id, "a field is cut off", data)
+        self.poison[partition].append(poison)
         self.ends[partition] = base + delta + 1
         self._answer_held()
-        return found
+        return poison
 
     def records(self, partition: int = 0) -> list[Record]:
         """Return the messages that a partition holds, in order of offset."""
@@ -164,7 +164,7 @@ class MemoryLog:
         self.starts[partition] = min(end, self.starts[partition])
         self._keep(partition, lambda first, last: last < end)
         epoch = self.epochs[partition][-1][0] + 1
-        self.epochs[partition] = [*(each for each in self.epochs[partition] if each[1] < end), (epoch, end)]
+        self.epochs[partition] = [*(entry for entry in self.epochs[partition] if entry[1] < end), (epoch, end)]
         self._answer_held()
 
     def recreate(self, *, partitions: int | None = None) -> None:
@@ -231,7 +231,7 @@ class MemoryLog:
         if not 0 <= epoch <= epochs[-1][0]:
             return EpochEnd(-1, -1)
         end = next((first for later, first in epochs if later > epoch), self.ends[partition])
-        return EpochEnd(max((each for each, _ in epochs if each <= epoch), default=epoch), end)
+        return EpochEnd(max((known_epoch for known_epoch, _ in epochs if known_epoch <= epoch), default=epoch), end)
 
     def _fetch(self, request: Fetch, answer: Answering) -> None:
         number, (offset, max_records, _) = request.partition, request.wanted
@@ -330,15 +330,15 @@ class MemoryWorld:
 
     def progress(self, topic: str) -> dict[int, Progress]:
         """Return the stored progress of each partition; the progress of several spouts is that of the last one made."""
-        found = {}
+        progress = {}
         for node in self.ensemble.nodes.values():
             try:
                 document = OffsetDocument.decode(node.data)
             except BadOffsetDocument:
                 continue  # a folder of the store, or a document that the spout refuses
             if document.topic == topic:
-                found[document.partition] = document.progress
-        return found
+                progress[document.partition] = document.progress
+        return progress
 
     # --- the engine's ports
 
@@ -393,11 +393,11 @@ class MemoryProducer:
             answer(Failed(log.down))
         elif isinstance(request, CountPartitions):
             answer(Counted(len(log.kept)))
-        elif refused := [why for each in request.outputs if (why := _why_refused(log, request.partition, each))]:
+        elif refused := [why for output in request.outputs if (why := _why_refused(log, request.partition, output))]:
             answer(Refused(refused[0]))
         else:
-            for each in request.outputs:
-                log.append(each.value, request.partition, each.key, headers=each.headers)
+            for output in request.outputs:
+                log.append(output.value, request.partition, output.key, headers=output.headers)
             answer(Produced())
 
     def close(self) -> None:
@@ -413,11 +413,11 @@ class MemoryTransactor:
 
     def ask(self, request: Transact, answer: Callable[[TransactAnswer], None]) -> None:
         """Store the progress, unless another owner has written it since; then append the records."""
-        missing = next((each.topic for each in request.outputs if each.topic not in self._world.topics), None)
+        missing = next((wanted.topic for wanted in request.outputs if wanted.topic not in self._world.topics), None)
         if missing is not None:
             answer(Aborted(f"topic {missing}: UNKNOWN_TOPIC_OR_PARTITION"))
             return
-        down = next((down for each in request.outputs if (down := self._world.topics[each.topic].down)), None)
+        down = next((down for wanted in request.outputs if (down := self._world.topics[wanted.topic].down)), None)
         if down is not None:
             answer(Aborted(down))
             return
@@ -431,9 +431,11 @@ class MemoryTransactor:
             answer(OutputsRefused(found_bad))
             return
         for save in request.saves:  # look first, so that all of them are stored or none
-            found: list[Answer] = []
-            save.store.ask(LoadOffset(save.request.topic, save.request.partition, save.request.by_topic), found.append)
-            if [each.version for each in found if isinstance(each, Loaded)] != [save.request.version]:
+            answers: list[Answer] = []
+            save.store.ask(
+                LoadOffset(save.request.topic, save.request.partition, save.request.by_topic), answers.append
+            )
+            if [loaded.version for loaded in answers if isinstance(loaded, Loaded)] != [save.request.version]:
                 answer(FencedOut(f"{save.request.topic}-{save.request.partition} was written by another owner"))
                 return
         saved: list[Answer] = []
@@ -443,7 +445,7 @@ class MemoryTransactor:
             log.append(output.value, partition, output.key, headers=output.headers)
         for letter in request.letters:
             self._world.sink(letter.topic).ask(Bury(letter.letter), lambda buried: None)
-        answer(Committed([each for each in saved if isinstance(each, Saved)]))
+        answer(Committed([outcome for outcome in saved if isinstance(outcome, Saved)]))
 
     def _place(self, turn: int, output: Output) -> tuple[MemoryLog, int]:
         log = self._world.topics[output.topic]

@@ -74,8 +74,8 @@ class BrokerProcess:
             ready = self._line(time.monotonic() + seconds)
         except BrokerError as error:
             self.kill()
-            said = self.log.read_bytes()[begin:].decode(errors="replace")
-            raise DidNotStart(f"the broker did not start: {error}\n{said}") from None
+            output = self.log.read_bytes()[begin:].decode(errors="replace")
+            raise DidNotStart(f"the broker did not start: {error}\n{output}") from None
         words = [word.partition("=") for word in ready.decode().split()]
         return {name: address for name, sign, address in words if sign}
 
