@@ -1,4 +1,4 @@
-"""Docstrings and comments name their subject. Turns of phrase that readers stumbled over are rare in each package."""
+"""Docstrings, comments and names say what they are about; phrases and words that readers stumbled over are refused."""
 
 import ast
 import io
@@ -67,3 +67,44 @@ def test_a_sentence_with_a_subject_is_not(text):
 
 def test_the_files_that_are_read_exist():
     assert (ROOT / "broker").is_dir() and sources("broker")
+
+
+# --- names -----------------------------------------------------------------------------------------------------------
+
+PRIVATE_TONGUE = frozenset(
+    "each found said told place places judge judged look starve put_aside came_back way_on".split()
+)
+"""Names that hide what they hold: `partition`, `offsets`, `reason` or `validate` say it."""
+NAMED_PACKAGES = ("coordination", "idgen", "partition_manager", "spout")
+PUBLIC_NAMES = {"place": "a user's word: the topic, partition and offset of a message (MessagePlace)"}
+
+
+def bound_names(source):
+    """(line, name) of each variable, parameter, attribute, function and class that the source binds."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Name | ast.Attribute) and isinstance(node.ctx, ast.Store):
+            yield node.lineno, node.id if isinstance(node, ast.Name) else node.attr
+        elif isinstance(node, ast.arg):
+            yield node.lineno, node.arg
+        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            yield node.lineno, node.name
+
+
+def hides(name):
+    return name.strip("_").lower() in PRIVATE_TONGUE
+
+
+@pytest.mark.parametrize("package", NAMED_PACKAGES)
+def test_a_name_says_which_thing_it_is(package):
+    listed = [
+        f"{name_of(path)}:{line}: {name}"
+        for path in sources(package)
+        for line, name in bound_names(path.read_text())
+        if hides(name) and name not in PUBLIC_NAMES
+    ]
+    assert not listed, "\n".join(listed)
+
+
+def test_a_name_that_hides_its_thing_is_found_wherever_it_is_bound():
+    source = "class Judged:\n    def look(self, said):\n        self._told = [each for each in said]\n"
+    assert [name for _, name in bound_names(source) if hides(name)] == ["Judged", "look", "said", "_told", "each"]

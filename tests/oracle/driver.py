@@ -380,14 +380,12 @@ def report_of(script):
 
 
 def validate_as_before():
-    """Have records checked as in a tree that validates only headers, and never in a thread, because scripts send
-    rubbish under good headers. A tree without these names is such a tree, and its topics have no setting for it to
-    show. A start takes the files for good, so that no fetch waits until a thread has verified them."""
+    """Have only headers of batches checked, and records never in a thread, because scripts send rubbish under good
+    headers. A start takes the files for good, so that no fetch waits until a thread has verified them."""
     try:
         from broker.log.segment_list import SegmentList
         from broker.log.validation import opening
-        from broker.settings.config import BrokerConfig, TopicConfig
-        from idgen import settings
+        from broker.settings.config import BrokerConfig
     except ImportError:
         return
     begin = SegmentList.__init__
@@ -400,8 +398,6 @@ def validate_as_before():
     SegmentList.__init__ = verified
     opening.INLINE_UNITS = None
     BrokerConfig.__init__.__kwdefaults__["validate_records"] = opening.HEADER
-    shown = settings.settings_of(TopicConfig)
-    settings._found[TopicConfig] = tuple(each for each in shown if each.field != "validate_records")
 
 
 def start_as_before():
