@@ -1,7 +1,7 @@
 """The served APIs, one row each. ApiVersions answers from this table; the engine finds codec and handler in it.
 
-To add an API, write a handler in `broker/handlers/`, a row here, and a test. A handler's module is imported at the
-first request of its API, so a broker without groups does not load the handlers of groups.
+CONTRIBUTING.md says how to add an API. A handler's module is imported at the first request of its API, so a broker
+without groups does not load the handlers of groups.
 """
 
 from collections.abc import Callable
