@@ -59,7 +59,15 @@ def handle(call: RequestContext, now: Now) -> StagedProduce | Postponed:
         staged.steps = _stage_in_steps(services, staged, now)
         return staged
     else:
-        budget = Budget(opening.INLINE_UNITS)
+        budget = turn.budget
+        budget.units = opening.INLINE_UNITS
+        if number == 1:  # nearly always
+            outcome = validate_batch(services, staged, 0, partitions[0][2], now, budget)
+            if isinstance(outcome, Postponed):
+                return outcome
+            turn.stage(staged, 0, outcome)
+            turn.requests.append(staged)
+            return staged
         outcomes = []
         for index, (_, _, batch) in enumerate(partitions):
             outcome = validate_batch(services, staged, index, batch, now, budget)

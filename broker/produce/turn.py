@@ -17,6 +17,7 @@ from broker.log.disk_watch import DiskWatch
 from broker.log.log_appender import NOTHING_APPENDED, IdSource, Rewrite, append, append_batches
 from broker.log.partition_log import PartitionLog
 from broker.log.validation.open_job import OpenJob
+from broker.log.validation.record_check import Budget
 from broker.log.validation.topic_rules import RecordsRefused
 from broker.metadata.metadata import Metadata
 from broker.metrics import Metrics
@@ -134,6 +135,8 @@ class ProduceTurn:
         """The valid batches of each log, in the order they were staged."""
         self.requests: list[StagedProduce] = []
         """The staged requests that are not answered yet, in the order they came."""
+        self.budget = Budget(None)
+        """The work that the records of one request may take here; the handler sets it for each request."""
         self.reserved: dict[PartitionLog, OpenJob] = {}
         """The logs that take no batch except those of a job, because the job has ids for them."""
         self._held: list[Held] = []

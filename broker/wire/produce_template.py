@@ -63,8 +63,8 @@ class ProduceTemplate:
     def decode(self, records: memoryview) -> ProduceRequest:
         """Return the request with these records."""
         transactional_id, acks, timeout_ms, ((topic, partition, _),), _ = self.request
-        partitions = [_record(PartitionRecords, (topic, partition, records))]
-        return _record(ProduceRequest, (transactional_id, acks, timeout_ms, partitions, False))
+        partition_records = _record(PartitionRecords, (topic, partition, records))
+        return _record(ProduceRequest, (transactional_id, acks, timeout_ms, [partition_records], False))
 
     def encode_reply(self, correlation_id: int, base_offset: int, append_ms: int, log_start_offset: int) -> bytes:
         """Return the whole answer to a batch that was appended, its length included."""
