@@ -24,7 +24,7 @@ from broker.wire.errors import ApiError, ErrorCode, WireError
 from broker.wire.fetch_template import FetchTemplates
 from broker.wire.frame import RequestHeader, read_request_header
 from broker.wire.list_offsets_template import ListOffsetsTemplates
-from broker.wire.primitives import skip_tags
+from broker.wire.primitives import Buffer, skip_tags
 from broker.wire.produce_template import ProduceTemplates
 from broker.wire.request_limits import RequestLimits
 from broker.wire.templates import Opened, Template, Templates, TemplateStore
@@ -33,6 +33,7 @@ BYTES_AT_ONCE = 8 << 10
 """A request of a cold API that is larger is decoded in slices; nearly all are smaller."""
 READ_BYTES_AT_ONCE = 16 << 10
 """A Fetch or ListOffsets that is larger is decoded in a slice of its own; it mostly names over 500 partitions."""
+_NO_TAGS: Mapping[int, Buffer] = {}
 _record = tuple.__new__  # as RequestContext(...), at half its price
 
 
@@ -78,7 +79,7 @@ class RequestHandler:
                 call = _record(
                     RequestContext,
                     (
-                        self._services, template.version, template.client_id, conn.peer, request, None, {},
+                        self._services, template.version, template.client_id, conn.peer, request, None, _NO_TAGS,
                         conn.listener, None, conn.opened,
                     ),
                 )  # fmt: skip

@@ -4,7 +4,7 @@ from broker.log.checkpoint import LogPosition
 
 
 class Durability:
-    """The part of one log that is on the disk, and what is still to be synced. It must not refer to the log."""
+    """The end of one log's synced part, and the state of its syncs. An instance must not refer to the log."""
 
     __slots__ = (
         "flushed", "checkpointed", "end_offset", "key", "unsynced_bytes", "unflushed_since_ms", "mending",

@@ -10,7 +10,7 @@ from broker.wire.errors import ApiError
 
 
 class Postponed:
-    """A request of which nothing was staged. It is executed again later, as if it came then."""
+    """The request cannot be staged yet. Nothing of it was staged, and the engine executes it again later."""
 
     __slots__ = ()
 

@@ -1,8 +1,8 @@
-"""What the parts of a broker register, so that the engine asks no idle part for work."""
+"""Marks that a part of the broker has work, so that the engine asks no idle part for work."""
 
 
 class Pending:
-    """`jobs`: a part may have jobs for threads. `deadline`: a part may be due earlier than it last said.
+    """`jobs`: a part may have jobs for threads. `deadline`: the deadline of a part may be earlier than before.
 
     A part sets an attribute when that becomes true. The engine clears it when it asks all parts.
     """
