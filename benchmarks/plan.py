@@ -16,7 +16,7 @@ from broker.wire import cold, fetch, list_offsets, produce
 from broker.wire.fetch import FetchedPartition, FetchPartition, FetchRequest, FetchResponse
 from broker.wire.frame import request_header
 from broker.wire.list_offsets import FoundOffset, ListOffsetsResponse
-from broker.wire.produce import PartitionRecords, PartitionResult, ProduceRequest
+from broker.wire.produce import PartitionResult, ProduceRequest
 
 PRODUCE_VERSION, FETCH_VERSION, LIST_OFFSETS_VERSION, METADATA_VERSION = 9, 12, 7, 12
 METADATA = 3
@@ -96,7 +96,7 @@ def produce_request(topic: str, values: Mapping[int, bytes], acks: int = ACKS_AL
         partition: bytes(encode_batch([Record(0, 0, None, value, ())], base_timestamp_ms=0))
         for partition, value in values.items()
     }
-    records = [PartitionRecords(topic, partition, memoryview(batch)) for partition, batch in batches.items()]
+    records = [(topic, partition, memoryview(batch)) for partition, batch in batches.items()]
     request = ProduceRequest(None, acks, TIMEOUT_MS, records, wants_ids=False)
     frame = _frame(produce.API_KEY, PRODUCE_VERSION, produce.encode_request(PRODUCE_VERSION, request))
     places = tuple(Batch(frame.index(batch), len(batch), partition) for partition, batch in batches.items())

@@ -352,7 +352,7 @@ class ClientCore:
         """Send a record batch; the result has its base offset and, from Flakelog, its ids. Raise BrokerError."""
         address = yield from self.leader(topic, partition)
         version = yield from self.version(address, produce.API_KEY)
-        records = PartitionRecords(topic, partition, memoryview(batch))
+        records = (topic, partition, memoryview(batch))
         body = produce.encode_request(version, ProduceRequest(None, acks, timeout_ms, [records], wants_ids=True))
         exchange = Exchange(address, produce.API_KEY, version, version >= produce.FLEXIBLE, body, acks != 0)
         answer = yield exchange

@@ -295,7 +295,7 @@ class TransactionalProducer:
                 break
             size += len(data)
             leader = yield from self._core.leader(topic, number)
-            batches.setdefault(leader, []).append(PartitionRecords(topic, number, memoryview(data)))
+            batches.setdefault(leader, []).append((topic, number, memoryview(data)))
         codes: dict[str, int] = {}
         for leader, records in batches.items():
             results = yield from self._core.produce_in_transaction(leader, self.transactional_id, records)

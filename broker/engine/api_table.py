@@ -5,8 +5,7 @@ without groups does not load the handlers of groups.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, field
 from importlib import import_module
 from typing import Any
 
@@ -18,9 +17,12 @@ from broker.wire.codec import Codec, codec_of
 Handler = Callable[[RequestContext, Now], Any]
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class Api:
-    """`oldest` to `newest` are served; `flexible` is the first flexible version (KIP-482)."""
+    """`oldest` to `newest` are served; `flexible` is the first flexible version (KIP-482).
+
+    Codec and handler are attributes, not properties, because every request reads them.
+    """
 
     key: int
     name: str
@@ -29,6 +31,12 @@ class Api:
     flexible: int
     module: str
     advertise_from: int | None = None
+    codec: Codec = field(init=False, repr=False)
+    handle: Handler = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        self.codec = codec_of(self.key, self.name, self.newest, self.flexible)
+        self.handle = self._first
 
     @property
     def advertised_oldest(self) -> int:
@@ -38,14 +46,10 @@ class Api:
         """
         return self.oldest if self.advertise_from is None else self.advertise_from
 
-    @cached_property
-    def codec(self) -> Codec:
-        return codec_of(self.key, self.name, self.newest, self.flexible)
-
-    @cached_property
-    def handle(self) -> Handler:
-        handler: Handler = import_module(f"broker.handlers.{self.module}").handle
-        return handler
+    def _first(self, call: RequestContext, now: Now) -> Any:
+        """Import the handler at the first request, and give it this request and all later ones."""
+        self.handle = import_module(f"broker.handlers.{self.module}").handle
+        return self.handle(call, now)
 
 
 PRODUCE = produce.API_KEY

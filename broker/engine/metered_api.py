@@ -6,11 +6,10 @@ and has the throttle time). A request without quotas uses the table's row and pa
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields
-from functools import cached_property
 from types import GeneratorType
 from typing import Any, TypeVar
 
-from broker.engine.api_table import PRODUCE, Api, Handler
+from broker.engine.api_table import PRODUCE, Api
 from broker.now import Now
 from broker.produce.outcome import Postponed
 from broker.produce.turn import StagedProduce
@@ -99,20 +98,16 @@ class MeteredCodec(Codec):
         return body
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(eq=False, kw_only=True)
 class MeteredApi(Api):
     """A row that counts one request."""
 
     served: Api
     count: MeteredRequest
 
-    @cached_property
-    def codec(self) -> Codec:
-        return MeteredCodec(self.served.codec, self.count)
-
-    @cached_property
-    def handle(self) -> Handler:
-        return self._handle
+    def __post_init__(self) -> None:
+        self.codec = MeteredCodec(self.served.codec, self.count)
+        self.handle = self._handle
 
     def _handle(self, call: RequestContext, now: Now) -> Any:
         count = self.count
@@ -164,5 +159,5 @@ def metered(
     hold: Callable[[Meter], None],
 ) -> MeteredApi:
     """Return a row that counts one request of `size` bytes."""
-    row = {field.name: getattr(api, field.name) for field in fields(Api)}
+    row = {field.name: getattr(api, field.name) for field in fields(Api) if field.init}
     return MeteredApi(**row, served=api, count=MeteredRequest(api.key, meter, size, clock_ns, now, hold))

@@ -75,12 +75,12 @@ class RequestHandler:
             if opened is None and len(frame) > 1 and (templates := self._templates.get(frame[1])) is not None:
                 opened = templates.open(frame)
             if opened is not None:
-                template, correlation_id, request = opened
+                template, correlation_id, request, records = opened
                 call = _record(
                     RequestContext,
                     (
                         self._services, template.version, template.client_id, conn.peer, request, None, _NO_TAGS,
-                        conn.listener, None, conn.opened,
+                        conn.listener, None, conn.opened, records,
                     ),
                 )  # fmt: skip
                 self._execute(conn, frame, self._apis[template.api_key], call, correlation_id, template)
@@ -281,7 +281,7 @@ class RequestHandler:
         services = self._services
         return _record(
             RequestContext,
-            (services, version, client_id, conn.peer, request, original, tags, conn.listener, None, conn.opened),
+            (services, version, client_id, conn.peer, request, original, tags, conn.listener, None, conn.opened, None),
         )
 
     def _unsupported(self, conn: Connection, api: Api, correlation_id: int) -> None:

@@ -55,8 +55,7 @@ def _produce(call: RequestContext, code: ErrorCode) -> list[PartitionResult]:
     if call.request.acks == 0:
         raise ApiError(code, MESSAGE)
     return [
-        PartitionResult(partition.topic, partition.partition, code, message=MESSAGE)
-        for partition in call.request.partitions
+        PartitionResult(topic, partition, code, message=MESSAGE) for topic, partition, _ in call.request.partitions
     ]
 
 

@@ -5,14 +5,14 @@ table, whose handler asks `Faults` first. The usual row returns when no failure 
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields
-from functools import cached_property, partial
+from dataclasses import fields
+from functools import partial
 from types import GeneratorType
 from typing import Any, NamedTuple
 
 from broker.channel.connection import Connection, Slot
 from broker.channel.request_channel import RequestChannel
-from broker.engine.api_table import APIS, PRODUCE, Api, Handler
+from broker.engine.api_table import APIS, PRODUCE, Api
 from broker.engine.engine import Engine
 from broker.fault_injection.faults import AFTER, BEFORE, Fault, Faults
 from broker.now import Now
@@ -32,16 +32,8 @@ class Spoilt(NamedTuple):
     fault: Fault
 
 
-@dataclass(frozen=True)
 class FaultyApi(Api):
     """A row with another handler."""
-
-    faulty: Handler | None = None
-
-    @cached_property
-    def handle(self) -> Handler:
-        assert self.faulty is not None
-        return self.faulty
 
 
 class FaultyChannel(RequestChannel):
@@ -116,8 +108,9 @@ class FaultyEngine(Engine):
 
     def _arm(self, key: int) -> None:
         served = APIS[key]
-        row = {field.name: getattr(served, field.name) for field in fields(Api)}
-        self._apis[key] = FaultyApi(**row, faulty=lambda call, now: self._handle(served, call, now))
+        row = FaultyApi(**{field.name: getattr(served, field.name) for field in fields(Api) if field.init})
+        row.handle = lambda call, now: self._handle(served, call, now)
+        self._apis[key] = row
 
     # --- at a request --------------------------------------------------------------------------------------------
 

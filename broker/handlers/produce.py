@@ -62,8 +62,9 @@ def handle(call: RequestContext, now: Now) -> StagedProduce | Postponed:
         budget = turn.budget
         budget.units = opening.INLINE_UNITS
         if number == 1:  # nearly always
-            outcome = validate_batch(services, staged, 0, partitions[0][2], now, budget)
-            if isinstance(outcome, Postponed):
+            batch = partitions[0][2] if call.records is None else call.records
+            outcome = validate_batch(services, staged, 0, batch, now, budget)
+            if outcome.__class__ is not tuple and isinstance(outcome, Postponed):
                 return outcome
             turn.stage(staged, 0, outcome)
             turn.requests.append(staged)

@@ -118,7 +118,7 @@ class FetchTemplates:
     def __init__(self, store: TemplateStore) -> None:
         self._store = store
 
-    def open(self, frame: memoryview) -> tuple[FetchTemplate, int, FetchRequest] | None:
+    def open(self, frame: memoryview) -> tuple[FetchTemplate, int, FetchRequest, None] | None:
         """Return the template of a frame without its length, and the request; None if it has none."""
         try:
             head, correlation_id, client_bytes = _head_from(frame)
@@ -133,7 +133,7 @@ class FetchTemplates:
                 if template is None:
                     return None
             session_id, epoch = _session_from(frame, session_at)
-            return template, correlation_id, template.request(session_id, epoch, _i64_from(frame, offset_at)[0])
+            return template, correlation_id, template.request(session_id, epoch, _i64_from(frame, offset_at)[0]), None
         except (IndexError, struct.error):
             return None
 

@@ -57,7 +57,7 @@ class ListOffsetsTemplates:
     def __init__(self, store: TemplateStore) -> None:
         self._store = store
 
-    def open(self, frame: memoryview) -> tuple[ListOffsetsTemplate, int, ListOffsetsRequest] | None:
+    def open(self, frame: memoryview) -> tuple[ListOffsetsTemplate, int, ListOffsetsRequest, None] | None:
         """Return the template of a frame without its length, and the request; None if it has none."""
         if not _KEY_START < len(frame) <= KEY_BYTES_MAX:
             return None
@@ -69,7 +69,7 @@ class ListOffsetsTemplates:
             template = store.find(key)
             if template is None:
                 return None
-        return template, correlation_id, template.request
+        return template, correlation_id, template.request, None
 
     def learn(self, frame: memoryview, header: RequestHeader, request: ListOffsetsRequest) -> None:
         """Make a template of a request that was decoded in full, if one like it may come again."""

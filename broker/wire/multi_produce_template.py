@@ -27,7 +27,6 @@ RESULT = struct.Struct(">hqqq")  # error, base offset, log append time, log star
 MARK = 0x5A5A, -2, -3, -4  # the fields of RESULT, found again in an encoded answer
 NO_RECORDS = {False: b"\xff\xff\xff\xff", True: b"\0"}
 _PLAIN = None, (), ()  # no message, no record errors, no ids
-_partition_of = tuple.__new__  # as PartitionRecords(...), at half its price
 
 
 @dataclass(slots=True)
@@ -66,7 +65,7 @@ class MultiProduceTemplate:
             end = position + size
             if size < 0 or end > size_of_frame:
                 return None
-            partitions.append(_partition_of(PartitionRecords, (topic, index, frame[position:end])))
+            partitions.append((topic, index, frame[position:end]))
             position = end
             if flexible:
                 if frame[position]:
@@ -107,7 +106,7 @@ def multi_template_of(version: int, key: bytes) -> MultiProduceTemplate | None:
     if decoded is None or len(decoded[1].partitions) != number:
         return None
     client_id, request = decoded
-    topic = request.partitions[0].topic
+    topic = request.partitions[0][0]
     tags = b"\0" if flexible else b""
     marked = [PartitionResult(topic, index, *MARK) for index in range(number)]
     shorter, body = (tags + produce.encode_response(version, marked[:count]) for count in (number - 1, number))

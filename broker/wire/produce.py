@@ -6,7 +6,7 @@ partitions (KIP-890); v13 topic ids in place of names (KIP-516).
 """
 
 import struct
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 from uuid import UUID
 
 from broker.wire import tags
@@ -40,20 +40,17 @@ _RESULT_V5 = struct.Struct(">ihqqq")  # ... log start offset
 _RESULT_PLAIN = struct.Struct(">ihqqq3s")  # ... and _PLAIN
 _PLAIN = b"\x01\x00\x00"  # no record errors, no message, no tags: the end of nearly every flexible answer
 
-_partition_of = tuple.__new__  # as PartitionRecords(...), at half its price
-
 ANSWERED_ACKS = frozenset({1, -1})  # the leader has the records, or all replicas have
 
 NO_OFFSET = -1
 NO_TIMESTAMP = -1
 
 
-class PartitionRecords(NamedTuple):
-    """The batch for one partition. `records` is a view into the request, writable if the request is, or None."""
+PartitionRecords: TypeAlias = tuple[str | UUID, int, memoryview | None]
+"""The batch for one partition: (topic, partition, records). A plain tuple, because every Produce makes one.
 
-    topic: str | UUID
-    partition: int
-    records: memoryview | None
+The records are a view into the request, writable if the request is, or None.
+"""
 
 
 class ProduceRequest(NamedTuple):
@@ -109,7 +106,7 @@ def decode_request(
                     raise WireError(f"records say {size} bytes, {len(data) - position} are left")
                 records = data[position:end]
                 position = end
-            partitions.append(_partition_of(PartitionRecords, (topic, index, records)))
+            partitions.append((topic, index, records))
             if flexible:
                 position = skip_tags(data, position) if data[position] else position + 1
         if flexible:
@@ -124,15 +121,17 @@ def encode_request(version: int, request: ProduceRequest) -> bytes:
     """Return the body of a request, for a client."""
     flexible = version >= FLEXIBLE
     end = b"\0" if flexible else b""
-    grouped = by_topic(request.partitions)
+    grouped: dict[str | UUID, list[tuple[int, memoryview | None]]] = {}
+    for topic, partition, records in request.partitions:
+        grouped.setdefault(topic, []).append((partition, records))
     out: list[Buffer] = [string(request.transactional_id, flexible), _ACKS.pack(request.acks, request.timeout_ms)]
     out.append(length(len(grouped), flexible))
-    for topic, partitions in grouped:
+    for topic, batches in grouped.items():
         out.append(encode_topic(topic, flexible, version >= TOPIC_IDS))
-        out.append(length(len(partitions), flexible))
-        for item in partitions:
-            size = -1 if item.records is None else len(item.records)
-            out += (I32.pack(item.partition), length(size, flexible), item.records or b"", end)
+        out.append(length(len(batches), flexible))
+        for partition, records in batches:
+            size = -1 if records is None else len(records)
+            out += (I32.pack(partition), length(size, flexible), records or b"", end)
         out.append(end)
     if flexible:
         out.append(b"\0" if not request.wants_ids else tag_section({tags.IDS: tags.REQUEST}))

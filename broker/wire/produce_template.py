@@ -27,7 +27,7 @@ from broker.wire.multi_produce_template import (
     request_of,
 )
 from broker.wire.primitives import read_length
-from broker.wire.produce import LOG_START_OFFSETS, PartitionRecords, PartitionResult, ProduceRequest
+from broker.wire.produce import LOG_START_OFFSETS, PartitionResult, ProduceRequest
 from broker.wire.templates import KEY_BYTES_MAX, TemplateStore
 
 _head_from = struct.Struct(">Iih").unpack_from  # API key and version, correlation id, length of the client id
@@ -37,7 +37,9 @@ _INDEX_BYTES = 4
 _COUNT_BYTES = 4
 _TOPIC_ID_BYTES = 16
 _NO_TAGS = b"\0\0\0"  # of the partition, the topic and the request
-_record = tuple.__new__  # as PartitionRecords(...), at half its price
+_tags_from = struct.Struct(">HB").unpack_from  # as integers, because a slice of a view costs three times as much
+_TAG_BYTES = len(_NO_TAGS)
+_NO_TAG_NUMBERS = 0, 0
 _i16_from = struct.Struct(">h").unpack_from
 _i32_from = struct.Struct(">i").unpack_from
 
@@ -60,12 +62,6 @@ class ProduceTemplate:
     before: bytes
     after: bytes
 
-    def decode(self, records: memoryview) -> ProduceRequest:
-        """Return the request with these records."""
-        transactional_id, acks, timeout_ms, ((topic, partition, _),), _ = self.request
-        partition_records = _record(PartitionRecords, (topic, partition, records))
-        return _record(ProduceRequest, (transactional_id, acks, timeout_ms, [partition_records], False))
-
     def encode_reply(self, correlation_id: int, base_offset: int, append_ms: int, log_start_offset: int) -> bytes:
         """Return the whole answer to a batch that was appended, its length included."""
         return self.reply(
@@ -79,8 +75,8 @@ class ProduceTemplate:
 
 AnyTemplate: TypeAlias = ProduceTemplate | MultiProduceTemplate | None
 
-OpenedProduce: TypeAlias = tuple[ProduceTemplate | MultiProduceTemplate, int, ProduceRequest]
-"""A frame that a template has read: the template, the correlation id, the request."""
+OpenedProduce: TypeAlias = tuple[ProduceTemplate | MultiProduceTemplate, int, ProduceRequest, memoryview | None]
+"""`Opened`, with the types of Produce."""
 
 
 class ProduceTemplates:
@@ -90,7 +86,7 @@ class ProduceTemplates:
         self._store = store
 
     def open(self, frame: memoryview, guess: int) -> OpenedProduce | None:
-        """Return a frame's template, correlation id and request; None if it has to be decoded in full.
+        """Return what a template reads of a frame; None if it has to be decoded in full.
 
         The frame comes without its length. `guess` is a likely end of the key: the `key_end` of the connection's last
         template. Records are views into the frame.
@@ -107,14 +103,14 @@ class ProduceTemplates:
                     return None
             if isinstance(template, MultiProduceTemplate):
                 request = template.decode(frame)
-                return None if request is None else (template, correlation_id, request)
+                return None if request is None else (template, correlation_id, request, None)
             end = template.key_end
             if version < produce.FLEXIBLE:
                 start = end + 4
                 size: int = _i32_from(frame, end)[0]
                 if size < 0 or start + size != len(frame):
                     return None
-                return template, correlation_id, template.decode(frame[start:])
+                return template, correlation_id, template.request, frame[start:]
             size = frame[end] - 1
             start = end + 1
             if size >= 0x7F:  # the length has more than one byte, nearly always two
@@ -125,9 +121,9 @@ class ProduceTemplates:
                 else:
                     size, start = read_length(frame, end, True)
             stop = start + size
-            if size < 0 or frame[stop:] != _NO_TAGS:
+            if size < 0 or stop + _TAG_BYTES != len(frame) or _tags_from(frame, stop) != _NO_TAG_NUMBERS:
                 return None
-            return template, correlation_id, template.decode(frame[start:stop])
+            return template, correlation_id, template.request, frame[start:stop]
         except (IndexError, struct.error, WireError):
             return None
 

@@ -68,15 +68,18 @@ class Template(Protocol):
         ...
 
 
-Opened: TypeAlias = tuple[Template, int, Any]
-"""A frame that a template has read: the template, the correlation id, the request."""
+Opened: TypeAlias = tuple[Template, int, Any, memoryview | None]
+"""A frame that a template has read: the template, the correlation id, the request, and the records.
+
+Records are apart from a Produce for one partition, whose request is always the template's; None with other requests.
+"""
 
 
 class Templates(Protocol):
     """The templates of one API."""
 
     def open(self, frame: memoryview) -> Opened | None:
-        """Return a frame's template, correlation id and request; None if it has to be decoded in full.
+        """Return what a template reads of a frame; None if it has to be decoded in full.
 
         The frame is without its length.
         """

@@ -359,7 +359,7 @@ def batch_of(*values, timestamp_ms=WALL_MS, **fields):
 
 def produce_request(topic, *values, partition=0, acks=1, batch=None, wants_ids=False):
     records = memoryview(batch_of(*values) if batch is None else batch)
-    return produce.ProduceRequest(None, acks, 30_000, [produce.PartitionRecords(topic, partition, records)], wants_ids)
+    return produce.ProduceRequest(None, acks, 30_000, [(topic, partition, records)], wants_ids)
 
 
 def fetch_request(topic, offset=0, partition=0, max_wait_ms=0, min_bytes=1, max_bytes=1 << 20, wants_ids=False):

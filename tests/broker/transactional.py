@@ -69,7 +69,7 @@ class TransactionalProducer:
         batch = batch_of(
             *values, producer_id=self.id, producer_epoch=self.epoch, base_sequence=sequence, transactional=True
         )
-        records = [produce.PartitionRecords(topic, partition, memoryview(batch))]
+        records = [(topic, partition, memoryview(batch))]
         transactional_id = self.transactional_id if named else None
         request = produce.ProduceRequest(transactional_id, -1, 30_000, records, False)
         (result,) = self.client.ask(PRODUCE, version, request)

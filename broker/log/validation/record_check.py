@@ -13,6 +13,8 @@ Unlike Kafka, it refuses a varint of more than 32 bits, a negative length other 
 uncompressed batches, because clients read such records in different ways.
 """
 
+import struct
+
 from broker.record.batch import CorruptBatch
 from broker.record.compression import Codec, TooLarge
 from broker.wire.primitives import Buffer
@@ -32,6 +34,7 @@ _VARINT_BYTES_MAX = 5
 _VARLONG_BYTES_MAX = 10
 _LAST_BYTE_MAX = 0x0F  # of a varint with five bytes: 32 bits
 _LAST_LONG_BYTE_MAX = 0x01  # of a varlong with ten bytes: 64 bits
+_first_bytes = struct.Struct("7B").unpack_from  # of a record, which has no fewer
 
 
 class OverBudget(Exception):
@@ -208,24 +211,24 @@ def end_of_usual_record(view: memoryview, position: int, delta: int) -> int:
     `delta` is the byte of the record's offset delta. This is `_check_record` at half its price.
     """
     try:
-        size = view[position]
+        # With a length of one byte, the attributes are `second`, and all fields are a byte earlier.
+        size, second, third, fourth, fifth, key, _ = _first_bytes(view, position)
         if size < 0x80:
             end = position + 1 + (size >> 1)
-            position += 3
-        elif (second := view[position + 1]) < 0x80:
+            position += 5
+            time, record_delta, key = third, fourth, fifth
+        elif second < 0x80:
             end = position + (second << 6) + (size >> 1) - 62
-            position += 4
+            position += 6
+            time, record_delta = fourth, fifth
         else:
             return 0
-        if size & 1 or view[position - 1] > 0x7F or view[position] != delta:
+        if size & 1 or time > 0x7F or record_delta != delta:
             return 0
-        key = view[position + 1]
-        if key == 1:
-            position += 2
-        elif key < 0x80 and not key & 1:
-            position += 2 + (key >> 1)
-        else:
-            return 0
+        if key != 1:
+            if key >= 0x80 or key & 1:
+                return 0
+            position += key >> 1
         value = view[position]
         if value < 0x80:
             position += 1 + (value >> 1)
@@ -234,7 +237,7 @@ def end_of_usual_record(view: memoryview, position: int, delta: int) -> int:
         else:
             return 0
         return end if position + 1 == end and not view[position] and not value & 1 else 0
-    except IndexError:
+    except (IndexError, struct.error):
         return 0
 
 

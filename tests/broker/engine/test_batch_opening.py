@@ -9,7 +9,7 @@ from broker.record.compression import Codec, compress
 from broker.record.records import decode_records
 from broker.record.varint import varint
 from broker.wire.errors import ErrorCode
-from broker.wire.produce import PartitionRecords, ProduceRequest
+from broker.wire.produce import ProduceRequest
 from tests.broker.engine.opening_world import OpeningWorld, bomb, large, small_budget
 from tests.broker.engine_client import FETCH, METADATA, PRODUCE, batch_of, fetch_request, produce_request
 from tests.broker.handlers.produce_requests import LONG_ID, flattened
@@ -41,7 +41,7 @@ def send(client, topic="flights", batch=None, **more):
 
 def to_several(*parts, acks=1):
     """Return a request with (topic, partition, batch) each."""
-    records = [PartitionRecords(topic, partition, memoryview(batch)) for topic, partition, batch in parts]
+    records = [(topic, partition, memoryview(batch)) for topic, partition, batch in parts]
     return ProduceRequest(None, acks, 30_000, records, False)
 
 

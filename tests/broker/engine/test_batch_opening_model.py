@@ -18,7 +18,7 @@ from broker.record.batch import walk
 from broker.record.compression import Codec
 from broker.record.records import decode_records
 from broker.wire.errors import ErrorCode
-from broker.wire.produce import PartitionRecords, ProduceRequest
+from broker.wire.produce import ProduceRequest
 from idgen.errors import SequenceExhausted
 from tests.broker.engine.opening_world import OpeningWorld, bomb, large, small_budget, small_slices
 from tests.broker.engine_client import FETCH, METADATA, PRODUCE, fetch_request
@@ -107,7 +107,7 @@ class Play:
             partition = self.chance.randrange(2)
             self.marks += 1
             parts.append((topic, partition, self.marks))
-            records.append(PartitionRecords(topic, partition, memoryview(self.batch(self.marks))))
+            records.append((topic, partition, memoryview(self.batch(self.marks))))
         number, frame = client.frame(PRODUCE, 9, ProduceRequest(None, self.chance.choice((1, -1)), 500, records, False))
         return number, frame, parts
 

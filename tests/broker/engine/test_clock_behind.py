@@ -9,7 +9,7 @@ from broker.log.log_reader import ids_of
 from broker.stamping.clock_waits import REPORT_EVERY_MS
 from broker.stamping.id_stamper import AheadIds, IdStamper
 from broker.wire.errors import ErrorCode
-from broker.wire.produce import PartitionRecords, ProduceRequest
+from broker.wire.produce import ProduceRequest
 from idgen.layout import Layout
 from idgen.worker import IdWorker
 from tests.broker.engine_client import (
@@ -56,7 +56,7 @@ def ids_in(log):
 
 
 def asking(timeout_ms, partitions=(0,), acks=1):
-    parts = [PartitionRecords("flights", each, memoryview(batch_of(b"x"))) for each in partitions]
+    parts = [("flights", each, memoryview(batch_of(b"x"))) for each in partitions]
     return PRODUCE, 9, ProduceRequest(None, acks, timeout_ms, parts, False)
 
 

@@ -20,7 +20,7 @@ from broker.record.batch import walk
 from broker.record.compression import Codec
 from broker.record.records import decode_records
 from broker.wire.errors import ErrorCode
-from broker.wire.produce import PartitionRecords, ProduceRequest
+from broker.wire.produce import ProduceRequest
 from idgen.errors import SequenceExhausted
 from tests.broker.engine.opening_world import OpeningWorld, bomb, large, small_budget, small_slices
 from tests.broker.engine_client import (
@@ -203,7 +203,7 @@ class Play:
                 mark, batch = self.in_sequence(client, topic, partition, kind == "transactional")
             self.owner.setdefault(mark, client)
             parts.append((topic, partition, mark))
-            records.append(PartitionRecords(topic, partition, memoryview(batch)))
+            records.append((topic, partition, memoryview(batch)))
         name = self.payments.transactional_id if kind == "transactional" else None
         number, frame = client.frame(PRODUCE, 9, ProduceRequest(name, acks, chance.choice((20, 500)), records, False))
         self.sent[client].append(Asked(number, parts, acks == 0))

@@ -9,7 +9,7 @@ from broker.handlers import produce
 from broker.log.validation import opening
 from broker.wire.errors import ErrorCode
 from broker.wire.multi_produce_template import PARTITIONS_MAX
-from broker.wire.produce import PartitionRecords, ProduceRequest
+from broker.wire.produce import ProduceRequest
 from tests.broker.engine.opening_world import OpeningWorld, large, small_budget, small_slices
 from tests.broker.engine_client import API_VERSIONS, PRODUCE, EngineBroker, batch_of, produce_request
 from tests.broker.handlers.produce_requests import flattened, of_producer, producing_to
@@ -45,7 +45,7 @@ def client(broker):
 def to_all(batch=None, acks=1, wants_ids=False, **other):
     """Return a request with a batch for each partition; `other` maps p3 to the batch of partition 3."""
     batches = [other.get(f"p{n}", batch or batch_of(b"%d" % n)) for n in range(MANY)]
-    parts = [PartitionRecords("flights", n, memoryview(each)) for n, each in enumerate(batches)]
+    parts = [("flights", n, memoryview(each)) for n, each in enumerate(batches)]
     return PRODUCE, 9, ProduceRequest(None, acks, 30_000, parts, wants_ids)
 
 

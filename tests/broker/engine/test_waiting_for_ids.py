@@ -9,7 +9,7 @@ from broker.log.log_appender import TOGETHER_RECORDS_MAX
 from broker.record.compression import Codec
 from broker.services.topic_changes import plan_alteration
 from broker.wire.errors import ErrorCode
-from broker.wire.produce import PartitionRecords, ProduceRequest
+from broker.wire.produce import ProduceRequest
 from idgen.errors import SequenceExhausted
 from idgen.layout import Layout
 from idgen.sequence_start import sequence_start
@@ -51,7 +51,7 @@ def producing(*values, **more):
 
 def producing_to(*partitions, records=1, acks=1):
     """Return a request for several partitions of flights."""
-    parts = [PartitionRecords("flights", each, memoryview(batch_of(*[b"x"] * records))) for each in partitions]
+    parts = [("flights", each, memoryview(batch_of(*[b"x"] * records))) for each in partitions]
     return PRODUCE, 9, ProduceRequest(None, acks, 30_000, parts, False)
 
 

@@ -1,6 +1,6 @@
 """Produce requests, clients that send them in one turn, and the offsets and ids in their answers."""
 
-from broker.wire.produce import PartitionRecords, ProduceRequest
+from broker.wire.produce import ProduceRequest
 from broker.wire.templates import KEY_BYTES_MAX
 from tests.broker.engine_client import PRODUCE, batch_of, produce_request
 
@@ -13,7 +13,7 @@ def producing(*values, **more):
 
 def producing_to(*partitions, value=b"x", acks=1):
     """Return a request for several (topic, partition)."""
-    parts = [PartitionRecords(topic, number, memoryview(batch_of(value))) for topic, number in partitions]
+    parts = [(topic, number, memoryview(batch_of(value))) for topic, number in partitions]
     return PRODUCE, 9, ProduceRequest(None, acks, 30_000, parts, False)
 
 

@@ -2,7 +2,7 @@
 
 from broker.record.records import Record, encode_batch
 from broker.wire.errors import ErrorCode
-from broker.wire.produce import PartitionRecords, ProduceRequest
+from broker.wire.produce import ProduceRequest
 from tests.broker.engine_client import CREATE_TOPICS, METADATA, PRODUCE, EngineBroker
 
 
@@ -30,7 +30,7 @@ def test_a_request_for_more_ids_than_there_are_is_answered_partition_by_partitio
     broker = EngineBroker(max_ahead_ms=1)  # 8,192 ids in one burst
     broker.create("flights", 3)
     client = broker.connect()
-    parts = [PartitionRecords("flights", p, memoryview(records(4_000))) for p in range(3)]
+    parts = [("flights", p, memoryview(records(4_000))) for p in range(3)]
     results = client.ask(PRODUCE, 9, ProduceRequest(None, 1, 1000, parts, False))
     codes = [result.error_code for result in results]
     assert codes == [ErrorCode.NONE, ErrorCode.NONE, ErrorCode.REQUEST_TIMED_OUT]

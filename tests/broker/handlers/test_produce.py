@@ -11,7 +11,7 @@ from broker.record.batch import HEADER_BYTES, read_header, seal
 from broker.record.compression import Codec
 from broker.record.records import Record, decode_records, encode_batch
 from broker.wire.errors import ErrorCode
-from broker.wire.produce import PartitionRecords, ProduceRequest
+from broker.wire.produce import ProduceRequest
 from tests.broker.engine_client import (
     FETCH,
     LIST_OFFSETS,
@@ -253,7 +253,7 @@ def test_a_batch_of_a_transaction_without_a_transactional_id(broker, version):
         Producer(broker, version).refused(
             ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "flights", bytearray(sent)
         )
-        parts = [PartitionRecords(name, n, memoryview(each)) for n, each in enumerate([batch_of(b"b"), sent])]
+        parts = [(name, n, memoryview(each)) for n, each in enumerate([batch_of(b"b"), sent])]
         results = broker.connect().ask(PRODUCE, version, ProduceRequest(None, 1, 1000, parts, False))
         assert [result.error_code for result in results] == [ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED] * 2
     client = broker.connect()
@@ -267,7 +267,7 @@ def test_a_batch_of_a_transaction_that_is_no_producers(broker, version):
     """No marker would ever end it, so a read_committed consumer would wait for ever."""
     topic = broker.create("flights")
     name = topic.id if version >= HIGHEST else "flights"
-    records = PartitionRecords(name, 0, memoryview(batch_of(b"a", transactional=True)))
+    records = (name, 0, memoryview(batch_of(b"a", transactional=True)))
     request = ProduceRequest("payments", -1, 1000, [records], False)
     (result,) = broker.connect().ask(PRODUCE, version, request)
     assert result.error_code == ErrorCode.INVALID_TXN_STATE and end_of(broker, "flights") == 0
@@ -292,7 +292,7 @@ def test_of_a_request_that_ids_run_out_for_the_rest_is_to_be_sent_again(version)
     broker = EngineBroker(max_ahead_ms=1)  # 8,192 ids in one burst
     topic = broker.create("flights", 3)
     name = topic.id if version >= HIGHEST else "flights"
-    parts = [PartitionRecords(name, p, memoryview(batch_of(*[b""] * 4_000))) for p in range(3)]
+    parts = [(name, p, memoryview(batch_of(*[b""] * 4_000))) for p in range(3)]
     results = broker.connect().ask(PRODUCE, version, ProduceRequest(None, 1, 1000, parts, False))
     assert [result.error_code for result in results] == [0, 0, ErrorCode.REQUEST_TIMED_OUT]
 
@@ -302,7 +302,7 @@ def test_one_partition_that_is_refused_takes_no_other_with_it(broker, version):
     topic = broker.create("flights", 3)
     name = topic.id if version >= HIGHEST else "flights"
     parts = [
-        PartitionRecords(name, partition, memoryview(batch))
+        (name, partition, memoryview(batch))
         for partition, batch in enumerate([batch_of(b"a"), bytearray(100), batch_of(b"c")])
     ]
     results = broker.connect().ask(PRODUCE, version, ProduceRequest(None, -1, 1000, parts, False))

@@ -7,7 +7,7 @@ from broker.log.io_jobs import SyncJournal, SyncLog
 from broker.services.topic_changes import create_topic, plan_alteration
 from broker.wire.errors import ErrorCode
 from broker.wire.fetch import READ_COMMITTED
-from broker.wire.produce import PartitionRecords, ProduceRequest
+from broker.wire.produce import ProduceRequest
 from tests.broker.engine_client import (
     FETCH,
     LIST_OFFSETS,
@@ -287,7 +287,7 @@ def test_one_request_for_several_partitions_waits_for_all_of_them(broker):
     broker.create("fast")
     client = broker.connect()
     broker.hold_syncs()
-    parts = [PartitionRecords(t, p, memoryview(bytearray(batch_of(b"x")))) for t, p in (("flights", 0), ("fast", 0))]
+    parts = [(t, p, memoryview(bytearray(batch_of(b"x")))) for t, p in (("flights", 0), ("fast", 0))]
     client.send(PRODUCE, 9, ProduceRequest(None, 1, 30_000, parts, False))
     assert client.replies() == []
     broker.release()

@@ -33,7 +33,7 @@ def request_of(kind):
         return PRODUCE, 9, produce_request("flights", batch=batch)
     if kind == "two and one corrupt":
         key, version, request = producing_to(("flights", 0), ("flights", 1))
-        request.partitions[0] = request.partitions[0]._replace(records=memoryview(corrupt))
+        request.partitions[0] = (*request.partitions[0][:2], memoryview(corrupt))
         return key, version, request
     return {
         "plain": lambda: producing(b"plain"),

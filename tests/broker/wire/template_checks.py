@@ -28,5 +28,5 @@ def opened(templates, frame):
     found = templates.open(frame)
     if found is None:
         return None
-    template, correlation_id, request = found
+    template, correlation_id, request, _ = found
     return template.version, template.client_id, correlation_id, request

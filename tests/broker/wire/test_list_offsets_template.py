@@ -91,7 +91,7 @@ def test_a_frame_that_differs_in_a_bit_or_is_cut_is_read_as_by_the_full_decoder_
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("numbers", [(0, -1, 2**40, 3), (0, 1_700_000_000_000, 0, 0), (6, -1, -1, -1)])
 def test_the_answer_for_one_partition_is_the_one_that_is_encoded_in_full(version, numbers):
-    template, _, _ = learned(frame_of(version)).open(frame_of(version))
+    template, *_ = learned(frame_of(version)).open(frame_of(version))
     response = ListOffsetsResponse([FoundOffset("flights", 0, *numbers)])
     reply = template.encode(5, response)
     if version < list_offsets.LEADER_EPOCHS:
@@ -104,5 +104,5 @@ def test_the_answer_for_one_partition_is_the_one_that_is_encoded_in_full(version
 
 def test_the_answer_for_several_partitions_is_left_to_the_full_encoder():
     frame = frame_of(7, LATEST, LATEST)
-    template, _, _ = learned(frame).open(frame)
+    template, *_ = learned(frame).open(frame)
     assert template.encode(5, ListOffsetsResponse([FoundOffset("flights", index) for index in range(2)])) is None

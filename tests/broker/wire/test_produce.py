@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from broker.wire import cold, produce, tags
 from broker.wire.errors import WireError
 from broker.wire.primitives import tags as tag_section
-from broker.wire.produce import PartitionRecords, PartitionResult, ProduceRequest, RecordError
+from broker.wire.produce import PartitionResult, ProduceRequest, RecordError
 
 VERSIONS = range(3, 14)
 FLEXIBLE = [version for version in VERSIONS if version >= produce.FLEXIBLE]
@@ -24,9 +24,9 @@ def topics(version):
 def request_of(version, wants_ids=False):
     a, b = topics(version)
     partitions = [
-        PartitionRecords(a, 0, memoryview(b"batch one")),
-        PartitionRecords(a, 3, None),
-        PartitionRecords(b, 2**31 - 1, memoryview(b"")),
+        (a, 0, memoryview(b"batch one")),
+        (a, 3, None),
+        (b, 2**31 - 1, memoryview(b"")),
     ]
     return ProduceRequest("txn", -1, 30_000, partitions, wants_ids)
 
@@ -136,7 +136,7 @@ def test_tags_from_the_future_are_passed_over_wherever_they_stand(version):
 def test_records_are_a_writable_view_into_the_request():
     """The broker writes the base offset into the request's bytes, so that the hot path makes no copy."""
     body = bytearray(produce.encode_request(9, request_of(9)))
-    records = produce.decode_request(9, memoryview(body), 0).partitions[0].records
+    records = produce.decode_request(9, memoryview(body), 0).partitions[0][2]
     records[0] = ord("B")
     assert b"Batch one" in body
 

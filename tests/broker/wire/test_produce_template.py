@@ -11,7 +11,7 @@ from broker.wire.frame import LENGTH_BYTES, request_header
 from broker.wire.multi_produce_template import PARTITIONS_MAX
 from broker.wire.primitives import tags as tag_section
 from broker.wire.primitives import uvarint
-from broker.wire.produce import PartitionRecords, PartitionResult, ProduceRequest, RecordError
+from broker.wire.produce import PartitionResult, ProduceRequest, RecordError
 from broker.wire.produce_template import ProduceTemplates
 from broker.wire.templates import KEY_BYTES_MAX, TemplateStore
 from tests.broker.wire.template_checks import decoded_by
@@ -33,13 +33,13 @@ def topic_of(version, name="flights"):
 
 def request_of(version, records=RECORDS, **fields):
     view = None if records is None else memoryview(records)
-    parts = [PartitionRecords(topic_of(version), 3, view)]
+    parts = [(topic_of(version), 3, view)]
     return ProduceRequest(None, -1, 30_000, parts, False)._replace(**fields)
 
 
 def several(version, number=3, records=RECORDS, **fields):
     """Return a request for several partitions of one topic, each with other records."""
-    parts = [PartitionRecords(topic_of(version), 7 * at, memoryview(records * at)) for at in range(1, number + 1)]
+    parts = [(topic_of(version), 7 * at, memoryview(records * at)) for at in range(1, number + 1)]
     return request_of(version, **fields)._replace(partitions=parts)
 
 
@@ -60,8 +60,11 @@ def opened(templates, frame, guess=0):
     found = templates.open(frame, guess)
     if found is None:
         return None
-    template, correlation_id, request = found
-    assert not any(partition.records for partition in template.request.partitions), "a template keeps no records"
+    template, correlation_id, request, records = found
+    assert not any(batch for _, _, batch in template.request.partitions), "a template keeps no records"
+    if records is not None:  # they come beside the request
+        ((topic, partition, _),) = request.partitions
+        request = request._replace(partitions=[(topic, partition, records)])
     return template.version, template.client_id, correlation_id, request
 
 
@@ -125,8 +128,8 @@ def test_records_of_every_size_are_found_where_their_length_takes_a_byte_more_to
 def test_the_records_are_the_frames_own_memory(version):
     """The log writes the batch's offset into that memory."""
     frame = frame_of(version)
-    _, _, request = templates_of(10).open(frame, 0)
-    request.partitions[0].records[0] = ord("R")
+    _, _, _, records = templates_of(10).open(frame, 0)
+    records[0] = ord("R")
     assert bytes(frame).count(b"Records") == 1
 
 
@@ -173,8 +176,8 @@ def test_another_api_has_none(version):
 @pytest.mark.parametrize("version", VERSIONS)
 def test_no_records_another_topic_or_too_many_partitions_have_none(version):
     one = request_of(version).partitions[0]
-    other = one._replace(topic=UUID(int=8) if version >= produce.TOPIC_IDS else "weather")
-    empty = one._replace(records=None)
+    other = (UUID(int=8) if version >= produce.TOPIC_IDS else "weather", *one[1:])
+    empty = (*one[:2], None)
     assert refused(frame_of(version, request_of(version, None)))
     for partitions in ([], [one, other], [one, one, other], [one, empty], [empty, one], [one] * (PARTITIONS_MAX + 1)):
         assert refused(frame_of(version, request_of(version)._replace(partitions=partitions)))
@@ -212,7 +215,7 @@ def test_a_client_id_has_one_up_to_the_most_bytes_of_a_key(version):
 def test_a_topic_that_is_not_utf_8_has_none(version):
     """Its answer names it with U+FFFD in place of what is not (as Kafka's), so it is decoded each time."""
     frame = bytes(frame_of(version)).replace(b"flights", b"fligh\xff\xfe")
-    assert decoded(memoryview(frame))[3].partitions[0].topic == "fligh\ufffd\ufffd"
+    assert decoded(memoryview(frame))[3].partitions[0][0] == "fligh\ufffd\ufffd"
     assert refused(memoryview(frame))
 
 
@@ -312,7 +315,7 @@ def test_a_template_never_reads_anything_but_what_the_full_decoder_reads(asked):
     templates, guess = templates_of(4), 0
     for version, client_id, transactional_id, acks, parts, wants_ids, at in asked:
         partitions = [
-            PartitionRecords(
+            (
                 TOPIC_ID if version >= produce.TOPIC_IDS else topic, partition, records and memoryview(records)
             )
             for topic, partition, records in parts
@@ -363,7 +366,7 @@ def test_a_key_that_differs_only_in_its_version_has_its_own_answer():
     """The bytes of v5 to v8 are the same but for the version, as are those of v9 to v12; the answers are not."""
     templates, guess = templates_of(20), 0
     for version in [*VERSIONS, *VERSIONS]:
-        template, _, _ = templates.open(frame_of(version), guess)
+        template, *_ = templates.open(frame_of(version), guess)
         guess = template.key_end
         reply = memoryview(template.encode_reply(5, 11, -1, 2))
         (result,) = produce.decode_response(version, reply, 9 if version >= produce.FLEXIBLE else 8)
@@ -378,8 +381,8 @@ def test_keys_that_differ_in_one_field_have_their_own_answers():
         frame_of(9, request_of(9), client_id="b"),
         frame_of(9, request_of(9, acks=1)),
         frame_of(9, request_of(9, timeout_ms=1)),
-        frame_of(9, request_of(9)._replace(partitions=[PartitionRecords("flights", 4, memoryview(RECORDS))])),
-        frame_of(9, request_of(9)._replace(partitions=[PartitionRecords("flighty", 3, memoryview(RECORDS))])),
+        frame_of(9, request_of(9)._replace(partitions=[("flights", 4, memoryview(RECORDS))])),
+        frame_of(9, request_of(9)._replace(partitions=[("flighty", 3, memoryview(RECORDS))])),
         frame_of(9, request_of(9, transactional_id="flights")),
     ]
     for frame in frames + frames:

@@ -228,7 +228,7 @@ def asked(connection, api_key, version, body):
 
 
 def answer_to(connection, topic, sent):
-    records = produce.PartitionRecords(topic, 0, memoryview(sent))
+    records = (topic, 0, memoryview(sent))
     body = produce.encode_request(VERSION, produce.ProduceRequest(None, -1, 5_000, [records], False))
     (result,) = produce.decode_response(VERSION, asked(connection, PRODUCE, VERSION, body), 1)
     code = ErrorCode(result.error_code)

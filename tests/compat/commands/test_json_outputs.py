@@ -22,7 +22,6 @@ from confluent_kafka import TopicPartition
 
 from broker.client.blocking import Client
 from broker.record.records import Record, encode_batch
-from broker.wire.produce import PartitionRecords
 from coordination.port import Create
 from coordination.sessions import open_session
 from flakelog.cli import main
@@ -85,7 +84,7 @@ def fill(address):
         )  # fmt: skip
         address = client.run(client.core.leader("json-hangs", 0))
         client.run(
-            client.core.produce_in_transaction(address, "json-lost", [PartitionRecords("json-hangs", 0, batch)])
+            client.core.produce_in_transaction(address, "json-lost", [("json-hangs", 0, batch)])
         )
 
 
