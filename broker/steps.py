@@ -3,7 +3,7 @@
 A function that may take long is a generator: it yields after each slice, and its value is the result. The engine runs
 one slice after another, and executes the requests of other connections in between (`broker.channel.slices`).
 
-`Each` is an array of an answer whose items are made while the answer is encoded, so that a handler that only reads
+`LazyArray` is an array of an answer whose items are made while the answer is encoded, so that a handler that only reads
 needs no slices of its own: encoding makes an item, writes it and forgets it.
 """
 
@@ -47,7 +47,7 @@ class Pace:
         return True
 
 
-class Each(Generic[Item]):
+class LazyArray(Generic[Item]):
     """An array of an answer: `make` of each item, called when the item is encoded. The array may be encoded again."""
 
     __slots__ = ("items", "make")

@@ -13,7 +13,7 @@ from broker.metadata.metadata import Entity
 from broker.now import Now
 from broker.quota.client_quotas import Quotas, altered, check_entity
 from broker.services.context import RequestContext
-from broker.steps import Each
+from broker.steps import LazyArray
 from broker.waiting.purgatory import Delayed
 from broker.wire.errors import ApiError, ErrorCode
 
@@ -64,7 +64,7 @@ def _asked(call: RequestContext) -> list[tuple[tuple[str, str | None], ...]]:
 
 
 def _answer(call: RequestContext, answers: Sequence[Answer]) -> dict[str, Any]:
-    return {"throttle_time": 0, "entries": Each(list(zip(_asked(call), answers, strict=True)), _entry)}
+    return {"throttle_time": 0, "entries": LazyArray(list(zip(_asked(call), answers, strict=True)), _entry)}
 
 
 def _entry(result: tuple[tuple[tuple[str, str | None], ...], Answer]) -> dict[str, Any]:

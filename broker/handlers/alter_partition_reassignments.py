@@ -12,7 +12,7 @@ from broker.handlers.create_topics import check_replicas
 from broker.now import Now
 from broker.services.context import RequestContext
 from broker.services.time_limit import check_time
-from broker.steps import Each
+from broker.steps import LazyArray
 from broker.wire.errors import ApiError, ErrorCode
 
 
@@ -22,13 +22,13 @@ def handle(call: RequestContext, now: Now) -> dict[str, Any]:
         "throttle_time": 0,
         "allow_replication_factor_change": call.request.allow_replication_factor_change,
         **error,
-        "responses": Each(call.request.topics, lambda topic: _topic(call, topic)),
+        "responses": LazyArray(call.request.topics, lambda topic: _topic(call, topic)),
     }
 
 
 def _topic(call: RequestContext, asked: Any) -> dict[str, Any]:
     name = str(asked.name)
-    return {"name": name, "partitions": Each(asked.partitions, lambda partition: _answer(call, name, partition))}
+    return {"name": name, "partitions": LazyArray(asked.partitions, lambda partition: _answer(call, name, partition))}
 
 
 def _answer(call: RequestContext, name: str, asked: Any) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from broker.metadata.changes import CREDENTIALS, Planned, Staged
 from broker.metadata.metadata import Change, Credential
 from broker.now import Now
 from broker.services.context import RequestContext
-from broker.steps import CHANGES_AT_ONCE, Each, Steps
+from broker.steps import CHANGES_AT_ONCE, LazyArray, Steps
 from broker.waiting.purgatory import Delayed
 from broker.wire.errors import ApiError, ErrorCode
 
@@ -70,7 +70,7 @@ def _begin(call: RequestContext, made: Sequence[Credential | ApiError]) -> dict[
 
 
 def _answer(answers: Mapping[str, Answer]) -> dict[str, Any]:
-    return {"throttle_time": 0, "results": Each(answers.items(), _result)}
+    return {"throttle_time": 0, "results": LazyArray(answers.items(), _result)}
 
 
 def _result(result: tuple[str, Answer]) -> dict[str, Any]:

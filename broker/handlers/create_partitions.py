@@ -18,7 +18,7 @@ from broker.services.context import RequestContext
 from broker.services.kafka_messages import DUPLICATE_TOPIC, not_hosted
 from broker.services.time_limit import check_time
 from broker.services.topic_changes import plan_growth
-from broker.steps import Each
+from broker.steps import LazyArray
 from broker.waiting.purgatory import Delayed
 from broker.wire.cold import milliseconds
 from broker.wire.errors import ApiError, ErrorCode
@@ -68,7 +68,7 @@ def _begin(call: RequestContext, now: Now) -> Answer | Planned:
 
 
 def _answers(refused: Mapping[str, ApiError | None]) -> Answer:
-    return {"throttle_time": 0, "results": Each(refused.items(), lambda refusal: _answer(*refusal))}
+    return {"throttle_time": 0, "results": LazyArray(refused.items(), lambda refusal: _answer(*refusal))}
 
 
 def _answer(name: str, error: ApiError | None) -> Answer:

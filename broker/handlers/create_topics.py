@@ -24,7 +24,7 @@ from broker.services.time_limit import check_time
 from broker.services.topic_changes import plan_creation
 from broker.settings.config import TopicConfig
 from broker.settings.config_entries import topic_entries
-from broker.steps import Each
+from broker.steps import LazyArray
 from broker.waiting.purgatory import Delayed
 from broker.wire.cold import milliseconds
 from broker.wire.errors import ApiError, ErrorCode
@@ -114,7 +114,7 @@ def _answers(call: RequestContext, made: Iterable[tuple["_Planned | Answer", Top
         planned, topic = result
         return _answer(call, planned, topic) if isinstance(planned, _Planned) else planned
 
-    return {"throttle_time": 0, "topics": Each(list(made), answer)}
+    return {"throttle_time": 0, "topics": LazyArray(list(made), answer)}
 
 
 def _answer(call: RequestContext, planned: _Planned, made: Topic | ApiError | None) -> Answer:

@@ -20,7 +20,7 @@ from broker.services.context import RequestContext
 from broker.services.kafka_messages import DUPLICATE_TOPIC, ID_NOT_HOSTED, not_hosted
 from broker.services.time_limit import check_time
 from broker.services.topic_changes import plan_deletion
-from broker.steps import Each
+from broker.steps import LazyArray
 from broker.waiting.purgatory import Delayed
 from broker.wire.cold import milliseconds
 from broker.wire.errors import ApiError, ErrorCode
@@ -59,7 +59,7 @@ def _begin(call: RequestContext, times: Mapping[Named, int], now: Now) -> Answer
         answered = [
             named for named in times if named in answers for _ in range(1 if _is_clear(*named) else times[named])
         ]
-        return {"throttle_time": 0, "responses": Each(answered, lambda named: answers[named])}
+        return {"throttle_time": 0, "responses": LazyArray(answered, lambda named: answers[named])}
 
     return Planned(plan_deletion(call.services, list(topics.values())), answer) if topics else answer(None, now)
 

@@ -10,7 +10,7 @@ from broker.metadata.metadata import Entity
 from broker.now import Now
 from broker.quota.client_quotas import filter_of
 from broker.services.context import RequestContext
-from broker.steps import Each
+from broker.steps import LazyArray
 from broker.wire.errors import ApiError, ErrorCode
 
 
@@ -20,7 +20,7 @@ def handle(call: RequestContext, now: Now) -> dict[str, Any]:
     except ApiError as error:
         return {"throttle_time": 0, "error_code": error.code, "error_message": error.message, "entries": None}
     matching = [quota for quota in call.services.metadata.quotas.items() if wanted.matches(quota[0])]
-    entries = Each(matching, lambda quota: _entry(*quota))
+    entries = LazyArray(matching, lambda quota: _entry(*quota))
     return {"throttle_time": 0, "error_code": ErrorCode.NONE, "error_message": "", "entries": entries}
 
 

@@ -12,14 +12,14 @@ from broker.now import Now
 from broker.services.config_resources import ResourceType, check_broker, find_topic, sources_of
 from broker.services.context import RequestContext
 from broker.settings.config_entries import ConfigEntry, broker_entries, default_entries, topic_entries
-from broker.steps import Each
+from broker.steps import LazyArray
 from broker.wire.errors import ApiError, ErrorCode
 
 
 def handle(call: RequestContext, now: Now) -> dict[str, Any]:
     # Answer each resource once, because a name of a few bytes has an answer of some ten thousand.
     asked = {(resource.resource_type, resource.resource_name): resource for resource in call.request.resources}
-    return {"throttle_time": 0, "results": Each(asked.values(), lambda resource: _describe(call, resource))}
+    return {"throttle_time": 0, "results": LazyArray(asked.values(), lambda resource: _describe(call, resource))}
 
 
 def _describe(call: RequestContext, resource: Any) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from broker.group.states import GroupState
 from broker.now import Now
 from broker.services.authorized_operations import GROUP, operations
 from broker.services.context import RequestContext
-from broker.steps import Each
+from broker.steps import LazyArray
 from broker.wire.errors import ErrorCode
 
 NOT_FOUND_VERSION = 6
@@ -21,7 +21,7 @@ NOT_FOUND_VERSION = 6
 def handle(call: RequestContext, now: Now) -> dict[str, Any]:
     # Answer each group once, because a name of a few bytes has an answer with thousands of members.
     asked = dict.fromkeys(call.request.groups)
-    return {"throttle_time": 0, "groups": Each(asked, lambda group_id: _describe(call, group_id))}
+    return {"throttle_time": 0, "groups": LazyArray(asked, lambda group_id: _describe(call, group_id))}
 
 
 def _describe(call: RequestContext, group_id: str) -> dict[str, Any]:
@@ -39,7 +39,7 @@ def _describe(call: RequestContext, group_id: str) -> dict[str, Any]:
         "protocol_type": group.protocol_type,
         "protocol_data": group.protocol_data,
         "authorized_operations": operations(call.request.include_authorized_operations and not group.error, GROUP),
-        "members": Each(group.members, _member),
+        "members": LazyArray(group.members, _member),
     }
 
 

@@ -13,7 +13,7 @@ from broker.log.partition_log import PartitionLog
 from broker.log.storage.port import StorageError
 from broker.now import Now
 from broker.services.context import RequestContext
-from broker.steps import Each
+from broker.steps import LazyArray
 from broker.wire.errors import ErrorCode
 
 
@@ -30,7 +30,7 @@ def _directory(call: RequestContext) -> dict[str, Any]:
         call.services.report(f"the data directory could not be described: {error}")
         return named | {"error_code": ErrorCode.KAFKA_STORAGE_ERROR}
     logs = [(name, list(of_topic)) for name, of_topic in groupby(_logs(call), lambda log: log.topic)]
-    topics = Each(logs, lambda topic: {"name": topic[0], "partitions": Each(topic[1], _partition)})
+    topics = LazyArray(logs, lambda topic: {"name": topic[0], "partitions": LazyArray(topic[1], _partition)})
     return named | {"error_code": ErrorCode.NONE, "topics": topics, "total_bytes": total, "usable_bytes": usable}
 
 

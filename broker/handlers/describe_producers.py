@@ -11,14 +11,14 @@ from broker.log.producer_state import ActiveProducer
 from broker.metadata.metadata import check_name
 from broker.now import Now
 from broker.services.context import RequestContext
-from broker.steps import Each
+from broker.steps import LazyArray
 from broker.wire.errors import ApiError
 
 
 def handle(call: RequestContext, now: Now) -> dict[str, Any]:
     return {
         "throttle_time": 0,
-        "topics": Each(_asked(call), lambda topic: _topic(call, *topic)),
+        "topics": LazyArray(_asked(call), lambda topic: _topic(call, *topic)),
     }
 
 
@@ -34,7 +34,7 @@ def _asked(call: RequestContext) -> list[tuple[str, list[int]]]:
 
 
 def _topic(call: RequestContext, name: str, indexes: list[int]) -> dict[str, Any]:
-    return {"name": name, "partitions": Each(indexes, lambda index: _partition(call, name, index))}
+    return {"name": name, "partitions": LazyArray(indexes, lambda index: _partition(call, name, index))}
 
 
 def _partition(call: RequestContext, topic: str, partition: int) -> dict[str, Any]:
@@ -46,7 +46,7 @@ def _partition(call: RequestContext, topic: str, partition: int) -> dict[str, An
         return failed | {"active_producers": []}
     return {
         "partition_index": partition,
-        "active_producers": Each(list(log.producers.active()), _producer),
+        "active_producers": LazyArray(list(log.producers.active()), _producer),
     }
 
 

@@ -12,7 +12,7 @@ from broker.metadata.metadata import CLUSTER_METADATA_TOPIC
 from broker.now import Now
 from broker.services.context import RequestContext
 from broker.services.kafka_messages import NOT_HOSTED
-from broker.steps import Each
+from broker.steps import LazyArray
 from broker.wire.errors import ErrorCode
 
 LEADER_EPOCH = 1  # no other leader was ever elected
@@ -24,11 +24,11 @@ def handle(call: RequestContext, now: Now) -> dict[str, Any]:
         for topic in call.request.topics
     ]
     if asked != [(CLUSTER_METADATA_TOPIC, [0])]:
-        topics = Each(
+        topics = LazyArray(
             asked,
             lambda topic_partitions: {
                 "topic_name": topic_partitions[0],
-                "partitions": Each(topic_partitions[1], _unknown),
+                "partitions": LazyArray(topic_partitions[1], _unknown),
             },
         )
         return {"error_code": ErrorCode.NONE, "error_message": "", "topics": topics, "nodes": ()}

@@ -14,7 +14,7 @@ from broker.now import Now
 from broker.services import authorized_operations
 from broker.services.context import RequestContext
 from broker.services.partition_nodes import partition_nodes
-from broker.steps import Each
+from broker.steps import LazyArray
 from broker.wire.errors import ApiError, ErrorCode
 
 
@@ -60,7 +60,7 @@ def _page(call: RequestContext, names: list[str], first: int, room: int) -> dict
             cursor = {"topic_name": name, "partition_index": end}
             break
         room -= max(end - begin, 0)
-    return {"topics": Each(page, lambda topic_range: _topic(call, *topic_range)), "next_cursor": cursor}
+    return {"topics": LazyArray(page, lambda topic_range: _topic(call, *topic_range)), "next_cursor": cursor}
 
 
 def _topic(call: RequestContext, name: str, indexes: range) -> dict[str, Any]:

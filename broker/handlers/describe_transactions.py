@@ -8,7 +8,7 @@ from typing import Any
 
 from broker.now import Now
 from broker.services.context import RequestContext
-from broker.steps import Each
+from broker.steps import LazyArray
 from broker.wire.errors import ErrorCode
 
 
@@ -17,7 +17,7 @@ def handle(call: RequestContext, now: Now) -> dict[str, Any]:
     asked = dict.fromkeys(call.request.transactional_ids)
     return {
         "throttle_time": 0,
-        "transaction_states": Each(asked, lambda transactional_id: _describe(call, transactional_id)),
+        "transaction_states": LazyArray(asked, lambda transactional_id: _describe(call, transactional_id)),
     }
 
 

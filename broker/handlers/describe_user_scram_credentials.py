@@ -8,7 +8,7 @@ from typing import Any
 
 from broker.now import Now
 from broker.services.context import RequestContext
-from broker.steps import Each
+from broker.steps import LazyArray
 from broker.wire.errors import ErrorCode
 
 
@@ -21,7 +21,7 @@ def handle(call: RequestContext, now: Now) -> dict[str, Any]:
         "throttle_time": 0,
         "error_code": ErrorCode.NONE,
         "error_message": "",
-        "results": Each(asked.items(), lambda asked_user: _describe(*asked_user, known.get(asked_user[0], []))),
+        "results": LazyArray(asked.items(), lambda asked_user: _describe(*asked_user, known.get(asked_user[0], []))),
     }
 
 

@@ -12,7 +12,7 @@ from typing import Any
 from broker.now import Now
 from broker.services.context import RequestContext
 from broker.services.time_limit import check_time
-from broker.steps import Each
+from broker.steps import LazyArray
 from broker.wire.errors import ApiError, ErrorCode
 
 _NOBODY = {
@@ -28,7 +28,7 @@ def handle(call: RequestContext, now: Now) -> dict[str, Any]:
     return {
         "throttle_time": 0,
         "error_code": ErrorCode.NONE if refused is None else refused.code,
-        "replica_election_results": Each(_asked(call, refused), lambda asked: _topic(call, *asked, refused)),
+        "replica_election_results": LazyArray(_asked(call, refused), lambda asked: _topic(call, *asked, refused)),
     }
 
 
@@ -45,7 +45,7 @@ def _asked(call: RequestContext, refused: ApiError | None) -> list[tuple[str, Se
 
 
 def _topic(call: RequestContext, name: str, partitions: Sequence[int], refused: ApiError | None) -> dict[str, Any]:
-    return {"topic": name, "partition_result": Each(partitions, lambda n: _result(call, name, n, refused))}
+    return {"topic": name, "partition_result": LazyArray(partitions, lambda n: _result(call, name, n, refused))}
 
 
 def _refusal(call: RequestContext) -> ApiError | None:

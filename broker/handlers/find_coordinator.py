@@ -14,7 +14,7 @@ from broker.now import Now
 from broker.services.context import RequestContext
 from broker.services.coordinator_topic import Answer, CoordinatorTopic
 from broker.services.topic_changes import plan_creation
-from broker.steps import Each
+from broker.steps import LazyArray
 from broker.waiting.purgatory import Delayed
 from broker.wire.errors import ApiError, ErrorCode
 from idgen.settings import InvalidSetting
@@ -59,7 +59,7 @@ def _answers(call: RequestContext, not_made: ApiError | None) -> Answer:
     if call.version < KEYS_VERSION:
         coordinator = _find(call, call.original.key, not_made)
         return {"throttle_time": 0, "coordinators": (coordinator,)} | coordinator
-    return {"throttle_time": 0, "coordinators": Each(_keys(call), lambda key: _find(call, key, not_made))}
+    return {"throttle_time": 0, "coordinators": LazyArray(_keys(call), lambda key: _find(call, key, not_made))}
 
 
 def _find(call: RequestContext, key: str, not_made: ApiError | None) -> Answer:

@@ -10,7 +10,7 @@ from typing import Any
 from broker.group.results import LeaveResult, MemberIdentity
 from broker.now import Now
 from broker.services.context import RequestContext
-from broker.steps import Each
+from broker.steps import LazyArray
 from broker.wire.errors import ErrorCode
 
 MEMBERS_VERSION = 3
@@ -40,7 +40,7 @@ def _answer(version: int, result: LeaveResult) -> dict[str, Any]:
     return {
         "throttle_time": 0,
         "error_code": error,
-        "members": Each(result.members, _member),
+        "members": LazyArray(result.members, _member),
     }
 
 

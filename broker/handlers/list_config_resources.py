@@ -11,7 +11,7 @@ from typing import Any
 from broker.now import Now
 from broker.services.config_resources import ResourceType
 from broker.services.context import RequestContext
-from broker.steps import Each
+from broker.steps import LazyArray
 from broker.wire.errors import ErrorCode
 
 TYPES_VERSION = 1
@@ -31,5 +31,7 @@ def handle(call: RequestContext, now: Now) -> dict[str, Any]:
     resources_named = [
         (kind, name) for kind, names_of_kind in names.items() if not asked or kind in asked for name in names_of_kind
     ]
-    resources = Each(resources_named, lambda resource: {"resource_name": resource[1], "resource_type": resource[0]})
+    resources = LazyArray(
+        resources_named, lambda resource: {"resource_name": resource[1], "resource_type": resource[0]}
+    )
     return {"throttle_time": 0, "error_code": ErrorCode.NONE, "config_resources": resources}

@@ -10,7 +10,7 @@ from typing import Any
 from broker.group.results import ListedGroup
 from broker.now import Now
 from broker.services.context import RequestContext
-from broker.steps import Each
+from broker.steps import LazyArray
 from broker.wire.errors import ErrorCode
 
 
@@ -19,7 +19,7 @@ def handle(call: RequestContext, now: Now) -> dict[str, Any]:
     return {
         "throttle_time": 0,
         "error_code": ErrorCode.NONE,
-        "groups": Each(listed, _answer),
+        "groups": LazyArray(listed, _answer),
     }
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from broker.now import Now
 from broker.services.context import RequestContext
-from broker.steps import Each
+from broker.steps import LazyArray
 from broker.txn.id_pattern import BadPattern, IdPattern, TooMuchWork
 from broker.txn.states import TransactionState
 from broker.txn.transaction import Transaction
@@ -30,7 +30,7 @@ def handle(call: RequestContext, now: Now) -> dict[str, Any]:
     except (BadPattern, TooMuchWork) as error:
         call.services.report(f"{call.peer} asked for transactional ids by a pattern that is refused: {error}")
         return answer | {"error_code": ErrorCode.INVALID_REGULAR_EXPRESSION, "transaction_states": ()}
-    return answer | {"transaction_states": Each(matching, _answer)}
+    return answer | {"transaction_states": LazyArray(matching, _answer)}
 
 
 def _answer(transaction: Transaction) -> dict[str, Any]:

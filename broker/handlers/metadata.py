@@ -22,7 +22,7 @@ from broker.services.authorized_operations import CLUSTER, TOPIC, operations
 from broker.services.context import BrokerServices, RequestContext
 from broker.services.partition_nodes import NO_LEADER, partition_nodes
 from broker.services.topic_changes import plan_creation
-from broker.steps import Each
+from broker.steps import LazyArray
 from broker.waiting.purgatory import Delayed
 from broker.wire.errors import ApiError, ErrorCode
 from idgen.settings import InvalidSetting
@@ -87,24 +87,24 @@ def _answer(call: RequestContext, refused: Mapping[str, ErrorCode]) -> Answer:
 
 def _topics(
     call: RequestContext, allowed: dict[str, Any], refused: Mapping[str, ErrorCode]
-) -> Each[Any]:
+) -> LazyArray[Any]:
     """Return the topics' answers, each with `allowed`, the operations that the client may do."""
     metadata = call.services.metadata
     asked = call.request.topics
     if asked is None or (call.version == 0 and not asked):
-        return Each(metadata.topics(), lambda topic: _describe(call, topic) | allowed)
+        return LazyArray(metadata.topics(), lambda topic: _describe(call, topic) | allowed)
     # Answer each topic once, as Kafka does, because a topic of many partitions named a thousand times would fill the
     # memory.
     named = dict.fromkeys((requested.name, requested.topic_id) for requested in asked)
     if any(name is None or topic_id for name, topic_id in named):
         if call.version < BY_ID_VERSION:
-            return Each(named, lambda name_and_id: _refused(*name_and_id) | allowed)
+            return LazyArray(named, lambda name_and_id: _refused(*name_and_id) | allowed)
         # Like Kafka: a request that asks for one topic by its id is answered by ids only.
         ids = dict.fromkeys(topic_id for name, topic_id in named if topic_id or name is None)
-        return Each(ids, lambda topic_id: _by_id(call, topic_id) | allowed)
+        return LazyArray(ids, lambda topic_id: _by_id(call, topic_id) | allowed)
     names = [str(name) for name, _ in named]
     unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    return Each(names, lambda name: _by_name(call, name, refused.get(name, unknown)) | allowed)
+    return LazyArray(names, lambda name: _by_name(call, name, refused.get(name, unknown)) | allowed)
 
 
 def _by_id(call: RequestContext, topic_id: UUID | None) -> dict[str, Any]:

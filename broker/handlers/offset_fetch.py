@@ -14,7 +14,7 @@ from typing import Any
 from broker.group.results import FetchedOffset
 from broker.now import Now
 from broker.services.context import RequestContext
-from broker.steps import Each
+from broker.steps import LazyArray
 from broker.wire.errors import ErrorCode
 
 STABLE_VERSION = 7
@@ -26,21 +26,21 @@ def handle(call: RequestContext, now: Now) -> dict[str, Any]:
     if call.version >= GROUPS_VERSION:
         # Answer a group that is asked for all its offsets once, because its name of a few bytes has a large answer.
         asked = {group.group_id if group.topics is None else at: group for at, group in enumerate(call.original.groups)}
-        return {"throttle_time": 0, "groups": Each(asked.values(), lambda group: _group(call, group))}
+        return {"throttle_time": 0, "groups": LazyArray(asked.values(), lambda group: _group(call, group))}
     return {"throttle_time": 0} | _group(call, call.original)
 
 
 def _group(call: RequestContext, asked: Any) -> dict[str, Any]:
     error = call.services.groups.check(asked.group_id)
-    topics: Each[Any]
+    topics: LazyArray[Any]
     if asked.topics is None:
-        topics = Each([], dict) if error else _all(call, asked.group_id)
+        topics = LazyArray([], dict) if error else _all(call, asked.group_id)
     else:
-        topics = Each(asked.topics, lambda topic: _topic(call, asked.group_id, topic, error))
+        topics = LazyArray(asked.topics, lambda topic: _topic(call, asked.group_id, topic, error))
     return {"group_id": asked.group_id, "topics": topics, "error_code": error}
 
 
-def _all(call: RequestContext, group_id: str) -> Each[Any]:
+def _all(call: RequestContext, group_id: str) -> LazyArray[Any]:
     core, metadata = call.services.groups.core, call.services.metadata
     topic_offsets = [
         (name, list(partitions))
@@ -55,7 +55,7 @@ def _all(call: RequestContext, group_id: str) -> Each[Any]:
         key = {"name": name} if topic is None else {"topic_id": topic.id}
         return key | {"partitions": _fetched(call, core.fetch(group_id, partitions))}
 
-    return Each([of_topic for of_topic in topic_offsets if not by_id or topics[of_topic[0]] is not None], answer)
+    return LazyArray([of_topic for of_topic in topic_offsets if not by_id or topics[of_topic[0]] is not None], answer)
 
 
 def _topic(call: RequestContext, group_id: str, asked: Any, error: ErrorCode) -> dict[str, Any]:

@@ -11,20 +11,20 @@ from typing import Any
 from broker.log import leader_epochs
 from broker.now import Now
 from broker.services.context import RequestContext
-from broker.steps import Each
+from broker.steps import LazyArray
 from broker.wire.errors import ApiError, ErrorCode
 
 
 def handle(call: RequestContext, now: Now) -> dict[str, Any]:
     return {
         "throttle_time": 0,
-        "topics": Each(call.request.topics, lambda topic: _topic(call, topic)),
+        "topics": LazyArray(call.request.topics, lambda topic: _topic(call, topic)),
     }
 
 
 def _topic(call: RequestContext, asked: Any) -> dict[str, Any]:
     name = asked.topic
-    return {"topic": name, "partitions": Each(asked.partitions, lambda partition: _answer(call, name, partition))}
+    return {"topic": name, "partitions": LazyArray(asked.partitions, lambda partition: _answer(call, name, partition))}
 
 
 def _answer(call: RequestContext, topic: str, partition: Any) -> dict[str, Any]:

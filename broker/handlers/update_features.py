@@ -12,7 +12,7 @@ from typing import Any
 from broker.handlers.api_versions import FEATURES
 from broker.now import Now
 from broker.services.context import RequestContext
-from broker.steps import Each
+from broker.steps import LazyArray
 from broker.wire.errors import ErrorCode
 
 
@@ -23,7 +23,7 @@ def handle(call: RequestContext, now: Now) -> dict[str, Any]:
     if refused:
         error = {"error_code": ErrorCode.INVALID_UPDATE_VERSION, "error_message": refused}
         return {"throttle_time": 0, "results": ()} | error
-    return {"throttle_time": 0, "results": Each(updates, lambda update: {"feature": update.feature} | done)} | done
+    return {"throttle_time": 0, "results": LazyArray(updates, lambda update: {"feature": update.feature} | done)} | done
 
 
 def _refusal(feature: str, level: int) -> str | None:

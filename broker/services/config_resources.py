@@ -20,7 +20,7 @@ from broker.services.topic_changes import plan_alteration
 from broker.settings.config import DYNAMIC, BrokerConfig, TopicConfig, near_name, with_properties
 from broker.settings.config_entries import BrokerSources
 from broker.settings.kafka_settings import broker_setting, why_not_alterable
-from broker.steps import CHANGES_AT_ONCE, Each, Steps
+from broker.steps import CHANGES_AT_ONCE, LazyArray, Steps
 from broker.waiting.purgatory import Delayed
 from broker.wire.errors import ApiError, ErrorCode
 from idgen.settings import InvalidSetting, settings_of
@@ -141,7 +141,7 @@ def _check(
             kind, name = resource
             return {"error_code": code, "error_message": message, "resource_type": kind, "resource_name": name}
 
-        return {"throttle_time": 0, "responses": Each(asked, response)}
+        return {"throttle_time": 0, "responses": LazyArray(asked, response)}
 
     return altered, answered
 
