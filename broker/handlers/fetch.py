@@ -28,7 +28,7 @@ from broker.log.partition_log import PartitionLog
 from broker.log.segment import Segment
 from broker.now import Now
 from broker.services.context import RequestContext
-from broker.services.fetch_reading import Found, SoFar, Unread, bytes_max, collect
+from broker.services.fetch_reading import Results, SoFar, Unread, bytes_max, collect
 from broker.services.fetch_session import FetchSession, WantedPartition, next_epoch, wanted
 from broker.steps import Steps
 from broker.waiting.purgatory import Delayed
@@ -103,11 +103,11 @@ def _read_in_steps(
 
 def _collect_in_steps(
     call: RequestContext, session: FetchSession | None, partitions: Sequence[WantedPartition], waits: bool, now: Now
-) -> Steps[tuple[Found, bool, Unread, Now]]:
+) -> Steps[tuple[Results, bool, Unread, Now]]:
     """Collect the partitions in slices. Return the results and the time, with a slice left for many answers."""
     budget = call.services.partition_budget
     so_far = SoFar(call)
-    results: Found = []
+    results: Results = []
     unread: Unread = []
     enough = not partitions
     for begin in range(0, len(partitions), PARTITIONS_AT_ONCE):
@@ -127,7 +127,7 @@ def _collect_in_steps(
 # --- now -------------------------------------------------------------------------------------------------------------
 
 
-def _answer(call: RequestContext, session: FetchSession | None, results: Found, now: Now) -> FetchResponse:
+def _answer(call: RequestContext, session: FetchSession | None, results: Results, now: Now) -> FetchResponse:
     request = call.request
     size = 0
     for partition, result in results:
@@ -156,7 +156,7 @@ def _answer(call: RequestContext, session: FetchSession | None, results: Found, 
     return response
 
 
-def _answer_slices(call: RequestContext, session: FetchSession | None, results: Found, now: Now) -> FetchResponse:
+def _answer_slices(call: RequestContext, session: FetchSession | None, results: Results, now: Now) -> FetchResponse:
     """Return the answer of a request that was read in slices, if no other request of its session came meanwhile."""
     epoch = call.request.session_epoch
     if session is not None and session.epoch != next_epoch(epoch):
@@ -282,7 +282,11 @@ class _Waiting:
     """
 
     def __init__(
-        self, call: RequestContext, session: FetchSession | None, partitions: Sequence[WantedPartition], results: Found
+        self,
+        call: RequestContext,
+        session: FetchSession | None,
+        partitions: Sequence[WantedPartition],
+        results: Results,
     ) -> None:
         self._call = call
         self._session = session
@@ -290,8 +294,8 @@ class _Waiting:
         self._committed = call.request.isolation_level == READ_COMMITTED
         self._bytes_min = min(call.request.min_bytes, bytes_max(call))
         self._by_log = {partition.log: partition for partition in partitions if partition.log is not None}
-        self._places: dict[PartitionLog, tuple[Segment, int]] = {}
-        """The newest segment of a log, and the place in it where the records for the client begin."""
+        self._positions: dict[PartitionLog, tuple[Segment, int]] = {}
+        """The newest segment of a log, and the position in it where the records for the client begin."""
         self._available: dict[PartitionLog, int] = {}
         self._bytes = 0  # their sum
         self._touched: PartitionLog | None = None
@@ -332,7 +336,7 @@ class _Waiting:
     def _expire(self, now: Now) -> FetchResponse | Steps[Answer]:
         return _answer_with_all(self._call, self._session, self._partitions, now)
 
-    def _note_all(self, results: Found) -> None:
+    def _note_all(self, results: Results) -> None:
         self._available.clear()
         self._bytes = 0
         for partition, result in results:
@@ -341,7 +345,7 @@ class _Waiting:
 
     def _note(self, log: PartitionLog, records: FileRegion) -> None:
         if records.file is log.segments.active.log:  # between two slices a new segment may have begun
-            self._places[log] = log.segments.active, records.position
+            self._positions[log] = log.segments.active, records.position
         self._count(log, records.length)
 
     def _count(self, log: PartitionLog, size: int) -> None:
@@ -358,9 +362,9 @@ class _Waiting:
         end = log.last_stable_offset if self._committed else log.high_watermark
         if end <= asked.fetch_offset:
             return False
-        if log not in self._places or end < log.log_end_offset:  # some records may not be seen yet
+        if log not in self._positions or end < log.log_end_offset:  # some records may not be seen yet
             return self._read(log, asked) or self._bytes >= self._bytes_min
-        segment, position = self._places[log]
+        segment, position = self._positions[log]
         self._count(log, min(segment.size - position, asked.max_bytes))
         return segment is not log.segments.active or self._bytes >= self._bytes_min
 

@@ -171,7 +171,7 @@ def _find(
     """
     request = call.request
     if searched is not None and searched.is_done:
-        offset, found_ms = _seen(request, log, searched.found)
+        offset, found_ms = _seen(request, log, searched.result)
         if offset < 0 or offset >= log.log_start_offset:
             return offset, found_ms
     if request.by_id:

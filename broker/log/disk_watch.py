@@ -41,7 +41,7 @@ class DiskWatch:
         """The usable bytes when a write failed last."""
         self._due_ms: int | None = None
         self._next_line_ms: int | None = None
-        self._told = False
+        self._was_reported = False
 
     @property
     def is_full(self) -> bool:
@@ -85,8 +85,8 @@ class DiskWatch:
                 self._ends(now, usable_bytes)
 
     def _begins(self, now: Now, usable_bytes: int, failed: StorageError | None) -> None:
-        self._told = self._next_line_ms is None or now.ms >= self._next_line_ms
-        if self._told:
+        self._was_reported = self._next_line_ms is None or now.ms >= self._next_line_ms
+        if self._was_reported:
             self._next_line_ms = now.ms + LINES_EVERY_MS
             why = "" if failed is None else f" ({failed})"
             self._report(
@@ -97,7 +97,7 @@ class DiskWatch:
     def _ends(self, now: Now, usable_bytes: int) -> None:
         full_ms = now.wall_ms - (self.full_since_ms or now.wall_ms)
         self.full_since_ms, self._failed_bytes = None, 0
-        if self._told:
+        if self._was_reported:
             self._report(
                 f"the disk of {self._storage.location} has space again: {usable_bytes} bytes are usable, "
                 f"after {full_ms // 1_000} s"

@@ -192,11 +192,11 @@ class ReadJob:
     key: Hashable
     is_done: bool = False
     """True after success. After a failure, the request repeats the lookup and receives the error."""
-    found: Any = None
+    result: Any = None
 
     def run(self) -> None:
         with suppress(StorageError, CorruptBatch):
-            self.found = self.read()
+            self.result = self.read()
             self.is_done = True
 
 

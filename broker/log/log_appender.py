@@ -16,7 +16,7 @@ from broker.log.partition_log import PartitionLog
 from broker.log.segment import RELATIVE_OFFSET_MAX, Placed, Segment
 from broker.log.storage.port import StorageError
 from broker.now import Now
-from broker.record.batch import LENGTH_END, NO_TIMESTAMP, PLACE, BatchHeader, read_header
+from broker.record.batch import BATCH_PREFIX, LENGTH_END, NO_TIMESTAMP, BatchHeader, read_header
 from broker.record.control import Marker, encode_marker
 from broker.wire.errors import ApiError, ErrorCode
 from idgen.worker import Run
@@ -175,10 +175,10 @@ def _write(
     now: Now,
 ) -> None:
     """Append batches, `size` bytes in all, and their ids to the log; if that fails, append none and raise."""
-    epoch, place = log.leader_epoch, PLACE.pack_into
+    epoch, pack_prefix = log.leader_epoch, BATCH_PREFIX.pack_into
     by_producers = []
     for header, base_offset, batch in placed:
-        place(batch, 0, base_offset, header.batch_length, epoch)
+        pack_prefix(batch, 0, base_offset, header.batch_length, epoch)
         if header.producer_id >= 0:
             by_producers.append((header, base_offset))
     try:
@@ -187,7 +187,7 @@ def _write(
     except Exception as error:
         log.failed_write(error)
         for header, _, batch in placed:  # restore the producer's bytes
-            PLACE.pack_into(batch, 0, header.base_offset, header.batch_length, header.leader_epoch)
+            BATCH_PREFIX.pack_into(batch, 0, header.base_offset, header.batch_length, header.leader_epoch)
         if not isinstance(error, StorageError):
             raise
         raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error

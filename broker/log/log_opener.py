@@ -44,7 +44,7 @@ class LogOpener:
         self._report = report
         self.unopened = UnopenedLogs()
         self._opened_late: list[PartitionLog] = []
-        self._found: FoundJournal | None = None
+        self._last_journal: FoundJournal | None = None
         """The journal of the previous process, until all logs are open."""
         self.stopped_cleanly = True
         self._is_uncut = True
@@ -66,8 +66,8 @@ class LogOpener:
         self._is_uncut = self.stopped_cleanly or self._storage.exists(clean_stop.UNCUT)
         if self._is_uncut:
             self._note_uncut()  # still true if this start is killed before it cuts a file
-        self._found = FoundJournal(self._storage)
-        self._syncs.number_journal(self._found.next_number)
+        self._last_journal = FoundJournal(self._storage)
+        self._syncs.number_journal(self._last_journal.next_number)
 
     def _note_uncut(self) -> None:
         try:
@@ -92,15 +92,15 @@ class LogOpener:
         self._offline[key] = f"{error}; it is opened when the disk has space"
         self._report(f"partition {key[0]}-{key[1]} is not opened yet: {error}")
         self.unopened.add(key, to_open)
-        if self._found:
-            self._found.keep(to_open.topic_id, key[1])
+        if self._last_journal:
+            self._last_journal.keep(to_open.topic_id, key[1])
 
     def finish(self, run: Callable[[SyncLog], None]) -> None:
         """Finish the start, once all logs are open: sync the logs that a crash left unsynced, and remove the journal.
 
         `run` runs a sync in this thread.
         """
-        journal, self._found = self._found, None
+        journal, self._last_journal = self._last_journal, None
         for log in self._logs.values():
             journaled = journal is not None and bool(journal.entries(log.topic_id, log.partition))
             # Consumers that saw a record before a crash must see it after the crash.
@@ -130,7 +130,7 @@ class LogOpener:
 
     def _to_open(self, key: Key, config: TopicConfig, topic_id: UUID, leader_epoch: int = 0) -> ToOpen:
         topic, partition = key
-        entries = self._found.entries(topic_id, partition) if self._found else ()
+        entries = self._last_journal.entries(topic_id, partition) if self._last_journal else ()
         noted = self._noted.pop((f"{topic}-{partition}", topic_id.hex), None)
         return ToOpen(config, topic_id, entries, self._is_uncut, noted, leader_epoch)
 
@@ -158,8 +158,8 @@ class LogOpener:
                 raise
             self._offline[key] = str(error)
             self._report(f"partition {topic}-{partition} is offline: {error}")
-            if self._found:
-                self._found.keep(to_open.topic_id, partition)
+            if self._last_journal:
+                self._last_journal.keep(to_open.topic_id, partition)
             return
         self._offline.pop(key, None)
         self._logs[key] = log

@@ -22,7 +22,7 @@ OPENED_NON_BLOCKING = 10_000  # records, which takes some milliseconds
 UNPACKED_NON_BLOCKING = 1 << 20  # bytes of a compressed batch, which takes a millisecond
 NOT_COUNTED = -1, 0, NO_TIMESTAMP
 
-Found = tuple[int, int]
+OffsetAndTime = tuple[int, int]
 """(offset, its timestamp)."""
 Counted = tuple[int, int, int]
 """(log start offset, position, largest timestamp): the largest timestamp of the first segment's records from the log's
@@ -68,7 +68,7 @@ class Search(NamedTuple):
                 high = middle
         return mode.see(self.segments[low]).ids.offset_of_id(id) if low < len(self.segments) - is_empty else None
 
-    def of_time(self, timestamp_ms: int, mode: ReadMode) -> Found | None:
+    def of_time(self, timestamp_ms: int, mode: ReadMode) -> OffsetAndTime | None:
         """Return the first record at or after `timestamp_ms`, None if all are older (KIP-33).
 
         Its batch is opened. Raise CorruptBatch if a CRC on the way is wrong.
@@ -103,7 +103,7 @@ class Search(NamedTuple):
             return 0, False
         return seen.offsets.position_before(start), True
 
-    def of_newest(self, mode: ReadMode) -> tuple[Found | None, Counted]:
+    def of_newest(self, mode: ReadMode) -> tuple[OffsetAndTime | None, Counted]:
         """Return the first record with the largest timestamp in the log (KIP-734), and the new `counted`.
 
         The record is None if no record has a timestamp. Raise the errors of `of_time`.
@@ -170,7 +170,7 @@ def _entry_fits(segment: Segment, seen: Any, relative_offset: int) -> bool:
     return batch is not None and (batch[0], batch[1].last_offset) == (position, segment.base_offset + last)
 
 
-def _opened(segment: Segment, seen: Any, position: int, header: BatchHeader, mode: ReadMode) -> Iterator[Found]:
+def _opened(segment: Segment, seen: Any, position: int, header: BatchHeader, mode: ReadMode) -> Iterator[OffsetAndTime]:
     """Iterate over (offset, time) of a batch's records, up to the first that cannot be decoded."""
     if mode.records_max is not None and header.record_count > mode.records_max:
         raise WouldBlock(f"the batch at {header.base_offset} of {segment.directory} has {header.record_count} records")

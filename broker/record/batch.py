@@ -27,7 +27,7 @@ from coordination.errors import FlakelogError
 
 HEADER = struct.Struct(">qiibIhiqqqhii")
 HEADER_BYTES = HEADER.size  # 61
-PLACE = struct.Struct(">qii")  # the first 16 bytes: base offset, batch length, leader epoch; outside the CRC
+BATCH_PREFIX = struct.Struct(">qii")  # the first 16 bytes: base offset, batch length, leader epoch; outside the CRC
 LENGTH_END = 12  # base offset and batch length
 CRC_START = 21  # the CRC covers a batch from here to its end
 MAGIC = 2

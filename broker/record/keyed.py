@@ -244,7 +244,7 @@ def _unusual(data: bytes, position: int, keys: _Gathered) -> int | None:
 
 
 class _Layout(NamedTuple):
-    """The places of the fields in the first record of a run, from the record's begin, and its size."""
+    """The positions of the fields in the first record of a run, from the record's begin, and its size."""
 
     begin: int
     """The position after the record's length."""
@@ -276,7 +276,7 @@ class _Layout(NamedTuple):
 
     @property
     def fixed(self) -> tuple[int, ...]:
-        """Return the places that have the same byte in each record of a run: lengths, and the number of headers."""
+        """Return the positions that have the same byte in each record of a run: lengths, and the number of headers."""
         lengths = range(self.begin), range(self.key_length, self.key), range(self.key_end, self.value)
         return *chain.from_iterable(lengths), self.size - 1
 
@@ -297,18 +297,18 @@ def _run(body: Body, at: int, most: int, keys: _Gathered) -> int | None:
     if layout is None or layout.size != size:
         return None
     most = min(most, (end - at) // size)
-    for place in layout.fixed:
-        column = data[at + place : at + most * size : size]
-        if place == size - 1 and column[:1] != b"\0" or column[0] & 1 and place in (layout.key_length, layout.key_end):
+    for index in layout.fixed:
+        column = data[at + index : at + most * size : size]
+        if index == size - 1 and column[:1] != b"\0" or column[0] & 1 and index in (layout.key_length, layout.key_end):
             return None
         most -= len(column.lstrip(column[:1]))
-    for first_place, next_place in ((layout.begin + 1, layout.delta), (layout.delta, layout.key_length)):
-        for place in range(first_place, next_place):
-            column = data[at + place : at + most * size : size]
-            most -= len(column.lstrip(_LOW if place == next_place - 1 else _HIGH))
+    for field_begin, field_end in ((layout.begin + 1, layout.delta), (layout.delta, layout.key_length)):
+        for index in range(field_begin, field_end):
+            column = data[at + index : at + most * size : size]
+            most -= len(column.lstrip(_LOW if index == field_end - 1 else _HIGH))
     if most < _RUN_RECORDS_MIN:
         return None
-    deltas = _deltas([data[at + place : at + most * size : size] for place in range(layout.delta, layout.key_length)])
+    deltas = _deltas([data[at + index : at + most * size : size] for index in range(layout.delta, layout.key_length)])
     if deltas is None or 2 * deltas[0] < keys.zigzag:
         return None
     keys.deltas.append(deltas)
@@ -326,11 +326,11 @@ def _varint_bytes(data: bytes, position: int) -> int:
 
 
 def _zigzag(varint: bytes) -> int:
-    return sum((byte & 0x7F) << 7 * place for place, byte in enumerate(varint))
+    return sum((byte & 0x7F) << 7 * index for index, byte in enumerate(varint))
 
 
 def _deltas(columns: list[bytes]) -> Sequence[int] | None:
-    """Return the offset deltas of a run, given their bytes by place. Return None unless they rise from 0 or more on."""
+    """Return the offset deltas of a run, given their bytes by index. Return None unless they rise from 0 or more on."""
     number = len(columns[0])
     first = _zigzag(bytes([column[0] for column in columns]))
     tables = _varints(len(columns))
@@ -339,8 +339,8 @@ def _deltas(columns: list[bytes]) -> Sequence[int] | None:
         if all(column == table[begin : begin + number] for column, table in zip(columns, tables, strict=True)):
             return range(first >> 1, (first >> 1) + number)
     zigzags = [0] * number
-    for place, column in enumerate(columns):
-        zigzags = [zigzag | (byte & 0x7F) << 7 * place for zigzag, byte in zip(zigzags, column, strict=True)]
+    for index, column in enumerate(columns):
+        zigzags = [zigzag | (byte & 0x7F) << 7 * index for zigzag, byte in zip(zigzags, column, strict=True)]
     if any(zigzag & 1 for zigzag in zigzags) or any(b <= a for a, b in pairwise(zigzags)):
         return None
     return [zigzag >> 1 for zigzag in zigzags]
@@ -353,12 +353,12 @@ def _first_of(size: int) -> int:
 
 @lru_cache
 def _varints(size: int) -> list[bytes]:
-    """Return the bytes of the varints of `size` bytes, by place, for rising offset deltas."""
+    """Return the bytes of the varints of `size` bytes, by index, for rising offset deltas."""
     first = _first_of(size)
     deltas = range(first, min(_first_of(size + 1), first + _DELTAS))
     return [
-        bytes([delta << 1 >> 7 * place & 0x7F | (0x80 if place < size - 1 else 0) for delta in deltas])
-        for place in range(size)
+        bytes([delta << 1 >> 7 * index & 0x7F | (0x80 if index < size - 1 else 0) for delta in deltas])
+        for index in range(size)
     ]
 
 

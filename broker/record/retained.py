@@ -94,8 +94,8 @@ def _of_one_size(body: Body, position: int, most: int) -> range:
     most = min(most, (end - position) // size)
     if len(length) == 2 and length[1] > 0x7F or data[position + size : position + size + 1] != length[:1]:
         return range(0)
-    for place in range(len(length)):
-        most -= len(data[position + place : position + most * size : size].lstrip(length[place : place + 1]))
+    for index in range(len(length)):
+        most -= len(data[position + index : position + most * size : size].lstrip(length[index : index + 1]))
     return range(position, position + most * size, size) if most >= _RUN_RECORDS_MIN else range(0)
 
 
@@ -153,8 +153,8 @@ def _sealed(
     header: BatchHeader, records: Buffer, attributes: int, base_timestamp: int, max_timestamp: int, count: int
 ) -> Written:
     """Return the whole batch with these records and fields; its length and CRC are set, all else is as in `header`."""
-    place, sequence = (header.base_offset, len(records) + HEADER_BYTES - LENGTH_END, *header[2:4]), header[9:12]
+    prefix, sequence = (header.base_offset, len(records) + HEADER_BYTES - LENGTH_END, *header[2:4]), header[9:12]
     fields = attributes, header.last_offset_delta, base_timestamp, max_timestamp, *sequence, count
-    crc = crc32c(records, crc32c(HEADER.pack(*place, 0, *fields)[CRC_START:]))
-    written = BatchHeader._make((*place, crc, *fields))
+    crc = crc32c(records, crc32c(HEADER.pack(*prefix, 0, *fields)[CRC_START:]))
+    written = BatchHeader._make((*prefix, crc, *fields))
     return Written(written, b"".join((HEADER.pack(*written), records)))

@@ -18,9 +18,9 @@ from broker.wire.frame import FileRegion
 STORAGE_ERROR_VERSION = 6
 ZSTD_VERSION = 10
 
-Found: TypeAlias = list[tuple[WantedPartition, FetchedPartition]]
+Results: TypeAlias = list[tuple[WantedPartition, FetchedPartition]]
 Unread: TypeAlias = list[tuple[NotCached, PartitionLog | None, int]]
-"""Logs, each with an offset whose place has to be looked up on the disk, or verified, first."""
+"""Logs, each with an offset whose position has to be looked up on the disk, or verified, first."""
 
 
 class SoFar:
@@ -40,11 +40,11 @@ def collect(
     partitions: Sequence[WantedPartition],
     waits: bool,
     so_far: SoFar | None = None,
-) -> tuple[Found, bool, Unread]:
+) -> tuple[Results, bool, Unread]:
     """Return the answer of each partition, True if the request need not wait (enough bytes, an error, or records of an
-    older segment), and the places that are not in memory.
+    older segment), and the positions that are not in memory.
 
-    With `waits` the disk is read in this thread, so no place is missing. Partitions of a session that have nothing new
+    With `waits` the disk is read in this thread, so no position is missing. Partitions of a session without news
     are left out. `so_far` counts the bytes of a request that is read in slices.
     """
     request: FetchRequest = call.request
@@ -57,7 +57,7 @@ def collect(
     else:
         left, size, bytes_min = so_far.left, so_far.size, so_far.bytes_min
     enough = not partitions
-    results: Found = []
+    results: Results = []
     unread: Unread = []
     for wanted in partitions if session is None else with_news(partitions, generation):
         asked = wanted.asked

@@ -25,7 +25,7 @@ R = TypeVar("R")
 
 # Errors that clients receive when a record could not be appended: Kafka's translation (CoordinatorRuntime), in which
 # COORDINATOR_NOT_AVAILABLE stands for every error that may pass.
-_TOLD = {
+_CLIENT_ERRORS = {
     ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorCode.NOT_COORDINATOR,
     ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
     ErrorCode.INVALID_PRODUCER_EPOCH: ErrorCode.INVALID_PRODUCER_EPOCH,
@@ -57,7 +57,7 @@ class GroupCoordination:
         written: dict[PartitionLog, None] = {}
         while appends := self.core.take_appends():  # a refusal may begin a rebalance, which may write in turn
             for (partition, producer), records in self._by_partition(appends).items():
-                log, error = self.topic.append(partition, records, now, _TOLD, producer)
+                log, error = self.topic.append(partition, records, now, _CLIENT_ERRORS, producer)
                 if log is not None:
                     written[log] = None
                 if error:

@@ -41,7 +41,7 @@ END_EVERY_MS = 5  # pause while a producer waits for the end of its transaction;
 ABORTABLE_VERSION = 11  # of Produce, from which clients know TRANSACTION_ABORTABLE (KIP-890)
 
 # Errors that clients receive when a record could not be appended (TransactionStateManager of Kafka).
-_TOLD: Mapping[ErrorCode, ErrorCode] = {
+_CLIENT_ERRORS: Mapping[ErrorCode, ErrorCode] = {
     ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorCode.NOT_COORDINATOR,
     ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
 }
@@ -180,7 +180,7 @@ class TransactionCoordination:
         return error
 
     def _append(self, transactional_id: str, record: Keyed, now: Now) -> ErrorCode:
-        log, error = self.topic.append(self.topic.partition_of(transactional_id), [record], now, _TOLD)
+        log, error = self.topic.append(self.topic.partition_of(transactional_id), [record], now, _CLIENT_ERRORS)
         if log is not None:
             self._ports.appended(log, now)
         return error

@@ -87,8 +87,8 @@ class BrokerSources(NamedTuple):
     """Run-time changes: `altered_for_all` applies to all nodes, `altered` to this one."""
 
 
-_BROKER = {each.name: each for each in settings_of(BrokerConfig)}
-_BROKER_DEFAULTS = {each.field: each.name for each in _BROKER.values()}
+_BROKER = {setting.name: setting for setting in settings_of(BrokerConfig)}
+_BROKER_DEFAULTS = {setting.field: setting.name for setting in _BROKER.values()}
 _LONG = frozenset({"ms", "messages"})  # units of values that may need 64 bits
 
 
@@ -233,7 +233,7 @@ def _one_of_names(setting: Setting, name: str, synonyms: tuple[Synonym, ...], re
 
 
 def _broker_synonyms(setting: Setting, sources: BrokerSources) -> tuple[Synonym, ...]:
-    places = (
+    ranked_sources = (
         (sources.altered, ConfigSource.DYNAMIC_BROKER),
         (sources.altered_for_all, ConfigSource.DYNAMIC_DEFAULT_BROKER),
         (sources.given, ConfigSource.STATIC_BROKER),
@@ -241,7 +241,7 @@ def _broker_synonyms(setting: Setting, sources: BrokerSources) -> tuple[Synonym,
     names = _names_of(setting)
     synonyms = [
         Synonym(name, _as_given(setting, name, properties[name]), source)
-        for properties, source in places
+        for properties, source in ranked_sources
         for name in names
         if name in properties
     ]

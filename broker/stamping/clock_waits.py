@@ -41,7 +41,7 @@ class ClockWaits:
         self._purgatory = purgatory
         self._report = report
         self._since_ms: dict[PartitionLog, int] = {}
-        self._told = False
+        self._is_reported = False
         """True if the log says that partitions wait."""
         self._next_line_ms = 0
         """The earliest time of the next line in the log, on the monotonic clock."""
@@ -111,15 +111,15 @@ class ClockWaits:
         if self._since_ms:
             self._check_later(now)
             self._tell(now)
-        elif self._told:
-            self._told = False
+        elif self._is_reported:
+            self._is_reported = False
             self._report("the clock has reached the last ids: no partition waits for it any more")
 
     def _tell(self, now: Now) -> None:
         """Report the waits, at most once every REPORT_EVERY_MS."""
         if now.ms < self._next_line_ms:
             return
-        self._told = True
+        self._is_reported = True
         self._next_line_ms = now.ms + REPORT_EVERY_MS
         waits = self.waiting(now.wall_ms)
         self._report(

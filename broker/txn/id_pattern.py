@@ -2,8 +2,8 @@ r"""Regular expressions over transactional ids, in RE2's syntax and in linear ti
 
 Python's `re` backtracks: a pattern of ten characters can block it, and the broker, for hours. This matcher follows all
 alternatives at once, as RE2 does (https://swtch.com/~rsc/regexp/regexp1.html). It compiles the pattern to a program; a
-state is the set of places in the program that the text read so far can lead to. The matcher caches the transition of
-each state and character, so most characters of most ids cost one table look-up.
+state is the set of instructions in the program that the text read so far can lead to. The matcher caches the transition
+of each state and character, so most characters of most ids cost one table look-up.
 
 A pattern must match the whole id. RE2's features that are useless for ids are refused by name: word boundaries (\b),
 Unicode classes (\p), multi-line mode (?m). The size of the program and the number of steps are limited, because RE2
@@ -13,7 +13,7 @@ guarantees time linear in the text, but not a small factor.
 from collections.abc import Iterable
 from typing import NamedTuple, TypeAlias
 
-PROGRAM_MAX = 2_000  # places; x{3} takes three times the places of x
+PROGRAM_MAX = 2_000  # instructions; x{3} takes three times as many as x
 REPEAT_MAX = 1_000  # as in RE2
 DEPTH_MAX = 100  # nested groups
 REMEMBERED_MAX = 10_000
@@ -125,12 +125,12 @@ class IdPattern:
         self._following[state, char] = following
         return following
 
-    def _reach(self, places: Iterable[int], at_begin: bool = False, at_end: bool = False) -> frozenset[int]:
-        """Return the places reachable from `places` without reading a character.
+    def _reach(self, instructions: Iterable[int], at_begin: bool = False, at_end: bool = False) -> frozenset[int]:
+        """Return the instructions reachable from `instructions` without reading a character.
 
         Splits are followed, begins if `at_begin`, ends if `at_end`. The result has no splits and no begins.
         """
-        program, seen, todo = self._program, set[int](), list(places)
+        program, seen, todo = self._program, set[int](), list(instructions)
         while todo:
             at = todo.pop()
             if at in seen:
@@ -148,7 +148,7 @@ class IdPattern:
 
 
 class _Program:
-    """A compiled pattern: numbered places, each with the places it leads to."""
+    """A compiled pattern: numbered instructions, each with the instructions it leads to."""
 
     def __init__(self) -> None:
         self.targets: list[list[int]] = []
@@ -156,16 +156,16 @@ class _Program:
         self.splits: set[int] = set()
         self.begins: set[int] = set()
         self.ends: set[int] = set()
-        self.matched = self._place([])
+        self.matched = self._add_instruction([])
 
-    def _place(self, targets: list[int]) -> int:
+    def _add_instruction(self, targets: list[int]) -> int:
         if len(self.targets) >= PROGRAM_MAX:
             raise BadPattern("the pattern is too large")
         self.targets.append(targets)
         return len(self.targets) - 1
 
     def add(self, node: Node, then: int) -> int:
-        """Add a node that leads to the place `then`; return the node's first place."""
+        """Add a node that leads to the instruction `then`; return the node's first instruction."""
         if isinstance(node, _Sequence):
             for part in reversed(node.nodes):
                 then = self.add(part, then)
@@ -174,7 +174,7 @@ class _Program:
             return self._add_repeat(node, then)
         if isinstance(node, _Either):
             return self._split([self.add(part, then) for part in node.nodes])
-        at = self._place([then])
+        at = self._add_instruction([then])
         if isinstance(node, _Set):
             self.sets[at] = node
         else:
@@ -182,7 +182,7 @@ class _Program:
         return at
 
     def _split(self, targets: list[int]) -> int:
-        at = self._place(targets)
+        at = self._add_instruction(targets)
         self.splits.add(at)
         return at
 

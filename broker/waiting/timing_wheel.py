@@ -88,7 +88,7 @@ class TimingWheel(Generic[T]):
     def add(self, deadline_ms: int, item: T) -> Timer[T]:
         """Remember `item` until `deadline_ms`. A deadline in the past is due at the next `advance`."""
         timer = Timer(deadline_ms, item)
-        self._place(timer)
+        self._insert(timer)
         return timer
 
     def advance(self, now_ms: int) -> list[T]:
@@ -99,7 +99,7 @@ class TimingWheel(Generic[T]):
             reached += heappop(self._occupied)[2].empty()
         self._now_ms = max(self._now_ms, now_ms)
         for timer in reached:
-            self._place(timer)
+            self._insert(timer)
         due = sorted(self._due.empty(), key=_deadline)
         for timer in due:
             timer._bucket = None
@@ -121,7 +121,7 @@ class TimingWheel(Generic[T]):
             bucket.start_ms = None  # all its timers were cancelled
         return None
 
-    def _place(self, timer: Timer[T]) -> None:
+    def _insert(self, timer: Timer[T]) -> None:
         due_ms = -(-timer.deadline_ms // self._tick_ms) * self._tick_ms
         if due_ms <= self._now_ms:
             self._due.put(timer)

@@ -35,9 +35,9 @@ NOT_FOUND = -1
 _WHO = struct.Struct(">ib")  # replica id, isolation level
 _WANTED = struct.Struct(">iq")  # index, timestamp
 _WANTED_V4 = struct.Struct(">iiq")  # ... current leader epoch after index
-_FOUND = struct.Struct(">ihqq")  # index, error, timestamp, offset
+_RESULT = struct.Struct(">ihqq")  # index, error, timestamp, offset
 _record = tuple.__new__  # as WantedOffset(...), at half its price
-_FOUND_V4 = struct.Struct(">ihqqi")  # ... leader epoch
+_RESULT_V4 = struct.Struct(">ihqqi")  # ... leader epoch
 
 
 class WantedOffset(NamedTuple):
@@ -135,9 +135,9 @@ def encode_response(version: int, response: ListOffsetsResponse, throttle_ms: in
         out += (encode_topic(topic, flexible, False), length(len(partitions), flexible))
         for _, index, error_code, timestamp, offset, leader_epoch in partitions:
             if version >= LEADER_EPOCHS:
-                out += (_FOUND_V4.pack(index, error_code, timestamp, offset, leader_epoch), end)
+                out += (_RESULT_V4.pack(index, error_code, timestamp, offset, leader_epoch), end)
             else:
-                out.append(_FOUND.pack(index, error_code, timestamp, offset))
+                out.append(_RESULT.pack(index, error_code, timestamp, offset))
         out.append(end)
     if flexible:
         out.append(tag_section({tags.IDS: tags.REQUEST}) if response.by_id else b"\0")

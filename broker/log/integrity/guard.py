@@ -34,12 +34,12 @@ class LookForFiles(ReadJob):
 
     def __init__(self, storage: Storage, logs: Iterable[PartitionLog]) -> None:
         self._storage = storage
-        self.places = [(log, log.segments.active, log.segments.active.data_paths) for log in logs]
+        self.active_segments = [(log, log.segments.active, log.segments.active.data_paths) for log in logs]
         self.gone: list[tuple[PartitionLog, Segment, str]] = []
         super().__init__(self._find_gone, self)
 
     def _find_gone(self) -> None:
-        for log, segment, paths in self.places:
+        for log, segment, paths in self.active_segments:
             self.gone += [(log, segment, path) for path in paths if not self._storage.exists(path)][:1]
 
 

@@ -276,9 +276,9 @@ class MemoryStorage:
         for source, target in reversed(self._renames[chance(len(self._renames) + 1) :]):
             if not before.exists(source):
                 before._move(target, source)
-        return before._found(chance)
+        return before._after_power_cut(chance)
 
-    def _found(self, chance: Chance) -> "MemoryStorage":
+    def _after_power_cut(self, chance: Chance) -> "MemoryStorage":
         after = MemoryStorage()
         after.directories = set(self.directories)
         for path in sorted({*self.files, *self._synced_names}):

@@ -3,7 +3,7 @@
 import pytest
 
 from broker.client.blocking import Client
-from broker.record.batch import LENGTH_END, PLACE
+from broker.record.batch import BATCH_PREFIX, LENGTH_END
 from tests.compat.raw_connection import RawConnection, fetch_frame, fetched
 from tests.compat.served_data import TOPIC, batch_of, fill, values_in
 from tests.compat.server_process import ServerProcess
@@ -19,7 +19,7 @@ def big(broker):
         for number in range(14):
             batch = batch_of(bytes([number]) * 150_000, bytes([number + 1]) * 150_000)
             client.produce("big", 0, batch)
-            PLACE.pack_into(batch, 0, offset, len(batch) - LENGTH_END, 0)
+            BATCH_PREFIX.pack_into(batch, 0, offset, len(batch) - LENGTH_END, 0)
             log += batch
             offset += 2
     return "big", bytes(log)
