@@ -100,7 +100,7 @@ class DeltaSink(TableSink):
         except CommitFailedError:
             return False
         except DeltaError as error:
-            raise LoadError(f"the Delta table {self.place}: {_first_line(error)}") from None
+            raise LoadError(f"the Delta table {self.location}: {_first_line(error)}") from None
         return True
 
     def _app_of_chain(self, chain: int) -> str:
@@ -141,7 +141,7 @@ class DeltaSink(TableSink):
         except TableNotFoundError:
             return None
         except DeltaError as error:
-            raise LoadError(f"the Delta table {self.place} cannot be read: {_first_line(error)}") from None
+            raise LoadError(f"the Delta table {self.location} cannot be read: {_first_line(error)}") from None
 
     def made(self, partition_by: str | None) -> Any:
         table = self.table()
@@ -172,20 +172,20 @@ class DeltaSink(TableSink):
             other = columns.get(field.name)
             if other is None or other.type != field.type or (field.nullable and not other.nullable):
                 raise LoadError(
-                    f"the Delta table {self.place} has {_shown(other)}, the rows have {_shown(field)}: choose columns "
-                    "that fit, or name another table"
+                    f"the Delta table {self.location} has {_shown(other)}, the rows have {_shown(field)}: choose "
+                    "columns that fit, or name another table"
                 )
         by = table.metadata().partition_columns
         rows = {*self.schema_of(load).names, *by}
         for column in columns.values():
             if not column.nullable and column.name not in rows:
                 raise LoadError(
-                    f"the Delta table {self.place} has {_shown(column)}, which the rows lack: choose columns that fit, "
-                    "or name another table"
+                    f"the Delta table {self.location} has {_shown(column)}, which the rows lack: choose columns that "
+                    "fit, or name another table"
                 )
         if by != ([] if partition_by is None else [partition_by]):
             named = ", ".join(by) or "no column"
-            raise LoadError(f"the Delta table {self.place} is divided by {named}; --partition-by must name the same")
+            raise LoadError(f"the Delta table {self.location} is divided by {named}; --partition-by must name the same")
 
     def _added(self, name: str, file: DataFile, partition_by: str | None) -> Any:
         from deltalake.transaction import AddAction

@@ -32,7 +32,7 @@ from spark_bridge.load.ledger import (
 from spark_bridge.load.load import Load, LoadError
 from spark_bridge.load.receipt import Receipt, WrittenPart
 from spark_bridge.load.rejections import Rejections, TooManyRejected
-from spark_bridge.load.sink import Found, LoadTaken, Sink, Source, State, last_standing
+from spark_bridge.load.sink import LoadTaken, Sink, Source, State, StoredLoad, last_standing
 from spark_bridge.load.target_check import OtherTarget, still_there
 from spark_bridge.reading.offset_range import OffsetRange
 from spark_bridge.reading.range_cursor import DataLoss
@@ -117,10 +117,12 @@ class Driver:
                 if self._saved(load, options) and self._finish(load, load.parts, outcome):
                     return outcome
             options = replace(options, since=Since())  # the place has a beginning now
-        raise LoadError(f"other drivers planned {ROUNDS_MAX} loads in {self.sink.place} during this run; run it again")
+        raise LoadError(
+            f"other drivers planned {ROUNDS_MAX} loads in {self.sink.location} during this run; run it again"
+        )
 
     def plan(
-        self, newest: Found | None, options: LoadOptions, *, withdrawn: Found | None = None
+        self, newest: StoredLoad | None, options: LoadOptions, *, withdrawn: StoredLoad | None = None
     ) -> Load | None:
         """Return the next load after a published one, or None without new messages. Change nothing."""
         return next_load(options, newest, self.source, self.code_version, withdrawn=withdrawn)
@@ -143,7 +145,7 @@ class Driver:
             return False
         return True
 
-    def _take_up(self, newest: Found, outcome: Outcome) -> None:
+    def _take_up(self, newest: StoredLoad, outcome: Outcome) -> None:
         """Finish a load that another run left, or is at work on."""
         load = newest.load
         if newest.state is State.DECIDED:
@@ -252,7 +254,7 @@ class Driver:
         self.watcher.ends(load, receipt)
 
 
-def begins_chain(sink: Sink, newest: Found, since: Since) -> bool:
+def begins_chain(sink: Sink, newest: StoredLoad, since: Since) -> bool:
     """Return False if a killed run has begun a new chain, which is finished first.
 
     Raise OtherTarget if the target has messages of the old chain, and the new one would bring them too. It would not if
@@ -270,11 +272,11 @@ def begins_chain(sink: Sink, newest: Found, since: Since) -> bool:
     receipts = (sink.find(number) for number in range(newest.load.number + 1))
     held = sink.held([one.receipt for one in receipts if one is not None and one.receipt is not None])
     if held:
-        raise still_there(sink.place, max(held), is_put_back=is_put_back)
+        raise still_there(sink.location, max(held), is_put_back=is_put_back)
     return True
 
 
-def _check_begun(options: LoadOptions, newest: Found) -> None:
+def _check_begun(options: LoadOptions, newest: StoredLoad) -> None:
     """Allow `--since` of the killed first load, which this run finishes. Raise OtherLayout for any other."""
     check_since(options, newest.load)
     if not newest.unfinished:

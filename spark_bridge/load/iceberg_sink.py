@@ -51,16 +51,16 @@ class IcebergSink(TableSink):
         self._property = f"flakelog.load.{topic}"
         self._asked = schema
         self._division = None if partition_by is None else _division(schema, partition_by)
-        self._data = _data_of(_found(catalog, identifier) or _staged(catalog, identifier, schema))
+        self._data = _data_of(_load_table(catalog, identifier) or _staged(catalog, identifier, schema))
         super().__init__(Storage.at(self._data), topic, new_attempt, schema)
 
     @property
-    def place(self) -> str:
+    def location(self) -> str:
         return self._identifier
 
     def table(self) -> Any | None:
         """Return the table as it is now. Raise LoadError if it is divided by something else."""
-        table = _found(self._catalog, self._identifier)
+        table = _load_table(self._catalog, self._identifier)
         if table is not None and not self._is_to_divide(table):
             self._check_division(table)
         return table
@@ -253,7 +253,7 @@ def _roll_back(table: Any, at: Mapping[str, int]) -> str:
     return last
 
 
-def _found(catalog: Any, identifier: str) -> Any | None:
+def _load_table(catalog: Any, identifier: str) -> Any | None:
     from pyiceberg.exceptions import NoSuchTableError
 
     try:

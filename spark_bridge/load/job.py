@@ -81,7 +81,7 @@ class LoadJob:
                 source.describe([self.options.topic])  # no namespace is created for a mistyped topic
             sink = self.destination.open(self.options)
             self._check(sink)
-            announcing = _Announcing(watcher, ReplayTopic(self.servers), sink.place)
+            announcing = _Announcing(watcher, ReplayTopic(self.servers), sink.location)
             outcome = Driver(self.options, sink, source, source.side_by_side(self.threads), announcing, VERSION).run()
             if outcome.receipts:
                 with suppress(Exception):  # the load is done, and stays so if its target cannot be counted now
@@ -119,7 +119,7 @@ class LoadJob:
         """Raise LoadError if two drivers at once could load rows twice."""
         if not sink.exclusive and not self.single_writer:
             raise LoadError(
-                f"{sink.place} has no exclusive create here, so two drivers at once could load rows twice. With "
+                f"{sink.location} has no exclusive create here, so two drivers at once could load rows twice. With "
                 "--single-writer you promise that one runs at a time; or try: pip install 'flakelog[object-store]'"
             )
 
@@ -235,10 +235,10 @@ class LogRows:
 class _Announcing:
     """A Watcher that also publishes each load in the topic of replays, when it begins and when it is done."""
 
-    def __init__(self, watcher: Watcher, topic: ReplayTopic, place: str) -> None:
+    def __init__(self, watcher: Watcher, topic: ReplayTopic, location: str) -> None:
         self._watcher = watcher
         self._topic = topic
-        self._place = place
+        self._location = location
 
     def begins(self, load: Load, unread: Sequence[OffsetRange]) -> None:
         self._watcher.begins(load, unread)
@@ -254,8 +254,8 @@ class _Announcing:
 
     def _announce(self, load: Load, receipt: str | None = None, *, is_withdrawn: bool = False) -> None:
         chain = f"/chain-{load.chain}" if load.chain else ""
-        key = f"{self._place}/{load.topic}{chain}/{load.number}"
-        self._topic.publish(key, "load", self._place, load.to_json(), receipt, is_withdrawn=is_withdrawn)
+        key = f"{self._location}/{load.topic}{chain}/{load.number}"
+        self._topic.publish(key, "load", self._location, load.to_json(), receipt, is_withdrawn=is_withdrawn)
 
 
 def _numbered(number: int, job: Callable[[], WrittenPart]) -> Iterator[tuple[int, WrittenPart]]:

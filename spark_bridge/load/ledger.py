@@ -12,7 +12,7 @@ from typing import Any
 from broker.client.offset_spec import AtId, AtTime, Bounds, Earliest, position_of
 from spark_bridge.load.load import Layout, Load, LoadError, describe
 from spark_bridge.load.schema_change import refused_change
-from spark_bridge.load.sink import Found, Source
+from spark_bridge.load.sink import Source, StoredLoad
 from spark_bridge.reading.cluster import Description
 from spark_bridge.reading.offset_range import OffsetRange
 from spark_bridge.reading.row import DEFAULT
@@ -92,7 +92,12 @@ class LoadOptions:
 
 
 def next_load(
-    options: LoadOptions, newest: Found | None, source: Source, code_version: str, *, withdrawn: Found | None = None
+    options: LoadOptions,
+    newest: StoredLoad | None,
+    source: Source,
+    code_version: str,
+    *,
+    withdrawn: StoredLoad | None = None,
 ) -> Load | None:
     """Return the load after `newest`, which is published; None without new messages.
 
@@ -201,12 +206,12 @@ def split(
     Raise LoadError for more than TASKS_MAX parts.
     """
     counts = {}
-    for one in sorted(each for each in ranges if each.offsets):
-        by_bytes = -(-one.offsets * bytes_per_offset.get(one.partition, 0) // file_bytes)
-        counts[one] = min(one.offsets, max(-(-one.offsets // file_rows), int(by_bytes), 1))
+    for within in sorted(within for within in ranges if within.offsets):
+        by_bytes = -(-within.offsets * bytes_per_offset.get(within.partition, 0) // file_bytes)
+        counts[within] = min(within.offsets, max(-(-within.offsets // file_rows), int(by_bytes), 1))
     if sum(counts.values()) > TASKS_MAX:
         raise LoadError(f"the load would have {sum(counts.values())} files, at most {TASKS_MAX}; ask for larger ones")
-    return tuple(part for one, count in counts.items() for part in cut(one, count))
+    return tuple(part for within, count in counts.items() for part in cut(within, count))
 
 
 def _begin(

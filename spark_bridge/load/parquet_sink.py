@@ -37,7 +37,7 @@ from spark_bridge.load.part_files import KeptApart, write_files
 from spark_bridge.load.partitioning import check_division
 from spark_bridge.load.receipt import DataFile, Receipt, WrittenPart, receipt_of
 from spark_bridge.load.rejections import OnRejected
-from spark_bridge.load.sink import Contents, Found, Rows, State, ignore
+from spark_bridge.load.sink import Contents, Rows, State, StoredLoad, ignore
 from spark_bridge.load.target import Commit, Target
 from spark_bridge.load.target_check import WAYS_OUT, OtherTarget
 from spark_bridge.output.file_name import is_file_of
@@ -72,14 +72,14 @@ class ParquetSink:
         self._ledger = FileLedger(storage, self._topic)
 
     @property
-    def place(self) -> str:
+    def location(self) -> str:
         return str(self._storage)
 
     @property
     def exclusive(self) -> bool:
         return self._storage.can_create_exclusively
 
-    def newest(self) -> Found | None:
+    def newest(self) -> StoredLoad | None:
         number = self._ledger.newest()
         if number is None and (stray := next(self._files(), None)):
             number = self._ledger.newest()  # another driver may have written the file after the first look
@@ -90,18 +90,18 @@ class ParquetSink:
                 )
         return None if number is None else self.find(number)
 
-    def find(self, number: int) -> Found | None:
+    def find(self, number: int) -> StoredLoad | None:
         load = self._ledger.plan(number)
         if load is None:
             return None
         if (receipt := self._ledger.receipt(number)) is not None:
-            return Found(load, State.PUBLISHED, receipt)
+            return StoredLoad(load, State.PUBLISHED, receipt)
         receipt = self._ledger.decision(number)
         if receipt is None:
-            return Found(load, State.PLANNED)
-        return Found(load, State.WITHDRAWN if receipt.withdrawn else State.DECIDED, receipt)
+            return StoredLoad(load, State.PLANNED)
+        return StoredLoad(load, State.WITHDRAWN if receipt.withdrawn else State.DECIDED, receipt)
 
-    def check(self, newest: Found | None) -> Target | None:
+    def check(self, newest: StoredLoad | None) -> Target | None:
         """Raise OtherTarget if the last load has files, and the place has no file of Parquet any more.
 
         A part of the files may be gone, since others merge files or remove old ones.
@@ -109,7 +109,7 @@ class ParquetSink:
         receipt = None if newest is None else self._last_with_files(newest)
         if receipt is not None and not self.held([receipt]) and next(self._visible(), None) is None:
             raise OtherTarget(
-                f"{self.place} has none of the files that its record in _flakelog names: the next load would be all "
+                f"{self.location} has none of the files that its record in _flakelog names: the next load would be all "
                 f"that it has. Nothing was written. {WAYS_OUT}"
             )
         return None
@@ -166,7 +166,7 @@ class ParquetSink:
         self.check_chain(load)
         receipt = self._ledger.decide(receipt_of(load, parts))
         if receipt.withdrawn:
-            raise LoadError(f"another run withdrew load {load.number} of {self.place}")
+            raise LoadError(f"another run withdrew load {load.number} of {self.location}")
         for part in receipt.parts:
             staged = self._staged(load, part.attempt)
             for name, file in [*part.files.items(), *part.rejected.items()]:
@@ -214,7 +214,7 @@ class ParquetSink:
     def check_chain(self, load: Load) -> None:
         """Raise OtherTarget if another run began a new chain: it takes the messages of this load too."""
         if self._ledger.chain_now() != load.chain:
-            raise OtherTarget(f"another run began a new chain of loads in {self.place}; load {load.number} is void")
+            raise OtherTarget(f"another run began a new chain of loads in {self.location}; load {load.number} is void")
 
     def adapt(self, rows: Rows) -> Rows:
         """Return the rows with the types that the destination has."""
@@ -225,9 +225,9 @@ class ParquetSink:
         """
         return None
 
-    def commit_before(self, newest: Found) -> Commit | None:
+    def commit_before(self, newest: StoredLoad) -> Commit | None:
         """Return the last commit of a load that the record knows, None if no load has files."""
-        before: Found | None = newest
+        before: StoredLoad | None = newest
         while before is not None:
             if before.state is State.PUBLISHED and before.receipt is not None and before.receipt.files:
                 return before.receipt.commit or Commit(before.load.number)
@@ -236,7 +236,7 @@ class ParquetSink:
             before = self.find(before.load.number - 1)  # a load of an older version
         return None
 
-    def _last_with_files(self, newest: Found) -> Receipt | None:
+    def _last_with_files(self, newest: StoredLoad) -> Receipt | None:
         """Return the receipt of the last published load that has files, if it is among the last LOOK_BACK_MAX."""
         for number in range(newest.load.number, max(-1, newest.load.number - LOOK_BACK_MAX), -1):
             receipt = self._ledger.receipt(number)

@@ -57,7 +57,7 @@ class State(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class StoredLoad:
     """A load in a sink. A DECIDED or PUBLISHED load has a receipt."""
 
     load: Load
@@ -117,7 +117,7 @@ class Sink(Protocol):
     """
 
     @property
-    def place(self) -> str:
+    def location(self) -> str:
         """Return the destination's name for messages: its URI."""
         ...
 
@@ -126,18 +126,18 @@ class Sink(Protocol):
         """Return True if two drivers may run at once."""
         ...
 
-    def newest(self) -> Found | None:
+    def newest(self) -> StoredLoad | None:
         """Return the load with the highest number, or None in a new place.
 
         Raise LoadError if the place has data of this topic but no load: readers would see these rows twice.
         """
         ...
 
-    def find(self, number: int) -> Found | None:
+    def find(self, number: int) -> StoredLoad | None:
         """Return the load of a number, or None if there is no such load."""
         ...
 
-    def check(self, newest: Found | None) -> Target | None:
+    def check(self, newest: StoredLoad | None) -> Target | None:
         """Return the target as it is now, with the last load's commit; None if it is not there, or has no identity.
 
         Change nothing. Raise OtherTarget unless the target is the one that `newest` names, and has what the last load
@@ -209,7 +209,7 @@ class Sink(Protocol):
         ...
 
 
-def last_standing(sink: Sink, newest: Found | None) -> Found | None:
+def last_standing(sink: Sink, newest: StoredLoad | None) -> StoredLoad | None:
     """Return the newest load that was not withdrawn; None without one."""
     if newest is None or newest.state is not State.WITHDRAWN:
         return newest

@@ -37,17 +37,17 @@ class TableCommit:
 class History:
     """The commits of a table that its metadata still has, the oldest first.
 
-    `begins` is the place of the oldest one, by a number of Commit.at, None if the places of this table have no order. A
-    `complete` history begins with the table.
+    `begins` is the position of the oldest one, by a number of Commit.at, None if this table has no order. A `complete`
+    history begins with the table.
     """
 
     commits: Collection[TableCommit]
     begins: int | None
     complete: bool
 
-    def reaches(self, place: int | None) -> bool:
-        """Return True if the history has all commits since the one at a place, None for an unknown one."""
-        return self.complete or (self.begins is not None and place is not None and place >= self.begins)
+    def reaches(self, position: int | None) -> bool:
+        """Return True if the history has all commits since the one at a position, None for an unknown one."""
+        return self.complete or (self.begins is not None and position is not None and position >= self.begins)
 
 
 @dataclass(slots=True)

@@ -23,7 +23,7 @@ from spark_bridge.load.load import Load, LoadError
 from spark_bridge.load.parquet_sink import ParquetSink
 from spark_bridge.load.partitioning import DAY, HOUR, NULL
 from spark_bridge.load.receipt import DataFile, Receipt
-from spark_bridge.load.sink import Contents, Found, Rows
+from spark_bridge.load.sink import Contents, Rows, StoredLoad
 from spark_bridge.load.table_history import Fates, History, Kind, TableCommit, follow, in_words
 from spark_bridge.load.target import Commit, Target
 from spark_bridge.load.target_check import check_same, gone, undone
@@ -113,14 +113,14 @@ class TableSink(ParquetSink, ABC):
         table = self.table()
         return None if table is None else self.number_in(table)
 
-    def newest(self) -> Found | None:
+    def newest(self) -> StoredLoad | None:
         stored = super().newest()
         if stored is None and (number := self.committed()) is not None:
             stored = super().newest()  # another driver may have begun after the first look
         if stored is None and number is not None:
             raise LoadError(
-                f"the table {self.place} has loads of {self._topic!r} up to number {number}, and no record of them in "
-                "_flakelog: their rows would come twice. Name another table, or put _flakelog back"
+                f"the table {self.location} has loads of {self._topic!r} up to number {number}, and no record of them "
+                "in _flakelog: their rows would come twice. Name another table, or put _flakelog back"
             )
         return stored
 
@@ -139,18 +139,18 @@ class TableSink(ParquetSink, ABC):
         known = self.schema_of(load if before is None else before).names
         return [field for field in self.schema_of(load) if field.nullable and field.name not in known]
 
-    def check(self, newest: Found | None) -> Target | None:
+    def check(self, newest: StoredLoad | None) -> Target | None:
         table = self.table()
         before = None if newest is None else self.commit_before(newest)
         if newest is not None:
             self._check(table, newest.load.target, before)
-        return None if table is None else Target(self.kind, self.place, self.id_of(table), before)
+        return None if table is None else Target(self.kind, self.location, self.id_of(table), before)
 
     def prepared(self, load: Load) -> Load:
         load = super().prepared(load)
         table = self.made(load.layout.partition_by)
         self.check_columns(table, load)
-        return replace(load, target=load.target or Target(self.kind, self.place, self.id_of(table)))
+        return replace(load, target=load.target or Target(self.kind, self.location, self.id_of(table)))
 
     def commit(self, load: Load, receipt: Receipt) -> Commit | None:
         if not receipt.files:
@@ -169,26 +169,26 @@ class TableSink(ParquetSink, ABC):
                 return commit
             self.try_commit(table, load, receipt)  # the table is read again in any case
         raise LoadError(
-            f"{COMMIT_ATTEMPTS_MAX} commits of load {load.number} to {self.place} lost against other writers of the "
+            f"{COMMIT_ATTEMPTS_MAX} commits of load {load.number} to {self.location} lost against other writers of the "
             "table; run it again when there are fewer"
         )
 
     def _check(self, table: Any | None, target: Target | None, commit: Commit | None) -> None:
         """Raise OtherTarget unless a table is the target, and has the commit."""
         if target is not None:
-            check_same(target, None if table is None else Target(self.kind, self.place, self.id_of(table)))
+            check_same(target, None if table is None else Target(self.kind, self.location, self.id_of(table)))
         if commit is None:
             return
         if table is None:
-            raise gone(self.kind, self.place)
+            raise gone(self.kind, self.location)
         number = self.number_in(table)
         if number is None or number < commit.number:
             last = "no load" if number is None else f"loads up to {number} only"
-            raise undone(self.kind, self.place, commit, f"it has {last}, so it was made again or put back")
+            raise undone(self.kind, self.location, commit, f"it has {last}, so it was made again or put back")
         known = commit if commit.at is not None else self.commit_in(table, commit.number)
         how = None if known is None or known.at is None else self.undone(table, known.at)
         if how is not None:
-            raise undone(self.kind, self.place, commit, how)
+            raise undone(self.kind, self.location, commit, how)
 
     def strays(self, known: Container[str]) -> Iterator[str]:
         return (name for name in self._files() if name not in known)
@@ -221,9 +221,10 @@ class TableSink(ParquetSink, ABC):
                 reason = self._reason(table, receipt, history, fates.removed.get(receipt.number))
                 lost.setdefault(reason, []).append(receipt.number)
         if unknown := lost.pop("", None):
-            notes.append(f"the history of {self.place} no longer tells what took away the files of {in_words(unknown)}")
+            numbers = in_words(unknown)
+            notes.append(f"the history of {self.location} no longer tells what took away the files of {numbers}")
         lost.pop(_CHOSEN, None)  # a note names that commit
-        problems += [f"{self.place} lacks the messages of {in_words(loads)}: {why}" for why, loads in lost.items()]
+        problems += [f"{self.location} lacks the messages of {in_words(loads)}: {why}" for why, loads in lost.items()]
         return Contents(self.rows_in(table), tuple(problems), tuple(notes))
 
     def _reason(self, table: Any, receipt: Receipt, history: History, removal: TableCommit | None) -> str:

@@ -41,13 +41,13 @@ class Target:
     """
 
     kind: str
-    place: str
+    location: str
     id: str | None
     commit: Commit | None = None
 
     def to_dict(self) -> dict[str, Any]:
         commit = None if self.commit is None else self.commit.to_dict()
-        return {"kind": self.kind, "place": self.place, "id": self.id, "commit": commit}
+        return {"kind": self.kind, "place": self.location, "id": self.id, "commit": commit}
 
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> "Target":

@@ -35,7 +35,7 @@ from spark_bridge.arrow_reader import range_batches
 from spark_bridge.load.load import Load, LoadError, describe
 from spark_bridge.load.parquet_sink import ParquetSink
 from spark_bridge.load.receipt import Receipt, WrittenPart, receipt_of
-from spark_bridge.load.sink import Contents, Found
+from spark_bridge.load.sink import Contents, StoredLoad
 from spark_bridge.load.table_history import in_words
 from spark_bridge.load.target import Commit, Target
 from spark_bridge.load.target_check import OtherTarget, check_same, gone, undone
@@ -94,21 +94,21 @@ class TopicSink(ParquetSink):
         self._target = target
 
     @property
-    def place(self) -> str:
+    def location(self) -> str:
         return f"topic {self._target!r} at {self._servers}"
 
-    def newest(self) -> Found | None:
+    def newest(self) -> StoredLoad | None:
         stored = super().newest()
         if stored is None and self._positions():
             stored = super().newest()  # another driver may have begun after the first look
             if stored is None:
                 raise LoadError(
-                    f"{self.place} has messages of {self._topic!r}, and {self._storage} has no record of these loads: "
-                    "they would come twice. Name the directory of the earlier loads, or another topic"
+                    f"{self.location} has messages of {self._topic!r}, and {self._storage} has no record of these "
+                    "loads: they would come twice. Name the directory of the earlier loads, or another topic"
                 )
         return stored
 
-    def check(self, newest: Found | None) -> Target | None:
+    def check(self, newest: StoredLoad | None) -> Target | None:
         before = None if newest is None else self.commit_before(newest)
         now = self._target_now()
         if newest is not None:
@@ -137,20 +137,20 @@ class TopicSink(ParquetSink):
         if commit is None or commit.at is None:
             return
         if now is None:
-            raise gone(KIND, self.place)
+            raise gone(KIND, self.location)
         for partition, end in commit.at.items():
             there = now.ends.get(int(partition), 0)
             if there < end:
                 how = f"partition {partition} ends at offset {there}, and was at {end} then: it was made again or cut"
-                raise undone(KIND, now.target.place, commit, how)
+                raise undone(KIND, now.target.location, commit, how)
 
     def prepared(self, load: Load) -> Load:
         """Return the load. Raise LoadError if the target is the topic that the load reads."""
         target, source_id = load.target, load.manifest.topic_ids[load.topic]
-        by_name = _place(load.topic, load.manifest.cluster_id)
-        if target is not None and (target.place == by_name if source_id is None else target.id == source_id):
+        by_name = _location_of(load.topic, load.manifest.cluster_id)
+        if target is not None and (target.location == by_name if source_id is None else target.id == source_id):
             raise LoadError(
-                f"{self.place} is the topic that is loaded: each load would bring the messages of the one before it"
+                f"{self.location} is the topic that is loaded: each load would bring the messages of the one before it"
             )
         return super().prepared(load)
 
@@ -158,7 +158,7 @@ class TopicSink(ParquetSink):
         there = len(self._metadata())
         if load.ends and max(load.ends) >= there:
             raise LoadError(
-                f"{self.place} has {there} partitions, and {self._topic!r} has {max(load.ends) + 1}: add partitions"
+                f"{self.location} has {there} partitions, and {self._topic!r} has {max(load.ends) + 1}: add partitions"
             )
         super().save(load)
 
@@ -188,20 +188,20 @@ class TopicSink(ParquetSink):
         for receipt in receipts:
             unsent = [stretch for stretch in self._unsent(receipt, positions) if stretch.range.partition in positions]
             if unsent:
-                problems.append(f"{self.place} lacks messages of {describe(part.range for part in unsent)}")
+                problems.append(f"{self.location} lacks messages of {describe(part.range for part in unsent)}")
         stretches = _stretches(receipts)
         counted, rows, compacted = self._count(now, stretches)
         short = [one for one in stretches if counted[one] < one.rows]
         deleted = {one.load for one in short if one.begin < now.starts.get(one.partition, 0)}
         if short and compacted:
             loads = in_words({one.load for one in short})
-            notes.append(f"{self.place} is compacted, and no longer has all messages of {loads}")
+            notes.append(f"{self.location} is compacted, and no longer has all messages of {loads}")
         elif deleted:
-            notes.append(f"{self.place} has deleted old messages, also of {in_words(deleted)}")
+            notes.append(f"{self.location} has deleted old messages, also of {in_words(deleted)}")
         for one in () if compacted else short:
             if one.load not in deleted:
                 problems.append(
-                    f"{self.place} has {counted[one]:,} of {one.rows:,} messages of load {one.load}, between the "
+                    f"{self.location} has {counted[one]:,} of {one.rows:,} messages of load {one.load}, between the "
                     f"offsets {one.begin} and {one.end} of partition {one.partition}"
                 )
         return Contents(rows, tuple(problems), tuple(notes))
@@ -227,7 +227,7 @@ class TopicSink(ParquetSink):
                             break
                         counted[one] += bisect_left(offsets, one.end) - bisect_left(offsets, one.begin)
         except ClusterError as error:
-            raise LoadError(f"{self.place}: {error}") from None
+            raise LoadError(f"{self.location}: {error}") from None
         return counted, rows, bool(compacted)
 
     def rows(self) -> int | None:
@@ -259,16 +259,16 @@ class TopicSink(ParquetSink):
         except NoSuchTopic:
             return None
         except (ClusterError, ValueError) as error:
-            raise LoadError(f"{self.place}: {error}") from None
-        place = _place(self._target, described.cluster_id)
-        return _TopicNow(Target(KIND, place, described.topic_ids[self._target]), starts, ends)
+            raise LoadError(f"{self.location}: {error}") from None
+        location = _location_of(self._target, described.cluster_id)
+        return _TopicNow(Target(KIND, location, described.topic_ids[self._target]), starts, ends)
 
     def _metadata(self) -> Mapping[int, Any]:
         """Return the target's partitions. Raise LoadError if there is no such topic."""
         with self._asking() as consumer:
             topic = consumer.list_topics(self._target, timeout=TIMEOUT_SECONDS).topics[self._target]
         if topic.error is not None or not topic.partitions:
-            raise LoadError(f"there is no {self.place}; create it with: flakelog topic create {self._target}")
+            raise LoadError(f"there is no {self.location}; create it with: flakelog topic create {self._target}")
         partitions: Mapping[int, Any] = topic.partitions
         return partitions
 
@@ -282,7 +282,7 @@ class TopicSink(ParquetSink):
     @contextmanager
     def _asking(self) -> Iterator[Consumer]:
         """Yield a consumer of the target's cluster. Raise LoadError for its errors."""
-        with _kafka_errors(self.place):
+        with _kafka_errors(self.location):
             consumer = self._consumer()
             try:
                 yield consumer
@@ -304,7 +304,7 @@ class TopicSink(ParquetSink):
             }
         )
         try:
-            with _kafka_errors(self.place):
+            with _kafka_errors(self.location):
                 producer.init_transactions(TIMEOUT_SECONDS)
                 positions = self._positions()  # another run may have sent more until this one fenced it
                 positions |= self._begun(load, receipt, positions, producer, consumer)
@@ -327,14 +327,14 @@ class TopicSink(ParquetSink):
         missing = {partition: load.starts[partition] for partition in sorted(needed - positions.keys())}
         if missing and self._ledger.is_sending(load):
             raise LoadError(
-                f"{self.place} has messages of load {load.number}, and its brokers have forgotten how many in the "
+                f"{self.location} has messages of load {load.number}, and its brokers have forgotten how many in the "
                 f"partitions {sorted(missing)} (offsets.retention.minutes), so the load cannot be finished without "
                 "sending messages twice. Name another topic, and another directory by --record"
             )
         if missing:
             producer.begin_transaction()
-            places = [TopicPartition(self._target, partition, start) for partition, start in missing.items()]
-            producer.send_offsets_to_transaction(places, consumer.consumer_group_metadata(), TIMEOUT_SECONDS)
+            offsets = [TopicPartition(self._target, partition, start) for partition, start in missing.items()]
+            producer.send_offsets_to_transaction(offsets, consumer.consumer_group_metadata(), TIMEOUT_SECONDS)
             producer.commit_transaction(TIMEOUT_SECONDS)
         self._ledger.note_sending(load)
         return missing
@@ -390,7 +390,7 @@ class TopicSink(ParquetSink):
             raise
 
 
-def _place(topic: str, cluster_id: str | None) -> str:
+def _location_of(topic: str, cluster_id: str | None) -> str:
     return f"{topic!r} of cluster {cluster_id}"
 
 
@@ -434,12 +434,12 @@ def _patiently(ask: Callable[[], _Answer]) -> _Answer:
 
 
 @contextmanager
-def _kafka_errors(place: str) -> Iterator[None]:
+def _kafka_errors(location: str) -> Iterator[None]:
     """Turn errors of librdkafka into LoadError."""
     try:
         yield
     except KafkaException as error:
         failure = error.args[0]
         if failure.code() in (KafkaError._FENCED, KafkaError.INVALID_PRODUCER_EPOCH, KafkaError.PRODUCER_FENCED):
-            raise LoadError(f"another run loads into {place} now, and has taken over") from None
-        raise LoadError(f"{place}: {failure.str()}") from None
+            raise LoadError(f"another run loads into {location} now, and has taken over") from None
+        raise LoadError(f"{location}: {failure.str()}") from None

@@ -35,9 +35,9 @@ _ROW = " in row "  # what pyarrow adds: a row of its run, not of the caller's va
 
 
 class Rejected(NamedTuple):
-    """A value that does not decode: its place among the values, from 0, and why."""
+    """A value that does not decode: its index among the values, from 0, and why."""
 
-    place: int
+    value_index: int
     reason: str
 
 
@@ -72,7 +72,7 @@ class JsonDecoder:
 
     def decode(self, values: Sequence[bytes | None]) -> Decoded:
         rejected = [Rejected(index, why) for index, value in enumerate(values) if (why := _no_object(value))]
-        wrong = {row.place for row in rejected}
+        wrong = {row.value_index for row in rejected}
         left = [index for index in range(len(values)) if index not in wrong]
         parts: list[tuple[list[int], pa.RecordBatch]] = []
         for decoded in self._halved(left, [value or b"" for value in values]):
@@ -153,14 +153,14 @@ class AvroDecoder:
         except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):
             pass  # a value of a type's range that the column does not have: find it
         good: list[int] = []
-        for place, row in enumerate(rows):
+        for row_index, row in enumerate(rows):
             try:
                 pa.RecordBatch.from_pylist([row], self.schema)
-                good.append(place)
+                good.append(row_index)
             except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError) as error:
-                rejected.append(Rejected(indexes[place], _reason(str(error))))
-        batch = pa.RecordBatch.from_pylist([rows[place] for place in good], self.schema)
-        return Decoded(batch, [indexes[place] for place in good], sorted(rejected))
+                rejected.append(Rejected(indexes[row_index], _reason(str(error))))
+        batch = pa.RecordBatch.from_pylist([rows[row_index] for row_index in good], self.schema)
+        return Decoded(batch, [indexes[row_index] for row_index in good], sorted(rejected))
 
     def _record(self, value: bytes | None) -> dict[str, Any]:
         from fastavro import schemaless_reader
@@ -328,10 +328,10 @@ def decode_rows(
     `batch` has the columns of spark_bridge.reading.row that both need.
     """
     decoded = decoder.decode(batch.column("value").to_pylist())
-    places = pa.array(decoded.indexes, pa.int64())
-    kept = [batch.column(field.name).take(places) for field in list(schema)[len(decoder.schema) :]]
+    indexes = pa.array(decoded.indexes, pa.int64())
+    kept = [batch.column(field.name).take(indexes) for field in list(schema)[len(decoder.schema) :]]
     rows = pa.RecordBatch.from_arrays([*decoded.rows.columns, *kept], schema=schema)
-    apart = batch.take(pa.array([row.place for row in decoded.rejected], pa.int64()))
+    apart = batch.take(pa.array([row.value_index for row in decoded.rejected], pa.int64()))
     reasons = pa.array([row.reason for row in decoded.rejected], pa.string())
     columns = [apart.column(name) for name in REJECTED.names[:-1]]
     return rows, pa.RecordBatch.from_arrays([*columns, reasons], schema=REJECTED)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from spark_bridge.load.load import Load, describe
 from spark_bridge.load.receipt import Receipt
-from spark_bridge.load.sink import Found, Sink, State
+from spark_bridge.load.sink import Sink, State, StoredLoad
 from spark_bridge.load.target_check import OtherTarget
 from spark_bridge.reading.offset_range import OffsetRange
 
@@ -38,7 +38,7 @@ def verify(sink: Sink) -> Verification:
     problems: list[str] = []
     receipts: list[Receipt] = []
     lost: list[OffsetRange] = []
-    before: Found | None = None
+    before: StoredLoad | None = None
     for number in range(newest.load.number + 1):
         stored = sink.find(number)
         if stored is None:
@@ -70,14 +70,14 @@ def verify(sink: Sink) -> Verification:
     )
 
 
-def _target_problems(sink: Sink, newest: Found) -> Iterator[str]:
+def _target_problems(sink: Sink, newest: StoredLoad) -> Iterator[str]:
     try:
         sink.check(newest)
     except OtherTarget as error:
         yield str(error)
 
 
-def _chain_problems(before: Found | None, stored: Found, newest: int) -> Iterator[str]:
+def _chain_problems(before: StoredLoad | None, stored: StoredLoad, newest: int) -> Iterator[str]:
     load = stored.load
     if stored.unfinished and load.number != newest:
         yield f"load {load.number} is {stored.state.value}, and load {newest} was planned after it"

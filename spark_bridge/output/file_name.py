@@ -9,7 +9,7 @@ TOPIC_CHARACTERS_MAX = 140
 """The longest name of a topic in a file's name. File systems allow 255 bytes: up to 58 for the rest of the name, and up
 to 49 while the file is written."""
 _HASH_CHARACTERS = 16
-_PLACE = r"-\d{5,}-\d{20}-\d{20}(?:-c(\d+))?\.parquet"
+_RANGE_PATTERN = r"-\d{5,}-\d{20}-\d{20}(?:-c(\d+))?\.parquet"
 
 
 def file_name(one: OffsetRange, chain: int = 0) -> str:
@@ -23,7 +23,7 @@ def file_name(one: OffsetRange, chain: int = 0) -> str:
 
 def chain_of(topic: str, name: str) -> int | None:
     """Return the chain of loads that a file of this topic belongs to, None for other files."""
-    match = re.fullmatch(re.escape(_short(topic)) + _PLACE, name)
+    match = re.fullmatch(re.escape(_short(topic)) + _RANGE_PATTERN, name)
     return None if match is None else int(match[1] or 0)
 
 

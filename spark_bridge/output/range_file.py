@@ -42,13 +42,13 @@ def columns_to_read(columns: Sequence[str]) -> tuple[str, ...]:
 
 
 def write_range(
-    place: Storage,
+    storage: Storage,
     within: OffsetRange,
     columns: Sequence[str],
     read: Callable[[Callable[[SkippedBatch], object]], Iterable[pa.RecordBatch]],
     on_batch: OnBatch = lambda batch: None,
 ) -> RangeFile:
-    """Write the rows of a range to its file in `place`, whole or not at all.
+    """Write the rows of a range to its file in `storage`, whole or not at all.
 
     `read` is called with a function for the batches that are left out, and returns the rows with `columns_to_read`.
     `on_batch` is called for each Arrow batch.
@@ -66,7 +66,7 @@ def write_range(
             on_batch(chosen)
             yield chosen
 
-    with place.write(file_name(within)) as file:
+    with storage.write(file_name(within)) as file:
         sink = HashingFile(file)
         write_parquet(sink, counted(), arrow_schema(columns))
     return RangeFile(total.rows, offset_sum, total.digest(), sink.size, sink.sha256, tuple(skipped))

@@ -39,14 +39,21 @@ class ReplayTopic:
         self._failed = False
 
     def publish(
-        self, key: str, kind: str, place: str, manifest: str, receipt: str | None = None, *, is_withdrawn: bool = False
+        self,
+        key: str,
+        kind: str,
+        location: str,
+        manifest: str,
+        receipt: str | None = None,
+        *,
+        is_withdrawn: bool = False,
     ) -> None:
         """Publish a manifest, and the receipt if the work is done, both as JSON texts. Log a warning if that fails."""
         if self._failed:
             return
         now_ms = time.time_ns() // 1_000_000
         state = WITHDRAWN if is_withdrawn else PLANNED if receipt is None else DONE
-        head = {"v": VERSION, "kind": kind, "state": state, "at_ms": now_ms, "place": place}
+        head = {"v": VERSION, "kind": kind, "state": state, "at_ms": now_ms, "place": location}
         value = value_of(head, json.loads(manifest), None if receipt is None else json.loads(receipt))
         try:
             self._send(encode_batch([Record(0, 0, key.encode(), value)], base_timestamp_ms=now_ms))

@@ -1,8 +1,8 @@
 """SHELL (files, object stores): the place that a replay or a load writes to.
 
-    place = Storage.at("s3://bucket/flights")         or a path, file:///..., gs://..., abfs://...
-    with place.write("a.parquet") as file: ...        the object appears whole at the end of the block, or not at all
-    place.create("_receipt.json", data)               exclusive: FileExistsError if it is there already
+    storage = Storage.at("s3://bucket/flights")         or a path, file:///..., gs://..., abfs://...
+    with storage.write("a.parquet") as file: ...        the object appears whole at the end of the block, or not at all
+    storage.create("_receipt.json", data)               exclusive: FileExistsError if it is there already
 
 A place is named by a path or by a URI of pyarrow.fs. Names in it are relative, with `/` between their parts. A local
 place has a rename and creates exclusively by a hard link. An object store has no rename, and pyarrow's streams replace
@@ -78,14 +78,14 @@ def store_config(uri: str) -> tuple[str, dict[str, str]]:
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}", config
 
 
-def read_file(place: str) -> bytes:
+def read_file(location: str) -> bytes:
     """Return the bytes of a file that a path or a URI names. Raise StorageError, or OSError if it cannot be read."""
-    if "://" not in place:
-        return Path(place).read_bytes()
+    if "://" not in location:
+        return Path(location).read_bytes()
     try:
-        system, path = fs.FileSystem.from_uri(place)
+        system, path = fs.FileSystem.from_uri(location)
     except (ValueError, ImportError) as error:
-        raise StorageError(f"{without_user(place)} names no file: {error}") from None
+        raise StorageError(f"{without_user(location)} names no file: {error}") from None
     with system.open_input_file(path) as file:
         return bytes(file.read())
 
@@ -101,9 +101,9 @@ class Storage(ABC):
         self.uri = uri
 
     @staticmethod
-    def at(place: "str | os.PathLike[str]") -> "Storage":
+    def at(location: "str | os.PathLike[str]") -> "Storage":
         """Return the place that a path or a URI names; it need not exist. Raise StorageError if it names none."""
-        text = os.fspath(place)
+        text = os.fspath(location)
         scheme, separator, _ = text.partition("://")
         if not separator:
             return LocalStorage(Path(text))

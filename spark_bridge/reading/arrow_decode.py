@@ -226,17 +226,17 @@ def _fields(headers: Sequence[BatchHeader], sizes: Sequence[int], plain: bytes) 
     if ((header_count < 0) | ((header_count == 0) & (header_bytes != end))).any():
         raise CorruptBatch("a record does not end where its length says")
     _check_times(time_delta, headers)
-    log_time = _each([header.is_log_append_time for header in headers], counts)
+    log_time = _per_record([header.is_log_append_time for header in headers], counts)
     time = np.where(
         log_time,
-        _each([header.max_timestamp for header in headers], counts),
-        _each([header.base_timestamp for header in headers], counts) + time_delta,
+        _per_record([header.max_timestamp for header in headers], counts),
+        _per_record([header.base_timestamp for header in headers], counts) + time_delta,
     )
-    offset = _each([header.base_offset for header in headers], counts) + offset_delta
+    offset = _per_record([header.base_offset for header in headers], counts) + offset_delta
     return _Fields(plain, offset, time, log_time, key, key_length, value, value_length, after, end)
 
 
-def _each(values: Sequence[int], counts: Sequence[int]) -> Ints:
+def _per_record(values: Sequence[int], counts: Sequence[int]) -> Ints:
     """Repeat each batch's value once for each of its records."""
     return np.repeat(np.array(values, np.int64), counts)
 
@@ -279,7 +279,7 @@ def _check_deltas(deltas: Ints, headers: Sequence[BatchHeader]) -> None:
     The same check as broker.record.records.check_deltas.
     """
     counts = [header.record_count for header in headers]
-    last = _each([header.last_offset_delta for header in headers], counts)
+    last = _per_record([header.last_offset_delta for header in headers], counts)
     first = np.zeros(len(deltas), bool)
     first[np.cumsum([0, *counts])[:-1][np.array(counts) > 0]] = True
     rises = np.ones(len(deltas), bool)
@@ -292,8 +292,8 @@ def _check_times(deltas: Ints, headers: Sequence[BatchHeader]) -> None:
     """Raise CorruptBatch unless the sums of base time and delta have at most 64 bits, as in record.records.check_times.
     """
     counts = [header.record_count for header in headers]
-    base = _each([header.base_timestamp for header in headers], counts)
-    counted = ~_each([header.is_log_append_time for header in headers], counts).astype(bool)
+    base = _per_record([header.base_timestamp for header in headers], counts)
+    counted = ~_per_record([header.is_log_append_time for header in headers], counts).astype(bool)
     with np.errstate(over="ignore"):
         sums = base + deltas
     if (counted & (((deltas > 0) & (sums < base)) | ((deltas < 0) & (sums > base)))).any():

@@ -173,7 +173,7 @@ class Snapshot:
     def __init__(self, cluster: Cluster, partitions: Sequence[Partition]) -> None:
         self._cluster = cluster
         self._partitions = partitions
-        self._found: dict[tuple[int, bool, bool], dict[str, dict[int, int | None]]] = {}
+        self._answers: dict[tuple[int, bool, bool], dict[str, dict[int, int | None]]] = {}
 
     def earliest(self, topic: str) -> dict[int, int]:
         return _certain(topic, self._ask(topic, EARLIEST))
@@ -192,13 +192,13 @@ class Snapshot:
         self, topic: str, timestamp: int, *, by_id: bool = False, committed: bool = False
     ) -> dict[int, int | None]:
         question = timestamp, by_id, committed
-        if question not in self._found:
+        if question not in self._answers:
             by_topic: dict[str, dict[int, int | None]] = {name: {} for name, _ in self._partitions}
             offsets = self._cluster.list_offsets(self._partitions, timestamp, by_id=by_id, committed=committed)
             for (name, partition), offset in offsets.items():
                 by_topic[name][partition] = offset
-            self._found[question] = by_topic
-        return dict(sorted(self._found[question].get(topic, {}).items()))
+            self._answers[question] = by_topic
+        return dict(sorted(self._answers[question].get(topic, {}).items()))
 
 
 def is_final(error: ClientError) -> bool:

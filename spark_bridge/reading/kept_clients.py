@@ -41,9 +41,9 @@ class KeptClients:
     def _take(self, key: _Key) -> Client | None:
         """Return an idle client. A fork has another process id, so it leaves its parent's connections alone."""
         with self._lock:
-            for place in reversed(range(len(self._idle))):
-                if self._idle[place][0] == key:
-                    return self._idle.pop(place)[1]
+            for index in reversed(range(len(self._idle))):
+                if self._idle[index][0] == key:
+                    return self._idle.pop(index)[1]
         return None
 
     def _keep(self, key: _Key, client: Client) -> None:

@@ -60,7 +60,7 @@ class _NoneLeft(_NothingThere):
     """
 
 
-class _Place(NamedTuple):
+class _FetchTarget(NamedTuple):
     """Where a partition is read: its leader, the version of Fetch, and the topic as that version names it."""
 
     leader: Address
@@ -140,21 +140,21 @@ class RangeFetch:
         return ReadFailed(f"{self._within} could not be read past offset {self._cursor.position}{attempts}: {error}")
 
     def _read_from_leader(self) -> Iterator[pa.RecordBatch]:
-        place = self._known_place() or self._find_place()
-        if place is None:
+        target = self._known_target() or self._find_target()
+        if target is None:
             return
         try:
-            self._send_fetch(place)
+            self._send_fetch(target)
             while not self._cursor.done:
-                answer = self._fetched(place)
-                batches = [] if answer is None else self._accepted(place.leader, answer)
-                broken = None if self._cursor.done else self._send_ahead(place)
+                answer = self._fetched(target)
+                batches = [] if answer is None else self._accepted(target.leader, answer)
+                broken = None if self._cursor.done else self._send_ahead(target)
                 if answer is not None:
                     yield from self._decoded(batches, answer)
                 if broken:
                     raise broken
         finally:
-            self._client.give_up(place.leader)
+            self._client.give_up(target.leader)
 
     def _accepted(self, leader: Address, answer: FetchedPartition) -> list[PlacedBatch]:
         before = self._cursor.position
@@ -173,22 +173,22 @@ class RangeFetch:
     def _readable(self, answer: FetchedPartition) -> int:
         return answer.last_stable_offset if self._settings.read_committed else answer.high_watermark
 
-    def _known_place(self) -> _Place | None:
-        """Return the place that the client knows from an earlier range of the topic, or None if it must ask."""
+    def _known_target(self) -> _FetchTarget | None:
+        """Return the target that the client knows from an earlier range of the topic, or None if it must ask."""
         core, within = self._client.core, self._within
         id, leader = core.known_id(within.topic), core.known_leader(within.topic, within.partition)
         if id is None or leader is None or (self._topic_id and str(id) != self._topic_id):
             return None
-        place = self._place(leader, id)
-        return place if place.topic == id else None  # a name alone may be another topic's by now
+        target = self._target(leader, id)
+        return target if target.topic == id else None  # a name alone may be another topic's by now
 
-    def _place(self, leader: Address, id: UUID | None) -> _Place:
+    def _target(self, leader: Address, id: UUID | None) -> _FetchTarget:
         core, newest = self._client.core, fetch.TOPIC_IDS if id else None
         version = self._client.run(core.version(leader, fetch.API_KEY, newest))
-        return _Place(leader, version, id if id and version >= fetch.TOPIC_IDS else self._within.topic)
+        return _FetchTarget(leader, version, id if id and version >= fetch.TOPIC_IDS else self._within.topic)
 
-    def _find_place(self) -> _Place | None:
-        """Ask for the place. Return None if the partition was deleted and its offsets were reported as lost."""
+    def _find_target(self) -> _FetchTarget | None:
+        """Ask for the target. Return None if the partition was deleted and its offsets were reported as lost."""
         name, partition = self._within.topic, self._within.partition
         (topic,) = self._client.run(self._client.core.metadata([name]))
         if self._topic_id and topic.id and str(topic.id) != self._topic_id:
@@ -204,32 +204,32 @@ class RangeFetch:
         leader = topic.leaders[partition]
         if leader is None:
             raise no_leader(name, partition)
-        return self._place(leader, topic.id)
+        return self._target(leader, topic.id)
 
-    def _send_fetch(self, place: _Place) -> None:
+    def _send_fetch(self, target: _FetchTarget) -> None:
         within, settings, cursor = self._within, self._settings, self._cursor
         seen = cursor.passed_offsets, cursor.passed_bytes, cursor.largest_batch_bytes
         size = fetch_size(cursor.left, *seen, settings.fetch_bytes)
-        wanted = FetchPartition(place.topic, within.partition, cursor.position, size)
+        wanted = FetchPartition(target.topic, within.partition, cursor.position, size)
         request = FetchRequest(
             settings.fetch_wait_ms, 1, size, [wanted], isolation_level=self._isolation, wants_ids=True
         )
-        self._client.send(fetch_exchange(place.leader, place.version, request))
+        self._client.send(fetch_exchange(target.leader, target.version, request))
 
-    def _send_ahead(self, place: _Place) -> ClientError | None:
+    def _send_ahead(self, target: _FetchTarget) -> ClientError | None:
         """Send the next request before the current answer is decoded. Return an error instead of raising it.
 
         The cursor has already passed the current batches, so the caller must yield them before it raises the error.
         """
         try:
-            self._send_fetch(place)
+            self._send_fetch(target)
         except ClientError as error:
             return error
         return None
 
-    def _fetched(self, place: _Place) -> FetchedPartition | None:
+    def _fetched(self, target: _FetchTarget) -> FetchedPartition | None:
         """Return the partition's answer. Return None if its first offsets were deleted, and reported as lost."""
-        response = self._once_not_held_back(place)
+        response = self._once_not_held_back(target)
         within, core = self._within, self._client.core
         core.check(within.topic, within.partition, response.error_code)
         if len(response.partitions) != 1:
@@ -256,15 +256,15 @@ class RangeFetch:
             f"its log starts at {first} and ends at {end}",
         )
 
-    def _once_not_held_back(self, place: _Place) -> FetchResponse:
+    def _once_not_held_back(self, target: _FetchTarget) -> FetchResponse:
         """Return the answer. A reader over its quota first receives no data but a time to wait (KIP-219), so retry."""
-        response = fetch.decode_response(place.version, self._client.receive(place.leader), 0)
+        response = fetch.decode_response(target.version, self._client.receive(target.leader), 0)
         for _ in range(self._settings.patience.attempts):
             if not response.is_held_back:
                 break
             self._client.pause(response.throttle_ms)
-            self._send_fetch(place)
-            response = fetch.decode_response(place.version, self._client.receive(place.leader), 0)
+            self._send_fetch(target)
+            response = fetch.decode_response(target.version, self._client.receive(target.leader), 0)
         return response
 
     def _decoded(self, batches: list[PlacedBatch], answer: FetchedPartition) -> Iterator[pa.RecordBatch]:

@@ -145,15 +145,15 @@ def _guess(at: Bytes, begins: Ints, ends: Ints, segment: int, window: int) -> In
     numbers = np.maximum((ends - begins) // segment - 1, 0)
     of_batch = np.repeat(np.arange(len(begins)), numbers)
     within = np.arange(len(of_batch)) - np.repeat(np.cumsum(numbers) - numbers, numbers) + 1
-    places = begins[of_batch] + within * segment
+    window_starts = begins[of_batch] + within * segment
     end = ends[of_batch]
-    inside = places + window < end
-    places, end = places[inside], end[inside]
-    if not len(places):
+    inside = window_starts + window < end
+    window_starts, end = window_starts[inside], end[inside]
+    if not len(window_starts):
         return np.zeros(0, np.int64)
-    windows = np.lib.stride_tricks.sliding_window_view(at, window)[places]
+    windows = np.lib.stride_tricks.sliding_window_view(at, window)[window_starts]
     lane, offset = np.divmod(np.flatnonzero(windows == 0), window)
-    position = places[lane] + offset
+    position = window_starts[lane] + offset
     position -= 1 + (at[position - 2] >= 0x80)
     for _ in range(_HOPS):
         first = at[position]

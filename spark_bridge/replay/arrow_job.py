@@ -56,7 +56,7 @@ def replay(
         files: dict[int, RangeFile] = {}
         reads = RangeReads(pinned.servers, pinned.settings)
         jobs = [
-            partial(_write, run.place, index, pinned, reads, on_batch, on_written)
+            partial(_write, run.storage, index, pinned, reads, on_batch, on_written)
             for index in range(len(manifest.ranges))
         ]
         with SideBySide(jobs, threads, threads, reads.stop, reads.close) as written:
@@ -68,13 +68,13 @@ def replay(
 
 
 def _write(
-    place: Storage, index: int, pinned: PinnedRead, reads: RangeReads, on_batch: OnBatch, on_written: OnWritten
+    storage: Storage, index: int, pinned: PinnedRead, reads: RangeReads, on_batch: OnBatch, on_written: OnWritten
 ) -> Iterator[tuple[int, RangeFile]]:
     within = pinned.manifest.ranges[index]
     columns = columns_to_read(pinned.columns)
     topic_id = pinned.topic_id(within)
     file = write_range(
-        place, within, pinned.columns, lambda skip: reads.batches(within, columns, topic_id, skip), on_batch
+        storage, within, pinned.columns, lambda skip: reads.batches(within, columns, topic_id, skip), on_batch
     )
     on_written(within, file)
     yield index, file

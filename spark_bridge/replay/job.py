@@ -74,17 +74,17 @@ def replay(
     With `on_poison` "skip", batches that cannot be decoded are left out, and the receipt names them. `single_writer`
     is for a store without an exclusive create: no other run may write there.
     """
-    manifest, place = manifests.load(manifest_path.read_bytes()), Storage.at(out)
+    manifest, storage = manifests.load(manifest_path.read_bytes()), Storage.at(out)
     if transform is None:
-        return replay_manifest(spark, servers, manifest, place, on_poison, single_writer=single_writer)
+        return replay_manifest(spark, servers, manifest, storage, on_poison, single_writer=single_writer)
     topic = ReplayTopic(servers)
-    with run_of(place, manifest, Writer.transforming(), single_writer=single_writer) as run:
-        announce(topic, place, manifest)
-        report = _report_directory(run.place) if on_poison == SKIP else None
+    with run_of(storage, manifest, Writer.transforming(), single_writer=single_writer) as run:
+        announce(topic, storage, manifest)
+        report = _report_directory(run.storage) if on_poison == SKIP else None
         rows = read_manifest(spark, servers, manifest_path, report)
-        receipt = _transform(rows, manifest, run.place, transform, report)
+        receipt = _transform(rows, manifest, run.storage, transform, report)
         run.publish(receipt)
-    announce(topic, place, manifest, receipt)
+    announce(topic, storage, manifest, receipt)
     return receipt
 
 
@@ -93,11 +93,11 @@ def verify(out: "Path | str") -> Receipt:
     return publication.verify(Storage.at(out))
 
 
-def _report_directory(place: Storage) -> Path:
+def _report_directory(storage: Storage) -> Path:
     """Return the directory in which the Data Source's tasks name what they left out: that of the files."""
-    if not isinstance(place, LocalStorage):
-        raise ReplayError(f"a transformation leaves out batches (onPoison=skip) in directories only; {place} is none")
-    return place.root
+    if not isinstance(storage, LocalStorage):
+        raise ReplayError(f"a transformation leaves out batches (onPoison=skip) in directories only; {storage} is none")
+    return storage.root
 
 
 # --- without a transformation ----------------------------------------------------------------------------------------
@@ -107,13 +107,13 @@ def replay_manifest(
     spark: SparkSession,
     servers: str,
     manifest: Manifest,
-    place: Storage,
+    storage: Storage,
     on_poison: str = FAIL,
     *,
     compacted: bool = False,
     single_writer: bool = False,
 ) -> Receipt:
-    """Write the manifest's rows to `place`, as `replay` does without a transformation.
+    """Write the manifest's rows to `storage`, as `replay` does without a transformation.
 
     `compacted` allows missing offsets in topics that were compacted once.
     """
@@ -122,20 +122,20 @@ def replay_manifest(
         options["compacted"] = "true"
     pinned = pin_read(options, manifest)
     topic = ReplayTopic(servers)
-    with run_of(place, manifest, Writer.usual(), single_writer=single_writer) as run:
-        announce(topic, place, manifest)
-        receipt = prove_files(manifest, _write_ranges(spark, pinned, run.place))
+    with run_of(storage, manifest, Writer.usual(), single_writer=single_writer) as run:
+        announce(topic, storage, manifest)
+        receipt = prove_files(manifest, _write_ranges(spark, pinned, run.storage))
         run.publish(receipt)
-    announce(topic, place, manifest, receipt)
+    announce(topic, storage, manifest, receipt)
     return receipt
 
 
-def _write_ranges(spark: SparkSession, pinned: PinnedRead, place: Storage) -> dict[int, RangeFile]:
+def _write_ranges(spark: SparkSession, pinned: PinnedRead, storage: Storage) -> dict[int, RangeFile]:
     number = len(pinned.manifest.ranges)
     if not number:
         return {}
     indexes = spark.range(0, number, 1, number)  # one task for each range
-    written = indexes.mapInArrow(_RangeTask(pinned, place), _RANGE_FILE).collect()
+    written = indexes.mapInArrow(_RangeTask(pinned, storage), _RANGE_FILE).collect()
     files = {}
     for row in written:
         fields = row["rows"], int(row["offset_sum"]), row["checksum"], row["bytes"], row["sha256"]
@@ -146,9 +146,9 @@ def _write_ranges(spark: SparkSession, pinned: PinnedRead, place: Storage) -> di
 class _RangeTask:
     """A function that writes the files of the ranges whose indexes it gets, and yields a row describing each."""
 
-    def __init__(self, pinned: PinnedRead, place: Storage) -> None:
+    def __init__(self, pinned: PinnedRead, storage: Storage) -> None:
         self._pinned = pinned
-        self._place = place
+        self._storage = storage
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
@@ -163,7 +163,7 @@ class _RangeTask:
             columns = columns_to_read(pinned.columns)
             return read_range(within, columns, pinned.servers, pinned.settings, pinned.topic_id(within), skip)
 
-        file = write_range(self._place, within, pinned.columns, read)
+        file = write_range(self._storage, within, pinned.columns, read)
         as_text = {"offset_sum": str(file.offset_sum), "skipped": to_json(file.skipped)}
         return pa.RecordBatch.from_pylist([{"index": index, **file._asdict(), **as_text}])
 
@@ -174,7 +174,7 @@ class _RangeTask:
 def _transform(
     rows: DataFrame,
     manifest: Manifest,
-    place: Storage,
+    storage: Storage,
     transform: Callable[[DataFrame], DataFrame],
     report: Path | None,
 ) -> Receipt:
@@ -191,7 +191,7 @@ def _transform(
     _refuse_shuffle(transform(rows))
     schema = transform(rows).limit(0).toArrow().schema  # not `observed`, which counts only its first query
     names = [file_name(one) for one in manifest.ranges]
-    written = transform(observed).mapInArrow(_RangeWriter(place, names, schema), _WRITTEN).collect()
+    written = transform(observed).mapInArrow(_RangeWriter(storage, names, schema), _WRITTEN).collect()
     seen = observation.get
     totals = Totals(seen["rows"], int(seen["offset_sum"] or 0), f"{SPARK_KIND}:{int(seen['checksum'] or 0)}")
     files = [(row["index"], WrittenFile(row["rows"], row["sha256"])) for row in written]
@@ -232,8 +232,8 @@ class _RangeWriter:
     a shuffle their index (`prove` checks that each index came exactly once).
     """
 
-    def __init__(self, place: Storage, names: list[str], schema: pa.Schema) -> None:
-        self._place = place
+    def __init__(self, storage: Storage, names: list[str], schema: pa.Schema) -> None:
+        self._storage = storage
         self._names = names
         self._schema = schema
 
@@ -243,7 +243,7 @@ class _RangeWriter:
         index = context.partitionId()
         if index >= len(self._names):
             raise ReplayError("a replay's transformation works row by row, without a shuffle")
-        with self._place.write(self._names[index]) as file:  # attempts of one task write the same bytes
+        with self._storage.write(self._names[index]) as file:  # attempts of one task write the same bytes
             sink = HashingFile(file)
             rows = write_parquet(sink, batches, self._schema)
         yield pa.RecordBatch.from_pydict(

@@ -1,8 +1,8 @@
 """SHELL (sockets, files): the manifest of a replay: made from options now, or found where an earlier run has left it.
 
-    isolation = isolation_of(place)           what an earlier run of this place reads, None if there was none
+    isolation = isolation_of(out)             what an earlier run of this place reads, None if there was none
     manifest = make_manifest(options)         fix the ranges once
-    keep_manifest(place, manifest)            before any task
+    keep_manifest(out, manifest)              before any task
 """
 
 from collections.abc import Mapping

@@ -1,7 +1,7 @@
 """SHELL (files, locks): how the files of a replay become the result: all of them in one step, or none.
 
-    with run_of(place, manifest, Writer.usual()) as run:
-        ...                                   tasks write the file of each range into run.place
+    with run_of(storage, manifest, Writer.usual()) as run:
+        ...                                   tasks write the file of each range into run.storage
         run.publish(receipt)
 
 A local directory is complete or absent. Each run writes into a staging directory beside it. After all files are
@@ -79,10 +79,10 @@ class Writer(NamedTuple):
 
 
 class Run(ABC):
-    """A run that writes files into `place`."""
+    """A run that writes files into `storage`."""
 
-    def __init__(self, place: Storage) -> None:
-        self.place = place
+    def __init__(self, storage: Storage) -> None:
+        self.storage = storage
 
     @abstractmethod
     def publish(self, receipt: Receipt) -> None:
@@ -99,9 +99,9 @@ def run_of(out: Storage, manifest: Manifest, writer: Writer, *, single_writer: b
     check_out(out, manifest, single_writer=single_writer)
     if isinstance(out, LocalStorage):
         with _staging(out.root) as staging:
-            place = LocalStorage(staging)
-            place.create(MANIFEST_FILE, manifest.to_json().encode())
-            yield _LocalRun(place, out)
+            storage = LocalStorage(staging)
+            storage.create(MANIFEST_FILE, manifest.to_json().encode())
+            yield _LocalRun(storage, out)
         return
     if _published(out) is None:
         _note(out, MANIFEST_FILE, manifest.to_json(), single_writer)
@@ -166,12 +166,12 @@ def save_manifest(manifest: Manifest, path: Path) -> None:
     Raise FileExistsError if another manifest exists, DamagedRecord if the file there is none.
     """
     data = manifest.to_json().encode()
-    place = LocalStorage(path.parent)
+    storage = LocalStorage(path.parent)
     try:
-        place.create(path.name, data)
+        storage.create(path.name, data)
     except FileExistsError:
-        if place.read(path.name) != data:
-            different = manifests.differences(read_record(place, path.name, manifests.load, MOVE_AWAY), manifest)
+        if storage.read(path.name) != data:
+            different = manifests.differences(read_record(storage, path.name, manifests.load, MOVE_AWAY), manifest)
             raise FileExistsError(
                 f"{path} holds another manifest, and a manifest is never changed: {different or 'its text differs'}. "
                 f"Finish or repeat that replay with --manifest {path}, or name another directory with --out"
@@ -199,12 +199,12 @@ def verify(out: Storage) -> Receipt:
     return receipt
 
 
-def _verify_files(place: Storage, receipt: Receipt) -> None:
+def _verify_files(storage: Storage, receipt: Receipt) -> None:
     for name, file in receipt.files.items():
-        if not place.exists(name):
-            raise Damaged(f"{place.name_of(name)} is gone")
-        if place.sha256(name) != file.sha256:
-            raise Damaged(f"{place.name_of(name)} was changed after it was written")
+        if not storage.exists(name):
+            raise Damaged(f"{storage.name_of(name)} is gone")
+        if storage.sha256(name) != file.sha256:
+            raise Damaged(f"{storage.name_of(name)} was changed after it was written")
 
 
 def _is_hidden(name: str) -> bool:
@@ -226,16 +226,16 @@ def _compare(out: Storage, receipt: Receipt) -> None:
 
 
 class _LocalRun(Run):
-    def __init__(self, place: LocalStorage, out: LocalStorage) -> None:
-        super().__init__(place)
-        self._staging = place.root
+    def __init__(self, storage: LocalStorage, out: LocalStorage) -> None:
+        super().__init__(storage)
+        self._staging = storage.root
         self._out = out
 
     def publish(self, receipt: Receipt) -> None:
         for leftover in self._staging.glob(".*"):  # of failed task attempts, and the reports of skipped batches
             leftover.unlink()
-        self.place.create(RECEIPT_FILE, receipt.to_json().encode())
-        _verify_files(self.place, receipt)
+        self.storage.create(RECEIPT_FILE, receipt.to_json().encode())
+        _verify_files(self.storage, receipt)
         try:
             LocalStorage(self._out.root.absolute().parent).rename(self._staging.name, self._out.root.name)
         except FileExistsError:
@@ -280,13 +280,13 @@ def _locked(directory: Path) -> Iterator[None]:
 
 
 class _ObjectRun(Run):
-    def __init__(self, place: Storage, out: Storage, single_writer: bool) -> None:
-        super().__init__(place)
+    def __init__(self, storage: Storage, out: Storage, single_writer: bool) -> None:
+        super().__init__(storage)
         self._out = out
         self._single_writer = single_writer
 
     def publish(self, receipt: Receipt) -> None:
-        _verify_files(self.place, receipt)
+        _verify_files(self.storage, receipt)
         if _published(self._out) is None:
             with suppress(FileExistsError):
                 _create(self._out, RECEIPT_FILE, receipt.to_json(), self._single_writer)

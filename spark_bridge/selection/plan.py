@@ -51,10 +51,10 @@ def groups(offsets: Sequence[int]) -> Iterator[range]:
     """
     ranges_max = max(len(offsets) // TASKS_ENOUGH, 1)
     first, total = 0, 0
-    for place, offset in enumerate(offsets):
-        if place > first and (place - first == ranges_max or total + offset > GROUP_OFFSETS_MAX):
-            yield range(first, place)
-            first, total = place, 0
+    for index, offset in enumerate(offsets):
+        if index > first and (index - first == ranges_max or total + offset > GROUP_OFFSETS_MAX):
+            yield range(first, index)
+            first, total = index, 0
         total += offset
     if offsets:
         yield range(first, len(offsets))

@@ -27,7 +27,7 @@ LATEST = "latest"
 EARLIEST_OFFSET, LATEST_OFFSET = -2, -1  # in JSON, as in the connector
 Offsets: TypeAlias = Mapping[int, int]
 """{partition: offset}"""
-Found: TypeAlias = Mapping[int, int | None]
+OptionalOffsets: TypeAlias = Mapping[int, int | None]
 """{partition: offset, or None if no record is there yet}"""
 
 
@@ -42,11 +42,11 @@ class LogOffsets(Protocol):
         """Return the high watermarks; with `committed` the last stable offsets."""
         ...
 
-    def first_at_time(self, topic: str, time_ms: int) -> Found:
+    def first_at_time(self, topic: str, time_ms: int) -> OptionalOffsets:
         """Return the first offsets whose timestamp is at least `time_ms`; None for a partition without one yet."""
         ...
 
-    def first_at_id(self, topic: str, id: int) -> Found:
+    def first_at_id(self, topic: str, id: int) -> OptionalOffsets:
         """Return the first offsets whose id is at least `id`; None for a partition without one yet."""
         ...
 
@@ -55,8 +55,8 @@ class SelectionError(FlakelogError, ValueError):
     """The selection is not possible; the message names the topic, the partition and the available offsets."""
 
 
-class Place(NamedTuple):
-    """The topic to resolve in, with the offsets that it has now; see `place`."""
+class TopicOffsets(NamedTuple):
+    """The topic to resolve in, with the offsets that it has now; see `topic_offsets`."""
 
     topic: str
     first: Offsets
@@ -64,15 +64,15 @@ class Place(NamedTuple):
     log: LogOffsets
     committed: bool
 
-    def found(self, offsets: Found) -> Found:
+    def readable(self, offsets: OptionalOffsets) -> OptionalOffsets:
         """Return the offsets; for read_committed None for those past the last stable offset, as in Kafka."""
         if not self.committed:
             return offsets
         return {p: offset if offset is not None and offset < self.last[p] else None for p, offset in offsets.items()}
 
 
-def place(topic: str, log: LogOffsets, *, committed: bool = False) -> Place:
-    return Place(topic, log.earliest(topic), log.latest(topic, committed=committed), log, committed)
+def topic_offsets(topic: str, log: LogOffsets, *, committed: bool = False) -> TopicOffsets:
+    return TopicOffsets(topic, log.earliest(topic), log.latest(topic, committed=committed), log, committed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,13 +82,13 @@ class OffsetBound:
     at: Mapping[str, Offsets]
 
     def __post_init__(self) -> None:
-        for topic, partition, offset in _each(self.at):
+        for topic, partition, offset in _flattened(self.at):
             if offset < EARLIEST_OFFSET:
                 raise SelectionError(f"the offset of {topic}-{partition} is {offset}; the least is 0, or -1, -2")
 
-    def resolve(self, place: Place) -> Found:
-        given = _for_all(self.at, "offsets", place)
-        marks = {EARLIEST_OFFSET: place.first, LATEST_OFFSET: place.last}
+    def resolve(self, available: TopicOffsets) -> OptionalOffsets:
+        given = _for_all(self.at, "offsets", available)
+        marks = {EARLIEST_OFFSET: available.first, LATEST_OFFSET: available.last}
         return {p: marks[offset][p] if offset in marks else offset for p, offset in given.items()}
 
 
@@ -104,16 +104,16 @@ class TimeBound:
     strict: bool = True
 
     def __post_init__(self) -> None:
-        times = [self.ms] if isinstance(self.ms, int) else [time for _, _, time in _each(self.ms)]
+        times = [self.ms] if isinstance(self.ms, int) else [time for _, _, time in _flattened(self.ms)]
         _refuse_negative("times", times)
 
-    def resolve(self, place: Place) -> Found:
+    def resolve(self, available: TopicOffsets) -> OptionalOffsets:
         if isinstance(self.ms, int):
-            return place.found(place.log.first_at_time(place.topic, self.ms))
-        given = _for_all(self.ms, "times", place)
+            return available.readable(available.log.first_at_time(available.topic, self.ms))
+        given = _for_all(self.ms, "times", available)
         times = sorted(set(given.values()))
-        found = {ms: place.found(place.log.first_at_time(place.topic, ms)) for ms in times}
-        return {p: found[ms][p] for p, ms in given.items()}
+        offsets = {ms: available.readable(available.log.first_at_time(available.topic, ms)) for ms in times}
+        return {p: offsets[ms][p] for p, ms in given.items()}
 
     def of(self, topic: str, partition: int) -> int:
         """Return the time for a partition."""
@@ -205,8 +205,8 @@ def resolve(
     ranges = []
     for topic in sorted(set(topics)):
         # The high watermarks are asked for first: a log without open transactions is then stable up to them.
-        visible = place(topic, log) if committed and whole else None
-        here = place(topic, log, committed=committed)
+        visible = topic_offsets(topic, log) if committed and whole else None
+        here = topic_offsets(topic, log, committed=committed)
         if visible is not None:
             _refuse_unstable(selector, visible, here.last)
         start, end = starts(selector.start, here), _ends(selector.end, here)
@@ -214,51 +214,51 @@ def resolve(
     return tuple(sorted(ranges))
 
 
-def starts(bound: Bound, place: Place) -> dict[int, int]:
+def starts(bound: Bound, available: TopicOffsets) -> dict[int, int]:
     """Return the first offset to read of each partition: latest for a time or an id after all its records.
 
     Raise SelectionError for a strict time after all records, and for partitions that are missing in the bound.
     """
-    offsets = _resolve_bound(bound, place)
-    return {partition: _start(bound, offset, place, partition) for partition, offset in offsets.items()}
+    offsets = _resolve_bound(bound, available)
+    return {partition: _start(bound, offset, available, partition) for partition, offset in offsets.items()}
 
 
-def _resolve_bound(bound: Bound, place: Place) -> Found:
+def _resolve_bound(bound: Bound, available: TopicOffsets) -> OptionalOffsets:
     match bound:
         case Earliest():
-            return place.first
+            return available.first
         case Latest():
-            return place.last
+            return available.last
         case AtId(id):
-            return place.found(place.log.first_at_id(place.topic, id))
+            return available.readable(available.log.first_at_id(available.topic, id))
         case OffsetBound() | TimeBound():
-            return bound.resolve(place)
+            return bound.resolve(available)
 
 
-def _ends(bound: Bound, place: Place) -> dict[int, int]:
+def _ends(bound: Bound, available: TopicOffsets) -> dict[int, int]:
     ends = {}
-    for partition, offset in _resolve_bound(bound, place).items():
+    for partition, offset in _resolve_bound(bound, available).items():
         if offset is None:
-            offset = place.last[partition]
+            offset = available.last[partition]
         elif isinstance(bound, (AtId, TimeBound)):
-            offset = min(offset, place.last[partition])
+            offset = min(offset, available.last[partition])
         ends[partition] = offset
     return ends
 
 
-def _start(bound: Bound, found: int | None, place: Place, partition: int) -> int:
-    last = place.last[partition]
-    if found is not None:
-        return min(found, last) if isinstance(bound, (AtId, TimeBound)) else found
+def _start(bound: Bound, offset: int | None, available: TopicOffsets, partition: int) -> int:
+    last = available.last[partition]
+    if offset is not None:
+        return min(offset, last) if isinstance(bound, (AtId, TimeBound)) else offset
     if isinstance(bound, TimeBound) and bound.strict:
         raise SelectionError(
-            f"{place.topic}-{partition} has no record with a timestamp of {bound.of(place.topic, partition)} ms or "
-            "later; startingOffsetsByTimestampStrategy=latest reads nothing from it instead"
+            f"{available.topic}-{partition} has no record with a timestamp of {bound.of(available.topic, partition)} "
+            "ms or later; startingOffsetsByTimestampStrategy=latest reads nothing from it instead"
         )
     return last
 
 
-def _refuse_unstable(selector: Selector, visible: Place, stable: Offsets) -> None:
+def _refuse_unstable(selector: Selector, visible: TopicOffsets, stable: Offsets) -> None:
     """Raise SelectionError if the range of a partition reaches past its last stable offset.
 
     `visible` has the log up to the high watermarks. An end at latest is the last stable offset itself.
@@ -278,7 +278,7 @@ def _refuse_unstable(selector: Selector, visible: Place, stable: Offsets) -> Non
                 )
 
 
-def _offsets_in(bound: Bound, log: Place) -> Offsets:
+def _offsets_in(bound: Bound, log: TopicOffsets) -> Offsets:
     """Return the offsets that a bound gives as offsets; none if it gives a time or an id."""
     offsets = {} if isinstance(bound, (AtId, TimeBound)) else _resolve_bound(bound, log)
     return {partition: offset for partition, offset in offsets.items() if offset is not None}
@@ -294,9 +294,9 @@ def _is_latest(bound: Bound, topic: str, partition: int) -> bool:
 
 
 def _within(
-    place: Place, partition: int, start: int, end: int, on_lost: Callable[[Lost], object] | None
+    available: TopicOffsets, partition: int, start: int, end: int, on_lost: Callable[[Lost], object] | None
 ) -> OffsetRange:
-    topic, first, last = place.topic, place.first[partition], place.last[partition]
+    topic, first, last = available.topic, available.first[partition], available.last[partition]
     if end < start:
         here = f"{topic}-{partition} has offsets {first} to {last}"
         raise SelectionError(f"{here}; the end {end} lies before the start {start}")
@@ -334,7 +334,7 @@ def _json_of(bound: Bound) -> Any:
 # --- checks ------------------------------------------------------------------------------------------------------
 
 
-def _each(given: Mapping[str, Offsets]) -> Iterable[tuple[str, int, int]]:
+def _flattened(given: Mapping[str, Offsets]) -> Iterable[tuple[str, int, int]]:
     return ((topic, p, value) for topic, values in given.items() for p, value in values.items())
 
 
@@ -358,14 +358,14 @@ def _by_topic(bound: Bound) -> Mapping[str, Offsets] | None:
     return None
 
 
-def _for_all(given: Mapping[str, Offsets], what: str, place: Place) -> Offsets:
-    found = given.get(place.topic, {})
-    if set(found) != set(place.last):
+def _for_all(given: Mapping[str, Offsets], what: str, available: TopicOffsets) -> Offsets:
+    values = given.get(available.topic, {})
+    if set(values) != set(available.last):
         raise SelectionError(
-            f"{place.topic} has partitions {sorted(place.last)}, {what} are given for {sorted(found)}; give all of "
-            f"them" + (", -2 is earliest and -1 latest" if what == "offsets" else "")
+            f"{available.topic} has partitions {sorted(available.last)}, {what} are given for {sorted(values)}; give "
+            f"all of them" + (", -2 is earliest and -1 latest" if what == "offsets" else "")
         )
-    return found
+    return values
 
 
 def _refuse_negative(what: str, values: Iterable[int]) -> None:
@@ -379,7 +379,7 @@ def _refuse_mark(bound: Bound, word: str, mark: int, side: str) -> None:
         raise SelectionError(f"a batch read cannot {side} at {word}: nothing would ever be in it")
     if not isinstance(bound, OffsetBound):
         return
-    for topic, partition, offset in _each(bound.at):
+    for topic, partition, offset in _flattened(bound.at):
         if offset == mark:
             raise SelectionError(
                 f"the {side}ing offset of {topic}-{partition} is {mark}, {word}: a batch read cannot {side} there"
@@ -395,7 +395,7 @@ def _refuse_backwards(start: Bound, end: Bound) -> None:
     if isinstance(start.ms, int) and isinstance(end.ms, int):
         _refuse_times(start.ms, end.ms, "")
         return
-    named = [{(topic, p) for topic, p, _ in _each(one)} for one in map(_by_topic, (start, end)) if one is not None]
+    named = [{(topic, p) for topic, p, _ in _flattened(one)} for one in map(_by_topic, (start, end)) if one is not None]
     for topic, partition in sorted(set.intersection(*named)):
         _refuse_times(start.of(topic, partition), end.of(topic, partition), f" of {topic}-{partition}")
 

@@ -7,7 +7,7 @@ position, a log that starts after it (retention removed unread offsets), and a n
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from spark_bridge.selection.stream_offsets import Positions, places, position
+from spark_bridge.selection.stream_offsets import Positions, flattened, position
 
 
 class Loss(NamedTuple):
@@ -41,6 +41,6 @@ def begin_of(name: str, known: int | None, first: int, last: int) -> tuple[int, 
 
 def gone(before: Positions, latest: Positions) -> Iterator[Loss]:
     """Yield the loss of each partition that the stream has read and that no longer exists."""
-    for topic, partition, offset in places(before):
+    for topic, partition, offset in flattened(before):
         if position(latest, topic, partition) is None:
             yield Loss(f"{topic}-{partition} is gone; the stream has read it to offset {offset}", 0)

@@ -10,7 +10,7 @@ from typing import TypeVar
 
 MAX_TRIGGER_DELAY_MS = 15 * 60 * 1000  # the connector's default, 15m
 
-_Place = TypeVar("_Place")
+_Partition = TypeVar("_Partition")
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,9 +26,9 @@ class StreamLimits:
         return offsets < self.min_offsets and waited_ms < self.max_delay_ms
 
 
-def share(sizes: Mapping[_Place, int], most: int) -> dict[_Place, int]:
-    """Return how many offsets of each place fit into a batch of `most`; 0 is no limit."""
+def share(sizes: Mapping[_Partition, int], most: int) -> dict[_Partition, int]:
+    """Return how many offsets of each partition fit into a batch of `most`; 0 is no limit."""
     total = sum(sizes.values())
     if not most or total <= most:
         return dict(sizes)
-    return {place: min(size, max(1, most * size // total)) if size else 0 for place, size in sizes.items()}
+    return {partition: min(size, max(1, most * size // total)) if size else 0 for partition, size in sizes.items()}

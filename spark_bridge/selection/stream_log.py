@@ -7,15 +7,15 @@ from broker.client.offset_spec import AtId
 from spark_bridge.reading.cluster import Description, NoSuchTopic
 from spark_bridge.selection.option_table import OptionError
 from spark_bridge.selection.pinned import Assigned, Log, describe_topics, refuse_other_topics, require_ids
-from spark_bridge.selection.selector import SelectionError, place, starts, topics_of
+from spark_bridge.selection.selector import SelectionError, starts, topic_offsets, topics_of
 from spark_bridge.selection.stream_offsets import Positions
 from spark_bridge.selection.stream_options import StreamOptions
-from spark_bridge.selection.stream_planner import Look
+from spark_bridge.selection.stream_planner import StreamSnapshot
 
 
 @dataclass(frozen=True, slots=True)
-class SelectedLook:
-    """The Look port: the selected topics and partitions at one time."""
+class SelectedSnapshot:
+    """The StreamSnapshot port: the selected topics and partitions at one time."""
 
     description: Description
     view: Assigned
@@ -39,15 +39,15 @@ class SelectedLog:
         self._topics = options.read.topics
         self._on_moved = on_moved
 
-    def look(self) -> SelectedLook:
+    def snapshot(self) -> SelectedSnapshot:
         """Look at the topics of this stream that exist now; a deleted one is not an error here."""
         description = self._described()
         view = Assigned(self._log.snapshot(description), self._topics.partitions)
-        return SelectedLook(description, view, self._options.read.read_committed)
+        return SelectedSnapshot(description, view, self._options.read.read_committed)
 
-    def initial(self, look: Look) -> Positions:
+    def initial(self, snapshot: StreamSnapshot) -> Positions:
         """Return the starts by the options. Raise OptionError, SelectionError or NoSuchTopic."""
-        bound, description = self._options.start, look.description
+        bound, description = self._options.start, snapshot.description
         refuse_other_topics(topics_of(bound), description)
         self._require_all(description)
         if isinstance(bound, AtId):
@@ -56,7 +56,7 @@ class SelectedLog:
         view = Assigned(self._log.snapshot(description), self._topics.partitions)
         offsets: dict[str, dict[int, int]] = {}
         for topic in sorted(description.topics):
-            here = place(topic, view, committed=committed)
+            here = topic_offsets(topic, view, committed=committed)
             offsets[topic] = {
                 partition: self._inside(f"{topic}-{partition}", start, here.first[partition], here.last[partition])
                 for partition, start in sorted(starts(bound, here).items())

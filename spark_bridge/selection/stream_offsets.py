@@ -65,7 +65,7 @@ class StreamOffset:
         return cls(_from_json("end", document["end"]), _from_json("start", document["start"]), ids)
 
 
-def places(positions: Positions) -> Iterator[tuple[str, int, int]]:
+def flattened(positions: Positions) -> Iterator[tuple[str, int, int]]:
     """Yield (topic, partition, offset) in order."""
     for topic, offsets in sorted(positions.items()):
         for partition, offset in sorted(offsets.items()):
@@ -97,7 +97,7 @@ def _from_json(name: str, value: Any) -> dict[str, dict[int, int]]:
         by_topic = {topic: {int(p): offset for p, offset in offsets.items()} for topic, offsets in value.items()}
     except (AttributeError, ValueError):
         raise OffsetError(f'{name} in Spark\'s log is like {{"topic": {{"0": 17}}}}; got {value!r}') from None
-    for topic, partition, offset in places(by_topic):
+    for topic, partition, offset in flattened(by_topic):
         if type(offset) is not int or offset < 0:
             raise OffsetError(f"{name} in Spark's log: the offset of {topic}-{partition} is 0 or more; got {offset!r}")
     return by_topic

@@ -17,7 +17,7 @@ from spark_bridge.reading.offset_range import OffsetRange
 from spark_bridge.selection.plan import plan
 from spark_bridge.selection.stream_begin import Loss, begin_of, gone
 from spark_bridge.selection.stream_limits import StreamLimits, share
-from spark_bridge.selection.stream_offsets import OffsetError, Positions, StreamOffset, nested, places, position
+from spark_bridge.selection.stream_offsets import OffsetError, Positions, StreamOffset, flattened, nested, position
 
 GO_ON = "failOnDataLoss=false goes on with the offsets that exist"
 
@@ -26,7 +26,7 @@ class StreamDataLoss(Exception):
     """Offsets of the stream are gone; the message names each partition and its offsets."""
 
 
-class Look(Protocol):
+class StreamSnapshot(Protocol):
     """The topics of a stream at one time, limited to the partitions that the options select."""
 
     @property
@@ -42,11 +42,11 @@ class Look(Protocol):
 class StreamLog(Protocol):
     """The requests of a planner to a cluster."""
 
-    def look(self) -> Look:
+    def snapshot(self) -> StreamSnapshot:
         """Look at the topics that exist now."""
         ...
 
-    def initial(self, look: Look) -> Positions:
+    def initial(self, snapshot: StreamSnapshot) -> Positions:
         """Return the offsets where the options let the stream start. Raise SelectionError."""
         ...
 
@@ -96,17 +96,17 @@ class StreamPlanner:
     def initial(self) -> dict[str, Any]:
         """Return the document of a stream that has read nothing yet."""
         if self._initial is None:
-            look = self._log.look()
-            positions = self._log.initial(look)
+            snapshot = self._log.snapshot()
+            positions = self._log.initial(snapshot)
             if self._target is not None:
                 # AvailableNow ends there, so it cannot start behind it.
                 positions = _up_to(self._target.latest, positions)
-            self._initial = StreamOffset(positions, positions, _ids(look.description))
+            self._initial = StreamOffset(positions, positions, _ids(snapshot.description))
         return self._initial.to_document()
 
     def freeze(self) -> None:
         """End this run at the offsets that are available now (AvailableNow). Later records belong to the next run."""
-        self._target = _available(self._log.look())
+        self._target = _available(self._log.snapshot())
 
     def next(self, start: Any, *, limited: bool, now_ms: int) -> Any:
         """Return the document of the batch after `start`, or `start` itself if there is no batch yet.
@@ -114,13 +114,13 @@ class StreamPlanner:
         Without `limited`, the batch has everything that is available. Raise StreamDataLoss, OffsetError.
         """
         before = StreamOffset.from_document(start)
-        look = self._log.look()
-        available = self._seen = self._target or _available(look)
+        snapshot = self._log.snapshot()
+        available = self._seen = self._target or _available(snapshot)
         self._planned = before.end
-        begins, losses = _begins(before, available, look)
+        begins, losses = _begins(before, available, snapshot)
         if losses and self._fail:
             raise StreamDataLoss(f"{'; '.join(lost.reason for lost in losses)}. {GO_ON}")
-        sizes = {place: available.latest[place[0]][place[1]] - begin for place, begin in begins.items()}
+        sizes = {(topic, p): available.latest[topic][p] - begin for (topic, p), begin in begins.items()}
         if not any(sizes.values()) and not losses:
             return start
         if limited and self._waits(sum(sizes.values()), now_ms):
@@ -130,7 +130,7 @@ class StreamPlanner:
             self._on_loss(loss)
         shares = share(sizes, self._limits.max_offsets if limited else 0)
         self._last_batch_ms = now_ms
-        self._planned = nested({place: begin + shares[place] for place, begin in begins.items()})
+        self._planned = nested({partition: begin + shares[partition] for partition, begin in begins.items()})
         return StreamOffset(self._planned, nested(begins), available.topic_ids).to_document()
 
     def ranges(self, start: Any, end: Any) -> list[PlannedRange]:
@@ -140,7 +140,7 @@ class StreamPlanner:
         batch = StreamOffset.from_document(end)
         begins = self._begins_of_connector(start, batch) if batch.start is None else batch.start
         ranges = []
-        for topic, partition, stop in places(batch.end):
+        for topic, partition, stop in flattened(batch.end):
             begin = position(begins, topic, partition)
             if begin is None:
                 raise OffsetError(f"an offset of Spark's log has an end of {topic}-{partition} and no start")
@@ -153,7 +153,7 @@ class StreamPlanner:
         if self._seen is None:
             return None
         latest = self._seen.latest
-        behind = [last - (position(self._planned, topic, p) or 0) for topic, p, last in places(latest)] or [0]
+        behind = [last - (position(self._planned, topic, p) or 0) for topic, p, last in flattened(latest)] or [0]
         return {
             "latest": {topic: {str(p): last for p, last in offsets.items()} for topic, offsets in latest.items()},
             "minOffsetsBehindLatest": min(behind),
@@ -176,22 +176,22 @@ class StreamPlanner:
                 "the connector planned the first batch of this checkpoint and did not finish it, so its start is not "
                 "in Spark's log: finish it with format kafka, or begin a new checkpoint"
             )
-        look = self._log.look()
+        snapshot = self._log.snapshot()
         begins = {}
-        for topic, partition, _ in places(batch.end):
+        for topic, partition, _ in flattened(batch.end):
             begin = position(before.end, topic, partition)
-            begins[topic, partition] = look.earliest(topic)[partition] if begin is None else begin
+            begins[topic, partition] = snapshot.earliest(topic)[partition] if begin is None else begin
         return nested(begins)
 
 
-def _available(look: Look) -> Available:
-    topics = look.description.topics
-    latest = {topic: dict(sorted(look.latest(topic).items())) for topic in sorted(topics)}
-    return Available(latest, _ids(look.description))
+def _available(snapshot: StreamSnapshot) -> Available:
+    topics = snapshot.description.topics
+    latest = {topic: dict(sorted(snapshot.latest(topic).items())) for topic in sorted(topics)}
+    return Available(latest, _ids(snapshot.description))
 
 
 def _begins(
-    before: StreamOffset, available: Available, look: Look
+    before: StreamOffset, available: Available, snapshot: StreamSnapshot
 ) -> tuple[dict[tuple[str, int], int], list[Loss]]:
     """Return where the next batch begins in each partition, and the losses before it."""
     begins: dict[tuple[str, int], int] = {}
@@ -204,7 +204,7 @@ def _begins(
             losses.append(Loss(f"topic {topic!r} was deleted and made again: its id was {former}, and is {now}", 0))
             known = {}
         has_news = any(known.get(partition) != last for partition, last in latest.items())
-        earliest = look.earliest(topic) if has_news else {}
+        earliest = snapshot.earliest(topic) if has_news else {}
         for partition, last in latest.items():
             first = earliest.get(partition, last)
             begin, loss = begin_of(f"{topic}-{partition}", known.get(partition), first, last)
@@ -222,7 +222,7 @@ def _up_to(latest: Positions, positions: Positions) -> dict[str, dict[int, int]]
     """Return the positions of the partitions in `latest`, none beyond its latest offset."""
     kept = {
         (topic, p): min(offset, latest[topic][p])
-        for topic, p, offset in places(positions)
+        for topic, p, offset in flattened(positions)
         if p in latest.get(topic, {})
     }
     return nested(kept)

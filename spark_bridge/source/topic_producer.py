@@ -58,7 +58,7 @@ class TopicProducer:
                 except BufferError:
                     self._wait_and_produce(block_ms, topic, value, key, partition, headers)
             except self._producer_error as error:
-                raise WriteFailed(f"{_place(topic, partition)}: {_reason(error.args[0])}") from None
+                raise WriteFailed(f"{_partition_name(topic, partition)}: {_reason(error.args[0])}") from None
             written += 1
         self._producer.poll(0)
         self._raise_failure()
@@ -87,13 +87,13 @@ class TopicProducer:
             except BufferError:
                 if time.monotonic() >= end:
                     raise WriteFailed(
-                        f"{_place(topic, partition)}: the producer's queue was full for {block_ms} ms "
+                        f"{_partition_name(topic, partition)}: the producer's queue was full for {block_ms} ms "
                         "(kafka.max.block.ms, kafka.buffer.memory)"
                     ) from None
 
     def _delivered(self, error: Any, message: Any) -> None:
         if error is not None and not self._failures:
-            self._failures.append(f"{_place(message.topic(), message.partition())}: {_reason(error)}")
+            self._failures.append(f"{_partition_name(message.topic(), message.partition())}: {_reason(error)}")
 
     def _raise_failure(self) -> None:
         if self._failures:
@@ -127,7 +127,7 @@ def write_all(batches: Iterable[Iterable[Message]], settings: Settings, block_ms
     return written
 
 
-def _place(topic: str, partition: int | None) -> str:
+def _partition_name(topic: str, partition: int | None) -> str:
     return topic if partition is None or partition < 0 else f"{topic}-{partition}"
 
 

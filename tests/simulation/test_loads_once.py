@@ -17,7 +17,7 @@ from spark_bridge.load.ledger import LostData, OtherLog
 from spark_bridge.load.load import Layout
 from spark_bridge.load.parquet_sink import ParquetSink
 from spark_bridge.load.receipt import receipt_of
-from spark_bridge.load.sink import Found, State
+from spark_bridge.load.sink import State, StoredLoad
 from spark_bridge.load.verify import verify
 from spark_bridge.reading.range_cursor import DataLoss
 from tests.simulation.loads_world import World
@@ -216,7 +216,9 @@ class ForgetfulSink(ParquetSink):
 
     def find(self, number):
         found = super().find(number)
-        return Found(found.load, State.PUBLISHED, found.receipt) if found and found.state is State.PLANNED else found
+        return (
+            StoredLoad(found.load, State.PUBLISHED, found.receipt) if found and found.state is State.PLANNED else found
+        )
 
 
 class HastySink(ParquetSink):

@@ -7,7 +7,7 @@ from spark_bridge.selection.stream_planner import StreamPlanner
 
 
 class MemoryStreamLog:
-    """The StreamLog and Look ports over {topic: {partition: [start, end]}}. `starting` is earliest or latest."""
+    """StreamLog and StreamSnapshot over {topic: {partition: [start, end]}}. `starting` is earliest or latest."""
 
     def __init__(self, topics, starting="earliest"):
         self.topics = {name: {p: list(each) for p, each in offsets.items()} for name, offsets in topics.items()}
@@ -21,7 +21,7 @@ class MemoryStreamLog:
         self.topics[topic] = {p: list(each) for p, each in offsets.items()}
         self.ids[topic] += "-again"
 
-    def look(self):
+    def snapshot(self):
         return self
 
     @property
@@ -31,8 +31,8 @@ class MemoryStreamLog:
         }
         return Description("c", topics)
 
-    def initial(self, look):
-        return {name: getattr(self, self.starting)(name) for name in look.description.topics}
+    def initial(self, snapshot):
+        return {name: getattr(self, self.starting)(name) for name in snapshot.description.topics}
 
     def earliest(self, topic):
         return {p: start for p, (start, _) in self.topics[topic].items()}

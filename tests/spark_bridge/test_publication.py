@@ -32,7 +32,7 @@ def test_runs_that_start_at_once_do_not_remove_each_others_directories(tmp_path)
 
 def publish(out):
     with run_of(out, MANIFEST, Writer.usual()) as run:
-        with run.place.write(file_name(MANIFEST.ranges[0])) as file:
+        with run.storage.write(file_name(MANIFEST.ranges[0])) as file:
             file.write(ROWS)
         file_of_range = WrittenFile(3, hashlib.sha256(ROWS).hexdigest())
         run.publish(prove(MANIFEST, Totals(3, 9, "crc32c:05"), [(0, file_of_range)]))

@@ -48,7 +48,7 @@ def selected(log=None, moved=None, **options):
 
 
 def start(stream):
-    return stream.initial(stream.look())
+    return stream.initial(stream.snapshot())
 
 
 @pytest.mark.parametrize(
@@ -69,19 +69,19 @@ def test_a_stream_starts_where_its_options_say(options, starts):
 def test_a_pattern_follows_the_topics_that_exist_now():
     log = Log()
     stream = selected(log, subscribePattern=".*")
-    assert sorted(stream.look().description.topics) == ["flights", "planes"]
+    assert sorted(stream.snapshot().description.topics) == ["flights", "planes"]
     log.names.append("airports")
-    assert sorted(stream.look().description.topics) == ["airports", "flights", "planes"]
+    assert sorted(stream.snapshot().description.topics) == ["airports", "flights", "planes"]
 
 
 def test_an_assignment_sees_its_partitions_only():
     stream = selected(assign='{"flights": [2, 0]}', startingOffsets="earliest")
-    assert (stream.look().latest("flights"), start(stream)) == ({0: 20, 2: 20}, {"flights": {0: 5, 2: 5}})
+    assert (stream.snapshot().latest("flights"), start(stream)) == ({0: 20, 2: 20}, {"flights": {0: 5, 2: 5}})
 
 
 def test_a_topic_that_was_deleted_is_no_topic_of_a_running_stream_and_no_start_of_a_new_one():
     stream = selected(subscribe="flights,gone")
-    assert sorted(stream.look().description.topics) == ["flights"]
+    assert sorted(stream.snapshot().description.topics) == ["flights"]
     with pytest.raises(NoSuchTopic, match="there is no topic 'gone'"):
         start(stream)
 

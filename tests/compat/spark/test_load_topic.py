@@ -339,7 +339,7 @@ def test_a_topic_is_not_loaded_into_itself(tmp_path, address, target):
     run = copying(tmp_path, Topics(2, 0), address, target)
     own = run.sink.check(None)
     run.source.describe = lambda topics=None: Description(
-        own.place.rpartition(" ")[2], {TOPIC: Topic(TOPIC, own.id, {0: None, 1: None})}
+        own.location.rpartition(" ")[2], {TOPIC: Topic(TOPIC, own.id, {0: None, 1: None})}
     )
     with pytest.raises(LoadError, match="is the topic that is loaded"):
         run.run()

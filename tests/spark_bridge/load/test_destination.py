@@ -14,7 +14,7 @@ def test_a_password_in_a_uri_is_in_no_message_and_in_no_topic(format):
     """The place of a load is in messages and in the topic of replays."""
     destination = Destination(SECRET, format)
     shown = "s3://bucket/flights?region=eu-west-1&scheme=http&endpoint_override=store:9000"
-    assert (str(destination), destination.open(LoadOptions("t")).place) == (shown, shown)
+    assert (str(destination), destination.open(LoadOptions("t")).location) == (shown, shown)
 
 
 def test_a_uri_is_taken_apart_for_other_libraries():

@@ -29,7 +29,7 @@ ORDER = schema(("order", "long"), ("who", ["null", "string"]))
 
 def decoded(decoder, *values):
     result = decoder.decode(values)
-    return result.rows.to_pylist(), list(result.indexes), [(each.place, each.reason) for each in result.rejected]
+    return result.rows.to_pylist(), list(result.indexes), [(each.value_index, each.reason) for each in result.rejected]
 
 
 def test_json_fields_become_typed_columns():
