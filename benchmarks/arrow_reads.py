@@ -48,10 +48,10 @@ def _open(scale: Scale) -> Iterator[Contenders]:
 
 def _measured(read: SumOfLengths, peer: Peer, topic: str, count: int) -> Figures:
     before, began = cpu_seconds(peer.pid), time.perf_counter()
-    found = read(peer.address, topic, count)
+    total_bytes = read(peer.address, topic, count)
     seconds = time.perf_counter() - began
-    if found < count * VALUE_BYTES:  # the topic has a message more, which showed that it is there
-        raise RuntimeError(f"{found} bytes of {count * VALUE_BYTES} were read")
+    if total_bytes < count * VALUE_BYTES:  # the topic has a message more, which showed that it is there
+        raise RuntimeError(f"{total_bytes} bytes of {count * VALUE_BYTES} were read")
     return {"msg/s": count / seconds, "broker CPU s": cpu_seconds(peer.pid) - before}
 
 
@@ -70,7 +70,7 @@ def _by_librdkafka(address: str, topic: str, count: int) -> int:
             if not messages:
                 raise RuntimeError(f"{seen} of {count} messages came")
             seen += len(messages)
-            total += _lengths(pa.array([each.value() for each in messages], pa.binary()))
+            total += _lengths(pa.array([message.value() for message in messages], pa.binary()))
         return total
     finally:
         consumer.close()

@@ -99,12 +99,12 @@ def origins(pid: int) -> list[Path]:
 
 def report_origin(name: str, pid: int, root: Path) -> None:
     """Print which checkout a server runs. Raises RuntimeError when it imports packages from another directory."""
-    found = origins(pid)
-    for origin in found:
+    directories = origins(pid)
+    for origin in directories:
         if not origin.is_relative_to(root):
             raise RuntimeError(f"{name} imports {origin}, which is not below {root}")
     tree = tree_of(root)
-    sys.stderr.write(f"{name}: {found[0]}, {tree.commit}\n")
+    sys.stderr.write(f"{name}: {directories[0]}, {tree.commit}\n")
 
 
 # --- topics --------------------------------------------------------------------------------------------------------

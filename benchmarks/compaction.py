@@ -63,11 +63,11 @@ def _values(shape: Shape, chance: random.Random) -> list[bytes]:
     sizes = [chance.randint(*shape.value) for _ in range(VALUES)]
     if shape.codec == "none":
         return [chance.randbytes(size) for size in sizes]
-    found = []
+    values = []
     for size in sizes:
         fields = {"id": chance.randrange(10**9), "state": chance.choice(("new", "paid")), "sum": chance.random()}
-        found.append((json.dumps(fields) * (size // 40 + 1))[:size].encode())
-    return found
+        values.append((json.dumps(fields) * (size // 40 + 1))[:size].encode())
+    return values
 
 
 def _keys(shape: Shape, chance: random.Random, records: int) -> list[bytes]:
@@ -113,8 +113,13 @@ def _set_dirty_ratio(peer: Peer, topic: str, ratio: str) -> None:
 
 def _log_bytes(admin: KafkaAdminClient, topic: str) -> int:
     directories = [directory for broker in admin.describe_log_dirs() for directory in broker["log_dirs"]]
-    topics = [each for directory in directories for each in directory["topics"] if each["name"] == topic]
-    return sum(partition["partition_size"] for each in topics for partition in each["partitions"])
+    topics = [
+        topic_fields
+        for directory in directories
+        for topic_fields in directory["topics"]
+        if topic_fields["name"] == topic
+    ]
+    return sum(partition["partition_size"] for topic_fields in topics for partition in topic_fields["partitions"])
 
 
 def _clean(peer: Peer, topic: str, left: float, still_seconds: float) -> Figures:

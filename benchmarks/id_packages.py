@@ -34,15 +34,15 @@ class Package(NamedTuple):
 
 
 PACKAGES = {
-    "snowflake-id": Package("snowflake", lambda found: found.SnowflakeGenerator(1).__next__),
-    "pysnowflake": Package("snowflake.server.generator", lambda found: found.Generator(1, 1).get_next_id),
-    "sonyflake-py": Package("sonyflake", lambda found: found.SonyFlake(machine_id=lambda: 1).next_id),
-    "sonyflake": Package("sonyflake", lambda found: found.Sonyflake(machine_id=1, start_time=BEGINNING).next_id),
-    "uuid-utils": Package("uuid_utils", lambda found: found.uuid7),
-    "python-ulid": Package("ulid", lambda found: found.ULID, bytes),
-    "snowflake.py": Package("snowflake", lambda found: found.Generator().generate, int, "the same after a restart"),
-    "tsidpy": Package("tsidpy", lambda found: found.TSID.create, lambda id: id.number, "the same after a restart"),
-    "simpleflake": Package("simpleflake", lambda found: found.simpleflake, flaw="23 bits are left to chance"),
+    "snowflake-id": Package("snowflake", lambda module: module.SnowflakeGenerator(1).__next__),
+    "pysnowflake": Package("snowflake.server.generator", lambda module: module.Generator(1, 1).get_next_id),
+    "sonyflake-py": Package("sonyflake", lambda module: module.SonyFlake(machine_id=lambda: 1).next_id),
+    "sonyflake": Package("sonyflake", lambda module: module.Sonyflake(machine_id=1, start_time=BEGINNING).next_id),
+    "uuid-utils": Package("uuid_utils", lambda module: module.uuid7),
+    "python-ulid": Package("ulid", lambda module: module.ULID, bytes),
+    "snowflake.py": Package("snowflake", lambda module: module.Generator().generate, int, "the same after a restart"),
+    "tsidpy": Package("tsidpy", lambda module: module.TSID.create, lambda id: id.number, "the same after a restart"),
+    "simpleflake": Package("simpleflake", lambda module: module.simpleflake, flaw="23 bits are left to chance"),
 }
 ABOUT = {"uuid-utils": "uuid-utils uuid7 (128 bits, Rust)", "python-ulid": "python-ulid (128 bits)"}
 

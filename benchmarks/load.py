@@ -47,8 +47,8 @@ class Played(NamedTuple):
 def play(peer: Peer, directory: Path, plan: Plan, flood: Plan | None = None, **options: int | str) -> Played:
     """Play a plan once. The files go to `directory`. RuntimeError where the broker answers with an error."""
     files = {"plan": plan} if flood is None else {"plan": plan, "flood": flood}
-    for name, each in files.items():
-        (directory / name).write_bytes(each.encode())
+    for name, one_plan in files.items():
+        (directory / name).write_bytes(one_plan.encode())
         options[name] = str(directory / name)
     options |= {"pid": peer.pid, "answer": str(directory / "answer")}
     host, _, port = peer.address.rpartition(":")

@@ -96,9 +96,9 @@ def _pairs(counted: Mapping[str, list[Figures]], scale: Scale) -> Result:
             {unit: figures[unit] / other[unit] for unit in figures if other[unit]}
             for figures, other in zip(counted[ours], theirs, strict=True)
         ]
-        common = set.intersection(*(set(each) for each in ratios))
+        common = set.intersection(*(set(ratio) for ratio in ratios))
         units = [unit for unit in theirs[0] if unit in common]
-        result[f"{ours}: ratio of pairs"] = _spreads([{unit: each[unit] for unit in units} for each in ratios])
+        result[f"{ours}: ratio of pairs"] = _spreads([{unit: ratio[unit] for unit in units} for ratio in ratios])
     return result
 
 

@@ -69,7 +69,7 @@ class Component:
         self._rest = b""
         self._messages: deque[dict[str, Any]] = deque()
         fields = [*FIELDS, MESSAGE_FIELD] if name == OURS else FIELDS
-        number = int(next(task for task, each in TASKS.items() if each == component))
+        number = int(next(task for task, component_name in TASKS.items() if component_name == component))
         context: dict[str, Any] = {
             "componentid": component,
             "taskid": number,
@@ -81,7 +81,7 @@ class Component:
         assert self.read()["pid"] == self.process.pid
 
     def write(self, *messages: Any) -> None:
-        self._in.write(b"".join([json.dumps(each, separators=(",", ":")).encode() + END for each in messages]))
+        self._in.write(b"".join([json.dumps(message, separators=(",", ":")).encode() + END for message in messages]))
         self._in.flush()
 
     def read(self) -> dict[str, Any]:
@@ -125,9 +125,9 @@ class Acks(threading.Thread):
 def run(name: str, emits: int, tuples: int) -> Figures:
     """Emit and ack this many tuples."""
     with TemporaryDirectory() as directory, ExitStack() as stack:
-        spout, bolt = (Component(name, each, emits, directory) for each in TASKS.values())
-        for each in (spout, bolt):
-            stack.callback(each.close)
+        spout, bolt = (Component(name, component_name, emits, directory) for component_name in TASKS.values())
+        for component in (spout, bolt):
+            stack.callback(component.close)
         _command(spout, "activate", "")
         acks = Acks(bolt)
         _drive(spout, bolt, acks, int(tuples * WARM_UP))
@@ -148,7 +148,7 @@ def _drive(spout: Component, bolt: Component, acks: Acks, tuples: int) -> int:
             acked += 1
             pending -= 1
         elif pending < PENDING_MAX and emitted < tuples:
-            rows = [each for each in _command(spout, "next", "") if each["command"] == "emit"]
+            rows = [message for message in _command(spout, "next", "") if message["command"] == "emit"]
             bolt.write(
                 *[
                     {"comp": "spout", "tuple": row["tuple"], "task": 1, "stream": "default", "id": str(row["id"])}
@@ -174,7 +174,7 @@ def _command(spout: Component, command: str, id: Any) -> list[dict[str, Any]]:
 
 
 def _cpu(*components: Component) -> float:
-    return sum(cpu_seconds(each.process.pid) for each in components)
+    return sum(cpu_seconds(component.process.pid) for component in components)
 
 
 @contextmanager

@@ -27,10 +27,10 @@ def librdkafka() -> Path:
     spec = find_spec("confluent_kafka")
     if spec is None or spec.origin is None:
         raise Unavailable("confluent-kafka is not installed")
-    found = sorted((Path(spec.origin).parent.parent / "confluent_kafka.libs").glob("librdkafka-*.so*"))
-    if not found:
+    libraries = sorted((Path(spec.origin).parent.parent / "confluent_kafka.libs").glob("librdkafka-*.so*"))
+    if not libraries:
         raise Unavailable("this confluent-kafka has no librdkafka inside (Linux wheels have one)")
-    return found[0]
+    return libraries[0]
 
 
 def program(name: str) -> str:

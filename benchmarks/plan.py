@@ -84,7 +84,7 @@ def _frame(api_key: int, version: int, body: bytes) -> bytes:
 
 
 def _errors_at(answer_body: bytes) -> tuple[int, ...]:
-    return tuple(ANSWER_HEAD_BYTES + found.start() for found in re.finditer(re.escape(ERROR_MARK), answer_body))
+    return tuple(ANSWER_HEAD_BYTES + match.start() for match in re.finditer(re.escape(ERROR_MARK), answer_body))
 
 
 # --- requests ------------------------------------------------------------------------------------------------------
@@ -99,14 +99,14 @@ def produce_request(topic: str, values: Mapping[int, bytes], acks: int = ACKS_AL
     records = [(topic, partition, memoryview(batch)) for partition, batch in batches.items()]
     request = ProduceRequest(None, acks, TIMEOUT_MS, records, wants_ids=False)
     frame = _frame(produce.API_KEY, PRODUCE_VERSION, produce.encode_request(PRODUCE_VERSION, request))
-    places = tuple(Batch(frame.index(batch), len(batch), partition) for partition, batch in batches.items())
+    positions = tuple(Batch(frame.index(batch), len(batch), partition) for partition, batch in batches.items())
     errors_at = _errors_at(produce_answer(topic, *values))
-    return Planned(frame, places, errors_at, base_offset_at=errors_at[0] + ERROR_BYTES)
+    return Planned(frame, positions, errors_at, base_offset_at=errors_at[0] + ERROR_BYTES)
 
 
 def produce_answer(topic: str, *partitions: int) -> bytes:
     """Build the body of a Produce answer, with ERROR for each partition."""
-    results = [PartitionResult(topic, each, ERROR, 0, -1, 0) for each in partitions]
+    results = [PartitionResult(topic, partition, ERROR, 0, -1, 0) for partition in partitions]
     return produce.encode_response(PRODUCE_VERSION, results)
 
 
@@ -171,7 +171,7 @@ def two_each(topic: str, partitions: int) -> Plan:
     requests = []
     for partition in range(partitions):
         both = partition, (partition + 1) % partitions
-        requests.append(produce_request(topic, {each: chance.randbytes(VALUE_BYTES) for each in both}))
+        requests.append(produce_request(topic, {index: chance.randbytes(VALUE_BYTES) for index in both}))
     return Plan(requests)
 
 

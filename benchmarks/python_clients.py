@@ -33,7 +33,7 @@ def _run_producer(address: str, partitions: int, root: Path, plan: dict[str, Any
     with Topics(address).fresh(partitions) as topic:
         figures = _run(root, plan | {"topic": topic})
         with Client(address) as client:
-            stored = sum(client.find_offset(topic, each, LATEST) for each in range(partitions))
+            stored = sum(client.find_offset(topic, partition, LATEST) for partition in range(partitions))
     if stored != plan["messages"]:
         raise RuntimeError(f"{plan['how']}: {stored} of {plan['messages']} messages are in the log")
     return figures

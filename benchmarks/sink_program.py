@@ -56,18 +56,18 @@ def copy_with_sink(plan: dict[str, Any], clock: Clock) -> None:
     topology.bolt("out", sink).shuffle("log")
     runner = Runner(topology)
 
-    def look() -> None:
+    def check_end() -> None:
         (spout,) = runner.executor.instances_of("log")
         settlement = spout.settlement
         if spout.counts.acked == plan["messages"] and (settlement is None or settlement.is_settled):
             clock.end()
             runner.stop()
         else:
-            reactor.callLater(POLL_SECONDS, look)
+            reactor.callLater(POLL_SECONDS, check_end)
 
     def begin() -> None:
         runner.start().addBoth(lambda _: reactor.stop())
-        look()
+        check_end()
 
     reactor.callWhenRunning(begin)
     reactor.run()
@@ -94,7 +94,7 @@ def copy_plainly(plan: dict[str, Any], clock: Clock) -> None:
                 copied += 1
                 producer.produce(plan["sink"], message.value(), message.key())
             producer.poll(0)
-        positions = [each for each in consumer.position(consumer.assignment()) if each.offset >= 0]
+        positions = [position for position in consumer.position(consumer.assignment()) if position.offset >= 0]
         producer.send_offsets_to_transaction(positions, consumer.consumer_group_metadata())
         producer.commit_transaction()
     clock.end()

@@ -43,7 +43,7 @@ class Shape(NamedTuple):
 
     def value_bytes(self, messages: int) -> int:
         """Return the bytes of the values of so many messages, in whole batches."""
-        return sum(len(each.value or b"") for each in self.batch()) * (messages // BATCH_MESSAGES)
+        return sum(len(message.value or b"") for message in self.batch()) * (messages // BATCH_MESSAGES)
 
 
 CONSTANT = Shape("100 B", False, 1.0)

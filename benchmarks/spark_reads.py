@@ -114,15 +114,15 @@ def _measured(
 def _sum(rows: Any, shape: Shape, count: int) -> None:
     from pyspark.sql import functions
 
-    found = rows.agg(functions.sum(functions.length("value"))).collect()[0][0]
-    if found < shape.value_bytes(count):
-        raise RuntimeError(f"{found} bytes of {shape.value_bytes(count)} were read")
+    total_bytes = rows.agg(functions.sum(functions.length("value"))).collect()[0][0]
+    if total_bytes < shape.value_bytes(count):
+        raise RuntimeError(f"{total_bytes} bytes of {shape.value_bytes(count)} were read")
 
 
 def _count(rows: Any, shape: Shape, count: int) -> None:
-    found = rows.count()
-    if found < count:
-        raise RuntimeError(f"{found} of {count} messages were read")
+    row_count = rows.count()
+    if row_count < count:
+        raise RuntimeError(f"{row_count} of {count} messages were read")
 
 
 def _parquet(rows: Any, shape: Shape, count: int) -> None:

@@ -69,7 +69,7 @@ def _stream(spark: Any, format: str, peer: Peer, topic: str, shape: Shape, count
         writer = rows.select(*columns).writeStream.format("noop").option("checkpointLocation", checkpoint)
         query = writer.trigger(availableNow=True).start()
         query.awaitTermination()
-        read = sum(each["numInputRows"] for each in query.recentProgress)
+        read = sum(progress["numInputRows"] for progress in query.recentProgress)
     if read < count:
         raise RuntimeError(f"{read} messages of {count} were read")
 

@@ -73,9 +73,9 @@ def _cold_reader(peer: Peer, topic: str, messages: int) -> Iterator[None]:
 
 def _directory_of(peer: Peer, topic: str) -> Path:
     """Return the directory of a topic's partition 0, by a file in it that the broker has open."""
-    for each in Path(f"/proc/{peer.pid}/fd").iterdir():
+    for descriptor in Path(f"/proc/{peer.pid}/fd").iterdir():
         try:
-            path = Path(os.readlink(each))
+            path = Path(os.readlink(descriptor))
         except FileNotFoundError:
             continue  # the broker closed it meanwhile
         if path.parent.name == f"{topic}-0":

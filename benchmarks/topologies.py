@@ -53,8 +53,8 @@ def _run(root: Path, plan: dict[str, Any]) -> Figures:
 
 
 def _figures(messages: int, measured: list[dict[str, float]]) -> Figures:
-    seconds = max(each["ended"] for each in measured) - min(each["began"] for each in measured)
-    return per_message(messages, {"seconds": seconds, "cpu": sum(each["cpu"] for each in measured)})
+    seconds = max(figures["ended"] for figures in measured) - min(figures["began"] for figures in measured)
+    return per_message(messages, {"seconds": seconds, "cpu": sum(figures["cpu"] for figures in measured)})
 
 
 def _run_group(address: str, topic: str, messages: int, processes: int) -> Figures:
@@ -80,14 +80,14 @@ def _run_group(address: str, topic: str, messages: int, processes: int) -> Figur
             )
             for _ in range(processes)
         ]
-        for each in running:
-            assert each.stdout is not None and each.stdout.readline() == "joined\n", "a process did not join"
-        for each in running:
-            assert each.stdin is not None
-            each.stdin.write("\n")
-            each.stdin.flush()
-        outputs = [each.communicate(timeout=PROGRAM_SECONDS)[0] for each in running]
-    return _figures(messages, [json.loads(each.splitlines()[-1]) for each in outputs])
+        for program in running:
+            assert program.stdout is not None and program.stdout.readline() == "joined\n", "a process did not join"
+        for program in running:
+            assert program.stdin is not None
+            program.stdin.write("\n")
+            program.stdin.flush()
+        outputs = [program.communicate(timeout=PROGRAM_SECONDS)[0] for program in running]
+    return _figures(messages, [json.loads(output.splitlines()[-1]) for output in outputs])
 
 
 @contextmanager

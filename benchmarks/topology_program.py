@@ -76,7 +76,7 @@ def watch(running: BackgroundRun) -> None:
 def partitions_of(running: BackgroundRun) -> int:
     """Return the number of partitions that the process reads."""
     (spout,) = running.runner.executor.instances_of("log")
-    return sum(each.phase.value == "running" for each in spout.status())
+    return sum(reader.phase.value == "running" for reader in spout.status())
 
 
 with TemporaryDirectory() as directory:
