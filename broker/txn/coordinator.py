@@ -57,14 +57,14 @@ class Past:
 
     def __init__(self, since_ms: Mapping[int, int]) -> None:
         self._since_ms = since_ms
-        self._known: dict[int, list[Remembered]] = {partition: [] for partition in since_ms}
+        self._by_producer: dict[int, list[Remembered]] = {producer_id: [] for producer_id in since_ms}
         """In the order of the records."""
 
     def note(self, transaction: Transaction) -> None:
         """Remember a record of a transaction that is open or decided."""
         prepared = transaction.state.is_prepared
-        known = self._known.get(transaction.producer_id)
-        if known is None or not (prepared or transaction.state is TransactionState.ONGOING):
+        transactions = self._by_producer.get(transaction.producer_id)
+        if transactions is None or not (prepared or transaction.state is TransactionState.ONGOING):
             return
         remembered = Remembered(
             transaction.partitions,
@@ -73,10 +73,14 @@ class Past:
             transaction.started_ms,
             transaction.updated_ms,
         )
-        if known and known[-1].started_ms == remembered.started_ms and (prepared or known[-1].commit is None):
-            known.pop()  # an earlier record of the same transaction
+        if (
+            transactions
+            and transactions[-1].started_ms == remembered.started_ms
+            and (prepared or transactions[-1].commit is None)
+        ):
+            transactions.pop()  # an earlier record of the same transaction
         if not prepared or remembered.decided_ms + AHEAD_MS >= self._since_ms[transaction.producer_id]:
-            known.append(remembered)
+            transactions.append(remembered)
 
     def outcome(
         self, producer_id: int, partition: Partition, written_ms: int | None, epoch: int | None = None
@@ -88,12 +92,12 @@ class Past:
         of a later epoch, or written after that transaction was decided, belongs to a later one, whose records were
         lost. A transaction without a record is aborted, because no client can commit it any longer.
         """
-        for known in reversed(self._known.get(producer_id, ())):
-            if epoch is not None and epoch > known.epoch:
+        for remembered in reversed(self._by_producer.get(producer_id, ())):
+            if epoch is not None and epoch > remembered.epoch:
                 return False
-            if partition in known.partitions and (written_ms is None or known.started_ms <= written_ms):
-                is_later = written_ms is not None and written_ms > known.decided_ms + AHEAD_MS
-                return False if is_later and known.commit is not None else known.commit
+            if partition in remembered.partitions and (written_ms is None or remembered.started_ms <= written_ms):
+                is_later = written_ms is not None and written_ms > remembered.decided_ms + AHEAD_MS
+                return False if is_later and remembered.commit is not None else remembered.commit
         return False
 
 
@@ -139,8 +143,8 @@ class TransactionCoordinator:
             return Decision(ErrorCode.INVALID_REQUEST)
         if not 0 < timeout_ms <= self._config.transaction_max_timeout_ms:
             return Decision(ErrorCode.INVALID_TRANSACTION_TIMEOUT)
-        known = self._transactions.get(transactional_id)
-        if known is None:
+        transaction = self._transactions.get(transactional_id)
+        if transaction is None:
             if len(self._transactions) >= self._config.transactional_ids_max:
                 return Decision(ErrorCode.POLICY_VIOLATION)
             new = Transaction(
@@ -151,32 +155,34 @@ class TransactionCoordinator:
                 updated_ms=now.wall_ms,
             )
             return Decision(ErrorCode.NONE, new.initialized(timeout_ms, now.wall_ms, 0, NO_EPOCH))
-        if expected is not None and not _may_expect(known, *expected):
+        if expected is not None and not _may_expect(transaction, *expected):
             return Decision(ErrorCode.PRODUCER_FENCED)
-        if known.state.is_prepared:
+        if transaction.state.is_prepared:
             return Decision(ErrorCode.CONCURRENT_TRANSACTIONS)
-        if known.state is TransactionState.ONGOING:
-            return Decision(ErrorCode.CONCURRENT_TRANSACTIONS, known.fenced(now.wall_ms))
-        return self._take_over(known, timeout_ms, expected, now.wall_ms)
+        if transaction.state is TransactionState.ONGOING:
+            return Decision(ErrorCode.CONCURRENT_TRANSACTIONS, transaction.fenced(now.wall_ms))
+        return self._take_over(transaction, timeout_ms, expected, now.wall_ms)
 
     def _take_over(
-        self, known: Transaction, timeout_ms: int, expected: tuple[int, int] | None, now_ms: int
+        self, transaction: Transaction, timeout_ms: int, expected: tuple[int, int] | None, now_ms: int
     ) -> Decision:
         """Give the producer the next epoch, or the present one again if it retries because the answer was lost."""
         last_epoch = NO_EPOCH if expected is None else expected[1]
-        if expected not in (None, (known.producer_id, known.producer_epoch)):
-            if last_epoch != known.last_epoch:
+        if expected not in (None, (transaction.producer_id, transaction.producer_epoch)):
+            if last_epoch != transaction.last_epoch:
                 return Decision(ErrorCode.PRODUCER_FENCED)
-            if not self._is_doubtful(known):
-                return Decision(ErrorCode.NONE, known)
-        if known.is_exhausted or self._is_doubtful(known):
+            if not self._is_doubtful(transaction):
+                return Decision(ErrorCode.NONE, transaction)
+        if transaction.is_exhausted or self._is_doubtful(transaction):
             producer_id = self._new_producer_id()
-            return Decision(ErrorCode.NONE, known.rotated(producer_id, timeout_ms, now_ms, last_epoch))
-        return Decision(ErrorCode.NONE, known.initialized(timeout_ms, now_ms, known.producer_epoch + 1, last_epoch))
+            return Decision(ErrorCode.NONE, transaction.rotated(producer_id, timeout_ms, now_ms, last_epoch))
+        return Decision(
+            ErrorCode.NONE, transaction.initialized(timeout_ms, now_ms, transaction.producer_epoch + 1, last_epoch)
+        )
 
-    def _is_doubtful(self, known: Transaction) -> bool:
+    def _is_doubtful(self, transaction: Transaction) -> bool:
         """Return True if partitions may have seen epochs of the producer id that this coordinator forgot."""
-        return known.producer_id < self._doubtful_end
+        return transaction.producer_id < self._doubtful_end
 
     def add_partitions(
         self, transactional_id: str, producer_id: int, epoch: int, partitions: Collection[Partition], now: Now
@@ -184,12 +190,12 @@ class TransactionCoordinator:
         """Answer AddPartitionsToTxn and AddOffsetsToTxn; begin a transaction if none is open."""
         if not transactional_id:
             return Decision(ErrorCode.INVALID_REQUEST)
-        known, error = self._of_producer(transactional_id, producer_id, epoch)
-        if known is None:
+        transaction, error = self._of_producer(transactional_id, producer_id, epoch)
+        if transaction is None:
             return Decision(error)
-        if known.state is TransactionState.ONGOING and known.partitions.issuperset(partitions):
+        if transaction.state is TransactionState.ONGOING and transaction.partitions.issuperset(partitions):
             return Decision(ErrorCode.NONE)
-        return Decision(ErrorCode.NONE, known.with_partitions(frozenset(partitions), now.wall_ms))
+        return Decision(ErrorCode.NONE, transaction.with_partitions(frozenset(partitions), now.wall_ms))
 
     def verify(self, transactional_id: str, producer_id: int, epoch: int, partition: Partition) -> ErrorCode:
         """Check that the producer may write to a partition in its transaction (KIP-890): return NONE or an error code.
@@ -198,24 +204,24 @@ class TransactionCoordinator:
         """
         if not transactional_id:
             return ErrorCode.INVALID_REQUEST
-        known, error = self._of_producer(transactional_id, producer_id, epoch)
-        if known is None:
+        transaction, error = self._of_producer(transactional_id, producer_id, epoch)
+        if transaction is None:
             return error
-        return ErrorCode.NONE if partition in known.partitions else ErrorCode.TRANSACTION_ABORTABLE
+        return ErrorCode.NONE if partition in transaction.partitions else ErrorCode.TRANSACTION_ABORTABLE
 
     def _of_producer(
         self, transactional_id: str, producer_id: int, epoch: int
     ) -> tuple[Transaction | None, ErrorCode]:
         """Return the transaction if this producer owns the id and no end is in progress, else None and an error code.
         """
-        known = self._transactions.get(transactional_id)
-        if known is None or known.producer_id != producer_id:
+        transaction = self._transactions.get(transactional_id)
+        if transaction is None or transaction.producer_id != producer_id:
             return None, ErrorCode.INVALID_PRODUCER_ID_MAPPING
-        if known.producer_epoch != epoch:
+        if transaction.producer_epoch != epoch:
             return None, ErrorCode.PRODUCER_FENCED
-        if known.state.is_prepared:
+        if transaction.state.is_prepared:
             return None, ErrorCode.CONCURRENT_TRANSACTIONS
-        return known, ErrorCode.NONE
+        return transaction, ErrorCode.NONE
 
     def end(
         self, transactional_id: str, producer_id: int, epoch: int, commit: bool, bumps_epoch: bool, now: Now
@@ -228,24 +234,24 @@ class TransactionCoordinator:
         """
         if not transactional_id:
             return Decision(ErrorCode.INVALID_REQUEST)
-        known = self._transactions.get(transactional_id)
-        if known is None:
+        transaction = self._transactions.get(transactional_id)
+        if transaction is None:
             return Decision(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
-        repeats = bumps_epoch and _repeats_end(known, producer_id, epoch)
-        error = ErrorCode.NONE if repeats else _check_end(known, producer_id, epoch, bumps_epoch)
+        repeats = bumps_epoch and _repeats_end(transaction, producer_id, epoch)
+        error = ErrorCode.NONE if repeats else _check_end(transaction, producer_id, epoch, bumps_epoch)
         if error:
             return Decision(error)
-        of_nothing = bumps_epoch and not (commit or repeats or known.state.is_prepared)
-        if known.state is not TransactionState.ONGOING and not of_nothing:
-            same = known.state is not TransactionState.EMPTY and known.commits == commit
-            is_returned = repeats or not bumps_epoch or known.state.is_prepared
-            done = ErrorCode.CONCURRENT_TRANSACTIONS if known.state.is_prepared else ErrorCode.NONE
+        of_nothing = bumps_epoch and not (commit or repeats or transaction.state.is_prepared)
+        if transaction.state is not TransactionState.ONGOING and not of_nothing:
+            same = transaction.state is not TransactionState.EMPTY and transaction.commits == commit
+            is_returned = repeats or not bumps_epoch or transaction.state.is_prepared
+            done = ErrorCode.CONCURRENT_TRANSACTIONS if transaction.state.is_prepared else ErrorCode.NONE
             return Decision(done if same and is_returned else ErrorCode.INVALID_TXN_STATE)
         if not bumps_epoch:
-            return Decision(ErrorCode.NONE, known.ended(commit, now.wall_ms))
-        is_over = known.is_exhausted or self._is_doubtful(known)
+            return Decision(ErrorCode.NONE, transaction.ended(commit, now.wall_ms))
+        is_over = transaction.is_exhausted or self._is_doubtful(transaction)
         following = (self._new_producer_id(),) if is_over else ()
-        return Decision(ErrorCode.NONE, known.ended_with_next_epoch(commit, now.wall_ms, *following))
+        return Decision(ErrorCode.NONE, transaction.ended_with_next_epoch(commit, now.wall_ms, *following))
 
     def apply(self, change: Transaction) -> None:
         """Apply a change that is in the log."""
@@ -272,9 +278,13 @@ class TransactionCoordinator:
 
     def time_out(self, transactional_id: str, now: Now) -> Decision:
         """Abort the id's transaction if it is still open and has timed out."""
-        known = self._transactions.get(transactional_id)
-        late = known is not None and known.state is TransactionState.ONGOING and known.is_late(now.wall_ms)
-        return Decision(ErrorCode.NONE, known.fenced(now.wall_ms) if known is not None and late else None)
+        transaction = self._transactions.get(transactional_id)
+        late = (
+            transaction is not None
+            and transaction.state is TransactionState.ONGOING
+            and transaction.is_late(now.wall_ms)
+        )
+        return Decision(ErrorCode.NONE, transaction.fenced(now.wall_ms) if transaction is not None and late else None)
 
     def expired(self, now: Now) -> list[str]:
         """Return the transactional ids that have expired; an empty list until the next check is due."""
@@ -284,9 +294,9 @@ class TransactionCoordinator:
         return [transactional_id for transactional_id in self._transactions if self.is_expired(transactional_id, now)]
 
     def is_expired(self, transactional_id: str, now: Now) -> bool:
-        known = self._transactions.get(transactional_id)
+        transaction = self._transactions.get(transactional_id)
         unused_since_ms = now.wall_ms - self._config.transactional_id_expiration_ms
-        return known is not None and known.state.may_expire and known.updated_ms <= unused_since_ms
+        return transaction is not None and transaction.state.may_expire and transaction.updated_ms <= unused_since_ms
 
     def next_deadline_ms(self) -> int | None:
         """Return when `timed_out` or `expired` is due, in ms of the monotonic clock; None without transactional ids."""
@@ -318,33 +328,33 @@ class TransactionCoordinator:
         return past
 
 
-def _may_expect(known: Transaction, producer_id: int, epoch: int) -> bool:
+def _may_expect(transaction: Transaction, producer_id: int, epoch: int) -> bool:
     """Return True if a client with this producer id and epoch can be the owner of the transactional id.
 
     The owner has the present producer id, or the previous one if that was replaced and the answer with the new id got
     lost (KIP-360): because its epochs were used up, or in doubt after an unclean start.
     """
-    if producer_id == known.producer_id:
+    if producer_id == transaction.producer_id:
         return True
-    return producer_id == known.previous_producer_id and (epoch >= EPOCH_LAST or epoch == known.last_epoch)
+    return producer_id == transaction.previous_producer_id and (epoch >= EPOCH_LAST or epoch == transaction.last_epoch)
 
 
-def _repeats_end(known: Transaction, producer_id: int, epoch: int) -> bool:
+def _repeats_end(transaction: Transaction, producer_id: int, epoch: int) -> bool:
     """Return True if a producer that takes a new epoch or producer id at each end repeats its last EndTxn."""
-    if known.client_version < EPOCH_BUMPING or known.state is TransactionState.ONGOING:
+    if transaction.client_version < EPOCH_BUMPING or transaction.state is TransactionState.ONGOING:
         return False
-    if producer_id == known.previous_producer_id and known.producer_epoch == 0:
-        return epoch == EPOCH_LAST or epoch == known.last_epoch - 1
-    return (producer_id, epoch) == (known.producer_id, known.producer_epoch - 1)
+    if producer_id == transaction.previous_producer_id and transaction.producer_epoch == 0:
+        return epoch == EPOCH_LAST or epoch == transaction.last_epoch - 1
+    return (producer_id, epoch) == (transaction.producer_id, transaction.producer_epoch - 1)
 
 
-def _check_end(known: Transaction, producer_id: int, epoch: int, bumps_epoch: bool) -> ErrorCode:
+def _check_end(transaction: Transaction, producer_id: int, epoch: int, bumps_epoch: bool) -> ErrorCode:
     """Check that this producer may end the transaction: return NONE or an error code.
 
     With `bumps_epoch`, a prepared end has already taken the next epoch, so only a repeated request of the former epoch
     may ask for it (`_repeats_end`).
     """
-    if known.producer_id != producer_id:
+    if transaction.producer_id != producer_id:
         return ErrorCode.INVALID_PRODUCER_ID_MAPPING
-    over = bumps_epoch and known.state.is_prepared
-    return ErrorCode.NONE if epoch == known.producer_epoch and not over else ErrorCode.PRODUCER_FENCED
+    over = bumps_epoch and transaction.state.is_prepared
+    return ErrorCode.NONE if epoch == transaction.producer_epoch and not over else ErrorCode.PRODUCER_FENCED

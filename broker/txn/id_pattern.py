@@ -99,7 +99,7 @@ class IdPattern:
     def __init__(self, pattern: str, steps_max: int) -> None:
         self._program = _Program()
         start = self._program.add(_Parser(pattern).parse(), self._program.matched)
-        self._left = steps_max
+        self._steps_left = steps_max
         self._following: dict[tuple[frozenset[int], str], frozenset[int]] = {}
         self._start = self._reach((start,), at_begin=True)
 
@@ -142,8 +142,8 @@ class IdPattern:
         return frozenset(seen - program.splits - program.begins)
 
     def _spend(self, steps: int) -> None:
-        self._left -= steps
-        if self._left < 0:
+        self._steps_left -= steps
+        if self._steps_left < 0:
             raise TooMuchWork("the pattern takes too many steps")
 
 
@@ -222,8 +222,8 @@ class _Parser:
             raise self._bad("a ) that nothing opens")
         return node
 
-    def _bad(self, what: str) -> BadPattern:
-        return BadPattern(f"{what}, at character {self._at} of {self._pattern!r}")
+    def _bad(self, flaw: str) -> BadPattern:
+        return BadPattern(f"{flaw}, at character {self._at} of {self._pattern!r}")
 
     def _peek(self, text: str) -> bool:
         return self._pattern.startswith(text, self._at)

@@ -77,7 +77,7 @@ def test_only_what_can_still_matter_is_remembered():
         core.load(key, transaction_value(transaction))
         transaction = transaction.completed(begun_ms + 60)
     past = core.loaded()
-    assert past.outcome(7, AT, 10_000) is True and len(past._known[7]) == 15
+    assert past.outcome(7, AT, 10_000) is True and len(past._by_producer[7]) == 15
 
 
 def test_a_later_record_of_a_transaction_does_not_move_its_beginning():
