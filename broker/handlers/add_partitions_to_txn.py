@@ -27,11 +27,11 @@ def handle(call: RequestContext, now: Now) -> Answer | Delayed[Answer]:
 
 
 def _handle(call: RequestContext, now: Now) -> Answer:
-    asked = [(topic.name, index) for topic in call.request.v3_and_below_topics for index in topic.partitions]
-    refused = {partition: error for partition in asked if (error := _refusal(call, partition))}
+    partitions = [(topic.name, index) for topic in call.request.v3_and_below_topics for index in topic.partitions]
+    refused = {partition: error for partition in partitions if (error := _refusal(call, partition))}
     if refused:
         return _answer(call, refused, ErrorCode.OPERATION_NOT_ATTEMPTED)
-    return _answer(call, {}, _add(call, asked, now))
+    return _answer(call, {}, _add(call, partitions, now))
 
 
 def _refusal(call: RequestContext, partition: Partition) -> ErrorCode:

@@ -28,12 +28,12 @@ def handle(call: RequestContext, now: Now) -> dict[str, Any] | Delayed[dict[str,
 
 def _check(call: RequestContext) -> tuple[Quotas, list[Answer]]:
     """Return the quotas as the request wants them, and its answers."""
-    asked = _asked(call)
-    named = Counter(asked)
+    entities = _entities(call)
+    named = Counter(entities)
     quotas = dict(call.services.metadata.quotas)  # copied once, because a request may have thousands of entries
     most = call.services.config.max_client_quotas
     answers: list[Answer] = []
-    for entry, parts in zip(call.request.entries, asked, strict=True):
+    for entry, parts in zip(call.request.entries, entities, strict=True):
         try:
             if named[parts] > 1:
                 raise ApiError(ErrorCode.INVALID_REQUEST, "an entity stands in a request once; this one does not")
@@ -59,12 +59,12 @@ def _begin(call: RequestContext) -> dict[str, Any] | Planned:
     return Planned(call.services.plan_quotas(quotas), answer)
 
 
-def _asked(call: RequestContext) -> list[tuple[tuple[str, str | None], ...]]:
+def _entities(call: RequestContext) -> list[tuple[tuple[str, str | None], ...]]:
     return [tuple((part.entity_type, part.entity_name) for part in entry.entity) for entry in call.request.entries]
 
 
 def _answer(call: RequestContext, answers: Sequence[Answer]) -> dict[str, Any]:
-    return {"throttle_time": 0, "entries": LazyArray(list(zip(_asked(call), answers, strict=True)), _entry)}
+    return {"throttle_time": 0, "entries": LazyArray(list(zip(_entities(call), answers, strict=True)), _entry)}
 
 
 def _entry(result: tuple[tuple[tuple[str, str | None], ...], Answer]) -> dict[str, Any]:

@@ -26,14 +26,14 @@ def handle(call: RequestContext, now: Now) -> dict[str, Any]:
     }
 
 
-def _topic(call: RequestContext, asked: Any) -> dict[str, Any]:
-    name = str(asked.name)
-    return {"name": name, "partitions": LazyArray(asked.partitions, lambda partition: _answer(call, name, partition))}
+def _topic(call: RequestContext, topic: Any) -> dict[str, Any]:
+    name = str(topic.name)
+    return {"name": name, "partitions": LazyArray(topic.partitions, lambda partition: _answer(call, name, partition))}
 
 
-def _answer(call: RequestContext, name: str, asked: Any) -> dict[str, Any]:
-    error = _error_of(lambda: _check(call, name, asked.partition_index, asked.replicas))
-    return {"partition_index": asked.partition_index} | error
+def _answer(call: RequestContext, name: str, partition: Any) -> dict[str, Any]:
+    error = _error_of(lambda: _check(call, name, partition.partition_index, partition.replicas))
+    return {"partition_index": partition.partition_index} | error
 
 
 def _error_of(check: Callable[[], None]) -> dict[str, Any]:

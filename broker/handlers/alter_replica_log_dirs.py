@@ -13,14 +13,14 @@ from broker.wire.errors import ApiError, ErrorCode
 
 def handle(call: RequestContext, now: Now) -> dict[str, Any]:
     # Move each partition once, as Kafka does. If a request names two directories for it, the last one counts.
-    asked = {
+    paths = {
         (topic.name, index): directory.path
         for directory in call.request.dirs
         for topic in directory.topics
         for index in topic.partitions
     }
     results: dict[str, list[dict[str, Any]]] = {}
-    for (topic, index), path in asked.items():
+    for (topic, index), path in paths.items():
         answer = {"partition_index": index, "error_code": _move(call, topic, index, path)}
         results.setdefault(topic, []).append(answer)
     return {

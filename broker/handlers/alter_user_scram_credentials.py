@@ -46,14 +46,14 @@ def handle(call: RequestContext, now: Now) -> Steps[dict[str, Any] | Delayed[dic
 
 def _begin(call: RequestContext, made: Sequence[Credential | ApiError]) -> dict[str, Any] | Planned:
     """Plan the change; `made` are the credentials of the upsertions."""
-    asked = [(deletion, None) for deletion in call.request.deletions] + list(
+    changes = [(deletion, None) for deletion in call.request.deletions] + list(
         zip(call.request.upsertions, made, strict=True)
     )
-    named = Counter(change.name for change, _ in asked)
+    named = Counter(change.name for change, _ in changes)
     most = call.services.config.max_scram_credentials
     credentials = dict(call.services.metadata.credentials)
     answers: dict[str, Answer] = {}
-    for change, credential in asked:
+    for change, credential in changes:
         error = _DUPLICATE if named[change.name] > 1 else _alter(credentials, change, credential, most)
         answers[change.name] = (ErrorCode.NONE, None) if error is None else (error.code, error.message)
     if credentials == call.services.metadata.credentials:
@@ -79,11 +79,11 @@ def _result(result: tuple[str, Answer]) -> dict[str, Any]:
 
 
 def _alter(
-    credentials: Credentials, asked: Any, made: Credential | ApiError | None, most: int
+    credentials: Credentials, change: Any, made: Credential | ApiError | None, most: int
 ) -> ApiError | None:
     """Set the credential that was made, or delete it if none was. Return the error that refuses this."""
-    key = asked.name, asked.mechanism
-    error = _named(asked)
+    key = change.name, change.mechanism
+    error = _named(change)
     if error is not None:
         return error
     if made is None:
@@ -102,24 +102,24 @@ def _enough(most: int) -> ApiError:
     return ApiError(ErrorCode.POLICY_VIOLATION, reason)
 
 
-def _named(asked: Any) -> ApiError | None:
+def _named(change: Any) -> ApiError | None:
     """Return the error of an entry that names no user or no mechanism."""
-    if not asked.name:
+    if not change.name:
         return _NAMELESS
-    return None if asked.mechanism in MECHANISMS else _UNKNOWN_MECHANISM
+    return None if change.mechanism in MECHANISMS else _UNKNOWN_MECHANISM
 
 
-def _made(asked: Any) -> Credential | ApiError:
+def _made(change: Any) -> Credential | ApiError:
     """Return the credential of an upsertion, or the error that refuses it."""
-    error = _named(asked)
+    error = _named(change)
     if error is not None:
         return error
-    if not ITERATIONS_MIN <= asked.iterations <= ITERATIONS_MAX:
-        reason = f"Too {'few' if asked.iterations < ITERATIONS_MIN else 'many'} iterations; "
+    if not ITERATIONS_MIN <= change.iterations <= ITERATIONS_MAX:
+        reason = f"Too {'few' if change.iterations < ITERATIONS_MIN else 'many'} iterations; "
         reason += f"{ITERATIONS_MIN} to {ITERATIONS_MAX} are taken"
         return ApiError(ErrorCode.UNACCEPTABLE_CREDENTIAL, reason)
-    digest = MECHANISMS[asked.mechanism]
-    client_key = hmac.digest(asked.salted_password, b"Client Key", digest)
+    digest = MECHANISMS[change.mechanism]
+    client_key = hmac.digest(change.salted_password, b"Client Key", digest)
     stored_key = hashlib.new(digest, client_key).digest()
-    server_key = hmac.digest(asked.salted_password, b"Server Key", digest)
-    return Credential(bytes(asked.salt), asked.iterations, stored_key, server_key)
+    server_key = hmac.digest(change.salted_password, b"Server Key", digest)
+    return Credential(bytes(change.salt), change.iterations, stored_key, server_key)

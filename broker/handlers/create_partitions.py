@@ -40,19 +40,19 @@ def _check(call: RequestContext, now: Now) -> tuple[dict[str, ApiError | None], 
     named = Counter(topic.name for topic in call.request.topics)
     refused: dict[str, ApiError | None] = {}
     grown: list[tuple[Topic, int]] = []
-    left = call.services.config.new_partitions_max
-    for asked in call.request.topics:
-        refused[asked.name] = None
+    partitions_left = call.services.config.new_partitions_max
+    for requested in call.request.topics:
+        refused[requested.name] = None
         try:
             check_time(call.request)
-            if named[asked.name] > 1:
+            if named[requested.name] > 1:
                 raise ApiError(ErrorCode.INVALID_REQUEST, DUPLICATE_TOPIC)
-            topic = _find(call, asked, left)
-            call.count_mutation(asked.count - len(topic.partitions), STRICT_VERSION, now)
-            left -= asked.count - len(topic.partitions)
-            grown.append((topic, asked.count))
+            topic = _find(call, requested, partitions_left)
+            call.count_mutation(requested.count - len(topic.partitions), STRICT_VERSION, now)
+            partitions_left -= requested.count - len(topic.partitions)
+            grown.append((topic, requested.count))
         except ApiError as error:
-            refused[asked.name] = error
+            refused[requested.name] = error
     return refused, grown
 
 
@@ -76,20 +76,20 @@ def _answer(name: str, error: ApiError | None) -> Answer:
     return {"name": name, "error_code": code, "error_message": message}
 
 
-def _find(call: RequestContext, asked: Any, most: int) -> Topic:
+def _find(call: RequestContext, requested: Any, most: int) -> Topic:
     """Return the topic if it may have the partitions asked for. Raise ApiError."""
-    topic = call.services.metadata.topic(str(asked.name))
+    topic = call.services.metadata.topic(str(requested.name))
     if topic is None:
-        raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, not_hosted(asked.name))
-    added = int(asked.count) - len(topic.partitions)
+        raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, not_hosted(requested.name))
+    added = int(requested.count) - len(topic.partitions)
     if added <= 0:
-        has, count = len(topic.partitions), asked.count
+        has, count = len(topic.partitions), requested.count
         reason = f"The topic {topic.name} currently has {has} partition(s); {count} would not be an increase."
         raise ApiError(ErrorCode.INVALID_PARTITIONS, f"Topic already has {has} partition(s)." if not added else reason)
     if added > most:
         raise ApiError(ErrorCode.INVALID_PARTITIONS, too_many(call.services))
-    if asked.assignments is not None:
-        _check_assignments(call, topic, added, asked.assignments)
+    if requested.assignments is not None:
+        _check_assignments(call, topic, added, requested.assignments)
     return topic
 
 

@@ -53,15 +53,15 @@ def _plans(call: RequestContext, now: Now) -> list["_Planned | Answer"]:
     """Return for each topic what would be made of it, or the answer that refuses it."""
     named = Counter(topic.name for topic in call.request.topics)
     plans: list[_Planned | Answer] = []
-    left = call.services.config.new_partitions_max
+    partitions_left = call.services.config.new_partitions_max
     for topic in call.request.topics:
         if named[topic.name] > 1:
             continue
         try:
             check_time(call.request)
-            planned = _plan(call, topic, left)
+            planned = _plan(call, topic, partitions_left)
             call.count_mutation(planned.new.partitions, STRICT_VERSION, now)
-            left -= planned.new.partitions
+            partitions_left -= planned.new.partitions
             plans.append(planned)
         except InvalidSetting as error:
             plans.append(_refused(topic.name, ErrorCode.INVALID_CONFIG, in_kafkas_words(error)))
@@ -185,8 +185,8 @@ def _partitions(call: RequestContext, topic: Any) -> int:
 
 def check_replicas(call: RequestContext, broker_ids: Sequence[int], replicas: int) -> None:
     """Raise ApiError INVALID_REPLICA_ASSIGNMENT unless these are known nodes, each once, and `replicas` of them."""
-    known = {node.id for node in call.services.metadata.nodes}
-    wrong = _wrong_replicas(broker_ids, known)
+    node_ids = {node.id for node in call.services.metadata.nodes}
+    wrong = _wrong_replicas(broker_ids, node_ids)
     if wrong is not None:
         raise ApiError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"The manual partition assignment includes {wrong}")
     if len(broker_ids) != replicas:
@@ -197,12 +197,12 @@ def check_replicas(call: RequestContext, broker_ids: Sequence[int], replicas: in
         raise ApiError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, reason)
 
 
-def _wrong_replicas(broker_ids: Sequence[int], known: set[int]) -> str | None:
+def _wrong_replicas(broker_ids: Sequence[int], node_ids: set[int]) -> str | None:
     """Return why these replicas are refused, in Kafka's words, or None."""
     if not broker_ids:
         return "an empty replica list."
     for broker_id in broker_ids:
-        if broker_id not in known:
+        if broker_id not in node_ids:
             return f"broker {broker_id}, but no such broker is registered."
         if list(broker_ids).count(broker_id) > 1:
             return f"the broker {broker_id} more than once."

@@ -35,17 +35,17 @@ Answer: TypeAlias = dict[str, Any]
 
 def handle(call: RequestContext, now: Now) -> Answer | Delayed[Answer]:
     if call.version >= TOPIC_IDS_VERSION:
-        asked = [(topic.name, topic.topic_id) for topic in call.request.topics]
+        topics = [(topic.name, topic.topic_id) for topic in call.request.topics]
     else:
-        asked = [(name, None) for name in call.original.topic_names]
-    times = Counter(asked)
+        topics = [(name, None) for name in call.original.topic_names]
+    times = Counter(topics)
     timeout_ms = max(milliseconds(call.request.timeout), 0)
     keys = topic_keys(_names(call, times))
     return call.services.changes.submit(keys, lambda at: _begin(call, times, at), now, timeout_ms)
 
 
-def _names(call: RequestContext, asked: Iterable[Named]) -> Iterator[str]:
-    for name, topic_id in asked:
+def _names(call: RequestContext, topics: Iterable[Named]) -> Iterator[str]:
+    for name, topic_id in topics:
         topic = call.services.metadata.topic(topic_id) if topic_id is not None else None
         yield topic.name if topic is not None else name or ""
 
@@ -102,8 +102,8 @@ def _deleted(call: RequestContext, topic: Topic, failure: ApiError | None) -> An
 
 def _check_enabled(call: RequestContext) -> None:
     if not call.services.config.delete_topic_enable:
-        known = call.version >= DISABLED_VERSION
-        code = ErrorCode.TOPIC_DELETION_DISABLED if known else ErrorCode.INVALID_REQUEST
+        knows_code = call.version >= DISABLED_VERSION
+        code = ErrorCode.TOPIC_DELETION_DISABLED if knows_code else ErrorCode.INVALID_REQUEST
         raise ApiError(code, "topics are not to be deleted here: delete.topic.enable is false")
 
 

@@ -21,7 +21,7 @@ def handle(call: RequestContext, now: Now) -> dict[str, Any]:
     kind = call.request.endpoint_type
     if kind != BROKERS:
         return _refused(kind)
-    asked = call.request.include_cluster_authorized_operations
+    wants_operations = call.request.include_cluster_authorized_operations
     return {
         "throttle_time": 0,
         "error_code": ErrorCode.NONE,
@@ -29,7 +29,7 @@ def handle(call: RequestContext, now: Now) -> dict[str, Any]:
         "cluster_id": metadata.cluster_id,
         "controller_id": metadata.node.id,
         "brokers": [{"broker_id": n.id, "host": n.host, "port": n.port, "rack": n.rack} for n in nodes],
-        "cluster_authorized_operations": operations(asked, CLUSTER),
+        "cluster_authorized_operations": operations(wants_operations, CLUSTER),
     }
 
 

@@ -18,8 +18,8 @@ from broker.wire.errors import ApiError, ErrorCode
 
 def handle(call: RequestContext, now: Now) -> dict[str, Any]:
     # Answer each resource once, because a name of a few bytes has an answer of some ten thousand.
-    asked = {(resource.resource_type, resource.resource_name): resource for resource in call.request.resources}
-    return {"throttle_time": 0, "results": LazyArray(asked.values(), lambda resource: _describe(call, resource))}
+    resources = {(resource.resource_type, resource.resource_name): resource for resource in call.request.resources}
+    return {"throttle_time": 0, "results": LazyArray(resources.values(), lambda resource: _describe(call, resource))}
 
 
 def _describe(call: RequestContext, resource: Any) -> dict[str, Any]:

@@ -20,8 +20,8 @@ NOT_FOUND_VERSION = 6
 
 def handle(call: RequestContext, now: Now) -> dict[str, Any]:
     # Answer each group once, because a name of a few bytes has an answer with thousands of members.
-    asked = dict.fromkeys(call.request.groups)
-    return {"throttle_time": 0, "groups": LazyArray(asked, lambda group_id: _describe(call, group_id))}
+    group_ids = dict.fromkeys(call.request.groups)
+    return {"throttle_time": 0, "groups": LazyArray(group_ids, lambda group_id: _describe(call, group_id))}
 
 
 def _describe(call: RequestContext, group_id: str) -> dict[str, Any]:

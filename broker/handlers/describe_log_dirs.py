@@ -36,10 +36,10 @@ def _directory(call: RequestContext) -> dict[str, Any]:
 
 def _logs(call: RequestContext) -> list[PartitionLog]:
     """Return the logs that the request names, or all, by topic and partition."""
-    asked = call.request.topics
+    topics = call.request.topics
     logs = call.services.logs.all()
-    if asked is not None:
-        wanted = {(topic.topic, index) for topic in asked for index in topic.partitions}
+    if topics is not None:
+        wanted = {(topic.topic, index) for topic in topics for index in topic.partitions}
         logs = [log for log in logs if (log.topic, log.partition) in wanted]
     return sorted(logs, key=lambda log: (log.topic, log.partition))
 

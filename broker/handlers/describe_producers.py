@@ -18,19 +18,19 @@ from broker.wire.errors import ApiError
 def handle(call: RequestContext, now: Now) -> dict[str, Any]:
     return {
         "throttle_time": 0,
-        "topics": LazyArray(_asked(call), lambda topic: _topic(call, *topic)),
+        "topics": LazyArray(_partitions_by_topic(call), lambda topic: _topic(call, *topic)),
     }
 
 
-def _asked(call: RequestContext) -> list[tuple[str, list[int]]]:
+def _partitions_by_topic(call: RequestContext) -> list[tuple[str, list[int]]]:
     """Return the topics and partitions, each partition once, because its answer may have thousands of producers."""
     seen: set[tuple[str, int]] = set()
-    asked = []
+    topics = []
     for topic in call.request.topics:
         new = [index for index in dict.fromkeys(topic.partition_indexes) if (topic.name, index) not in seen]
         seen.update((topic.name, index) for index in new)
-        asked.append((topic.name, new))
-    return asked
+        topics.append((topic.name, new))
+    return topics
 
 
 def _topic(call: RequestContext, name: str, indexes: list[int]) -> dict[str, Any]:

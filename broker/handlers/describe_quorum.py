@@ -19,13 +19,13 @@ LEADER_EPOCH = 1  # no other leader was ever elected
 
 
 def handle(call: RequestContext, now: Now) -> dict[str, Any]:
-    asked = [
+    requested = [
         (topic.topic_name, [partition.partition_index for partition in topic.partitions])
         for topic in call.request.topics
     ]
-    if asked != [(CLUSTER_METADATA_TOPIC, [0])]:
+    if requested != [(CLUSTER_METADATA_TOPIC, [0])]:
         topics = LazyArray(
-            asked,
+            requested,
             lambda topic_partitions: {
                 "topic_name": topic_partitions[0],
                 "partitions": LazyArray(topic_partitions[1], _unknown),

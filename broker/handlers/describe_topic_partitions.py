@@ -40,8 +40,8 @@ def handle(call: RequestContext, now: Now) -> dict[str, Any]:
 def _fits(request: Any) -> bool:
     """Return True without a cursor, or if the cursor is a place in the topics asked for."""
     cursor = request.cursor
-    asked = {topic.name for topic in request.topics}
-    return cursor is None or (cursor.partition_index >= 0 and (not asked or cursor.topic_name in asked))
+    names = {topic.name for topic in request.topics}
+    return cursor is None or (cursor.partition_index >= 0 and (not names or cursor.topic_name in names))
 
 
 def _page(call: RequestContext, names: list[str], first: int, room: int) -> dict[str, Any]:

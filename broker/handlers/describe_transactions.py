@@ -14,30 +14,30 @@ from broker.wire.errors import ErrorCode
 
 def handle(call: RequestContext, now: Now) -> dict[str, Any]:
     # Answer each id once, because an id of a few bytes has an answer with thousands of partitions.
-    asked = dict.fromkeys(call.request.transactional_ids)
+    transactional_ids = dict.fromkeys(call.request.transactional_ids)
     return {
         "throttle_time": 0,
-        "transaction_states": LazyArray(asked, lambda transactional_id: _describe(call, transactional_id)),
+        "transaction_states": LazyArray(transactional_ids, lambda transactional_id: _describe(call, transactional_id)),
     }
 
 
 def _describe(call: RequestContext, transactional_id: str) -> dict[str, Any]:
     transactions = call.services.transactions
     error = transactions.check(transactional_id) if transactional_id else ErrorCode.INVALID_REQUEST
-    known = None if error else transactions.core.get(transactional_id)
-    if known is None:
+    transaction = None if error else transactions.core.get(transactional_id)
+    if transaction is None:
         return _failed(transactional_id, error or ErrorCode.TRANSACTIONAL_ID_NOT_FOUND)
     topics: dict[str, list[int]] = {}
-    for topic, partition in sorted(transactions.unmarked(known)):
+    for topic, partition in sorted(transactions.unmarked(transaction)):
         topics.setdefault(topic, []).append(partition)
     return {
         "error_code": ErrorCode.NONE,
         "transactional_id": transactional_id,
-        "transaction_state": known.state.title,
-        "transaction_timeout": known.timeout_ms,
-        "transaction_start_time": known.started_ms,
-        "producer_id": known.producer_id,
-        "producer_epoch": known.producer_epoch,
+        "transaction_state": transaction.state.title,
+        "transaction_timeout": transaction.timeout_ms,
+        "transaction_start_time": transaction.started_ms,
+        "producer_id": transaction.producer_id,
+        "producer_epoch": transaction.producer_epoch,
         "topics": [{"topic": topic, "partitions": partitions} for topic, partitions in topics.items()],
     }
 

@@ -13,15 +13,17 @@ from broker.wire.errors import ErrorCode
 
 
 def handle(call: RequestContext, now: Now) -> dict[str, Any]:
-    known: dict[str, list[dict[str, Any]]] = {}
+    by_user: dict[str, list[dict[str, Any]]] = {}
     for (user, mechanism), credential in call.services.metadata.credentials.items():
-        known.setdefault(user, []).append({"mechanism": mechanism, "iterations": credential.iterations})
-    asked = Counter(requested.name for requested in call.request.users or ()) or Counter(known.keys())
+        by_user.setdefault(user, []).append({"mechanism": mechanism, "iterations": credential.iterations})
+    times_by_user = Counter(requested.name for requested in call.request.users or ()) or Counter(by_user.keys())
     return {
         "throttle_time": 0,
         "error_code": ErrorCode.NONE,
         "error_message": "",
-        "results": LazyArray(asked.items(), lambda asked_user: _describe(*asked_user, known.get(asked_user[0], []))),
+        "results": LazyArray(
+            times_by_user.items(), lambda user_and_times: _describe(*user_and_times, by_user.get(user_and_times[0], []))
+        ),
     }
 
 

@@ -28,11 +28,13 @@ def handle(call: RequestContext, now: Now) -> dict[str, Any]:
     return {
         "throttle_time": 0,
         "error_code": ErrorCode.NONE if refused is None else refused.code,
-        "replica_election_results": LazyArray(_asked(call, refused), lambda asked: _topic(call, *asked, refused)),
+        "replica_election_results": LazyArray(
+            _partitions_by_topic(call, refused), lambda topic: _topic(call, *topic, refused)
+        ),
     }
 
 
-def _asked(call: RequestContext, refused: ApiError | None) -> list[tuple[str, Sequence[int]]]:
+def _partitions_by_topic(call: RequestContext, refused: ApiError | None) -> list[tuple[str, Sequence[int]]]:
     """Return the partitions to answer, by topic: those asked for, or else all that have no leader."""
     if call.request.topic_partitions is not None or refused is not None:
         return [(partition.topic, partition.partitions) for partition in call.request.topic_partitions or ()]

@@ -41,15 +41,15 @@ def _handle(call: RequestContext, now: Now) -> Answer | Delayed[Answer]:
         error = ErrorCode.INVALID_PRODUCER_EPOCH
     if error:
         return transactions.topic.when_on_disk([request.transactional_id], producer_answer(error), now)
-    known = transactions.core.get(request.transactional_id)
-    answer = producer_answer(ErrorCode.NONE, *((NO_ID, NO_EPOCH) if known is None else known.goes_on_as))
+    transaction = transactions.core.get(request.transactional_id)
+    answer = producer_answer(ErrorCode.NONE, *((NO_ID, NO_EPOCH) if transaction is None else transaction.goes_on_as))
     return transactions.when_ended(request.transactional_id, answer, now)
 
 
 def _end(call: RequestContext, now: Now) -> ErrorCode:
     transactions, request = call.services.transactions, call.request
-    known = transactions.core.get(request.transactional_id)
-    markers = 0 if known is None else min(len(known.partitions), MARKERS_AT_ONCE)
+    transaction = transactions.core.get(request.transactional_id)
+    markers = 0 if transaction is None else min(len(transaction.partitions), MARKERS_AT_ONCE)
     call.services.id_stamper.ensure(2 + markers, now)
     producer = request.transactional_id, request.producer_id, request.producer_epoch
     decision = transactions.core.end(*producer, request.committed, call.version >= EPOCH_VERSION, now)

@@ -136,7 +136,7 @@ def _answer(call: RequestContext, session: FetchSession | None, results: Results
             if records.length >= LARGE_READ_BYTES and partition.log is not None:
                 # Records cut at a limit end between two batches if possible.
                 result.records = records = log_reader.whole_batches(
-                    partition.log, partition.asked.fetch_offset, records
+                    partition.log, partition.requested.fetch_offset, records
                 )
             size += records.length
     if call.meter is not None and not call.meter.may_fetch(size, now.ms):
@@ -181,7 +181,7 @@ class _LookingUp:
         self._session = session
         self._partitions = partitions
         self._deadline_ms = deadline_ms
-        self._left = 0
+        self._lookups_left = 0
         self._rounds = 0
         self._waits = False
         """True if the disk was only asked to verify, so that too few records are waited for afterwards."""
@@ -199,7 +199,7 @@ class _LookingUp:
         return Delayed((self,), None, self._once_found, self._answer, self._found_one, size=len(self._partitions))
 
     def _add_jobs(self, unread: Unread) -> None:
-        self._left = len(unread)
+        self._lookups_left = len(unread)
         self._rounds += 1
         for cold, log, offset in unread:
             if isinstance(cold, NotVerified) and log is not None:
@@ -209,10 +209,10 @@ class _LookingUp:
             self._call.services.logs.syncs.add_job(job)
 
     def _found_one(self, _: Hashable) -> None:
-        self._left -= 1
+        self._lookups_left -= 1
 
     def _once_found(self, now: Now) -> FetchResponse | Steps[Answer] | None:
-        if self._left:
+        if self._lookups_left:
             return None
         budget, number = self._call.services.partition_budget, len(self._partitions)
         if budget.is_too_small(number):
@@ -311,7 +311,9 @@ class _Waiting:
     def may_be_enough(self) -> bool:
         """Return True if a log that changed after it was read may complete the answer."""
         return any(
-            self._may_be_enough(log) for log, partition in self._by_log.items() if _has_changed(log, partition.asked)
+            self._may_be_enough(log)
+            for log, partition in self._by_log.items()
+            if _has_changed(log, partition.requested)
         )
 
     def _touch(self, log: Hashable) -> None:
@@ -354,24 +356,26 @@ class _Waiting:
 
     def _may_be_enough(self, log: PartitionLog) -> bool:
         """Return True if the change of this log may complete the answer, so that all partitions must be collected."""
-        asked = self._by_log[log].asked
-        if log.offline is not None or asked.current_leader_epoch not in (NO_EPOCH, log.leader_epoch):
+        requested = self._by_log[log].requested
+        if log.offline is not None or requested.current_leader_epoch not in (NO_EPOCH, log.leader_epoch):
             return True
-        if asked.fetch_offset < log.log_start_offset:
+        if requested.fetch_offset < log.log_start_offset:
             return True
         end = log.last_stable_offset if self._committed else log.high_watermark
-        if end <= asked.fetch_offset:
+        if end <= requested.fetch_offset:
             return False
         if log not in self._positions or end < log.log_end_offset:  # some records may not be seen yet
-            return self._read(log, asked) or self._bytes >= self._bytes_min
+            return self._read(log, requested) or self._bytes >= self._bytes_min
         segment, position = self._positions[log]
-        self._count(log, min(segment.size - position, asked.max_bytes))
+        self._count(log, min(segment.size - position, requested.max_bytes))
         return segment is not log.segments.active or self._bytes >= self._bytes_min
 
-    def _read(self, log: PartitionLog, asked: FetchPartition) -> bool:
+    def _read(self, log: PartitionLog, requested: FetchPartition) -> bool:
         """Count a log's records by reading; return True if the request need not wait any longer."""
         try:
-            records = log_reader.read(log, asked.fetch_offset, asked.max_bytes, True, committed=self._committed).records
+            records = log_reader.read(
+                log, requested.fetch_offset, requested.max_bytes, True, committed=self._committed
+            ).records
         except ApiError:
             return True
         if not isinstance(records, FileRegion):
@@ -380,11 +384,11 @@ class _Waiting:
         return records.file is not log.segments.active.log
 
 
-def _has_changed(log: PartitionLog, asked: FetchPartition) -> bool:
+def _has_changed(log: PartitionLog, requested: FetchPartition) -> bool:
     """Return True if a log may have something for a client that was at its end."""
     return (
-        log.high_watermark > asked.fetch_offset
+        log.high_watermark > requested.fetch_offset
         or log.offline is not None
-        or log.log_start_offset > asked.fetch_offset
-        or asked.current_leader_epoch not in (NO_EPOCH, log.leader_epoch)
+        or log.log_start_offset > requested.fetch_offset
+        or requested.current_leader_epoch not in (NO_EPOCH, log.leader_epoch)
     )

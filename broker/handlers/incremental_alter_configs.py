@@ -69,8 +69,8 @@ def _is_list(name: str) -> bool:
 def _merged(before: str, text: str, operation: int) -> str:
     """Return a list with values appended or removed. Drop a comma at the end, but keep other empty values, so that the
     setting's check refuses them."""
-    there = [part.strip() for part in before.split(",") if part.strip()]
+    present = [part.strip() for part in before.split(",") if part.strip()]
     given = [part.strip() for part in text.rstrip(", ").split(",")]
     if operation == Operation.APPEND:
-        return ",".join([*there, *(part for part in dict.fromkeys(given) if part not in there)])
-    return ",".join(part for part in there if part not in given)
+        return ",".join([*present, *(part for part in dict.fromkeys(given) if part not in present)])
+    return ",".join(part for part in present if part not in given)

@@ -31,13 +31,13 @@ def handle(call: RequestContext, now: Now) -> dict[str, Any] | Delayed[dict[str,
     if error:
         return answer(JoinResult(error=error, member_id=request.member_id))
     call.services.id_stamper.ensure(1, now)
-    pending = groups.core.join(_asked(call), now)
+    pending = groups.core.join(_request(call), now)
     groups.settle(now)
     crowded = JoinResult(error=ErrorCode.COORDINATOR_NOT_AVAILABLE, member_id=request.member_id)
     return when_answered(pending, answer, crowded)
 
 
-def _asked(call: RequestContext) -> JoinRequest:
+def _request(call: RequestContext) -> JoinRequest:
     request = call.request
     session_ms = milliseconds(request.session_timeout)
     return JoinRequest(

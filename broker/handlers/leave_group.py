@@ -44,6 +44,6 @@ def _answer(version: int, result: LeaveResult) -> dict[str, Any]:
     }
 
 
-def _member(left: tuple[MemberIdentity, ErrorCode]) -> dict[str, Any]:
-    who, code = left
-    return {"member_id": who.member_id, "group_instance_id": who.instance_id, "error_code": code}
+def _member(member_and_code: tuple[MemberIdentity, ErrorCode]) -> dict[str, Any]:
+    member, code = member_and_code
+    return {"member_id": member.member_id, "group_instance_id": member.instance_id, "error_code": code}

@@ -18,10 +18,10 @@ TYPES_VERSION = 1
 
 
 def handle(call: RequestContext, now: Now) -> dict[str, Any]:
-    asked = set(call.request.resource_types)
+    kinds = set(call.request.resource_types)
     if call.version < TYPES_VERSION:
-        asked = {ResourceType.CLIENT_METRICS}
-    if not asked <= set(ResourceType):
+        kinds = {ResourceType.CLIENT_METRICS}
+    if not kinds <= set(ResourceType):
         return {"throttle_time": 0, "error_code": ErrorCode.UNSUPPORTED_VERSION, "config_resources": ()}
     metadata = call.services.metadata
     names = {
@@ -29,7 +29,7 @@ def handle(call: RequestContext, now: Now) -> dict[str, Any]:
         ResourceType.BROKER: [str(node.id) for node in metadata.nodes],
     }
     resources_named = [
-        (kind, name) for kind, names_of_kind in names.items() if not asked or kind in asked for name in names_of_kind
+        (kind, name) for kind, names_of_kind in names.items() if not kinds or kind in kinds for name in names_of_kind
     ]
     resources = LazyArray(
         resources_named, lambda resource: {"resource_name": resource[1], "resource_type": resource[0]}

@@ -129,7 +129,7 @@ class _Aside:
         self._searches = {
             log: ReadJob(partial(_search_aside, log_reader.search(log), wanted, by_id), self) for log, wanted in unread
         }
-        self._left = len(self._searches)
+        self._searches_left = len(self._searches)
 
     def search(self) -> Delayed[Any]:
         for search in self._searches.values():
@@ -138,10 +138,10 @@ class _Aside:
         return Delayed((self,), None, self._once_found, self._answer, self._found_one, size=size)
 
     def _found_one(self, _: Hashable) -> None:
-        self._left -= 1
+        self._searches_left -= 1
 
     def _once_found(self, now: Now) -> Answer | Steps[Answer] | None:
-        return None if self._left else self._answer(now)
+        return None if self._searches_left else self._answer(now)
 
     def _answer(self, now: Now) -> Answer | Steps[Answer]:
         """Return the answer, however long it takes, because threads have searched."""

@@ -40,12 +40,12 @@ def handle(call: RequestContext, now: Now) -> Answer | Delayed[Answer]:
 
 def _missing(call: RequestContext) -> list[str]:
     """Return the names of topics that are to be made."""
-    asked = call.request.topics
+    topics = call.request.topics
     create = call.request.allow_auto_topic_creation and call.services.config.auto_create_topics_enable
-    if not create or not asked or any(topic.name is None or topic.topic_id for topic in asked):
+    if not create or not topics or any(topic.name is None or topic.topic_id for topic in topics):
         return []
-    known = call.services.metadata.topic
-    return [name for name in dict.fromkeys(str(topic.name) for topic in asked) if known(name) is None]
+    find_topic = call.services.metadata.topic
+    return [name for name in dict.fromkeys(str(topic.name) for topic in topics) if find_topic(name) is None]
 
 
 def _begin(call: RequestContext, now: Now) -> Answer | Planned:
@@ -90,12 +90,12 @@ def _topics(
 ) -> LazyArray[Any]:
     """Return the topics' answers, each with `allowed`, the operations that the client may do."""
     metadata = call.services.metadata
-    asked = call.request.topics
-    if asked is None or (call.version == 0 and not asked):
+    topics = call.request.topics
+    if topics is None or (call.version == 0 and not topics):
         return LazyArray(metadata.topics(), lambda topic: _describe(call, topic) | allowed)
     # Answer each topic once, as Kafka does, because a topic of many partitions named a thousand times would fill the
     # memory.
-    named = dict.fromkeys((requested.name, requested.topic_id) for requested in asked)
+    named = dict.fromkeys((requested.name, requested.topic_id) for requested in topics)
     if any(name is None or topic_id for name, topic_id in named):
         if call.version < BY_ID_VERSION:
             return LazyArray(named, lambda name_and_id: _refused(*name_and_id) | allowed)

@@ -29,9 +29,9 @@ def handle(call: RequestContext, now: Now) -> Steps[Answer | Delayed[Answer]]:
     errors: list[ErrorCode] = []
     offsets: list[OffsetToCommit] = []
     indexes: list[int] = []
-    for asked in call.original.topics:
-        topic = _find(call, asked)
-        for partition in asked.partitions:
+    for requested in call.original.topics:
+        topic = _find(call, requested)
+        for partition in requested.partitions:
             error = _unknown(call, topic, partition)
             if topic is not None and not error:
                 indexes.append(len(errors))
@@ -51,42 +51,42 @@ def _answer(call: RequestContext, errors: Iterable[ErrorCode]) -> Answer:
         "throttle_time": 0,
         "topics": [
             {
-                **_name(call, asked),
+                **_name(call, requested),
                 "partitions": [
                     {"partition_index": partition.partition_index, "error_code": next(codes)}
-                    for partition in asked.partitions
+                    for partition in requested.partitions
                 ],
             }
-            for asked in call.original.topics
+            for requested in call.original.topics
         ],
     }
 
 
-def _find(call: RequestContext, asked: Any) -> Topic | None:
+def _find(call: RequestContext, requested: Any) -> Topic | None:
     by_id = call.version >= TOPIC_IDS_VERSION
-    return call.services.metadata.topic((asked.topic_id or NO_ID) if by_id else str(asked.name))
+    return call.services.metadata.topic((requested.topic_id or NO_ID) if by_id else str(requested.name))
 
 
-def _name(call: RequestContext, asked: Any) -> dict[str, Any]:
-    return {"topic_id": asked.topic_id} if call.version >= TOPIC_IDS_VERSION else {"name": asked.name}
+def _name(call: RequestContext, requested: Any) -> dict[str, Any]:
+    return {"topic_id": requested.topic_id} if call.version >= TOPIC_IDS_VERSION else {"name": requested.name}
 
 
-def _unknown(call: RequestContext, topic: Topic | None, asked: Any) -> ErrorCode:
+def _unknown(call: RequestContext, topic: Topic | None, partition: Any) -> ErrorCode:
     """Return an error if the partition does not exist; this bounds the offsets that a group remembers."""
     if topic is None:
         by_id = call.version >= TOPIC_IDS_VERSION
         return ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    exists = 0 <= asked.partition_index < len(topic.partitions)
+    exists = 0 <= partition.partition_index < len(topic.partitions)
     return ErrorCode.NONE if exists else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-def _offset(topic: Topic, asked: Any) -> OffsetToCommit:
+def _offset(topic: Topic, partition: Any) -> OffsetToCommit:
     return OffsetToCommit(
         topic.name,
-        asked.partition_index,
-        asked.committed_offset,
-        getattr(asked, "committed_leader_epoch", -1),
-        asked.committed_metadata,
+        partition.partition_index,
+        partition.committed_offset,
+        getattr(partition, "committed_leader_epoch", -1),
+        partition.committed_metadata,
     )
 
 

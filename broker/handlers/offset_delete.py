@@ -15,12 +15,12 @@ from broker.wire.errors import ErrorCode
 
 def handle(call: RequestContext, now: Now) -> Steps[Answer | Delayed[Answer]]:
     named = [(topic.name, partition.partition_index) for topic in call.request.topics for partition in topic.partitions]
-    known = [partition for partition in named if _exists(call, *partition)]
+    existing = [partition for partition in named if _exists(call, *partition)]
     errors: dict[tuple[str, int], ErrorCode] = {}
-    for first in range(0, len(known) or 1, CHANGES_AT_ONCE):
+    for first in range(0, len(existing) or 1, CHANGES_AT_ONCE):
         if first:
             now = yield
-        some = known[first : first + CHANGES_AT_ONCE]
+        some = existing[first : first + CHANGES_AT_ONCE]
         codes = _delete(call, some, now)
         if isinstance(codes, ErrorCode):
             answer: Answer = {"error_code": codes, "throttle_time": 0, "topics": ()}

@@ -25,19 +25,21 @@ TOPIC_IDS_VERSION = 10
 def handle(call: RequestContext, now: Now) -> dict[str, Any]:
     if call.version >= GROUPS_VERSION:
         # Answer a group that is asked for all its offsets once, because its name of a few bytes has a large answer.
-        asked = {group.group_id if group.topics is None else at: group for at, group in enumerate(call.original.groups)}
-        return {"throttle_time": 0, "groups": LazyArray(asked.values(), lambda group: _group(call, group))}
+        groups = {
+            group.group_id if group.topics is None else at: group for at, group in enumerate(call.original.groups)
+        }
+        return {"throttle_time": 0, "groups": LazyArray(groups.values(), lambda group: _group(call, group))}
     return {"throttle_time": 0} | _group(call, call.original)
 
 
-def _group(call: RequestContext, asked: Any) -> dict[str, Any]:
-    error = call.services.groups.check(asked.group_id)
+def _group(call: RequestContext, group: Any) -> dict[str, Any]:
+    error = call.services.groups.check(group.group_id)
     topics: LazyArray[Any]
-    if asked.topics is None:
-        topics = LazyArray([], dict) if error else _all(call, asked.group_id)
+    if group.topics is None:
+        topics = LazyArray([], dict) if error else _all(call, group.group_id)
     else:
-        topics = LazyArray(asked.topics, lambda topic: _topic(call, asked.group_id, topic, error))
-    return {"group_id": asked.group_id, "topics": topics, "error_code": error}
+        topics = LazyArray(group.topics, lambda topic: _topic(call, group.group_id, topic, error))
+    return {"group_id": group.group_id, "topics": topics, "error_code": error}
 
 
 def _all(call: RequestContext, group_id: str) -> LazyArray[Any]:
@@ -58,16 +60,16 @@ def _all(call: RequestContext, group_id: str) -> LazyArray[Any]:
     return LazyArray([of_topic for of_topic in topic_offsets if not by_id or topics[of_topic[0]] is not None], answer)
 
 
-def _topic(call: RequestContext, group_id: str, asked: Any, error: ErrorCode) -> dict[str, Any]:
+def _topic(call: RequestContext, group_id: str, requested: Any, error: ErrorCode) -> dict[str, Any]:
     if call.version < TOPIC_IDS_VERSION:
-        key, name = {"name": asked.name}, asked.name
+        key, name = {"name": requested.name}, requested.name
     else:
-        topic = call.services.metadata.topic(asked.topic_id) if asked.topic_id else None
-        key, name = {"topic_id": asked.topic_id}, topic.name if topic else ""
+        topic = call.services.metadata.topic(requested.topic_id) if requested.topic_id else None
+        key, name = {"topic_id": requested.topic_id}, topic.name if topic else ""
         error = error or (ErrorCode.NONE if topic else ErrorCode.UNKNOWN_TOPIC_ID)
     if error:
-        return key | {"partitions": [_partition(index, error) for index in asked.partition_indexes]}
-    wanted = [(name, index) for index in asked.partition_indexes]
+        return key | {"partitions": [_partition(index, error) for index in requested.partition_indexes]}
+    wanted = [(name, index) for index in requested.partition_indexes]
     return key | {"partitions": _fetched(call, call.services.groups.core.fetch(group_id, wanted))}
 
 

@@ -22,9 +22,9 @@ def handle(call: RequestContext, now: Now) -> dict[str, Any]:
     }
 
 
-def _topic(call: RequestContext, asked: Any) -> dict[str, Any]:
-    name = asked.topic
-    return {"topic": name, "partitions": LazyArray(asked.partitions, lambda partition: _answer(call, name, partition))}
+def _topic(call: RequestContext, topic: Any) -> dict[str, Any]:
+    name = topic.topic
+    return {"topic": name, "partitions": LazyArray(topic.partitions, lambda partition: _answer(call, name, partition))}
 
 
 def _answer(call: RequestContext, topic: str, partition: Any) -> dict[str, Any]:

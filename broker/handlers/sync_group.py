@@ -24,7 +24,7 @@ def handle(call: RequestContext, now: Now) -> dict[str, Any] | Delayed[dict[str,
     if error:
         return _answer(SyncResult(error=error))
     call.services.id_stamper.ensure(1, now)
-    asked = SyncRequest(
+    sync_request = SyncRequest(
         group_id=request.group_id,
         member_id=request.member_id,
         generation=request.generation_id,
@@ -33,7 +33,7 @@ def handle(call: RequestContext, now: Now) -> dict[str, Any] | Delayed[dict[str,
         protocol_name=request.protocol_name,
         assignments=tuple((assignment.member_id, assignment.assignment) for assignment in request.assignments),
     )
-    pending = groups.core.sync(asked, now)
+    pending = groups.core.sync(sync_request, now)
     groups.settle(now)
     return when_answered(pending, _answer, SyncResult(error=ErrorCode.COORDINATOR_NOT_AVAILABLE))
 

@@ -22,20 +22,22 @@ ABORTABLE_VERSION = 4
 
 
 def handle(call: RequestContext, now: Now) -> Steps[Answer | Delayed[Answer]]:
-    asked = [(topic.name, partition) for topic in call.original.topics for partition in topic.partitions]
+    partitions = [(topic.name, partition) for topic in call.original.topics for partition in topic.partitions]
     errors: list[ErrorCode] = []
-    for first in range(0, len(asked), CHANGES_AT_ONCE):
+    for first in range(0, len(partitions), CHANGES_AT_ONCE):
         if first:
             now = yield
-        errors += _commit_some(call, asked[first : first + CHANGES_AT_ONCE], now)
+        errors += _commit_some(call, partitions[first : first + CHANGES_AT_ONCE], now)
     return call.services.groups.topic.when_on_disk([call.request.group_id], _answer(call, errors), now)
 
 
-def _commit_some(call: RequestContext, asked: list[tuple[str, Any]], now: Now) -> list[ErrorCode]:
+def _commit_some(call: RequestContext, partitions: list[tuple[str, Any]], now: Now) -> list[ErrorCode]:
     """Return an error for each partition, in order."""
-    exists = [_exists(call, topic, partition.partition_index) for topic, partition in asked]
-    errors = iter(_commit(call, [partition for partition, known in zip(asked, exists, strict=True) if known], now))
-    return [next(errors) if known else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION for known in exists]
+    exists = [_exists(call, topic, partition.partition_index) for topic, partition in partitions]
+    errors = iter(
+        _commit(call, [partition for partition, is_known in zip(partitions, exists, strict=True) if is_known], now)
+    )
+    return [next(errors) if is_known else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION for is_known in exists]
 
 
 def _answer(call: RequestContext, errors: Iterable[ErrorCode]) -> Answer:
@@ -60,14 +62,14 @@ def _exists(call: RequestContext, name: str, partition: int) -> bool:
     return topic is not None and 0 <= partition < len(topic.partitions)
 
 
-def _commit(call: RequestContext, known: list[tuple[str, Any]], now: Now) -> list[ErrorCode]:
+def _commit(call: RequestContext, partitions: list[tuple[str, Any]], now: Now) -> list[ErrorCode]:
     """Return an error for each partition that exists, in order."""
     groups = call.services.groups
     error = _refusal(call)
-    if error or not known:
-        return [error] * len(known)
-    call.services.id_stamper.ensure(len(known), now)
-    request = _request(call, known)
+    if error or not partitions:
+        return [error] * len(partitions)
+    call.services.id_stamper.ensure(len(partitions), now)
+    request = _request(call, partitions)
     errors = groups.core.commit(request, now)
     refused = groups.settle(now).get(request.group_id, ErrorCode.NONE)
     if refused:
@@ -87,7 +89,7 @@ def _refusal(call: RequestContext) -> ErrorCode:
     return call.services.transactions.refusal(*producer, offsets_partition, call.version >= ABORTABLE_VERSION)
 
 
-def _request(call: RequestContext, known: list[tuple[str, Any]]) -> CommitRequest:
+def _request(call: RequestContext, partitions: list[tuple[str, Any]]) -> CommitRequest:
     request = call.request
     return CommitRequest(
         group_id=request.group_id,
@@ -102,7 +104,7 @@ def _request(call: RequestContext, known: list[tuple[str, Any]]) -> CommitReques
                 getattr(partition, "committed_leader_epoch", -1),
                 partition.committed_metadata,
             )
-            for topic, partition in known
+            for topic, partition in partitions
         ),
         producer=(request.producer_id, request.producer_epoch),
     )

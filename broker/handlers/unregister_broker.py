@@ -12,9 +12,9 @@ from broker.wire.errors import ErrorCode
 
 
 def handle(call: RequestContext, now: Now) -> dict[str, Any]:
-    asked = call.request.broker_id
-    if asked == call.services.metadata.node.id:
-        error, message = ErrorCode.INVALID_REQUEST, f"broker {asked} is the one node there is; stop it instead"
+    broker_id = call.request.broker_id
+    if broker_id == call.services.metadata.node.id:
+        error, message = ErrorCode.INVALID_REQUEST, f"broker {broker_id} is the one node there is; stop it instead"
     else:
-        error, message = ErrorCode.BROKER_ID_NOT_REGISTERED, f"Broker ID {asked} is not currently registered"
+        error, message = ErrorCode.BROKER_ID_NOT_REGISTERED, f"Broker ID {broker_id} is not currently registered"
     return {"throttle_time": 0, "error_code": error, "error_message": message}

@@ -22,17 +22,17 @@ from idgen.errors import IdError
 
 
 def handle(call: RequestContext, now: Now) -> Answer | Delayed[Answer]:
-    asked = _Asked(call)
-    if asked.left > MARKERS_AT_ONCE and not call.services.transactions.has_room_for_markers:
-        return asked.refused(ErrorCode.BROKER_NOT_AVAILABLE)  # Kafka's admin clients retry this code
-    asked.write(MARKERS_AT_ONCE, now)
-    if not asked.left:
-        return asked.answer()
-    call.services.transactions.write_in_turn(asked, now)
-    return Delayed((asked,), None, asked.if_done, asked.at_once)
+    markers = _RequestedMarkers(call)
+    if markers.left > MARKERS_AT_ONCE and not call.services.transactions.has_room_for_markers:
+        return markers.refused(ErrorCode.BROKER_NOT_AVAILABLE)  # Kafka's admin clients retry this code
+    markers.write(MARKERS_AT_ONCE, now)
+    if not markers.left:
+        return markers.answer()
+    call.services.transactions.write_in_turn(markers, now)
+    return Delayed((markers,), None, markers.if_done, markers.at_once)
 
 
-class _Asked:
+class _RequestedMarkers:
     """The markers of one request, written in slices as those of EndTxn. The answer is sent after the last."""
 
     def __init__(self, call: RequestContext) -> None:
@@ -101,13 +101,13 @@ class _Asked:
         }
 
 
-def _write(call: RequestContext, asked: Any, topic: str, index: int, now: Now) -> ErrorCode:
-    if asked.coordinator_epoch > COORDINATOR_EPOCH:
+def _write(call: RequestContext, requested: Any, topic: str, index: int, now: Now) -> ErrorCode:
+    if requested.coordinator_epoch > COORDINATOR_EPOCH:
         return ErrorCode.TRANSACTION_COORDINATOR_FENCED
-    marker = Marker(asked.transaction_result, asked.coordinator_epoch)
+    marker = Marker(requested.transaction_result, requested.coordinator_epoch)
     try:
         log = call.services.log_of(topic, index)
-        call.services.transactions.write_marker(log, asked.producer_id, asked.producer_epoch, marker, now)
+        call.services.transactions.write_marker(log, requested.producer_id, requested.producer_epoch, marker, now)
     except ApiError as error:
         return error.code
     except IdError as error:

@@ -9,9 +9,9 @@ _IDEMPOTENT_WRITE = 12
 NOT_ASKED = -(2**31)
 
 
-def operations(asked: bool, allowed: int) -> int:
+def operations(is_requested: bool, allowed: int) -> int:
     """Return the operations if the client asked for them, else NOT_ASKED."""
-    return allowed if asked else NOT_ASKED
+    return allowed if is_requested else NOT_ASKED
 
 
 def _bits(*operations: int) -> int:

@@ -116,8 +116,10 @@ def _check(
 
     `twice` has an error for each resource, by its place, that names a setting twice.
     """
-    asked = [(asked_resource.resource_type, asked_resource.resource_name) for asked_resource in call.request.resources]
-    named = Counter(asked)
+    resources = [
+        (asked_resource.resource_type, asked_resource.resource_name) for asked_resource in call.request.resources
+    ]
+    named = Counter(resources)
     refused: dict[tuple[int, str], tuple[ErrorCode, str | None]] = {}
     altered = _Altered({}, {})
     for number, asked_resource in enumerate(call.request.resources):
@@ -141,7 +143,7 @@ def _check(
             kind, name = resource
             return {"error_code": code, "error_message": message, "resource_type": kind, "resource_name": name}
 
-        return {"throttle_time": 0, "responses": LazyArray(asked, response)}
+        return {"throttle_time": 0, "responses": LazyArray(resources, response)}
 
     return altered, answered
 
@@ -216,12 +218,12 @@ def _check_dynamic(properties: Properties, all_brokers: bool) -> None:
 
     Settings that are dynamic in Kafka and have no effect here are accepted, since Kafka's tools set such.
     """
-    known = [setting.name for setting in settings_of(BrokerConfig)]
+    names = [setting.name for setting in settings_of(BrokerConfig)]
     for name, value in properties.items():
         if name in DYNAMIC:
             continue
         row = broker_setting(name)
-        if row is None and name not in known:
+        if row is None and name not in names:
             raise InvalidSetting(name, value, f"brokers have no such setting; {near_name(name, sorted(DYNAMIC))}")
         why_not = why_not_alterable(name, all_brokers)
         if why_not is not None:

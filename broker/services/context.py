@@ -192,19 +192,19 @@ class BrokerServices:
         return log
 
     def _find_log(self, topic: str | UUID, partition: int) -> PartitionLog:
-        known = self.metadata.topic(topic)
-        if known is None:
+        hosted = self.metadata.topic(topic)
+        if hosted is None:
             if isinstance(topic, UUID):
                 raise ApiError(ErrorCode.UNKNOWN_TOPIC_ID, f"{ID_NOT_HOSTED} No topic has the id {topic}.")
             raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, not_hosted(str(topic)))
-        if not 0 <= partition < len(known.partitions):
+        if not 0 <= partition < len(hosted.partitions):
             raise ApiError(
                 ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-                f"{NOT_HOSTED} Topic {known.name} has partitions 0 to {len(known.partitions) - 1}, not {partition}.",
+                f"{NOT_HOSTED} Topic {hosted.name} has partitions 0 to {len(hosted.partitions) - 1}, not {partition}.",
             )
-        if not self.metadata.is_leader(known, partition):
-            raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"another node leads {known.name}-{partition}")
-        log = self.logs.get(known.name, partition)
+        if not self.metadata.is_leader(hosted, partition):
+            raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"another node leads {hosted.name}-{partition}")
+        log = self.logs.get(hosted.name, partition)
         if log.offline is not None:
             raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"{log.name} is offline: {log.offline}")
         return log
@@ -274,8 +274,8 @@ class BrokerServices:
 
     def transaction_states(self) -> Counter[str]:
         """Return the number of transactional ids in each state."""
-        known = () if self._transactions is None else self._transactions.core
-        return Counter(transaction.state.title for transaction in known)
+        transactions = () if self._transactions is None else self._transactions.core
+        return Counter(transaction.state.title for transaction in transactions)
 
     def forget_topics(self, names: Collection[str], now: Now) -> None:
         """Drop the coordinators' state about these deleted topics, and the state that was kept in them."""
@@ -319,9 +319,9 @@ class BrokerServices:
         """Load what coordinators keep in logs that the start could not open (a full disk), as a start does."""
         opened = self.logs.take_opened_late()
         for log in opened:
-            known = self.metadata.topic(log.topic)
-            if known is not None:
-                log.start_leader_epoch(known.partitions[log.partition].leader_epoch)
+            topic = self.metadata.topic(log.topic)
+            if topic is not None:
+                log.start_leader_epoch(topic.partitions[log.partition].leader_epoch)
         late = {log.topic for log in opened}
         if self.metadata.lacks_space and not self.logs.disk.is_full:
             self.changes.store_again()

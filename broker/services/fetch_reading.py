@@ -26,12 +26,12 @@ Unread: TypeAlias = list[tuple[NotCached, PartitionLog | None, int]]
 class SoFar:
     """What the earlier slices of a request have used of its limit of bytes."""
 
-    __slots__ = ("left", "size", "bytes_min")
+    __slots__ = ("bytes_left", "size", "bytes_min")
 
     def __init__(self, call: RequestContext) -> None:
-        self.left = bytes_max(call)
+        self.bytes_left = bytes_max(call)
         self.size = 0
-        self.bytes_min = min(call.request.min_bytes, self.left)
+        self.bytes_min = min(call.request.min_bytes, self.bytes_left)
 
 
 def collect(
@@ -52,16 +52,16 @@ def collect(
     wants_ids, committed = request.wants_ids, request.isolation_level == READ_COMMITTED
     has_rules = request.replica_id >= 0 or call.version < ZSTD_VERSION
     if so_far is None:
-        left, size = bytes_max(call), 0
-        bytes_min = min(request.min_bytes, left)
+        bytes_left, size = bytes_max(call), 0
+        bytes_min = min(request.min_bytes, bytes_left)
     else:
-        left, size, bytes_min = so_far.left, so_far.size, so_far.bytes_min
+        bytes_left, size, bytes_min = so_far.bytes_left, so_far.size, so_far.bytes_min
     enough = not partitions
     results: Results = []
     unread: Unread = []
     for wanted in partitions if session is None else with_news(partitions, generation):
-        asked = wanted.asked
-        topic, partition, offset, limit, leader_epoch, last_epoch, _ = asked
+        requested = wanted.requested
+        topic, partition, offset, limit, leader_epoch, last_epoch, _ = requested
         diverging = None
         try:
             log = wanted.log
@@ -70,12 +70,12 @@ def collect(
             if leader_epoch != NO_EPOCH:
                 log.check_leader_epoch(leader_epoch)
             if has_rules:
-                _check(call, log, asked)
-            if last_epoch >= 0 and (diverging := _diverging(log, asked)) is not None:
+                _check(call, log, requested)
+            if last_epoch >= 0 and (diverging := _diverging(log, requested)) is not None:
                 records, ids, aborted = EMPTY, None, None
             else:
                 records, ids, aborted = log_reader.read(
-                    log, offset, limit if limit < left else left, not size, wants_ids, committed, waits
+                    log, offset, limit if limit < bytes_left else bytes_left, not size, wants_ids, committed, waits
                 )
         except ApiError as error:
             result = FetchedPartition(topic, partition, _code_for(call, error.code))
@@ -91,14 +91,14 @@ def collect(
             if records.__class__ is FileRegion:
                 length = records.length
                 size += length
-                left = left - length if left > length else 0
+                bytes_left = bytes_left - length if bytes_left > length else 0
                 # No records will be added to an older segment.
                 enough = enough or records.file is not log.segments.active.log
             elif diverging is not None:
                 enough = True
         results.append((wanted, result))
     if so_far is not None:
-        so_far.left, so_far.size = left, size
+        so_far.bytes_left, so_far.size = bytes_left, size
     return results, enough or size >= bytes_min, unread
 
 
@@ -113,7 +113,7 @@ def _find(call: RequestContext, wanted: WantedPartition, generation: int) -> Par
     """Return the partition's log; a session may know a topic that was deleted since, or made anew (KIP-516)."""
     wanted.log = None
     try:
-        log = call.services.log_of(wanted.asked.topic, wanted.asked.partition)
+        log = call.services.log_of(wanted.requested.topic, wanted.requested.partition)
     except ApiError as error:
         if error.code != ErrorCode.UNKNOWN_TOPIC_ID or wanted.name is None:
             raise
@@ -124,10 +124,10 @@ def _find(call: RequestContext, wanted: WantedPartition, generation: int) -> Par
     return log
 
 
-def _check(call: RequestContext, log: PartitionLog, asked: FetchPartition) -> None:
+def _check(call: RequestContext, log: PartitionLog, requested: FetchPartition) -> None:
     replica = call.request.replica_id
     if replica >= 0:  # a partition has no followers; the error is the one that Kafka has for strangers
-        named = asked.current_leader_epoch >= 0
+        named = requested.current_leader_epoch >= 0
         code = ErrorCode.UNKNOWN_LEADER_EPOCH if named else ErrorCode.NOT_LEADER_OR_FOLLOWER
         raise ApiError(code, f"node {replica} is no replica of {log.name}")
     if call.version < ZSTD_VERSION and log.config.compression_type == Codec.ZSTD.name.lower():
@@ -140,14 +140,14 @@ def _code_for(call: RequestContext, code: ErrorCode) -> ErrorCode:
     return code
 
 
-def _diverging(log: PartitionLog, asked: FetchPartition) -> tuple[int, int] | None:
+def _diverging(log: PartitionLog, requested: FetchPartition) -> tuple[int, int] | None:
     """Return the end of the epoch that the client read last, if the epoch ended before the fetch offset (KIP-595).
 
     The client has then read records that the log has lost.
     """
-    epoch, end_offset = leader_epochs.end_of(log.epochs, asked.last_fetched_epoch, log.log_end_offset)
-    if epoch < 0 or asked.fetch_offset < log.log_start_offset:
-        reason = f"{log.name}: where epoch {asked.last_fetched_epoch} ended is not known"
+    epoch, end_offset = leader_epochs.end_of(log.epochs, requested.last_fetched_epoch, log.log_end_offset)
+    if epoch < 0 or requested.fetch_offset < log.log_start_offset:
+        reason = f"{log.name}: where epoch {requested.last_fetched_epoch} ended is not known"
         raise ApiError(ErrorCode.OFFSET_OUT_OF_RANGE, reason)
-    diverges = epoch < asked.last_fetched_epoch or end_offset < asked.fetch_offset
+    diverges = epoch < requested.last_fetched_epoch or end_offset < requested.fetch_offset
     return (epoch, end_offset) if diverges else None

@@ -44,10 +44,10 @@ class WantedPartition:
     looked up.
     """
 
-    __slots__ = ("asked", "name", "log", "generation", "high_watermark", "log_start_offset")
+    __slots__ = ("requested", "name", "log", "generation", "high_watermark", "log_start_offset")
 
-    def __init__(self, asked: FetchPartition) -> None:
-        self.asked = asked
+    def __init__(self, requested: FetchPartition) -> None:
+        self.requested = requested
         self.name: str | None = None
         self.log: PartitionLog | None = None
         self.generation = -1
@@ -56,16 +56,16 @@ class WantedPartition:
 
     @property
     def key(self) -> PartitionKey:
-        return self.asked.topic, self.asked.partition
+        return self.requested.topic, self.requested.partition
 
     def is_news(self, result: FetchedPartition) -> bool:
         """Note what the client receives. Return False if the client knows all of it, so that the answer can omit it."""
         failed = result.error_code != ErrorCode.NONE
-        known = (self.high_watermark, self.log_start_offset) == (result.high_watermark, result.log_start_offset)
+        is_known = (self.high_watermark, self.log_start_offset) == (result.high_watermark, result.log_start_offset)
         # After an error any result is news, because the client must learn that the error is over.
         self.high_watermark = NO_OFFSET if failed else result.high_watermark
         self.log_start_offset = result.log_start_offset
-        return failed or not known or result.diverging is not None or result.size > 0
+        return failed or not is_known or result.diverging is not None or result.size > 0
 
 
 def wanted(partitions: Sequence[FetchPartition]) -> list[WantedPartition]:
@@ -73,8 +73,8 @@ def wanted(partitions: Sequence[FetchPartition]) -> list[WantedPartition]:
     if len(partitions) == 1:
         return [WantedPartition(partitions[0])]
     return [
-        WantedPartition(asked)
-        for asked in {(partition.topic, partition.partition): partition for partition in partitions}.values()
+        WantedPartition(requested)
+        for requested in {(partition.topic, partition.partition): partition for partition in partitions}.values()
     ]
 
 
@@ -86,16 +86,16 @@ def with_news(partitions: Iterable[WantedPartition], generation: int) -> list[Wa
     """
     news = []
     for partition in partitions:
-        log, asked = partition.log, partition.asked
+        log, requested = partition.log, partition.requested
         if (
             log is None
-            or asked.fetch_offset != partition.high_watermark
+            or requested.fetch_offset != partition.high_watermark
             or log.high_watermark != partition.high_watermark
             or log.log_start_offset != partition.log_start_offset
             or log.offline is not None
             or partition.generation != generation
-            or asked.last_fetched_epoch not in (NO_EPOCH, log.leader_epoch)
-            or (asked.current_leader_epoch != log.leader_epoch and asked.current_leader_epoch != NO_EPOCH)
+            or requested.last_fetched_epoch not in (NO_EPOCH, log.leader_epoch)
+            or (requested.current_leader_epoch != log.leader_epoch and requested.current_leader_epoch != NO_EPOCH)
         ):
             news.append(partition)
     return news
@@ -124,12 +124,12 @@ class FetchSession:
 
     def update(self, request: FetchRequest) -> None:
         """Apply the changes of a request: partitions added, asked for with new parameters, and forgotten."""
-        for asked in request.partitions:
-            known = self._partitions.get((asked.topic, asked.partition))
-            if known is None:
-                self._partitions[asked.topic, asked.partition] = WantedPartition(asked)
+        for requested in request.partitions:
+            partition = self._partitions.get((requested.topic, requested.partition))
+            if partition is None:
+                self._partitions[requested.topic, requested.partition] = WantedPartition(requested)
             else:
-                known.asked = asked
+                partition.requested = requested
         for key in request.forgotten:
             self._partitions.pop(key, None)
 

@@ -46,7 +46,7 @@ def _positions(
         if log is None or log.offline is not None:
             continue
         lag = max(log.high_watermark - committed, 0)
-        there = max(log.high_watermark - max(committed, log.log_start_offset), 0)
+        stored_lag = max(log.high_watermark - max(committed, log.log_start_offset), 0)
         stored = log.log_end_offset - log.segments.all[0].base_offset
-        lag_bytes = there * log.segments.size // stored if stored else 0
+        lag_bytes = stored_lag * log.segments.size // stored if stored else 0
         yield GroupPosition(group, topic, partition, committed, lag, lag_bytes)

@@ -33,8 +33,8 @@ def lowered_factor(services: BrokerServices, topic: str, replication_factor: int
 def lowered_properties(services: BrokerServices, topic: str, properties: Mapping[str, str]) -> Mapping[str, str]:
     """Return the properties to make a topic with. A value that is not a number is left for its check to refuse."""
     nodes = len(services.metadata.nodes)
-    asked = properties.get(_MIN_ISR, "").strip()
-    if not services.config.lower_replication or not asked.isdigit() or int(asked) <= nodes:
+    min_isr = properties.get(_MIN_ISR, "").strip()
+    if not services.config.lower_replication or not min_isr.isdigit() or int(min_isr) <= nodes:
         return properties
-    services.report(f"topic {topic}: {_MIN_ISR} {asked} lowered to {nodes}")
+    services.report(f"topic {topic}: {_MIN_ISR} {min_isr} lowered to {nodes}")
     return {**properties, _MIN_ISR: str(nodes)}

@@ -73,13 +73,13 @@ def plan_creation(services: TopicServices, new: Sequence[NewTopic]) -> tuple[lis
 
 
 def plan_growth(
-    services: TopicServices, asked: Sequence[tuple[Topic, int]]
+    services: TopicServices, partitions_wanted: Sequence[tuple[Topic, int]]
 ) -> tuple[list[ApiError | None], Staged]:
     """Raise topics' numbers of partitions to these. Return for each, in order, the error or None, and the change."""
     room = _Room(services)
     answers: list[ApiError | None] = []
     grown: list[tuple[Topic, int]] = []
-    for topic, partitions in asked:
+    for topic, partitions in partitions_wanted:
         before = len(topic.partitions)
         try:
             room.take(topic.name, partitions - before)
@@ -123,17 +123,19 @@ class _Room:
     def __init__(self, services: TopicServices) -> None:
         planned = services.changes.new_partitions
         self._max_partitions = services.config.max_partitions
-        self._left = max(self._max_partitions - len(services.logs.all()) - services.logs.to_make - planned, 0)
+        self._partitions_left = max(
+            self._max_partitions - len(services.logs.all()) - services.logs.to_make - planned, 0
+        )
 
     def take(self, name: str, partitions: int) -> None:
         """Take room for this many more partitions. Raise ApiError if there is not enough."""
-        if partitions > self._left:
+        if partitions > self._partitions_left:
             raise ApiError(
                 ErrorCode.INVALID_PARTITIONS,
                 f"topic {name} cannot have {partitions} more partitions: flakelog.max.partitions is "
-                f"{self._max_partitions}, which leaves room for {self._left}",
+                f"{self._max_partitions}, which leaves room for {self._partitions_left}",
             )
-        self._left -= partitions
+        self._partitions_left -= partitions
 
 
 # --- altering --------------------------------------------------------------------------------------------------------

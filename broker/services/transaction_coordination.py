@@ -83,7 +83,7 @@ class End(NamedTuple):
     transactional_id: str
 
 
-class Asked(Protocol):
+class RequestedMarkers(Protocol):
     """Markers that a request asks for, without the coordinator (WriteTxnMarkers)."""
 
     @property
@@ -135,7 +135,7 @@ class TransactionCoordination:
         self._due: dict[tuple[Verb, Any], None] = {}
         """Actions that are due, with their arguments, in order. Each slice does some of them."""
         self._due_ms = 0
-        self._asked: dict[Asked, None] = {}
+        self._requested_markers: dict[RequestedMarkers, None] = {}
         """Requests whose markers are being written."""
         self._failing: set[Partition] = set()
         """Partitions that did not take a marker, so that the operator is informed once."""
@@ -192,14 +192,14 @@ class TransactionCoordination:
 
         Return how many markers were tried.
         """
-        left = self._unmarked.get(transactional_id)
-        if left is None or transactional_id in self._deciding:
+        unmarked = self._unmarked.get(transactional_id)
+        if unmarked is None or transactional_id in self._deciding:
             return 0
         transaction = self.core.get(transactional_id)
         assert transaction is not None
-        untried = self._untried.setdefault(transactional_id, sorted(left, reverse=True))
+        untried = self._untried.setdefault(transactional_id, sorted(unmarked, reverse=True))
         tried = [untried.pop() for _ in range(min(MARKERS_AT_ONCE, len(untried)))]
-        left.difference_update([partition for partition in tried if self._mark(transaction, partition, now)])
+        unmarked.difference_update([partition for partition in tried if self._mark(transaction, partition, now)])
         if untried:
             self._later(self._go_on, transactional_id, now)
         else:
@@ -272,24 +272,24 @@ class TransactionCoordination:
     @property
     def has_room_for_markers(self) -> bool:
         """Return True if one more request may have its markers written in slices."""
-        return len(self._asked) < self.config.marker_requests_max
+        return len(self._requested_markers) < self.config.marker_requests_max
 
-    def write_in_turn(self, asked: Asked, now: Now) -> None:
+    def write_in_turn(self, markers: RequestedMarkers, now: Now) -> None:
         """Write the markers that a request asks for in slices, among all other actions that are due."""
-        self._asked[asked] = None
-        self._later(self._write_asked, asked, now)
+        self._requested_markers[markers] = None
+        self._later(self._write_requested, markers, now)
 
-    def _write_asked(self, asked: Asked, now: Now) -> int:
-        before = asked.left
+    def _write_requested(self, markers: RequestedMarkers, now: Now) -> int:
+        before = markers.left
         try:
-            asked.write(MARKERS_AT_ONCE, now)
+            markers.write(MARKERS_AT_ONCE, now)
         except Backpressure:
             before += MARKERS_AT_ONCE  # there will be no ids for other actions either
-        if asked.left:
-            self._later(self._write_asked, asked, now)
+        if markers.left:
+            self._later(self._write_requested, markers, now)
         else:
-            del self._asked[asked]
-        return before - asked.left
+            del self._requested_markers[markers]
+        return before - markers.left
 
     def _settled(self, partition: Partition, error: ApiError | IdError) -> bool:
         """Return True if a refused marker needs no retry. Otherwise report it once for each partition."""
@@ -357,11 +357,11 @@ class TransactionCoordination:
 
     def _do_some(self, now: Now) -> None:
         """Do a slice of the due actions, small enough not to delay requests."""
-        left = MARKERS_AT_ONCE
-        while self._due and left > 0:
+        markers_left = MARKERS_AT_ONCE
+        while self._due and markers_left > 0:
             verb, about = next(iter(self._due))
             del self._due[verb, about]
-            left -= 1 + verb(about, now)
+            markers_left -= 1 + verb(about, now)
         self._due_ms = now.ms + self._pause_ms()
 
     def _later(self, verb: Verb, about: Any, now: Now) -> None:
@@ -371,7 +371,7 @@ class TransactionCoordination:
         self._due[verb, about] = None
 
     def _pause_ms(self) -> int:
-        return END_EVERY_MS if self._untried or self._asked else SLICE_EVERY_MS
+        return END_EVERY_MS if self._untried or self._requested_markers else SLICE_EVERY_MS
 
     def _time_out(self, transactional_id: str, now: Now) -> int:
         decision = self.core.time_out(transactional_id, now)
@@ -379,8 +379,8 @@ class TransactionCoordination:
         return 0 if decision.change is None else min(len(decision.change.partitions), MARKERS_AT_ONCE)
 
     def _expire(self, transactional_id: str, now: Now) -> int:
-        gone = Keyed(transaction_key(transactional_id), None)
-        if self.core.is_expired(transactional_id, now) and not self._append(transactional_id, gone, now):
+        tombstone = Keyed(transaction_key(transactional_id), None)
+        if self.core.is_expired(transactional_id, now) and not self._append(transactional_id, tombstone, now):
             self.core.forget(transactional_id)
         return 0
 
@@ -419,8 +419,8 @@ class TransactionCoordination:
         ended, self._untried = self._untried, {}
         for transactional_id in ended:
             self._ports.purgatory.touch(End(transactional_id), now)
-        for asked in self._asked:
-            asked.finish(now)
+        for markers in self._requested_markers:
+            markers.finish(now)
 
     def _load(self, partition: int) -> bool:
         try:

@@ -21,7 +21,7 @@ class Cache:
 
     def open(self, size, at_ms):
         named = wanted([FetchPartition("flights", index, 0, 100) for index in range(size)])
-        found = [(each, FetchedPartition(each.asked.topic, each.asked.partition)) for each in named]
+        found = [(each, FetchedPartition(each.requested.topic, each.requested.partition)) for each in named]
         return self.sessions.open(found, False, Now(at_ms, 0))
 
     def go_on(self, id, epoch, at_ms, adds=(), forgets=()):
