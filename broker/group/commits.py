@@ -57,25 +57,25 @@ class Commits:
             return request.unknown_group
         return group or self._groups.find_or_make(request.group_id, now) or ErrorCode.POLICY_VIOLATION
 
-    def _commit(self, group: Group, asked: OffsetToCommit, retention_ms: int, now: Now) -> ErrorCode:
-        metadata = asked.metadata or NO_METADATA
+    def _commit(self, group: Group, requested: OffsetToCommit, retention_ms: int, now: Now) -> ErrorCode:
+        metadata = requested.metadata or NO_METADATA
         if len(metadata) > self._config.offset_metadata_max_bytes:
             return ErrorCode.OFFSET_METADATA_TOO_LARGE
         expire_ms = NO_EXPIRY if retention_ms == NO_RETENTION else now.wall_ms + retention_ms
-        committed = CommittedOffset(asked.offset, asked.leader_epoch, metadata, now.wall_ms, expire_ms)
-        self.put(OffsetKey(group.group_id, asked.topic, asked.partition), committed, group)
-        key = offset_key(group.group_id, asked.topic, asked.partition)
+        committed = CommittedOffset(requested.offset, requested.leader_epoch, metadata, now.wall_ms, expire_ms)
+        self.put(OffsetKey(group.group_id, requested.topic, requested.partition), committed, group)
+        key = offset_key(group.group_id, requested.topic, requested.partition)
         self._outbox.append(group.group_id, key, offset_value(committed))
         return ErrorCode.NONE
 
     def _commit_in_transaction(
-        self, group: Group, asked: OffsetToCommit, producer: tuple[int, int], now: Now
+        self, group: Group, requested: OffsetToCommit, producer: tuple[int, int], now: Now
     ) -> ErrorCode:
-        metadata = asked.metadata or NO_METADATA
+        metadata = requested.metadata or NO_METADATA
         if len(metadata) > self._config.offset_metadata_max_bytes:
             return ErrorCode.OFFSET_METADATA_TOO_LARGE
-        committed = CommittedOffset(asked.offset, asked.leader_epoch, metadata, now.wall_ms)
-        key = OffsetKey(group.group_id, asked.topic, asked.partition)
+        committed = CommittedOffset(requested.offset, requested.leader_epoch, metadata, now.wall_ms)
+        key = OffsetKey(group.group_id, requested.topic, requested.partition)
         if key in self.lost:  # a tombstone written later would delete this offset too
             self.write_tombstone(key)
             self.forget(key)
@@ -162,8 +162,8 @@ class Commits:
         for topic, partition in partitions:
             errors.append(ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if reads(group, topic) else ErrorCode.NONE)
             key = OffsetKey(group.group_id, topic, partition)
-            there = group.offsets.get(topic, partition) is not None or self.is_open(key)
-            if there and not errors[-1]:
+            has_offset = group.offsets.get(topic, partition) is not None or self.is_open(key)
+            if has_offset and not errors[-1]:
                 self.write_tombstone(key)
         return errors
 
@@ -191,8 +191,8 @@ class Commits:
         """Mark the offsets of deleted topics as lost, including those of open transactions."""
         self.lost.update(dict.fromkeys(self._transactional.of_topics(is_gone)))
         for group in self._groups:
-            gone = group.offsets.of_topics(is_gone)
-            self.lost.update((OffsetKey(group.group_id, topic, partition), None) for topic, partition in gone)
+            partitions = group.offsets.of_topics(is_gone)
+            self.lost.update((OffsetKey(group.group_id, topic, partition), None) for topic, partition in partitions)
 
     def put_off(self, key: OffsetKey) -> bool:
         """Move a lost offset whose tombstone could not be written to the end of `lost`. Return False if it is not lost.

@@ -345,11 +345,11 @@ def _check_sync(group: Group | None, request: SyncRequest) -> ErrorCode:
         return error
     if request.generation != group.generation:
         return ErrorCode.ILLEGAL_GENERATION
-    for given, known in (
+    for given, current in (
         (request.protocol_type, group.protocol_type),
         (request.protocol_name, group.protocol_name),
     ):
-        if given is not None and known is not None and given != known:
+        if given is not None and current is not None and given != current:
             return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
     rebalancing = group.state is GroupState.PREPARING_REBALANCE
     return ErrorCode.REBALANCE_IN_PROGRESS if rebalancing else ErrorCode.NONE

@@ -121,9 +121,9 @@ class OffsetExpiration:
         for group in dead:
             if group.group_id not in refused:
                 self._groups.removed(group, now)
-        left = [key for key in offsets if key.group_id in refused]
-        again = {key.group_id for key in left if not self._commits.put_off(key)}
+        refused_keys = [key for key in offsets if key.group_id in refused]
+        again = {key.group_id for key in refused_keys if not self._commits.put_off(key)}
         again.update(group.group_id for group in dead if group.group_id in refused)
         self._to_look_through.extend(again)
-        if left or again:
+        if refused_keys or again:
             self._next.set(now.ms + RETRY_MS)

@@ -146,13 +146,13 @@ def read_group_value(data: Buffer) -> StoredGroup:
 class _Reader:
     """A field-by-field decoder of one key or value; raises BadOffsetsRecord for every fault in it."""
 
-    def __init__(self, data: Buffer, what: str) -> None:
+    def __init__(self, data: Buffer, kind: str) -> None:
         self._data = data
-        self._what = what
+        self._kind = kind
         try:
             self._version = I16.unpack_from(data)[0]
         except struct.error:
-            raise BadOffsetsRecord(f"a {what} of __consumer_offsets of {len(data)} bytes has no version") from None
+            raise BadOffsetsRecord(f"a {kind} of __consumer_offsets of {len(data)} bytes has no version") from None
         self._position = I16.size
         self._flexible = self._version >= FLEXIBLE_VERSION
 
@@ -234,10 +234,10 @@ class _Reader:
     def _check_version(self) -> None:
         if not 0 <= self._version <= FLEXIBLE_VERSION:
             wanted = f"versions 0 to {FLEXIBLE_VERSION} are known"
-            raise BadOffsetsRecord(f"a {self._what} of __consumer_offsets has version {self._version}; {wanted}")
+            raise BadOffsetsRecord(f"a {self._kind} of __consumer_offsets has version {self._version}; {wanted}")
 
     def _bad(self, error: Exception) -> BadOffsetsRecord:
-        return BadOffsetsRecord(f"a {self._what} (version {self._version}) of __consumer_offsets is damaged: {error}")
+        return BadOffsetsRecord(f"a {self._kind} (version {self._version}) of __consumer_offsets is damaged: {error}")
 
 
 def partition_of(group_id: str, partitions: int) -> int:

@@ -53,9 +53,9 @@ class TransactionalOffsets:
     def drop(self, producer_id: int, key: OffsetKey) -> None:
         """Drop this producer's open offset of an offset key, regardless of how its transaction ends."""
         if self._producers.get(producer_id, {}).pop(key, None) is not None:
-            self._gone(producer_id, key)
+            self._uncount(producer_id, key)
 
-    def _gone(self, producer_id: int, key: OffsetKey) -> None:
+    def _uncount(self, producer_id: int, key: OffsetKey) -> None:
         _one_less(self._keys, key)
         _one_less(self._groups, key.group_id)
         if not self._producers[producer_id]:
