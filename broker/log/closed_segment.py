@@ -116,7 +116,7 @@ class ClosedSegment(Segment):
         self._retired: set[str] = set()
         """Paths of the files that are renamed to `.deleted`. They are read under these, as a swap may fail halfway."""
         if not facts.txn_index_bytes:
-            self.aborted = TransactionIndex(storage, self._path(TXN_INDEX), self.base_offset, there=False)
+            self.aborted = TransactionIndex(storage, self._path(TXN_INDEX), self.base_offset, exists=False)
 
     def _path(self, suffix: str) -> str:
         path = f"{self.directory}/{file_name(self.base_offset, suffix)}"
@@ -138,7 +138,7 @@ class ClosedSegment(Segment):
     def _opened(self, suffix: str) -> File | IdIndex | OffsetIndex | TimeIndex | TransactionIndex:
         path = self._path(suffix)
         if suffix == TXN_INDEX:
-            return TransactionIndex(self._storage, path, self.base_offset, there=True)
+            return TransactionIndex(self._storage, path, self.base_offset, exists=True)
         file = self._storage.open(path)
         if suffix == ID_INDEX:
             return IdIndex(file, self.base_offset)

@@ -123,11 +123,11 @@ class Deletions:
             self._rename_some()
 
     def _rename_some(self) -> None:
-        left = RENAMED_AT_ONCE
-        while self._ready and left:
+        renames_left = RENAMED_AT_ONCE
+        while self._ready and renames_left:
             dropped = self._ready.popleft()
-            bases = dropped.bases[:left]
-            left -= len(bases)
+            bases = dropped.bases[:renames_left]
+            renames_left -= len(bases)
             self._retire(dropped, bases)
             if len(bases) < len(dropped.bases):
                 self._ready.appendleft(replace(dropped, bases=dropped.bases[len(bases) :]))

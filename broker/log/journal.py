@@ -192,12 +192,12 @@ class Journal:
         """Return the removal of the files that no log needs, None if every file is needed."""
         if not self._closed:
             return None
-        gone = tuple(written.to.name for written in self._closed if not written.ends)
-        if not gone:
+        names = tuple(written.to.name for written in self._closed if not written.ends)
+        if not names:
             return None
         self._closed = [written for written in self._closed if written.ends]
         self.recount()
-        return CutJournal(self._storage, gone)
+        return CutJournal(self._storage, names)
 
     def forget(self, log: PartitionLog) -> None:
         """Forget a deleted log."""
@@ -219,8 +219,8 @@ class Journal:
         """Return the removal of all files at a clean stop, when the logs are synced. Keep the files of offline logs."""
         self._parts, self._gathered, self._out = [], {}, None
         self.rotate()
-        gone = tuple(written.to.name for written in self._closed if not any(log.offline for log in written.ends))
-        return CutJournal(self._storage, gone) if gone else None
+        names = tuple(written.to.name for written in self._closed if not any(log.offline for log in written.ends))
+        return CutJournal(self._storage, names) if names else None
 
 
 def _is_synced(written: _Written, log: PartitionLog) -> bool:
@@ -275,10 +275,10 @@ class FoundJournal:
 
     def remove(self) -> None:
         """Remove the files, as all logs are synced past them. Wait for the disk: dropped entries must not reappear."""
-        gone = [name for name in self._names if name not in self._kept]
-        for name in gone:
+        names = [name for name in self._names if name not in self._kept]
+        for name in names:
             self._storage.remove(name)
-        if gone:
+        if names:
             self._storage.sync_directory("")
         self._names, self._entries, self._files = [], {}, {}
 
@@ -343,11 +343,11 @@ def _checked_bytes(file: File, position: int) -> int:
 
     A torn write may announce four gigabytes, so the length is checked before that many bytes are read.
     """
-    left = file.size - position - _CHECK_BYTES
-    if left < _LENGTH_BYTES:
+    bytes_left = file.size - position - _CHECK_BYTES
+    if bytes_left < _LENGTH_BYTES:
         return 0
     size = _LENGTH_BYTES + int.from_bytes(file.read(position + _CHECK_BYTES, _LENGTH_BYTES), "big")
-    return size if _HEAD.size + HEADER_BYTES <= size <= left else 0
+    return size if _HEAD.size + HEADER_BYTES <= size <= bytes_left else 0
 
 
 def _take(runs: deque[tuple[int, int]], number: int) -> tuple[tuple[int, int], ...]:

@@ -74,10 +74,10 @@ def append(
     """
     if log.offline is not None:
         log.check_online()
-    known = log.producers.check(header) if header.producer_id >= 0 else None
-    if known is not None:
-        first_runs = ids_of(log, known.base_offset, known.last_offset + 1)  # a deleted batch has no ids left
-        return Appended(known.base_offset, known.last_offset, first_runs, True, known.timestamp_ms)
+    duplicate = log.producers.check(header) if header.producer_id >= 0 else None
+    if duplicate is not None:
+        first_runs = ids_of(log, duplicate.base_offset, duplicate.last_offset + 1)  # a deleted batch has no ids left
+        return Appended(duplicate.base_offset, duplicate.last_offset, first_runs, True, duplicate.timestamp_ms)
     if log.durability.mending:
         raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"{log.name}: a failed write is being undone; try again")
     if rewrite is not None and rewrite.runs and rewrite.runs[0].first > log.last_id:

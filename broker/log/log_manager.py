@@ -247,12 +247,12 @@ class LogManager:
         The directories are renamed, so that a half-deleted directory is never opened as a log, and another job removes
         them. The checkpoint is written again, because a new log of the same name must not be compared with it.
         """
-        gone = [(topic, partition) for topic, partitions in topics.items() for partition in partitions]
+        keys = [(topic, partition) for topic, partitions in topics.items() for partition in partitions]
         self.pending.changed()
-        for key in gone:
+        for key in keys:
             self._forget(*key)
         self.syncs.write_checkpoint()
-        names = (f"{topic}-{partition}" for topic, partition in gone)
+        names = (f"{topic}-{partition}" for topic, partition in keys)
         return PutAway(self.storage, tuple(name for name in names if name not in self._strays))
 
     def finish_deletions(self, directories: Iterable[str]) -> list[str]:

@@ -136,7 +136,7 @@ class LogOpener:
 
     def _open(self, key: Key, to_open: ToOpen, storage: Storage) -> None:
         topic, partition = key
-        known = self._syncs.known.get(f"{topic}-{partition}")
+        checkpointed = self._syncs.positions.get(f"{topic}-{partition}")
         try:
             log, report = open_log(
                 storage,
@@ -144,7 +144,7 @@ class LogOpener:
                 partition,
                 to_open.config,
                 self._syncs.config,
-                known,
+                checkpointed,
                 to_open.topic_id,
                 to_open.journal,
                 to_open.is_uncut,

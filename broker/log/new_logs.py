@@ -73,7 +73,7 @@ class NewLogs:
     def __init__(self) -> None:
         self._logs: dict[Key, NewLog] = {}
         self._due_ms = 0
-        self._left = ASKED_FOR
+        self._requests_left = ASKED_FOR
 
     def __len__(self) -> int:
         return len(self._logs)
@@ -92,10 +92,10 @@ class NewLogs:
         new = self._logs.get(key)
         if new is None:
             return None
-        if not self._left:
+        if not self._requests_left:
             topic, partition = key
             raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{topic}-{partition} is being made")
-        self._left -= 1
+        self._requests_left -= 1
         return new
 
     def following(self, key: Key, most: int) -> list[Key]:
@@ -108,7 +108,7 @@ class NewLogs:
         if not self._logs or now_ms < self._due_ms:
             return []
         self._due_ms = now_ms + SLICE_EVERY_MS
-        self._left = ASKED_FOR
+        self._requests_left = ASKED_FOR
         return [entry for entry, _ in zip(self._logs.items(), range(most))]
 
     def failed(self, now_ms: int) -> None:

@@ -264,17 +264,17 @@ class PartitionLog:
             self.producers.first_open_offset(self.log_end_offset),
         )
 
-    def is_at(self, known: LogPosition | None) -> bool:
-        """Return True if `position` equals `known`; its other fields change only together with the compared ones."""
+    def is_at(self, checkpointed: LogPosition | None) -> bool:
+        """Return True if `position` equals `checkpointed`; its other fields change only with the compared ones."""
         active = self.segments.active
-        return known is not None and (
-            self.log_end_offset == known.offset
-            and self.log_start_offset == known.log_start_offset
-            and active.base_offset == known.segment
-            and active.times.file.size == known.time_index_bytes
-            and len(self.producers) == known.producers
-            and self.cleaned_offset == known.cleaned_offset
-            and self._topic_hex == known.topic_id
+        return checkpointed is not None and (
+            self.log_end_offset == checkpointed.offset
+            and self.log_start_offset == checkpointed.log_start_offset
+            and active.base_offset == checkpointed.segment
+            and active.times.file.size == checkpointed.time_index_bytes
+            and len(self.producers) == checkpointed.producers
+            and self.cleaned_offset == checkpointed.cleaned_offset
+            and self._topic_hex == checkpointed.topic_id
         )
 
     def synced(self, position: LogPosition, *, mends: bool = False, stores_epochs: bool = False) -> None:

@@ -249,24 +249,24 @@ class ProducerState:
 
     def _forget_one(self) -> None:
         """Forget the longest silent producer. Keep those with an open transaction, which would never end otherwise."""
-        gone = next((producer_id for producer_id in self._producers if producer_id not in self._open), None)
-        if gone is not None:
-            del self._producers[gone]
+        silent_id = next((producer_id for producer_id in self._producers if producer_id not in self._open), None)
+        if silent_id is not None:
+            del self._producers[silent_id]
 
     def expire(self, now_ms: int, silence_ms: int) -> None:
         """Forget producers that were silent for `silence_ms` (producer.id.expiration.ms) and have no open transaction.
 
         O(forgotten + replayed + open).
         """
-        gone = []
+        expired_ids = []
         for producer_id, producer in self._producers.items():
             if producer.seen_ms == NOT_KNOWN:
                 producer.seen_ms, producer.entry = now_ms, None
             elif producer.seen_ms >= now_ms - silence_ms:
                 break  # the ones after it were heard of later
             elif producer_id not in self._open:
-                gone.append(producer_id)
-        for producer_id in gone:
+                expired_ids.append(producer_id)
+        for producer_id in expired_ids:
             del self._producers[producer_id]
 
     def active(self) -> Iterator[ActiveProducer]:

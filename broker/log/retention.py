@@ -31,11 +31,11 @@ def expired(
     policies = [below(log_start_offset)]
     if config.deletes:
         policies += [over_bytes(config.retention_bytes, log_bytes), older_than(config.retention_ms, wall_ms)]
-    gone = 0
+    number = 0
     for may_go in policies:
-        while gone < len(segments) and _is_seen(segments[gone], high_watermark) and may_go(segments, gone):
-            gone += 1
-    return gone
+        while number < len(segments) and _is_seen(segments[number], high_watermark) and may_go(segments, number):
+            number += 1
+    return number
 
 
 def _is_seen(segment: Segment, high_watermark: int) -> bool:

@@ -77,7 +77,7 @@ class Search(NamedTuple):
             if segment.max_timestamp_ms < timestamp_ms:
                 continue
             seen = mode.see(segment)
-            position, is_indexed = self._place_of(timestamp_ms, segment, seen)
+            position, is_indexed = self._position_of(timestamp_ms, segment, seen)
             if not is_indexed and mode is NONBLOCKING:
                 raise WouldBlock(f"an index of {segment.directory} is damaged, so all of the segment is searched")
             for at, header in seen.batches(position, self._end_of(segment)):
@@ -90,7 +90,7 @@ class Search(NamedTuple):
                         return offset, time_ms
         return None
 
-    def _place_of(self, timestamp_ms: int, segment: Segment, seen: Any) -> tuple[int, bool]:
+    def _position_of(self, timestamp_ms: int, segment: Segment, seen: Any) -> tuple[int, bool]:
         """Return the position where a search by time begins in a segment; the beginning and False if an index is wrong.
 
         An index is never a reason for an error, because the log has all that it says. The scrub rebuilds it.
@@ -118,9 +118,9 @@ class Search(NamedTuple):
 
     def _count(self, first: Segment, mode: ReadMode) -> Counted:
         """Return the count of the first segment: its largest timestamp, without records below the log's start."""
-        known, position, newest = self.counted
+        counted_start, position, newest = self.counted
         seen, start = mode.see(first), self.start
-        if known != start:
+        if counted_start != start:
             position, newest = 0, NO_TIMESTAMP
             if first.base_offset not in self.unverified or _entry_fits(first, seen, start - first.base_offset):
                 position = seen.offsets.position_before(start - first.base_offset)

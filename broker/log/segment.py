@@ -145,8 +145,8 @@ class Segment:
         self.offsets = OffsetIndex(open_file(INDEX, True))
         self.times = TimeIndex(open_file(TIME_INDEX, True))
         name = f"{file_name(base_offset, TXN_INDEX)}{ending}"
-        there = None if sizes is None else name in sizes
-        self.aborted = TransactionIndex(storage, f"{directory}/{name}", base_offset, there)
+        exists = None if sizes is None else name in sizes
+        self.aborted = TransactionIndex(storage, f"{directory}/{name}", base_offset, exists)
 
     @property
     def size(self) -> int:

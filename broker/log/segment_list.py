@@ -176,16 +176,16 @@ class SegmentList:
         self.unverified.clear()
         self.unverified_times.clear()
         self._forget(self.all[:-1])
-        gone = tuple(self._closed(closing) for closing in self.all)
-        for segment in gone:
+        closed = tuple(self._closed(closing) for closing in self.all)
+        for segment in closed:
             segment.close_files()
-        self._set(gone)
+        self._set(closed)
 
     def _closed(self, segment: Segment) -> ClosedSegment:
         return closed(self._storage, segment, self._open_segments)
 
-    def _forget(self, gone: Sequence[Segment]) -> None:
-        for segment in gone:
+    def _forget(self, segments: Sequence[Segment]) -> None:
+        for segment in segments:
             if isinstance(segment, ClosedSegment):
                 self._open_segments.forget(segment)
             else:

@@ -66,7 +66,7 @@ class SyncScheduler:
         self._unsynced: OrderedDict[PartitionLog, None] = OrderedDict()
         """Logs with records that no sync has begun for, those first that have waited longest."""
         self.disk = DiskWatch(storage, config, report, pending)
-        self.known: dict[str, LogPosition] = {}
+        self.positions: dict[str, LogPosition] = {}
         """The synced position of each log by name, as the next checkpoint will have it."""
         self._storage = storage
         self._report = report
@@ -92,7 +92,7 @@ class SyncScheduler:
         self._round: set[PartitionLog] | None = None
         """While a checkpoint round is running: its logs that are not synced yet."""
         self._changed = False
-        """True if `known` differs from the last checkpoint that was asked for."""
+        """True if `positions` differ from the last checkpoint that was asked for."""
         self._writing = False
         """True while a checkpoint is being written."""
         self._uncovered: dict[PartitionLog, LogPosition] = {}
@@ -106,7 +106,7 @@ class SyncScheduler:
         """Read the checkpoint, before any log is added. Raise CheckpointDamaged or StorageError."""
         if self._storage.exists(checkpoint.FILE):
             file = self._storage.open(checkpoint.FILE)
-            self.known = checkpoint.decode(file.read(0, file.size))
+            self.positions = checkpoint.decode(file.read(0, file.size))
 
     def number_journal(self, first_number: int) -> None:
         """Number the journal's files from `first_number`, before any log is added."""
@@ -143,7 +143,7 @@ class SyncScheduler:
             self._logs.pop(log, None)
             self._journal.forget(log)
             self._drop(log)
-        if self.known.pop(name, None) is not None:
+        if self.positions.pop(name, None) is not None:
             self._changed = True
 
     def went_offline(self, log: PartitionLog) -> None:
@@ -358,7 +358,7 @@ class SyncScheduler:
         if self._round is not None:
             return
         logs = [log for log in (self._logs if among is None else among) if log.offline is None]
-        self._round = {log for log in logs if log.durability.mending or not log.is_at(self.known.get(log.name))}
+        self._round = {log for log in logs if log.durability.mending or not log.is_at(self.positions.get(log.name))}
         self._background.update((log, None) for log in logs if log in self._round)
         self._pending.jobs = True
         if among is None:
@@ -381,10 +381,10 @@ class SyncScheduler:
             self.write_checkpoint()
 
     def _note_position(self, log: PartitionLog, position: LogPosition) -> None:
-        before = self.known.get(log.name)
+        before = self.positions.get(log.name)
         if before is not None and before.producers and before.offset != position.offset:
             self._stale.append(f"{log.name}/{file_name(before.offset, producer_state.SUFFIX)}")
-        self.known[log.name] = self._uncovered[log] = position
+        self.positions[log.name] = self._uncovered[log] = position
         self._changed = True
 
     def write_checkpoint(self) -> None:
@@ -396,7 +396,7 @@ class SyncScheduler:
             self._changed, self._writing = False, True
             stale, self._stale = tuple(self._stale), []
             covers, self._uncovered = self._uncovered, {}
-            self.add_job(WriteCheckpoint(self._storage, dict(self.known), stale, covers))
+            self.add_job(WriteCheckpoint(self._storage, dict(self.positions), stale, covers))
 
     def _checkpoint_written(self, sync: WriteCheckpoint) -> None:
         for log, position in sync.covers.items():

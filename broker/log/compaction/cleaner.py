@@ -112,10 +112,10 @@ class CleanLog:
     def run(self) -> None:
         """Do one slice: until a segment is written, or SLICE_BYTES are read. Store errors in `error`."""
         self.cleaned = None
-        left = SLICE_BYTES
+        bytes_left = SLICE_BYTES
         try:
-            while left > 0 and self.cleaned is None:
-                left -= next(self._work)
+            while bytes_left > 0 and self.cleaned is None:
+                bytes_left -= next(self._work)
         except StopIteration:
             self.finished = True
         except (CorruptBatch, StorageError) as error:
@@ -132,9 +132,9 @@ class CleanLog:
         """Do the whole pass, yielding the number of bytes read since the last yield."""
         yield from self._read_keys()
         transactions = Transactions(self._aborted)
-        left = deque(segment for segment in self.plan.segments if segment.base_offset < self._keys.end_offset)
-        while left:
-            yield from self._clean_next(left, transactions)
+        segments_left = deque(segment for segment in self.plan.segments if segment.base_offset < self._keys.end_offset)
+        while segments_left:
+            yield from self._clean_next(segments_left, transactions)
 
     # --- keys ----------------------------------------------------------------------------------------------------
 
@@ -189,15 +189,15 @@ class CleanLog:
 
     # --- segments ------------------------------------------------------------------------------------------------
 
-    def _clean_next(self, left: deque[Segment], transactions: Transactions) -> Iterator[int]:
-        """Clean the next segment in `left`, and the following ones while their size still fits into the same target."""
-        directory, self._base_offset = left[0].directory, left[0].base_offset
+    def _clean_next(self, segments_left: deque[Segment], transactions: Transactions) -> Iterator[int]:
+        """Clean the next of `segments_left`, and the following ones while their size fits into the same target."""
+        directory, self._base_offset = segments_left[0].directory, segments_left[0].base_offset
         remove_files(self._storage, directory, self._base_offset, CLEANED)
         target = Target(self._storage, directory, self._base_offset, self._config.index_interval_bytes)
         segment = target.segment
         old: list[Segment] = []
-        while left and (not old or self._has_room(segment, left[0])):
-            old.append(left.popleft())
+        while segments_left and (not old or self._has_room(segment, segments_left[0])):
+            old.append(segments_left.popleft())
             apart = old[-1].apart()
             last, ids = yield from self._clean_into(target, apart, transactions)
         if segment.next_offset < old[-1].next_offset:

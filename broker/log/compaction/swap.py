@@ -41,7 +41,7 @@ class Swap:
         """Paths of the renamed old files, which may be removed once the swap is done."""
         self._storage = storage
         last_first = tuple(reversed(SUFFIXES))
-        self._left = deque(
+        self._renames_left = deque(
             [(cleaned, suffix + CLEANED, suffix + SWAP) for suffix in last_first]
             + [(segment, suffix, suffix + DELETED) for segment in old for suffix in SUFFIXES]
             + [(cleaned, suffix + SWAP, suffix) for suffix in last_first]
@@ -49,15 +49,15 @@ class Swap:
 
     def go_on(self) -> None:
         """Do the remaining renames. Raise StorageError at the first that fails."""
-        while self._left:
-            segment, before, after = self._left[0]
+        while self._renames_left:
+            segment, before, after = self._renames_left[0]
             path = f"{segment.directory}/{file_name(segment.base_offset, '')}"
             if self._storage.exists(path + before):
                 self._storage.rename(path + before, path + after)
                 segment.renamed(path + before, path + after)
                 if after.endswith(DELETED):
                     self.retired.append(path + after)
-            self._left.popleft()
+            self._renames_left.popleft()
 
 
 def finish_swaps(storage: Storage, directory: str) -> None:

@@ -78,15 +78,15 @@ class _CheckedEntries(EntryFile):
 class TransactionIndex:
     """The index of one segment. Its files are created when the first aborted transaction ends in the segment."""
 
-    def __init__(self, storage: Storage, path: str, base_offset: int, there: bool | None = None) -> None:
-        """Open the index. `there` says if the file exists, None if that is unknown."""
+    def __init__(self, storage: Storage, path: str, base_offset: int, exists: bool | None = None) -> None:
+        """Open the index. `exists` says if the file exists, None if that is unknown."""
         self._storage = storage
         self._path = path
         self._check_path = TXN_CHECK.join(path.rsplit(TXN_INDEX, 1))
         self._base_offset = base_offset
         self._entries: _CheckedEntries | None = None
         self._rebuilds = False
-        if storage.exists(path) if there is None else there:
+        if storage.exists(path) if exists is None else exists:
             checks = storage.open(self._check_path) if storage.exists(self._check_path) else None
             self._entries = _CheckedEntries(storage.open(path), checks, base_offset)
 

@@ -35,12 +35,12 @@ class LookForFiles(ReadJob):
     def __init__(self, storage: Storage, logs: Iterable[PartitionLog]) -> None:
         self._storage = storage
         self.active_segments = [(log, log.segments.active, log.segments.active.data_paths) for log in logs]
-        self.gone: list[tuple[PartitionLog, Segment, str]] = []
-        super().__init__(self._find_gone, self)
+        self.missing: list[tuple[PartitionLog, Segment, str]] = []
+        super().__init__(self._find_missing, self)
 
-    def _find_gone(self) -> None:
+    def _find_missing(self) -> None:
         for log, segment, paths in self.active_segments:
-            self.gone += [(log, segment, path) for path in paths if not self._storage.exists(path)][:1]
+            self.missing += [(log, segment, path) for path in paths if not self._storage.exists(path)][:1]
 
 
 class ScrubJob(ReadJob):
@@ -104,7 +104,7 @@ class Guard:
         self._is_halfway = is_halfway
         self._report = report
         self._look_ms: int | None = None
-        self._left: Iterator[tuple[PartitionLog, ClosedSegment]] | None = None
+        self._segments_left: Iterator[tuple[PartitionLog, ClosedSegment]] | None = None
         """The segments that this pass of the scrub has still to read; None between two passes."""
         self._scrubbing: ScrubJob | None = None
         self._is_out = False
@@ -143,20 +143,20 @@ class Guard:
         job = self._scrubbing
         if job is not None and job.verdict.log.offline is None and job.verdict.is_current:
             return job
-        if self._left is None:
+        if self._segments_left is None:
             self._pass_ms = now_ms
-            self._left = closed_segments(list(logs))
-        for log, segment in self._left:
+            self._segments_left = closed_segments(list(logs))
+        for log, segment in self._segments_left:
             self._scrubbing = ScrubJob(log, segment)
             return self._scrubbing
-        self._left = self._scrubbing = None
+        self._segments_left = self._scrubbing = None
         self.figures.passes += 1
         return None
 
     def back(self, job: GuardJob) -> None:
         """Take back a job, and apply what it found."""
         if isinstance(job, LookForFiles):
-            for log, segment, path in job.gone:
+            for log, segment, path in job.missing:
                 if log.offline is None and log.segments.active is segment:
                     log.take_offline(f"{path} was removed while the broker wrote to it")
             return

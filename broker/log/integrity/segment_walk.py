@@ -174,11 +174,11 @@ class SegmentWalk:
     def step(self, to: int, batches_max: int) -> None:
         """Walk to a position at least, or over `batches_max` batches. Raise Damaged or StorageError."""
         end = self.end
-        left = batches_max
+        batches_left = batches_max
         for position, header in batches_of(self.segment.log, self.position, end):
             self._take(position, header)
-            left -= 1
-            if left <= 0 or self.position >= to:
+            batches_left -= 1
+            if batches_left <= 0 or self.position >= to:
                 return
         if self.position < min(to, end):
             raise self.damaged(f"there is no whole batch, and {end} bytes were written")
@@ -221,8 +221,8 @@ class SegmentWalk:
         Where the log names epoch 0 any later one may be right, because that stands for the epochs of a lost file too.
         """
         number = bisect_right(self._epochs, offset, key=_start_of)
-        known = self._epochs[number - 1][0] if number else 0
-        self._epoch, self._epoch_most = max(self._epoch, known), known or self._epoch_max
+        last_known = self._epochs[number - 1][0] if number else 0
+        self._epoch, self._epoch_most = max(self._epoch, last_known), last_known or self._epoch_max
         self._epochs_until = self._epochs[number][1] if number < len(self._epochs) else LONG_MAX
 
     def _check_index(self, position: int, relative_offset: int) -> None:

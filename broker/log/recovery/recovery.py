@@ -76,7 +76,7 @@ def open_log(
     partition: int,
     config: TopicConfig,
     broker: BrokerConfig,
-    known: LogPosition | None,
+    checkpointed: LogPosition | None,
     topic_id: UUID = NO_TOPIC_ID,
     journal: Sequence[Entry] = (),
     is_uncut: bool = False,
@@ -86,9 +86,9 @@ def open_log(
 ) -> tuple[PartitionLog, RecoveryReport]:
     """Open the log in directory `topic-partition`, or make it.
 
-    `known` is its position in the checkpoint. `journal` has the journal's batches of this log, by offset. `noted` has
-    the facts of its segments as of a clean stop. `open_segments` is the registry of all logs' open segments; a log that
-    is opened alone gets its own. `leader_epoch` is the partition's by the metadata.
+    `checkpointed` is its position in the checkpoint. `journal` has the journal's batches of this log, by offset.
+    `noted` has the facts of its segments as of a clean stop. `open_segments` is the registry of all logs' open
+    segments; a log that is opened alone gets its own. `leader_epoch` is the partition's by the metadata.
 
     `is_uncut` says that the last process left no cut unsynced. Otherwise it may have undone its last write without a
     sync, so the files that appends will extend are synced first.
@@ -96,7 +96,9 @@ def open_log(
     Raise LogDamaged if synced data is damaged, StorageError if a file cannot be read.
     """
     among = OpenSegments(broker.max_open_segments) if open_segments is None else open_segments
-    recovery = _Recovery(storage, topic, partition, config, broker, known, topic_id, noted or {}, among, leader_epoch)
+    recovery = _Recovery(
+        storage, topic, partition, config, broker, checkpointed, topic_id, noted or {}, among, leader_epoch
+    )
     return recovery.run(journal, is_uncut)
 
 
@@ -147,7 +149,7 @@ class _Recovery:
         partition: int,
         config: TopicConfig,
         broker: BrokerConfig,
-        known: LogPosition | None,
+        checkpointed: LogPosition | None,
         topic_id: UUID,
         noted: Noted,
         among: OpenSegments,
@@ -167,7 +169,7 @@ class _Recovery:
         self.name = f"{topic}-{partition}"
         self.config = config
         self.broker = broker
-        self.known = known
+        self.checkpointed = checkpointed
         self.report = RecoveryReport()
         self.producers = ProducerState(broker.max_producers_per_partition)
         self.last_id = -1
@@ -182,36 +184,36 @@ class _Recovery:
             self.storage,
             self.name,
             self.config.index_interval_bytes,
-            self.known,
+            self.checkpointed,
             self.topic_id,
             self.sizes,
             self.noted,
             self.among,
         )
-        segments, self.known = synced.segments(), synced.known
-        self.last_id = self.known.last_id if self.known else -1
+        segments, self.checkpointed = synced.segments(), synced.checkpointed
+        self.last_id = self.checkpointed.last_id if self.checkpointed else -1
         self.epochs = self._stored_epochs()
-        if self.known is not None and self.known.offset:
-            self.batch_epoch = max(leader_epochs.epoch_of(self.epochs, self.known.offset - 1), 0)
+        if self.checkpointed is not None and self.checkpointed.offset:
+            self.batch_epoch = max(leader_epochs.epoch_of(self.epochs, self.checkpointed.offset - 1), 0)
         self._load_producers(segments, synced.aborted_known)
         self._recover_tail(segments, synced)
         self._sync_cuts(segments[-1], is_uncut)
         self._take_journal(journal, segments)
         self._remove_snapshots()
         self._cut_epochs(segments[-1].next_offset)
-        known = self.known
-        start = max(known.log_start_offset if known else 0, segments[0].base_offset)
+        checkpointed = self.checkpointed
+        start = max(checkpointed.log_start_offset if checkpointed else 0, segments[0].base_offset)
         epochs = leader_epochs.from_offset(self.epochs, start)
-        if known is None:
+        if checkpointed is None:
             base = segments[0].base_offset
-            known = LogPosition(base, start, -1, base, 0, 0, -1, base, 0)
+            checkpointed = LogPosition(base, start, -1, base, 0, 0, -1, base, 0)
         log = PartitionLog(
             self.topic,
             self.partition,
             self.storage,
             self.config,
             SegmentList(self.storage, self.name, segments, self.among),
-            Durability(known, is_named=self.known is not None, epochs_stored=self.epochs_stored),
+            Durability(checkpointed, is_named=self.checkpointed is not None, epochs_stored=self.epochs_stored),
             self.producers,
             epochs,
             self.topic_id,
@@ -227,8 +229,12 @@ class _Recovery:
         bytes. Files that end at the checkpoint are on the disk then. Longer ones have unsynced bytes: the next
         checkpoint syncs them, or their closing does.
         """
-        known = self.known if self.known is not None and self.known.segment == last.base_offset else None
-        synced = (known.id_bytes, known.log_bytes) if known else (0, 0)
+        checkpointed = (
+            self.checkpointed
+            if self.checkpointed is not None and self.checkpointed.segment == last.base_offset
+            else None
+        )
+        synced = (checkpointed.id_bytes, checkpointed.log_bytes) if checkpointed else (0, 0)
         for file, size in zip((last.ids.file, last.log), synced, strict=True):
             if not is_uncut:
                 file.sync()
@@ -258,10 +264,10 @@ class _Recovery:
 
     def _cut_epochs(self, end_offset: int) -> None:
         """Drop the leader epochs of the cut part, also from the file."""
-        left = leader_epochs.cut(self.epochs, end_offset)
-        if left is not self.epochs:
-            self.epochs = left
-            self.storage.replace(f"{self.name}/{leader_epochs.FILE}", leader_epochs.encode(left))
+        epochs = leader_epochs.cut(self.epochs, end_offset)
+        if epochs is not self.epochs:
+            self.epochs = epochs
+            self.storage.replace(f"{self.name}/{leader_epochs.FILE}", leader_epochs.encode(epochs))
             self.epochs_stored = True
 
     def _names(self, suffix: str) -> list[int]:
@@ -274,26 +280,26 @@ class _Recovery:
 
         If an index of aborted transactions may be wrong, replay the headers as well, because that rewrites the index.
         """
-        known = self.known
-        if known is None or (known.producers == 0 and aborted_known):
+        checkpointed = self.checkpointed
+        if checkpointed is None or (checkpointed.producers == 0 and aborted_known):
             return
-        path = f"{self.name}/{file_name(known.offset, producer_state.SUFFIX)}"
+        path = f"{self.name}/{file_name(checkpointed.offset, producer_state.SUFFIX)}"
         try:
             if not aborted_known:
-                self._replay(segments, known)
+                self._replay(segments, checkpointed)
                 self.producers = ProducerState(self.broker.max_producers_per_partition)
-            if known.producers:
+            if checkpointed.producers:
                 file = self.storage.open(path)
                 self.producers.load(file.read(0, file.size))
         except (StorageError, ValueError):
             self.producers = ProducerState(self.broker.max_producers_per_partition)
-            self._replay(segments, known)
+            self._replay(segments, checkpointed)
 
-    def _replay(self, segments: list[Segment], known: LogPosition) -> None:
+    def _replay(self, segments: list[Segment], checkpointed: LogPosition) -> None:
         """Replay the headers of all batches below the checkpoint, and rewrite the indexes of aborted transactions."""
         for number, segment in enumerate(segments):
             segment.aborted.begin_rebuild()
-            end = known.log_bytes if segment.base_offset == known.segment else segment.size
+            end = checkpointed.log_bytes if segment.base_offset == checkpointed.segment else segment.size
             try:
                 for position, header in segment.batches(end=end):
                     self._note(segment, position, header)
@@ -327,15 +333,15 @@ class _Recovery:
     def _remove_snapshots(self) -> None:
         """Remove snapshots that the checkpoint does not name, because their own checkpoint was never written."""
         for offset in self._names(producer_state.SUFFIX):
-            if self.known is None or offset != self.known.offset:
+            if self.checkpointed is None or offset != self.checkpointed.offset:
                 self.storage.remove(f"{self.name}/{file_name(offset, producer_state.SUFFIX)}")
 
     # --- the tail past the checkpoint ----------------------------------------------------------------------------
 
     def _recover_tail(self, segments: list[Segment], synced: Synced) -> None:
-        known = self.known
+        position = self.checkpointed
         last = segments[-1]
-        sound = self._recover(last, known.log_bytes, known.id_bytes) if known else self._recover_whole(last)
+        sound = self._recover(last, position.log_bytes, position.id_bytes) if position else self._recover_whole(last)
         for base in self._names(LOG):
             if sound and last.base_offset < base == segments[-1].next_offset:
                 segments[-1] = self._close(segments[-1])
@@ -402,7 +408,7 @@ class _Recovery:
     def _fault(self, segment: Segment, position: int, header: BatchHeader) -> str | None:
         # A cleaned log has gaps. A checkpoint covers the cleaned part, so only a log without a checkpoint may have gaps
         # here; its ids then show which batch belongs where.
-        uncleaned, offset = self.known is not None, header.base_offset
+        uncleaned, offset = self.checkpointed is not None, header.base_offset
         if offset < segment.next_offset or (uncleaned and offset > segment.next_offset):
             return f"offset {offset} stands where {segment.next_offset} belongs"
         count, number = header.record_count, header.last_offset_delta + 1
@@ -439,7 +445,7 @@ class _Recovery:
 
     def _take_journal(self, journal: Sequence[Entry], segments: list[Segment]) -> None:
         """Append the batches that only the journal has. Stop at a gap, because batches past it were never answered."""
-        synced_to = max(self.known.offset if self.known else 0, segments[0].base_offset)
+        synced_to = max(self.checkpointed.offset if self.checkpointed else 0, segments[0].base_offset)
         for entry in journal:
             offset = entry.header.base_offset
             if offset == segments[-1].next_offset:

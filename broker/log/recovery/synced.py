@@ -39,7 +39,7 @@ def _not_below(log_start_offset: int, bases: list[int], newest: int) -> list[int
 
 
 class Synced:
-    """The directory of a log as the checkpoint describes it: `known`, or None if it says nothing useful.
+    """The directory of a log as the checkpoint describes it: `checkpointed`, or None if it says nothing useful.
 
     `sizes` are the files in the directory, `noted` the facts of the segments as of a clean stop, and `among` the
     registry that bounds the open files of closed segments.
@@ -50,7 +50,7 @@ class Synced:
         storage: Storage,
         name: str,
         index_interval_bytes: int,
-        known: LogPosition | None,
+        position: LogPosition | None,
         topic_id: UUID,
         sizes: Mapping[str, int],
         noted: Noted,
@@ -63,54 +63,56 @@ class Synced:
         self.among = among
         self.index_interval_bytes = index_interval_bytes
         # A deleted topic's log may have had this name, and the checkpoint describes that log until it is rewritten.
-        is_other = known is not None and known.topic_id not in ("", topic_id.hex)
-        if is_other and known is not None and self._is_described_by(known):
+        is_other = position is not None and position.topic_id not in ("", topic_id.hex)
+        if is_other and position is not None and self._is_described_by(position):
             raise LogDamaged(
-                f"the checkpoint has these records as those of the topic with id {UUID(known.topic_id)}, and the "
+                f"the checkpoint has these records as those of the topic with id {UUID(position.topic_id)}, and the "
                 f"metadata gives the topic the id {topic_id}. Put back the metadata that belongs to this data"
             )
-        self.known = None if is_other else known
+        self.checkpointed = None if is_other else position
         self.aborted_known = True
         """False if an index of aborted transactions cannot be right."""
 
     def segments(self) -> list[Segment]:
         """Return the opened segments up to the checkpoint's. The caller still checks the last one past it."""
         bases = offsets_of(self.sizes, LOG)
-        known = self.known
-        if known is None:
+        position = self.checkpointed
+        if position is None:
             return [self.open(bases[0]) if bases else Segment(self.storage, self.name, 0, create=True)]
-        bases = _not_below(known.log_start_offset, bases, known.segment)
-        if known.segment not in bases:
-            if known.offset > known.log_start_offset:
-                raise LogDamaged(f"there is no file {self.name}/{file_name(known.segment, LOG)}, though it was synced")
-            self.known = replace(
-                known,
-                segment=known.offset,
+        bases = _not_below(position.log_start_offset, bases, position.segment)
+        if position.segment not in bases:
+            if position.offset > position.log_start_offset:
+                raise LogDamaged(
+                    f"there is no file {self.name}/{file_name(position.segment, LOG)}, though it was synced"
+                )
+            self.checkpointed = replace(
+                position,
+                segment=position.offset,
                 log_bytes=0,
                 id_bytes=0,
                 index_bytes=0,
                 time_index_bytes=0,
                 txn_index_bytes=0,
             )
-            return [self._create(known.offset)]
-        bases = [base for base in bases if base <= known.segment and not self._is_left_over(base, known)]
-        if bases[0] > known.log_start_offset:
-            raise self._gap(known.log_start_offset, bases[0])
+            return [self._create(position.offset)]
+        bases = [base for base in bases if base <= position.segment and not self._is_left_over(base, position)]
+        if bases[0] > position.log_start_offset:
+            raise self._gap(position.log_start_offset, bases[0])
         before: list[Segment] = [self._closed(base, following) for base, following in pairwise(bases)]
-        last = self.open(known.segment)
-        self._check_last(last, known)
+        last = self.open(position.segment)
+        self._check_last(last, position)
         return [*before, last]
 
-    def _is_described_by(self, known: LogPosition) -> bool:
+    def _is_described_by(self, position: LogPosition) -> bool:
         """Return True if the directory has the last id of a checkpoint's entry; ids are unique, so this is its log."""
-        for base in reversed([offset for offset in offsets_of(self.sizes, ID_INDEX) if offset <= known.segment]):
+        for base in reversed([offset for offset in offsets_of(self.sizes, ID_INDEX) if offset <= position.segment]):
             ids = IdIndex(self.storage.open(f"{self.name}/{file_name(base, ID_INDEX)}"), base)
-            number = known.id_bytes // ENTRY_BYTES if base == known.segment else len(ids)
+            number = position.id_bytes // ENTRY_BYTES if base == position.segment else len(ids)
             if number:
                 last = ids.entry(number - 1)
                 return last is not None and (last.offset + last.length, last.first_id + last.length - 1) == (
-                    known.offset,
-                    known.last_id,
+                    position.offset,
+                    position.last_id,
                 )
         return False
 
@@ -127,16 +129,16 @@ class Synced:
         self._check_sealed(segment, next_offset)
         return closed(self.storage, segment, self.among)
 
-    def _is_left_over(self, base: int, known: LogPosition) -> bool:
+    def _is_left_over(self, base: int, position: LogPosition) -> bool:
         """Return True if a failed roll left this segment: it is empty, though a later one follows."""
         names = (file_name(base, suffix) for suffix in (LOG, ID_INDEX))
-        return base < known.segment and not any(self.sizes.get(name) for name in names)
+        return base < position.segment and not any(self.sizes.get(name) for name in names)
 
     def open(self, base: int) -> Segment:
         """Open a segment, even one past the checkpoint. Raise LogDamaged if its ids were synced and are missing."""
-        known = self.known
+        position = self.checkpointed
         if file_name(base, ID_INDEX) not in self.sizes:
-            if known is not None and (base < known.segment or (base == known.segment and known.id_bytes)):
+            if position is not None and (base < position.segment or (base == position.segment and position.id_bytes)):
                 raise LogDamaged(f"there is no file {self.name}/{file_name(base, ID_INDEX)}, though it was synced")
             return self._create(base)  # its name did not reach the disk; batches without ids cannot be kept
         return Segment(self.storage, self.name, base, sizes=self.sizes)
@@ -200,26 +202,29 @@ class Synced:
                 newest_ms = max(newest_ms, header.max_timestamp)
         return offset, position, newest_ms
 
-    def _check_last(self, segment: Segment, known: LogPosition) -> None:
+    def _check_last(self, segment: Segment, position: LogPosition) -> None:
         """Check the checkpoint's own segment: it must have the synced bytes, and its ids must end with the last id."""
-        for file, size in ((segment.log, known.log_bytes), (segment.ids.file, known.id_bytes)):
+        for file, size in ((segment.log, position.log_bytes), (segment.ids.file, position.id_bytes)):
             if file.size < size:
                 raise LogDamaged(f"{file.path} has {file.size} bytes, {size} were synced")
-        if known.id_bytes:
-            entry = segment.ids.entry(known.id_bytes // ENTRY_BYTES - 1)
+        if position.id_bytes:
+            entry = segment.ids.entry(position.id_bytes // ENTRY_BYTES - 1)
             last = entry and (entry.offset + entry.length, entry.first_id + entry.length - 1)
-            if last != (known.offset, known.last_id):
-                raise LogDamaged(f"{segment.ids.file.path} at byte {known.id_bytes}: not what was synced")
-        if segment.offsets.file.size < known.index_bytes or segment.times.file.size < known.time_index_bytes:
-            segment.index_anew(self.storage, self.index_interval_bytes, known.log_bytes)
+            if last != (position.offset, position.last_id):
+                raise LogDamaged(f"{segment.ids.file.path} at byte {position.id_bytes}: not what was synced")
+        if segment.offsets.file.size < position.index_bytes or segment.times.file.size < position.time_index_bytes:
+            segment.index_anew(self.storage, self.index_interval_bytes, position.log_bytes)
         else:
-            segment.offsets.keep_bytes(known.index_bytes)
-            segment.times.keep_bytes(known.time_index_bytes)
-        segment.aborted.keep_bytes(min(known.txn_index_bytes, segment.aborted.size))
-        if segment.aborted.size < known.txn_index_bytes or not self._is_aborted_sound(segment, known.offset):
+            segment.offsets.keep_bytes(position.index_bytes)
+            segment.times.keep_bytes(position.time_index_bytes)
+        segment.aborted.keep_bytes(min(position.txn_index_bytes, segment.aborted.size))
+        if segment.aborted.size < position.txn_index_bytes or not self._is_aborted_sound(segment, position.offset):
             self.aborted_known = False
-        segment.next_offset = known.offset
-        segment.max_timestamp_ms, segment.max_timestamp_offset = known.max_timestamp_ms, known.max_timestamp_offset
+        segment.next_offset = position.offset
+        segment.max_timestamp_ms, segment.max_timestamp_offset = (
+            position.max_timestamp_ms,
+            position.max_timestamp_offset,
+        )
         segment.first_timestamp_ms = self._first_timestamp(segment)
 
     @staticmethod

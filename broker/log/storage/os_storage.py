@@ -124,16 +124,16 @@ class OsFile:
 
     def check(self, fd: int) -> None:
         """Raise StorageError unless a descriptor that was opened by name is this file's, with all its data."""
-        there = os.fstat(fd)
-        identity = there.st_dev, there.st_ino
+        status = os.fstat(fd)
+        identity = status.st_dev, status.st_ino
         if self._identity is None:
             self._identity = identity
         elif self._identity != identity:
             raise StorageError(self.path, "another file has this name now")
         if self.size == _NOT_OPENED:
-            self.size = there.st_size
-        elif there.st_size < self.size:
-            raise StorageError(self.path, f"it has {there.st_size} bytes, {self.size} were written")
+            self.size = status.st_size
+        elif status.st_size < self.size:
+            raise StorageError(self.path, f"it has {status.st_size} bytes, {self.size} were written")
 
     @property
     def is_dirty(self) -> bool:
@@ -203,10 +203,10 @@ class OsFile:
         # Compare with the blocks on the disk, because a killed process may have left space reserved.
         with suppress(OSError, StorageError):
             at = self.opened()
-            there = os.fstat(at.fd)
-            if there.st_blocks * _BLOCK_BYTES >= there.st_size + _RESERVE_FROM_BYTES:
-                os.ftruncate(at.fd, there.st_size)
-                os.utime(at.fd, ns=(there.st_atime_ns, there.st_mtime_ns))  # as nothing was written
+            status = os.fstat(at.fd)
+            if status.st_blocks * _BLOCK_BYTES >= status.st_size + _RESERVE_FROM_BYTES:
+                os.ftruncate(at.fd, status.st_size)
+                os.utime(at.fd, ns=(status.st_atime_ns, status.st_mtime_ns))  # as nothing was written
                 self._asked_end = 0
 
     def read(self, position: int, length: int) -> bytes:

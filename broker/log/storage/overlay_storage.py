@@ -64,7 +64,7 @@ class OverlayStorage:
     def __init__(self, below: Storage) -> None:
         self._below = below
         self._files: dict[str, OverlayFile] = {}
-        self._gone: set[str] = set()
+        self._removed: set[str] = set()
         """Files and directories of the other storage that were removed or renamed."""
 
     @property
@@ -79,7 +79,7 @@ class OverlayStorage:
         return self._below.space()
 
     def _is_gone(self, path: str) -> bool:
-        return path in self._gone or path.rpartition("/")[0] in self._gone
+        return path in self._removed or path.rpartition("/")[0] in self._removed
 
     def open(
         self, path: str, create: bool = False, ahead_bytes: int = 0, size: int | None = None
@@ -104,17 +104,17 @@ class OverlayStorage:
 
     def _names(self, directory: str) -> list[str]:
         start = directory + "/" if directory else ""
-        if directory in self._gone:
+        if directory in self._removed:
             return []
-        return [name for name in self._below.list(directory) if start + name not in self._gone]
+        return [name for name in self._below.list(directory) if start + name not in self._removed]
 
     def list(self, directory: str) -> list[str]:
         return sorted({*self._names(directory), *self._in(directory)})
 
     def sizes(self, directory: str) -> dict[str, int]:
         start = directory + "/" if directory else ""
-        below = {} if directory in self._gone else self._below.sizes(directory)
-        sizes = {name: size for name, size in below.items() if start + name not in self._gone}
+        below = {} if directory in self._removed else self._below.sizes(directory)
+        sizes = {name: size for name, size in below.items() if start + name not in self._removed}
         return sizes | {name: self._files[start + name].size for name in self._in(directory)}
 
     def make_directory(self, *paths: str) -> None:
@@ -123,7 +123,9 @@ class OverlayStorage:
     def rename(self, source: str, target: str) -> None:
         for name in self.list(source):
             self.rename(f"{source}/{name}", f"{target}/{name}")
-        if source in self._files or (not self._is_gone(source) and source not in self._gone and self._is_file(source)):
+        if source in self._files or (
+            not self._is_gone(source) and source not in self._removed and self._is_file(source)
+        ):
             self._files[target] = self.open(source)
         self.remove(source)
 
@@ -134,7 +136,7 @@ class OverlayStorage:
     def remove(self, path: str) -> None:
         for removed in [name for name in self._files if name == path or name.startswith(path + "/")]:
             del self._files[removed]
-        self._gone.add(path)
+        self._removed.add(path)
 
     def replace(self, path: str, data: bytes) -> None:
         self._files[path] = OverlayFile(path, None)

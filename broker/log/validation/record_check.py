@@ -72,9 +72,9 @@ class Budget:
 
 def check_lengths(data: Buffer, count: int, budget: Budget) -> None:
     """Raise CorruptBatch unless the lengths of `count` records fill `data`; OverBudget if that takes too long."""
-    position, left = _walk(data, count, budget)
-    if left or position != len(data):
-        raise CorruptBatch(_unfilled(position, count - left, count, len(data)))
+    position, records_left = _walk(data, count, budget)
+    if records_left or position != len(data):
+        raise CorruptBatch(_unfilled(position, count - records_left, count, len(data)))
 
 
 def check_prefix(data: Buffer, count: int, max_bytes: int, codec: Codec, budget: Budget) -> None:
@@ -83,10 +83,10 @@ def check_prefix(data: Buffer, count: int, max_bytes: int, codec: Codec, budget:
     Raise CorruptBatch if the records end before `data` does, TooLarge if they go past `max_bytes`.
     """
     try:
-        position, left = _walk(data, count, budget)
+        position, records_left = _walk(data, count, budget)
     except _CutLength:
         return  # the buffer was full inside the length of a record
-    if not left and position <= len(data):
+    if not records_left and position <= len(data):
         raise CorruptBatch(f"{codec.name.lower()} records unpack to more bytes than the {count} records have")
     if position > max_bytes:
         raise TooLarge(codec, max_bytes)
@@ -99,20 +99,20 @@ def _walk(data: Buffer, count: int, budget: Budget) -> tuple[int, int]:
     """
     view = memoryview(data)
     end = len(view)
-    position, left, guess = 0, count, _PROBE_RECORDS
-    while left and position < end:
-        alike, tried, position = _run(view, position, min(left, guess))
-        left -= alike
+    position, records_left, guess = 0, count, _PROBE_RECORDS
+    while records_left and position < end:
+        alike, tried, position = _run(view, position, min(records_left, guess))
+        records_left -= alike
         budget.spend(1 + alike // _RECORDS_PER_UNIT)
         if alike == tried:
             guess *= _PROBE_FACTOR
             continue
         guess = _PROBE_RECORDS
         if alike < _RUN_RECORDS_MIN:
-            walked, position, long = _steps(view, position, min(left, _WALKED_RECORDS))
-            left -= walked
+            walked, position, long = _steps(view, position, min(records_left, _WALKED_RECORDS))
+            records_left -= walked
             budget.spend(walked + long * _LONG_UNITS)
-    return position, left
+    return position, records_left
 
 
 def _run(view: memoryview, position: int, most: int) -> tuple[int, int, int]:

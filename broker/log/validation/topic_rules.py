@@ -85,8 +85,8 @@ def apply_topic_rules(
     # If ids will be added, the records are compressed only once, after that.
     codec = Codec(header.compression) if topic.id_header else _kept_codec(topic, header)
     wanted = header
-    asked = codec != header.compression or topic.compacts or not _times_proved(header, topic, wall_ms)
-    if opened is not None and asked:
+    needs_records = codec != header.compression or topic.compacts or not _times_proved(header, topic, wall_ms)
+    if opened is not None and needs_records:
         records = opened.records
         _check_records(records, header, topic, name, wall_ms)
         max_timestamp = header.base_timestamp + max(record.timestamp_delta for record in records)

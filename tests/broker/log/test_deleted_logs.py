@@ -42,7 +42,7 @@ def test_a_sync_that_comes_back_after_the_deletion_leaves_no_trace(broker):
     broker.delete(0)
     broker.manager.synced(sync)
     broker.manager.sync_failed(sync, StorageError("flights-0", "gone"))
-    assert broker.manager.syncs.known == {} and broker.lines == [] and broker.manager.offline == {}
+    assert broker.manager.syncs.positions == {} and broker.lines == [] and broker.manager.offline == {}
     broker.append(broker.open())
     broker.round()
     assert broker.checkpoint()["flights-0"].offset == 1

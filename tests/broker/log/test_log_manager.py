@@ -52,7 +52,7 @@ def test_a_failed_sync_takes_the_log_offline_for_good(broker, suffix):
     broker.storage.failing_syncs.clear()
     assert broker.manager.offline == {"flights-0": log.offline}
     assert len(broker.lines) == 1 and f"{suffix}: Input/output error" in broker.lines[0]
-    assert "flights-0" not in broker.manager.syncs.known
+    assert "flights-0" not in broker.manager.syncs.positions
     for use in (lambda: broker.append(log), lambda: log_reader.read(log, 0, 1, True)):
         with pytest.raises(ApiError, match="offline") as caught:
             use()

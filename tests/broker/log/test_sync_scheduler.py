@@ -194,4 +194,4 @@ def test_after_a_stop_a_last_round_covers_syncs_whose_outcome_never_came(disk):
     disk.scheduler.start_round()
     while jobs := disk.scheduler.take():
         disk.run(*jobs)
-    assert disk.checkpoint()["flights-0"] == log.position() == disk.scheduler.known["flights-0"]
+    assert disk.checkpoint()["flights-0"] == log.position() == disk.scheduler.positions["flights-0"]

@@ -67,7 +67,7 @@ def closed(config=TopicConfig(), batches=3, producers=()):
     for producer in producers:
         append(log, b"p", worker=worker, producer_id=producer, producer_epoch=0, base_sequence=0)
     manager.close()
-    return storage, manager.syncs.known["flights-0"]
+    return storage, manager.syncs.positions["flights-0"]
 
 
 # --- past the checkpoint -----------------------------------------------------------------------------------------
@@ -400,7 +400,7 @@ def test_an_empty_segment_left_by_a_roll_that_failed_is_no_damage():
     storage.failing_opens.clear()
     append(log, b"y" * 900, worker=worker)
     manager.close()
-    opened, _ = reopen(storage, manager.syncs.known["flights-0"], SMALL)
+    opened, _ = reopen(storage, manager.syncs.positions["flights-0"], SMALL)
     assert opened.log_end_offset == 3
 
 
