@@ -68,7 +68,7 @@ class Metrics:
         """Total throttle time in ms, by quota."""
         self._failed: dict[str, TopicFigures] = {}
         self._strangers = TopicFigures()
-        self._gone = TopicFigures()
+        self._deleted = TopicFigures()
         """Figures of deleted topics, without which the totals would fall."""
 
     def of_api(self, api_key: int) -> Latency:
@@ -96,7 +96,7 @@ class Metrics:
         """Move the figures of deleted topics into the totals."""
         figures = self.by_topic(logs)
         for topic in topics:
-            self._gone.add(figures.get(topic, TopicFigures()))
+            self._deleted.add(figures.get(topic, TopicFigures()))
             self._failed.pop(topic, None)
 
     def by_topic(self, logs: Iterable[PartitionLog]) -> dict[str, TopicFigures]:
@@ -114,6 +114,6 @@ class Metrics:
     def total(self, logs: Iterable[PartitionLog]) -> TopicFigures:
         """Return the sum over all topics, including deleted topics and names that never existed."""
         total = TopicFigures()
-        for counters in (self._gone, self._strangers, *self.by_topic(logs).values()):
+        for counters in (self._deleted, self._strangers, *self.by_topic(logs).values()):
             total.add(counters)
         return total

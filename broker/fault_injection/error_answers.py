@@ -96,9 +96,9 @@ def _has_error(cls: SchemaClass) -> bool:
     return any(_is_error(plan) or (plan.nested is not None and _has_error(plan.nested)) for plan in plan_of(cls))
 
 
-def _mirror(cls: SchemaClass, asked_cls: SchemaClass, asked: Any, code: ErrorCode) -> dict[str, Any]:
+def _mirror(cls: SchemaClass, request_cls: SchemaClass, request_part: Any, code: ErrorCode) -> dict[str, Any]:
     """Return a structure of the answer, made from the request's structure that it answers."""
-    plans, of_asked = plan_of(cls), {plan.name: plan for plan in plan_of(asked_cls)}
+    plans, of_request = plan_of(cls), {plan.name: plan for plan in plan_of(request_cls)}
     answer: dict[str, Any] = {}
     for plan in plans:
         if _is_error(plan):
@@ -106,26 +106,26 @@ def _mirror(cls: SchemaClass, asked_cls: SchemaClass, asked: Any, code: ErrorCod
         elif plan.name == "error_message":
             answer[plan.name] = MESSAGE
         elif plan.nested is not None and plan.array and _has_error(plan.nested):
-            source = _source(plan, plans, of_asked)
-            answer[plan.name] = [] if source is None else _items(plan.nested, source, asked, code)
-        elif plan.nested is None and not plan.array and plan.name in of_asked:
-            answer[plan.name] = getattr(asked, plan.name)
+            source = _source(plan, plans, of_request)
+            answer[plan.name] = [] if source is None else _items(plan.nested, source, request_part, code)
+        elif plan.nested is None and not plan.array and plan.name in of_request:
+            answer[plan.name] = getattr(request_part, plan.name)
     return answer
 
 
-def _source(plan: FieldPlan, plans: Sequence[FieldPlan], of_asked: Mapping[str, FieldPlan]) -> FieldPlan | None:
+def _source(plan: FieldPlan, plans: Sequence[FieldPlan], of_request: Mapping[str, FieldPlan]) -> FieldPlan | None:
     """Return the request's array that an array of the answer mirrors.
 
     It has the same name. If no other field of the answer has an error, it may also be the request's only array.
     """
-    if plan.name in of_asked:
-        return of_asked[plan.name]
-    arrays = [array for array in of_asked.values() if array.array]
+    if plan.name in of_request:
+        return of_request[plan.name]
+    arrays = [array for array in of_request.values() if array.array]
     return arrays[0] if len(arrays) == 1 and not any(map(_is_error, plans)) else None
 
 
-def _items(cls: SchemaClass, source: FieldPlan, asked: Any, code: ErrorCode) -> list[dict[str, Any]]:
-    items = getattr(asked, source.name) or ()
+def _items(cls: SchemaClass, source: FieldPlan, request_part: Any, code: ErrorCode) -> list[dict[str, Any]]:
+    items = getattr(request_part, source.name) or ()
     if source.nested is not None:
         return [_mirror(cls, source.nested, item, code) for item in items]
     naming = next(plan.name for plan in plan_of(cls) if not _is_error(plan) and plan.name != "error_message")

@@ -80,8 +80,8 @@ class Faults:
     def _push(self, key: int, fault: Fault, times: int) -> None:
         queue = self._queues.setdefault(key, deque())
         if not 1 <= times <= QUEUE_MAX - len(queue):
-            left = QUEUE_MAX - len(queue)
-            raise ValueError(f"times={times}; give 1 to {left} ({len(queue)} of {QUEUE_MAX} wait already)")
+            room = QUEUE_MAX - len(queue)
+            raise ValueError(f"times={times}; give 1 to {room} ({len(queue)} of {QUEUE_MAX} wait already)")
         queue.extend([fault] * times)
 
     # --- at a request --------------------------------------------------------------------------------------------

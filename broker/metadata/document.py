@@ -133,8 +133,8 @@ class Document(NamedTuple):
             for name, topic in change.topics.items():
                 if topic is not None:
                     topics[name] = topic
-                elif (gone := topics.pop(name, None)) is not None:
-                    deleting += gone.directories
+                elif (deleted := topics.pop(name, None)) is not None:
+                    deleting += deleted.directories
             brokers = brokers if change.broker_properties is None else change.broker_properties
             quotas = quotas if change.quotas is None else change.quotas
             credentials = credentials if change.credentials is None else change.credentials
@@ -179,8 +179,8 @@ class DocumentEncoder:
         return _CRC % crc32c(body) + body
 
     def _quotas_of(self, document: Document) -> str:
-        known, text = self._quotas
-        if known is not document.quotas:
+        quotas, text = self._quotas
+        if quotas is not document.quotas:
             text = _text(
                 [{"entity": dict(entity), "values": dict(limits)} for entity, limits in document.quotas.items()]
             )
@@ -188,8 +188,8 @@ class DocumentEncoder:
         return text
 
     def _credentials_of(self, document: Document) -> str:
-        known, text = self._credentials
-        if known is not document.credentials:
+        credentials, text = self._credentials
+        if credentials is not document.credentials:
             text = _text(
                 [
                     {"user": user, "mechanism": mechanism} | credential.to_json()
@@ -200,14 +200,14 @@ class DocumentEncoder:
         return text
 
     def _topics_of(self, document: Document) -> Iterable[str]:
-        known, self._topics = self._topics, {}
+        texts, self._topics = self._topics, {}
         for name in sorted(document.topics):
             topic = document.topics[name]
-            known_topic = known.get(name)
-            if known_topic is None or known_topic[0] is not topic:
-                known_topic = topic, f"{_text(name)}: {_text(topic.to_json())}"
-            self._topics[name] = known_topic
-            yield known_topic[1]
+            topic_and_text = texts.get(name)
+            if topic_and_text is None or topic_and_text[0] is not topic:
+                topic_and_text = topic, f"{_text(name)}: {_text(topic.to_json())}"
+            self._topics[name] = topic_and_text
+            yield topic_and_text[1]
 
 
 def _text(value: object) -> str:

@@ -239,9 +239,9 @@ class Metadata:
         for name, topic in topics.items():
             if topic is not None:
                 self._put(topic)
-            elif (gone := self._topics.get(name)) is not None:
-                self._drop(gone)
-                self._deleting.update(dict.fromkeys(gone.directories))
+            elif (deleted := self._topics.get(name)) is not None:
+                self._drop(deleted)
+                self._deleting.update(dict.fromkeys(deleted.directories))
 
     def _put(self, topic: Topic) -> None:
         self._topics[topic.name] = topic

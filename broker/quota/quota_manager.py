@@ -43,7 +43,7 @@ class Limit(NamedTuple):
 
 
 @dataclass(slots=True)
-class _Known:
+class _Usage:
     """Usage of one quota by one entity."""
 
     used_ms: int
@@ -61,11 +61,11 @@ class QuotaManager:
         )
         self._most = config.max_quota_clients
         self._quotas: dict[str, dict[Entity, float]] = {}
-        self._known: OrderedDict[tuple[str, Entity], _Known] = OrderedDict()  # least recently used first
+        self._usages: OrderedDict[tuple[str, Entity], _Usage] = OrderedDict()  # least recently used first
 
     def __len__(self) -> int:
         """Return the number of usages remembered."""
-        return len(self._known)
+        return len(self._usages)
 
     @property
     def window_ms(self) -> int:
@@ -102,25 +102,25 @@ class QuotaManager:
                 return Limit(whose, quota)
         return None
 
-    def known(self, kind: str, whose: Entity, now_ms: int) -> _Known:
+    def usage(self, kind: str, whose: Entity, now_ms: int) -> _Usage:
         """Return an entity's usage so far. It is forgotten when it has no effect left, or earlier if there are more
         usages than `flakelog.max.quota.clients`."""
-        quota = self._known.get((kind, whose))
-        if quota is None:
+        usage = self._usages.get((kind, whose))
+        if usage is None:
             self._forget(now_ms)
-            quota = self._known[kind, whose] = _Known(now_ms, Rate(self._windows), TokenBucket(self._mutation_windows))
-        self._known.move_to_end((kind, whose))
-        quota.used_ms = now_ms
-        return quota
+            usage = self._usages[kind, whose] = _Usage(now_ms, Rate(self._windows), TokenBucket(self._mutation_windows))
+        self._usages.move_to_end((kind, whose))
+        usage.used_ms = now_ms
+        return usage
 
     def _forget(self, now_ms: int) -> None:
         """Make room for another usage."""
         kept_ms = max(KEPT_MS, self._windows.span_ms + self._windows.size_ms)
-        while self._known:
-            oldest = next(iter(self._known.values()))
-            if len(self._known) < self._most and now_ms - oldest.used_ms < kept_ms:
+        while self._usages:
+            oldest = next(iter(self._usages.values()))
+            if len(self._usages) < self._most and now_ms - oldest.used_ms < kept_ms:
                 break
-            self._known.popitem(last=False)
+            self._usages.popitem(last=False)
 
     # --- connections ---------------------------------------------------------------------------------------------
 
@@ -134,7 +134,7 @@ class QuotaManager:
         quota = quotas.get(whose, quotas.get(((IP, None),)))
         if quota is None:
             return None
-        rate = self.known(CONNECTIONS, whose, now_ms).rate
+        rate = self.usage(CONNECTIONS, whose, now_ms).rate
         rate.add(1, now_ms)
         over_ms = min(rate.over_ms(quota, now_ms), self.window_ms)
         if not over_ms:
@@ -227,16 +227,16 @@ class Meter:
     def _take(self, partitions: int, now_ms: int) -> None:
         limit = self._limits.get(MUTATIONS)
         if limit is not None:
-            self._manager.known(MUTATIONS, limit.whose, now_ms).tokens.take(partitions, limit.quota, now_ms)
+            self._manager.usage(MUTATIONS, limit.whose, now_ms).tokens.take(partitions, limit.quota, now_ms)
 
     def _debt_ms(self, now_ms: int) -> int:
         limit = self._limits.get(MUTATIONS)
         if limit is None:
             return 0
-        return self._manager.known(MUTATIONS, limit.whose, now_ms).tokens.over_ms(limit.quota, now_ms)
+        return self._manager.usage(MUTATIONS, limit.whose, now_ms).tokens.over_ms(limit.quota, now_ms)
 
     def _rate(self, kind: str, limit: Limit, now_ms: int) -> Rate:
-        return self._manager.known(kind, limit.whose, now_ms).rate
+        return self._manager.usage(kind, limit.whose, now_ms).rate
 
     def _hold(self, kind: str, over_ms: int) -> None:
         if over_ms > self.throttle_ms:

@@ -126,8 +126,10 @@ def verify(data: bytes | bytearray | memoryview, header: BatchHeader, position: 
     if header.magic != MAGIC:
         raise CorruptBatch(f"magic {header.magic} at {position}; only {MAGIC} is kept")
     if header.batch_length < HEADER_BYTES - LENGTH_END or end > len(data):
-        left = len(data) - position
-        raise CorruptBatch(f"the batch at {position} says {header.batch_length + LENGTH_END} bytes, {left} are there")
+        bytes_left = len(data) - position
+        raise CorruptBatch(
+            f"the batch at {position} says {header.batch_length + LENGTH_END} bytes, {bytes_left} are there"
+        )
     view = data if data.__class__ is memoryview else memoryview(data)
     computed = crc32c(view[position + CRC_START : end])
     if computed != header.crc:

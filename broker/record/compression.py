@@ -85,8 +85,8 @@ def codec_of(number: int) -> Codec:
     try:
         return Codec(number)
     except ValueError:
-        known = ", ".join(f"{codec} {codec.name.lower()}" for codec in Codec)
-        raise CorruptBatch(f"compression {number}; known are {known}") from None
+        codecs = ", ".join(f"{codec} {codec.name.lower()}" for codec in Codec)
+        raise CorruptBatch(f"compression {number}; known are {codecs}") from None
 
 
 def compress(codec: Codec, data: Buffer, level: int | None = None) -> Buffer:
@@ -180,12 +180,12 @@ def _unsnap(data: Buffer, max_bytes: int, watch: Watch | None) -> bytes:
     view = memoryview(data)
     blocks = _xerial_blocks(view) if view[: len(_XERIAL_MAGIC)] == _XERIAL_MAGIC else iter([view])
     out = []
-    left = max_bytes
+    bytes_left = max_bytes
     for block in blocks:
         try:
             size = cramjam.snappy.decompress_raw_len(block)  # snappy stores its output size first and never exceeds it
-            left -= size
-            if left < 0:
+            bytes_left -= size
+            if bytes_left < 0:
                 raise TooLarge(Codec.SNAPPY, max_bytes)
             if watch is not None:
                 watch.next_try(size)

@@ -117,15 +117,15 @@ def _keys(body: Body, header: BatchHeader) -> Keys | None:
     gathered = _Gathered()
     keys = gathered.keys
     guess = _RUN_RECORDS_MIN
-    while (left := count - len(keys)) > 0:
-        if left >= _RUN_RECORDS_MIN and (run_end := _run(body, position, min(left, guess), gathered)):
+    while (records_left := count - len(keys)) > 0:
+        if records_left >= _RUN_RECORDS_MIN and (run_end := _run(body, position, min(records_left, guess), gathered)):
             position = run_end
             guess *= _RUN_FACTOR
             continue
         guess = _RUN_RECORDS_MIN
-        most = min(left, _LOOPED_RECORDS)
+        most = min(records_left, _LOOPED_RECORDS)
         position = _usual(data, position, most, gathered)
-        if count - len(keys) > left - most:
+        if count - len(keys) > records_left - most:
             unusual = _unusual(data, position, gathered)
             if unusual is None:
                 return None

@@ -71,13 +71,13 @@ def starts_of(body: Body, count: int) -> list[int]:
     starts: list[int] = []
     guess = _RUN_RECORDS_MIN
     try:
-        while (left := count - len(starts)) > 0:
-            if left >= _RUN_RECORDS_MIN and (run := _of_one_size(body, position, min(left, guess))):
+        while (records_left := count - len(starts)) > 0:
+            if records_left >= _RUN_RECORDS_MIN and (run := _of_one_size(body, position, min(records_left, guess))):
                 starts += run
                 position = run.stop
                 guess *= _RUN_FACTOR
             else:
-                position = _walk(data, position, min(left, _WALKED_RECORDS), starts)
+                position = _walk(data, position, min(records_left, _WALKED_RECORDS), starts)
                 guess = _RUN_RECORDS_MIN
     except IndexError:
         position = -1

@@ -54,10 +54,10 @@ def with_properties(config: C, properties: Mapping[str, str]) -> C:
 NO_TOPIC_SETTING = "topics have no such setting"
 
 
-def near_name(name: str, known: Sequence[str]) -> str:
+def near_name(name: str, names: Sequence[str]) -> str:
     """Return a hint for an unknown name: the nearest known name, or all known names."""
-    near = get_close_matches(name, known, 1)
-    return f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}"
+    near = get_close_matches(name, names, 1)
+    return f"did you mean {near[0]}?" if near else f"there are {', '.join(names)}"
 
 
 def _policies(value: str) -> list[str]:
@@ -69,8 +69,8 @@ def _gzip_level(value: int) -> str | None:
 
 
 def _cleanup_policy(value: str) -> str | None:
-    known = {DELETE, COMPACT}.issuperset(policy.strip() for policy in value.split(","))
-    return None if known or not value.strip() else "must be delete, compact, both with a comma between, or empty"
+    is_known = {DELETE, COMPACT}.issuperset(policy.strip() for policy in value.split(","))
+    return None if is_known or not value.strip() else "must be delete, compact, both with a comma between, or empty"
 
 
 def parse_overrides(value: str) -> dict[str, int]:
@@ -329,9 +329,9 @@ class TopicConfig:
 @lru_cache(maxsize=1_000)
 def _check_names(properties: tuple[tuple[str, str], ...]) -> None:
     """Cached as `_applied`; an error is not."""
-    known = [setting.name for setting in settings_of(TopicConfig)]
+    names = [setting.name for setting in settings_of(TopicConfig)]
     for name, value in properties:
-        _check_known(name, value, known)
+        _check_known(name, value, names)
 
 
 @lru_cache(maxsize=1_000)
@@ -340,16 +340,16 @@ def _applied(config: TopicConfig, properties: tuple[tuple[str, str], ...]) -> To
     return with_properties(config, dict(properties))
 
 
-def _check_known(name: str, value: str, known: list[str]) -> None:
+def _check_known(name: str, value: str, names: list[str]) -> None:
     """Raise InvalidSetting if topics have no such setting, or if Kafka's row of the setting refuses the value."""
     from broker.settings.kafka_settings import topic_setting
 
     row = topic_setting(name)
     if row is None:
-        if name in known:
+        if name in names:
             return
-        raise InvalidSetting(name, value, f"{NO_TOPIC_SETTING}; {near_name(name, known)}")
-    refusal = row.flaw(value) if name in known else row.refusal(value)
+        raise InvalidSetting(name, value, f"{NO_TOPIC_SETTING}; {near_name(name, names)}")
+    refusal = row.flaw(value) if name in names else row.refusal(value)
     if refusal is not None:
         raise InvalidSetting(name, value, refusal)
 

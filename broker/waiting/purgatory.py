@@ -232,11 +232,11 @@ class Purgatory:
 
     def _leave_keys(self) -> None:
         """Take answered requests off KEYS_PER_ADVANCE keys."""
-        left = KEYS_PER_ADVANCE
-        while self._leaving and left > 0:
+        keys_left = KEYS_PER_ADVANCE
+        while self._leaving and keys_left > 0:
             delayed, keys = self._leaving[0]
-            number = self._unwatch_some(delayed, islice(keys, left))
-            if number < left:
+            number = self._unwatch_some(delayed, islice(keys, keys_left))
+            if number < keys_left:
                 self._leaving.popleft()
                 self._size -= delayed.size
-            left -= number
+            keys_left -= number

@@ -81,11 +81,11 @@ class Reader:
         tagged = {plan.tag: plan for plan in plan_of(cls) if plan.tag is not None} if section else {}
         unknown: dict[int, Buffer] = {}
         for tag, payload in section.items():
-            known = tagged.get(tag)
-            if known is None:
+            plan = tagged.get(tag)
+            if plan is None:
                 unknown[tag] = payload
             else:
-                made[known.name], _ = self._field(known, cls.__flexible__, payload, 0)
+                made[plan.name], _ = self._field(plan, cls.__flexible__, payload, 0)
         return position, unknown
 
     def _field(self, plan: FieldPlan, flexible: bool, data: Buffer, position: int) -> tuple[Any, int]:

@@ -186,15 +186,15 @@ class FrameDecoder:
             self.partial = None
             return memoryview(partial)
         view, at = self._view, self._at
-        left = len(view) - at
-        if left < LENGTH_BYTES:
+        bytes_left = len(view) - at
+        if bytes_left < LENGTH_BYTES:
             if self._end is not None:
                 raise WireError(self._end)
             return None
         (size,) = _length_from(view, at)
         if size > self._max_frame_bytes:
             raise WireError(self._complaint(bytes(view[at : at + 2]), size))
-        if left - LENGTH_BYTES < size:
+        if bytes_left - LENGTH_BYTES < size:
             return None
         self._at = at = at + LENGTH_BYTES + size
         return view[at - size : at]
@@ -205,16 +205,16 @@ class FrameDecoder:
         if partial is not None:
             return self._filled == self._size
         view, at = self._view, self._at
-        left = len(view) - at
-        if left >= LENGTH_BYTES:
+        bytes_left = len(view) - at
+        if bytes_left >= LENGTH_BYTES:
             (size,) = _length_from(view, at)
-            if size <= left - LENGTH_BYTES or size > self._max_frame_bytes:
+            if size <= bytes_left - LENGTH_BYTES or size > self._max_frame_bytes:
                 return True
             try:
                 self._begin(view, at, size)
             except MemoryError:
                 return self._out_of_memory()
-        elif left:
+        elif bytes_left:
             self._head = bytes(view[at:])
         self._view, self._at = _NOTHING, 0
         return False
