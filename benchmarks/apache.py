@@ -54,9 +54,9 @@ def kafka_command(*jvm_options: str) -> list[str]:
     if not CLASSPATH.exists():
         raise Unavailable("Apache Kafka's jars are not there: `make stock` brings them where Maven (mvn) is installed")
     jars = CLASSPATH.read_text().strip()
-    gone = [jar for jar in jars.split(":") if not Path(jar).exists()]
-    if gone:
-        raise Unavailable(f"{gone[0]} is gone: remove {CLASSPATH}, and `make stock` brings it again")
+    missing = [jar for jar in jars.split(":") if not Path(jar).exists()]
+    if missing:
+        raise Unavailable(f"{missing[0]} is gone: remove {CLASSPATH}, and `make stock` brings it again")
     try:
         java = find_java().launcher
     except JavaNotFound as error:

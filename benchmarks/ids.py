@@ -93,13 +93,13 @@ def _in_process_row(scale: Scale) -> Iterator[Contenders]:
             "uuid.uuid4": _one_by_one(uuid.uuid4),
             "a naive worker": _one_by_one(NaiveWorker().next_id),
         }
-        there = id_packages.installed()
-        missing = ", ".join(id_packages.PACKAGES.keys() - there)
+        installed = id_packages.installed()
+        missing = ", ".join(id_packages.PACKAGES.keys() - installed)
         if missing:
             sys.stderr.write(f"ids-process: not measured, as not installed by make bench: {missing}\n")
         contenders: dict[str, Callable[[], Figures]] = {"IdWorker.next_ids(1000)": partial(_without_lead, seconds)}
         contenders |= {name: partial(_rate, chunk, seconds) for name, chunk in chunks.items()}
-        yield contenders | {id_packages.contender(name): partial(id_packages.run, name, seconds) for name in there}
+        yield contenders | {id_packages.contender(name): partial(id_packages.run, name, seconds) for name in installed}
 
 
 class Rpc(NamedTuple):

@@ -74,7 +74,7 @@ class Kind:
 class _Names:
     """The named types seen so far, and those that are being read."""
 
-    known: dict[str, Kind] = field(default_factory=dict)
+    kinds: dict[str, Kind] = field(default_factory=dict)
     open: list[str] = field(default_factory=list)
 
 
@@ -145,8 +145,8 @@ def _named(name: str, where: str, space: str, names: _Names) -> Kind:
     for spelling in (full, name):
         if spelling in names.open:
             raise SchemaError(f"{where} refers to {name}, which holds it; a recursive type cannot be columns")
-        if spelling in names.known:
-            return names.known[spelling]
+        if spelling in names.kinds:
+            return names.kinds[spelling]
     raise SchemaError(f"{where}: there is no Avro type {name!r}")
 
 
@@ -182,7 +182,7 @@ def _definition(schema: Mapping[str, Any], path: str, space: str, names: _Names,
 
 
 def _defined(schema: Mapping[str, Any], space: str, names: _Names, kind: Kind) -> Kind:
-    names.known[_full_name(schema, space)] = kind
+    names.kinds[_full_name(schema, space)] = kind
     return kind
 
 
@@ -198,8 +198,8 @@ def _logical(kind: Any, schema: Mapping[str, Any], where: str) -> Kind | None:
     if not isinstance(logical, str):
         raise SchemaError(f"{where}: a logical type is a name; got {logical!r}")
     if logical != "decimal":
-        known = _LOGICAL.get((kind, logical))
-        return None if known is None else Kind(known)
+        arrow_type = _LOGICAL.get((kind, logical))
+        return None if arrow_type is None else Kind(arrow_type)
     if kind not in ("bytes", "fixed"):
         return None
     precision, scale = schema.get("precision"), schema.get("scale", 0)

@@ -211,9 +211,9 @@ class IcebergSink(TableSink):
 
     def _check_division(self, table: Any) -> None:
         names, wanted = table.schema(), self._division
-        there = [(names.find_column_name(field.source_id), str(field.transform)) for field in table.spec().fields]
-        if there != ([] if wanted is None else [(wanted[0], str(wanted[1]))]):
-            shown = ", ".join(f"{transform}({name})" for name, transform in there) or "no column"
+        divisions = [(names.find_column_name(field.source_id), str(field.transform)) for field in table.spec().fields]
+        if divisions != ([] if wanted is None else [(wanted[0], str(wanted[1]))]):
+            shown = ", ".join(f"{transform}({name})" for name, transform in divisions) or "no column"
             raise LoadError(
                 f"the Iceberg table {self._identifier} is divided by {shown}; --partition-by must name the same"
             )

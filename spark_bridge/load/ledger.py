@@ -138,23 +138,23 @@ def next_load(
     return Load(topic, number, starts, ends, manifest, options.layout, lost, after=skips)
 
 
-def check_since(options: LoadOptions, there: Load) -> None:
+def check_since(options: LoadOptions, load: Load) -> None:
     """Raise OtherLayout if the place has loads and `options` name another beginning than theirs."""
-    began = there.manifest.selector.get("since") if there.number == 0 else None
+    began = load.manifest.selector.get("since") if load.number == 0 else None
     if options.since.start is not None and options.since.to_dict() != began:
         raise OtherLayout(
-            f"this place has loads of {there.topic!r} up to number {there.number}: --since {options.since.word} needs "
+            f"this place has loads of {load.topic!r} up to number {load.number}: --since {options.since.word} needs "
             "a new place; --since last goes on after the last load"
         )
 
 
-def check_place(options: LoadOptions, there: Load) -> None:
+def check_place(options: LoadOptions, load: Load) -> None:
     """Raise OtherLayout if the options do not fit the loads that are in the place."""
     same = {
-        "the format": (there.layout.format, options.layout.format),
-        "--partition-by": (there.layout.partition_by, options.layout.partition_by),
-        "the columns": (there.manifest.columns, options.columns),
-        "read_committed": (there.manifest.read_committed, options.read_committed),
+        "the format": (load.layout.format, options.layout.format),
+        "--partition-by": (load.layout.partition_by, options.layout.partition_by),
+        "the columns": (load.manifest.columns, options.columns),
+        "read_committed": (load.manifest.read_committed, options.read_committed),
     }
     for name, (before, now) in same.items():
         if before != now:
@@ -162,21 +162,21 @@ def check_place(options: LoadOptions, there: Load) -> None:
                 f"this place was begun with another value of {name}: {_shown(before)}, now {_shown(now)}. All loads of "
                 "a place are alike; name another place"
             )
-    reason = refused_change(there.layout.decode, options.layout.decode)
+    reason = refused_change(load.layout.decode, options.layout.decode)
     if reason is not None:
         raise OtherLayout(f"{reason}. Give what fits, or name another place")
 
 
-def check_log(there: Load, described: Description) -> None:
-    """Raise OtherLog if the cluster or the topic is not the one that `there` was planned from."""
+def check_log(load: Load, described: Description) -> None:
+    """Raise OtherLog if the cluster or the topic is not the one that `load` was planned from."""
     try:
-        there.manifest.check_log(described.cluster_id, described.topic_ids)
+        load.manifest.check_log(described.cluster_id, described.topic_ids)
     except ManifestError as error:
         raise OtherLog(f"{error}. Its records cannot follow those that are loaded; name a new place") from None
-    gone = sorted(set(there.starts) - set(described.topics[there.topic].leaders))
-    if gone:
+    missing = sorted(set(load.starts) - set(described.topics[load.topic].leaders))
+    if missing:
         raise OtherLog(
-            f"topic {there.topic!r} had partitions {gone} and no longer has them: it was deleted and made again. "
+            f"topic {load.topic!r} had partitions {missing} and no longer has them: it was deleted and made again. "
             "Name a new place"
         )
 

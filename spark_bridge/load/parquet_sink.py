@@ -208,8 +208,8 @@ class ParquetSink:
         except pa.ArrowInvalid:
             return 0
 
-    def strays(self, known: Container[str]) -> Iterator[str]:
-        return (name for name in self._visible() if name not in known)
+    def strays(self, named: Container[str]) -> Iterator[str]:
+        return (name for name in self._visible() if name not in named)
 
     def check_chain(self, load: Load) -> None:
         """Raise OtherTarget if another run began a new chain: it takes the messages of this load too."""

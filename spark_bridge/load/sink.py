@@ -204,8 +204,8 @@ class Sink(Protocol):
         """Decide that a load brings nothing in: it is then WITHDRAWN, unless a driver decided otherwise before."""
         ...
 
-    def strays(self, known: Container[str]) -> Iterator[str]:
-        """Yield the names of data files that readers see, that `known` does not have, and that no other topic has."""
+    def strays(self, named: Container[str]) -> Iterator[str]:
+        """Yield the names of data files that readers see, that `named` does not have, and that no other topic has."""
         ...
 
 

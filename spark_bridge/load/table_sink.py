@@ -136,8 +136,8 @@ class TableSink(ParquetSink, ABC):
         Their commit adds them to the table.
         """
         before = self._ledger.plan(self.number_in(table) or 0)
-        known = self.schema_of(load if before is None else before).names
-        return [field for field in self.schema_of(load) if field.nullable and field.name not in known]
+        columns = self.schema_of(load if before is None else before).names
+        return [field for field in self.schema_of(load) if field.nullable and field.name not in columns]
 
     def check(self, newest: StoredLoad | None) -> Target | None:
         table = self.table()
@@ -185,13 +185,13 @@ class TableSink(ParquetSink, ABC):
         if number is None or number < commit.number:
             last = "no load" if number is None else f"loads up to {number} only"
             raise undone(self.kind, self.location, commit, f"it has {last}, so it was made again or put back")
-        known = commit if commit.at is not None else self.commit_in(table, commit.number)
-        how = None if known is None or known.at is None else self.undone(table, known.at)
+        committed = commit if commit.at is not None else self.commit_in(table, commit.number)
+        how = None if committed is None or committed.at is None else self.undone(table, committed.at)
         if how is not None:
             raise undone(self.kind, self.location, commit, how)
 
-    def strays(self, known: Container[str]) -> Iterator[str]:
-        return (name for name in self._files() if name not in known)
+    def strays(self, named: Container[str]) -> Iterator[str]:
+        return (name for name in self._files() if name not in named)
 
     def rows(self) -> int | None:
         table = self.table()
@@ -264,9 +264,9 @@ def _files_of(receipts: Sequence[Receipt]) -> dict[int, Mapping[str, DataFile]]:
 
 
 def _change_in_words(name: str, loads: set[int], fates: Fates) -> str:
-    gone = loads - fates.held
-    left = f", and nothing is left of {in_words(gone)}" if gone else ""
-    return f"{name} of another writer took away files with messages of {in_words(loads)}{left}"
+    emptied = loads - fates.held
+    rest = f", and nothing is left of {in_words(emptied)}" if emptied else ""
+    return f"{name} of another writer took away files with messages of {in_words(loads)}{rest}"
 
 
 def table_schema(schema: pa.Schema) -> pa.Schema:

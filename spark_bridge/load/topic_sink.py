@@ -139,9 +139,9 @@ class TopicSink(ParquetSink):
         if now is None:
             raise gone(KIND, self.location)
         for partition, end in commit.at.items():
-            there = now.ends.get(int(partition), 0)
-            if there < end:
-                how = f"partition {partition} ends at offset {there}, and was at {end} then: it was made again or cut"
+            log_end = now.ends.get(int(partition), 0)
+            if log_end < end:
+                how = f"partition {partition} ends at offset {log_end}, and was at {end} then: it was made again or cut"
                 raise undone(KIND, now.target.location, commit, how)
 
     def prepared(self, load: Load) -> Load:
@@ -155,10 +155,10 @@ class TopicSink(ParquetSink):
         return super().prepared(load)
 
     def save(self, load: Load) -> None:
-        there = len(self._metadata())
-        if load.ends and max(load.ends) >= there:
+        number = len(self._metadata())
+        if load.ends and max(load.ends) >= number:
             raise LoadError(
-                f"{self.location} has {there} partitions, and {self._topic!r} has {max(load.ends) + 1}: add partitions"
+                f"{self.location} has {number} partitions, and {self._topic!r} has {max(load.ends) + 1}: add partitions"
             )
         super().save(load)
 
@@ -233,7 +233,7 @@ class TopicSink(ParquetSink):
     def rows(self) -> int | None:
         return None
 
-    def strays(self, known: Container[str]) -> Iterator[str]:
+    def strays(self, named: Container[str]) -> Iterator[str]:
         return iter(())
 
     @staticmethod
@@ -274,10 +274,10 @@ class TopicSink(ParquetSink):
 
     def _positions(self) -> dict[int, int]:
         """Return the position in each source partition up to which the target has its messages."""
-        asked = [TopicPartition(self._target, partition) for partition in self._metadata()]
+        partitions = [TopicPartition(self._target, partition) for partition in self._metadata()]
         with self._asking() as consumer:
-            known = _patiently(lambda: consumer.committed(asked, timeout=TIMEOUT_SECONDS))
-        return {committed.partition: committed.offset for committed in known if committed.offset >= 0}
+            offsets = _patiently(lambda: consumer.committed(partitions, timeout=TIMEOUT_SECONDS))
+        return {committed.partition: committed.offset for committed in offsets if committed.offset >= 0}
 
     @contextmanager
     def _asking(self) -> Iterator[Consumer]:

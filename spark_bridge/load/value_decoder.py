@@ -73,9 +73,9 @@ class JsonDecoder:
     def decode(self, values: Sequence[bytes | None]) -> Decoded:
         rejected = [Rejected(index, why) for index, value in enumerate(values) if (why := _no_object(value))]
         wrong = {row.value_index for row in rejected}
-        left = [index for index in range(len(values)) if index not in wrong]
+        objects = [index for index in range(len(values)) if index not in wrong]
         parts: list[tuple[list[int], pa.RecordBatch]] = []
-        for decoded in self._halved(left, [value or b"" for value in values]):
+        for decoded in self._halved(objects, [value or b"" for value in values]):
             if isinstance(decoded, Rejected):
                 rejected.append(decoded)
             else:
@@ -173,9 +173,9 @@ class AvroDecoder:
             record = schemaless_reader(source, writer, self._reader)
         except Exception as error:  # fastavro raises many types for damaged data: EOFError, IndexError, ValueError, ...
             raise _Wrong(f"no Avro record of this schema: {type(error).__name__} {error}{self._hint(value)}") from None
-        left = len(body) - source.tell()
-        if left:
-            raise _Wrong(f"{left} bytes follow the Avro record{self._hint(value)}")
+        bytes_left = len(body) - source.tell()
+        if bytes_left:
+            raise _Wrong(f"{bytes_left} bytes follow the Avro record{self._hint(value)}")
         assert isinstance(record, dict)  # the schema is a record
         return record
 
@@ -264,10 +264,12 @@ def _as_read(kind: Kind) -> pa.DataType:
 
 
 def _require_json(kind: Kind, path: str) -> None:
-    for is_refused, what in _NOT_IN_JSON:
+    for is_refused, type_name in _NOT_IN_JSON:
         if is_refused(kind.arrow):
             where = path or "the record"
-            raise SchemaError(f"{where}: {what} cannot be decoded from JSON; declare a string or leave the field out")
+            raise SchemaError(
+                f"{where}: {type_name} cannot be decoded from JSON; declare a string or leave the field out"
+            )
     for name, child in kind.children:
         _require_json(child, f"{path}.{name}" if path else name)
 

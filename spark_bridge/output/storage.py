@@ -64,15 +64,15 @@ def store_config(uri: str) -> tuple[str, dict[str, str]]:
     name `region`, `scheme` and `endpoint_override`, as pyarrow reads them.
     """
     parts = urlsplit(uri)
-    asked = {name: values[-1] for name, values in parse_qs(parts.query).items()}
-    scheme = asked.get("scheme", "https")
+    query = {name: values[-1] for name, values in parse_qs(parts.query).items()}
+    scheme = query.get("scheme", "https")
     config = {}
-    if "endpoint_override" in asked:
-        config["endpoint"] = f"{scheme}://{asked['endpoint_override']}"
+    if "endpoint_override" in query:
+        config["endpoint"] = f"{scheme}://{query['endpoint_override']}"
     if scheme == "http":
         config["allow_http"] = "true"
-    if "region" in asked:
-        config["region"] = asked["region"]
+    if "region" in query:
+        config["region"] = query["region"]
     if parts.username:
         config |= {"access_key_id": unquote(parts.username), "secret_access_key": unquote(parts.password or "")}
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}", config

@@ -208,8 +208,8 @@ def is_final(error: ClientError) -> bool:
 
 def _id_clock(core: ClientCore) -> Steps[IdClock]:
     node, address = min((yield from core.nodes()).items())
-    asked = {"resource_type": _BROKER, "resource_name": str(node), "configuration_keys": _ID_SETTINGS}
-    answer = yield from core.ask(address, DESCRIBE_CONFIGS, {"resources": [asked]})
+    resource = {"resource_type": _BROKER, "resource_name": str(node), "configuration_keys": _ID_SETTINGS}
+    answer = yield from core.ask(address, DESCRIBE_CONFIGS, {"resources": [resource]})
     (result,) = answer.results
     if result.error_code:
         raise BrokerError(int(result.error_code), f"the id layout of broker {node}", result.error_message)
@@ -224,10 +224,10 @@ def _compacted(core: ClientCore, names: Sequence[str]) -> Steps[frozenset[str]]:
     _, address = min((yield from core.nodes()).items())
     compacted = set()
     for some in batched(names, _TOPICS_AT_ONCE):
-        asked = [
+        resources = [
             {"resource_type": _TOPIC, "resource_name": name, "configuration_keys": (_CLEANUP_POLICY,)} for name in some
         ]
-        answer = yield from core.ask(address, DESCRIBE_CONFIGS, {"resources": asked})
+        answer = yield from core.ask(address, DESCRIBE_CONFIGS, {"resources": resources})
         for topic in answer.results:  # a topic with an error has no values
             values = {config.name: config.value or "" for config in topic.configs or ()}
             if _COMPACT in values.get(_CLEANUP_POLICY, "").replace(" ", "").split(","):

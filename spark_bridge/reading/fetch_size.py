@@ -12,11 +12,15 @@ RECORD_BYTES_GUESS = 128
 """A guess for the first fetch. If records are larger, the second fetch knows; if smaller, the first gets too much."""
 
 
-def fetch_size(left: int, passed: int, passed_bytes: int, largest_batch_bytes: int, bytes_max: int) -> int:
+def fetch_size(offsets_left: int, passed: int, passed_bytes: int, largest_batch_bytes: int, bytes_max: int) -> int:
     """Return the bytes to ask for, from BYTES_MIN to `bytes_max`, which wins if it is smaller.
 
-    `left` is the number of offsets to read. `passed` offsets took `passed_bytes`, the largest batch of them
+    `offsets_left` is the number of offsets to read. `passed` offsets took `passed_bytes`, the largest batch of them
     `largest_batch_bytes`; all three are 0 before the first answer.
     """
-    wanted = left * passed_bytes // passed + largest_batch_bytes if passed_bytes else left * RECORD_BYTES_GUESS
+    wanted = (
+        offsets_left * passed_bytes // passed + largest_batch_bytes
+        if passed_bytes
+        else offsets_left * RECORD_BYTES_GUESS
+    )
     return min(max(wanted, BYTES_MIN), bytes_max)

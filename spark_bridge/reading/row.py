@@ -59,11 +59,11 @@ def choose(names: Sequence[str] | None = None, *, include_headers: bool = False)
     """Return the columns of a read, in the table's order. Raise ValueError naming the unknown and the known columns."""
     if names is None:
         names = DEFAULT
-    known = {name.lower(): name for name in ARROW}  # Spark ignores the case of column names
-    unknown = [name for name in names if name.lower() not in known]
+    column_names = {name.lower(): name for name in ARROW}  # Spark ignores the case of column names
+    unknown = [name for name in names if name.lower() not in column_names]
     if unknown or not names:
         raise ValueError(f"columns {', '.join(unknown) or 'none'} asked for; there are {', '.join(ARROW)}")
-    wanted = {known[name.lower()] for name in names} | ({HEADERS} if include_headers else set())
+    wanted = {column_names[name.lower()] for name in names} | ({HEADERS} if include_headers else set())
     return tuple(name for name in ARROW if name in wanted)
 
 

@@ -41,7 +41,7 @@ class SideBySide(Iterator[T], Generic[T]):
         size_of: Callable[[T], int] = lambda item: 0,
     ) -> None:
         self._jobs = deque(jobs)
-        self._left = len(self._jobs)
+        self._jobs_left = len(self._jobs)
         self._in_flight = in_flight
         self._bytes_in_flight = bytes_in_flight
         self._size_of = size_of
@@ -69,7 +69,7 @@ class SideBySide(Iterator[T], Generic[T]):
             self._threads.append(self._unstarted.pop())
             self._threads[-1].start()
         with self._changed:
-            self._changed.wait_for(lambda: self._waiting or self._error or not self._left or self._closed)
+            self._changed.wait_for(lambda: self._waiting or self._error or not self._jobs_left or self._closed)
             error = self._error
             if error is None and self._waiting and not self._closed:
                 self._changed.notify_all()
@@ -116,7 +116,7 @@ class SideBySide(Iterator[T], Generic[T]):
                 self._put(item)
                 del item  # a large one, once taken, is not held while the next one is made
         with self._changed:
-            self._left -= 1
+            self._jobs_left -= 1
             self._changed.notify_all()
 
     def _put(self, item: T) -> None:

@@ -138,11 +138,11 @@ def check_place(out: Storage, *, single_writer: bool = False) -> None:
 def check_out(out: Storage, manifest: Manifest, *, single_writer: bool = False) -> None:
     """Raise Refused as `check_place`, and if `out` is the replay of another manifest."""
     check_place(out, single_writer=single_writer)
-    there = stored_manifest(out)
-    if there is not None and there != manifest:
+    stored = stored_manifest(out)
+    if stored is not None and stored != manifest:
         raise Refused(
-            f"{out} is the replay of another manifest ({there.sha256}): {manifests.differences(there, manifest)}. Name "
-            f"another directory, or repeat that replay with --manifest {out.name_of(MANIFEST_FILE)}"
+            f"{out} is the replay of another manifest ({stored.sha256}): {manifests.differences(stored, manifest)}. "
+            f"Name another directory, or repeat that replay with --manifest {out.name_of(MANIFEST_FILE)}"
         )
 
 

@@ -158,6 +158,6 @@ def _canonical(body: Mapping[str, Any]) -> bytes:
     return json.dumps(body, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
 
 
-def _same(what: str, ours: str | None, theirs: str | None) -> None:
+def _same(kind: str, ours: str | None, theirs: str | None) -> None:
     if ours is not None and theirs is not None and ours != theirs:
-        raise ManifestError(f"the manifest is of another {what}: id {ours}, this one has {theirs}")
+        raise ManifestError(f"the manifest is of another {kind}: id {ours}, this one has {theirs}")

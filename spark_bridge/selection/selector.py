@@ -358,20 +358,20 @@ def _by_topic(bound: Bound) -> Mapping[str, Offsets] | None:
     return None
 
 
-def _for_all(given: Mapping[str, Offsets], what: str, available: TopicOffsets) -> Offsets:
+def _for_all(given: Mapping[str, Offsets], kind: str, available: TopicOffsets) -> Offsets:
     values = given.get(available.topic, {})
     if set(values) != set(available.last):
         raise SelectionError(
-            f"{available.topic} has partitions {sorted(available.last)}, {what} are given for {sorted(values)}; give "
-            f"all of them" + (", -2 is earliest and -1 latest" if what == "offsets" else "")
+            f"{available.topic} has partitions {sorted(available.last)}, {kind} are given for {sorted(values)}; give "
+            f"all of them" + (", -2 is earliest and -1 latest" if kind == "offsets" else "")
         )
     return values
 
 
-def _refuse_negative(what: str, values: Iterable[int]) -> None:
+def _refuse_negative(kind: str, values: Iterable[int]) -> None:
     for value in values:
         if value < 0:
-            raise SelectionError(f"{what} are 0 or more; got {value}")
+            raise SelectionError(f"{kind} are 0 or more; got {value}")
 
 
 def _refuse_mark(bound: Bound, word: str, mark: int, side: str) -> None:

@@ -17,26 +17,26 @@ class Loss(NamedTuple):
     offsets: int
 
 
-def begin_of(name: str, known: int | None, first: int, last: int) -> tuple[int, Loss | None]:
+def begin_of(name: str, next_offset: int | None, first: int, last: int) -> tuple[int, Loss | None]:
     """Return the next offset to read of the partition `name`, and the loss before it if there is one.
 
-    `known` is the stream's position, None for a new partition. The partition has the offsets `first` to `last`,
+    `next_offset` is the stream's position, None for a new partition. The partition has the offsets `first` to `last`,
     exclusive. After a loss the stream begins at the nearest offset that exists.
     """
-    if known is None:
+    if next_offset is None:
         begin = min(first, last)
         if not begin:
             return begin, None
         return begin, Loss(f"{name} is new to the stream and starts at offset {begin}, not at 0", begin)
-    if last < known:
-        return last, Loss(f"{name} ends at offset {last}, but the stream has read it to {known}", 0)
-    if first > known:
+    if last < next_offset:
+        return last, Loss(f"{name} ends at offset {last}, but the stream has read it to {next_offset}", 0)
+    if first > next_offset:
         begin = min(first, last)
-        missing = begin - known
+        missing = begin - next_offset
         if not missing:
-            return known, None
-        return begin, Loss(f"{name} has lost the unread offsets {known} to {begin - 1} ({missing})", missing)
-    return known, None
+            return next_offset, None
+        return begin, Loss(f"{name} has lost the unread offsets {next_offset} to {begin - 1} ({missing})", missing)
+    return next_offset, None
 
 
 def gone(before: Positions, latest: Positions) -> Iterator[Loss]:

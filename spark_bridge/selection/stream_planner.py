@@ -197,17 +197,17 @@ def _begins(
     begins: dict[tuple[str, int], int] = {}
     losses = list(gone(before.end, available.latest))
     for topic, latest in available.latest.items():
-        known = before.end.get(topic, {})
+        positions = before.end.get(topic, {})
         former, now = before.topic_ids.get(topic), available.topic_ids.get(topic)
-        made_again = known and former is not None and now is not None and former != now
+        made_again = positions and former is not None and now is not None and former != now
         if made_again:
             losses.append(Loss(f"topic {topic!r} was deleted and made again: its id was {former}, and is {now}", 0))
-            known = {}
-        has_news = any(known.get(partition) != last for partition, last in latest.items())
+            positions = {}
+        has_news = any(positions.get(partition) != last for partition, last in latest.items())
         earliest = snapshot.earliest(topic) if has_news else {}
         for partition, last in latest.items():
             first = earliest.get(partition, last)
-            begin, loss = begin_of(f"{topic}-{partition}", known.get(partition), first, last)
+            begin, loss = begin_of(f"{topic}-{partition}", positions.get(partition), first, last)
             begins[topic, partition] = begin
             if loss is not None and not made_again:
                 losses.append(loss)
