@@ -6,8 +6,7 @@ import click
 
 from broker.client.offset_spec import OffsetSpec
 from flakelog.commands.completion import GroupType
-from flakelog.commands.exit_codes import fail
-from flakelog.commands.start import find_starts, move_options
+from flakelog.commands.start import move_options
 from flakelog.commands.terminal import (
     client_of,
     confirm,
@@ -20,8 +19,7 @@ from flakelog.commands.terminal import (
 )
 
 if TYPE_CHECKING:
-    from broker.client.blocking import Client
-    from broker.client.core import Partition
+    from flakelog.operations.group_reset import GroupReset
     from flakelog.operations.groups import Group, GroupPosition, Member
 
 
@@ -120,45 +118,26 @@ def reset_offsets(
 ) -> None:
     """Move group NAME to another PLACE: in all partitions it has committed, or in those named.
 
-    With --execute the group must have no members. Without --execute the changes are only shown.
+    With --execute the group must have no members. Without --execute the changes are only shown. An offset that a log
+    does not have is refused.
     """
-    from flakelog.operations import groups
+    from flakelog.operations import group_reset
 
     with client_of(servers) as client:
-        described = groups.describe_group(client, name)
-        before = groups.committed(client, name)
+        reset = group_reset.plan_reset(client, name, start, topics, partitions)
         if execute:
-            groups.check_stopped(described)
-        wanted = _wanted(client, name, before, topics, partitions)
-        after = {(span.topic, span.partition): span.offset for span in find_starts(client, wanted, start)}
-        if execute:
-            groups.commit(client, name, after)
-    _print_reset(before, after, as_json)
+            group_reset.carry_out(client, reset)
+    _print_reset(reset, as_json)
+    for topic, partition in reset.at_end:
+        click.echo(f"{topic}-{partition}: no message is so new; this is the end", err=True)
     if not execute:
-        click.echo("nothing is changed yet; --execute does it", err=True)
+        members = count_of(len(reset.group.members), "member")
+        stop = f"; stop its {members} first" if reset.group.members else ""
+        click.echo(f"nothing is changed yet; --execute does it{stop}", err=True)
 
 
-def _wanted(
-    client: "Client",
-    name: str,
-    before: "dict[Partition, int]",
-    topics: tuple[str, ...],
-    partitions: tuple[int, ...],
-) -> "list[Partition]":
-    """Return the partitions to reset: those of the named topics, or those the group has committed."""
-    if topics:
-        keys = [(topic, number) for topic in topics for number in range(client.topic(topic).partitions)]
-    else:
-        keys = list(before)
-    if partitions:
-        keys = [key for key in keys if key[1] in partitions]
-    if not keys:
-        fail(f"group {name} has committed nothing of the kind; name a --topic it is to begin with")
-    return keys
-
-
-def _print_reset(before: "dict[Partition, int]", after: "dict[Partition, int]", as_json: bool) -> None:
-    rows = [(topic, partition, before.get((topic, partition)), offset) for (topic, partition), offset in after.items()]
+def _print_reset(reset: "GroupReset", as_json: bool) -> None:
+    rows = [(*partition, reset.before.get(partition), offset) for partition, offset in reset.after.items()]
     names = ("topic", "partition", "before", "after")
     if as_json:
         for row in rows:

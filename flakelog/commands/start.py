@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from broker.client.offset_spec import AtOffset, OffsetSpec, check_start, parse_offset_spec
+from broker.client.offset_spec import OffsetSpec, check_start, parse_offset_spec
 from flakelog.commands.arguments import PARTITION, TopicName
-from flakelog.commands.exit_codes import fail
 
 if TYPE_CHECKING:
     from broker.client.blocking import Client
@@ -71,7 +70,7 @@ def move_options(command: Callable[..., Any]) -> Callable[..., Any]:
 def find_start(
     client: "Client", topic: str, partition: int, start: OffsetSpec, committed: bool = False
 ) -> Span:
-    """Ask the partition's leader for the offset of `start`; fail if `start` is an offset that does not exist."""
+    """Ask the partition's leader for the offset of `start`; raise NotPossible for an offset that does not exist."""
     (span,) = find_starts(client, [(topic, partition)], start, committed)
     return span
 
@@ -80,14 +79,7 @@ def find_starts(
     client: "Client", partitions: "Iterable[Partition]", start: OffsetSpec, committed: bool = False
 ) -> list[Span]:
     """Return where each partition begins, as `find_start` does."""
-    from broker.client.offset_lookup import find_positions
-    from broker.wire.fetch import READ_COMMITTED, READ_UNCOMMITTED
+    from flakelog.operations.partitions import positions_of
 
-    level = READ_COMMITTED if committed else READ_UNCOMMITTED
-    positions = client.run(find_positions(client.core, partitions, start, isolation_level=level))
-    spans = []
-    for (topic, partition), (offset, (begin, end), wanted) in positions.items():
-        if isinstance(start, AtOffset) and wanted != offset:
-            fail(f"{topic}-{partition} has offsets {begin} to {end}, not {wanted}")
-        spans.append(Span(topic, partition, offset, end))
-    return spans
+    positions = positions_of(client, partitions, start, committed)
+    return [Span(*partition, position.offset, position.bounds.log_end) for partition, position in positions.items()]

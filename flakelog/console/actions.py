@@ -10,14 +10,13 @@ from typing import NamedTuple
 from urllib.parse import quote
 
 from broker.client.blocking import Client
-from broker.client.offset_lookup import find_positions
 from broker.client.offset_spec import KINDS, AtTime, Earliest, Latest, OffsetSpec, parse_value
 from broker.services.context import BrokerServices
 from flakelog.console import deletion
 from flakelog.console.draft import Draft, draft_of
 from flakelog.console.text import time
 from flakelog.console.visit import BadField, Fields
-from flakelog.operations import configs, groups, letters, topics
+from flakelog.operations import configs, group_reset, letters, topics
 from flakelog.operations.handled_letters import HandledLetters
 from flakelog.operations.partitions import is_internal
 from flakelog.produce import partition_of, send
@@ -234,24 +233,31 @@ def _draft(client: Client, fields: Fields) -> tuple[Draft, int]:
 
 
 def _plan_reset(client: Client, fields: Fields) -> Planned:
-    spec = _spec(fields)
-    group, before, after = _reset(client, fields, spec)
+    reset = _reset(client, fields)
+    at_end = set(reset.at_end)
     rows = [
-        [f"{topic}-{partition}", str(before.get((topic, partition), "–")), str(offset), reason]
-        for (topic, partition), (offset, reason) in after.items()
+        [
+            f"{partition[0]}-{partition[1]}",
+            str(reset.before.get(partition, "–")),
+            str(offset),
+            "no message is so new; this is the end" if partition in at_end else "",
+        ]
+        for partition, offset in reset.after.items()
     ]
     rows.sort(key=lambda row: not row[-1])
-    clamped = sum(bool(reason) for _, reason in after.values())
-    sentence = f"Move the group {group} to {_name_of(spec)} in {count_of(len(rows), 'partition')}."
+    group = reset.group
+    sentence = f"Move the group {group.group_id} to {_name_of(_spec(fields))} in {count_of(len(rows), 'partition')}."
     warning = "Its consumers begin there when they start; they read messages again, or skip some."
-    if clamped:
-        warning += f" {_clamped(clamped)}"
+    if at_end:
+        warning += f" {_clamped(len(at_end))}"
+    if group.members:
+        warning += f" It is {group.state} with {count_of(len(group.members), 'member')}; stop them before you confirm."
     more = len(rows) - PARTITIONS_SHOWN
     if more > 0:
         rows = [*rows[:PARTITIONS_SHOWN], [f"and {more:,} more", "", "", ""]]
-    if not clamped:
+    if not at_end:
         rows = [row[:-1] for row in rows]
-    head = ("Partition", "Now", "Then", "Why there") if clamped else ("Partition", "Now", "Then")
+    head = ("Partition", "Now", "Then", "Why there") if at_end else ("Partition", "Now", "Then")
     return Planned(sentence, "Reset its offsets", head, rows, warning)
 
 
@@ -272,49 +278,18 @@ def _clamped(partitions: int) -> str:
 
 
 def _reset_offsets(client: Client, fields: Fields, task: Task) -> Done:
-    group, _, after = _reset(client, fields, _spec(fields))
-    groups.commit(client, group, {partition: offset for partition, (offset, _) in after.items()})
-    target = "/console/group?group=" + quote(group, safe='')
-    clamped = sum(bool(reason) for _, reason in after.values())
-    sentence = f"The offsets of {group} were reset in {count_of(len(after), 'partition')}."
-    return Done(f"{sentence} {_clamped(clamped)}" if clamped else sentence, target)
+    reset = _reset(client, fields)
+    group_reset.carry_out(client, reset)
+    group = reset.group.group_id
+    sentence = f"The offsets of {group} were reset in {count_of(len(reset.after), 'partition')}."
+    if reset.at_end:
+        sentence += f" {_clamped(len(reset.at_end))}"
+    return Done(sentence, "/console/group?group=" + quote(group, safe=''))
 
 
-def _reset(
-    client: Client, fields: Fields, spec: OffsetSpec
-) -> tuple[str, Mapping[tuple[str, int], int], dict[tuple[str, int], tuple[int, str]]]:
-    """Return the group, its offsets by topic and partition, and those it is to have, as `_offsets` does."""
-    group, topic = fields.text("group"), fields.text("topic").strip()
-    described = groups.describe_group(client, group)
-    if described.members:
-        members = count_of(len(described.members), "member")
-        raise BadField(f"the group {group} is {described.state} with {members}; stop them first")
-    before = groups.committed(client, group)
-    wanted = [place for place in before if topic in ("", place[0])]
-    if topic and not wanted:
-        wanted = [(topic, number) for number in range(client.topic(topic).partitions)]
-    if not wanted:
-        raise BadField(f"the group {group} has committed no offsets; name a topic")
-    return group, before, _offsets(client, wanted, spec)
-
-
-def _offsets(
-    client: Client, partitions: Sequence[tuple[str, int]], spec: OffsetSpec
-) -> dict[tuple[str, int], tuple[int, str]]:
-    """Return the offset to move to in each partition, within its log, and why if it is not the one asked for, or "".
-    """
-    positions = client.run(find_positions(client.core, partitions, spec))
-    offsets = {}
-    for partition, (offset, bounds, wanted) in positions.items():
-        reason = ""
-        if wanted is None:
-            reason = "no message is so new; this is the end"
-        elif wanted < bounds.log_start:
-            reason = f"{wanted} is before the log's start"
-        elif wanted > bounds.log_end:
-            reason = f"{wanted} is beyond the log's end"
-        offsets[partition] = offset, reason
-    return offsets
+def _reset(client: Client, fields: Fields) -> group_reset.GroupReset:
+    topic = fields.text("topic").strip()
+    return group_reset.plan_reset(client, fields.text("group"), _spec(fields), [topic] if topic else ())
 
 
 def _spec(fields: Fields) -> OffsetSpec:

@@ -8,6 +8,7 @@ functions, and render their results.
         groups.list_groups(client)
 
     cluster, configs, groups, partitions, quotas, replays, topics, transactions
+    group_reset         the plan of a reset of a group's offsets, and its execution
     letters             dead letters; dead_letters has the record of one, handled_letters the marks of those sent back
     errors              an operation that is not possible now
 """

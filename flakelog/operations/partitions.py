@@ -10,8 +10,8 @@ from broker.client.blocking import Client
 from broker.client.core import Partition
 from broker.client.errors import BrokerError, no_leader
 from broker.client.log_record import Record
-from broker.client.offset_lookup import find_bounds, find_offsets
-from broker.client.offset_spec import Latest
+from broker.client.offset_lookup import find_bounds, find_offsets, find_positions
+from broker.client.offset_spec import AtOffset, Latest, OffsetSpec, Position
 from broker.wire.fetch import READ_COMMITTED, READ_UNCOMMITTED
 from flakelog.operations.cluster import partition_sizes
 from flakelog.operations.errors import NotPossible
@@ -85,6 +85,21 @@ def bounds_of_all(
 def ends_of(client: Client, partitions: Iterable[Partition]) -> dict[Partition, int]:
     """Return the offset of each partition's next message, without partitions that do not answer."""
     return client.run(find_offsets(client.core, partitions, Latest(), failed={}))
+
+
+def positions_of(
+    client: Client, partitions: Iterable[Partition], spec: OffsetSpec, committed: bool = False
+) -> dict[Partition, Position]:
+    """Return the position in each partition. Raise NotPossible if a log does not have the offset of an AtOffset.
+
+    With `committed`, a log ends at the start of its first open transaction.
+    """
+    level = READ_COMMITTED if committed else READ_UNCOMMITTED
+    positions = client.run(find_positions(client.core, partitions, spec, isolation_level=level))
+    for (topic, number), (offset, (begin, end), wanted) in positions.items():
+        if isinstance(spec, AtOffset) and wanted != offset:
+            raise NotPossible(f"{topic}-{number} has offsets {begin} to {end}, not {wanted}")
+    return positions
 
 
 def is_internal(topic: str) -> bool:

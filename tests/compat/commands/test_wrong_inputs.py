@@ -88,7 +88,7 @@ WRONG = [
     # --- groups, settings, quotas, transactions, partitions
     ("group describe w-none", 1, "w-none"),
     ("group delete w-none --yes", 1, "GROUP_ID_NOT_FOUND"),
-    ("group reset-offsets w-none --to earliest", 1, "name a --topic it is to begin with"),
+    ("group reset-offsets w-none --to earliest", 1, "name a topic it is to begin with"),
     ("config get", 2, "one of --topic NAME, --broker ID and --all-brokers"),
     ("config set --topic wrong retention.ms", 2, "'retention.ms' is no setting; give NAME=VALUE"),
     ("config set --all-brokers listeners=x", 1, "listeners"),

@@ -159,12 +159,14 @@ def test_a_stopped_groups_offsets_are_reset(visitor, client):
     for fields, offset in (
         ({"to": "time", "value": "2023-11-14T22:13:27Z"}, 7),
         ({"to": "latest"}, 10),
-        ({"to": "offset", "value": "99"}, 10),
         ({"to": "earliest", "topic": "console-read"}, 0),
     ):
         assert visitor.confirm("reset-offsets", group="console-billing", **fields)[0] == 200
         committed = groups.committed(client, "console-billing")
         assert committed == {("console-read", 0): offset, ("console-read", 1): 0}
+    status, text = visitor.confirm("reset-offsets", group="console-billing", to="offset", value="99")
+    assert status == 400 and "console-read-0 has offsets 0 to 10, not 99" in text
+    assert groups.committed(client, "console-billing") == {("console-read", 0): 0, ("console-read", 1): 0}
 
 
 def letter(n, source="orders-in"):

@@ -32,6 +32,15 @@ def act(world, action, **fields):
     return now(world.actions.act(fields_of(fields), action, "127.0.0.1:5"))
 
 
+def with_member(world, group):
+    """Let a member join the group and read orders-0."""
+    member = Member(world.broker, group=group)
+    member.join()
+    world.broker.at(world.broker.now_ms + 3_000)  # group.initial.rebalance.delay.ms
+    member.joined()
+    member.sync([(member, encode_assignment([("orders", 0)]))])
+
+
 def test_an_action_is_planned_and_changes_nothing(world):
     view = act(world, "create-topic", name="orders", partitions=3, settings="retention.ms=5000")
     assert "Create the topic orders with 3 partitions." in html_of(view)
@@ -108,25 +117,41 @@ def test_the_broker_checks_a_plan_before_it_is_confirmed(world, action, fields, 
     assert world.broker.reported == []
 
 
-@pytest.mark.parametrize(
-    "to, value, offset, reason",
-    [
-        ("offset", 1, 2, "1 is before the log&#39;s start"),
-        ("offset", 99, 5, "99 is beyond the log&#39;s end"),
-        ("time", "2099-01-01", 5, "no message is so new; this is the end"),
-    ],
-)
-def test_a_plan_says_that_an_offset_lies_outside_the_log(world, to, value, offset, reason):
+@pytest.fixture
+def trimmed(world):
+    """A world whose topic orders has offsets 2 to 5, and whose group billing has committed 4."""
     world.broker.create("orders")
     records = [Record(n, 0, None, b"x") for n in range(5)]
     world.client.produce("orders", 0, encode_batch(records, base_timestamp_ms=WALL_MS))
     delete_records(world.client, {("orders", 0): 2})
     groups.commit(world.client, "billing", {("orders", 0): 4})
-    html = html_of(act(world, "reset-offsets", group="billing", to=to, value=value))
-    assert reason in html and "outside the log of 1 partition" in html
-    done = act(world, "reset-offsets", group="billing", to=to, value=value, confirmed="yes")
+    return world
+
+
+def test_a_plan_says_that_a_time_is_after_all_messages(trimmed):
+    fields = {"group": "billing", "to": "time", "value": "2099-01-01"}
+    html = html_of(act(trimmed, "reset-offsets", **fields))
+    assert "no message is so new; this is the end" in html and "outside the log of 1 partition" in html
+    done = act(trimmed, "reset-offsets", **fields, confirmed="yes")
     assert "outside the log of 1 partition" in done.model.sentence
-    assert groups.committed(world.client, "billing") == {("orders", 0): offset}
+    assert groups.committed(trimmed.client, "billing") == {("orders", 0): 5}
+
+
+@pytest.mark.parametrize("offset", [1, 99])
+@pytest.mark.parametrize("step", [{}, {"confirmed": "yes"}])
+def test_an_offset_that_the_log_does_not_have_is_refused(trimmed, offset, step):
+    with pytest.raises(NotPossible, match=f"orders-0 has offsets 2 to 5, not {offset}"):
+        act(trimmed, "reset-offsets", group="billing", to="offset", value=offset, **step)
+    assert groups.committed(trimmed.client, "billing") == {("orders", 0): 4}
+
+
+def test_the_plan_for_a_running_group_says_that_its_members_must_stop(trimmed):
+    with_member(trimmed, "billing")
+    html = html_of(act(trimmed, "reset-offsets", group="billing", to="earliest"))
+    assert "It is Stable with 1 member; stop them before you confirm." in html
+    with pytest.raises(NotPossible, match="group billing is Stable with 1 member; stop them first"):
+        act(trimmed, "reset-offsets", group="billing", to="earliest", confirmed="yes")
+    assert groups.committed(trimmed.client, "billing") == {("orders", 0): 4}
 
 
 def test_a_group_is_moved_to_the_last_messages_of_each_partition(world):
@@ -216,11 +241,7 @@ def test_a_topic_with_an_offline_partition_can_be_deleted(world):
 def test_a_deletion_names_the_groups_that_read_the_topic_without_a_commit(world):
     world.broker.create("orders")
     assert groups.committed(world.client, "audit") == {}, "the coordinator is there now"
-    member = Member(world.broker, group="audit")
-    member.join()
-    world.broker.at(world.broker.now_ms + 3_000)  # group.initial.rebalance.delay.ms
-    member.joined()
-    member.sync([(member, encode_assignment([("orders", 0)]))])
+    with_member(world, "audit")
     html = html_of(act(world, "delete-topic", topic="orders", typed="orders"))
     assert "Group audit" in html and "1 member reads it now" in html
 

@@ -1,0 +1,65 @@
+"""The reset of a consumer group's offsets: a plan that changes nothing, and its execution.
+
+The plan of a group that runs is allowed; its execution needs a group without members. An offset that a log does not
+have is refused. A time after all messages of a partition is the partition's end, and the plan says so.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from broker.client.blocking import Client
+from broker.client.core import Partition
+from broker.client.offset_spec import OffsetSpec, Position
+from flakelog.operations import groups
+from flakelog.operations.errors import NotPossible
+from flakelog.operations.partitions import partitions_of, positions_of
+
+
+@dataclass(frozen=True)
+class GroupReset:
+    """The committed offsets that a group has, and the positions that it is to have in the partitions of the reset."""
+
+    group: groups.Group
+    before: Mapping[Partition, int]
+    positions: Mapping[Partition, Position]
+
+    @property
+    def after(self) -> dict[Partition, int]:
+        return {partition: position.offset for partition, position in self.positions.items()}
+
+    @property
+    def at_end(self) -> list[Partition]:
+        """The partitions that go to their end because all their messages are before the time."""
+        return [partition for partition, position in self.positions.items() if position.wanted is None]
+
+
+def plan_reset(
+    client: Client, group_id: str, spec: OffsetSpec, topics: Iterable[str] = (), numbers: Iterable[int] = ()
+) -> GroupReset:
+    """Plan to move a group to a position, in all partitions of these topics, or in those that it has committed.
+
+    With `numbers`, only in partitions of these numbers. Raise NotPossible if none is left, or if a log does not have
+    the offset of an AtOffset.
+    """
+    group = groups.describe_group(client, group_id)
+    before = groups.committed(client, group_id)
+    named, only = list(topics), set(numbers)
+    partitions = [
+        partition
+        for partition in (partitions_of(client, named) if named else before)
+        if not only or partition[1] in only
+    ]
+    if not partitions:
+        which = f"partition {', '.join(map(str, sorted(only)))}"
+        if named:
+            raise NotPossible(f"{', '.join(named)} has no {which}")
+        where = f" in {which}" if only else ""
+        raise NotPossible(f"group {group_id} has committed no offsets{where}; name a topic it is to begin with")
+    return GroupReset(group, before, positions_of(client, partitions, spec))
+
+
+def carry_out(client: Client, reset: GroupReset) -> None:
+    """Commit the offsets of a plan. Raise NotPossible if the group has members now."""
+    group_id = reset.group.group_id
+    groups.check_stopped(groups.describe_group(client, group_id))
+    groups.commit(client, group_id, reset.after)
