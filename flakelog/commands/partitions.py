@@ -29,11 +29,12 @@ def list_partitions(
     topics: tuple[str, ...], with_internal: bool, problems: bool, servers: str, as_json: bool
 ) -> None:
     """List the partitions of the TOPICs, or of all: leader, replicas, offsets and bytes."""
-    from flakelog.operations import partitions
+    from flakelog.operations.partitions import errors_of
+    from flakelog.operations.partitions import list_partitions as partitions_of
 
     with client_of(servers) as client:
-        listed = partitions.list_partitions(client, topics, with_internal=with_internal)
-    _name_left_out(listed)
+        listed = partitions_of(client, topics, with_internal=with_internal)
+    name_left_out(errors_of(listed))
     rows = [_row(partition) for partition in listed if partition.has_problem or not problems]
     if as_json:
         for row in rows:
@@ -44,10 +45,6 @@ def list_partitions(
         print_table([name.upper().replace("_", " ") for name in names], shown)
     else:
         click.echo("no partition has a problem" if problems else "there are no partitions", err=True)
-
-
-def _name_left_out(listed: "list[ListedPartition]") -> None:
-    name_left_out({(line.topic, line.partition): line.error for line in listed if line.error is not None})
 
 
 def _row(partition: "ListedPartition") -> dict[str, Any]:
@@ -77,12 +74,12 @@ def _text(value: Any) -> Any:
 @json_option
 def describe(topic: str, partition: int, servers: str, as_json: bool) -> None:
     """Show one partition: leader, offsets, last stable offset, bytes, and the producers that it remembers."""
-    from flakelog.operations.partitions import bounds_of, list_partitions
+    from flakelog.operations.partitions import bounds_of, errors_of, list_partitions
     from flakelog.operations.transactions import describe_producers
 
     with client_of(servers) as client:
         listed = list_partitions(client, (topic,))
-        _name_left_out(listed)
+        name_left_out(errors_of(listed))
         described = [_row(line) for line in listed if line.partition == partition]
         if not described:
             fail(f"{topic} has partitions 0 to {len(listed) - 1}, not {partition}")

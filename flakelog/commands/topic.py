@@ -95,28 +95,25 @@ def describe(names: tuple[str, ...], servers: str, as_json: bool) -> None:
 
 
 def _describe(client: "Client", name: str, as_json: bool) -> None:
+    from flakelog.operations.partitions import errors_of
     from flakelog.operations.topics import describe_topic
 
     described = describe_topic(client, name)
-    info, bounds = described.topic, described.bounds
-    partitions = [_partition(number, bounds.get((name, number))) for number in range(info.partitions)]
+    info = described.topic
+    partitions = [
+        {"partition": listed.partition, "begin": listed.begin, "end": listed.end, "offsets": listed.offsets}
+        for listed in described.partitions
+    ]
     if as_json:
         shown = {"topic": name, "topic_id": str(info.id), "partitions": partitions, "settings": described.settings}
         print_json(shown)
         return
-    total = sum(end - begin for begin, end in bounds.values())
+    total = sum(listed.offsets or 0 for listed in described.partitions)
     click.echo(f"{name}: {count_of(info.partitions, 'partition')}, {count_of(total, 'offset')}, id {info.id}")
     for setting, value in described.settings.items():
         click.echo(f"  {setting}={value}")
     print_table(("PARTITION", "BEGIN", "END", "OFFSETS"), [list(row.values()) for row in partitions])
-    name_left_out(described.errors)
-
-
-def _partition(number: int, bounds: tuple[int, int] | None) -> dict[str, int | None]:
-    """Return a partition's row; `bounds` is None if the partition is offline."""
-    begin, end = bounds or (None, None)
-    offsets = None if begin is None or end is None else end - begin
-    return {"partition": number, "begin": begin, "end": end, "offsets": offsets}
+    name_left_out(errors_of(described.partitions))
 
 
 @topic.command()

@@ -7,8 +7,9 @@ from broker.engine.api_table import APIS
 from broker.engine.engine import Engine
 from broker.metrics import BOUNDS_NS, Latency
 from broker.version import VERSION
-from flakelog import health as told
 from flakelog.console.history import RateSeries
+from flakelog.console.topics import totals_of
+from flakelog.health import WatchedServer, health
 
 THROUGHPUT = ("messages in", "bytes in", "bytes out")
 BUSIEST = 12  # APIs in the table of latencies
@@ -43,29 +44,25 @@ class Overview(NamedTuple):
     latencies: Sequence[LatencyRow]
 
 
-def overview(server: told.WatchedServer, engine: Engine, rates: RateSeries) -> Overview:
+def overview(server: WatchedServer, engine: Engine, rates: RateSeries) -> Overview:
     """Return the overview of a server with a broker."""
     services = engine.services
-    messages = log_bytes = is_open = 0
-    logs = services.logs.all()
-    for log in logs:
-        messages += log.log_end_offset - log.log_start_offset
-        log_bytes += log.segments.size
-        is_open += len(log.producers.open_transactions())
+    logs = list(services.logs.all())
+    messages, log_bytes = totals_of(logs)
     last = rates.last
     topics = services.metadata.topics()
     return Overview(
         version=VERSION,
         cluster_id=services.metadata.cluster_id,
         addresses=dict(server.addresses),
-        problems=problems(told.health(server)[1]),
+        problems=problems(health(server)[1]),
         topics=len(topics),
         partitions=sum(len(topic.partitions) for topic in topics),  # a new topic's logs are made one by one
         messages=messages,
         log_bytes=log_bytes,
         connections=engine.connections,
         groups=sum(services.group_states().values()),
-        open_transactions=is_open,
+        open_transactions=sum(len(log.producers.open_transactions()) for log in logs),
         usable_bytes=services.logs.disk.usable_bytes,
         rates=(None,) * len(THROUGHPUT) if last is None else last.values,
         latencies=latencies(engine.metrics.requests),
@@ -78,16 +75,16 @@ def counters(engine: Engine) -> tuple[float, ...]:
     return appended, engine.metrics.bytes_received, engine.metrics.bytes_sent
 
 
-def problems(health: Mapping[str, Any]) -> list[str]:
+def problems(details: Mapping[str, Any]) -> list[str]:
     """Return the problems in the answer of /health, a sentence for each."""
     sentences = []
-    if health["ids_problem"]:
-        sentences.append(f"ids: {health['ids_problem']}")
-    sentences += [f"{name} is offline: {why}" for name, why in health["partitions_offline"].items()]
-    for name, wait in health["partitions_waiting_for_clock"].items():
+    if details["ids_problem"]:
+        sentences.append(f"ids: {details['ids_problem']}")
+    sentences += [f"{name} is offline: {why}" for name, why in details["partitions_offline"].items()]
+    for name, wait in details["partitions_waiting_for_clock"].items():
         sentences.append(f"{name} refuses messages: its last id is {wait.get('ahead_ms', 0):,} ms ahead of the clock")
-    if health["disk_full"]:
-        sentences.append(f"the disk is full: {health['disk_full']['usable_bytes']:,} bytes are usable")
+    if details["disk_full"]:
+        sentences.append(f"the disk is full: {details['disk_full']['usable_bytes']:,} bytes are usable")
     return sentences
 
 

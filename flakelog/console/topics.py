@@ -1,4 +1,8 @@
-"""The list of topics, and one topic: its partitions, its settings, and the groups that read it."""
+"""The list of topics, and one topic: its partitions, its settings, and the groups that read it.
+
+The pages show the broker of this process: its logs in memory have what no request tells, such as segments, last ids and
+reasons of being offline. flakelog/operations has the partitions of any cluster.
+"""
 
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
@@ -130,15 +134,15 @@ def topic_page(services: BrokerServices, name: str, page: int = 0) -> TopicPage 
     topic = services.metadata.topic(name)
     if topic is None:
         return None
-    logs = list(_logs(services, topic, range(len(topic.partitions))))
+    messages, size = totals_of(_logs(services, topic, range(len(topic.partitions))))
     pages = pages_of(len(topic.partitions), page)
     return TopicPage(
         name=topic.name,
         id=str(topic.id),
         is_internal=is_internal(topic.name),
         partitions=len(topic.partitions),
-        messages=sum(log.log_end_offset - log.log_start_offset for log in logs),
-        bytes=sum(log.segments.size for log in logs),
+        messages=messages,
+        bytes=size,
         rows=_partitions(services, topic, range(pages.start, pages.end)),
         pages=pages,
         configs=config_rows(services, topic),
@@ -163,11 +167,17 @@ def config_rows(services: BrokerServices, topic: Topic) -> list[ConfigRow]:
     return sorted(rows, key=lambda row: (not row.is_own, row.name))
 
 
-def _row(services: BrokerServices, topic: Topic) -> TopicRow:
+def totals_of(logs: Iterable[PartitionLog]) -> tuple[int, int]:
+    """Return the number of messages and of bytes in these logs."""
     messages = size = 0
-    for log in _logs(services, topic, range(len(topic.partitions))):
+    for log in logs:
         messages += log.log_end_offset - log.log_start_offset
         size += log.segments.size
+    return messages, size
+
+
+def _row(services: BrokerServices, topic: Topic) -> TopicRow:
+    messages, size = totals_of(_logs(services, topic, range(len(topic.partitions))))
     offline = sum(services.logs.is_offline(topic.name, number) for number in range(len(topic.partitions)))
     config = services.config_of(topic) if topic.properties else services.config.topic_defaults
     policy = config.cleanup_policy
@@ -175,8 +185,8 @@ def _row(services: BrokerServices, topic: Topic) -> TopicRow:
 
 
 def _logs(services: BrokerServices, topic: Topic, partitions: Iterable[int]) -> Iterable[PartitionLog]:
-    there = services.logs
-    return (log for number in partitions if (log := there.find(topic.name, number)) is not None)
+    logs = services.logs
+    return (log for number in partitions if (log := logs.find(topic.name, number)) is not None)
 
 
 def _partitions(services: BrokerServices, topic: Topic, numbers: Iterable[int]) -> list[PartitionRow]:

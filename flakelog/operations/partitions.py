@@ -163,6 +163,11 @@ class ListedPartition:
         return self.nodes.leader if self.nodes.leader >= 0 else None
 
     @property
+    def offsets(self) -> int | None:
+        """The number of offsets from the log's first to its end."""
+        return None if self.begin is None or self.end is None else self.end - self.begin
+
+    @property
     def has_problem(self) -> bool:
         """True if the partition does not answer, or has replicas that are not in sync."""
         return self.error is not None or set(self.nodes.in_sync) != set(self.nodes.replicas)
@@ -185,16 +190,19 @@ def replicas(client: Client, topics: Sequence[str] = ()) -> dict[Partition, Repl
 
 
 def list_partitions(
-    client: Client, topics: Sequence[str] = (), *, with_internal: bool = False
+    client: Client, topics: Sequence[str] = (), *, with_internal: bool = False, with_sizes: bool = True
 ) -> list[ListedPartition]:
-    """Return the partitions of these topics; if none is named, of all topics but the broker's own."""
+    """Return the partitions of these topics; if none is named, of all topics but the broker's own.
+
+    `with_sizes`, ask all nodes for the bytes of their logs too.
+    """
     wanted = {
         partition: nodes
         for partition, nodes in replicas(client, topics).items()
         if topics or with_internal or not is_internal(partition[0])
     }
     led = [partition for partition, nodes in wanted.items() if nodes.leader >= 0]
-    sizes = partition_sizes(client) if led else {}
+    sizes = partition_sizes(client) if led and with_sizes else {}
     bounds, errors = ask_each(led, lambda some: bounds_of_all(client, some))
     errors |= {partition: no_leader(*partition) for partition, nodes in wanted.items() if nodes.leader < 0}
     listed = []
@@ -203,3 +211,8 @@ def list_partitions(
         begin, end = bounds.get(key, (None, None))
         listed.append(ListedPartition(topic, partition, nodes, begin, end, sizes.get(key), errors.get(key)))
     return listed
+
+
+def errors_of(partitions: Iterable[ListedPartition]) -> dict[Partition, BrokerError]:
+    """Return why partitions do not answer, without those that do."""
+    return {(listed.topic, listed.partition): listed.error for listed in partitions if listed.error is not None}

@@ -10,7 +10,7 @@ from broker.client.core import Partition, TopicInfo
 from broker.client.errors import BrokerError
 from flakelog.operations.configs import TOPIC_SOURCE, describe_configs, topic_resource
 from flakelog.operations.errors import NotPossible
-from flakelog.operations.partitions import ask_each, bounds_of_all, is_internal
+from flakelog.operations.partitions import ListedPartition, is_internal, list_partitions
 
 BROKER_DEFAULT = -1  # as many partitions as the broker's num.partitions
 TIMEOUT_MS = 30_000
@@ -18,15 +18,11 @@ TIMEOUT_MS = 30_000
 
 @dataclass(frozen=True)
 class TopicDescription:
-    """A topic, the settings that are its own, and the bounds of its partitions.
-
-    `errors` are those of partitions that do not answer; `bounds` is without them.
-    """
+    """A topic, the settings that are its own, and its partitions."""
 
     topic: TopicInfo
     settings: dict[str, str | None]
-    bounds: dict[Partition, tuple[int, int]]
-    errors: dict[Partition, BrokerError]
+    partitions: list[ListedPartition]
 
 
 def list_topics(client: Client, *, with_internal: bool = False) -> list[TopicInfo]:
@@ -36,13 +32,11 @@ def list_topics(client: Client, *, with_internal: bool = False) -> list[TopicInf
 
 
 def describe_topic(client: Client, name: str) -> TopicDescription:
-    """Return a topic with its own settings and the bounds of its partitions."""
+    """Return a topic with its own settings, and its partitions without sizes, because not all brokers tell those."""
     topic = client.topic(name)
     values = describe_configs(client, topic_resource(name))
-    partitions = [(name, number) for number in range(topic.partitions)]
-    bounds, errors = ask_each(partitions, lambda some: bounds_of_all(client, some))
     settings = {value.name: value.value for value in values if value.source == TOPIC_SOURCE}
-    return TopicDescription(topic, settings, bounds, errors)
+    return TopicDescription(topic, settings, list_partitions(client, [name], with_sizes=False))
 
 
 def create_topic(
