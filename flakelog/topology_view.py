@@ -4,14 +4,13 @@ from collections.abc import Sequence
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
-from spout.figures.model import ComponentFigures, PartitionFigures, Rates, Snapshot
+from spout.figures.model import RATES, ComponentFigures, PartitionFigures, Rates, Snapshot
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
 PARTITIONS_SHOWN_MIN = 3  # also on the smallest terminal
 GAP = 2  # between columns
-RATES = ("emitted", "executed", "acked", "failed")
 ERROR = "ERROR"
 ERROR_CHARACTERS_MIN = 14  # of a message that is cut where the screen ends
 TEXTS = ("PHASE", ERROR)
@@ -45,7 +44,7 @@ def facts_of(before: Snapshot | None, after: Snapshot) -> dict[str, Any]:
         "lag_messages": after.lag("lag"),
         "lag_bytes": after.lag("lag_bytes"),
         "lag_ms": after.lag("lag_ms"),
-        "dead_letters": _dead_letters(after),
+        "dead_letters": after.dead_letters,
         "group_waits_ms": {spout.name: spout.group_wait_ms for spout in after.spouts if spout.group_wait_ms},
         "problems": after.problems,
     }
@@ -65,7 +64,7 @@ def screen_of(before: Snapshot | None, after: Snapshot, height: int, width: int)
     )
     around = 7 + len(wrap(totals, width))  # the lines beside those of components and partitions
     room = max(height - len(after.components) - around, PARTITIONS_SHOWN_MIN)
-    shown = sorted(after.partitions, key=_by_need)[:room]
+    shown = after.by_need()[:room]
     partitions = _table("PARTITION", [_partition(one) for one in shown], PARTITION_NEED, width)
     more = len(after.partitions) - len(shown)
     rest = [Text(f"and {more:,} more partitions")] if more else []
@@ -140,19 +139,10 @@ def _summary(before: Snapshot | None, after: Snapshot) -> dict[str, str]:
     if after.partitions or after.group_waits:
         lag = _number(after.lag("lag"), " messages"), _size(after.lag("lag_bytes")), _age(after.lag("lag_ms"))
         summary["lag"] = ", ".join(lag)
-        summary["dead letters"] = f"{_dead_letters(after):,}"
+        summary["dead letters"] = f"{after.dead_letters:,}"
     if after.problems:
         summary["problems"] = f"{len(after.problems):,}, the first: {after.problems[0]}"
     return summary
-
-
-def _dead_letters(taken: Snapshot) -> int:
-    return sum(component.messages.get("dead_lettered", 0) for component in taken.components)
-
-
-def _by_need(one: PartitionFigures) -> tuple[bool, int, str, int]:
-    """Sort partitions with trouble first, then those with the most lag."""
-    return not one.trouble, -(one.lag or 0), one.topic, one.partition
 
 
 def _rate(value: float) -> str:

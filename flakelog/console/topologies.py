@@ -23,7 +23,6 @@ PARTITIONS_SHOWN = 200
 PROBLEMS_SHOWN = 50
 PROCESSES_SHOWN = 100  # inside Storm each task is a process
 COMPONENTS_MAX = 200
-RATES = ("emitted", "executed", "acked", "failed")
 POINTS = ("emitted", "acked", "failed", "messages behind")
 
 
@@ -217,16 +216,15 @@ def points_of(row: TopologyRow, components: Sequence[ComponentRow]) -> list[floa
 
 
 def _row(id: str, documents: Sequence[Mapping[str, Any]]) -> TopologyRow:
+    from spout.figures.model import add_lags
+
     spouts = [component for component in _components(documents) if component.kind == "spout"]
     # A process that reads no partition has no lag, as each bolt's inside Storm.
     lags = [mapping_of(snapshot.get("lag")) for snapshot in documents if mappings_of(snapshot.get("partitions"))]
-    messages = [number_of(lag.get("lag")) for lag in lags]
-    ages = [number_of(lag.get("lag_ms")) for lag in lags]
     letters = 0.0
     for document in documents:
         for component in mappings_of(document.get("components")):
             letters += number_of(mapping_of(component.get("messages")).get("dead_lettered")) or 0
-    known = [int(value) for value in messages if value is not None]
     return TopologyRow(
         id=id,
         name=text_of(documents[0].get("topology")) or id,
@@ -234,12 +232,17 @@ def _row(id: str, documents: Sequence[Mapping[str, Any]]) -> TopologyRow:
         processes=len(documents),
         acked=sum(spout.rates["acked"] for spout in spouts),
         failed=sum(spout.rates["failed"] for spout in spouts),
-        lag=sum(known) if known and len(known) == len(messages) else None,
-        lag_ms=max((int(value) for value in ages if value is not None), default=None),
+        lag=add_lags("lag", [_whole(lag.get("lag")) for lag in lags]),
+        lag_ms=add_lags("lag_ms", [_whole(lag.get("lag_ms")) for lag in lags]),
         in_flight=int(sum(number_of(snapshot.get("in_flight")) or 0 for snapshot in documents)),
         dead_letters=int(letters),
         problems=sum(len(list(_problems(snapshot))) for snapshot in documents),
     )
+
+
+def _whole(value: object) -> int | None:
+    number = number_of(value)
+    return None if number is None else int(number)
 
 
 def _by_id(documents: Iterable[Mapping[str, Any]]) -> dict[str, list[Mapping[str, Any]]]:
@@ -254,6 +257,8 @@ def _at_ms(document: Mapping[str, Any]) -> int:
 
 
 def _components(documents: Sequence[Mapping[str, Any]]) -> list[ComponentRow]:
+    from spout.figures.model import RATES
+
     by_name: dict[str, ComponentRow] = {}
     for document in documents:
         rates, latencies = mapping_of(document.get("rates")), mapping_of(document.get("latency_ms"))
@@ -284,9 +289,11 @@ def _longest(value: object, before: float | None) -> float | None:
 
 
 def _problems(document: Mapping[str, Any]) -> Iterable[str]:
+    from spout.figures.model import NOT_TAKEN
+
     for component in mappings_of(document.get("components")):
         if group_error := text_of(component.get("group_error") or ""):
-            yield f"{text_of(component.get('name'))} reads nothing, because its group does not take it: {group_error}"
+            yield f"{text_of(component.get('name'))} {NOT_TAKEN}: {group_error}"
         for outage in mappings_of(component.get("outages")):
             yield f"{text_of(component.get('name'))}: {text_of(outage.get('text'))}"
     for one in mappings_of(document.get("partitions")):

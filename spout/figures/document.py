@@ -19,7 +19,7 @@ from dataclasses import asdict, fields, replace
 from operator import attrgetter
 from typing import Any, NamedTuple
 
-from spout.figures.model import PartitionFigures, Rates, Snapshot
+from spout.figures.model import RATES, PartitionFigures, Rates, Snapshot
 
 TOPIC = "__flakelog_topologies"
 TOPIC_CONFIGS = {
@@ -31,7 +31,6 @@ VERSION = 1
 INTERVAL_MS = 2_000
 EXPIRES_MS = 10_000  # five intervals: a busy process misses one or two
 PARTITIONS_MAX = 1_000  # in one document, those with trouble and the most lag first: about 250 kB, below 1 MiB
-RATES = ("emitted", "executed", "acked", "failed")
 _PARTITION_FIELDS = tuple(field.name for field in fields(PartitionFigures))
 _PARTITION_VALUES = attrgetter(*_PARTITION_FIELDS)
 
@@ -51,7 +50,7 @@ def as_document(taken: Snapshot) -> dict[str, Any]:
 def document_of(before: Snapshot | None, after: Snapshot, *, host: str, pid: int) -> bytes:
     """Return the document of a snapshot; rates are those since `before`, or since the start."""
     rates = Rates(before, after)
-    most = tuple(sorted(after.partitions, key=_by_need)[:PARTITIONS_MAX])
+    most = tuple(after.by_need()[:PARTITIONS_MAX])
     document = as_document(replace(after, partitions=most)) | {
         "v": VERSION,
         "host": host,
@@ -125,7 +124,3 @@ def decode(value: bytes) -> dict[str, Any]:
     except (ValueError, RecursionError):
         return {}
     return document if isinstance(document, dict) and document.get("v") == VERSION else {}
-
-
-def _by_need(partition: PartitionFigures) -> tuple[bool, int, str, int]:
-    return not partition.trouble, -(partition.lag or 0), partition.topic, partition.partition

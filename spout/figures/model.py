@@ -9,13 +9,14 @@ Lag of a partition, from the watermark, the first offset that is not settled:
 A figure is None while it is not known: before the partition is opened, or before its next message is fetched.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from broker.client.group_config import LONG_WAIT_MS
 from spout.task import TaskCounts
 
 NOT_TAKEN = "reads nothing, because its group does not take it"
+RATES = ("emitted", "executed", "acked", "failed")  # counts of TaskCounts whose rates are shown
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,11 +161,26 @@ class Snapshot:
 
     def lag(self, name: str) -> int | None:
         """Return the sum of `lag` or `lag_bytes`, or the largest `lag_ms`, or None if a partition's is not known."""
-        values = [getattr(partition, name) for partition in self.partitions]
-        if not values or None in values:
-            return None
-        largest: int = max(values)
-        return largest if name == "lag_ms" else sum(values)
+        return add_lags(name, [getattr(partition, name) for partition in self.partitions])
+
+    @property
+    def dead_letters(self) -> int:
+        """Return the number of dead letters that the spouts have written."""
+        return sum(component.messages.get("dead_lettered", 0) for component in self.components)
+
+    def by_need(self) -> list[PartitionFigures]:
+        """Return the partitions, those with trouble first, then those with the most lag."""
+        return sorted(
+            self.partitions, key=lambda one: (not one.trouble, -(one.lag or 0), one.topic, one.partition)
+        )
+
+
+def add_lags(name: str, values: Collection[int | None]) -> int | None:
+    """Return the sum of lags, or the largest if `name` is `lag_ms`; None if there is none, or one is not known."""
+    known = [value for value in values if value is not None]
+    if not known or len(known) < len(values):
+        return None
+    return max(known) if name == "lag_ms" else sum(known)
 
 
 def latency_ms(latencies: Sequence[int], share: float) -> int | None:

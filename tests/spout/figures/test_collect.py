@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import pytest
 from prometheus_client import generate_latest
 from twisted.internet.task import Clock
 
@@ -10,7 +11,7 @@ from flakelog.topology_figures import registry_of
 from spout.api import Bolt
 from spout.figures.collect import snapshot
 from spout.figures.document import as_document
-from spout.figures.model import Input, Rates, latency_ms
+from spout.figures.model import Input, Rates, add_lags, latency_ms
 from spout.log_spout import LogSpout
 from spout.runner import Runner
 from spout.task import LATENCY_BUCKETS, TaskCounts
@@ -116,6 +117,15 @@ def test_latency_is_rounded_up_to_the_end_of_its_bucket():
     assert latency_ms([0] * LATENCY_BUCKETS, 0.5) is None
     counts.completed_after(1 << 40)
     assert counts.latencies[-1] == 1
+
+
+@pytest.mark.parametrize(
+    "name, values, total",
+    [("lag", [2, 0, 3], 5), ("lag_bytes", [2, 3], 5), ("lag_ms", [2, 3], 3), ("lag", [2, None], None)]
+    + [("lag_ms", [None, 3], None), ("lag", [], None), ("lag_ms", [0], 0)],
+)
+def test_lags_add_up_if_all_are_known_and_the_longest_counts(name, values, total):
+    assert add_lags(name, values) == total
 
 
 def test_a_document_is_data_for_json():
