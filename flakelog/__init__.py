@@ -157,9 +157,9 @@ def _check_packages() -> None:
     ours = dirname(dirname(realpath(__file__)))
     for package in ("broker", "coordination", "idgen", "partition_manager", "spark_bridge", "spout"):
         spec = find_spec(package)
-        places = [] if spec is None else list(spec.submodule_search_locations or [])
-        if not any(dirname(realpath(place)) == ours for place in places):
-            location = "nothing" if spec is None else places[0] if places else spec.origin
+        folders = [] if spec is None else list(spec.submodule_search_locations or [])
+        if not any(dirname(realpath(folder)) == ours for folder in folders):
+            location = "nothing" if spec is None else folders[0] if folders else spec.origin
             reason = f"`import {package}` finds {location}, not Flakelog's package `{package}` in {ours}"
             raise ImportError(f"{reason}: rename it, or start Python in another directory")
 

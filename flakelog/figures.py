@@ -104,11 +104,11 @@ def _throttled(metrics: Metrics) -> Iterator[Metric]:
 
 
 def _requests(metrics: Metrics) -> Iterator[Metric]:
-    taken = histogram("flakelog_request_seconds")
+    durations = histogram("flakelog_request_seconds")
     latencies = [(APIS[key].name, latency) for key, latency in sorted(metrics.requests.items())]
     for name, latency in latencies:
-        _add(taken, [name], latency)
-    yield taken
+        _add(durations, [name], latency)
+    yield durations
     longest = (((name,), latency.max_ns / NS_PER_SECOND) for name, latency in latencies)
     yield samples("flakelog_request_max_seconds", longest)
 
@@ -232,7 +232,7 @@ def _claims(server: MeasuredServer) -> Iterator[Metric]:
     ]
     lead = (((number,), (worker.limit_ms - now_ms) / 1000) for number, worker in held)
     yield samples("flakelog_ids_lead_seconds", lead)
-    left = (
+    leases = (
         ((number,), max(worker.limit_ms - max(now_ms, worker.last_ms), 0) / 1000) for number, worker in held
     )
-    yield samples("flakelog_ids_lease_left_seconds", left)
+    yield samples("flakelog_ids_lease_left_seconds", leases)

@@ -40,10 +40,10 @@ def parse_topic(text: str) -> NewTopic:
 
 def make(services: BrokerServices, topic: NewTopic, now: Now) -> None:
     """Create the topic unless it exists; raise ApiError or InvalidSetting."""
-    there = services.metadata.topic(topic.name)
+    existing = services.metadata.topic(topic.name)
     partitions = topic.partitions or services.config.num_partitions
-    if there is None:
+    if existing is None:
         properties = lowered_properties(services, topic.name, topic.properties)
         create_topic(services, topic.name, partitions, properties, now)
-    elif topic.partitions not in (None, len(there.partitions)):
-        services.report(f"topic {topic.name} is there, and keeps its {len(there.partitions)} partitions")
+    elif topic.partitions not in (None, len(existing.partitions)):
+        services.report(f"topic {topic.name} is there, and keeps its {len(existing.partitions)} partitions")

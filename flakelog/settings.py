@@ -204,7 +204,7 @@ class Properties:
         self._names: dict[str, Given] = {}
         """The property by which each setting was given."""
         for layer in layers:
-            self._take(_judge_layer(list(layer)))
+            self._take(_verdicts(list(layer)))
 
     def _take(self, verdicts: list[Verdict]) -> None:
         self.verdicts += verdicts
@@ -232,7 +232,7 @@ class Properties:
         return {verdict.given.name: verdict.given.text for verdict in self.verdicts if verdict.standing == IGNORED}
 
     @property
-    def told(self) -> dict[str, str]:
+    def shown(self) -> dict[str, str]:
         """The given properties as clients see them.
 
         Settings in TOLD_APART have the names they were given by, because Kafka describes each name separately.
@@ -289,13 +289,13 @@ def collect_topology(
     --set goes over the environment (FLAKELOG_SPOUT_MAX_ATTEMPTS), and that over the file. Raise InvalidSetting,
     UnknownSetting, InvalidFile or OSError.
     """
-    known = topology_settings()
-    variables = {variable_of(name): name for name in known}
+    of_topologies = topology_settings()
+    variables = {variable_of(name): name for name in of_topologies}
     in_file = read_properties(_text_of(file), str(file)) if file else []
     in_environment = [Given(variables[v], text.strip(), v) for v, text in (environment or {}).items() if v in variables]
     texts = {}
     for given in (*in_file, *in_environment, *read_assignments(assignments)):
-        setting = known.get(given.name)
+        setting = of_topologies.get(given.name)
         if setting is None:
             raise _no_topology_setting(given)
         value = parse_setting(setting, given.text)
@@ -321,12 +321,12 @@ def _text_of(file: Path) -> str:
         raise InvalidFile(f"{file} is no properties file: byte {error.start + 1} of it is no UTF-8") from None
 
 
-def _judge_layer(given: list[Given]) -> list[Verdict]:
+def _verdicts(given: list[Given]) -> list[Verdict]:
     layer = {value.name: value for value in given}
-    return [_judge(value, layer) for value in layer.values()]
+    return [_verdict(value, layer) for value in layer.values()]
 
 
-def _judge(given: Given, layer: Mapping[str, Given]) -> Verdict:
+def _verdict(given: Given, layer: Mapping[str, Given]) -> Verdict:
     if given.name in known() or of_one_listener(given.name) is not None:
         return Verdict(given, HONOURED, "", given.name, given.text)
     from broker.settings.kafka_settings import broker_setting
@@ -335,12 +335,12 @@ def _judge(given: Given, layer: Mapping[str, Given]) -> Verdict:
     if row is None:
         return Verdict(given, UNKNOWN, str(UnknownSetting(given.name)).partition(": ")[2])
     if row.standing == HONOURED:
-        return _judge_synonym(given, layer)
+        return _verdict_on_synonym(given, layer)
     standing = row.standing_of(given.text)
     return Verdict(given, standing, row.reason if standing == REFUSED or not row.harmless else "it asks for nothing")
 
 
-def _judge_synonym(given: Given, layer: Mapping[str, Given]) -> Verdict:
+def _verdict_on_synonym(given: Given, layer: Mapping[str, Given]) -> Verdict:
     """Return the verdict on another name of one of our settings; a name that Kafka prefers may be in the same layer."""
     from broker.settings.kafka_settings import SYNONYMS, broker_setting
 
@@ -369,9 +369,9 @@ def _times(text: str, factor: int) -> str:
 class Settings:
     """All configurations of one process, made from one set of properties."""
 
-    def __init__(self, properties: Mapping[str, str], told: Mapping[str, str] | None = None) -> None:
+    def __init__(self, properties: Mapping[str, str], shown: Mapping[str, str] | None = None) -> None:
         self.properties = dict(properties)
-        self.told = dict(properties if told is None else told)
+        self.shown = dict(properties if shown is None else shown)
         """The given properties as clients see them."""
         self.server = from_properties(ServerConfig, properties)
         self.broker = from_properties(BrokerConfig, properties)
@@ -397,10 +397,10 @@ def listener_limits(properties: Mapping[str, str], listeners: str | None) -> dic
         of_one = of_one_listener(name)
         if of_one is not None:
             listener, setting = of_one
-            there = [known.name for known in parse_listeners(LISTENERS if listeners is None else listeners)]
+            names = [parsed.name for parsed in parse_listeners(LISTENERS if listeners is None else listeners)]
             wrong = wrong_with(name, text)
-            if listener not in there:
-                wrong = f"there is no such listener; listeners has {', '.join(there) or 'none'}"
+            if listener not in names:
+                wrong = f"there is no such listener; listeners has {', '.join(names) or 'none'}"
             if wrong is not None:
                 raise InvalidSetting(name, text, wrong)
             limits = by_listener.get(listener, ListenerLimits())

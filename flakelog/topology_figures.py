@@ -32,12 +32,12 @@ class TopologyFigures:
         self._take = take
 
     def collect(self) -> Iterator[Metric]:
-        taken = self._take()
+        snapshot = self._take()
         yield samples("flakelog_build_info", [((VERSION,), 1)])
-        yield from _components(taken)
-        yield from _partitions(taken)
-        yield sample("flakelog_topology_in_flight", taken.in_flight)
-        yield sample("flakelog_topology_running", taken.state == "running")
+        yield from _components(snapshot)
+        yield from _partitions(snapshot)
+        yield sample("flakelog_topology_in_flight", snapshot.in_flight)
+        yield sample("flakelog_topology_running", snapshot.state == "running")
 
 
 def registry_of(take: Callable[[], Snapshot]) -> CollectorRegistry:
@@ -49,8 +49,8 @@ def registry_of(take: Callable[[], Snapshot]) -> CollectorRegistry:
     return registry
 
 
-def _components(taken: Snapshot) -> Iterator[Metric]:
-    all_of_them = taken.components
+def _components(snapshot: Snapshot) -> Iterator[Metric]:
+    all_of_them = snapshot.components
     for name in _COUNTERS:
         yield samples(
             f"flakelog_topology_{name}_total", (((component.name,), component.total(name)) for component in all_of_them)
@@ -66,15 +66,15 @@ def _components(taken: Snapshot) -> Iterator[Metric]:
     )
     yield samples("flakelog_topology_messages_total", outcomes)
     took = histogram("flakelog_topology_latency_seconds")
-    for spout_figures in taken.spouts:
+    for spout_figures in snapshot.spouts:
         _add_latencies(took, spout_figures.name, spout_figures.latencies())
     yield took
     outages = (
         ((spout_figures.name,), max((one.lasted_ms for one in spout_figures.outages), default=0) / 1000)
-        for spout_figures in taken.spouts
+        for spout_figures in snapshot.spouts
     )
     yield samples("flakelog_topology_outage_seconds", outages)
-    waits = (((spout.name,), spout.group_wait_ms / 1000) for spout in taken.spouts)
+    waits = (((spout.name,), spout.group_wait_ms / 1000) for spout in snapshot.spouts)
     yield samples("flakelog_topology_group_wait_seconds", waits)
 
 
@@ -88,19 +88,19 @@ def _add_latencies(family: HistogramMetricFamily, spout: str, latencies: list[in
     family.add_metric([spout], buckets, sum_ms / 1000)
 
 
-def _partitions(taken: Snapshot) -> Iterator[Metric]:
+def _partitions(snapshot: Snapshot) -> Iterator[Metric]:
     for name, field, unit in _PARTITION_FIGURES:
-        known = ((partition, getattr(partition, field)) for partition in taken.partitions)
-        values = ((_place(partition), value / unit) for partition, value in known if value is not None)
+        figures = ((partition, getattr(partition, field)) for partition in snapshot.partitions)
+        values = ((_labels(partition), value / unit) for partition, value in figures if value is not None)
         yield samples(f"flakelog_topology_{name}", values)
-    stands = ((_place(partition), partition.no_progress_ms / 1000) for partition in taken.partitions)
+    stands = ((_labels(partition), partition.no_progress_ms / 1000) for partition in snapshot.partitions)
     yield samples("flakelog_topology_no_progress_seconds", stands)
     counted: dict[tuple[str, str], int] = {}
-    for partition in taken.partitions:
+    for partition in snapshot.partitions:
         key = partition.component, partition.phase
         counted[key] = counted.get(key, 0) + 1
     yield samples("flakelog_topology_partitions", sorted(counted.items()))
 
 
-def _place(partition: PartitionFigures) -> tuple[str, str, int]:
+def _labels(partition: PartitionFigures) -> tuple[str, str, int]:
     return partition.component, partition.topic, partition.partition

@@ -16,32 +16,32 @@ from spout.figures.model import Snapshot
 PHASES_READ = ("running", "closing")
 
 
-def health(taken: Snapshot) -> tuple[bool, Mapping[str, Any]]:
+def health(snapshot: Snapshot) -> tuple[bool, Mapping[str, Any]]:
     """Return whether all is well, and the details.
 
     It is not while a partition has an error, stands still or is not read, or in an outage.
     """
-    problems = taken.problems
+    problems = snapshot.problems
     return not problems, {
         "healthy": not problems,
-        "topology": taken.topology,
-        "state": taken.state,
+        "topology": snapshot.topology,
+        "state": snapshot.state,
         "problems": problems,
-        "lag_messages": taken.lag("lag"),
-        "lag_bytes": taken.lag("lag_bytes"),
-        "lag_ms": taken.lag("lag_ms"),
+        "lag_messages": snapshot.lag("lag"),
+        "lag_bytes": snapshot.lag("lag_bytes"),
+        "lag_ms": snapshot.lag("lag_ms"),
     }
 
 
-def ready(taken: Snapshot) -> tuple[bool, Mapping[str, Any]]:
+def ready(snapshot: Snapshot) -> tuple[bool, Mapping[str, Any]]:
     """Return whether the topology runs and reads all its partitions, and which ones it does not read yet."""
     not_read = [
         f"{partition.topic}-{partition.partition}"
-        for partition in taken.partitions
+        for partition in snapshot.partitions
         if partition.phase not in PHASES_READ
     ]
-    fine = taken.state == "running" and not not_read
-    return fine, {"ready": fine, "state": taken.state, "partitions_not_read": not_read}
+    fine = snapshot.state == "running" and not not_read
+    return fine, {"ready": fine, "state": snapshot.state, "partitions_not_read": not_read}
 
 
 def make_site(take: Callable[[], Snapshot], hosts: OwnHosts) -> SmallSite:

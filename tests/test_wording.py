@@ -75,7 +75,9 @@ PRIVATE_TONGUE = frozenset(
     "each found said told place places judge judged look starve put_aside came_back way_on".split()
 )
 """Names that hide what they hold: `partition`, `offsets`, `reason` or `validate` say it."""
-NAMED_PACKAGES = ("benchmarks", "broker", "coordination", "idgen", "partition_manager", "spark_bridge", "spout")
+NAMED_PACKAGES = (
+    "benchmarks", "broker", "coordination", "flakelog", "idgen", "partition_manager", "spark_bridge", "spout",
+)  # fmt: skip
 STILL_UNNAMED = "broker/client/"
 """A subpackage of these whose names are not refused yet."""
 PUBLIC_NAMES = {"place": "a user's word: the topic, partition and offset of a message (MessagePlace)"}

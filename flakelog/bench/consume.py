@@ -44,8 +44,8 @@ class ConsumeRun:
         self._meter = Meter(begun)
         assigned: float | None = None
         while True:
-            left = None if self._limit.things is None else self._limit.things - self._meter.things
-            records = self._consumer.poll(POLL_MS, RECORDS_MAX if left is None else min(left, RECORDS_MAX))
+            remaining = None if self._limit.things is None else self._limit.things - self._meter.things
+            records = self._consumer.poll(POLL_MS, RECORDS_MAX if remaining is None else min(remaining, RECORDS_MAX))
             now = _now()
             if assigned is None and self._consumer.assignment:
                 assigned = last = now
@@ -67,8 +67,8 @@ class ConsumeRun:
         """Return True if the consumer has read its partitions to the ends, or nothing but markers can be left."""
         if self._ends is None:
             return False
-        positions = {place: self._consumer.position(*place) for place in self._consumer.assignment}
+        positions = {partition: self._consumer.position(*partition) for partition in self._consumer.assignment}
         if any(offset is None for offset in positions.values()):
             return False
-        are_read = all((position or 0) >= (self._ends.get(place) or 0) for place, position in positions.items())
+        are_read = all((position or 0) >= (self._ends.get(partition) or 0) for partition, position in positions.items())
         return are_read or (idle_s > IDLE_SECONDS and self.first_s is not None)

@@ -22,7 +22,7 @@ class IdRun:
     ) -> None:
         self._servers, self._batch, self._connections = servers, batch, connections
         self._limit, self._tell = limit, tell
-        self._asked = 0
+        self._sent = 0
         self._meter = Meter(_now())
 
     def figures(self) -> Figures:
@@ -50,9 +50,9 @@ class IdRun:
 
     async def _ask(self, client: AsyncIdClient, begun: float) -> None:
         sent = begun
-        while not self._limit.is_reached(self._asked, sent - begun):
-            batch = self._batch if self._limit.things is None else min(self._batch, self._limit.things - self._asked)
-            self._asked += batch
+        while not self._limit.is_reached(self._sent, sent - begun):
+            batch = self._batch if self._limit.things is None else min(self._batch, self._limit.things - self._sent)
+            self._sent += batch
             ids = await client.get_ids(batch)
             now = _now()
             self._meter.count(len(ids), 0, now)

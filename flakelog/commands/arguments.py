@@ -42,8 +42,8 @@ class Whole(click.IntRange):
         if number is None:
             self.fail(f"{quoted(value)} is not a valid integer.", param, ctx)
         if not self.min <= number <= self.max:
-            known = self._describe_range() if number < self.min else f"{self.min}<=x<={self.max}"
-            self.fail(f"{number} is not in the range {known}.", param, ctx)
+            bounds = self._describe_range() if number < self.min else f"{self.min}<=x<={self.max}"
+            self.fail(f"{number} is not in the range {bounds}.", param, ctx)
         return number
 
 

@@ -197,8 +197,8 @@ def consume(
     if start == "latest" and count is None:
         raise click.UsageError("--from latest begins at the end: say by --count how many messages to wait for")
     with client_of(servers) as client:
-        places = [(topic, number) for number in range(_existing(client, topic).partitions)]
-        ends = client.run(client.core.list_offsets(places, LATEST)) if count is None else None
+        partitions = [(topic, number) for number in range(_existing(client, topic).partitions)]
+        ends = client.run(client.core.list_offsets(partitions, LATEST)) if count is None else None
         spec, config = parse_offset_spec(start), ConsumerConfig(auto_commit_interval_ms=None)
         with closing(Consumer(servers, [topic], group=group, start=spec, config=config)) as consumer:
             run = ConsumeRun(consumer, Limit(count), ends, _teller("messages"))

@@ -36,7 +36,7 @@ OF_LISTENERS = (
 
 def print_verdicts(properties: "Properties", as_json: bool) -> bool:
     """Print each property with its verdict and reason; return True if a server would start with them."""
-    verdicts, others = judge(properties)
+    verdicts, others = verdicts_of(properties)
     counts = dict.fromkeys((HONOURED, IGNORED, REFUSED, UNKNOWN), 0)
     for verdict in verdicts:
         counts[verdict.standing] += 1
@@ -53,7 +53,7 @@ def print_verdicts(properties: "Properties", as_json: bool) -> bool:
     return not counts[REFUSED] and not counts[UNKNOWN]
 
 
-def judge(properties: "Properties") -> tuple[list[Verdict], list[InvalidSetting]]:
+def verdicts_of(properties: "Properties") -> tuple[list[Verdict], list[InvalidSetting]]:
     """Return the verdict on each property, with every error that the values have alone or together.
 
     The second list has the errors of settings that are not given, but follow from others.
@@ -64,13 +64,13 @@ def judge(properties: "Properties") -> tuple[list[Verdict], list[InvalidSetting]
     wrong: dict[str, InvalidSetting] = {}
     for error in _errors(texts, listeners_refused):
         wrong.setdefault(error.name, error)
-    judged = []
+    checked = []
     for verdict in verdicts:
         error_of_it = wrong.pop(verdict.target, None) if verdict.target else None
         if error_of_it is not None:
             verdict = verdict._replace(standing=REFUSED, reason=error_of_it.wanted)
-        judged.append(verdict)
-    return judged, list(wrong.values())
+        checked.append(verdict)
+    return checked, list(wrong.values())
 
 
 def _by_value(verdict: Verdict) -> Verdict:
@@ -93,17 +93,17 @@ def _errors(texts: Mapping[str, str], listeners_refused: bool) -> Iterator[Inval
 
 def _errors_of(make: Callable[[Mapping[str, str]], object], texts: Mapping[str, str]) -> Iterator[InvalidSetting]:
     """Yield all errors of `make`, which raises the first: each setting with an error is left out for the next try."""
-    left = dict(texts)
+    remaining = dict(texts)
     while True:
         try:
-            make(left)
+            make(remaining)
             return
         except InvalidSetting as error:
             yield error
-            if left.pop(error.name, None) is None:
+            if remaining.pop(error.name, None) is None:
                 return
             if error.name == "listeners":
-                left = _without_listeners(left)
+                remaining = _without_listeners(remaining)
 
 
 def _without_listeners(texts: Mapping[str, str]) -> dict[str, str]:

@@ -17,7 +17,7 @@ from flakelog.commands.exit_codes import ends_at_sigterm, fail
 from flakelog.commands.group_end import GroupEnd, missing
 from flakelog.commands.produce_input import EscapedType
 from flakelog.commands.record_format import Formatter, FormatType, by_format, by_json, by_lines
-from flakelog.commands.start import PLACES, Span, StartType, find_starts
+from flakelog.commands.start import STARTS, Span, StartType, find_starts
 from flakelog.commands.terminal import client_of, count_of, json_option, layout_options, print_line, servers_option
 from flakelog.commands.waiting import SAY_SECONDS, Patience, answer_seconds
 
@@ -44,7 +44,7 @@ AWAY_PAUSE_SECONDS = 0.2
 @click.command()
 @click.argument("topics", nargs=-1, required=True, type=TopicType(), metavar="TOPIC...")
 @click.option("--partition", "partitions", type=PARTITION, multiple=True, help="Only this one; repeatable.")
-@click.option("--from", "start", type=StartType(), default="earliest", show_default=True, metavar="PLACE", help=PLACES)
+@click.option("--from", "start", type=StartType(), default="earliest", show_default=True, metavar="PLACE", help=STARTS)
 @click.option("--count", type=Whole(1), help="Stop after so many messages.")
 @click.option("--follow", is_flag=True, help="At the end wait for more, until Ctrl-C or SIGTERM.")
 @click.option(
@@ -141,8 +141,8 @@ def _spans(
         _check_partitions(info, partitions)
     chosen = [(info.name, number) for info in infos for number in sorted(set(partitions)) or range(info.partitions)]
     if isinstance(start, AtOffset) and len(chosen) > 1:
-        there = count_partitions(infos)
-        raise click.UsageError(f"{there}, each with offsets of its own: name one by --partition")
+        partitions_text = count_partitions(infos)
+        raise click.UsageError(f"{partitions_text}, each with offsets of its own: name one by --partition")
     if isinstance(start, Last) and start.count > LAST_MAX:
         raise click.UsageError(f"--from -{start.count} is more than {LAST_MAX:,} messages; give --from @TIME, or id:ID")
     return find_starts(client, chosen, start, committed)
@@ -190,7 +190,7 @@ class Away:
 
     def __init__(self) -> None:
         self._since: float | None = None
-        self._said = 0.0
+        self._reported_at = 0.0
 
     @contextmanager
     def noticed(self) -> Iterator[None]:
@@ -203,12 +203,12 @@ class Away:
         except (BrokerError, CommitFailed, Unreachable) as error:
             now = time.monotonic()
             self._since = now if self._since is None else self._since
-            left = answer_seconds() - (now - self._since)
-            if left <= 0 or (isinstance(error, BrokerError) and not error.retriable):
+            remaining_s = answer_seconds() - (now - self._since)
+            if remaining_s <= 0 or (isinstance(error, BrokerError) and not error.retriable):
                 raise
-            if now - self._said >= SAY_SECONDS:
-                self._said = now
-                click.echo(f"{error}; trying for {left:.0f} s", err=True)
+            if now - self._reported_at >= SAY_SECONDS:
+                self._reported_at = now
+                click.echo(f"{error}; trying for {remaining_s:.0f} s", err=True)
             time.sleep(AWAY_PAUSE_SECONDS)
 
 
@@ -264,8 +264,8 @@ def _consume_as_member(
     from broker.client.core import LATEST
 
     with client_of(servers) as client:
-        places = [(name, number) for name in topics for number in range(client.topic(name).partitions)]
-        ends = {} if follow else client.run(client.core.list_offsets(places, LATEST))
+        partitions = [(name, number) for name in topics for number in range(client.topic(name).partitions)]
+        ends = {} if follow else client.run(client.core.list_offsets(partitions, LATEST))
         level = READ_COMMITTED if committed else READ_UNCOMMITTED
         config = ConsumerConfig(auto_commit_interval_ms=None, isolation_level=level)
         made = Consumer(servers, topics, group=group, start=start, on_poison=_warn, config=config)
@@ -293,38 +293,39 @@ def _polled(
     Stop at the `ends`, or after `count` records. A list has at most `records_max`. A deleted topic is missed for
     --timeout, and then an error.
     """
-    patience, left = Patience(), count
+    patience, remaining = Patience(), count
     figures = consumer.figures()
     patience.begin(lambda: _awaited(group, figures))
     begun = last = committed = time.monotonic()
-    asked, away = begun, Away()
+    looked_up, away = begun, Away()
     end = None if ends is None else GroupEnd(ends)
     printed: dict[Partition, int] = {}
     """Next offsets after the printed records, if not committed yet. The consumer's own positions may be higher."""
     try:
-        while left is None or left > 0:
-            records = consumer.poll(GROUP_POLL_MS, records_max if left is None else min(left, records_max))
+        while remaining is None or remaining > 0:
+            records = consumer.poll(GROUP_POLL_MS, records_max if remaining is None else min(remaining, records_max))
             now = time.monotonic()
             figures = consumer.figures()
-            places = figures.partitions
-            if records or (places and not missing(places)):
+            assigned = figures.partitions
+            if records or (assigned and not missing(assigned)):
                 patience.end()
-            elif not places and not patience.is_begun:  # the group has taken them away, and forms anew
+            elif not assigned and not patience.is_begun:  # the group has taken them away, and forms anew
                 patience.begin(lambda: _awaited(group, figures))
             if records:
                 yield records
-                left, last, printed = None if left is None else left - len(records), now, consumer.positions
+                remaining = None if remaining is None else remaining - len(records)
+                last, printed = now, consumer.positions
                 if end is not None:
                     end.came(int(now * 1000))
-            elif end is not None and end.is_reached(places, int(now * 1000)):
+            elif end is not None and end.is_reached(assigned, int(now * 1000)):
                 return
             elif end is not None and end.missing_ms(int(now * 1000)) > answer_seconds() * 1000:
                 fail(_nothing_came(group, figures))
-            elif now - max(last, asked) > SAY_SECONDS:  # the consumer itself tries on without a word
+            elif now - max(last, looked_up) > SAY_SECONDS:  # the consumer itself tries on without a word
                 with away.noticed():
                     for topic in topics:
                         client.topic(topic)
-                    asked = now
+                    looked_up = now
             if printed and now - committed > COMMIT_SECONDS:
                 with away.noticed():
                     consumer.commit()
@@ -332,7 +333,7 @@ def _polled(
     finally:
         patience.close()
         if printed:
-            consumer.commit({place: offset for place, offset in printed.items() if place in consumer.assignment})
+            consumer.commit({key: offset for key, offset in printed.items() if key in consumer.assignment})
 
 
 def _awaited(group: str, figures: "ConsumerFigures") -> str:

@@ -36,7 +36,7 @@ class Delivery:
             self._more["headers"] = target.headers
         self._since = time.monotonic()
         """The time of the last acknowledgement, or since which there is something to acknowledge."""
-        self._said = 0.0
+        self._reported_at = 0.0
         self._producer = Producer(
             {
                 "bootstrap.servers": servers,
@@ -105,9 +105,9 @@ class Delivery:
     def _poll(self, seconds: float) -> None:
         self._producer.poll(seconds)
         now = time.monotonic()
-        if self.waiting and now - max(self._since, self._said) >= SAY_SECONDS:
+        if self.waiting and now - max(self._since, self._reported_at) >= SAY_SECONDS:
             why, _ = self.why()
-            self._said = time.monotonic()
+            self._reported_at = time.monotonic()
             click.echo(f"{self.counts()}: {why}; trying for {self._timeout:g} s, Ctrl-C ends it", err=True)
 
     def _delivered(self, error: Any, message: Any) -> None:

@@ -27,14 +27,14 @@ class GroupEnd:
         self._idle_since_ms = now_ms
         self._missing_since_ms = None
 
-    def is_reached(self, places: "Mapping[Partition, PartitionFigures]", now_ms: int) -> bool:
-        """Return True at the end. `places` are the assigned partitions, of which there may be none yet."""
-        if places and all(
-            figures.position is not None and figures.position >= (self._ends.get(place) or 0)
-            for place, figures in places.items()
+    def is_reached(self, partitions: "Mapping[Partition, PartitionFigures]", now_ms: int) -> bool:
+        """Return True at the end. `partitions` are the assigned partitions, of which there may be none yet."""
+        if partitions and all(
+            figures.position is not None and figures.position >= (self._ends.get(partition) or 0)
+            for partition, figures in partitions.items()
         ):
             return True
-        if not places or missing(places):
+        if not partitions or missing(partitions):
             self._idle_since_ms = None
             self._missing_since_ms = now_ms if self._missing_since_ms is None else self._missing_since_ms
             return False
@@ -47,6 +47,6 @@ class GroupEnd:
         return 0 if self._missing_since_ms is None else now_ms - self._missing_since_ms
 
 
-def missing(places: "Mapping[Partition, PartitionFigures]") -> "list[Partition]":
+def missing(partitions: "Mapping[Partition, PartitionFigures]") -> "list[Partition]":
     """Return the partitions that were not fetched since they were assigned, or have more than was read of them."""
-    return [place for place, figures in places.items() if figures.lag is None or figures.lag > 0]
+    return [partition for partition, figures in partitions.items() if figures.lag is None or figures.lag > 0]

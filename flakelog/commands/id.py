@@ -123,10 +123,10 @@ def _asked_ids(count: int, server: str) -> Iterator[list[int]]:
 
     try:
         addresses = (address.strip() for address in server.split(","))
-        asked = IdClient(*addresses, user_agent="cli", timeout_ms=int(contact_seconds() * 1000))
+        connected = IdClient(*addresses, user_agent="cli", timeout_ms=int(contact_seconds() * 1000))
     except ValueError as error:
         raise click.BadParameter(str(error), param_hint="--servers") from None
-    with asked as client:
+    with connected as client:
         try:
             for portion in _portions(count):
                 with waiting_for(f"the id service at {server}"):
@@ -319,15 +319,15 @@ def find(
             _find_span(client, partitions, span, as_json, layout)
 
 
-def _looked_in(places: "Collection[Partition]") -> str:
-    topics = {topic for topic, _ in places}
-    return f"looked in {count_of(len(places), 'partition')} of {count_of(len(topics), 'topic')}"
+def _searched(partitions: "Collection[Partition]") -> str:
+    topics = {topic for topic, _ in partitions}
+    return f"looked in {count_of(len(partitions), 'partition')} of {count_of(len(topics), 'topic')}"
 
 
 def _find_one(
-    client: "Client", places: list[tuple[str, int]], id: int, as_json: bool, layout: "Layout"
+    client: "Client", partitions: list[tuple[str, int]], id: int, as_json: bool, layout: "Layout"
 ) -> None:
-    spans, errors = _search(client, places, id, min(id + 1, INT64_MAX))
+    spans, errors = _search(client, partitions, id, min(id + 1, INT64_MAX))
     for (topic, partition), (offset, following) in spans.items():
         if offset < following:
             records, _ = client.fetch(topic, partition, offset, max_bytes=1, max_wait_ms=0)  # the batch that holds it
@@ -335,28 +335,28 @@ def _find_one(
                 if record.id == id:
                     return _show(topic, partition, record, id, layout, as_json)
     name_left_out(errors)
-    fail(f"no message has id {id} ({iso(layout.unpack(id).time_ms)}); {_looked_in(spans)}")
+    fail(f"no message has id {id} ({iso(layout.unpack(id).time_ms)}); {_searched(spans)}")
 
 
 def _search(
-    client: "Client", places: "list[Partition]", first_id: int, end_id: int
+    client: "Client", partitions: "list[Partition]", first_id: int, end_id: int
 ) -> "tuple[dict[Partition, tuple[int, int]], dict[Partition, BrokerError]]":
     """Return the offsets of all partitions as `_offsets_between` does, and the errors; show how far the search is."""
     from flakelog.operations.partitions import ask_in_portions
 
-    with progress("partitions", len(places)) as step:
-        return ask_in_portions(places, partial(_offsets_between, client, first_id, end_id), step)
+    with progress("partitions", len(partitions)) as step:
+        return ask_in_portions(partitions, partial(_offsets_between, client, first_id, end_id), step)
 
 
 def _offsets_between(
-    client: "Client", id: int, end_id: int, places: "list[Partition]"
+    client: "Client", id: int, end_id: int, partitions: "list[Partition]"
 ) -> "dict[Partition, tuple[int, int]]":
     """Return the first offset of each partition whose id is at least `id`, and the first with at least `end_id`."""
     from broker.client.offset_lookup import find_offsets
     from broker.client.offset_spec import AtId
 
-    first, following = (client.run(find_offsets(client.core, places, AtId(bound))) for bound in (id, end_id))
-    return {place: (first[place], following[place]) for place in places}
+    first, following = (client.run(find_offsets(client.core, partitions, AtId(bound))) for bound in (id, end_id))
+    return {partition: (first[partition], following[partition]) for partition in partitions}
 
 
 def _show(topic: str, partition: int, record: "Record", id: int, layout: "Layout", as_json: bool) -> None:
@@ -380,13 +380,13 @@ def _show(topic: str, partition: int, record: "Record", id: int, layout: "Layout
 
 
 def _find_span(
-    client: "Client", places: list[tuple[str, int]], span: tuple[int, int], as_json: bool, layout: "Layout"
+    client: "Client", partitions: list[tuple[str, int]], span: tuple[int, int], as_json: bool, layout: "Layout"
 ) -> None:
     start, end = span
     if end < start:
         raise click.UsageError(f"the span ends at {iso(end)}, before its start {iso(start)}")
     first_id, end_id = (min(bound, INT64_MAX) for bound in layout.id_range(start, end))
-    spans, errors = _search(client, places, first_id, end_id)
+    spans, errors = _search(client, partitions, first_id, end_id)
     located = [
         {"topic": topic, "partition": partition, "first_offset": first, "end_offset": following}
         for (topic, partition), (first, following) in spans.items()
@@ -394,7 +394,7 @@ def _find_span(
     ]
     name_left_out(errors)
     if not located:
-        fail(f"no message has an id of {iso(start)} to {iso(end)}; {_looked_in(spans)}")
+        fail(f"no message has an id of {iso(start)} to {iso(end)}; {_searched(spans)}")
     if as_json:
         for found_span in located:
             print_json(found_span)

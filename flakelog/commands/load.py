@@ -221,7 +221,7 @@ def _job(
         raise click.UsageError(f"{given}; give --decode json or avro with it")
     elif kind == "topic" and names is None and not headers:
         chosen = TOPIC_COLUMNS
-    asked = LoadOptions(
+    options = LoadOptions(
         topic,
         Since(since),
         chosen,
@@ -239,7 +239,7 @@ def _job(
         skip_poison=on_poison == "skip",
         request_timeout_ms=int(answer_seconds() * 1000),
     )
-    return LoadJob(servers, destination, asked, single_writer, threads, settings)
+    return LoadJob(servers, destination, options, single_writer, threads, settings)
 
 
 def _decoding(

@@ -37,9 +37,9 @@ def show_plan(plan: "Plan | None", as_json: bool) -> None:
         click.echo("no new messages since the last load")
         return
     print_table(["partition", "start", "end", "rows", "bytes"], [list(row.values()) for row in rows])
-    what = "finish load" if plan.resumed else "load"
+    action = "finish load" if plan.resumed else "load"
     total = count_of(sum(one.offsets for one in parts), "message")
-    click.echo(f"{what} {plan.load.number}: at most {total} in {count_of(len(parts), 'part')}")
+    click.echo(f"{action} {plan.load.number}: at most {total} in {count_of(len(parts), 'part')}")
 
 
 def show_verification(verification: "Verification", as_json: bool) -> None:

@@ -21,7 +21,7 @@ class Step(Protocol):
 
 
 @contextmanager
-def progress(what: str, total: int | None = None, in_bytes: bool = False) -> Iterator[Step]:
+def progress(work: str, total: int | None = None, in_bytes: bool = False) -> Iterator[Step]:
     """Show a bar (or, without a total, a count) after a second if stderr is a terminal; yield its `Step`.
 
     If stderr is no terminal, print a line every few seconds for work with a total. With `in_bytes` a step is a byte.
@@ -32,7 +32,7 @@ def progress(what: str, total: int | None = None, in_bytes: bool = False) -> Ite
     patience = Patience()
     if total is not None and not shown:
         unit = " bytes" if in_bytes else ""
-        patience.begin_work(lambda: f"{what}: {done:,} of {total:,}{unit}")
+        patience.begin_work(lambda: f"{work}: {done:,} of {total:,}{unit}")
 
     def step(steps: int = 1) -> None:
         nonlocal done
@@ -42,7 +42,7 @@ def progress(what: str, total: int | None = None, in_bytes: bool = False) -> Ite
         if not bars:
             if time.monotonic() - begun < PATIENCE_SECONDS:
                 return
-            bars.append(_bar(what, total, in_bytes))
+            bars.append(_bar(work, total, in_bytes))
             bars[0].start()
         bars[0].update(bars[0].task_ids[0], completed=done)
 
@@ -54,7 +54,7 @@ def progress(what: str, total: int | None = None, in_bytes: bool = False) -> Ite
             bar.stop()
 
 
-def _bar(what: str, total: int | None, in_bytes: bool) -> "Progress":
+def _bar(work: str, total: int | None, in_bytes: bool) -> "Progress":
     from rich.console import Console
     from rich.progress import (
         BarColumn,
@@ -73,5 +73,5 @@ def _bar(what: str, total: int | None, in_bytes: bool) -> "Progress":
         console=Console(stderr=True),
         transient=True,
     )
-    bar.add_task(what, total=total)
+    bar.add_task(work, total=total)
     return bar

@@ -24,17 +24,17 @@ class ReadProgress:
         self._shown = sys.stderr.isatty()
         self._begun = time.monotonic()
         self._bar: Progress | None = None
-        self._what, self._total, self._before = "", 0, 0
+        self._work, self._total, self._before = "", 0, 0
         self._patience = None if self._shown else Patience()
 
-    def begin(self, what: str, rows: int) -> None:
+    def begin(self, work: str, rows: int) -> None:
         """Begin a piece of work with at most `rows` rows."""
         self.end()
         with self._lock:
-            self._what, self._total, self._before = what, rows, self.rows
+            self._work, self._total, self._before = work, rows, self.rows
             self._begun = time.monotonic()
         if self._patience is not None:
-            self._patience.begin_work(lambda: f"{what}: {self.rows - self._before:,} of at most {rows:,} messages")
+            self._patience.begin_work(lambda: f"{work}: {self.rows - self._before:,} of at most {rows:,} messages")
 
     def add(self, rows: int, size: int) -> None:
         with self._lock:
@@ -43,7 +43,7 @@ class ReadProgress:
             if not self._shown or time.monotonic() - self._begun < PATIENCE_SECONDS:
                 return
             if self._bar is None:
-                self._bar = _bar(self._what, self._total)
+                self._bar = _bar(self._work, self._total)
                 self._bar.start()
             amount = f"{self.bytes / (1 << 20):,.0f} MiB"
             self._bar.update(self._bar.task_ids[0], completed=self.rows - self._before, amount=amount)
@@ -58,7 +58,7 @@ class ReadProgress:
                 self._bar = None
 
 
-def _bar(what: str, total: int) -> "Progress":
+def _bar(work: str, total: int) -> "Progress":
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
@@ -71,5 +71,5 @@ def _bar(what: str, total: int) -> "Progress":
         console=Console(stderr=True),
         transient=True,
     )
-    bar.add_task(what, total=total, amount="")
+    bar.add_task(work, total=total, amount="")
     return bar

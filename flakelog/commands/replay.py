@@ -198,12 +198,12 @@ def _show_plan(run: Run, out: str | None, selection: Selection) -> None:
         transfer.print_plan(plan(client, manifest), run.as_json)
 
 
-def _verify(place: str, as_json: bool) -> None:
+def _verify(location: str, as_json: bool) -> None:
     from spark_bridge.output.storage import Storage
     from spark_bridge.replay import publication
 
     with transfer.failures():
-        storage = Storage.at(place)
+        storage = Storage.at(location)
         receipt = publication.verify(storage)
     if as_json:
         print_json({"out": str(storage), **_figures(receipt)})
@@ -216,13 +216,13 @@ def _replay(run: Run, out: str, selection: Selection) -> None:
     from spark_bridge.replay.planning import keep_manifest
     from spark_bridge.replay.publication import check_out, check_place
 
-    place = Storage.at(out)
-    check_place(place, single_writer=run.single_writer)
-    manifest = _manifest(run, place, selection)
-    check_out(place, manifest, single_writer=run.single_writer)
+    output = Storage.at(out)
+    check_place(output, single_writer=run.single_writer)
+    manifest = _manifest(run, output, selection)
+    check_out(output, manifest, single_writer=run.single_writer)
     if selection.manifest is None:
-        keep_manifest(place, manifest)
-    receipt, report = (_by_spark if run.engine == SPARK else _by_arrow)(run, manifest, place)
+        keep_manifest(output, manifest)
+    receipt, report = (_by_spark if run.engine == SPARK else _by_arrow)(run, manifest, output)
     for batch in receipt.poison:
         click.echo(f"left out {batch}", err=True)
     missing = manifest.offsets - receipt.rows - receipt.poison_offsets
@@ -230,15 +230,15 @@ def _replay(run: Run, out: str, selection: Selection) -> None:
         cause = "compaction removed it, or the offset is a transaction's marker"
         click.echo(f"{count_of(missing, 'offset')} of the range without a message: {cause}", err=True)
     if run.plot is not None:
-        transfer.save_plot(report, run.plot, f"replay to {place}")
+        transfer.save_plot(report, run.plot, f"replay to {output}")
     if run.as_json:
-        print_json({"out": str(place), **_figures(receipt), "report": transfer.figures_of(report)})
+        print_json({"out": str(output), **_figures(receipt), "report": transfer.figures_of(report)})
     else:
-        click.echo(_in_words(receipt, f" in {place}{'' if '://' in out else '/'}"))
+        click.echo(_in_words(receipt, f" in {output}{'' if '://' in out else '/'}"))
         click.echo(transfer.describe(report), err=True)
 
 
-def _by_arrow(run: Run, manifest: "Manifest", place: "Storage") -> "tuple[Receipt, Report]":
+def _by_arrow(run: Run, manifest: "Manifest", output: "Storage") -> "tuple[Receipt, Report]":
     from spark_bridge.output.progress import Progress
     from spark_bridge.replay.arrow_job import replay as run_replay
 
@@ -253,7 +253,7 @@ def _by_arrow(run: Run, manifest: "Manifest", place: "Storage") -> "tuple[Receip
         receipt = run_replay(
             run.servers,
             manifest,
-            place,
+            output,
             on_poison=run.on_poison,
             compacted=run.compacted,
             threads=run.threads,
@@ -267,7 +267,7 @@ def _by_arrow(run: Run, manifest: "Manifest", place: "Storage") -> "tuple[Receip
     return receipt, progress.report(transfer.now())
 
 
-def _by_spark(run: Run, manifest: "Manifest", place: "Storage") -> "tuple[Receipt, Report]":
+def _by_spark(run: Run, manifest: "Manifest", output: "Storage") -> "tuple[Receipt, Report]":
     from pyspark.errors import PySparkException
     from rich.console import Console
 
@@ -287,7 +287,7 @@ def _by_spark(run: Run, manifest: "Manifest", place: "Storage") -> "tuple[Receip
                     spark,
                     run.servers,
                     manifest,
-                    place,
+                    output,
                     run.on_poison,
                     compacted=run.compacted,
                     single_writer=run.single_writer,

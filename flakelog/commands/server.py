@@ -237,7 +237,7 @@ def _run(
     with _wrong_settings():
         properties = collect(config, assignments, os.environ, (*machine_defaults(file_limit()), *mode), fixed)
     try:
-        settings = Settings(properties.texts, properties.told)
+        settings = Settings(properties.texts, properties.shown)
     except InvalidSetting as error:
         origin = properties.origins.get(error.name, "--set")
         raise WrongSettings(str(error) if origin == "--set" else f"{error} ({origin})") from None

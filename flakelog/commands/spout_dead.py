@@ -119,7 +119,7 @@ def show(topic: str, letter: str, letters: str, servers: str, as_json: bool) -> 
 @click.option("--all", "everything", is_flag=True, help="All letters that can be sent back.")
 @click.option("--reason", "reasons", multiple=True, help="Those given up for this reason; repeatable.")
 @click.option("--id", "ids", type=Whole(0), multiple=True, help="That of the message with this id; repeatable.")
-@click.option("--letter", "places", multiple=True, metavar="PARTITION:OFFSET", help="This one; repeatable.")
+@click.option("--letter", "names", multiple=True, metavar="PARTITION:OFFSET", help="This one; repeatable.")
 @click.option("--handled", is_flag=True, help=HANDLED)
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @_letters_option
@@ -130,7 +130,7 @@ def send(
     everything: bool,
     reasons: tuple[str, ...],
     ids: tuple[int, ...],
-    places: tuple[str, ...],
+    names: tuple[str, ...],
     handled: bool,
     yes: bool,
     letters: str,
@@ -146,7 +146,7 @@ def send(
     from flakelog.operations.letters import Sent, read_letters
     from flakelog.operations.letters import send as send_back
 
-    if not (everything or reasons or ids or places):
+    if not (everything or reasons or ids or names):
         raise click.UsageError("name what to send: --all, --reason, --id or --letter")
 
     def report(sent: Sent) -> None:
@@ -160,11 +160,11 @@ def send(
         marks = _marks(client, letters_topic)
         read = read_letters(client, letters_topic, marks, with_handled=handled)
         of_topic = [letter for letter in read if letter.source == topic]
-        _require_all(of_topic, reasons, ids, places)
+        _require_all(of_topic, reasons, ids, names)
         chosen = [
             letter
             for letter in of_topic
-            if everything or letter.reason in reasons or letter.id in ids or letter.place in places
+            if everything or letter.reason in reasons or letter.id in ids or letter.place in names
         ]
         sendable = [letter for letter in chosen if not letter.unsendable]
         marks.check(sendable)
@@ -232,13 +232,13 @@ def _marks(client: "Client", topic: str) -> "HandledLetters":
 
 
 def _require_all(
-    letters: "list[Letter]", reasons: tuple[str, ...], ids: tuple[int, ...], places: tuple[str, ...]
+    letters: "list[Letter]", reasons: tuple[str, ...], ids: tuple[int, ...], names: tuple[str, ...]
 ) -> None:
-    """Fail if no letter has one of these reasons, ids or places."""
+    """Fail if no letter has one of these reasons, ids or names."""
     for field, named, existing in (
         ("reason", reasons, {letter.reason for letter in letters}),
         ("id", ids, {letter.id for letter in letters}),
-        ("letter", places, {letter.place for letter in letters}),
+        ("letter", names, {letter.place for letter in letters}),
     ):
         missing = [str(value) for value in named if value not in existing]
         if missing:

@@ -56,7 +56,7 @@ def show(id: str | None, store: str, servers: str, as_json: bool, idgen: "IdgenC
     from flakelog.operations.partitions import ends_of
 
     with _session(store, idgen) as coordinator, client_of(servers) as client:
-        listed = _found(coordinator, store, id)
+        listed = _stored_progress(coordinator, store, id)
         documents = [stored.document for stored in listed if stored.document is not None]
         ends = ends_of(client, {(document.topic, document.partition) for document in documents})
         rows = [_row(stored, ends) for stored in listed]
@@ -76,7 +76,7 @@ def show(id: str | None, store: str, servers: str, as_json: bool, idgen: "IdgenC
 def export(id: str | None, store: str, idgen: "IdgenConfig") -> None:
     """Print the stored documents of spout ID, or of all, as JSON: one object a line, with the path of its node."""
     with _session(store, idgen) as coordinator:
-        for stored in _found(coordinator, store, id):
+        for stored in _stored_progress(coordinator, store, id):
             print_json(stored.to_json())
 
 
@@ -107,7 +107,8 @@ def move(
     from flakelog import stored_progress
 
     with _session(store, idgen) as coordinator, client_of(servers) as client:
-        listed = [stored for stored in _found(coordinator, store, id) if _is_wanted(stored, topics, partitions)]
+        progress_of_id = _stored_progress(coordinator, store, id)
+        listed = [stored for stored in progress_of_id if _is_wanted(stored, topics, partitions)]
         if not listed:
             fail(f"{id} has stored no progress of that topic and partition")
         _refuse_running(client, listed)
@@ -158,14 +159,14 @@ def _session(store: str, idgen: "IdgenConfig") -> "Iterator[Coordinator]":
         coordinator.close()
 
 
-def _found(coordinator: "Coordinator", store: str, id: str | None) -> "list[Stored]":
+def _stored_progress(coordinator: "Coordinator", store: str, id: str | None) -> "list[Stored]":
     """Return the progress of one spout, or of all; fail if there is none."""
     from flakelog.stored_progress import progress_of, spouts_in
 
-    there = spouts_in(coordinator)
-    if id is not None and id not in there:
-        fail(f"{store} has no progress of {id!r}; it has that of: {', '.join(there) or 'no spout'}")
-    return [stored for one in (there if id is None else [id]) for stored in progress_of(coordinator, one)]
+    ids = spouts_in(coordinator)
+    if id is not None and id not in ids:
+        fail(f"{store} has no progress of {id!r}; it has that of: {', '.join(ids) or 'no spout'}")
+    return [stored for spout_id in (ids if id is None else [id]) for stored in progress_of(coordinator, spout_id)]
 
 
 def _row(stored: "Stored", ends: "dict[Partition, int]") -> dict[str, Any]:

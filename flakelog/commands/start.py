@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 LEFT_OUT_MAX = 5
 
 ONLY = "Only this one; repeatable."
-PLACES = (
+STARTS = (
     "earliest, latest, an offset, -N: the last N, "
     "@TIME (@2013-01-01T12:00Z, @Unix-ms), or id:ID: the first id not below it."
 )
@@ -59,7 +59,7 @@ def move_options(command: Callable[..., Any]) -> Callable[..., Any]:
     options = (
         click.option("--topic", "topics", type=TopicName(), multiple=True, metavar="TOPIC", help=ONLY),
         click.option("--partition", "partitions", type=PARTITION, multiple=True, help=ONLY),
-        click.option("--to", "start", type=StartType(), required=True, metavar="PLACE", help=PLACES),
+        click.option("--to", "start", type=StartType(), required=True, metavar="PLACE", help=STARTS),
         click.option("--execute", is_flag=True, help="Do it; without this it is only shown."),
     )
     for option in reversed(options):

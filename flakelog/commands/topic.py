@@ -168,7 +168,7 @@ def add_partitions(name: str, partitions: int, yes: bool, servers: str, as_json:
 @click.option("--partition", "numbers", type=PARTITION, multiple=True, help="Only this one; repeatable.")
 @click.option(
     "--before",
-    "place",
+    "start",
     type=StartType(),
     required=True,
     metavar="PLACE",
@@ -178,19 +178,19 @@ def add_partitions(name: str, partitions: int, yes: bool, servers: str, as_json:
 @servers_option
 @json_option
 def delete_records(
-    name: str, numbers: tuple[int, ...], place: OffsetSpec, yes: bool, servers: str, as_json: bool
+    name: str, numbers: tuple[int, ...], start: OffsetSpec, yes: bool, servers: str, as_json: bool
 ) -> None:
     """Delete the messages of topic NAME before PLACE, for good."""
     from flakelog.operations import topics
     from flakelog.operations.partitions import bounds_of_all
 
     with client_of(servers) as client:
-        there = client.topic(name).partitions
-        wrong = [number for number in numbers if number >= there]
+        partitions = client.topic(name).partitions
+        wrong = [number for number in numbers if number >= partitions]
         if wrong:
-            fail(f"{name} has partitions 0 to {there - 1}, not {', '.join(map(str, wrong))}")
-        chosen = [(name, number) for number in sorted(set(numbers)) or range(there)]
-        before = {span.partition: span.offset for span in find_starts(client, chosen, place)}
+            fail(f"{name} has partitions 0 to {partitions - 1}, not {', '.join(map(str, wrong))}")
+        chosen = [(name, number) for number in sorted(set(numbers)) or range(partitions)]
+        before = {span.partition: span.offset for span in find_starts(client, chosen, start)}
         begins = {number: begin for (_, number), (begin, _) in bounds_of_all(client, chosen).items()}
         if not yes:
             offsets = sum(max(before[number] - begins[number], 0) for number in before)

@@ -90,7 +90,7 @@ class Patience:
 
     def __init__(self) -> None:
         self._line: Callable[[], str] | None = None
-        self._since = self._said = 0.0
+        self._since = self._reported_at = 0.0
         self._over = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -103,10 +103,10 @@ class Patience:
         self._begin(how_far)
 
     def _begin(self, line: Callable[[], str]) -> None:
-        self._since = self._said = time.monotonic()
+        self._since = self._reported_at = time.monotonic()
         self._line = line
         if self._thread is None:
-            self._thread = threading.Thread(target=self._look, name="patience", daemon=True)
+            self._thread = threading.Thread(target=self._report_waits, name="patience", daemon=True)
             self._thread.start()
 
     @property
@@ -121,9 +121,9 @@ class Patience:
     def close(self) -> None:
         self._over.set()
 
-    def _look(self) -> None:
+    def _report_waits(self) -> None:
         while not self._over.wait(LOOK_SECONDS):
             line, now = self._line, time.monotonic()
-            if line is not None and now - self._said >= SAY_SECONDS:
-                self._said = now
+            if line is not None and now - self._reported_at >= SAY_SECONDS:
+                self._reported_at = now
                 click.echo(visible(f"{line()}, {now - self._since:.0f} s now"), err=True)

@@ -137,10 +137,10 @@ def _plan_alteration(client: Client, fields: Fields) -> Planned:
     name = _topic(fields)
     (setting, value), = _alteration(fields).items()
     resource = configs.topic_resource(name)
-    known = {value.name: value for value in configs.describe_configs(client, resource)}
-    if setting not in known:
+    current = {value.name: value for value in configs.describe_configs(client, resource)}
+    if setting not in current:
         raise BadField(f"topics have no setting {setting!r}; the topic's page lists them")
-    before = known[setting].value
+    before = current[setting].value
     configs.alter_configs(client, resource, {setting: value}, validate_only=True)
     rows = [[setting, "–" if before is None else before, "its default" if value is None else value]]
     sentence = f"Restore {setting} of {name}." if value is None else f"Set {setting} of {name}."
@@ -210,11 +210,11 @@ def _send_message(client: Client, fields: Fields, task: Task) -> Done:
     draft, partitions = _draft(client, fields)
     partition = partition_of(draft.key, partitions) if draft.partition is None else draft.partition
     (sent,) = send(client, draft.topic, partition, [(draft.key, draft.value)], task.now_ms, draft.headers)
-    place = f"{draft.topic}-{sent.partition}, offset {sent.offset}"
-    task.log(f"sent a message to {place}")
+    position = f"{draft.topic}-{sent.partition}, offset {sent.offset}"
+    task.log(f"sent a message to {position}")
     id = "" if sent.id is None else f"; its id is {sent.id}"
     target = f"/console/topics/{draft.topic}/message?partition={sent.partition}&offset={sent.offset}"
-    return Done(f"The message was sent to {place}{id}.", target)
+    return Done(f"The message was sent to {position}{id}.", target)
 
 
 def _draft(client: Client, fields: Fields) -> tuple[Draft, int]:

@@ -26,9 +26,9 @@ class Draft(NamedTuple):
 
     def rows(self) -> Sequence[list[str]]:
         """Return rows of a plan: the name of a part, and what it has."""
-        value = "null: a tombstone" if self.value is None else _told(self.value)
-        rows = [["Key", _told(self.key)], ["Value", value]]
-        rows += [[f"Header {name[:200]}", _told(header)] for name, header in self.headers[:HEADERS_SHOWN]]
+        value = "null: a tombstone" if self.value is None else _summary(self.value)
+        rows = [["Key", _summary(self.key)], ["Value", value]]
+        rows += [[f"Header {name[:200]}", _summary(header)] for name, header in self.headers[:HEADERS_SHOWN]]
         more = len(self.headers) - HEADERS_SHOWN
         return [*rows, [f"and {more:,} more headers", ""]] if more > 0 else rows
 
@@ -69,6 +69,6 @@ def _headers(lines: str) -> Headers:
     return tuple(headers)
 
 
-def _told(data: bytes | None) -> str:
+def _summary(data: bytes | None) -> str:
     shown = text.shown(data)
     return f"{shown.summary} ({text.size(shown.size)})" if data else shown.summary

@@ -11,7 +11,7 @@ from flakelog.operations.groups import DEAD, assigned_partitions, lag_of
 LAG = ("messages behind",)
 STOPPED = ("Empty", DEAD)
 MEMBERS_MAX = 10_000  # whose assignments are read to find a topic's readers, some 50 ms
-PLACES_MAX = 20_000  # partitions whose lag a list of groups adds up, some 50 ms; further groups show theirs alone
+PARTITIONS_MAX = 20_000  # partitions whose lag a list of groups adds up, some 50 ms; further groups show theirs alone
 
 
 class GroupRow(NamedTuple):
@@ -33,7 +33,7 @@ class GroupList(NamedTuple):
     groups: int
 
 
-class PlaceRow(NamedTuple):
+class PositionRow(NamedTuple):
     """A partition that a group reads. `committed`, `end` and `lag` are None if they are not known."""
 
     topic: str
@@ -56,13 +56,13 @@ class MemberRow(NamedTuple):
 
 
 class GroupPage(NamedTuple):
-    """A group. `places` is one page of its partitions, those furthest behind first."""
+    """A group. `positions` is one page of its partitions, those furthest behind first."""
 
     group_id: str
     state: str
     protocol: str
     members: Sequence[MemberRow]
-    places: Sequence[PlaceRow]
+    positions: Sequence[PositionRow]
     pages: Pages
     topics: Sequence[str]
     lag: int
@@ -81,7 +81,7 @@ def group_list(services: BrokerServices, search: str = "", page: int = 0) -> Gro
     matching = sorted(group for group in listed if needle in group.group_id.lower())
     pages = pages_of(len(matching), page)
     rows = []
-    budget = PLACES_MAX
+    budget = PARTITIONS_MAX
     for group in matching[pages.start : pages.end]:
         topics = lag = None
         if budget > 0:
@@ -107,19 +107,19 @@ def group_page(services: BrokerServices, group_id: str, page: int = 0) -> GroupP
         owners |= dict.fromkeys(assigned, member.client_id)
         members.append(MemberRow(member.member_id, member.client_id, member.client_host, len(assigned)))
     rows = []
-    for place in fetched.keys() | owners.keys():
-        at = fetched.get(place)
-        known = at is not None and at.offset >= 0
-        end = _end(services, place)
+    for partition in fetched.keys() | owners.keys():
+        at = fetched.get(partition)
+        is_committed = at is not None and at.offset >= 0
+        end = _end(services, partition)
         rows.append(
-            PlaceRow(
-                *place,
-                at.offset if at is not None and known else None,
+            PositionRow(
+                *partition,
+                at.offset if at is not None and is_committed else None,
                 end,
-                lag_of(at.offset, end) if at is not None and known else None,
-                at.commit_ms if at is not None and known else None,
+                lag_of(at.offset, end) if at is not None and is_committed else None,
+                at.commit_ms if at is not None and is_committed else None,
                 at.metadata if at is not None else "",
-                owners.get(place, ""),
+                owners.get(partition, ""),
             )
         )
     rows.sort(key=lambda row: (-(row.lag or 0), row.topic, row.partition))
@@ -129,7 +129,7 @@ def group_page(services: BrokerServices, group_id: str, page: int = 0) -> GroupP
         state=described.state,
         protocol=described.protocol_data,
         members=members,
-        places=rows[pages.start : pages.end],
+        positions=rows[pages.start : pages.end],
         pages=pages,
         topics=sorted({row.topic for row in rows}),
         lag=sum(row.lag or 0 for row in rows),
@@ -149,17 +149,17 @@ def readers(services: BrokerServices, topic: str) -> list[Reader]:
 
     Of the members, at most MEMBERS_MAX are looked at.
     """
-    core, left = services.groups.core, MEMBERS_MAX
+    core, budget = services.groups.core, MEMBERS_MAX
     by_group = {group_id: Reader(group_id, True, 0) for group_id in core.readers(topic)}
     for group in core.list_groups():
         if group.state in STOPPED:
             continue
         described = core.describe(group.group_id)
-        left -= len(described.members)
-        if left < 0:
+        budget -= len(described.members)
+        if budget < 0:
             break
         assigned = [assigned_partitions(described.protocol_type, member.assignment) for member in described.members]
-        members = sum(any(name == topic for name, _ in places) for places in assigned)
+        members = sum(any(name == topic for name, _ in assignment) for assignment in assigned)
         if members:
             by_group[group.group_id] = Reader(group.group_id, group.group_id in by_group, members)
     return [by_group[group_id] for group_id in sorted(by_group)]
@@ -172,6 +172,6 @@ def _committed(services: BrokerServices, group_id: str) -> Mapping[Partition, in
     }
 
 
-def _end(services: BrokerServices, place: Partition) -> int | None:
-    log = services.logs.find(*place)
+def _end(services: BrokerServices, partition: Partition) -> int | None:
+    log = services.logs.find(*partition)
     return None if log is None else log.high_watermark

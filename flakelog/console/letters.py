@@ -48,7 +48,7 @@ class LettersPage(NamedTuple):
     is_late: bool = False
 
 
-class _Found(NamedTuple):
+class _Newest(NamedTuple):
     """Letters of a partition, the offset that they were searched from, and flags as those of LettersPage."""
 
     letters: Sequence[Letter]
@@ -81,7 +81,7 @@ def read_letters(client: Client, topic: str, spans: Mapping[int, Span], limits: 
 
 def _newest(
     client: Client, topic: str, partition: int, span: Span, marks: HandledLetters, limits: Limits
-) -> _Found:
+) -> _Newest:
     """Return a partition's letters from an offset on that were not sent back, and that offset.
 
     Search from the end backwards, in windows that become larger while all letters in them were sent back, and smaller
@@ -89,29 +89,29 @@ def _newest(
     the page's time is over, return the letters that were read by then.
     """
     letters_read: list[Letter] = []
-    at, window, left = max(span.end, span.start), limits.records, limits.bytes
+    at, window, budget = max(span.end, span.start), limits.records, limits.bytes
     for _ in range(WINDOWS_MAX):
-        if at <= span.start or left <= 0 or len(letters_read) >= limits.records:
+        if at <= span.start or budget <= 0 or len(letters_read) >= limits.records:
             break
         start = max(at - window, span.start)
         try:
-            records, after = read_partition_records(client, topic, partition, start, left, at)
+            records, after = read_partition_records(client, topic, partition, start, budget, at)
         except PageTimeout:
-            return _Found(letters_read, at, is_late=True)
+            return _Newest(letters_read, at, is_late=True)
         if after < at and window > 1:
             window = max(min(len(records), window // 2), 1)
             continue
         in_window = [letter for record in records if (letter := letter_of(partition, record))]
         if records and not in_window and at == span.end:
-            return _Found(letters_read, start, is_other=True)
+            return _Newest(letters_read, start, is_other=True)
         letters = [letter for letter in in_window if not marks.has(letter)]
         room = limits.records - len(letters_read)
         at = start if len(letters) <= room else letters[-room].offset
         letters_read += letters[-room:]
-        left -= sum(size_of(kept_letter.record) for kept_letter in letters)
+        budget -= sum(size_of(kept_letter.record) for kept_letter in letters)
         if not letters:
             window = min(window * 2, WINDOW_MAX)
-    return _Found(letters_read, at)
+    return _Newest(letters_read, at)
 
 
 def row_of(letter: Letter) -> LetterRow:

@@ -53,7 +53,7 @@ class MessagePages:
         try:
             query = messages.query_of(name, fields.text("partition"), start, value)
         except BadField as error:
-            refused = messages.Query(name, _known(spans, fields.text("partition")), start, text=value)
+            refused = messages.Query(name, _number_in(spans, fields.text("partition")), start, text=value)
             page = messages.MessagePage(refused, (), spans, None, None, {}, wrong=str(error))
             return View("messages.html", f"Messages of {name}", HERE, page, status=400)
         if query.partition is not None and query.partition not in spans:
@@ -91,26 +91,26 @@ class MessagePages:
         partition, offset, part = fields.number("partition"), fields.number("offset"), fields.text("part", "value")
         self._check(name)
 
-        def found(record: Record) -> Raw:
+        def raw_of(record: Record) -> Raw:
             return Raw(f"{name}-{partition}-{offset}.{part}", (record.key if part == "key" else record.value) or b"")
 
         if part not in ("key", "value"):
             raise NotThere(f"a message has a key and a value, and no {part[:40]!r}")
-        return self._read_one(name, partition, offset).addCallback(found)
+        return self._read_one(name, partition, offset).addCallback(raw_of)
 
     def find_page(self, fields: Fields) -> Any:
         """Return a Deferred of the address of the message with an id. Raise NotThere."""
         id = fields.number("id")
         if not 0 < id < 1 << ID_BITS:
             raise NotThere("no message has the id 0")
-        places = messages.candidates(self._services, id)
+        candidates = messages.candidates(self._services, id)
 
         def address(position: tuple[str, int, int] | None) -> str:
             if position is None:
-                raise NotThere(f"no message has the id {id}; {len(places):,} partitions may hold it, and do not")
+                raise NotThere(f"no message has the id {id}; {len(candidates):,} partitions may hold it, and do not")
             return f"{HERE}/{position[0]}/message?" + urlencode({"partition": position[1], "offset": position[2]})
 
-        return self._jobs.run(lambda client: messages.find_id(client, places, id)).addCallback(address)
+        return self._jobs.run(lambda client: messages.find_id(client, candidates, id)).addCallback(address)
 
     # --- the live tail -------------------------------------------------------------------------------------------
 
@@ -146,7 +146,7 @@ class MessagePages:
         if span is None or not span.start <= offset < span.end:
             raise NotThere(nothing)
 
-        def there(record: Record | PoisonBatch | None) -> Record:
+        def checked(record: Record | PoisonBatch | None) -> Record:
             if record is None:  # compaction removed it, or it is the marker of a transaction
                 query = urlencode({"partition": partition, "start": messages.OFFSET, "value": offset})
                 raise NotThere(nothing, (f"{HERE}/{name}/messages?{query}", "Show the next messages"))
@@ -154,10 +154,10 @@ class MessagePages:
                 raise NotThere(f"the message cannot be shown: {record}")
             return record
 
-        return self._jobs.run(lambda client: messages.read_one(client, name, partition, offset)).addCallback(there)
+        return self._jobs.run(lambda client: messages.read_one(client, name, partition, offset)).addCallback(checked)
 
 
-def _known(spans: dict[int, messages.Span], partition: str) -> int | None:
+def _number_in(spans: dict[int, messages.Span], partition: str) -> int | None:
     """Return the number of a partition that is here, None for any other text."""
     return next((number for number in spans if str(number) == partition), None)
 

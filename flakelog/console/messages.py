@@ -122,8 +122,9 @@ def query_of(topic: str, partition: str, start: str, value: str) -> Query:
 
 def spans_of(services: BrokerServices, topic: str) -> dict[int, Span]:
     """Return the offsets of each partition that is there."""
-    known = services.metadata.topic(topic)
-    logs = (services.logs.find(topic, number) for number in range(0 if known is None else len(known.partitions)))
+    described = services.metadata.topic(topic)
+    partitions = 0 if described is None else len(described.partitions)
+    logs = (services.logs.find(topic, number) for number in range(partitions))
     return {
         log.partition: Span(log.log_start_offset, log.high_watermark, log.last_id) for log in logs if log is not None
     }
@@ -133,10 +134,10 @@ def starts_of(services: BrokerServices, topic: str, bytes_max: int) -> dict[int,
     """Return for each partition the start of its newest segments that have at most `bytes_max` in all."""
     starts = {}
     for number, span in spans_of(services, topic).items():
-        left, start = bytes_max, span.end
+        bytes_left, start = bytes_max, span.end
         for segment in reversed(services.logs.get(topic, number).segments.all):
-            left -= segment.size
-            if left < 0:
+            bytes_left -= segment.size
+            if bytes_left < 0:
                 break
             start = segment.base_offset
         starts[number] = max(start, span.start)
@@ -146,20 +147,20 @@ def starts_of(services: BrokerServices, topic: str, bytes_max: int) -> dict[int,
 def read_page(client: Client, query: Query, spans: Mapping[int, Span], limits: Limits) -> MessagePage:
     """Return a page of messages. Raise ClientError."""
     filled = _filled(spans, query.start)
-    asked = [query.partition] if query.partition is not None else filled[:PARTITIONS_MAX]
-    share = _share(limits, len(asked))
+    numbers = [query.partition] if query.partition is not None else filled[:PARTITIONS_MAX]
+    share = _share(limits, len(numbers))
     rows: list[Row] = []
     positions = {number: span.end for number, span in spans.items()}
     before = following = None
     late = 0
-    for done, number in enumerate(asked):
+    for done, number in enumerate(numbers):
         span = spans.get(number, Span(0, 0))
         try:
             at, rows_read, positions[number] = _read_span(client, query, number, span, share, limits.bytes)
         except PageTimeout:
             if not rows:
                 raise
-            late = len(asked) - done
+            late = len(numbers) - done
             break
         rows += rows_read
         if query.partition is not None:
@@ -170,7 +171,7 @@ def read_page(client: Client, query: Query, spans: Mapping[int, Span], limits: L
         rows.sort(key=lambda row: row.offset)
     if query.start == NEWEST:
         rows.reverse()
-    left_out = 0 if query.partition is not None else len(filled) - len(asked)
+    left_out = 0 if query.partition is not None else len(filled) - len(numbers)
     return MessagePage(query, rows, spans, before, following, positions, left_out, late)
 
 
@@ -187,7 +188,7 @@ def _read_span(
     try:
         if query.start == NEWEST:
             return read_newest(client, query.topic, partition, span, share, max_unpacked)
-        at = place_in(client, query, partition, span)
+        at = offset_in(client, query, partition, span)
         return at, *read_partition(client, query.topic, partition, at, share, max_unpacked)
     except UNREADABLE as error:
         return at, [wrong_row(partition, at, str(error))], span.end
@@ -227,7 +228,7 @@ def read_partition(
 
 def _take(rows: list[Row], fetched: FetchedPartition, offset: int, limits: Limits, max_first: int) -> int:
     """Add rows of the fetched batches; return the offset after them."""
-    left = limits.bytes
+    bytes_left = limits.bytes
     try:
         for header, batch in batches_of(fetched):
             end = max(header.last_offset, header.base_offset) + 1
@@ -235,7 +236,7 @@ def _take(rows: list[Row], fetched: FetchedPartition, offset: int, limits: Limit
                 offset = max(offset, end)
                 continue
             try:
-                read = read_records(batch, offset, left if rows else max(max_first, 1))
+                read = read_records(batch, offset, bytes_left if rows else max(max_first, 1))
             except (CorruptBatch, MissingId) as error:
                 rows.append(wrong_row(fetched.partition, header.base_offset, str(error), end - 1))
                 offset = end
@@ -247,9 +248,9 @@ def _take(rows: list[Row], fetched: FetchedPartition, offset: int, limits: Limit
                 if len(rows) >= limits.records:
                     return record.offset
                 rows.append(row_of(fetched.partition, record))
-                left -= size_of(record)
+                bytes_left -= size_of(record)
             offset = max(offset, end)
-            if left <= 0 or len(rows) >= limits.records:
+            if bytes_left <= 0 or len(rows) >= limits.records:
                 break
     except CorruptBatch as error:  # it is not known where the next batch begins
         rows.append(wrong_row(fetched.partition, offset, str(error)))
@@ -310,14 +311,14 @@ def read_partition_records(
     Stop before the offset `end`. Skip batches that cannot be read. Raise ClientError or WireError.
     """
     kept: list[Record] = []
-    left = bytes_max
-    while left > 0 and offset < end:
+    bytes_left = bytes_max
+    while bytes_left > 0 and offset < end:
         fetched = client.run(client.core.fetch(topic, partition, offset, max_bytes=1 << 20, max_wait_ms=0))
         before = offset
         for records, offset in _readable(fetched, offset, end):
             kept += [record for record in records if record.offset < end]
-            left -= sum(map(size_of, records)) + 1
-            if left <= 0:
+            bytes_left -= sum(map(size_of, records)) + 1
+            if bytes_left <= 0:
                 break
         if offset == before:
             break
@@ -356,16 +357,16 @@ def candidates(services: BrokerServices, id: int) -> list[tuple[str, int]]:
     return [(log.topic, log.partition) for log in sorted(logs, key=lambda log: log.last_id)[:CANDIDATES_MAX]]
 
 
-def find_id(client: Client, places: Iterable[tuple[str, int]], id: int) -> tuple[str, int, int] | None:
+def find_id(client: Client, partitions: Iterable[tuple[str, int]], id: int) -> tuple[str, int, int] | None:
     """Return (topic, partition, offset) of the message with exactly this id, None if no message has it.
 
     A partition has it if the first offset at or after the id differs from that of the next id.
     """
-    places = list(places)
-    if not places:
+    partitions = list(partitions)
+    if not partitions:
         return None
-    here = client.run(client.core.list_offsets(places, id, by_id=True))
-    beyond = client.run(client.core.list_offsets(places, id + 1, by_id=True))
+    here = client.run(client.core.list_offsets(partitions, id, by_id=True))
+    beyond = client.run(client.core.list_offsets(partitions, id + 1, by_id=True))
     for (topic, partition), offset in here.items():
         if offset is not None and offset != beyond[topic, partition]:
             return topic, partition, offset
@@ -389,7 +390,7 @@ def wrong_row(partition: int, offset: int, why: str, last_offset: int = -1) -> R
     return Row(partition, offset, None, -1, nothing, nothing, (), "", why[:300], last_offset)
 
 
-def place_in(client: Client, query: Query, partition: int, span: Span) -> int:
+def offset_in(client: Client, query: Query, partition: int, span: Span) -> int:
     match query.start:
         case "offset":
             return min(max(query.value, span.start), span.end)

@@ -28,7 +28,7 @@ class WorkRow(NamedTuple):
     kind: str
     state: str
     at_ms: int
-    place: str
+    location: str
     topics: Sequence[str]
     offsets: int
     rows: int | None

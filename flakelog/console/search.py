@@ -1,4 +1,4 @@
-"""A search for a text in keys, values and headers: slice after slice of a range, each from the place the last one left.
+"""A search for a text in keys, values and headers: slice after slice of a range; each returns the remainder.
 
 The text is plain, in UTF-8, and upper and lower case differ. It is looked for in the bytes as they were sent. A batch
 is decoded only if its unpacked bytes have the text, so that a search is about as fast as reading.
@@ -22,7 +22,7 @@ from flakelog.console.messages import (
     Row,
     Span,
     batches_of,
-    place_in,
+    offset_in,
     query_of,
     row_of,
     wrong_row,
@@ -47,7 +47,7 @@ class Search(NamedTuple):
     end: Query
 
 
-class Place(NamedTuple):
+class Remainder(NamedTuple):
     """The rest of a partition to search, from `offset` to `end`. The partitions with higher numbers come after it."""
 
     partition: int
@@ -60,7 +60,7 @@ class Hit(NamedTuple):
 
     part: str
     before: str
-    found: str
+    text: str
     after: str
 
 
@@ -72,13 +72,13 @@ class Match(NamedTuple):
 
 
 class Slice(NamedTuple):
-    """The matches of a part of a range. `place` is the beginning of the next part, None if all was searched.
+    """The matches of a part of a range. `remainder` is the next part, None if all was searched.
 
     `bytes` counts those of batches as the log has them.
     """
 
     matches: Sequence[Match]
-    place: Place | None
+    remainder: Remainder | None
     bytes: int
     messages: int
 
@@ -95,56 +95,56 @@ def search_of(topic: str, fields: Fields) -> Search:
     return Search(text, start._replace(partition=only), end)
 
 
-def parse_place(text: str) -> Place | None:
+def parse_remainder(text: str) -> Remainder | None:
     """Parse PARTITION-OFFSET-END, or nothing. Raise BadField."""
     if not text:
         return None
     numbers = text.split("-")
     if len(numbers) != 3 or not all(number.isascii() and number.isdigit() and len(number) <= 19 for number in numbers):
         raise BadField(f"{text[:60]!r} is no place of a search; give PARTITION-OFFSET-END")
-    return Place(*map(int, numbers))
+    return Remainder(*map(int, numbers))
 
 
-def progress(search: Search, place: Place | None, spans: Mapping[int, Span]) -> int:
+def progress(search: Search, remainder: Remainder | None, spans: Mapping[int, Span]) -> int:
     """Return how much of the topic, or of its partition, a search has passed, in percent of offsets."""
-    asked = _asked(search, spans)
-    whole = sum(spans[number].end - spans[number].start for number in asked)
-    if place is None or not whole:
+    numbers = _numbers(search, spans)
+    whole = sum(spans[number].end - spans[number].start for number in numbers)
+    if remainder is None or not whole:
         return 100
-    passed = sum(spans[number].end - spans[number].start for number in asked if number < place.partition)
-    here = spans.get(place.partition, Span(0, 0))
-    return min(100 * (passed + max(min(place.offset, here.end) - here.start, 0)) // whole, 100)
+    passed = sum(spans[number].end - spans[number].start for number in numbers if number < remainder.partition)
+    here = spans.get(remainder.partition, Span(0, 0))
+    return min(100 * (passed + max(min(remainder.offset, here.end) - here.start, 0)) // whole, 100)
 
 
 def search_slice(
-    client: Client, search: Search, place: Place | None, spans: Mapping[int, Span], matches_max: int
+    client: Client, search: Search, remainder: Remainder | None, spans: Mapping[int, Span], matches_max: int
 ) -> Slice:
-    """Search a part of the range, from a place on; without a place, from the range's beginning.
+    """Search a part of the range: the remainder of an earlier slice, or the beginning of the range.
 
     If the page's time is over, return the part that was searched by then. Raise ClientError or WireError.
     """
     reading = _Reading(client, search, matches_max)
-    after = -1 if place is None else place.partition
-    todo = [number for number in _asked(search, spans) if number > after]
+    after = -1 if remainder is None else remainder.partition
+    todo = [number for number in _numbers(search, spans) if number > after]
     try:
         for _ in range(PARTITIONS_MAX):
-            if place is None:
+            if remainder is None:
                 if not todo:
                     break
-                place = reading.begin(todo[0], spans[todo.pop(0)])
-            place = reading.read(place)
+                remainder = reading.begin(todo[0], spans[todo.pop(0)])
+            remainder = reading.read(remainder)
             if reading.is_full():
                 break
     except PageTimeout:
         if reading.at is None or not reading.bytes:
             raise
-        place = reading.at
-    if place is None and todo and reading.at is not None:  # the next slice begins with the next partition
-        place = reading.at._replace(offset=reading.at.end)
-    return Slice(reading.matches, place, reading.bytes, reading.messages)
+        remainder = reading.at
+    if remainder is None and todo and reading.at is not None:  # the next slice begins with the next partition
+        remainder = reading.at._replace(offset=reading.at.end)
+    return Slice(reading.matches, remainder, reading.bytes, reading.messages)
 
 
-def _asked(search: Search, spans: Mapping[int, Span]) -> list[int]:
+def _numbers(search: Search, spans: Mapping[int, Span]) -> list[int]:
     only = search.start.partition
     return sorted(number for number, span in spans.items() if span.end > span.start and only in (None, number))
 
@@ -159,48 +159,48 @@ class _Reading:
         self._matches_max = matches_max
         self.matches: list[Match] = []
         self.bytes = self.messages = self._unpacked = 0
-        self.at: Place | None = None
-        """The place after all that was searched."""
+        self.at: Remainder | None = None
+        """The remainder after all that was searched."""
 
     def is_full(self) -> bool:
         is_much = self.bytes >= SLICE_BYTES or self._unpacked >= UNPACKED_BYTES
         return is_much or len(self.matches) >= self._matches_max
 
-    def begin(self, number: int, span: Span) -> Place:
+    def begin(self, number: int, span: Span) -> Remainder:
         """Return the part of a partition that lies in the range; one that cannot be read is a match that says so."""
         start, end = self._search.start, self._search.end
         try:
-            first = place_in(self._client, start, number, span)
-            last = span.end if end.start == NEWEST else place_in(self._client, end, number, span)
+            first = offset_in(self._client, start, number, span)
+            last = span.end if end.start == NEWEST else offset_in(self._client, end, number, span)
         except UNREADABLE as error:
             self._wrong(number, span.start, str(error))
             first = last = span.end
-        return Place(number, max(first, span.start), min(last, span.end))
+        return Remainder(number, max(first, span.start), min(last, span.end))
 
-    def read(self, place: Place) -> Place | None:
-        """Search from a place on; return the place after it, None at the partition's end."""
-        topic, number = self._search.start.topic, place.partition
-        self.at = place
+    def read(self, remainder: Remainder) -> Remainder | None:
+        """Search a remainder; return its unsearched part, None at the partition's end."""
+        topic, number = self._search.start.topic, remainder.partition
+        self.at = remainder
         try:
-            while place.offset < place.end and not self.is_full():
-                before = place.offset
+            while remainder.offset < remainder.end and not self.is_full():
+                before = remainder.offset
                 steps = self._client.core.fetch(topic, number, before, max_bytes=FETCH_BYTES, max_wait_ms=0)
-                for header, batch in batches_of(self._client.run(steps), place.end):
-                    place = self.at = place._replace(offset=self._take(header, batch, place))
+                for header, batch in batches_of(self._client.run(steps), remainder.end):
+                    remainder = self.at = remainder._replace(offset=self._take(header, batch, remainder))
                     if self.is_full():
                         break
-                if place.offset == before:
+                if remainder.offset == before:
                     return None
         except UNREADABLE as error:  # of a damaged length, it is not known where the next batch begins
-            self._wrong(number, place.offset, str(error))
+            self._wrong(number, remainder.offset, str(error))
             return None
-        return place if place.offset < place.end else None
+        return remainder if remainder.offset < remainder.end else None
 
-    def _take(self, header: BatchHeader, batch: FetchedPartition, place: Place) -> int:
+    def _take(self, header: BatchHeader, batch: FetchedPartition, remainder: Remainder) -> int:
         """Search a batch; return the offset after the last message that was searched."""
-        after = max(place.offset, header.last_offset + 1, header.base_offset + 1)
+        after = max(remainder.offset, header.last_offset + 1, header.base_offset + 1)
         self.bytes += header.size
-        if header.is_control or header.last_offset < place.offset:
+        if header.is_control or header.last_offset < remainder.offset:
             return after
         data = batch.records
         assert isinstance(data, memoryview), "batches_of gives views"
@@ -209,24 +209,24 @@ class _Reading:
             unpacked = bytes(records_data(data, header, 0, ONE_BYTES_MAX))
             self._unpacked += len(unpacked)
             if self._needle not in unpacked:
-                return self._passed(header, place, after)
-            read = read_records(batch, place.offset, ONE_BYTES_MAX)
+                return self._passed(header, remainder, after)
+            read = read_records(batch, remainder.offset, ONE_BYTES_MAX)
         except UNREADABLE as error:
-            self._wrong(place.partition, header.base_offset, str(error), header.last_offset)
+            self._wrong(remainder.partition, header.base_offset, str(error), header.last_offset)
             return after
         for poison in read.poison:
-            self._wrong(place.partition, header.base_offset, poison.reason, header.last_offset)
+            self._wrong(remainder.partition, header.base_offset, poison.reason, header.last_offset)
         for record in read.records:
-            hits = self._hits(record) if record.offset < place.end else []
+            hits = self._hits(record) if record.offset < remainder.end else []
             if hits:
-                self.matches.append(Match(row_of(place.partition, record), hits))
+                self.matches.append(Match(row_of(remainder.partition, record), hits))
                 if self.is_full():
-                    return self._passed(header, place, record.offset + 1)
-        return self._passed(header, place, after)
+                    return self._passed(header, remainder, record.offset + 1)
+        return self._passed(header, remainder, after)
 
-    def _passed(self, header: BatchHeader, place: Place, after: int) -> int:
+    def _passed(self, header: BatchHeader, remainder: Remainder, after: int) -> int:
         """Count the messages of a batch up to an offset, and return it; compaction leaves fewer than offsets."""
-        self.messages += min(after - max(place.offset, header.base_offset), header.record_count)
+        self.messages += min(after - max(remainder.offset, header.base_offset), header.record_count)
         return after
 
     def _hits(self, record: Record) -> list[Hit]:

@@ -23,7 +23,7 @@ class Counts(NamedTuple):
 
     bytes: int
     messages: int
-    found: int
+    matches: int
     round: int
     since_ms: int
 
@@ -54,7 +54,7 @@ class SearchPages:
     ) -> None:
         self._services = services
         self._jobs = jobs
-        self._found_max = config.console_page_records
+        self._matches_max = config.console_page_records
         self._bytes_max = config.console_search_bytes
         self._timeout_ms = config.console_search_timeout_ms
         self._now_ms = now_ms
@@ -68,15 +68,15 @@ class SearchPages:
             raise NotThere(f"there is no topic {name!r}")
         spans = messages.spans_of(self._services, name)
         page = SearchPage(name, {field: fields.text(field) for field in RANGE}, list(spans))
-        place = search.parse_place(fields.text("at"))
+        remainder = search.parse_remainder(fields.text("at"))
         try:
-            asked = search.search_of(name, fields)
+            wanted = search.search_of(name, fields)
         except BadField as error:
             return self._view(page._replace(wrong=str(error)))._replace(status=400)
-        partition = asked.start.partition
+        partition = wanted.start.partition
         if partition is not None and partition not in spans:
             raise NotThere(f"{name}-{partition} is not here, or is offline")
-        if not asked.text:
+        if not wanted.text:
             return self._view(page)
         before = self._counts(fields)
 
@@ -84,18 +84,18 @@ class SearchPages:
             counts = before._replace(
                 bytes=before.bytes + part.bytes,
                 messages=before.messages + part.messages,
-                found=before.found + sum(bool(match.hits) for match in part.matches),
+                matches=before.matches + sum(bool(match.hits) for match in part.matches),
             )
-            goes_on = part.place is not None and not self._is_over(counts)
-            following = "" if part.place is None else self._address(page, part.place, counts, goes_on)
-            percent = search.progress(asked, part.place, spans)
+            goes_on = part.remainder is not None and not self._is_over(counts)
+            following = "" if part.remainder is None else self._address(page, part.remainder, counts, goes_on)
+            percent = search.progress(wanted, part.remainder, spans)
             return self._view(page._replace(
                 matches=part.matches, counts=counts, percent=percent, following=following, goes_on=goes_on
             ))  # fmt: skip
 
-        left = min(max(before.round * self._found_max - before.found, 1), self._found_max)
+        matches_max = min(max(before.round * self._matches_max - before.matches, 1), self._matches_max)
         return self._jobs.run(
-            lambda client: search.search_slice(client, asked, place, spans, left)
+            lambda client: search.search_slice(client, wanted, remainder, spans, matches_max)
         ).addCallback(view)
 
     def _view(self, page: SearchPage) -> View:
@@ -108,16 +108,16 @@ class SearchPages:
     def _is_over(self, counts: Counts) -> bool:
         """Return True if a round of the search is over."""
         is_late = self._now_ms() - counts.since_ms >= self._timeout_ms
-        is_much = counts.bytes >= counts.round * self._bytes_max or counts.found >= counts.round * self._found_max
+        is_much = counts.bytes >= counts.round * self._bytes_max or counts.matches >= counts.round * self._matches_max
         return is_late or is_much
 
-    def _address(self, page: SearchPage, place: search.Place, counts: Counts, goes_on: bool) -> str:
+    def _address(self, page: SearchPage, remainder: search.Remainder, counts: Counts, goes_on: bool) -> str:
         """Return the address of the next part, which begins a new round unless this one goes on."""
-        more: dict[str, Any] = {"at": "-".join(map(str, place)), "read": counts.bytes}
-        more |= {"messages": counts.messages, "found": counts.found}
+        more: dict[str, Any] = {"at": "-".join(map(str, remainder)), "read": counts.bytes}
+        more |= {"messages": counts.messages, "found": counts.matches}
         more |= {"round": counts.round, "since": counts.since_ms} if goes_on else {"round": self._next_round(counts)}
         given = {name: value for name, value in page.given.items() if value}
         return f"{HERE}/{page.topic}/search?" + urlencode(given | more)
 
     def _next_round(self, counts: Counts) -> int:
-        return max(counts.round, counts.bytes // self._bytes_max, counts.found // self._found_max) + 1
+        return max(counts.round, counts.bytes // self._bytes_max, counts.matches // self._matches_max) + 1

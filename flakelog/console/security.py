@@ -41,7 +41,7 @@ HEADERS = {
 }
 
 
-class Asked(NamedTuple):
+class SecurityHeaders(NamedTuple):
     """The parts of a request that decide. A header that may be given once only is a sequence."""
 
     hosts: Sequence[str]
@@ -106,35 +106,35 @@ class Gate:
         """True if a session begins with the token."""
         return self._token is not None
 
-    def session(self, asked: Asked, now_ms: int, fresh: str) -> Session:
+    def session(self, headers: SecurityHeaders, now_ms: int, fresh: str) -> Session:
         """Return the request's session; `fresh` is a random text for a new one.
 
         Raise CameByLink if the browser may have a session that it did not send, otherwise Refused or NeedsLogin.
         """
         if self.closed is not None:
             raise Refused(403, self.closed)
-        if asked.fetch_site in ("cross-site", "same-site") and asked.fetch_mode not in ("", "navigate"):
+        if headers.fetch_site in ("cross-site", "same-site") and headers.fetch_mode not in ("", "navigate"):
             raise Refused(403, "a page of another site asked for this")
-        if asked.is_forwarded and not self.is_locked:
+        if headers.is_forwarded and not self.is_locked:
             raise Refused(403, "the request came through a proxy; set flakelog.console.token to open the console")
-        scheme, _, given = asked.authorization.partition(" ")
+        scheme, _, given = headers.authorization.partition(" ")
         if self.is_locked and scheme.lower() == BEARER:  # another scheme is that of a proxy in front
             self._check_token(given.strip(), now_ms, 401)
             return Session(BEARER, self._csrf(BEARER))
-        session = self._read(asked.cookie, now_ms)
+        session = self._read(headers.cookie, now_ms)
         if session is not None:
             return session
-        if asked.fetch_site in ("cross-site", "same-site"):
+        if headers.fetch_site in ("cross-site", "same-site"):
             raise CameByLink
         if self.is_locked:
             raise NeedsLogin
         return self._begin(fresh, now_ms)
 
-    def login(self, asked: Asked, token: str, now_ms: int, fresh: str) -> Session:
+    def login(self, headers: SecurityHeaders, token: str, now_ms: int, fresh: str) -> Session:
         """Return a new session for the operator's token. Raise Refused."""
         if self.closed is not None:
             raise Refused(403, self.closed)
-        self._check_origin(asked)
+        self._check_origin(headers)
         self._check_token(token, now_ms, 403)
         return self._begin(fresh, now_ms)
 
@@ -153,21 +153,21 @@ class Gate:
         same = hmac.compare_digest(session.csrf, self._csrf(session.id))
         return same and session.id not in self._ended and now_ms < session.expires_ms
 
-    def check_action(self, asked: Asked, session: Session, csrf: str) -> None:
+    def check_action(self, headers: SecurityHeaders, session: Session, csrf: str) -> None:
         """Raise Refused unless the request is an action of the session's own page."""
-        self._check_origin(asked)
+        self._check_origin(headers)
         if not hmac.compare_digest(csrf.encode(), session.csrf.encode()):
             raise Refused(403, "the form is of another session; load the page again")
 
     # --- internals
 
-    def _check_origin(self, asked: Asked) -> None:
-        if len(asked.hosts) != 1 or len(asked.origins) != 1:
+    def _check_origin(self, headers: SecurityHeaders) -> None:
+        if len(headers.hosts) != 1 or len(headers.origins) != 1:
             raise Refused(403, "an action needs one Host and one Origin, as browsers send them")
-        scheme, _, host = asked.origins[0].partition("://")
-        if scheme not in ("http", "https") or host != asked.hosts[0]:
+        scheme, _, host = headers.origins[0].partition("://")
+        if scheme not in ("http", "https") or host != headers.hosts[0]:
             raise Refused(403, "the Origin is not the host that was asked")
-        if asked.fetch_site not in ("", "same-origin"):
+        if headers.fetch_site not in ("", "same-origin"):
             raise Refused(403, "a page of another site asked for this")
 
     def _check_token(self, text: str, now_ms: int, status: int) -> None:

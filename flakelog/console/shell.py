@@ -25,7 +25,16 @@ from flakelog.console.messages import Tail, positions_text
 from flakelog.console.own_client import OwnBroker
 from flakelog.console.pages import NotThere, View, error_view, render, render_part, render_rows
 from flakelog.console.search_pages import SearchPages
-from flakelog.console.security import FORWARDED, HEADERS, Asked, CameByLink, NeedsLogin, Refused, Session, gate_of
+from flakelog.console.security import (
+    FORWARDED,
+    HEADERS,
+    CameByLink,
+    NeedsLogin,
+    Refused,
+    SecurityHeaders,
+    Session,
+    gate_of,
+)
 from flakelog.console.streams import Live, Streams, Tick
 from flakelog.console.visit import BadField, Fields, PageTimeout
 from flakelog.console.work_pages import WorkPages
@@ -49,10 +58,10 @@ log = Logger()
 class Visit:
     """A request, and the session it belongs to."""
 
-    def __init__(self, request: Any, fields: Fields, asked: Asked, session: Session) -> None:
+    def __init__(self, request: Any, fields: Fields, headers: SecurityHeaders, session: Session) -> None:
         self.request = request
         self.fields = fields
-        self.asked = asked
+        self.headers = headers
         self.session = session
 
     @property
@@ -158,10 +167,10 @@ class Console:
         return shown.addErrback(self._failed, request, visit.session)
 
     def _visit(self, request: Any) -> Visit:
-        asked = self._asked(request)
-        session = self.gate.session(asked, self._now_ms(), secrets.token_hex(16))
+        headers = self._security_headers(request)
+        session = self.gate.session(headers, self._now_ms(), secrets.token_hex(16))
         self._give(request, session)
-        return Visit(request, Fields(request.args), asked, session)
+        return Visit(request, Fields(request.args), headers, session)
 
     def _answer(self, request: Any, session: Session | None, view: Any) -> Any:
         if isinstance(view, Raw):
@@ -190,8 +199,8 @@ class Console:
 
     # --- who asks ------------------------------------------------------------------------------------------------
 
-    def _asked(self, request: Any) -> Asked:
-        def one(name: str) -> str:
+    def _security_headers(self, request: Any) -> SecurityHeaders:
+        def first(name: str) -> str:
             return (request.getHeader(name.encode()) or b"").decode(errors="replace")
 
         def every(name: str) -> list[str]:
@@ -200,8 +209,8 @@ class Console:
 
         cookie = (request.getCookie(self._cookie.encode()) or b"").decode(errors="replace")
         is_forwarded = any(request.requestHeaders.hasHeader(header.encode()) for header in FORWARDED)
-        fetch = one("sec-fetch-site"), one("sec-fetch-mode")
-        return Asked(every("host"), every("origin"), cookie, one("authorization"), *fetch, is_forwarded)
+        fetch = first("sec-fetch-site"), first("sec-fetch-mode")
+        return SecurityHeaders(every("host"), every("origin"), cookie, first("authorization"), *fetch, is_forwarded)
 
     def _give(self, request: Any, session: Session) -> None:
         if session.cookie:
@@ -216,8 +225,8 @@ class Console:
         try:
             target = _own_path(fields.text("next"))
             if request.method == b"POST":
-                asked = self._asked(request)
-                session = self.gate.login(asked, fields.text("token"), self._now_ms(), secrets.token_hex(16))
+                headers = self._security_headers(request)
+                session = self.gate.login(headers, fields.text("token"), self._now_ms(), secrets.token_hex(16))
                 self._give(request, session)
                 log.info("console: {peer} logged in", peer=_peer(request))
                 return _redirect(request, target)
@@ -236,8 +245,8 @@ class Console:
         def end(visit: Visit) -> Any:
             self._check(visit)
             self.gate.logout(visit.session, self._now_ms())
-            gone = f"{self._cookie}=; Path=/; HttpOnly; SameSite=Strict; Max-Age=0"
-            request.responseHeaders.addRawHeader(b"Set-Cookie", gone.encode())
+            expired = f"{self._cookie}=; Path=/; HttpOnly; SameSite=Strict; Max-Age=0"
+            request.responseHeaders.addRawHeader(b"Set-Cookie", expired.encode())
             return _redirect(request, LOGIN)
 
         return self._serve(request, end)
@@ -274,7 +283,7 @@ class Console:
 
     def _check(self, visit: Visit) -> None:
         """Raise Refused unless the request is an action of the visitor's own page."""
-        self.gate.check_action(visit.asked, visit.session, visit.fields.text("csrf"))
+        self.gate.check_action(visit.headers, visit.session, visit.fields.text("csrf"))
 
     # --- files and streams ---------------------------------------------------------------------------------------
 

@@ -144,5 +144,5 @@ class _Stream:
                 self._request.write(b": still here\n\n")
 
     def _write(self, event: str, data: Mapping[str, Any], at: str) -> None:
-        place = f"id: {at}\n" if at else ""
-        self._request.write(f"event: {event}\n{place}data: {json.dumps(data)}\n\n".encode())
+        id_line = f"id: {at}\n" if at else ""
+        self._request.write(f"event: {event}\n{id_line}data: {json.dumps(data)}\n\n".encode())

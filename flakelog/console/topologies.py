@@ -125,20 +125,20 @@ def read_lost(client: Client, topic: str, starts: Mapping[int, int], now_ms: int
     Documents before the last clean stop of a process of their topology do not count. Raise ClientError or WireError.
     """
     latest: dict[tuple[int, bytes], tuple[int, bytes | None]] = {}
-    stopped: dict[bytes, int] = {}  # by topology: the place of the last tombstone among the records
-    place = 0
+    stopped: dict[bytes, int] = {}  # by topology: the number of its last tombstone among the records
+    count = 0
     for number, offset in starts.items():
-        left = LOST_BYTES_MAX
-        while left > 0:
+        bytes_left = LOST_BYTES_MAX
+        while bytes_left > 0:
             records, following = read_partition_records(client, topic, number, offset, 1 << 20)
             if following == offset:
                 break
             for record in records:
-                place, key = place + 1, record.key or b""
-                latest[number, key] = place, record.value
+                count, key = count + 1, record.key or b""
+                latest[number, key] = count, record.value
                 if record.value is None:
-                    stopped[_topology_of(key)] = place
-            left -= sum(map(size_of, records))
+                    stopped[_topology_of(key)] = count
+            bytes_left -= sum(map(size_of, records))
             offset = following
     later = (value for (_, key), (at, value) in latest.items() if at > stopped.get(_topology_of(key), 0))
     return lost_documents(later, now_ms)
@@ -299,9 +299,9 @@ def _problems(document: Mapping[str, Any]) -> Iterable[str]:
     for one in mappings_of(document.get("partitions")):
         trouble = one.get("error") or one.get("no_progress")
         if trouble or one.get("phase") in ("fenced", "broken"):
-            place = f"{text_of(one.get('topic'))}-{text_of(one.get('partition'))}"
+            partition = f"{text_of(one.get('topic'))}-{text_of(one.get('partition'))}"
             task = f"{text_of(one.get('component'))}, {text_of(one.get('phase'))}"
-            yield f"{place} ({task}): {text_of(trouble)}"
+            yield f"{partition} ({task}): {text_of(trouble)}"
 
 
 def _group_waits(document: Mapping[str, Any]) -> Iterable[str]:

@@ -42,11 +42,11 @@ def _delays(flights: int, delays: list[int]) -> Delays:
 
 def of_source(flights: Any) -> Figures:
     """Return the figures of the source, computed with pandas."""
-    known = flights.dropna(subset=["arr_delay"]).copy()
-    known["arr_delay"] = known["arr_delay"].astype("int64")
-    known["square"] = known["arr_delay"] ** 2
+    arrived_flights = flights.dropna(subset=["arr_delay"]).copy()
+    arrived_flights["arr_delay"] = arrived_flights["arr_delay"].astype("int64")
+    arrived_flights["square"] = arrived_flights["arr_delay"] ** 2
     number = flights.groupby("carrier").size()
-    by_carrier = known.groupby("carrier").agg(
+    by_carrier = arrived_flights.groupby("carrier").agg(
         arrived=("arr_delay", "size"),
         total=("arr_delay", "sum"),
         squares=("square", "sum"),

@@ -39,10 +39,10 @@ def load(servers: str, topic: str, messages: Iterable[tuple[bytes, bytes]], prog
         if number % POLL_EVERY == 0:
             producer.poll(0)
             progress(number)
-    left = producer.flush(60)
+    unsent = producer.flush(60)
     progress(number)
-    if failed or left:
-        raise LoadFailed(f"{len(failed) + left} messages were not acknowledged: {failed[:1] or 'no answer'}")
+    if failed or unsent:
+        raise LoadFailed(f"{len(failed) + unsent} messages were not acknowledged: {failed[:1] or 'no answer'}")
     return Loaded(number, time.monotonic() - started)
 
 

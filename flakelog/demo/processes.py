@@ -88,7 +88,7 @@ T = TypeVar("T")
 POLL_SECONDS = 0.05
 
 
-def wait_until(ask: Callable[[], T | None], check: Callable[[], None], seconds: float, what: str) -> T:
+def wait_until(ask: Callable[[], T | None], check: Callable[[], None], seconds: float, awaited: str) -> T:
     """Call `ask` until it returns an answer; `check` raises when none can come. Raises ChildFailed after `seconds`."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
@@ -97,4 +97,4 @@ def wait_until(ask: Callable[[], T | None], check: Callable[[], None], seconds: 
             return answer
         check()
         time.sleep(POLL_SECONDS)
-    raise ChildFailed(f"no {what} within {seconds:g} s")
+    raise ChildFailed(f"no {awaited} within {seconds:g} s")

@@ -127,13 +127,13 @@ class HandledLetters:
         from broker.client.core import EARLIEST, LATEST
 
         self._seen, end = (self._client.find_offset(self._topic, 0, where) for where in (EARLIEST, LATEST))
-        places: dict[int, int] = {}
+        offsets: dict[int, int] = {}
         for record in self._records(end):
-            if places.get(record.partition, -1) < record.seen:
+            if offsets.get(record.partition, -1) < record.seen:
                 self._ranges[record.partition] = SettledRanges(record.marks)
             else:
                 self._join(record)
-            places[record.partition] = record.offset
+            offsets[record.partition] = record.offset
 
     def _records(self, end: int) -> "Iterator[_Marked]":
         """Yield the records up to `end` that were not seen yet."""

@@ -85,7 +85,7 @@ def open_broker(
     services = BrokerServices(config, metadata, logs, purgatory, report, group_config=settings.group)
     services.transaction_config = settings.transaction
     services.listener_limits = settings.listener_limits
-    services.given = {**settings.told, "log.dirs": storage.location}
+    services.given = {**settings.shown, "log.dirs": storage.location}
     services.fixed_configs = (replace(settings.server, log_dirs=storage.location), settings.idgen)
     services.open_logs()
     logs.disk.check(network.now())

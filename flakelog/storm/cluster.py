@@ -20,16 +20,16 @@ def check_for_cluster(plan: Plan) -> list[str]:
     for node in plan.spouts:
         made = node.make()
         if isinstance(made, LogSpout) and made.store != KAFKA and not made.store.startswith(ZOOKEEPER):
-            what = f"spout {node.name!r} keeps its progress in the directory {made.store}"
+            fact = f"spout {node.name!r} keeps its progress in the directory {made.store}"
             better = 'store="kafka" or store="zookeeper://host:port" is in reach of all of them'
             if not PurePath(made.store).is_absolute():
-                raise TopologyError(f"{what}, and {_OWN_DIRECTORY}: {better}, and so is an absolute path they share")
-            warnings.append(f"{what}: a task that moves to a machine without it begins anew; {better}")
+                raise TopologyError(f"{fact}, and {_OWN_DIRECTORY}: {better}, and so is an absolute path they share")
+            warnings.append(f"{fact}: a task that moves to a machine without it begins anew; {better}")
     for bolt in plan.bolts:
         state = bolt.make()
         if isinstance(state, OncePerMessage) and str(state.database) != _IN_MEMORY:
-            what = f"bolt {bolt.name!r} keeps its state in the file {state.database}"
+            fact = f"bolt {bolt.name!r} keeps its state in the file {state.database}"
             if not state.database.is_absolute():
-                raise TopologyError(f"{what}, and {_OWN_DIRECTORY}: give an absolute path")
-            warnings.append(f"{what}: a task that moves to another machine does not find it there")
+                raise TopologyError(f"{fact}, and {_OWN_DIRECTORY}: give an absolute path")
+            warnings.append(f"{fact}: a task that moves to another machine does not find it there")
     return warnings

@@ -19,7 +19,7 @@ def storm_config(texts: Mapping[str, str], workers: int) -> dict[str, Any]:
         "topology.max.spout.pending": ours.topology_max_spout_pending,
         "topology.message.timeout.secs": ours.topology_message_timeout_secs,
     }
-    known = {setting.name: setting for setting in settings_of(TopologyConfig)}
+    settings = {setting.name: setting for setting in settings_of(TopologyConfig)}
     for name, text in texts.items():
-        config[name] = parse_setting(known[name], text) if name in known else text
+        config[name] = parse_setting(settings[name], text) if name in settings else text
     return config

@@ -249,8 +249,8 @@ class Broker:
 
     def faults_left(self) -> dict[str, dict[str, int]]:
         """Return the pending faults, such as {"Produce": {"queue": 2, "delay_ms": 0}}; {} if none are pending."""
-        left: dict[str, dict[str, int]] = self._running.order(do="left")
-        return left
+        pending: dict[str, dict[str, int]] = self._running.order(do="left")
+        return pending
 
     def heal(self) -> None:
         """Restart the broker if it does not run, resume it, and clear all faults. Its records stay."""

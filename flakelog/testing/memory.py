@@ -421,10 +421,10 @@ class MemoryTransactor:
         if down is not None:
             answer(Aborted(down))
             return
-        places = [self._place(turn, output) for turn, output in enumerate(request.outputs)]
+        targets = [self._target(turn, output) for turn, output in enumerate(request.outputs)]
         found_bad = {
             number: why
-            for number, ((log, partition), output) in enumerate(zip(places, request.outputs, strict=True))
+            for number, ((log, partition), output) in enumerate(zip(targets, request.outputs, strict=True))
             if (why := _why_refused(log, partition, output))
         }
         if found_bad:
@@ -441,13 +441,13 @@ class MemoryTransactor:
         saved: list[Answer] = []
         for save in request.saves:
             save.store.ask(save.request, saved.append)
-        for (log, partition), output in zip(places, request.outputs, strict=True):
+        for (log, partition), output in zip(targets, request.outputs, strict=True):
             log.append(output.value, partition, output.key, headers=output.headers)
         for letter in request.letters:
             self._world.sink(letter.topic).ask(Bury(letter.letter), lambda buried: None)
         answer(Committed([outcome for outcome in saved if isinstance(outcome, Saved)]))
 
-    def _place(self, turn: int, output: Output) -> tuple[MemoryLog, int]:
+    def _target(self, turn: int, output: Output) -> tuple[MemoryLog, int]:
         log = self._world.topics[output.topic]
         return log, partition_of(output.key, len(log.kept), turn, self._partitioner)
 

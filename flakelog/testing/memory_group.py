@@ -39,21 +39,21 @@ class MemoryGroup:
 
     # --- calls of a test
 
-    def assign(self, *places: TopicPartition) -> None:
+    def assign(self, *partitions: TopicPartition) -> None:
         """Assign partitions."""
-        self._assigned.update(places)
-        self._shares.assigned(places)
+        self._assigned.update(partitions)
+        self._shares.assigned(partitions)
         self._tell()
 
-    def revoke(self, *places: TopicPartition) -> None:
+    def revoke(self, *partitions: TopicPartition) -> None:
         """Ask the spout to hand partitions over."""
-        self.released += self._shares.revoke(places)
+        self.released += self._shares.revoke(partitions)
         self._tell()
 
-    def lose(self, *places: TopicPartition) -> None:
+    def lose(self, *partitions: TopicPartition) -> None:
         """Take partitions away at once, as when the session has expired."""
-        self._shares.note("error", f"lost {places}")
-        self._shares.lost(places)
+        self._shares.note("error", f"lost {partitions}")
+        self._shares.lost(partitions)
         self._tell()
 
     def fence(self, reason: str) -> None:
@@ -76,22 +76,22 @@ class MemoryGroup:
     def ask(self, task: int, request: StoreRequest | GroupRequest, answer: Callable[[Answer], None]) -> None:
         if isinstance(request, AwaitShare):
             self._waiting[task] = request.known_version, answer
-            new = self._places(request.topics) - self._assigned
+            new = self._partitions_of(request.topics) - self._assigned
             self.assign(*new)
         elif isinstance(request, ReleasePartition):
-            place = request.topic, request.partition
-            if self._shares.released(task, place, request.grant):
-                self.released.append(place)
+            partition = request.topic, request.partition
+            if self._shares.released(task, partition, request.grant):
+                self.released.append(partition)
             answer(Released())
         else:
             self._store.ask(request, answer)
 
-    def _places(self, topics: Iterable[str]) -> set[TopicPartition]:
+    def _partitions_of(self, topics: Iterable[str]) -> set[TopicPartition]:
         return {(topic, number) for topic in topics if topic in self._topics for number in self._topics[topic].kept}
 
     def _tell(self) -> None:
-        for task, (known, answer) in list(self._waiting.items()):
-            share = self._shares.share(task, known)
+        for task, (version, answer) in list(self._waiting.items()):
+            share = self._shares.share(task, version)
             if share is not None:
                 del self._waiting[task]
                 answer(share)

@@ -153,8 +153,8 @@ class BrokerProcess:
         assert self._process is not None and self._process.stdout is not None
         fd = self._process.stdout.fileno()
         while b"\n" not in self._unread:
-            left = deadline - time.monotonic()
-            if left <= 0 or not select.select([fd], [], [], left)[0]:
+            remaining_s = deadline - time.monotonic()
+            if remaining_s <= 0 or not select.select([fd], [], [], remaining_s)[0]:
                 raise BrokerError("it said nothing in time")
             more = os.read(fd, _READ_BYTES)
             if not more:

@@ -157,8 +157,8 @@ class TopologyDriver:
         try:
             return list(self._emitted[component, stream])
         except KeyError:
-            known = ", ".join(f"{component} to {stream!r}" for component, stream in self._emitted)
-            raise LookupError(f"{component!r} emits nothing to {stream!r}; there are: {known}") from None
+            streams = ", ".join(f"{component} to {stream!r}" for component, stream in self._emitted)
+            raise LookupError(f"{component!r} emits nothing to {stream!r}; there are: {streams}") from None
 
     def dead_letters(self, topic: str) -> list[DeadLetter]:
         """Return the messages of a topic that were given up, in order."""
@@ -222,7 +222,7 @@ def run_bolt(
 
 class _Inputs(EngineSpout):
     def __init__(self, inputs: Sequence[Sequence[Any]], fields: Sequence[str], result: BoltResult) -> None:
-        self._left = [tuple(values) for values in reversed(inputs)]
+        self._inputs = [tuple(values) for values in reversed(inputs)]
         self._fields = fields
         self._result = result
 
@@ -230,8 +230,8 @@ class _Inputs(EngineSpout):
         declarer.declare(*self._fields)
 
     def next_tuple(self) -> None:
-        if self._left:
-            values = self._left.pop()
+        if self._inputs:
+            values = self._inputs.pop()
             self.emit(values, id=values)
 
     def next_deadline_ms(self) -> int | None:

@@ -120,10 +120,10 @@ def test_kafkas_other_names_are_variables_too():
 def test_clients_are_told_of_a_setting_under_the_name_it_was_given_by():
     """Clients see the given names separately, as in Kafka's DescribeConfigs."""
     environment = {"FLAKELOG_NUM_IO_THREADS": "9", "FLAKELOG_LOG_RETENTION_MS": "5"}
-    told = collect(None, ["log.retention.hours=2", "broker.id=3"], environment).told
-    assert told == {"log.retention.hours": "2", "node.id": "3", "num.io.threads": "9"}
-    told = collect(None, ["log.retention.hours=2", "log.retention.ms=7"]).told
-    assert told == {"log.retention.hours": "2", "log.retention.ms": "7"}
+    shown = collect(None, ["log.retention.hours=2", "broker.id=3"], environment).shown
+    assert shown == {"log.retention.hours": "2", "node.id": "3", "num.io.threads": "9"}
+    shown = collect(None, ["log.retention.hours=2", "log.retention.ms=7"]).shown
+    assert shown == {"log.retention.hours": "2", "log.retention.ms": "7"}
 
 
 def test_a_variable_that_is_nearly_a_setting_is_pointed_out():

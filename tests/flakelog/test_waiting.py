@@ -44,6 +44,6 @@ def test_a_long_wait_is_named_on_stderr_and_a_short_one_is_not(monkeypatch, caps
     patience.begin(lambda: "never shown")
     patience.end()
     patience.begin(lambda: "the server")
-    patience._since = patience._said = time.monotonic() - 5
+    patience._since = patience._reported_at = time.monotonic() - 5
     assert until(lambda: capsys.readouterr().err).startswith("waiting for the server, 5 s now\n")
     patience.close()

@@ -172,7 +172,7 @@ def test_a_groups_lag_is_counted_and_kept_over_time(world):
 
 def test_a_list_of_large_groups_does_not_count_all_their_partitions(world, monkeypatch):
     """A page counts on the reactor's thread, so its work is limited; a group's own page has its lag."""
-    monkeypatch.setattr(groups, "PLACES_MAX", 1)
+    monkeypatch.setattr(groups, "PARTITIONS_MAX", 1)
     world.broker.create("orders")
     commit(world, "billing", 0)
     commit(world, "shipping", 0)

@@ -103,7 +103,7 @@ def test_a_large_range_is_searched_part_by_part(world):
     assert len(views) == 4 and all(each.model.counts.bytes for each in views)
     assert places(*views) == [(partition, 2 * n + 1) for partition in range(3) for n in range(6)]
     counts = views[-1].model.counts
-    assert (counts.messages, counts.found, views[-1].model.percent) == (36, 18, 100)
+    assert (counts.messages, counts.matches, views[-1].model.percent) == (36, 18, 100)
     assert sorted({each.model.percent for each in views}) == [each.model.percent for each in views]
 
 
@@ -115,9 +115,9 @@ def test_a_search_of_many_partitions_goes_on_with_the_next_one(world):
     spans = world.messages.spans("wide")
     asked = search.search_of("wide", fields_of({"text": "needle"}))
     first = search.search_slice(world.client, asked, None, spans, 1_000)
-    then = search.search_slice(world.client, asked, first.place, spans, 1_000)
+    then = search.search_slice(world.client, asked, first.remainder, spans, 1_000)
     numbers = [each.row.partition for each in (*first.matches, *then.matches)]
-    assert numbers == list(range(search.PARTITIONS_MAX + 5)) and then.place is None
+    assert numbers == list(range(search.PARTITIONS_MAX + 5)) and then.remainder is None
 
 
 def test_a_search_waits_when_it_has_read_as_much_as_a_round_may():
@@ -141,7 +141,7 @@ def test_a_search_waits_when_a_page_of_messages_is_found():
     second = part(world, **following(first))
     third = part(world, **following(second))
     assert [offset for _, offset in places(first, second, third)] == list(range(25))
-    assert third.model.counts.found == third.model.counts.messages == 25 and third.model.following == ""
+    assert third.model.counts.matches == third.model.counts.messages == 25 and third.model.following == ""
 
 
 def test_a_search_waits_when_its_time_is_over(world):
@@ -171,7 +171,7 @@ def test_what_cannot_be_read_is_told_and_the_rest_is_searched(world):
     view = part(world, text="needle")
     assert places(view) == [(0, 0), (0, 2), (2, 0)]
     wrong = [(each.row.partition, each.row.offset) for each in view.model.matches if each.row.wrong]
-    assert wrong == [(0, 1), (1, 0)] and view.model.counts.found == 3
+    assert wrong == [(0, 1), (1, 0)] and view.model.counts.matches == 3
     assert "This batch was not searched: CRC" in html_of(view) and "KAFKA_STORAGE_ERROR" in html_of(view)
 
 
@@ -180,9 +180,9 @@ def test_a_part_that_the_pages_time_ends_has_what_was_read(world):
         produce(world, (None, b"needle"), partition=partition)
     spans, asked = world.messages.spans("orders"), search.search_of("orders", fields_of({"text": "needle"}))
     first = search.search_slice(Ends(world.client, after=2), asked, None, spans, 100)
-    then = search.search_slice(world.client, asked, first.place, spans, 100)
+    then = search.search_slice(world.client, asked, first.remainder, spans, 100)
     assert [[each.row.partition for each in found.matches] for found in (first, then)] == [[0, 1], [2]]
-    assert then.place is None
+    assert then.remainder is None
     with pytest.raises(PageTimeout):
         search.search_slice(Ends(world.client, after=0), asked, None, spans, 100)
 

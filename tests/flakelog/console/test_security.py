@@ -9,11 +9,11 @@ from flakelog.console.security import (
     FAILED_LOGINS_MAX,
     SESSION_MS,
     SESSIONS_ENDED_MAX,
-    Asked,
     CameByLink,
     Gate,
     NeedsLogin,
     Refused,
+    SecurityHeaders,
 )
 from idgen.settings import InvalidSetting
 
@@ -26,7 +26,7 @@ def gate(is_loopback=True, any_host=False, token=None, secret=b"s" * 32):
 
 
 def asked(**more):
-    return Asked(**({"hosts": [HERE], "origins": [f"http://{HERE}"]} | more))
+    return SecurityHeaders(**({"hosts": [HERE], "origins": [f"http://{HERE}"]} | more))
 
 
 def refused(call, status=403):
