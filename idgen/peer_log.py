@@ -1,9 +1,74 @@
-"""The log of a port's peers: writes what `PeerLines` lets through, and has one timer for the counts."""
+"""Log lines about peers: one for each address and minute, so that hostile or broken peers cannot fill the log.
+
+The first line of an address is written at once. Those that follow within a minute are counted. When the minute ends,
+one line says how many were left out, with the last of them; it is the line of the next minute. A table keeps
+ADDRESSES_MAX addresses, and all others share one entry.
+
+`PeerLines` decides which lines are written; `PeerLog` writes them, and has one timer for the counts.
+"""
 
 from collections.abc import Callable
 
 from coordination.reactor import DelayedCall, Reactor
-from idgen.peer_lines import PERIOD_MS, PeerLines
+
+PERIOD_MS = 60_000
+ADDRESSES_MAX = 1_000
+"""Not a setting, because an entry takes some 300 bytes, and more lines a minute help no reader."""
+OTHERS = "other addresses"
+
+
+class _Minute:
+    """One address, since its last line. `last` is the text of the last line left out."""
+
+    __slots__ = ("began_ms", "left_out", "last")
+
+    def __init__(self, began_ms: int) -> None:
+        self.began_ms = began_ms
+        self.left_out = 0
+        self.last = ""
+
+
+class PeerLines:
+    """Decides which lines are written. Times are of a clock that does not fall."""
+
+    def __init__(self, addresses_max: int = ADDRESSES_MAX) -> None:
+        self._addresses_max = addresses_max
+        self._minutes: dict[str, _Minute] = {}
+        """By address, in the order in which their minutes end."""
+
+    def __len__(self) -> int:
+        return len(self._minutes)
+
+    def note(self, address: str, line: str, now_ms: int) -> list[str]:
+        """Take a line about a peer. Return the lines to write now."""
+        lines = self.ended(now_ms)
+        if address not in self._minutes and len(self._minutes) >= self._addresses_max:
+            address = OTHERS
+        minute = self._minutes.get(address)
+        if minute is None:
+            self._minutes[address] = _Minute(now_ms)
+            return [*lines, line]
+        minute.left_out += 1
+        minute.last = line
+        return lines
+
+    def ended(self, now_ms: int) -> list[str]:
+        """Return a line for each address whose minute has ended and that had lines left out."""
+        lines = []
+        while self._minutes:
+            address, minute = next(iter(self._minutes.items()))
+            if now_ms < minute.began_ms + PERIOD_MS:
+                break
+            del self._minutes[address]
+            if minute.left_out:
+                number = f"{minute.left_out} more such lines in the last minute"
+                lines.append(f"{address}: {number}; the last: {minute.last}")
+                self._minutes[address] = _Minute(now_ms)
+        return lines
+
+    def next_deadline_ms(self) -> int | None:
+        """Return when `ended` may have lines next; None without any left out."""
+        return min((minute.began_ms + PERIOD_MS for minute in self._minutes.values() if minute.left_out), default=None)
 
 
 class PeerLog:

@@ -11,7 +11,7 @@ import click
 from flakelog.commands.arguments import Seconds, Whole
 from flakelog.commands.exit_codes import fail
 from flakelog.commands.spout_view import Site, follow, live_screen
-from flakelog.commands.topology_name import TOPOLOGY, found_topology
+from flakelog.commands.topology_name import TOPOLOGY, load_topology
 
 if TYPE_CHECKING:
     from spout.figures.model import Snapshot
@@ -155,7 +155,7 @@ def _topology(name: str, config: Path | None, assignments: tuple[str, ...]) -> t
     except (InvalidSetting, OSError) as error:
         raise click.BadParameter(str(error), param_hint="--set, --config or the environment") from None
     try:
-        topology = ConfiguredTopology(found_topology(name), texts)
+        topology = ConfiguredTopology(load_topology(name), texts)
         topology.plan()
     except (TopologyError, InvalidSetting) as error:
         raise click.BadParameter(str(error), param_hint=TOPOLOGY) from None

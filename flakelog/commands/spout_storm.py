@@ -15,7 +15,7 @@ import click
 from flakelog.commands.arguments import INT32_MAX, Whole
 from flakelog.commands.exit_codes import fail
 from flakelog.commands.spout_view import Site, follow, live_screen
-from flakelog.commands.topology_name import TOPOLOGY, found_topology
+from flakelog.commands.topology_name import TOPOLOGY, load_topology
 
 if TYPE_CHECKING:
     from flakelog.storm.flux import Launch
@@ -116,8 +116,7 @@ def flux_of(
     """Return a topology with the given settings for Storm; BadParameter if it cannot run there."""
     from flakelog.settings import collect_topology
     from flakelog.storm.cluster import check_for_cluster
-    from flakelog.storm.config import storm_config
-    from flakelog.storm.flux import flux_document, flux_yaml
+    from flakelog.storm.flux import flux_document, flux_yaml, storm_config
     from idgen.settings import InvalidSetting, from_properties
     from spout.config import SpoutConfig
     from spout.topology import TopologyError
@@ -130,7 +129,7 @@ def flux_of(
     except (InvalidSetting, OSError) as error:
         raise click.BadParameter(str(error), param_hint="--set or --config") from None
     try:
-        plan = ConfiguredTopology(found_topology(name), texts).plan()
+        plan = ConfiguredTopology(load_topology(name), texts).plan()
         for warning in check_for_cluster(plan) if for_cluster else ():
             click.echo(f"Warning: {warning}", err=True)
         return Flux(plan, settings, flux_yaml(flux_document(plan, launch, settings)))

@@ -14,7 +14,7 @@ TOPOLOGY = "MODULE:TOPOLOGY"
 OURS = Path(__file__).parent.parent.parent
 
 
-def found_topology(name: str) -> "Topology":
+def load_topology(name: str) -> "Topology":
     """Return the topology at MODULE:TOPOLOGY; BadParameter if there is none, or the module's own code fails."""
     from spout.topology_source import NoTopology, find_topology
 

@@ -12,9 +12,11 @@ from urllib.parse import quote
 from broker.client.blocking import Client
 from broker.client.offset_spec import KINDS, AtTime, Earliest, Latest, OffsetSpec, parse_value
 from broker.services.context import BrokerServices
-from flakelog.console import deletion
+from flakelog.console import text
 from flakelog.console.draft import Draft, draft_of
-from flakelog.console.text import time
+from flakelog.console.groups import Reader
+from flakelog.console.groups import readers as readers_of
+from flakelog.console.topics import topic_page
 from flakelog.console.visit import BadField, Fields
 from flakelog.operations import configs, group_reset, letters, topics
 from flakelog.operations.handled_letters import HandledLetters
@@ -24,6 +26,7 @@ from flakelog.visible_text import count_of
 
 PARTITIONS_SHOWN = 200  # of a group's offsets in a plan
 LETTERS_MAX = 100
+READERS_SHOWN = 200  # groups in the plan of a deletion
 DELETING = ("cleanup.policy", "retention.bytes", "retention.ms")  # settings by which a log deletes messages
 
 
@@ -174,6 +177,29 @@ def _delete(client: Client, fields: Fields, task: Task) -> Done:
     return Done(f"The topic {name} was deleted.", "/console/topics")
 
 
+def _deletion_details(services: BrokerServices, fields: Fields) -> Sequence[Sequence[str]]:
+    """Return a plan's rows: the topic's messages, its bytes, and one row for each group."""
+    name = fields.text("topic").strip()
+    topic = topic_page(services, name)
+    if topic is None:  # it was deleted while the plan was made
+        return ()
+    readers = readers_of(services, name)
+    rows = [["Messages", text.number(topic.messages)], ["Size", text.size(topic.bytes)]]
+    rows += [[f"Group {group.group_id}", _readers_state(group)] for group in readers[:READERS_SHOWN]]
+    if len(readers) > READERS_SHOWN:
+        rows.append([f"and {len(readers) - READERS_SHOWN:,} more groups", ""])
+    if not readers:
+        rows.append(["Groups", "none has committed an offset or reads it"])
+    return rows
+
+
+def _readers_state(group: Reader) -> str:
+    members = "1 member reads it now" if group.members == 1 else f"{group.members:,} members read it now"
+    if not group.has_committed:
+        return members
+    return f"has committed offsets; {members}" if group.members else "has committed offsets"
+
+
 def _deleted(fields: Fields) -> str:
     """Return the topic to delete, whose name was typed. Raise BadField."""
     name = _topic(fields)
@@ -268,7 +294,7 @@ def _name_of(spec: OffsetSpec) -> str:
         case Latest():
             return "the end"
         case AtTime(int(timestamp_ms)):
-            return time(timestamp_ms)
+            return text.time(timestamp_ms)
     return "another place"
 
 
@@ -350,7 +376,7 @@ ACTIONS = {
         "Alter a setting", ("topic", "setting", "value", "restore"), _plan_alteration, _alter, "alter_setting.html"
     ),
     "delete-topic": Action(
-        "Delete a topic", ("topic", "typed", "id"), _plan_deletion, _delete, "delete_topic.html", deletion.details
+        "Delete a topic", ("topic", "typed", "id"), _plan_deletion, _delete, "delete_topic.html", _deletion_details
     ),
     "send-message": Action(
         "Send a message",

@@ -1,7 +1,8 @@
 """Flux YAML of a topology: the file from which Storm builds it. https://storm.apache.org/releases/2.8.3/flux.html.
 
 Each component is a process that Storm's workers start, as `python -m spout.multilang MODULE:TOPOLOGY COMPONENT`. The
-file names no path of code, so that every worker finds the module where its Python looks.
+file names no path of code, so that every worker finds the module where its Python looks. Storm's configuration in it
+is made of Flakelog's settings.
 """
 
 import re
@@ -9,7 +10,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from idgen.settings import from_properties, parse_setting, settings_of
 from spout.api import Bolt
+from spout.config import TopologyConfig
 from spout.multilang.streams import check_for_storm, storm_grouping, storm_streams, storm_tick_seconds
 from spout.topology import Node, Plan, Subscription, TopologyError
 
@@ -42,6 +45,24 @@ class Launch:
         """Return the command line of a component's process."""
         packed = [PEX] if self.environment else []
         return [self.python, *packed, "-m", "spout.multilang", self.name, component]
+
+
+def storm_config(texts: Mapping[str, str], workers: int) -> dict[str, Any]:
+    """Return the configuration for given settings, which are texts by name.
+
+    Storm has no limit on tuples in flight, so ours is always in it, and the message timeout with it. The processes of
+    the components get the configuration at their start: they find the settings of spouts and sinks there.
+    """
+    ours = from_properties(TopologyConfig, texts)
+    config: dict[str, Any] = {
+        "topology.workers": workers,
+        "topology.max.spout.pending": ours.topology_max_spout_pending,
+        "topology.message.timeout.secs": ours.topology_message_timeout_secs,
+    }
+    settings = {setting.name: setting for setting in settings_of(TopologyConfig)}
+    for name, text in texts.items():
+        config[name] = parse_setting(settings[name], text) if name in settings else text
+    return config
 
 
 def flux_document(plan: Plan, launch: Launch, config: Mapping[str, Any]) -> dict[str, Any]:

@@ -6,8 +6,7 @@ from click.testing import CliRunner
 
 from flakelog.cli import main
 from flakelog.storm.cluster import check_for_cluster
-from flakelog.storm.config import storm_config
-from flakelog.storm.flux import JAVA_FIELDS, Launch, flux_document, flux_yaml
+from flakelog.storm.flux import JAVA_FIELDS, Launch, flux_document, flux_yaml, storm_config
 from spout.api import Bolt, Spout
 from spout.log_sink import LogSink
 from spout.log_spout import LogSpout

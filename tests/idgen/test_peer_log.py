@@ -2,8 +2,7 @@
 
 from twisted.internet.task import Clock
 
-from idgen.peer_lines import ADDRESSES_MAX, OTHERS, PERIOD_MS, PeerLines
-from idgen.peer_log import PeerLog
+from idgen.peer_log import ADDRESSES_MAX, OTHERS, PERIOD_MS, PeerLines, PeerLog
 
 A, B = "10.0.0.1", "10.0.0.2"
 
