@@ -87,7 +87,7 @@ def masked(name: str, text: str) -> str:
 
 
 @lru_cache
-def known() -> dict[str, Setting]:
+def server_settings() -> dict[str, Setting]:
     """Return all settings of a server process, by name."""
     return {setting.name: setting for config in CONFIGS for setting in settings_of(config)}
 
@@ -100,14 +100,14 @@ def of_one_listener(name: str) -> tuple[str, Setting] | None:
     if not name.startswith(LISTENER_PREFIX):
         return None
     listener, _, own = name.removeprefix(LISTENER_PREFIX).partition(".")
-    setting = known().get(own)
+    setting = server_settings().get(own)
     fits = setting is not None and setting.field in ListenerLimits._fields
     return (listener.upper(), setting._replace(name=name)) if setting is not None and fits else None
 
 
 def names() -> list[str]:
     """Return the names of all settings."""
-    return sorted(known())
+    return sorted(server_settings())
 
 
 def variable_of(name: str) -> str:
@@ -167,7 +167,7 @@ def read_assignments(assignments: Iterable[str]) -> list[Given]:
 def read_environment(environment: Mapping[str, str]) -> list[Given]:
     """Return the settings in FLAKELOG_ variables; skip unknown names, because other programs may own such variables."""
     mine = {name: text for name, text in environment.items() if name.startswith(ENVIRONMENT_PREFIX)}
-    variables = {variable_of(name): name for name in known()} if mine else {}
+    variables = {variable_of(name): name for name in server_settings()} if mine else {}
     if mine.keys() - variables.keys():
         from broker.settings.kafka_settings import broker_settings
 
@@ -179,7 +179,7 @@ def read_environment(environment: Mapping[str, str]) -> list[Given]:
 
 def misspelt_variables(environment: Mapping[str, str]) -> list[str]:
     """Return a warning for each FLAKELOG_ variable whose name is nearly, but not exactly, that of a setting."""
-    wanted = [variable_of(name) for name in known()]
+    wanted = [variable_of(name) for name in server_settings()]
     taken = {given.origin for given in read_environment(environment)}
     lines = []
     for name in environment:
@@ -307,7 +307,7 @@ def collect_topology(
 
 
 def _no_topology_setting(given: Given) -> InvalidSetting:
-    if given.name in known():
+    if given.name in server_settings():
         return InvalidSetting(given.name, given.text, "it is a setting of `flakelog server`, not of a topology")
     near = get_close_matches(given.name, topology_settings(), 1)
     wanted = f"did you mean {near[0]}?" if near else "`flakelog settings topology spout` lists those of topologies"
@@ -327,7 +327,7 @@ def _verdicts(given: list[Given]) -> list[Verdict]:
 
 
 def _verdict(given: Given, layer: Mapping[str, Given]) -> Verdict:
-    if given.name in known() or of_one_listener(given.name) is not None:
+    if given.name in server_settings() or of_one_listener(given.name) is not None:
         return Verdict(given, HONOURED, "", given.name, given.text)
     from broker.settings.kafka_settings import broker_setting
 
@@ -381,7 +381,7 @@ class Settings:
         self.idgen = from_properties(IdgenConfig, properties)
 
     def value_of(self, setting: Setting) -> object:
-        """Return the value in force of one of `known()`."""
+        """Return the value in force of one of `server_settings()`."""
         configs: tuple[object, ...] = (self.server, self.broker, self.group, self.transaction, self.idgen)
         return next(getattr(config, setting.field) for config in configs if hasattr(config, setting.field))
 
@@ -409,9 +409,9 @@ def listener_limits(properties: Mapping[str, str], listeners: str | None) -> dic
 
 
 def wrong_with(name: str, text: str) -> str | None:
-    """Return why a value is invalid on its own, or None; `name` is of `known()`, or of one listener."""
+    """Return why a value is invalid on its own, or None; `name` is of `server_settings()`, or of one listener."""
     of_one = of_one_listener(name)
-    setting = known()[name] if of_one is None else of_one[1]
+    setting = server_settings()[name] if of_one is None else of_one[1]
     try:
         value = parse_setting(setting, text)
     except InvalidSetting as error:

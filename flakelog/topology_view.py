@@ -100,14 +100,14 @@ def _table(first: str, rows: Sequence[dict[str, str]], need: Sequence[str], widt
 
     widths = {name: max([len(name), *(len(row[name]) for row in rows)]) + GAP for name in (first, *need)}
     widths[ERROR] = min(widths.get(ERROR, 0), ERROR_CHARACTERS_MIN)
-    kept, left = {first, need[0]}, width - widths[need[0]]
-    named = min(widths[first], max(left, len(first) + GAP))
-    left -= named
+    kept, room = {first, need[0]}, width - widths[need[0]]
+    named = min(widths[first], max(room, len(first) + GAP))
+    room -= named
     for name in need[1:]:
-        if widths[name] > left:
+        if widths[name] > room:
             break
         kept.add(name)
-        left -= widths[name]
+        room -= widths[name]
     table = Table(box=None, padding=(0, GAP, 0, 0))
     for name in (column for column in (rows[0] if rows else widths) if column in kept):
         is_text = name in (first, *TEXTS)
@@ -115,7 +115,7 @@ def _table(first: str, rows: Sequence[dict[str, str]], need: Sequence[str], widt
     for row in rows:
         cells = row | {first: _ending(row[first], named - GAP)}
         if ERROR in kept:
-            cells[ERROR] = row[ERROR][: left + widths[ERROR] - GAP]
+            cells[ERROR] = row[ERROR][: room + widths[ERROR] - GAP]
         table.add_row(*(cells[name] for name in row if name in kept))
     return table
 

@@ -145,7 +145,7 @@ def _letters(number: int) -> bytes:
 
 
 def _refuse(servers: str, reason: str) -> None:
-    from flakelog.commands.server_trouble import why_not_acknowledged
+    from flakelog.operations.cluster import why_not_acknowledged
 
     why, is_unreachable = why_not_acknowledged(servers)
     if is_unreachable:

@@ -14,10 +14,10 @@ from flakelog.settings import (
     REFUSED,
     UNKNOWN,
     Verdict,
-    known,
     listener_limits,
     masked,
     of_one_listener,
+    server_settings,
     wrong_with,
 )
 from idgen.settings import InvalidSetting, from_properties
@@ -131,7 +131,7 @@ def _described(
 
 def print_values(settings: "Settings", origins: "dict[str, str]", as_json: bool) -> None:
     """Print the value of every setting, as a properties file, with its origin."""
-    for name, setting in sorted(known().items()):
+    for name, setting in sorted(server_settings().items()):
         value = settings.value_of(setting)
         text = "" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
         _print_value(name, masked(name, text) if text else text, origins, as_json)

@@ -11,8 +11,8 @@ import click
 from confluent_kafka import KafkaError, KafkaException, Producer
 
 from flakelog.commands.produce_input import MESSAGE_BYTES_MAX, Line, Target
-from flakelog.commands.server_trouble import why_not_acknowledged
 from flakelog.commands.terminal import count_of
+from flakelog.operations.cluster import why_not_acknowledged
 
 POLL_SECONDS = 0.1
 SAY_SECONDS = 4.0

@@ -164,7 +164,7 @@ def _send_directly(client: "Client", target: Target, chunks: Input, show: "Show 
     from broker.client.errors import BrokerError, ClientError, Unreachable
     from broker.record.compression import Codec
     from broker.wire.errors import ErrorCode
-    from flakelog.commands.server_trouble import full_disk
+    from flakelog.operations.cluster import full_disk
     from flakelog.produce import send
 
     headers, codec = tuple(target.headers), Codec[target.compression.upper()]

@@ -64,10 +64,10 @@ def _given(default: float) -> float:
 
 
 @contextmanager
-def waiting_for(what: str) -> Iterator[None]:
+def waiting_for(awaited: str) -> Iterator[None]:
     """Say on stderr what the block waits for, if that takes long."""
     patience = Patience()
-    patience.begin(lambda: what)
+    patience.begin(lambda: awaited)
     try:
         yield
     finally:
@@ -94,9 +94,9 @@ class Patience:
         self._over = threading.Event()
         self._thread: threading.Thread | None = None
 
-    def begin(self, what: Callable[[], str]) -> None:
-        """Begin to wait for `what()`, which is called only when there is something to say."""
-        self._begin(lambda: f"waiting for {what()}")
+    def begin(self, awaited: Callable[[], str]) -> None:
+        """Begin to wait for `awaited()`, which is called only when there is something to say."""
+        self._begin(lambda: f"waiting for {awaited()}")
 
     def begin_work(self, how_far: Callable[[], str]) -> None:
         """Begin work whose progress is `how_far()`, for stderr that is no terminal and so has no bar."""

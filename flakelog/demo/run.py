@@ -109,10 +109,10 @@ class Demo:
             self.console.print(Padding(note, (0, 1)), style="dim")
         self.console.print()
 
-    def _progress(self, stack: ExitStack, what: str, total: int) -> Callable[[int], None]:
+    def _progress(self, stack: ExitStack, description: str, total: int) -> Callable[[int], None]:
         columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()
         progress = stack.enter_context(Progress(*columns, console=self.console, transient=True))
-        task = progress.add_task(what, total=total)
+        task = progress.add_task(description, total=total)
         return lambda done: progress.update(task, completed=done)
 
     # --- 1 -------------------------------------------------------------------------------------------------------

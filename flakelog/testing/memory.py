@@ -460,11 +460,11 @@ class _Fetcher:
         self._topics = topics
 
     def ask(self, request: FetcherRequest, answer: Answering) -> None:
-        known = tuple(sorted(self._topics))
+        names = tuple(sorted(self._topics))
         if isinstance(request, ListTopics):
-            answer(Topics(known))
+            answer(Topics(names))
         elif (log := self._topics.get(request.topic)) is None:
-            answer(Failed(f"there is no topic {request.topic!r}; there are: {', '.join(known) or 'none'}"))
+            answer(Failed(f"there is no topic {request.topic!r}; there are: {', '.join(names) or 'none'}"))
         else:
             log.ask(request, answer)
 
