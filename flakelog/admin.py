@@ -4,12 +4,13 @@ from collections.abc import Iterable, Mapping
 from types import TracebackType
 from typing import Self
 
-from broker.client.blocking import TIMEOUT_SECONDS, Client
+from broker.client.blocking import TIMEOUT_MS, Client
 from broker.client.config_admin import ConfigValue
 from broker.client.core import TopicInfo
 from broker.client.group_protocol import Partition
 from broker.client.offset_lookup import find_offsets
 from broker.client.offset_spec import AtId, AtTime, Earliest, Latest
+from broker.client.old_spellings import renamed
 from broker.wire.fetch import READ_COMMITTED, READ_UNCOMMITTED
 from flakelog.operations import cluster, configs, groups, partitions, quotas, topics, transactions
 from flakelog.operations.cluster import Cluster, LogDir
@@ -27,12 +28,13 @@ class Admin:
         with Admin("127.0.0.1:9092") as admin:
             admin.create_topic("orders", 4, {"retention.ms": "86400000"})
 
-    A partition is a pair (topic, number). `timeout` limits the wait for each answer, in seconds. Methods raise
+    A partition is a pair (topic, number). `timeout_ms` limits the wait for each answer. Methods raise
     BrokerError with the broker's reason, and other ClientErrors; ValueError for an argument that cannot be sent.
     """
 
-    def __init__(self, servers: str, timeout: float = TIMEOUT_SECONDS) -> None:
-        self._client = Client(servers, timeout)
+    @renamed(timeout="timeout_ms=, in milliseconds")
+    def __init__(self, servers: str, *, timeout_ms: int = TIMEOUT_MS) -> None:
+        self._client = Client(servers, timeout_ms=timeout_ms)
         self._core = self._client.core
 
     def __enter__(self) -> Self:

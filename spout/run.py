@@ -27,6 +27,7 @@ from twisted.internet.base import ReactorBase
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
+from broker.client.old_spellings import renamed
 from spout import stderr_log
 from spout.api import World
 from spout.config import TopologyConfig
@@ -92,23 +93,25 @@ class BackgroundRun:
         _running.discard(self)
         self._reactor.callFromThread(self.runner.abort)
 
-    def snapshot(self, timeout: float | None = None) -> Snapshot:
+    @renamed(timeout="timeout_ms=, in milliseconds")
+    def snapshot(self, *, timeout_ms: int | None = None) -> Snapshot:
         """Return the figures of the topology as they are now.
 
-        Raise Blocked, with the line of code, if a component holds the engine's thread for `timeout` seconds meanwhile.
+        Raise Blocked, with the line of code, if a component holds the engine's thread for `timeout_ms` meanwhile.
         """
-        return call(self._reactor, self.runner.snapshot, timeout)
+        return call(self._reactor, self.runner.snapshot, _seconds(timeout_ms))
 
     def call(self, work: Callable[[Any], T]) -> T:
         """Call `work(reactor)` in the reactor's thread and return its result, or raise its exception."""
         return call(self._reactor, partial(work, self._reactor))
 
-    def wait(self, timeout: float | None = None) -> None:
+    @renamed(timeout="timeout_ms=, in milliseconds")
+    def wait(self, *, timeout_ms: int | None = None) -> None:
         """Block until the topology has ended, and raise the exception of its spout if one ended it.
 
-        Raise TimeoutError if it still runs after `timeout` seconds.
+        Raise TimeoutError if it still runs after `timeout_ms`.
         """
-        self._ended.result(timeout)
+        self._ended.result(_seconds(timeout_ms))
 
     def future(self) -> "asyncio.Future[None]":
         """Return the end of the run as a future of the asyncio loop that runs in this thread."""
@@ -121,6 +124,10 @@ class BackgroundRun:
         traceback = failure.getTracebackObject()  # type: ignore[no-untyped-call]
         assert failure.value is not None, "Twisted allows none, the runner gives one"
         self._ended.set_exception(failure.value.with_traceback(traceback))
+
+
+def _seconds(timeout_ms: int | None) -> float | None:
+    return None if timeout_ms is None else timeout_ms / 1000
 
 
 _running: set[BackgroundRun] = set()

@@ -20,7 +20,7 @@ from broker.client.producer_outcomes import Delivered
 if TYPE_CHECKING:
     from idgen.snowflake import Snowflake
 
-SERVE_SECONDS = 0.1  # how often the thread checks whether the producer was closed
+SERVE_MS = 100  # how often the thread checks whether the producer was closed
 ROOM_SECONDS = 0.01  # pause before a message is tried again while the queue is full
 
 NO_FIGURES = ProducerCounts(0.0).figures(0.0)  # until the first message
@@ -102,7 +102,7 @@ class AsyncProducer:
         """Call the callbacks of acknowledged messages. Runs in the thread."""
         while not self._is_closed:
             with suppress(ClientError):  # each call that waits, and each later one, gets it too
-                producer.poll(SERVE_SECONDS)
+                producer.poll(timeout_ms=SERVE_MS)
 
     async def send(
         self,

@@ -21,6 +21,7 @@ from broker.client.core import (
 from broker.client.errors import ClientError, Unreachable
 from broker.client.multifetch import multifetch
 from broker.client.offset_lookup import find_id, find_offset
+from broker.client.old_spellings import renamed
 from broker.client.records import LISTED_BYTES, OnPoison, Read, Record, read_answers, read_records
 from broker.client.topic_admin import create_topic, delete_topic
 from broker.record.compression import DECOMPRESSED_BYTES_MAX
@@ -30,8 +31,8 @@ from broker.wire.produce import PartitionResult
 
 T = TypeVar("T")
 
-TIMEOUT_SECONDS = 30.0  # Kafka's request.timeout.ms
-CONNECT_SECONDS = 10.0  # Kafka's socket.connection.setup.timeout.ms
+TIMEOUT_MS = 30_000  # Kafka's request.timeout.ms
+CONNECT_MS_MAX = 10_000  # Kafka's socket.connection.setup.timeout.ms
 RECEIVE_BYTES = 1 << 16
 
 _log = logging.getLogger(__name__)
@@ -108,15 +109,16 @@ class AsyncClient:
         async with AsyncClient("127.0.0.1:9092") as client:
             records, following = await client.fetch("greetings", 0, 0)
 
-    `timeout` limits the wait for each answer, in seconds. A client belongs to the event loop that first uses it. Calls
-    raise ClientError and its subclasses. `fetch` and `multifetch` treat poison batches as `Client.fetch` does.
+    `timeout_ms` limits the wait for each answer. A client belongs to the event loop that first uses it. Calls raise
+    ClientError and its subclasses. `fetch` and `multifetch` treat poison batches as `Client.fetch` does.
     """
 
+    @renamed(timeout="timeout_ms=, in milliseconds")
     def __init__(
         self,
         servers: str | Sequence[Address],
-        timeout: float = TIMEOUT_SECONDS,
         *,
+        timeout_ms: int = TIMEOUT_MS,
         on_poison: OnPoison | None = None,
         max_unpacked_bytes: int = DECOMPRESSED_BYTES_MAX,
         client_id: str = CLIENT_ID,
@@ -127,7 +129,8 @@ class AsyncClient:
         self.on_poison = on_poison
         self.poison_batches = 0
         self._max_unpacked_bytes = max_unpacked_bytes
-        self._timeout = timeout
+        self._timeout_s = timeout_ms / 1000
+        self._connect_timeout_s = min(timeout_ms, CONNECT_MS_MAX) / 1000
         self._client_id = client_id
         self._channels: dict[Address, Channel] = {}
         self._connecting: dict[Address, asyncio.Lock] = {}
@@ -161,7 +164,7 @@ class AsyncClient:
                 return result
             try:
                 channel = await self._channel(exchange.address)
-                outcome = await channel.ask(exchange, self._timeout)
+                outcome = await channel.ask(exchange, self._timeout_s)
             except Unreachable as error:
                 self.core.forget(exchange.address)  # another node may lead its partitions by now
                 outcome = error
@@ -179,7 +182,7 @@ class AsyncClient:
                 raise Unreachable(str(address), "the client was closed")
             loop = asyncio.get_running_loop()
             try:
-                async with asyncio.timeout(min(self._timeout, CONNECT_SECONDS)):
+                async with asyncio.timeout(self._connect_timeout_s):
                     _, made = await loop.create_connection(
                         lambda: Channel(self.core, address, self._client_id), address.host, address.port
                     )

@@ -28,6 +28,7 @@ from broker.client.core import (
 from broker.client.errors import BrokerError, NoAnswer, Unreachable
 from broker.client.multifetch import multifetch
 from broker.client.offset_lookup import find_id, find_offset
+from broker.client.old_spellings import renamed
 from broker.client.records import LISTED_BYTES, OnPoison, Read, Record, read_answers, read_records
 from broker.client.topic_admin import create_topic, delete_topic
 from broker.record.compression import DECOMPRESSED_BYTES_MAX
@@ -38,8 +39,8 @@ from broker.wire.produce import PartitionResult
 
 T = TypeVar("T")
 
-TIMEOUT_SECONDS = 30.0  # Kafka's request.timeout.ms
-CONNECT_SECONDS_MAX = 10.0  # Kafka's socket.connection.setup.timeout.ms
+TIMEOUT_MS = 30_000  # Kafka's request.timeout.ms
+CONNECT_MS_MAX = 10_000  # Kafka's socket.connection.setup.timeout.ms
 RETRY_SECONDS = 0.05
 SPEAKS_HTTP = "it speaks HTTP, not Kafka's protocol"
 TLS_ALERT = b"\x15\x03"  # the first bytes of a TLS alert record (RFC 8446, section 5.1)
@@ -50,22 +51,23 @@ _log = logging.getLogger(__name__)
 class Client:
     """A client of any broker of Kafka's protocol: `with Client("127.0.0.1:9092") as client: ...`
 
-    It keeps one connection to each broker. `timeout` limits the wait for each socket operation, in seconds, and
-    `connect_timeout` that for a connection and its first answer, which any broker gives at once. A broker's quotas and
-    logs name the client by `client_id`. Calls raise ClientError and its subclasses. A process that was forked connects
-    anew.
+    It keeps one connection to each broker. `timeout_ms` limits the wait for each socket operation, and
+    `connect_timeout_ms` that for a connection and its first answer, which any broker gives at once. A broker's quotas
+    and logs name the client by `client_id`. Calls raise ClientError and its subclasses. A process that was forked
+    connects anew.
 
     `fetch` skips a batch with a valid CRC whose records cannot be decoded, or unpack to more than `max_unpacked_bytes`.
     It logs a warning that names the batch, adds one to `poison_batches` and calls `on_poison` with the PoisonBatch. An
     error that `on_poison` raises reaches the caller of `fetch`.
     """
 
+    @renamed(timeout="timeout_ms=, in milliseconds", connect_timeout="connect_timeout_ms=, in milliseconds")
     def __init__(
         self,
         servers: str | Sequence[Address],
-        timeout: float = TIMEOUT_SECONDS,
         *,
-        connect_timeout: float | None = None,
+        timeout_ms: int = TIMEOUT_MS,
+        connect_timeout_ms: int | None = None,
         on_poison: OnPoison | None = None,
         max_unpacked_bytes: int = DECOMPRESSED_BYTES_MAX,
         client_id: str = CLIENT_ID,
@@ -74,9 +76,11 @@ class Client:
         self.on_poison = on_poison
         self.poison_batches = 0
         self._max_unpacked_bytes = max_unpacked_bytes
-        self._timeout = timeout
-        self._connect_timeout = min(timeout, CONNECT_SECONDS_MAX) if connect_timeout is None else connect_timeout
-        self._first_timeout = timeout if connect_timeout is None else connect_timeout
+        first_ms = timeout_ms if connect_timeout_ms is None else connect_timeout_ms
+        connect_ms = min(timeout_ms, CONNECT_MS_MAX) if connect_timeout_ms is None else connect_timeout_ms
+        self._timeout_s, self._connect_timeout_s, self._first_timeout_s = (
+            ms / 1000 for ms in (timeout_ms, connect_ms, first_ms)
+        )
         self._client_id = client_id
         self._process = os.getpid()
         self._running = threading.RLock()
@@ -108,12 +112,13 @@ class Client:
         with self._running:
             return carry_out(steps, self._exchange)
 
-    def retry(self, make: Callable[[], Steps[T]], within: float = TIMEOUT_SECONDS) -> T:
-        """Carry out an operation; retry for up to `within` seconds while its error is temporary.
+    @renamed(within="timeout_ms=, in milliseconds")
+    def retry(self, make: Callable[[], Steps[T]], *, timeout_ms: int = TIMEOUT_MS) -> T:
+        """Carry out an operation; retry for up to `timeout_ms` while its error is temporary.
 
         Temporary errors are, for example, a leader that moved or a broker that restarts.
         """
-        end = time.monotonic() + within
+        end = time.monotonic() + timeout_ms / 1000
         while True:
             try:
                 return self.run(make())
@@ -139,7 +144,7 @@ class Client:
                 raise ConnectionResetError("the connection is closed")
             sock, connection = self._connections[address]
             body = connection.take(_read_frame(sock)).body
-            sock.settimeout(self._timeout)
+            sock.settimeout(self._timeout_s)
             return body
 
     def give_up(self, address: Address) -> None:
@@ -168,8 +173,8 @@ class Client:
             self._drop(address)
             known = None
         if known is None:
-            sock = socket.create_connection(address, self._connect_timeout)
-            sock.settimeout(self._first_timeout)
+            sock = socket.create_connection(address, self._connect_timeout_s)
+            sock.settimeout(self._first_timeout_s)
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             known = self._connections[address] = sock, ClientConnection(self._client_id)
         return known
@@ -193,7 +198,7 @@ class Client:
         """Return the longest wait for the address now, in seconds."""
         known = self._connections.get(address)
         seconds = None if known is None else known[0].gettimeout()
-        return self._connect_timeout if seconds is None else seconds
+        return self._connect_timeout_s if seconds is None else seconds
 
     def _drop(self, address: Address) -> None:
         """Close a connection and forget the versions and leaders known of its node."""

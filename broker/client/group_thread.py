@@ -35,7 +35,7 @@ class GroupThread:
         config: GroupMemberConfig,
         notify: Callable[[], None],
     ) -> None:
-        self._client = Client(servers, config.request_timeout_ms / 1000)
+        self._client = Client(servers, timeout_ms=config.request_timeout_ms)
         self._member = GroupMember(self._client.core, group_id, topics, config, _now_ms())
         self._notify = notify
         self._changed = Condition()

@@ -28,6 +28,7 @@ from confluent_kafka import TopicPartition
 from broker.client.errors import ClientError, MustAbort, ProduceError, QueueFull
 from broker.client.group_protocol import Partition
 from broker.client.librdkafka import Header, Headers, group_metadata, headers_of, transaction_error
+from broker.client.old_spellings import renamed
 from broker.client.producer_arguments import ALL, check_place, check_servers, librdkafka_settings, stamper
 from broker.client.producer_figures import STATISTICS_MS, ProducerFigures
 from broker.client.producer_outcomes import Callback, Calls, Delivered, Outcomes, Report
@@ -252,10 +253,11 @@ class Producer:
         self._outcomes.raise_of_callbacks()
         self._outcomes.raise_failures()
 
-    def poll(self, seconds: float = 0.0) -> int:
-        """Call the callbacks that are due, waiting up to `seconds` for a first one. Return how many were called."""
+    @renamed(seconds="timeout_ms=, in milliseconds")
+    def poll(self, *, timeout_ms: int = 0) -> int:
+        """Call the callbacks that are due, waiting up to `timeout_ms` for a first one. Return how many were called."""
         self._check_process()
-        called = self._serve(seconds)
+        called = self._serve(timeout_ms / 1000)
         self._outcomes.raise_of_callbacks()
         return called
 
@@ -451,8 +453,7 @@ class Producer:
             self._produce(*message, timestamp=timestamp_ms, headers=headers)
 
     def _chosen(self, topic: str, key: bytes | None) -> int:
-        if self._partitioner is None:
-            return ANY_PARTITION
+        assert self._partitioner is not None, "`send` chooses ANY_PARTITION without one"
         partitions = self.partitions_of(topic)
         chosen = self._partitioner(key, partitions)
         if not 0 <= chosen < partitions:

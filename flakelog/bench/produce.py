@@ -11,7 +11,7 @@ from broker.client.producer_outcomes import Delivered
 from flakelog.bench.load import Limit, wait_seconds
 from flakelog.bench.meter import Figures, Meter
 
-POLL_SECONDS = 0.1  # the longest time without a look at the progress
+POLL_MS = 100  # the longest time without a look at the progress
 LAST_SECONDS = 1.0  # after Ctrl-C, for messages that are under way
 
 _now = time.perf_counter
@@ -48,17 +48,17 @@ class ProduceRun:
         while self.failure is None and not self._limit.is_reached(self._sent, _now() - begun):
             wait = wait_seconds(self._sent, _now() - begun, throughput)
             if wait > 0:
-                self._serve(min(wait, POLL_SECONDS))
+                self._serve(min(int(wait * 1000), POLL_MS))
             else:
                 self._send(next_value(), next_key())
         while self.waiting:
-            self._serve(POLL_SECONDS)
+            self._serve(POLL_MS)
 
     def end_now(self) -> None:
         """Give messages under way a last moment, and drop the rest."""
         ends = _now() + LAST_SECONDS
         while self.waiting and _now() < ends:
-            self._producer.poll(POLL_SECONDS)
+            self._producer.poll(timeout_ms=POLL_MS)
         self._producer.purge()
 
     def _send(self, value: bytes, key: bytes | None) -> None:
@@ -68,14 +68,14 @@ class ProduceRun:
             try:
                 self._producer.send(self._topic, value, key, settled)
             except QueueFull:
-                self._serve(POLL_SECONDS)
+                self._serve(POLL_MS)
                 continue
             self._sent += 1
             break
         self._tell_if_due(begun)
 
-    def _serve(self, seconds: float) -> None:
-        self._producer.poll(seconds)
+    def _serve(self, timeout_ms: int) -> None:
+        self._producer.poll(timeout_ms=timeout_ms)
         self._tell_if_due(_now())
 
     def _tell_if_due(self, now: float) -> None:

@@ -15,7 +15,7 @@ class CommandClient(Client):
     """A client with the command's --timeout."""
 
     def __init__(self, servers: str) -> None:
-        super().__init__(servers, answer_seconds(), connect_timeout=contact_seconds())
+        super().__init__(servers, timeout_ms=_ms(answer_seconds()), connect_timeout_ms=_ms(contact_seconds()))
         self._patience = Patience()
 
     def send(self, exchange: Exchange) -> None:
@@ -39,6 +39,11 @@ class CommandClient(Client):
     def close(self) -> None:
         self._patience.close()
         super().close()
+
+
+def _ms(seconds: float) -> int:
+    """Return whole milliseconds, at least 1: a socket with a timeout of 0 does not wait at all."""
+    return max(1, round(seconds * 1000))
 
 
 def _speaks_http(address: Address) -> bool:

@@ -14,7 +14,7 @@ from flakelog.visible_text import visible
 if TYPE_CHECKING:
     from broker.client.blocking import Client
 
-ASK_SECONDS = 1.0  # a person waits for the completion; without an answer there are no names
+ASK_MS = 1_000  # a person waits for the completion; without an answer there are no names
 PLAIN_WORD = re.compile(r"[\w.][\w.:/@+,=-]*")  # that no shell expands, runs or splits, and that is no option
 SHELLS = ("bash", "fish", "zsh")
 
@@ -49,7 +49,7 @@ def _complete(
 
     servers: Any = context.params.get("servers") or SERVERS
     try:
-        with Client(servers, ASK_SECONDS, connect_timeout=ASK_SECONDS) as client:
+        with Client(servers, timeout_ms=ASK_MS, connect_timeout_ms=ASK_MS) as client:
             names = ask(client)
     except (ClientError, ValueError):
         return []

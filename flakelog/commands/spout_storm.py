@@ -193,10 +193,10 @@ class _Run(NamedTuple):
     def ended(self) -> bool:
         return self.cluster.ended
 
-    def wait(self, timeout: float | None = None) -> None:
-        self.cluster.wait(timeout)
+    def wait(self, *, timeout_ms: int | None = None) -> None:
+        self.cluster.wait(None if timeout_ms is None else timeout_ms / 1000)
 
-    def snapshot(self, timeout: float | None = None) -> "Snapshot":
+    def snapshot(self, *, timeout_ms: int | None = None) -> "Snapshot":
         assert self.figures is not None, "nothing is shown without figures"
         return self.figures.snapshot()
 

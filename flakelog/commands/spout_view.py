@@ -10,7 +10,7 @@ from flakelog.commands.exit_codes import fail
 if TYPE_CHECKING:
     from spout.figures.model import Snapshot
 
-ANSWER_SECONDS = 10.0  # longest wait for the figures of an engine whose thread a component may hold
+ANSWER_MS = 10_000  # longest wait for the figures of an engine whose thread a component may hold
 
 
 class Site(NamedTuple):
@@ -45,9 +45,9 @@ class Followed(Protocol):
     @property
     def ended(self) -> bool: ...
 
-    def wait(self, timeout: float | None = None) -> None: ...
+    def wait(self, *, timeout_ms: int | None = None) -> None: ...
 
-    def snapshot(self, timeout: float | None = None) -> "Snapshot": ...
+    def snapshot(self, *, timeout_ms: int | None = None) -> "Snapshot": ...
 
 
 def follow(running: Followed, show: "Callable[[Snapshot | None, Snapshot], None]", seconds: float) -> None:
@@ -59,10 +59,10 @@ def follow(running: Followed, show: "Callable[[Snapshot | None, Snapshot], None]
     before = None
     while not running.ended:
         try:
-            running.wait(seconds or None)
+            running.wait(timeout_ms=round(seconds * 1000) or None)
         except TimeoutError:
             try:
-                after = running.snapshot(ANSWER_SECONDS)
+                after = running.snapshot(timeout_ms=ANSWER_MS)
             except Blocked as blocked:
                 Logger("flakelog.topology").error("no progress: {reason}", reason=blocked)
                 continue

@@ -29,7 +29,7 @@ from flakelog.listeners import EVERYWHERE
 T = TypeVar("T")
 
 CLIENT_ID = "flakelog-console"
-TIMEOUT_SECONDS = 10.0
+TIMEOUT_MS = 10_000
 CHANGE_SECONDS = 60.0  # after which a page says that its change is not done yet
 GRACE_SECONDS = 2.0  # in which a job may still return what it has read by its deadline
 STOP_SECONDS = 0.5  # that a stop waits for jobs that were ended
@@ -42,7 +42,7 @@ class OwnClient(Client):
     """A client that sends everything to one address, whichever address the broker advertises."""
 
     def __init__(self, address: Address) -> None:
-        super().__init__([address], TIMEOUT_SECONDS, client_id=CLIENT_ID)
+        super().__init__([address], timeout_ms=TIMEOUT_MS, client_id=CLIENT_ID)
         self._own = address
         self._end: Exception | None = None
 

@@ -74,13 +74,13 @@ def _size(number: int) -> int | None:
 
 # --- trouble ---------------------------------------------------------------------------------------------------------
 
-ASK_SECONDS = 0.8  # so that the reason comes within 5 s of the last acknowledgement
+ASK_MS = 800  # so that the reason comes within 5 s of the last acknowledgement
 
 
 def why_not_acknowledged(servers: str) -> tuple[str, bool]:
     """Return why no acknowledgement comes, and whether no server answers."""
     try:
-        with Client(servers, ASK_SECONDS, connect_timeout=ASK_SECONDS) as client:
+        with Client(servers, timeout_ms=ASK_MS, connect_timeout_ms=ASK_MS) as client:
             disk = full_disk(client)
     except Unreachable as error:
         return f"no broker answers at {error.address} ({error.reason})", True

@@ -25,7 +25,7 @@ VERSION = 1
 PLANNED, DONE, WITHDRAWN = "planned", "done", "withdrawn"
 VALUE_BYTES_MAX = 900_000
 """A value fits Kafka's message.max.bytes of 1 MiB. A larger one goes without its ranges and files, see `left_out`."""
-TIMEOUT_SECONDS = 5.0  # of each request; the work has ended, or waits, meanwhile
+TIMEOUT_MS = 5_000  # of each request; the work has ended, or waits, meanwhile
 _LONG = ("ranges", "files", "parts", "poison")
 
 _log = logging.getLogger(__name__)
@@ -62,14 +62,14 @@ class ReplayTopic:
             _log.warning("the %s is not published in %s at %s: %s", kind, TOPIC, self._servers, error)
 
     def _send(self, batch: bytearray) -> None:
-        with Client(self._servers, TIMEOUT_SECONDS) as client:
+        with Client(self._servers, timeout_ms=TIMEOUT_MS) as client:
             try:
                 client.produce(TOPIC, 0, batch)
             except BrokerError as error:
                 if error.code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                     raise
                 _create(client)
-                client.retry(lambda: client.core.produce(TOPIC, 0, batch), TIMEOUT_SECONDS)
+                client.retry(lambda: client.core.produce(TOPIC, 0, batch), timeout_ms=TIMEOUT_MS)
 
 
 def value_of(head: Mapping[str, Any], manifest: Mapping[str, Any], receipt: Mapping[str, Any] | None) -> bytes:

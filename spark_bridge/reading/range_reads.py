@@ -78,7 +78,7 @@ class _StoppableClient(Client):
     """A client that sends nothing, and does not wait, after the event."""
 
     def __init__(self, servers: Sequence[Address], settings: ReadSettings, stopped: threading.Event) -> None:
-        super().__init__(servers, settings.request_timeout_ms / 1000, client_id=settings.client_id)
+        super().__init__(servers, timeout_ms=settings.request_timeout_ms, client_id=settings.client_id)
         self._stopped = stopped
 
     def pause(self, ms: int) -> None:

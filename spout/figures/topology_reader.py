@@ -17,7 +17,7 @@ from spout.topology import Plan
 
 AGAIN_SECONDS = 1.0  # between two attempts to read, while the topic or the broker is not there
 WAIT_MS = 500
-CLIENT_SECONDS = 10.0
+CLIENT_TIMEOUT_MS = 10_000
 
 
 class PublishedFigures:
@@ -54,7 +54,7 @@ class PublishedFigures:
     def _read(self) -> None:
         while not self._is_closed.is_set():
             with suppress(ClientError, WireError, OSError):
-                with Client(self._servers, CLIENT_SECONDS) as client:
+                with Client(self._servers, timeout_ms=CLIENT_TIMEOUT_MS) as client:
                     self._client = client
                     self._follow(client)
             self._is_closed.wait(AGAIN_SECONDS)

@@ -147,3 +147,22 @@ def test_a_request_that_cannot_be_encoded_is_named_with_the_reason(operation, me
     with pytest.raises(ValueError, match=message):
         shell.run(operation(shell.core))
     assert shell.run(shell.core.metadata()) == []
+
+
+@pytest.mark.parametrize(
+    ("call", "right"),
+    [
+        (lambda _: Client(NOBODY, timeout=30.0), r"Client\(\) takes no `timeout` any more: give timeout_ms="),
+        (lambda _: Client(NOBODY, 30.0), r"Client\(\) takes no `timeout` any more: give timeout_ms=, in milliseconds"),
+        (lambda _: Client(NOBODY, connect_timeout=4.0), "give connect_timeout_ms="),
+        (lambda _: AsyncClient(NOBODY, timeout=30.0), r"AsyncClient\(\) .* give timeout_ms="),
+        (lambda _: AsyncClient(NOBODY, 30.0), r"AsyncClient\(\) .* give timeout_ms="),
+        (lambda _: Client(NOBODY).retry(list, within=30.0), r"Client\.retry\(\) .*`within`.* give timeout_ms="),
+        (lambda _: Client(NOBODY).retry(list, 30.0), r"Client\.retry\(\) .*`within`.* give timeout_ms="),
+        (lambda producer: producer.poll(0.1), r"Producer\.poll\(\) .*`seconds`.* give timeout_ms="),
+        (lambda producer: producer.poll(seconds=1), r"Producer\.poll\(\) .*`seconds`.* give timeout_ms="),
+    ],
+)
+def test_an_old_spelling_is_a_type_error_that_names_the_new_one(producer, call, right):
+    with pytest.raises(TypeError, match=right):
+        call(producer)

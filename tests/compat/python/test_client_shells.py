@@ -22,7 +22,7 @@ from broker.client.errors import BadAnswer, Unreachable
 from broker.wire import cold
 from coordination.free_port import FreePort
 from tests.compat.server_process import PYTHONPATH, ServerProcess
-from tests.patience import SECONDS
+from tests.patience import MS, SECONDS
 
 API_VERSIONS, METADATA = 18, 3
 
@@ -89,7 +89,7 @@ BROKERS = {
 @pytest.mark.parametrize("kind", BROKERS)
 def test_what_is_no_answer_is_a_client_error_that_says_so(kind):
     make, error, said = BROKERS[kind]
-    with make() as broker, Client(broker.address, timeout=SECONDS) as client:
+    with make() as broker, Client(broker.address, timeout_ms=MS) as client:
         with pytest.raises(error, match=said):
             client.topics()
 
@@ -127,7 +127,7 @@ class FailingOver:
 
 
 def leaders_by_blocking(address):
-    with Client(address, timeout=SECONDS) as client:
+    with Client(address, timeout_ms=MS) as client:
         first = client.run(client.core.leader("t", 0))
         with pytest.raises(Unreachable):
             client.fetch("t", 0, 0)
@@ -136,7 +136,7 @@ def leaders_by_blocking(address):
 
 def leaders_by_asyncio(address):
     async def ask():
-        async with AsyncClient(address, timeout=SECONDS) as client:
+        async with AsyncClient(address, timeout_ms=MS) as client:
             first = await client.run(client.core.leader("t", 0))
             with pytest.raises(Unreachable):
                 await client.fetch("t", 0, 0)
@@ -184,7 +184,7 @@ def test_what_is_no_frame_is_refused_before_memory_is_taken(sent, said):
 
         threading.Thread(target=serve, daemon=True).start()
         address = "{}:{}".format(*listener.getsockname())
-        with Client(address, timeout=SECONDS) as client, pytest.raises(Unreachable, match=f"{address}.*{said}"):
+        with Client(address, timeout_ms=MS) as client, pytest.raises(Unreachable, match=f"{address}.*{said}"):
             client.topics()
 
 
@@ -192,14 +192,14 @@ def test_a_broker_that_falls_silent_is_unreachable_after_the_timeout():
     with socket.create_server(("127.0.0.1", 0)) as listener:
         address = "{}:{}".format(*listener.getsockname())
         silent = pytest.raises(Unreachable, match=f"{address}.*no answer within")
-        with Client(address, timeout=0.05) as client, silent:
+        with Client(address, timeout_ms=50) as client, silent:
             client.topics()
 
 
 def test_requests_can_be_sent_before_earlier_answers_are_received():
     """The answers come in the order of the requests, each in a buffer of its own. An operation that needs the
     connection meanwhile opens a new one, and takes no answer of another."""
-    with ScriptedBroker(lambda api_key: b"answer") as broker, Client(broker.address, timeout=SECONDS) as client:
+    with ScriptedBroker(lambda api_key: b"answer") as broker, Client(broker.address, timeout_ms=MS) as client:
         address = client.core.bootstrap[0]
         for _ in range(2):
             client.send(Exchange(address, METADATA, 12, True, b""))
@@ -226,7 +226,7 @@ def test_a_broker_that_is_away_for_a_moment_is_waited_for_by_retry(tmp_path):
         with pytest.raises(Unreachable):
             client.topics()
         server.launch()
-        assert client.retry(client.core.metadata, SECONDS)[0].name == "kept"
+        assert client.retry(client.core.metadata, timeout_ms=MS)[0].name == "kept"
 
 
 # --- the Twisted client ------------------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ from broker.client.topic_admin import create_topic
 from broker.record.records import Record, encode_batch
 from flakelog.operations.topics import delete_records
 from tests.compat.server_process import PYTHONPATH, ROOT, ServerProcess
-from tests.patience import SECONDS
+from tests.patience import MS, SECONDS
 
 PROGRAM = Path(__file__).with_name("fetch_program.py")
 PARTITIONS = 60
@@ -83,7 +83,7 @@ def batch(value):
 
 def produce(client, topic, value, partition=0):
     """Write a message; wait for a leader that is elected just now."""
-    client.retry(lambda: client.core.produce(topic, partition, batch(value)), SECONDS)
+    client.retry(lambda: client.core.produce(topic, partition, batch(value)), timeout_ms=MS)
 
 
 def fill(client, topic, partitions, name="message"):
@@ -146,7 +146,7 @@ def test_a_topic_that_was_made_again_is_found_by_its_id(address):
         with Reader(address, "again") as reader:
             reader.read_until({0: ["old"]})
             client.delete_topic("again")
-            client.retry(lambda: create_topic(client.core, "again", 1), SECONDS)
+            client.retry(lambda: create_topic(client.core, "again", 1), timeout_ms=MS)
             produce(client, "again", "new")
             reader.read_until({0: ["old", "new"]})
             assert "Recreated" in reader.kinds
@@ -183,7 +183,7 @@ def test_reading_goes_on_after_the_broker_was_started_again(tmp_path):
             while reader.next()[1] != "Failed":
                 pass
             server.launch()
-            client.retry(client.core.metadata, SECONDS)
+            client.retry(client.core.metadata, timeout_ms=MS)
             wanted = add(wanted, fill(client, "restart", PARTITIONS, "after"))
             reader.read_until(wanted)
             assert reader.connections == CONNECTIONS

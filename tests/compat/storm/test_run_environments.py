@@ -243,7 +243,7 @@ first.wait()
 print("stopped", first.ended, flush=True)
 second = run_in_background(topology())
 try:
-    second.wait(0.01)
+    second.wait(timeout_ms=10)
 except TimeoutError:
     print("runs on", flush=True)
 """)

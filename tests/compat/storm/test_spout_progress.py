@@ -15,7 +15,7 @@ from broker.client.blocking import Client
 from broker.client.topic_admin import create_topic
 from broker.record.records import Record, encode_batch
 from tests.compat.server_process import PYTHONPATH, ROOT
-from tests.patience import SECONDS
+from tests.patience import MS, SECONDS
 
 PROGRAM = Path(__file__).with_name("lines_program.py")
 
@@ -78,12 +78,12 @@ def produce(client, topic, *values):
     """Write messages; wait for a leader that is elected just now."""
     for value in values:
         batch = encode_batch([Record(0, 0, None, value.encode())], base_timestamp_ms=1)
-        client.retry(lambda: client.core.produce(topic, 0, batch), SECONDS)
+        client.retry(lambda: client.core.produce(topic, 0, batch), timeout_ms=MS)
 
 
 def recreate(client, topic):
     client.delete_topic(topic)
-    client.retry(lambda: create_topic(client.core, topic, 1), SECONDS)
+    client.retry(lambda: create_topic(client.core, topic, 1), timeout_ms=MS)
 
 
 def test_a_topic_recreated_under_a_running_spout_is_read_from_its_start(address, client, tmp_path):
