@@ -16,6 +16,7 @@ from broker.client.group_protocol import Partition
 from broker.client.group_requests import CommittedOffset, GroupIdentity
 from broker.client.log_record import Record
 from broker.client.offset_spec import AtId, AtTime, Earliest, Latest, OffsetSpec
+from broker.client.old_spellings import RenamedAttribute
 from broker.client.records import OnPoison
 from broker.client.subscription import Topics, check_offset, check_place, subscription
 
@@ -189,9 +190,14 @@ class AsyncConsumer:
         return self._engine.offsets.identity
 
     @property
-    def positions(self) -> dict[Partition, int]:
-        """The positions that are not committed yet, for `Producer.send_offsets`."""
-        return {key: each.offset for key, each in self._engine.core.to_commit().items()}
+    def uncommitted(self) -> dict[Partition, int]:
+        """The positions that are not committed yet, {(topic, partition): next offset}, for `Producer.send_offsets`.
+
+        `commit` stores these. A position is the offset after the last record that the program got.
+        """
+        return {key: committed.offset for key, committed in self._engine.core.to_commit().items()}
+
+    positions = RenamedAttribute("uncommitted")
 
     def figures(self) -> ConsumerFigures:
         """Return requests and their times, records and bytes, and each partition's position and lag."""

@@ -177,7 +177,7 @@ class AsyncProducer:
         await asyncio.to_thread((await self._started()).abort)
 
     async def send_offsets(self, consumer: GroupMember, offsets: Mapping[Partition, int] | None = None) -> None:
-        """Commit a consumer's positions with the transaction, as `Producer.send_offsets` does."""
+        """Commit a consumer's progress with the transaction, as `Producer.send_offsets` does."""
         await asyncio.to_thread((await self._started()).send_offsets, consumer, offsets)
 
     @asynccontextmanager

@@ -57,7 +57,7 @@ class GroupMember(Protocol):
     def identity(self) -> "GroupIdentity": ...
 
     @property
-    def positions(self) -> Mapping[Partition, int]: ...
+    def uncommitted(self) -> Mapping[Partition, int]: ...
 
 
 def encode(value: Any) -> bytes | None:
@@ -354,13 +354,13 @@ class Producer:
         self._outcomes.raise_of_callbacks()
 
     def send_offsets(self, consumer: GroupMember, offsets: Mapping[Partition, int] | None = None) -> None:
-        """Commit a consumer's positions with the transaction, or these: {(topic, partition): next offset}.
+        """Commit a consumer's progress with the transaction, `uncommitted` or these: {(topic, partition): next offset}.
 
         Give the consumer `ConsumerConfig(auto_commit_interval_ms=None)`, so that only transactions commit. After an
         abort, `consumer.seek_to_committed()` reads the records of the transaction again. Raise TryAgain, MustAbort if
         the consumer no longer owns the partitions, or ProducerFenced.
         """
-        wanted = consumer.positions if offsets is None else offsets
+        wanted = consumer.uncommitted if offsets is None else offsets
         places = [TopicPartition(topic, partition, offset) for (topic, partition), offset in wanted.items()]
         if places:
             metadata = group_metadata(consumer.identity)

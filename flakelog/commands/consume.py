@@ -314,7 +314,7 @@ def _polled(
             if records:
                 yield records
                 remaining = None if remaining is None else remaining - len(records)
-                last, printed = now, consumer.positions
+                last, printed = now, consumer.uncommitted
                 if end is not None:
                     end.came(int(now * 1000))
             elif end is not None and end.is_reached(assigned, int(now * 1000)):

@@ -166,3 +166,10 @@ def test_a_request_that_cannot_be_encoded_is_named_with_the_reason(operation, me
 def test_an_old_spelling_is_a_type_error_that_names_the_new_one(producer, call, right):
     with pytest.raises(TypeError, match=right):
         call(producer)
+
+
+def test_an_attribute_with_its_old_name_is_a_type_error_that_names_the_new_one(consumer):
+    for member in (consumer, AsyncConsumer(NOBODY, "t")):
+        with pytest.raises(TypeError, match=rf"{type(member).__name__}\.positions has a new name: uncommitted"):
+            member.positions
+        assert not hasattr(member, "positions") and member.uncommitted == {}
