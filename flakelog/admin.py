@@ -60,7 +60,10 @@ class Admin:
     def create_topic(
         self, name: str, partitions: int = BROKER_DEFAULT, configs: Mapping[str, str] | None = None
     ) -> None:
-        """Create a topic, by default with the broker's `num.partitions`."""
+        """Create a topic, by default with the broker's `num.partitions`.
+
+        Brokers before Kafka 2.4 refuse it, because they cannot choose the replication factor (KIP-464).
+        """
         topics.create_topic(self._client, name, partitions, configs)
 
     def delete_topic(self, name: str) -> None:

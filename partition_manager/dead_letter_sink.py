@@ -108,7 +108,7 @@ class TwistedDeadLetters:
             if error.code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                 raise
             try:
-                yield self._client.create_topic(self._topic, configs={"max.message.bytes": str(LETTER_BYTES_MAX)})
+                yield self._client.create_topic(self._topic, 1, {"max.message.bytes": str(LETTER_BYTES_MAX)})
             except BrokerError as raced:
                 if raced.code != ErrorCode.TOPIC_ALREADY_EXISTS:
                     raise

@@ -208,7 +208,7 @@ class TwistedTransactor:
     @inlineCallbacks
     def _create(self, topic: str) -> Doing:
         try:
-            yield self._client.create_topic(topic, configs={"max.message.bytes": str(LETTER_BYTES_MAX)})
+            yield self._client.create_topic(topic, 1, {"max.message.bytes": str(LETTER_BYTES_MAX)})
         except BrokerError as raced:
             if raced.code != ErrorCode.TOPIC_ALREADY_EXISTS:
                 raise

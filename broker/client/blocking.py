@@ -30,7 +30,7 @@ from broker.client.multifetch import multifetch
 from broker.client.offset_lookup import find_id, find_offset
 from broker.client.old_spellings import renamed
 from broker.client.records import LISTED_BYTES, OnPoison, Read, Record, read_answers, read_records
-from broker.client.topic_admin import create_topic, delete_topic
+from broker.client.topic_admin import BROKER_DEFAULT, create_topic, delete_topic
 from broker.record.compression import DECOMPRESSED_BYTES_MAX
 from broker.wire.errors import WireError
 from broker.wire.fetch import READ_COMMITTED, READ_UNCOMMITTED
@@ -217,8 +217,13 @@ class Client:
         """Return a topic. Raise BrokerError UNKNOWN_TOPIC_OR_PARTITION if it does not exist."""
         return self.run(self.core.metadata([name]))[0]
 
-    def create_topic(self, name: str, partitions: int = 1, configs: Mapping[str, str] | None = None) -> None:
-        """Create a topic; -1 partitions are as many as the broker's num.partitions. Raise BrokerError."""
+    def create_topic(
+        self, name: str, partitions: int = BROKER_DEFAULT, configs: Mapping[str, str] | None = None
+    ) -> None:
+        """Create a topic, by default with the broker's `num.partitions`. Raise BrokerError.
+
+        Brokers before Kafka 2.4 refuse it, because they cannot choose the replication factor (KIP-464).
+        """
         self.run(create_topic(self.core, name, partitions, configs))
 
     def delete_topic(self, name: str) -> None:

@@ -10,17 +10,21 @@ from broker.client.core import ClientCore, Steps
 from broker.client.errors import BrokerError
 
 TIMEOUT_MS = 30_000
+BROKER_DEFAULT = -1  # as many partitions as the broker's num.partitions
 
 
 def create_topic(
     core: ClientCore,
     name: str,
-    partitions: int,
+    partitions: int = BROKER_DEFAULT,
     configs: Mapping[str, str] | None = None,
     *,
     validate_only: bool = False,
 ) -> Steps[None]:
     """Create a topic, or only ask the broker whether it would. Raise BrokerError: TOPIC_ALREADY_EXISTS or another code.
+
+    The broker chooses the replication factor, and by default the number of partitions. A broker before Kafka 2.4 cannot
+    do that (KIP-464): it refuses the request with INVALID_REPLICATION_FACTOR or INVALID_PARTITIONS.
     """
     address = yield from core.controller()
     topic = {

@@ -15,7 +15,7 @@ from broker.client.core import Address, ClientCore, Exchange, Steps, TopicInfo, 
 from broker.client.errors import Unreachable
 from broker.client.offset_lookup import find_id, find_offset
 from broker.client.records import LISTED_BYTES, OnPoison, Record, read_records
-from broker.client.topic_admin import create_topic
+from broker.client.topic_admin import BROKER_DEFAULT, create_topic
 from broker.record.compression import DECOMPRESSED_BYTES_MAX
 from broker.wire.errors import WireError
 from broker.wire.fetch import FetchedPartition
@@ -173,7 +173,7 @@ class TwistedClient:
         return self.run(self.core.metadata([name])).addCallback(lambda infos: infos[0])
 
     def create_topic(
-        self, name: str, partitions: int = 1, configs: Mapping[str, str] | None = None
+        self, name: str, partitions: int = BROKER_DEFAULT, configs: Mapping[str, str] | None = None
     ) -> "Deferred[None]":
         return self.run(create_topic(self.core, name, partitions, configs))
 

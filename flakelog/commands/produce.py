@@ -123,7 +123,7 @@ def _partitions(client: "Client", topic: str, partition: int | None) -> int:
     except BrokerError as error:
         if error.code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
             raise
-        client.create_topic(topic, -1)
+        client.create_topic(topic)
         partitions = client.topic(topic).partitions
         click.echo(f"made topic {topic}: {count_of(partitions, 'partition')}", err=True)
     if partition is not None and partition >= partitions:

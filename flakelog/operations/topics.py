@@ -12,7 +12,7 @@ from flakelog.operations.configs import TOPIC_SOURCE, describe_configs, topic_re
 from flakelog.operations.errors import NotPossible
 from flakelog.operations.partitions import ListedPartition, is_internal, list_partitions
 
-BROKER_DEFAULT = -1  # as many partitions as the broker's num.partitions
+BROKER_DEFAULT = topic_admin.BROKER_DEFAULT
 TIMEOUT_MS = 30_000
 
 

@@ -93,7 +93,8 @@ class Broker:
         first = not self._addresses
         topics = self._topics if first else {}
         for name, (partitions, config) in topics.items():
-            arguments += ["--topic", f"{name}:{partitions}:" + ",".join(f"{k}={v}" for k, v in config.items())]
+            values = ",".join(f"{setting}={value}" for setting, value in config.items())
+            arguments += ["--topic", f"{name}:{'' if partitions is None else partitions}:{values}"]
         self._addresses = process.start(arguments, self._start_seconds)
         process.order(do="remove", directory=str(self._home))
 
@@ -187,10 +188,11 @@ class Broker:
 
     # --- topics --------------------------------------------------------------------------------------------------
 
-    def create_topic(self, name: str, partitions: int = 1, config: Mapping[str, object] | None = None) -> str:
+    def create_topic(self, name: str, partitions: int = -1, config: Mapping[str, object] | None = None) -> str:
         """Create a topic and return its name; raise broker.client.errors.BrokerError.
 
-        The request is like any client's, so pending faults apply to it too.
+        With -1 partitions it gets the broker's `num.partitions`. The request is like any client's, so pending faults
+        apply to it too.
         """
         properties = {key: _text(value) for key, value in (config or {}).items()}
         self._connected().create_topic(name, partitions, properties)
@@ -273,14 +275,14 @@ class Broker:
         return self._addresses[name]
 
 
-def _parsed(name: str, wanted: int | Mapping[str, Any]) -> tuple[int, dict[str, str]]:
-    """Return a topic's partitions and settings; raise ValueError."""
+def _parsed(name: str, wanted: int | Mapping[str, Any]) -> tuple[int | None, dict[str, str]]:
+    """Return a topic's partitions, None for the broker's default, and its settings; raise ValueError."""
     if isinstance(wanted, int):
         return wanted, {}
     unknown = wanted.keys() - {"partitions", "config"}
     if unknown:
         raise ValueError(f"topic {name}: no {', '.join(sorted(unknown))}; give partitions and config")
-    return wanted.get("partitions", 1), {key: _text(value) for key, value in wanted.get("config", {}).items()}
+    return wanted.get("partitions"), {key: _text(value) for key, value in wanted.get("config", {}).items()}
 
 
 def _text(value: object) -> str:

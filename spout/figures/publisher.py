@@ -86,7 +86,7 @@ class FiguresPublisher:
     @inlineCallbacks
     def _create(self) -> Generator["Deferred[Any]", Any, None]:
         try:
-            yield self._client.create_topic(TOPIC, configs=TOPIC_CONFIGS)
+            yield self._client.create_topic(TOPIC, 1, TOPIC_CONFIGS)
         except BrokerError as error:
             if error.code != ErrorCode.TOPIC_ALREADY_EXISTS:
                 raise
