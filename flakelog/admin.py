@@ -32,7 +32,7 @@ class Admin:
     BrokerError with the broker's reason, and other ClientErrors; ValueError for an argument that cannot be sent.
     """
 
-    @renamed(timeout="timeout_ms=, in milliseconds")
+    @renamed(by_position=True, timeout="timeout_ms=, in milliseconds")
     def __init__(self, servers: str, *, timeout_ms: int = TIMEOUT_MS) -> None:
         self._client = Client(servers, timeout_ms=timeout_ms)
         self._core = self._client.core

@@ -93,7 +93,7 @@ class BackgroundRun:
         _running.discard(self)
         self._reactor.callFromThread(self.runner.abort)
 
-    @renamed(timeout="timeout_ms=, in milliseconds")
+    @renamed(by_position=True, timeout="timeout_ms=, in milliseconds")
     def snapshot(self, *, timeout_ms: int | None = None) -> Snapshot:
         """Return the figures of the topology as they are now.
 
@@ -105,7 +105,7 @@ class BackgroundRun:
         """Call `work(reactor)` in the reactor's thread and return its result, or raise its exception."""
         return call(self._reactor, partial(work, self._reactor))
 
-    @renamed(timeout="timeout_ms=, in milliseconds")
+    @renamed(by_position=True, timeout="timeout_ms=, in milliseconds")
     def wait(self, *, timeout_ms: int | None = None) -> None:
         """Block until the topology has ended, and raise the exception of its spout if one ended it.
 

@@ -1,7 +1,6 @@
 """SHELL (asyncio, a thread): the Producer for programs under asyncio."""
 
 import asyncio
-from collections import deque
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from os import PathLike
@@ -9,13 +8,15 @@ from threading import Thread
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypedDict, Unpack
 
+from broker.client.async_outcomes import Acknowledgement, AsyncOutcomes
 from broker.client.errors import ClientError, MustAbort, ProduceError, QueueFull
 from broker.client.group_protocol import Partition
 from broker.client.librdkafka import Headers
-from broker.client.producer import Encoder, GroupMember, Partitioner, Producer
+from broker.client.producer import Encoder, GroupMember, Producer
 from broker.client.producer_arguments import check_servers
 from broker.client.producer_figures import ProducerCounts, ProducerFigures
 from broker.client.producer_outcomes import Delivered
+from broker.client.producer_partitions import Partitioner
 
 if TYPE_CHECKING:
     from idgen.snowflake import Snowflake
@@ -25,11 +26,9 @@ ROOM_SECONDS = 0.01  # pause before a message is tried again while the queue is 
 
 NO_FIGURES = ProducerCounts(0.0).figures(0.0)  # until the first message
 
-Outcome = ProduceError | Delivered
-
 
 class ProducerSettings(TypedDict, total=False):
-    """The arguments of `Producer`, except `sync`."""
+    """The arguments of `Producer`."""
 
     encoder: Encoder
     key_encoder: Encoder
@@ -50,13 +49,14 @@ class ProducerSettings(TypedDict, total=False):
 
 
 class AsyncProducer:
-    """The asyncio version of `Producer`, with the same arguments, except `sync`.
+    """The asyncio version of `Producer`, with the same arguments.
 
         async with AsyncProducer("127.0.0.1:9092") as producer:
-            delivered = await producer.send("greetings", "hello", key="world")
+            delivered = await producer.send_and_wait("greetings", "hello", key="world")
 
-    `send` waits for the acknowledgement. To send many messages at once, gather several calls. A producer belongs to
-    one event loop.
+    `send` queues a message and returns its future, `send_and_wait` waits for the acknowledgement. `flush` and `close`
+    raise ProduceError if messages failed whose futures the program has not awaited. A producer belongs to one event
+    loop.
     """
 
     def __init__(self, servers: str, **settings: Unpack[ProducerSettings]) -> None:
@@ -69,7 +69,7 @@ class AsyncProducer:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: Thread | None = None
         self._is_closed = False
-        self._outcomes: deque[tuple[asyncio.Future[Delivered], Outcome]] = deque()
+        self._outcomes = AsyncOutcomes()
 
     async def __aenter__(self) -> Self:
         await self._started()
@@ -78,7 +78,12 @@ class AsyncProducer:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
     ) -> None:
-        await self.close()
+        """Close. If the block raised an exception, suppress the ClientError of the flush."""
+        try:
+            await self.close()
+        except ClientError:
+            if error is None:
+                raise
 
     async def _started(self) -> Producer:
         """Return the producer. It is made in a thread, because a claim of a worker number may wait."""
@@ -113,17 +118,19 @@ class AsyncProducer:
         headers: Headers | None = None,
         partition: int | None = None,
         timestamp_ms: int | None = None,
-    ) -> Delivered:
-        """Send a message, and return its place when it is acknowledged. Raise ProduceError or QueueFull.
+    ) -> Acknowledgement:
+        """Queue a message, and return a future of its place. Raise QueueFull, or as `Producer.send` does.
 
-        A call that is cancelled after it began may still send the message.
+        The future fails with ProduceError if the message is lost. A call that is cancelled after it began may still
+        send the message.
         """
         producer = await self._started()
-        outcome: asyncio.Future[Delivered] = asyncio.get_running_loop().create_future()
+        future = Acknowledgement(loop=asyncio.get_running_loop())
 
         def done(error: ProduceError | None, delivered: Delivered | None) -> None:
-            if error is not None or delivered is not None:
-                self._tell(outcome, error or delivered)
+            outcome = error or delivered
+            if outcome is not None:
+                self._outcomes.report(future, outcome)
 
         ends = asyncio.get_running_loop().time() + self._wait_seconds
         if self._settings.get("partitioner") is not None:
@@ -133,32 +140,33 @@ class AsyncProducer:
                 producer.send(
                     topic, value, key, done, headers=headers, partition=partition, timestamp_ms=timestamp_ms
                 )
-                return await outcome
+                return future
             except QueueFull:
                 if asyncio.get_running_loop().time() >= ends:
                     raise QueueFull(f"the queue stayed full for {self._wait_seconds * 1_000:g} ms") from None
                 await asyncio.sleep(ROOM_SECONDS)
 
-    def _tell(self, outcome: asyncio.Future[Delivered], result: Any) -> None:
-        """Hand an outcome to the loop; several that come together wake it once."""
-        self._outcomes.append((outcome, result))
-        if len(self._outcomes) == 1:
-            with suppress(RuntimeError):  # the loop is closed, so no task waits for the outcome
-                outcome.get_loop().call_soon_threadsafe(self._deliver)
-
-    def _deliver(self) -> None:
-        while self._outcomes:
-            outcome, result = self._outcomes.popleft()
-            if outcome.done():
-                continue
-            if isinstance(result, ProduceError):
-                outcome.set_exception(result)
-            else:
-                outcome.set_result(result)
+    async def send_and_wait(
+        self,
+        topic: str,
+        value: Any,
+        key: Any = None,
+        *,
+        headers: Headers | None = None,
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+    ) -> Delivered:
+        """Send a message, and return its place when it is acknowledged. Raise ProduceError, or as `send` does."""
+        return await (
+            await self.send(topic, value, key, headers=headers, partition=partition, timestamp_ms=timestamp_ms)
+        )
 
     async def flush(self) -> None:
-        """Wait until each message is acknowledged or failed."""
+        """Wait until each message is acknowledged or failed. Raise ProduceError if messages failed whose futures
+        were not awaited.
+        """
         await asyncio.to_thread((await self._started()).flush)
+        self._outcomes.raise_failures()
 
     def figures(self) -> ProducerFigures:
         """Return messages and bytes sent, failed and queued, and the times of requests and acknowledgements."""
@@ -175,6 +183,7 @@ class AsyncProducer:
     async def abort(self) -> None:
         """Abort the transaction, as `Producer.abort` does."""
         await asyncio.to_thread((await self._started()).abort)
+        self._outcomes.forget_failures()
 
     async def send_offsets(self, consumer: GroupMember, offsets: Mapping[Partition, int] | None = None) -> None:
         """Commit a consumer's progress with the transaction, as `Producer.send_offsets` does."""
@@ -200,7 +209,7 @@ class AsyncProducer:
             raise
 
     async def close(self) -> None:
-        """Wait until each message is acknowledged or failed, and give back the worker number."""
+        """Flush, and give back the worker number. Harmless if repeated. Raise as `flush` does."""
         if self._producer is None or self._is_closed:
             self._is_closed = True
             return
@@ -210,3 +219,4 @@ class AsyncProducer:
             self._is_closed = True
             if self._thread is not None:
                 await asyncio.to_thread(self._thread.join)
+        self._outcomes.raise_failures()

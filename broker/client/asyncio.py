@@ -113,7 +113,7 @@ class AsyncClient:
     ClientError and its subclasses. `fetch` and `multifetch` treat poison batches as `Client.fetch` does.
     """
 
-    @renamed(timeout="timeout_ms=, in milliseconds")
+    @renamed(by_position=True, timeout="timeout_ms=, in milliseconds")
     def __init__(
         self,
         servers: str | Sequence[Address],

@@ -61,7 +61,11 @@ class Client:
     error that `on_poison` raises reaches the caller of `fetch`.
     """
 
-    @renamed(timeout="timeout_ms=, in milliseconds", connect_timeout="connect_timeout_ms=, in milliseconds")
+    @renamed(
+        by_position=True,
+        timeout="timeout_ms=, in milliseconds",
+        connect_timeout="connect_timeout_ms=, in milliseconds",
+    )
     def __init__(
         self,
         servers: str | Sequence[Address],
@@ -112,7 +116,7 @@ class Client:
         with self._running:
             return carry_out(steps, self._exchange)
 
-    @renamed(within="timeout_ms=, in milliseconds")
+    @renamed(by_position=True, within="timeout_ms=, in milliseconds")
     def retry(self, make: Callable[[], Steps[T]], *, timeout_ms: int = TIMEOUT_MS) -> T:
         """Carry out an operation; retry for up to `timeout_ms` while its error is temporary.
 

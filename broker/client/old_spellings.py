@@ -1,6 +1,6 @@
 """Old spellings of public names: a use of one raises a TypeError that names the new one.
 
-    @renamed(timeout="timeout_ms=, in milliseconds")
+    @renamed(by_position=True, timeout="timeout_ms=, in milliseconds")
     def __init__(self, servers: str, *, timeout_ms: int = 30_000) -> None: ...
 
     positions = RenamedAttribute("uncommitted")
@@ -19,20 +19,23 @@ class OldSpelling(TypeError, AttributeError):
     """A public name in its old spelling. It is an AttributeError too, so that `hasattr` returns False."""
 
 
-def renamed(**new_spellings: str) -> Callable[[Callable[P, T]], Callable[P, T]]:
+def renamed(*, by_position: bool = False, **new_spellings: str) -> Callable[[Callable[P, T]], Callable[P, T]]:
     """Let a function raise OldSpelling for arguments with their old names. `new_spellings` says what to give instead.
 
-    The first old name stands for a further argument by position too: a bare number does not show its unit.
+    With `by_position`, the first old name stands for a further argument by position too: callers gave a bare number
+    there, which does not show its unit.
     """
 
     def decorate(function: Callable[P, T]) -> Callable[P, T]:
-        by_position = cast(FunctionType, function).__code__.co_argcount
+        taken_by_position = cast(FunctionType, function).__code__.co_argcount
         name = cast(FunctionType, function).__qualname__.removesuffix(".__init__")
 
         @wraps(function)
         def checked(*args: P.args, **kwargs: P.kwargs) -> T:
-            if len(args) > by_position or not new_spellings.keys().isdisjoint(kwargs):
-                old = next((old for old in new_spellings if old in kwargs), next(iter(new_spellings)))
+            old = next((old for old in new_spellings if old in kwargs), None)
+            if old is None and by_position and len(args) > taken_by_position:
+                old = next(iter(new_spellings))
+            if old is not None:
                 raise OldSpelling(f"{name}() takes no `{old}` any more: give {new_spellings[old]}")
             return function(*args, **kwargs)
 

@@ -3,8 +3,8 @@
     with Producer("127.0.0.1:9092") as producer:
         producer.send("greetings", "hello", key="world")
 
-It has the features of Kafka 0.7's producer (https://kafka.apache.org/07/documentation.html, "Producer"): a synchronous
-mode, and an asynchronous one with a bounded queue that is sent after `queue_time_ms` or `batch_size` messages; an
+It has the features of Kafka 0.7's producer (https://kafka.apache.org/07/documentation.html, "Producer"): synchronous
+sends, and asynchronous ones with a bounded queue that is sent after `queue_time_ms` or `batch_size` messages; an
 encoder; a partitioner; a callback. It also has transactions (KIP-98, KIP-447). librdkafka does the batching, retries,
 idempotence and transactions. The Producer does not learn the Snowflake ids that the broker gives to its messages. A
 consumer sees them, and `Client.produce` returns them at once. For a broker without ids, it can stamp them itself.
@@ -32,6 +32,7 @@ from broker.client.old_spellings import renamed
 from broker.client.producer_arguments import ALL, check_place, check_servers, librdkafka_settings, stamper
 from broker.client.producer_figures import STATISTICS_MS, ProducerFigures
 from broker.client.producer_outcomes import Callback, Calls, Delivered, Outcomes, Report
+from broker.client.producer_partitions import ANY_PARTITION, Partitioner, TopicPartitions
 from broker.record.id_header import id_header
 
 if TYPE_CHECKING:
@@ -41,13 +42,11 @@ if TYPE_CHECKING:
 QUEUE_SIZE = 100_000  # messages, as librdkafka's default; Kafka 0.7's was 10,000, when a message cost more
 POLL_SECONDS = 0.1
 SERVE_SECONDS = 0.001  # how often `send` calls callbacks; to do it for each message takes a fifth of its time
-ANY_PARTITION = -1  # librdkafka chooses
 
 _log = logging.getLogger(__name__)
 _now = time.monotonic
 
 Encoder = Callable[[Any], bytes | None]
-Partitioner = Callable[[bytes | None, int], int]
 
 
 class GroupMember(Protocol):
@@ -76,10 +75,10 @@ class Producer:
     """A producer that sends messages to any Kafka-protocol broker. Thread-safe.
 
     **Messages.** `send` queues a message; while the queue has `queue_size` messages, it waits for up to
-    `enqueue_timeout_ms`. With `sync`, it waits for the acknowledgement. `flush` waits for all messages, and raises if
-    messages without a callback failed. `compression` is none, gzip, snappy, lz4 or zstd. A message is retried for up to
-    `timeout_ms`; retries make no duplicates (KIP-98). With `acks` "1" or "0" instead of "all" they may, and messages
-    may be lost: only the leader acknowledges them, or no broker.
+    `enqueue_timeout_ms`. `send_and_wait` waits for the acknowledgement too. `flush` waits for all messages, and raises
+    if messages of `send` without a callback failed. `compression` is none, gzip, snappy, lz4 or zstd. A message is
+    retried for up to `timeout_ms`; retries make no duplicates (KIP-98). With `acks` "1" or "0" instead of "all" they
+    may, and messages may be lost: only the leader acknowledges them, or no broker.
 
     **Partitions.** `partitioner(key, partitions)` gets the encoded key and chooses a partition. By default, equal keys
     go to the same partition (by CRC-32, as in librdkafka), and messages without a key are spread.
@@ -98,10 +97,11 @@ class Producer:
 
     **Errors.** The constructor raises ValueError for an address or a setting that cannot work; it does not wait for a
     broker. An exception of a callback is raised by the call in which the callback ran, after all else that the call
-    does. A callback may `send` without `sync`, for example a failed message again; every other call in it raises
-    ClientError. A first send with a partitioner looks up the topic's partitions, so call `partitions_of` before.
+    does. A callback may `send`, for example a failed message again; every other call in it raises ClientError.
+    A first send with a partitioner looks up the topic's partitions, so call `partitions_of` before.
     """
 
+    @renamed(sync="queue_time_ms=0, and call send_and_wait(...)")
     def __init__(
         self,
         servers: str,
@@ -109,7 +109,6 @@ class Producer:
         encoder: Encoder = encode,
         key_encoder: Encoder = encode,
         partitioner: Partitioner | None = None,
-        sync: bool = False,
         queue_time_ms: int = 5,
         batch_size: int = 10_000,
         queue_size: int = QUEUE_SIZE,
@@ -128,10 +127,7 @@ class Producer:
         self._encoder = encoder
         self._key_encoder = key_encoder
         self._partitioner = partitioner
-        self._sync = sync
         self._enqueue_timeout_ms = enqueue_timeout_ms
-        self._servers = servers
-        self._partitions: dict[str, int] = {}
         self._timeout_ms = timeout_ms
         self._transactional_id = transactional_id
         self._has_begun = False
@@ -144,7 +140,7 @@ class Producer:
         self._is_closed = False
         times_ms = timeout_ms, transaction_timeout_ms
         settings = librdkafka_settings(servers, acks, compression, transactional_id, times_ms) | {
-            "linger.ms": 0 if sync else queue_time_ms,
+            "linger.ms": queue_time_ms,
             "batch.num.messages": batch_size,
             "queue.buffering.max.messages": queue_size,
             "statistics.interval.ms": STATISTICS_MS,
@@ -155,6 +151,7 @@ class Producer:
         except KafkaException as error:
             raise ValueError(error.args[0].str()) from None
         self._calls = Calls()
+        self._partitions = TopicPartitions(self._producer, self._calls, partitioner, servers, timeout_ms)
         self._produce: Callable[..., None] = self._producer.produce
         self._stamping = Lock()
         self._own_snowflake, self._snowflake = stamper(
@@ -173,14 +170,14 @@ class Producer:
         headers: Headers | None = None,
         partition: int | None = None,
         timestamp_ms: int | None = None,
-    ) -> Delivered | None:
-        """Send or queue a message. Return its place with `sync`, else None.
+    ) -> None:
+        """Queue a message.
 
         `headers` are (name, value) pairs or a mapping; text is encoded as UTF-8. A `partition` counts before the
-        partitioner. `timestamp_ms` is Unix ms, by default the time of the call. Raise QueueFull, or ProduceError with
-        `sync`, or IdError if no id can be made; TypeError or ValueError for an argument that cannot be sent.
-        `callback(error, delivered)` is called once, with one of the two None: with `sync` before `send` returns, else
-        within a later `send`, `flush`, `poll`, `commit` or `close`.
+        partitioner. `timestamp_ms` is Unix ms, by default the time of the call. Raise QueueFull, or
+        IdError if no id can be made; TypeError or ValueError for an argument that cannot be sent.
+        `callback(error, delivered)` is called once, with one of the two None, within a later `send`, `send_and_wait`,
+        `flush`, `poll`, `commit` or `close`.
         """
         now = _now()
         is_due = now >= self._due
@@ -191,10 +188,8 @@ class Producer:
         data = value if value.__class__ is bytes and self._encoder is encode else self._encoder(value)
         key_data = None if key is None and self._key_encoder is encode else self._key_encoder(key)
         if partition is None:
-            partition = ANY_PARTITION if self._partitioner is None else self._chosen(topic, key_data)
+            partition = ANY_PARTITION if self._partitioner is None else self._partitions.choose(topic, key_data)
         pairs = None if headers is None else headers_of(headers, self._snowflake is not None)
-        if self._sync:
-            return self._send_now(callback, topic, data, key_data, partition, pairs, timestamp_ms)
         if callback is None:
             report = self._settle
         else:
@@ -218,7 +213,6 @@ class Producer:
             self._serve(0)
         if self._outcomes.raised and not self._calls.in_callback:
             self._outcomes.raise_of_callbacks()
-        return None
 
     def _begin_turn(self, now_s: float) -> None:
         """Check for a close and a fork, and let `send` do it again after SERVE_SECONDS, or at once if it fails."""
@@ -229,15 +223,32 @@ class Producer:
             self._due = 0.0
             raise
 
-    def _send_now(self, callback: Callback | None, *message: Any) -> Delivered:
-        """Send a message and wait for its outcome."""
+    def send_and_wait(
+        self,
+        topic: str,
+        value: Any,
+        key: Any = None,
+        *,
+        headers: Headers | None = None,
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+    ) -> Delivered:
+        """Send a message, and return its place when it is acknowledged. Raise ProduceError, or as `send` does.
+
+        It waits for `queue_time_ms`, as all messages do, so give 0 to a producer that waits for each of them.
+        """
+        self._check_open()
         self._calls.check()
+        check_place(topic, partition, timestamp_ms)
+        data, key_data = self._encoder(value), self._key_encoder(key)
+        if partition is None:
+            partition = self._partitions.choose(topic, key_data)
+        pairs = None if headers is None else headers_of(headers, self._snowflake is not None)
         outcome: list[ProduceError | Delivered] = []
+        message = topic, data, key_data, partition, pairs, timestamp_ms
         self._enqueue(lambda error, sent: outcome.append(self._outcomes.result(error, sent)), *message)
         while not outcome:
             self._serve(POLL_SECONDS)
-        if callback is not None:
-            self._outcomes.tell(outcome[0], callback)
         self._outcomes.raise_of_callbacks()
         if isinstance(outcome[0], ProduceError):
             raise outcome[0]
@@ -253,7 +264,7 @@ class Producer:
         self._outcomes.raise_of_callbacks()
         self._outcomes.raise_failures()
 
-    @renamed(seconds="timeout_ms=, in milliseconds")
+    @renamed(by_position=True, seconds="timeout_ms=, in milliseconds")
     def poll(self, *, timeout_ms: int = 0) -> int:
         """Call the callbacks that are due, waiting up to `timeout_ms` for a first one. Return how many were called."""
         self._check_process()
@@ -452,26 +463,9 @@ class Producer:
             headers = [*headers, id_header(self._snowflake.next_id())]
             self._produce(*message, timestamp=timestamp_ms, headers=headers)
 
-    def _chosen(self, topic: str, key: bytes | None) -> int:
-        assert self._partitioner is not None, "`send` chooses ANY_PARTITION without one"
-        partitions = self.partitions_of(topic)
-        chosen = self._partitioner(key, partitions)
-        if not 0 <= chosen < partitions:
-            raise ValueError(f"the partitioner chose {chosen}; {topic} has partitions 0 to {partitions - 1}")
-        return chosen
-
     def partitions_of(self, topic: str) -> int:
         """Return a topic's number of partitions, looked up once: a partitioner would move keys if it changed."""
-        if topic not in self._partitions:
-            try:
-                with self._calls.enter():
-                    described = self._producer.list_topics(topic, timeout=self._timeout_ms / 1000).topics[topic]
-            except KafkaException as error:
-                raise ProduceError(f"{topic}: {self._servers}: {error.args[0].str()}") from None
-            if described.error is not None:
-                raise ProduceError(f"{topic}: {described.error.str()}")
-            self._partitions[topic] = len(described.partitions)
-        return self._partitions[topic]
+        return self._partitions.number_of(topic)
 
 
 def _is_same_method(one: object, other: object) -> bool:

@@ -25,6 +25,11 @@ class Delivered(NamedTuple):
     offset: int
 
 
+def not_acknowledged(number: int, first: ProduceError) -> ProduceError:
+    """Return the error of lost messages that were reported to nothing else."""
+    return ProduceError(f"{number} messages were not acknowledged; the first: {first}")
+
+
 Callback = Callable[[ProduceError | None, Delivered | None], None]
 
 Report = Callable[[Any, Any], None]
@@ -149,7 +154,7 @@ class Outcomes:
             failures, first = self._failures, self._first_failure
             self._failures, self._first_failure = 0, None
         if first is not None:
-            raise ProduceError(f"{failures} messages were not acknowledged; the first: {first}") from first
+            raise not_acknowledged(failures, first) from first
 
     def forget_failures(self) -> None:
         """Raise for none of the failures until now."""

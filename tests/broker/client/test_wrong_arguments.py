@@ -159,6 +159,7 @@ def test_a_request_that_cannot_be_encoded_is_named_with_the_reason(operation, me
         (lambda _: AsyncClient(NOBODY, 30.0), r"AsyncClient\(\) .* give timeout_ms="),
         (lambda _: Client(NOBODY).retry(list, within=30.0), r"Client\.retry\(\) .*`within`.* give timeout_ms="),
         (lambda _: Client(NOBODY).retry(list, 30.0), r"Client\.retry\(\) .*`within`.* give timeout_ms="),
+        (lambda _: Producer(NOBODY, sync=True), r"Producer\(\) .*`sync`.* give .* send_and_wait"),
         (lambda producer: producer.poll(0.1), r"Producer\.poll\(\) .*`seconds`.* give timeout_ms="),
         (lambda producer: producer.poll(seconds=1), r"Producer\.poll\(\) .*`seconds`.* give timeout_ms="),
     ],

@@ -88,10 +88,10 @@ def test_a_client_names_it_and_reads_the_others(address):
 
 
 def test_a_producer_names_it_and_writes_to_the_others(address):
-    with Producer(address, sync=True, timeout_ms=1_000) as producer:
+    with Producer(address, queue_time_ms=0, timeout_ms=1_000) as producer:
         with pytest.raises(ProduceError, match="kept-1: not acknowledged within 1000 ms: the partition is offline"):
-            producer.send(TOPIC, "x", partition=1)
-        assert producer.send(TOPIC, "x", partition=2) == Delivered(TOPIC, 2, 1)
+            producer.send_and_wait(TOPIC, "x", partition=1)
+        assert producer.send_and_wait(TOPIC, "x", partition=2) == Delivered(TOPIC, 2, 1)
 
 
 def test_a_plan_of_the_spark_bridge_names_it(address):

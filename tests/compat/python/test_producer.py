@@ -42,8 +42,9 @@ def test_equal_keys_go_to_one_partition(broker, topic):
 
 
 def test_a_synchronous_send_answers_with_the_place(broker, topic):
-    with Producer(broker.address, sync=True, partitioner=lambda key, partitions: partitions - 1) as producer:
-        assert [producer.send(topic, b"v") for _ in range(2)] == [Delivered(topic, 2, 0), Delivered(topic, 2, 1)]
+    with Producer(broker.address, partitioner=lambda key, partitions: partitions - 1) as producer:
+        delivered = [producer.send_and_wait(topic, b"v") for _ in range(2)]
+    assert delivered == [Delivered(topic, 2, 0), Delivered(topic, 2, 1)]
 
 
 def test_the_users_encoder_and_partitioner_are_asked(broker, topic):
@@ -115,7 +116,7 @@ def test_what_the_block_raised_is_not_hidden_by_a_failure():
 
 def test_a_synchronous_send_raises():
     with pytest.raises(ProduceError, match=f"t: not acknowledged within 300 ms: .* no answer from {NOBODY}"):
-        Producer(NOBODY, timeout_ms=SOON_MS, sync=True).send("t", "v")
+        Producer(NOBODY, timeout_ms=SOON_MS).send_and_wait("t", "v")
 
 
 def test_a_queue_that_stays_full_is_told_after_its_time():

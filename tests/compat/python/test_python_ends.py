@@ -396,20 +396,20 @@ def test_a_closed_producer_says_so(group_broker, topic):
 def test_a_closed_asyncio_producer_says_so(group_broker, topic):
     async def send():
         async with AsyncProducer(group_broker.address) as producer:
-            await producer.send(topic, "10")
+            await producer.send_and_wait(topic, "10")
         with pytest.raises(ClientError, match="the producer was closed"):
-            await asyncio.wait_for(producer.send(topic, "11"), SECONDS)
+            await asyncio.wait_for(producer.send_and_wait(topic, "11"), SECONDS)
 
     asyncio.run(send())
 
 
 def test_an_asyncio_producer_belongs_to_the_event_loop_that_used_it_first(group_broker, topic):
     producer = AsyncProducer(group_broker.address)
-    asyncio.run(producer.send(topic, "10"))
+    asyncio.run(producer.send_and_wait(topic, "10"))
 
     async def again():
         with pytest.raises(ClientError, match="belongs to the event loop"):
-            await asyncio.wait_for(producer.send(topic, "11"), SECONDS)
+            await asyncio.wait_for(producer.send_and_wait(topic, "11"), SECONDS)
         producer._loop = None
         await producer.close()
 

@@ -319,10 +319,10 @@ def test_the_asyncio_producer_sends_many_messages_at_once(group_broker, topic, n
     async def send():
         async with AsyncProducer(group_broker.address, queue_size=50) as producer:
             places = await asyncio.gather(
-                *(producer.send(topic, str(number), partition=1) for number in range(1_000, 1_500))
+                *(producer.send_and_wait(topic, str(number), partition=1) for number in range(1_000, 1_500))
             )
             with pytest.raises(ProduceError, match="no-such-partition|Unknown partition"):
-                await producer.send(topic, "v", partition=7)
+                await producer.send_and_wait(topic, "v", partition=7)
             return sorted(each.offset for each in places), producer.figures().acknowledged
 
     assert asyncio.run(send()) == (list(range(5, 505)), 500)
@@ -333,10 +333,10 @@ def test_the_asyncio_producer_has_transactions(group_broker, topic, name):
     async def send():
         async with AsyncProducer(group_broker.address, transactional_id=name) as producer:
             async with producer.transaction():
-                await producer.send(topic, "100", partition=0)
+                await producer.send_and_wait(topic, "100", partition=0)
             with suppress(KeyError):
                 async with producer.transaction():
-                    await producer.send(topic, "200", partition=0)
+                    await producer.send_and_wait(topic, "200", partition=0)
                     raise KeyError
 
     asyncio.run(send())
@@ -353,13 +353,60 @@ def test_an_asyncio_producer_that_is_fenced_says_so_and_does_not_hang(group_brok
             await newer.begin()
             for _ in range(2):
                 with pytest.raises((ProduceError, ProducerFenced)):
-                    await asyncio.wait_for(older.send(topic, "300"), SECONDS)
+                    await asyncio.wait_for(older.send_and_wait(topic, "300"), SECONDS)
             with pytest.raises(ProducerFenced):
                 await older.abort()
-            await newer.send(topic, "301", partition=0)
+            await newer.send_and_wait(topic, "301", partition=0)
             await newer.commit()
             with suppress(ProducerFenced):
                 await older.close()
 
     asyncio.run(send())
     assert values(read(group_broker, topic, 11, isolation_level="read_committed")) == [*range(10), 301]
+
+
+def test_a_future_of_the_asyncio_producer_is_awaited_when_the_program_wants_to(group_broker, topic):
+    async def send():
+        async with AsyncProducer(group_broker.address) as producer:
+            futures = [await producer.send(topic, str(number), partition=1) for number in range(100, 103)]
+            return [(await future).offset for future in reversed(futures)]
+
+    assert asyncio.run(send()) == [7, 6, 5]
+
+
+@pytest.mark.parametrize("method", ("flush", "close"))
+def test_lost_messages_whose_futures_nobody_awaited_are_reported_and_once(method, caplog):
+    async def send():
+        producer = AsyncProducer(NOBODY, timeout_ms=SOON_MS)
+        for _ in range(2):
+            await producer.send("t", "v")
+        with pytest.raises(ProduceError, match="2 messages were not acknowledged; the first: t: not acknowledged"):
+            await getattr(producer, method)()
+        await producer.close()
+
+    asyncio.run(send())
+    gc.collect()
+    assert caplog.messages == []  # asyncio does not report them too
+
+
+def test_a_lost_message_whose_future_was_awaited_is_not_reported_again():
+    async def send():
+        async with AsyncProducer(NOBODY, timeout_ms=SOON_MS) as producer:
+            future = await producer.send("t", "v")
+            with pytest.raises(ProduceError):
+                await future
+            waited = asyncio.gather(*[await producer.send("t", "v") for _ in range(2)], return_exceptions=True)
+            await producer.flush()
+            assert [type(error) for error in await waited] == [ProduceError, ProduceError]
+
+    asyncio.run(send())
+
+
+def test_what_the_block_raised_is_not_hidden_by_a_message_lost_in_it():
+    async def send():
+        async with AsyncProducer(NOBODY, timeout_ms=SOON_MS) as producer:
+            await producer.send("t", "v")
+            raise KeyError
+
+    with pytest.raises(KeyError):
+        asyncio.run(send())
