@@ -75,11 +75,6 @@ PRIVATE_TONGUE = frozenset(
     "each found said told place places judge judged look starve put_aside came_back way_on".split()
 )
 """Names that hide what they hold: `partition`, `offsets`, `reason` or `validate` say it."""
-NAMED_PACKAGES = (
-    "benchmarks", "broker", "coordination", "flakelog", "idgen", "partition_manager", "spark_bridge", "spout",
-)  # fmt: skip
-STILL_UNNAMED = "broker/client/"
-"""A subpackage of these whose names are not refused yet."""
 PUBLIC_NAMES = {"place": "a user's word: the topic, partition and offset of a message (MessagePlace)"}
 
 
@@ -98,12 +93,11 @@ def hides(name):
     return name.strip("_").lower() in PRIVATE_TONGUE
 
 
-@pytest.mark.parametrize("package", NAMED_PACKAGES)
+@pytest.mark.parametrize("package", [*PACKAGES, "benchmarks", "examples"])
 def test_a_name_says_which_thing_it_is(package):
     listed = [
         f"{name_of(path)}:{line}: {name}"
         for path in sources(package)
-        if not name_of(path).startswith(STILL_UNNAMED)
         for line, name in bound_names(path.read_text())
         if hides(name) and name not in PUBLIC_NAMES
     ]

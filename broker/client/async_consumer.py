@@ -18,7 +18,7 @@ from broker.client.log_record import Record
 from broker.client.offset_spec import AtId, AtTime, Earliest, Latest, OffsetSpec
 from broker.client.old_spellings import RenamedAttribute
 from broker.client.records import OnPoison
-from broker.client.subscription import Topics, check_offset, check_place, subscription
+from broker.client.subscription import Topics, check_number, check_offset, subscription
 
 HOUSEKEEPING_SECONDS = 1.0  # the longest time between two checks of an iterator for rebalances and commits
 ASKED_TWICE = "this consumer waits for a record already: only one task or thread may, and no callback of the consumer"
@@ -145,11 +145,11 @@ class AsyncConsumer:
 
     async def seek_to_time(self, time_ms: int, partitions: Iterable[Partition] | None = None) -> None:
         """Go on at the first record at or after a time, Unix ms, in these partitions or all owned ones."""
-        await self._engine.seek_to(AtTime(check_place("time_ms", time_ms)), partitions)
+        await self._engine.seek_to(AtTime(check_number("time_ms", time_ms)), partitions)
 
     async def seek_to_id(self, id: int, partitions: Iterable[Partition] | None = None) -> None:
         """Go on at the first record whose id is at least `id`. Raise Unsupported if the broker keeps no ids."""
-        await self._engine.seek_to(AtId(check_place("id", id)), partitions)
+        await self._engine.seek_to(AtId(check_number("id", id)), partitions)
 
     async def seek_to_start(self, partitions: Iterable[Partition] | None = None) -> None:
         """Go on at the first record of the log."""

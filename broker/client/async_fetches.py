@@ -37,7 +37,8 @@ class AsyncFetches:
 
     async def close(self) -> None:
         """End all fetches, without answers."""
-        tasks = [task for task in (*(each.task for each in self._brokers.values()), self._lookup) if task is not None]
+        all_tasks = *(broker.task for broker in self._brokers.values()), self._lookup
+        tasks = [task for task in all_tasks if task is not None]
         self.fetching.close()
         for task in tasks:
             task.cancel()

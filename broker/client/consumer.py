@@ -27,7 +27,7 @@ from broker.client.log_record import Record
 from broker.client.offset_spec import AtId, AtTime, Earliest, Latest, OffsetSpec
 from broker.client.old_spellings import RenamedAttribute
 from broker.client.records import OnPoison
-from broker.client.subscription import Topics, check_offset, check_place, subscription
+from broker.client.subscription import Topics, check_number, check_offset, subscription
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -116,11 +116,11 @@ class Consumer:
     def _run(self, work: Callable[P, Coroutine[Any, Any, T]], *args: P.args, **kwargs: P.kwargs) -> T:
         future: Future[T] = Future()
         self._waiting.add(future)
-        task: list[asyncio.Task[T]] = []
+        tasks: list[asyncio.Task[T]] = []
 
         def begin() -> None:
-            task.append(self._loop.create_task(work(*args, **kwargs)))
-            task[0].add_done_callback(partial(_pass_on, future))
+            tasks.append(self._loop.create_task(work(*args, **kwargs)))
+            tasks[0].add_done_callback(partial(_pass_on, future))
 
         try:
             self._schedule(begin)
@@ -130,7 +130,7 @@ class Consumer:
         finally:
             self._waiting.discard(future)
             if not future.done():
-                self._schedule(lambda: [each.cancel() for each in task])
+                self._schedule(lambda: [task.cancel() for task in tasks])
 
     def _schedule(self, call: Callable[[], object]) -> None:
         """Call a function on the loop. Raise ClientError if another thread has closed it."""
@@ -227,11 +227,11 @@ class Consumer:
 
     def seek_to_time(self, time_ms: int, partitions: Iterable[Partition] | None = None) -> None:
         """Go on at the first record at or after a time, Unix ms, in these partitions or all owned ones."""
-        self._call(self._engine.seek_to, AtTime(check_place("time_ms", time_ms)), partitions)
+        self._call(self._engine.seek_to, AtTime(check_number("time_ms", time_ms)), partitions)
 
     def seek_to_id(self, id: int, partitions: Iterable[Partition] | None = None) -> None:
         """Go on at the first record whose id is at least `id`. Raise Unsupported if the broker keeps no ids."""
-        self._call(self._engine.seek_to, AtId(check_place("id", id)), partitions)
+        self._call(self._engine.seek_to, AtId(check_number("id", id)), partitions)
 
     def seek_to_start(self, partitions: Iterable[Partition] | None = None) -> None:
         """Go on at the first record of the log."""
@@ -298,8 +298,8 @@ class Consumer:
             self._run(_end_tasks)
             self._schedule(self._loop.stop)
             self._thread.join()
-            for each in list(self._waiting):  # calls that came too late for the loop
-                each.cancel()
+            for future in list(self._waiting):  # calls that came too late for the loop
+                future.cancel()
 
 
 _open: "weakref.WeakSet[Consumer]" = weakref.WeakSet()
@@ -343,8 +343,8 @@ def _abandon(loop: asyncio.AbstractEventLoop, engine: ConsumerEngine) -> None:
 async def _end_tasks() -> None:
     """Cancel the calls that other threads wait for."""
     others = asyncio.all_tasks() - {asyncio.current_task()}
-    for each in others:
-        each.cancel()
+    for task in others:
+        task.cancel()
     await asyncio.gather(*others, return_exceptions=True)
 
 

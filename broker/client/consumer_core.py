@@ -1,7 +1,7 @@
 """The partitions of a consumer, without sockets: positions, records fetched ahead, and records handed out.
 
-    assigned --> unplaced --> place --> asks --> answered --> prepare --> hand --> to_commit
-                                 ^                   |
+    assigned --> unplaced --> set_position --> asks --> answered --> prepare --> hand --> to_commit
+                                 ^                          |
                                  +--- reset, if the log no longer has the position
 
 A partition's position is the offset after the last record that was handed to the program. A commit stores the
@@ -61,7 +61,7 @@ class _Chunk:
 
 
 @dataclass(slots=True)
-class _Place:
+class _OwnedPartition:
     """The state of one partition."""
 
     position: int | None = None
@@ -91,7 +91,7 @@ class ConsumerCore:
         self.figures = FetchFigures()
         self._config = config
         self._max_unpacked_bytes = max_unpacked_bytes
-        self._places: dict[Partition, _Place] = {}
+        self._partitions: dict[Partition, _OwnedPartition] = {}
         self._ready: dict[Partition, None] = {}  # partitions with chunks, the longest waiting first
         self._bytes_ahead = 0
         self._prepared: deque[Record] = deque()
@@ -106,58 +106,59 @@ class ConsumerCore:
     @property
     def owned(self) -> frozenset[Partition]:
         """The partitions that are read."""
-        return frozenset(self._places)
+        return frozenset(self._partitions)
 
     @property
     def paused(self) -> frozenset[Partition]:
         """The partitions whose records are held back."""
-        return frozenset(key for key, place in list(self._places.items()) if place.is_paused)
+        return frozenset(key for key, partition in list(self._partitions.items()) if partition.is_paused)
 
     def assigned(self, partitions: Iterable[Partition]) -> None:
         """Add partitions, without positions."""
         for key in partitions:
-            self._places.setdefault(key, _Place())
+            self._partitions.setdefault(key, _OwnedPartition())
 
     def drop(self, partitions: Iterable[Partition]) -> None:
         """Remove partitions, and their records that were not handed out."""
         for key in partitions:
-            if key in self._places:
+            if key in self._partitions:
                 self._forget_ahead(key)
-                del self._places[key]
+                del self._partitions[key]
 
     def unplaced(self) -> tuple[list[Partition], list[Partition]]:
         """Return the partitions without a position: those that go on from a commit, and those that are reset."""
-        lacking = [(key, place) for key, place in self._places.items() if place.position is None]
-        return [key for key, each in lacking if not each.must_reset], [key for key, each in lacking if each.must_reset]
+        lacking = [(key, partition) for key, partition in self._partitions.items() if partition.position is None]
+        fresh = [key for key, partition in lacking if not partition.must_reset]
+        return fresh, [key for key, partition in lacking if partition.must_reset]
 
-    def place(self, key: Partition, offset: int, epoch: int = NO_EPOCH, is_committed: bool = False) -> None:
+    def set_position(self, key: Partition, offset: int, epoch: int = NO_EPOCH, is_committed: bool = False) -> None:
         """Set the position of a partition that has none. `epoch` is the leader epoch of the record before it."""
-        place = self._places.get(key)
-        if place is not None and place.position is None:
-            place.go_to(offset, epoch)
-            place.committed = offset if is_committed else place.committed
+        partition = self._partitions.get(key)
+        if partition is not None and partition.position is None:
+            partition.go_to(offset, epoch)
+            partition.committed = offset if is_committed else partition.committed
 
     def seek(self, key: Partition, offset: int, epoch: int = NO_EPOCH) -> None:
         """Go on at `offset`, and drop the records fetched ahead. Raise KeyError if the partition is not owned."""
-        place = self._places[key]
+        partition = self._partitions[key]
         self._forget_ahead(key)
-        self._last = [each for each in self._last if (each.topic, each.partition) != key]
-        place.go_to(offset, epoch)
+        self._last = [record for record in self._last if (record.topic, record.partition) != key]
+        partition.go_to(offset, epoch)
 
     def pause(self, partitions: Iterable[Partition]) -> None:
         """Hand out no more records of these partitions. Raise KeyError for one that is not owned."""
         for key in partitions:
-            self._places[key].is_paused = True
+            self._partitions[key].is_paused = True
             self._put_back(key)
 
     def resume(self, partitions: Iterable[Partition]) -> None:
         """Hand out records of these partitions again. Raise KeyError for one that is not owned."""
         for key in partitions:
-            self._places[key].is_paused = False
+            self._partitions[key].is_paused = False
 
     def position(self, key: Partition) -> int | None:
         """Return the offset after the last record handed out, None while it is not known. Raise KeyError."""
-        return self._places[key].position
+        return self._partitions[key].position
 
     # --- fetching
 
@@ -166,30 +167,36 @@ class ConsumerCore:
         if self._bytes_ahead >= self._config.consumer_prefetch_bytes or self._error is not None:
             return []
         limit = self._config.max_partition_fetch_bytes
-        found = []
-        for key, place in self._places.items():
-            if place.position is None or place.asked is not None or place.is_paused or now_ms < place.retry_ms:
+        asks = []
+        for key, partition in self._partitions.items():
+            if partition.position is None or partition.asked is not None:
                 continue
-            if sum(chunk.size for chunk in place.chunks) < limit:
-                place.asked = PartitionAsk(*key, place.fetch_offset, limit, last_epoch=place.fetch_epoch)
-                found.append(place.asked)
-        return found
+            if partition.is_paused or now_ms < partition.retry_ms:
+                continue
+            if sum(chunk.size for chunk in partition.chunks) < limit:
+                partition.asked = PartitionAsk(*key, partition.fetch_offset, limit, last_epoch=partition.fetch_epoch)
+                asks.append(partition.asked)
+        return asks
 
     def next_ask_ms(self) -> int | None:
         """Return when the first partition that failed may be asked for again, None if none waits so."""
-        times = [each.retry_ms for each in self._places.values() if each.retry_ms and each.asked is None]
+        times = [
+            partition.retry_ms
+            for partition in self._partitions.values()
+            if partition.retry_ms and partition.asked is None
+        ]
         return min(times, default=None)
 
     def answered(self, ask: PartitionAsk, answer: FetchedPartition | Exception, now_ms: int) -> None:
         """Take the answer to an ask. Ignore it if `seek` or `drop` has ended the ask."""
-        place = self._places.get(ask.key)
-        if place is None or place.asked is None or place.asked[:3] != ask[:3]:
+        partition = self._partitions.get(ask.key)
+        if partition is None or partition.asked is None or partition.asked[:3] != ask[:3]:
             return
-        place.asked = None
+        partition.asked = None
         if isinstance(answer, Exception):
-            self._failed(ask, place, answer, now_ms)
+            self._failed(ask, partition, answer, now_ms)
             return
-        place.failures = place.retry_ms = 0
+        partition.failures = partition.retry_ms = 0
         if answer.diverging is not None:
             self._diverged(ask.key, answer.diverging)
             return
@@ -198,32 +205,32 @@ class ConsumerCore:
         except CorruptBatch as error:
             self._error = error
             return
-        place.figures.end = end_of(answer, self._config.isolation)
+        partition.figures.end = end_of(answer, self._config.isolation)
         if following != ask.offset:
             assert not isinstance(answer.records, FileRegion), "regions are the broker's; a client has bytes"
             answer.records = bytes(answer.records)  # a copy, because a view keeps the answers of all partitions
             reader = AnswerReader(answer, ask.offset, self._max_unpacked_bytes, check=False)
-            place.chunks.append(_Chunk(answer, reader, following, epoch))
-            place.fetch_offset, place.fetch_epoch = following, epoch
+            partition.chunks.append(_Chunk(answer, reader, following, epoch))
+            partition.fetch_offset, partition.fetch_epoch = following, epoch
             self._bytes_ahead += answer.size
             self._ready[ask.key] = None
 
-    def _failed(self, ask: PartitionAsk, place: _Place, error: Exception, now_ms: int) -> None:
+    def _failed(self, ask: PartitionAsk, partition: _OwnedPartition, error: Exception, now_ms: int) -> None:
         name = f"{ask.topic}-{ask.partition}"
         code = error.code if isinstance(error, BrokerError) else None
-        if code is ErrorCode.OFFSET_OUT_OF_RANGE and place.position != ask.offset:
-            place.retry_ms = now_ms + RETRY_MS  # until the program has received the records fetched before
+        if code is ErrorCode.OFFSET_OUT_OF_RANGE and partition.position != ask.offset:
+            partition.retry_ms = now_ms + RETRY_MS  # until the program has received the records fetched before
         elif code is ErrorCode.OFFSET_OUT_OF_RANGE or isinstance(error, TopicRecreated):
             why = "its log does not have that offset" if code else str(error)
             self._note(f"{name}: position {ask.offset} is gone, so it begins again by `start`: {why}")
             self.figures.resets += 1
             self._forget_ahead(ask.key)
-            place.position, place.must_reset = None, True
+            partition.position, partition.must_reset = None, True
         elif isinstance(error, Unreachable) or (isinstance(error, BrokerError) and error.retriable):
-            if not place.failures:
+            if not partition.failures:
                 self._note(f"{name}: {error}; it is asked for again")
-            place.retry_ms = now_ms + min(RETRY_MS << min(place.failures, 10), RETRY_MS_MAX)
-            place.failures += 1
+            partition.retry_ms = now_ms + min(RETRY_MS << min(partition.failures, 10), RETRY_MS_MAX)
+            partition.failures += 1
             self.figures.failed_requests += 1
         else:
             self._error = error
@@ -231,29 +238,29 @@ class ConsumerCore:
     def _diverged(self, key: Partition, diverging: tuple[int, int]) -> None:
         """Go back to the end of the last epoch that the log and the consumer agree on (KIP-320)."""
         epoch, end = diverging
-        place = self._places[key]
-        position = place.position or 0
+        partition = self._partitions[key]
+        position = partition.position or 0
         if end < position:
             self._note(f"{key[0]}-{key[1]}: its log was cut at offset {end}; the consumer goes back from {position}")
             self.figures.resets += 1
             self.seek(key, end, epoch)
         else:
-            self.seek(key, position, place.epoch)
+            self.seek(key, position, partition.epoch)
 
     def _forget_ahead(self, key: Partition) -> None:
-        place = self._places[key]
-        self._bytes_ahead -= sum(chunk.size for chunk in place.chunks)
-        place.chunks.clear()
+        partition = self._partitions[key]
+        self._bytes_ahead -= sum(chunk.size for chunk in partition.chunks)
+        partition.chunks.clear()
         self._ready.pop(key, None)
         self._after.pop(key, None)
-        if any((each.topic, each.partition) == key for each in self._prepared):
-            self._prepared = deque(each for each in self._prepared if (each.topic, each.partition) != key)
+        if any((record.topic, record.partition) == key for record in self._prepared):
+            self._prepared = deque(record for record in self._prepared if (record.topic, record.partition) != key)
 
     def _put_back(self, key: Partition) -> None:
         """Fetch a paused partition's prepared records again later."""
-        place = self._places[key]
-        if key in self._after and place.position is not None:
-            self.seek(key, place.position, place.epoch)
+        partition = self._partitions[key]
+        if key in self._after and partition.position is not None:
+            self.seek(key, partition.position, partition.epoch)
 
     # --- handing out
 
@@ -266,7 +273,7 @@ class ConsumerCore:
             return True
         self._settle_positions()
         room, room_bytes = records_max, self._config.max_partition_fetch_bytes
-        for key in [each for each in self._ready if not self._places[each].is_paused]:
+        for key in [key for key in self._ready if not self._partitions[key].is_paused]:
             if room <= 0 or room_bytes <= 0:
                 break
             room, room_bytes = self._prepare_some(key, room, room_bytes)
@@ -280,10 +287,10 @@ class ConsumerCore:
 
     def _prepare_some(self, key: Partition, room: int, room_bytes: int) -> tuple[int, int]:
         """Prepare records of one partition, and return the room that is left. A batch may take more than there is."""
-        place = self._places[key]
-        while place.chunks and room > 0 and room_bytes > 0:
-            chunk = place.chunks[0]
-            if not chunk.records and not self._unpack(place, chunk, room, room_bytes):
+        partition = self._partitions[key]
+        while partition.chunks and room > 0 and room_bytes > 0:
+            chunk = partition.chunks[0]
+            if not chunk.records and not self._unpack(partition, chunk, room, room_bytes):
                 break
             some = chunk.records[chunk.next : chunk.next + room]
             self._prepared += some
@@ -299,13 +306,13 @@ class ConsumerCore:
             if chunk.reader.is_over:
                 self._after[key] = chunk.following, chunk.epoch
                 self._bytes_ahead -= chunk.size
-                place.chunks.popleft()
+                partition.chunks.popleft()
         del self._ready[key]
-        if place.chunks:
+        if partition.chunks:
             self._ready[key] = None
         return room, room_bytes
 
-    def _unpack(self, place: _Place, chunk: _Chunk, room: int, room_bytes: int) -> bool:
+    def _unpack(self, partition: _OwnedPartition, chunk: _Chunk, room: int, room_bytes: int) -> bool:
         """Unpack the next batches of a chunk. If a record has no id, keep the error for `prepare`, and return False.
 
         The rest of the chunk is then asked for again.
@@ -315,12 +322,12 @@ class ConsumerCore:
             records = reader.read(room_bytes, room)
         except MissingId as error:
             self._error = error
-            self._bytes_ahead -= sum(each.size for each in place.chunks)
-            place.chunks.clear()
-            place.fetch_offset, place.fetch_epoch, place.asked = reader.next_offset, NO_EPOCH, None
+            self._bytes_ahead -= sum(chunk.size for chunk in partition.chunks)
+            partition.chunks.clear()
+            partition.fetch_offset, partition.fetch_epoch, partition.asked = reader.next_offset, NO_EPOCH, None
             return False
         self._unpacked(chunk, records, reader.unpacked_bytes)
-        for figures in (self.figures, place.figures):
+        for figures in (self.figures, partition.figures):
             figures.fetched(len(records), reader.packed_bytes - counted_bytes)
         if reader.poison:
             self._poison += reader.poison
@@ -337,7 +344,7 @@ class ConsumerCore:
     def _settle_positions(self) -> None:
         """All prepared records are handed out: move the positions past what follows them, such as markers."""
         for key, (position, epoch) in self._after.items():
-            self._places[key].position, self._places[key].epoch = position, epoch
+            self._partitions[key].position, self._partitions[key].epoch = position, epoch
         self._after.clear()
 
     def hand(self) -> Record | None:
@@ -346,8 +353,8 @@ class ConsumerCore:
             return None
         record = self._prepared.popleft()
         self._last = (record,)
-        place = self._places[record.topic, record.partition]
-        place.position = record.offset + 1
+        partition = self._partitions[record.topic, record.partition]
+        partition.position = record.offset + 1
         if not self._prepared:
             self._settle_positions()
         return record
@@ -373,9 +380,9 @@ class ConsumerCore:
         Offsets that the program has committed stay committed.
         """
         for record in reversed(self._last):
-            place = self._places.get((record.topic, record.partition))
-            if place is not None and (place.committed is None or record.offset >= place.committed):
-                place.position, place.epoch = record.offset, NO_EPOCH
+            partition = self._partitions.get((record.topic, record.partition))
+            if partition is not None and (partition.committed is None or record.offset >= partition.committed):
+                partition.position, partition.epoch = record.offset, NO_EPOCH
         self._last = ()
 
     # --- commits, notes, figures
@@ -383,16 +390,16 @@ class ConsumerCore:
     def to_commit(self) -> dict[Partition, CommittedOffset]:
         """Return the positions that are not committed yet."""
         return {
-            key: CommittedOffset(place.position, place.epoch)
-            for key, place in list(self._places.items())  # a copy, because another thread may ask
-            if place.position is not None and place.position != place.committed
+            key: CommittedOffset(partition.position, partition.epoch)
+            for key, partition in list(self._partitions.items())  # a copy, because another thread may ask
+            if partition.position is not None and partition.position != partition.committed
         }
 
     def committed(self, offsets: Mapping[Partition, CommittedOffset]) -> None:
         """Take note of offsets that the group has committed."""
-        for key, each in offsets.items():
-            if key in self._places:
-                self._places[key].committed = each.offset
+        for key, committed in offsets.items():
+            if key in self._partitions:
+                self._partitions[key].committed = committed.offset
 
     def take_notes(self) -> list[str]:
         """Return and clear what the shell logs: failures, resets."""
@@ -407,8 +414,8 @@ class ConsumerCore:
     def partition_figures(self) -> dict[Partition, PartitionFigures]:
         """Return the figures of each partition, with its position."""
         return {
-            key: replace(place.figures, position=place.position, committed=place.committed)
-            for key, place in list(self._places.items())  # a copy, because another thread may ask
+            key: replace(partition.figures, position=partition.position, committed=partition.committed)
+            for key, partition in list(self._partitions.items())  # a copy, because another thread may ask
         }
 
     def _note(self, note: str) -> None:

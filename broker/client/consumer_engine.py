@@ -88,7 +88,7 @@ class ConsumerEngine:
         self._troubles: list[tuple[PartitionAsk, FetchedPartition | Exception]] = []
         self._topics_now: list[TopicInfo] | None = None  # found by the last look-up
         self._refused: str | None = None
-        self._told = ""  # the last trouble with positions that was logged
+        self._logged_trouble = ""  # with positions, so that it is logged once
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._wake = asyncio.Event()
         self._want_call: asyncio.Handle | None = None
@@ -254,16 +254,16 @@ class ConsumerEngine:
         try:
             fresh, reset = self.core.unplaced()
             if self.group is not None and fresh:
-                found = await self.offsets.committed(fresh)
-                for key, each in found.items():
-                    self.core.place(key, each.offset, each.leader_epoch, is_committed=True)
-                fresh = [key for key in fresh if key not in found]
+                committed = await self.offsets.committed(fresh)
+                for key, stored in committed.items():
+                    self.core.set_position(key, stored.offset, stored.leader_epoch, is_committed=True)
+                fresh = [key for key in fresh if key not in committed]
             failed: dict[Partition, ClientError] = {}
             steps = find_offsets(
                 core, fresh + reset, self._start, isolation_level=self.config.isolation, failed=failed
             )
             for key, offset in (await self._client.run(steps)).items():
-                self.core.place(key, offset)
+                self.core.set_position(key, offset)
             self._wake.set()  # the partitions that were found can be fetched, although others failed
             for error in failed.values():
                 raise error
@@ -272,9 +272,9 @@ class ConsumerEngine:
                 raise
             self.offsets.forget_coordinator()
             is_usual = isinstance(error, BrokerError) and error.code is ErrorCode.UNSTABLE_OFFSET_COMMIT
-            if str(error) != self._told and not is_usual:
+            if str(error) != self._logged_trouble and not is_usual:
                 _log.warning("positions of %s: %s; they are asked for again", self.group or "a consumer", error)
-                self._told = str(error)
+                self._logged_trouble = str(error)
             await asyncio.sleep(LOOKUP_SECONDS)
         finally:
             self._wake.set()
@@ -326,9 +326,9 @@ class ConsumerEngine:
     async def committed(self, partitions: Iterable[Partition]) -> dict[Partition, int]:
         """Return what the group has committed, without partitions of which it has committed nothing."""
         wanted = list(partitions)
-        for each in wanted:
-            check_pair(each)
-        return {key: each.offset for key, each in (await self.offsets.committed(wanted)).items()}
+        for partition in wanted:
+            check_pair(partition)
+        return {key: stored.offset for key, stored in (await self.offsets.committed(wanted)).items()}
 
     # --- positions
 
@@ -345,13 +345,13 @@ class ConsumerEngine:
         """Go back to what the group has committed, or else to the start, in these partitions or all."""
         await self._opened()
         keys = self._owned(partitions)
-        found = await self.offsets.settled(keys)
-        fresh = [key for key in keys if key not in found]
+        committed = await self.offsets.settled(keys)
+        fresh = [key for key in keys if key not in committed]
         steps = find_offsets(self._client.core, fresh, self._start, isolation_level=self.config.isolation)
         offsets = await self._client.run(steps)
         for key in keys:
             if key in self.core.owned:
-                self.core.seek(key, *(found[key][:2] if key in found else (offsets[key],)))
+                self.core.seek(key, *(committed[key][:2] if key in committed else (offsets[key],)))
 
     async def seek(self, key: Partition, offset: int) -> None:
         """Go on at an offset."""
@@ -382,8 +382,8 @@ class ConsumerEngine:
         """Return the partitions, or all owned ones. Raise ClientError for one that is not owned."""
         owned = self.core.owned
         wanted = sorted(owned) if partitions is None else list(partitions)
-        for each in wanted:
-            check_pair(each)
+        for partition in wanted:
+            check_pair(partition)
         strange = [key for key in wanted if key not in owned]
         if strange:
             raise ClientError(f"this consumer does not own {named(strange)}; it owns {named(owned) or _NOTHING_YET}")

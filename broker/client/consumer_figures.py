@@ -79,12 +79,12 @@ class ConsumerFigures:
     @property
     def lag(self) -> int:
         """The lag of all partitions, in records."""
-        return sum(each.lag or 0 for each in self.partitions.values())
+        return sum(partition.lag or 0 for partition in self.partitions.values())
 
     @property
     def lag_bytes(self) -> int:
         """The lag of all partitions in bytes, estimated."""
-        return sum(each.lag_bytes or 0 for each in self.partitions.values())
+        return sum(partition.lag_bytes or 0 for partition in self.partitions.values())
 
     @property
     def requests_per_second(self) -> float:

@@ -67,7 +67,7 @@ class ConsumerOffsets:
         self._latest |= dict.fromkeys(left, this)
         problem, cause = "its coordinator is not known", None
         for _ in range(RETRIES_MAX):
-            left = {key: each for key, each in left.items() if self._latest[key] is this}
+            left = {key: offset for key, offset in left.items() if self._latest[key] is this}
             if not left:
                 return
             gone = [key for key in left if self.thread is not None and not self.thread.owns(key)]
@@ -81,14 +81,14 @@ class ConsumerOffsets:
                     raise
                 problem, cause = str(error), error
             else:
-                done = {key: each for key, each in left.items() if codes.get(key) is ErrorCode.NONE}
+                done = {key: offset for key, offset in left.items() if codes.get(key) is ErrorCode.NONE}
                 self._core.committed(done)
-                left = {key: each for key, each in left.items() if key not in done}
+                left = {key: offset for key, offset in left.items() if key not in done}
                 if not left:
                     self._core.figures.commits += 1
                     return
                 cause = None
-                problem = ", ".join(sorted({each.name for key in left if (each := codes.get(key)) is not None}))
+                problem = ", ".join(sorted({code.name for key in left if (code := codes.get(key)) is not None}))
                 if any(codes.get(key) not in PASSING for key in left):
                     break
             self.forget_coordinator()
@@ -100,7 +100,7 @@ class ConsumerOffsets:
         offsets, wanted = self._core.to_commit(), set(partitions)
         try:
             async with asyncio.timeout(LAST_COMMIT_SECONDS):
-                await self.commit({key: each for key, each in offsets.items() if key in wanted})
+                await self.commit({key: offset for key, offset in offsets.items() if key in wanted})
         except ClientError as error:
             _log.warning("%s; records since the last commit come again", error)
         except TimeoutError:

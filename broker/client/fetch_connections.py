@@ -94,9 +94,9 @@ class FetchConnections:
         return broker
 
     def _another_topic(self, ask: PartitionAsk) -> ClientError | None:
-        found = self._core.known_id(ask.topic)
-        is_another = ask.topic_id is not None and found is not None and found != ask.topic_id
-        return TopicRecreated(ask.topic, found) if is_another else None
+        known_id = self._core.known_id(ask.topic)
+        is_another = ask.topic_id is not None and known_id is not None and known_id != ask.topic_id
+        return TopicRecreated(ask.topic, known_id) if is_another else None
 
     def _error(self, ask: PartitionAsk, result: FetchedPartition) -> ClientError:
         try:
@@ -129,8 +129,8 @@ class _Hold:
         self.is_held = is_held
         if not is_held and self._waiting:
             waiting, self._waiting = self._waiting, []
-            for each in waiting:
-                each.callback(None)
+            for deferred in waiting:
+                deferred.callback(None)
 
     def end(self) -> "Deferred[None]":
         """Return a Deferred that fires when the hold ends."""

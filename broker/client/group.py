@@ -331,7 +331,7 @@ class GroupMember:
     def _next(self, now_ms: int) -> tuple[Steps[Any], Callable[[Any, int], None]] | None:
         core, config, at = self._core, self._config, self.coordinator
         if at is None:
-            return find_coordinator(core, self._group_id), self._found
+            return find_coordinator(core, self._group_id), self._coordinator_found
         if self.phase is Phase.LEAVING:
             return leave(core, at, self.identity), self._left
         if self._is_unsure and self._generation != NO_GENERATION:
@@ -357,7 +357,7 @@ class GroupMember:
             return partition_counts(core, sorted(self._group_topics())), self._counted
         return None
 
-    def _found(self, address: Address, now_ms: int) -> None:
+    def _coordinator_found(self, address: Address, now_ms: int) -> None:
         self.coordinator = address
 
     def _joined(self, answer: Joined, now_ms: int) -> None:

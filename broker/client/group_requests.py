@@ -176,19 +176,19 @@ def commit_offsets(
     """Commit offsets; return each partition's error code. A commit of an older generation is refused."""
     topics: dict[str, list[dict[str, Any]]] = {}
     for (topic, number), (offset, epoch, metadata) in offsets.items():
-        place = {
+        partition = {
             "partition_index": number,
             "committed_offset": offset,
             "committed_leader_epoch": epoch,
             "committed_metadata": metadata,
         }
-        topics.setdefault(topic, []).append(place)
+        topics.setdefault(topic, []).append(partition)
     fields = {
         "group_id": who.group_id,
         "generation_id_or_member_epoch": who.generation,
         "member_id": who.member_id,
         "group_instance_id": who.instance_id,
-        "topics": [{"name": topic, "partitions": places} for topic, places in topics.items()],
+        "topics": [{"name": topic, "partitions": partitions} for topic, partitions in topics.items()],
     }
     response = yield from core.ask(coordinator, OFFSET_COMMIT, fields)
     return {

@@ -372,10 +372,10 @@ class Producer:
         the consumer no longer owns the partitions, or ProducerFenced.
         """
         wanted = consumer.uncommitted if offsets is None else offsets
-        places = [TopicPartition(topic, partition, offset) for (topic, partition), offset in wanted.items()]
-        if places:
+        committed = [TopicPartition(topic, partition, offset) for (topic, partition), offset in wanted.items()]
+        if committed:
             metadata = group_metadata(consumer.identity)
-            self._transact(lambda seconds: self._producer.send_offsets_to_transaction(places, metadata, seconds))
+            self._transact(lambda seconds: self._producer.send_offsets_to_transaction(committed, metadata, seconds))
 
     @contextmanager
     def transaction(self) -> Iterator[Self]:

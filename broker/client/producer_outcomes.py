@@ -182,8 +182,8 @@ class Outcomes:
             return ProduceError(f"{message.topic()}: {self.dropped}")
         if error.code() == KafkaError._MSG_TIMED_OUT:
             partition = message.partition()  # None if librdkafka has not chosen one
-            place = message.topic() if partition is None else f"{message.topic()}-{partition}"
-            return ProduceError(f"{place}: {self._late}")
+            name = message.topic() if partition is None else f"{message.topic()}-{partition}"
+            return ProduceError(f"{name}: {self._late}")
         return ProduceError(f"{message.topic()}: {error.str()}")
 
     def _count(self) -> ProducerCounts:

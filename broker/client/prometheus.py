@@ -97,20 +97,20 @@ def _by_client(
     kind: type[CounterMetricFamily] | type[GaugeMetricFamily],
     prefix: str,
     rows: tuple[Row[F], ...],
-    found: dict[str, F],
+    figures_of: dict[str, F],
 ) -> Iterator[Metric]:
     """Yield the metric of each row, with a sample of each client."""
     for name, help, value in rows:
         family = kind(prefix + name, help, labels=("client",))
-        for client, figures in found.items():
+        for client, figures in figures_of.items():
             family.add_metric((client,), value(figures))
         yield family
 
 
-def _of_partitions(found: dict[str, ConsumerFigures]) -> Iterator[Metric]:
+def _of_partitions(figures_of: dict[str, ConsumerFigures]) -> Iterator[Metric]:
     for name, help, value in PARTITION_GAUGES:
         family = GaugeMetricFamily(f"flakelog_consumer_{name}", help, labels=("client", "topic", "partition"))
-        for client, figures in found.items():
+        for client, figures in figures_of.items():
             for (topic, partition), of_partition in figures.partitions.items():
                 number = value(of_partition)
                 if number is not None:

@@ -48,11 +48,11 @@ def check_offset(partition: Partition, offset: int) -> int:
     return offset
 
 
-def check_place(name: str, place: int) -> int:
+def check_number(name: str, number: int) -> int:
     """Return a time in ms, or an id, to seek to. Raise ValueError if it cannot be one."""
-    if not isinstance(place, int) or not 0 <= place <= _INT64_MAX:
-        raise ValueError(f"{name}={place!r}: give a whole number of at least 0")
-    return place
+    if not isinstance(number, int) or not 0 <= number <= _INT64_MAX:
+        raise ValueError(f"{name}={number!r}: give a whole number of at least 0")
+    return number
 
 
 def check_pair(partition: object) -> None:

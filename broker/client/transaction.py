@@ -337,19 +337,19 @@ class TransactionalProducer:
         address = yield from self._coordinator(GROUP, identity.group_id)
         topics: dict[str, list[dict[str, Any]]] = {}
         for (topic, number), position in offsets.items():
-            place = {
+            partition = {
                 "partition_index": number,
                 "committed_offset": position.offset,
                 "committed_leader_epoch": position.leader_epoch,
                 "committed_metadata": position.metadata,
             }
-            topics.setdefault(topic, []).append(place)
+            topics.setdefault(topic, []).append(partition)
         member = {
             "group_id": identity.group_id,
             "member_id": identity.member_id,
             "generation_id": identity.generation,
             "group_instance_id": identity.instance_id,
-            "topics": [{"name": topic, "partitions": places} for topic, places in topics.items()],
+            "topics": [{"name": topic, "partitions": partitions} for topic, partitions in topics.items()],
         }
         answer = yield from self._core.ask(address, TXN_OFFSET_COMMIT, self._named() | member)
         _check_all(

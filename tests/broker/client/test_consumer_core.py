@@ -26,7 +26,7 @@ def core_of(*keys, config=CONFIG, offset=0):
     core = ConsumerCore(config, 1 << 20)
     core.assigned(keys)
     for key in keys:
-        core.place(key, offset)
+        core.set_position(key, offset)
     return core
 
 
@@ -59,7 +59,7 @@ def test_a_new_partition_waits_for_its_position():
     core = ConsumerCore(CONFIG, 1 << 20)
     core.assigned([A])
     assert core.unplaced() == ([A], []) and core.asks(0) == []
-    core.place(A, 7, epoch=3)
+    core.set_position(A, 7, epoch=3)
     assert core.unplaced() == ([], [])
     assert core.asks(0) == [PartitionAsk("orders", 0, 7, LIMIT, last_epoch=3)]
 
@@ -98,7 +98,7 @@ def test_batches_are_unpacked_one_after_the_other_whatever_the_number_of_partiti
     core = ConsumerCore(CONFIG, DECOMPRESSED_BYTES_MAX)
     core.assigned(keys)
     for key in keys:
-        core.place(key, 0)
+        core.set_position(key, 0)
     size = 1 << 20
     for ask in core.asks(0):
         core.answered(ask, bombs(ask.key, 3, size), 0)
@@ -159,7 +159,7 @@ def test_what_is_committed_already_is_not_committed_again():
 def test_a_position_that_was_committed_needs_no_commit():
     core = ConsumerCore(CONFIG, 1 << 20)
     core.assigned([A])
-    core.place(A, 7, is_committed=True)
+    core.set_position(A, 7, is_committed=True)
     assert core.to_commit() == {}
 
 
@@ -225,7 +225,7 @@ def test_a_position_that_is_gone_is_looked_up_again(error):
     core.answered(core.asks(0)[0], error, 0)
     assert core.unplaced() == ([], [A]) and core.figures.resets == 1
     assert "orders-0: position 7 is gone" in core.take_notes()[0]
-    core.place(A, 20)
+    core.set_position(A, 20)
     assert [ask.offset for ask in core.asks(0)] == [20]
 
 
@@ -365,7 +365,7 @@ def test_positions_are_found_while_another_thread_hands_out_records(switching):
     thread = Thread(target=lambda: found.extend(iter(core.hand, None)))
     thread.start()
     for key in late:
-        core.place(key, 0)
+        core.set_position(key, 0)
     thread.join()
     assert [record.offset for record in found] == list(range(20_000))
 
