@@ -16,7 +16,7 @@ from broker.log.storage.os_storage import OsStorage
 from broker.log.validation.batch import validate
 from broker.metadata.metadata import Change, FileMetadataStore, Metadata, NewTopic, Node
 from broker.now import Now
-from broker.record.records import Record, encode_batch
+from broker.record.records import BatchRecord, encode_batch
 from broker.settings.config import BrokerConfig, TopicConfig
 from idgen.layout import Layout
 from idgen.worker import IdWorker
@@ -46,7 +46,7 @@ def write_log(directory: Path, log_bytes: int, segment_bytes: int) -> None:
     log = manager.get(TOPIC, 0)
     now = Now(0, 1_700_000_000_000)
     worker = IdWorker(Layout(), 1, start_ms=now.wall_ms, limit_ms=now.wall_ms + 86_400_000)
-    batch = bytearray(encode_batch([Record(0, 0, None, bytes(BATCH_BYTES), ())], base_timestamp_ms=now.wall_ms))
+    batch = bytearray(encode_batch([BatchRecord(0, 0, None, bytes(BATCH_BYTES), ())], base_timestamp_ms=now.wall_ms))
     header = validate(memoryview(batch), topic_config, config)
     for number in range(max(log_bytes // len(batch), 1)):
         log_appender.append(log, memoryview(batch), header, worker, now)

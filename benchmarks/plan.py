@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from broker.client.core import LATEST
-from broker.record.records import Record, encode_batch
+from broker.record.records import BatchRecord, encode_batch
 from broker.wire import cold, fetch, list_offsets, produce
 from broker.wire.fetch import FetchedPartition, FetchPartition, FetchRequest, FetchResponse
 from broker.wire.frame import request_header
@@ -93,7 +93,7 @@ def _errors_at(answer_body: bytes) -> tuple[int, ...]:
 def produce_request(topic: str, values: Mapping[int, bytes], acks: int = ACKS_ALL) -> Planned:
     """Build a Produce request with one record for each partition of `values`."""
     batches = {
-        partition: bytes(encode_batch([Record(0, 0, None, value, ())], base_timestamp_ms=0))
+        partition: bytes(encode_batch([BatchRecord(0, 0, None, value, ())], base_timestamp_ms=0))
         for partition, value in values.items()
     }
     records = [(topic, partition, memoryview(batch)) for partition, batch in batches.items()]

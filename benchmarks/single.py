@@ -22,7 +22,7 @@ from benchmarks.plan import (
     produce_answer,
 )
 from broker.client.blocking import Client
-from broker.record.records import Record, encode_batch
+from broker.record.records import BatchRecord, encode_batch
 
 FETCH_BYTES = 60_000  # about 500 records: a Spark task of the Kafka connector fetches this much at a time
 FETCH_BYTES_MIN = 50_000
@@ -118,7 +118,7 @@ def _ask_row(plan_of: Callable[[str], Plan], requests: int, scale: Scale) -> Ite
 
 
 def _fill(address: str, topic: str) -> None:
-    records = [Record(offset, 0, None, bytes(VALUE_BYTES), ()) for offset in range(500)]
+    records = [BatchRecord(offset, 0, None, bytes(VALUE_BYTES), ()) for offset in range(500)]
     batch = encode_batch(records, base_timestamp_ms=1_700_000_000_000)
     with Client(address) as client:
         for _ in range(200):

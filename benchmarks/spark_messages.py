@@ -10,7 +10,7 @@ from typing import NamedTuple
 from benchmarks.apache import Peer
 from benchmarks.consumers import VALUE_BYTES
 from broker.client.blocking import Client
-from broker.record.records import Record, encode_batch
+from broker.record.records import BatchRecord, encode_batch
 
 BATCH_MESSAGES = 1_000
 LEAST_BYTES, SIZES = 20, 161  # 20 to 180 B
@@ -35,11 +35,11 @@ class Shape(NamedTuple):
             for name, step in steps.items()
         ]
 
-    def batch(self) -> list[Record]:
+    def batch(self) -> list[BatchRecord]:
         """Return the records of a batch."""
         if not self.has_keys:
-            return [Record(n, n, None, b"x" * VALUE_BYTES) for n in range(BATCH_MESSAGES)]
-        return [Record(n, n, _text(n, KEY_STEP), _text(n, VALUE_STEP)) for n in range(BATCH_MESSAGES)]
+            return [BatchRecord(n, n, None, b"x" * VALUE_BYTES) for n in range(BATCH_MESSAGES)]
+        return [BatchRecord(n, n, _text(n, KEY_STEP), _text(n, VALUE_STEP)) for n in range(BATCH_MESSAGES)]
 
     def value_bytes(self, messages: int) -> int:
         """Return the bytes of the values of so many messages, in whole batches."""

@@ -10,7 +10,7 @@ from zlib import crc32
 
 from broker.client.blocking import Client
 from broker.record.compression import Codec
-from broker.record.records import Headers, Record, encode_batch
+from broker.record.records import BatchRecord, Headers, encode_batch
 
 QUOTED_CHARACTERS = 60  # of a wrong header in its error
 
@@ -58,7 +58,7 @@ def send(
 
     Return their places, in order. Raise ClientError.
     """
-    records = [Record(delta, 0, key, value, headers) for delta, (key, value) in enumerate(messages)]
+    records = [BatchRecord(delta, 0, key, value, headers) for delta, (key, value) in enumerate(messages)]
     batch = encode_batch(records, base_timestamp_ms=now_ms, codec=codec)
     result = client.produce(topic, partition, batch)
     ids = [first + i for first, count in result.runs for i in range(count)]

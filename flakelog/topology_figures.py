@@ -10,7 +10,7 @@ from prometheus_client.core import HistogramMetricFamily, Metric
 
 from broker.version import VERSION
 from flakelog.metric_table import histogram, sample, samples
-from spout.figures.model import PartitionFigures, Snapshot
+from spout.figures.model import Snapshot, SpoutPartitionFigures
 
 _COUNTERS = ("emitted", "executed", "acked", "failed", "timed_out", "errors")
 # Metric, field of PartitionFigures, and what to divide it by.
@@ -102,5 +102,5 @@ def _partitions(snapshot: Snapshot) -> Iterator[Metric]:
     yield samples("flakelog_topology_partitions", sorted(counted.items()))
 
 
-def _labels(partition: PartitionFigures) -> tuple[str, str, int]:
+def _labels(partition: SpoutPartitionFigures) -> tuple[str, str, int]:
     return partition.component, partition.topic, partition.partition

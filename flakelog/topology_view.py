@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
-from spout.figures.model import RATES, ComponentFigures, PartitionFigures, Rates, Snapshot
+from spout.figures.model import RATES, ComponentFigures, Rates, Snapshot, SpoutPartitionFigures
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -78,7 +78,7 @@ def _component(component: ComponentFigures, rates: Rates) -> dict[str, str]:
     return {"COMPONENT": component.name, "TASKS": tasks, **per_second, "ERRORS": errors, "BUSY": busy}
 
 
-def _partition(one: PartitionFigures) -> dict[str, str]:
+def _partition(one: SpoutPartitionFigures) -> dict[str, str]:
     return {
         "PARTITION": f"{one.topic}-{one.partition}",
         "PHASE": one.phase,

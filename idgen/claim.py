@@ -18,7 +18,7 @@ from coordination.port import (
     SessionEstablished,
     SessionSuspended,
 )
-from idgen.claim_state import TRANSITIONS, State, Turn
+from idgen.claim_state import TRANSITIONS, ClaimState, Turn
 from idgen.config import IdgenConfig
 from idgen.errors import IdError, LayoutExhausted, NoWorkerNumber
 from idgen.registry import AHEAD, IDS, Chance, Held, NumberBusy, Registry, Steps, TakenOver, no_chance
@@ -57,7 +57,7 @@ class WorkerClaim:
         sequence_start: SequenceStart | None = None,
     ) -> None:
         self.registry = registry
-        self.state = State.CLAIMING
+        self.state = ClaimState.CLAIMING
         self.worker: IdWorker | None = None
         self.problem: str | None = "it is still being claimed"
         self.failure: Exception | None = None
@@ -89,12 +89,12 @@ class WorkerClaim:
     @property
     def next_deadline_ms(self) -> int | None:
         """The time when `tick` is due; None while an operation is in progress and in state CLOSED."""
-        return None if self._steps or self.state is State.CLOSED else self._due_ms
+        return None if self._steps or self.state is ClaimState.CLOSED else self._due_ms
 
     def tick(self, now_ms: int) -> None:
         """Take the current time, and begin the next procedure if it is due."""
         self._now_ms = now_ms
-        if self._steps is None and self.state is not State.CLOSED and (self._closing or now_ms >= self._due_ms):
+        if self._steps is None and self.state is not ClaimState.CLOSED and (self._closing or now_ms >= self._due_ms):
             self._begin()
 
     def take_operation(self) -> Operation | None:
@@ -121,11 +121,11 @@ class WorkerClaim:
         if isinstance(event, SessionEstablished):
             self._session_id = event.session_id
         match event:
-            case SessionSuspended() | SessionEnded() if self.state is State.HELD:
+            case SessionSuspended() | SessionEnded() if self.state is ClaimState.HELD:
                 self._turn(Turn.CUT_OFF)
                 self.problem = "the registry does not answer"
                 self._due_ms = now_ms + self._paced_ms(self._retry_ms)
-            case SessionEstablished() if self.state is State.SUSPENDED:
+            case SessionEstablished() if self.state is ClaimState.SUSPENDED:
                 self._due_ms = now_ms + int(self._retry_ms * self._chance())
 
     def close(self, now_ms: int) -> None:
@@ -141,7 +141,7 @@ class WorkerClaim:
             self.worker.fence(reason)
         self.problem = reason
         self._held = self._steps = self._operation = None
-        self.state = State.CLOSED
+        self.state = ClaimState.CLOSED
 
     def need(self, time_ms: int) -> None:
         """Have the mark raised above `time_ms` at the next tick, because ids of that time are needed (role AHEAD)."""
@@ -168,10 +168,10 @@ class WorkerClaim:
             steps = self._releasing()
         else:
             steps = {
-                State.CLAIMING: self._claiming,
-                State.FENCED: self._claiming,
-                State.HELD: self._raising,
-                State.SUSPENDED: self._confirming,
+                ClaimState.CLAIMING: self._claiming,
+                ClaimState.FENCED: self._claiming,
+                ClaimState.HELD: self._raising,
+                ClaimState.SUSPENDED: self._confirming,
             }[self.state]()
         self._steps = steps
         self._move(lambda: next(steps))
@@ -207,7 +207,7 @@ class WorkerClaim:
     def _raising(self) -> Steps[None]:
         assert self._held is not None
         self._acknowledged((yield from self.registry.raise_mark(self._held, self._reached_ms())))
-        if self.state is State.HELD:
+        if self.state is ClaimState.HELD:
             self._settled(Turn.CONFIRMED)
 
     def _confirming(self) -> Steps[None]:
@@ -238,7 +238,7 @@ class WorkerClaim:
         except (IdError, CoordinationError) as error:
             self._steps = None
             self._stopped(error)
-        if self._closing and self.state is not State.CLOSED:
+        if self._closing and self.state is not ClaimState.CLOSED:
             self._begin()
 
     def _stopped(self, error: IdError | CoordinationError) -> None:

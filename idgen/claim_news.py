@@ -1,16 +1,16 @@
 """Log lines about a claim, for operators: it is cut off, has lost its number, holds a number again, or has ended."""
 
 from idgen.claim import WorkerClaim
-from idgen.claim_state import State
+from idgen.claim_state import ClaimState
 
-LINES_MAX = {State.SUSPENDED: 1, State.FENCED: 2}  # per state, because each attempt words its problem anew
+LINES_MAX = {ClaimState.SUSPENDED: 1, ClaimState.FENCED: 2}  # per state, because each attempt words its problem anew
 
 
 class ClaimNews:
     """The log lines about one claim. The code that waits for the claim reports its start."""
 
     def __init__(self) -> None:
-        self._state = State.CLAIMING
+        self._state = ClaimState.CLAIMING
         self._reported: list[str] = []
 
     def of(self, claim: WorkerClaim, now_ms: int) -> str | None:
@@ -18,9 +18,9 @@ class ClaimNews:
         before, self._state = self._state, claim.state
         if claim.state is not before:
             self._reported = []
-            if claim.state is State.HELD and before in LINES_MAX:
-                return f"worker number {claim.number} is held{' again' if before is State.SUSPENDED else ' now'}"
-            if claim.failure is not None and before is not State.CLAIMING:
+            if claim.state is ClaimState.HELD and before in LINES_MAX:
+                return f"worker number {claim.number} is held{' again' if before is ClaimState.SUSPENDED else ' now'}"
+            if claim.failure is not None and before is not ClaimState.CLAIMING:
                 return f"ids: {claim.failure}; no more ids until this process is started again"
         problem = claim.problem
         if problem is None or problem in self._reported or len(self._reported) >= LINES_MAX.get(claim.state, 0):
@@ -30,7 +30,7 @@ class ClaimNews:
 
 
 def _meanwhile(claim: WorkerClaim, now_ms: int) -> str:
-    if claim.state is State.FENCED or claim.worker is None:
+    if claim.state is ClaimState.FENCED or claim.worker is None:
         return "; no ids until a worker number is held"
     left_ms = max(claim.worker.limit_ms - now_ms, 0)
     return f"; worker number {claim.number} goes on without it for {left_ms} ms"

@@ -13,7 +13,7 @@
 from enum import Enum, auto
 
 
-class State(Enum):
+class ClaimState(Enum):
     """The state of a claim."""
 
     CLAIMING = auto()
@@ -34,18 +34,18 @@ class Turn(Enum):
 
 
 TRANSITIONS = {
-    (State.CLAIMING, Turn.CLAIMED): State.HELD,
-    (State.CLAIMING, Turn.CUT_OFF): State.CLAIMING,
-    (State.CLAIMING, Turn.CLOSED): State.CLOSED,
-    (State.HELD, Turn.CONFIRMED): State.HELD,
-    (State.HELD, Turn.CUT_OFF): State.SUSPENDED,
-    (State.HELD, Turn.TAKEN): State.FENCED,
-    (State.HELD, Turn.CLOSED): State.CLOSED,
-    (State.SUSPENDED, Turn.CONFIRMED): State.HELD,
-    (State.SUSPENDED, Turn.CUT_OFF): State.SUSPENDED,
-    (State.SUSPENDED, Turn.TAKEN): State.FENCED,
-    (State.SUSPENDED, Turn.CLOSED): State.CLOSED,
-    (State.FENCED, Turn.CLAIMED): State.HELD,
-    (State.FENCED, Turn.CUT_OFF): State.FENCED,
-    (State.FENCED, Turn.CLOSED): State.CLOSED,
+    (ClaimState.CLAIMING, Turn.CLAIMED): ClaimState.HELD,
+    (ClaimState.CLAIMING, Turn.CUT_OFF): ClaimState.CLAIMING,
+    (ClaimState.CLAIMING, Turn.CLOSED): ClaimState.CLOSED,
+    (ClaimState.HELD, Turn.CONFIRMED): ClaimState.HELD,
+    (ClaimState.HELD, Turn.CUT_OFF): ClaimState.SUSPENDED,
+    (ClaimState.HELD, Turn.TAKEN): ClaimState.FENCED,
+    (ClaimState.HELD, Turn.CLOSED): ClaimState.CLOSED,
+    (ClaimState.SUSPENDED, Turn.CONFIRMED): ClaimState.HELD,
+    (ClaimState.SUSPENDED, Turn.CUT_OFF): ClaimState.SUSPENDED,
+    (ClaimState.SUSPENDED, Turn.TAKEN): ClaimState.FENCED,
+    (ClaimState.SUSPENDED, Turn.CLOSED): ClaimState.CLOSED,
+    (ClaimState.FENCED, Turn.CLAIMED): ClaimState.HELD,
+    (ClaimState.FENCED, Turn.CUT_OFF): ClaimState.FENCED,
+    (ClaimState.FENCED, Turn.CLOSED): ClaimState.CLOSED,
 }

@@ -23,7 +23,7 @@ from coordination.reactor import DelayedCall, Reactor, Transport
 from idgen import fork
 from idgen.claim import WorkerClaim
 from idgen.claim_news import ClaimNews
-from idgen.claim_state import State
+from idgen.claim_state import ClaimState
 from idgen.clock import IdClock
 from idgen.errors import NoWorkerNumber, SequenceExhausted
 from idgen.fair_queue import UNLIMITED, Caller, FairQueue, ThriftCaller, TurnBudget, Waiting
@@ -106,7 +106,7 @@ class ClaimDriver:
             line = self._news[claim].of(claim, now_ms)
             if line is not None:
                 self._report(line)
-        if self._stopped and all(claim.state is State.CLOSED for claim in self._claims):
+        if self._stopped and all(claim.state is ClaimState.CLOSED for claim in self._claims):
             stopped, self._stopped = self._stopped, []
             for waiting in stopped:
                 waiting.callback(None)
@@ -147,7 +147,7 @@ class ClaimDriver:
             self._tell(claim)
 
     def _tell(self, claim: WorkerClaim) -> None:
-        if claim.state is State.CLOSED:
+        if claim.state is ClaimState.CLOSED:
             error = claim.failure or NoWorkerNumber(f"no worker number: {claim.problem}")
             self._held.pop(claim).errback(error)
         elif claim.number is not None:
@@ -156,7 +156,7 @@ class ClaimDriver:
     def _arm(self) -> None:
         if self._timer is not None and self._timer.active():
             self._timer.cancel()
-        deadlines = [claim.next_deadline_ms for claim in self._claims if claim.state is not State.CLOSED]
+        deadlines = [claim.next_deadline_ms for claim in self._claims if claim.state is not ClaimState.CLOSED]
         if deadlines:
             now_ms = self._clock.now_ms()
             waits = [deadline - now_ms for deadline in deadlines if deadline is not None]

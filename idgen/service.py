@@ -22,7 +22,7 @@ from idgen.errors import (
 from idgen.layout import ID_BITS, IdParts
 from idgen.sequence_start import ZERO
 from idgen.wire import Call, ExceptionType, encode_exception, encode_i64, encode_i64_struct, encode_id, encode_runs
-from idgen.worker import IdWorker, Run
+from idgen.worker import IdRun, IdWorker
 
 USER_AGENT = re.compile(r"[a-zA-Z][a-zA-Z\-0-9]*")  # Twitter's rule
 USER_AGENT_CHARS_MAX = 100
@@ -65,7 +65,7 @@ class Order:
     def __init__(self, user_agent: str, count: int) -> None:
         self.user_agent = user_agent
         self.due = count
-        self.runs: list[Run] = []
+        self.runs: list[IdRun] = []
 
 
 class IdService:
@@ -120,7 +120,7 @@ class IdService:
         self.counters.issued(agent, 1)
         return id
 
-    def next_ids(self, user_agent: str | None, count: int | None, now_ms: int, skew_ms: int) -> list[Run]:
+    def next_ids(self, user_agent: str | None, count: int | None, now_ms: int, skew_ms: int) -> list[IdRun]:
         """Return `count` ids as runs. Any IdError."""
         order = self.order(user_agent, count)
         self.fill(order, order.due, now_ms, skew_ms)
@@ -207,7 +207,7 @@ class IdService:
         return encode_i64_struct(call.method, call.seqid, self.decode(*call.numbers))
 
 
-def flat(runs: list[Run]) -> list[int]:
+def flat(runs: list[IdRun]) -> list[int]:
     """Return the ids of the runs, one by one."""
     ids: list[int] = []
     for first, count in runs:

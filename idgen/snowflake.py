@@ -16,14 +16,14 @@ from coordination.port import CoordinationError, Coordinator, CoordinatorUnavail
 from coordination.sessions import open_session
 from idgen import fork
 from idgen.claim import worker_claim
-from idgen.claim_state import State
+from idgen.claim_state import ClaimState
 from idgen.clock import IdClock
 from idgen.config import IdgenConfig
 from idgen.errors import NoWorkerNumber, SequenceExhausted
 from idgen.layout import IdParts
 from idgen.registry import IN_PROCESS
 from idgen.service import flat
-from idgen.worker import Run
+from idgen.worker import IdRun
 
 IDS_DIRECTORY = "ids"  # inside a server's data directory
 CLAIM_TIMEOUT_MS = 60_000  # a configured number rests for 30 s after a crash
@@ -136,7 +136,7 @@ class Snowflake:
         if unissued:
             self._claim.usable_worker().give_back(unissued[0])
 
-    def next_runs(self, count: int) -> list[Run]:
+    def next_runs(self, count: int) -> list[IdRun]:
         """Return `count` ascending ids as runs; wait and fail like `next_id`. ValueError past a whole run-ahead."""
         while True:
             fork.check()
@@ -206,7 +206,7 @@ class Snowflake:
     def _keep(self) -> None:
         """Carry out the claim's operations until it is closed. Runs in the keeper's thread."""
         try:
-            while self._claim.state is not State.CLOSED:
+            while self._claim.state is not ClaimState.CLOSED:
                 self._wake.wait(self._rest_s())
                 self._wake.clear()
                 self._keep_once()

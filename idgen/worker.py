@@ -21,7 +21,7 @@ MAX_AHEAD_MS = 500  # DESIGN section 4: keeps k below one second, with as much t
 _run_of = tuple.__new__  # as Run(...), at half its price
 
 
-class Run(NamedTuple):
+class IdRun(NamedTuple):
     """`count` consecutive ids from `first` on."""
 
     first: int
@@ -83,12 +83,12 @@ class IdWorker:
         self._next = id + 1
         return id
 
-    def take_run(self, most: int, now_ms: int) -> Run:
+    def take_run(self, most: int, now_ms: int) -> IdRun:
         """Return up to `most` ids of one millisecond, at least one. Raise the errors of `next_id`."""
         first = self.next_id(now_ms)
         count = min(most, self._end - first)
         self._next = first + count
-        return Run(first, count)
+        return IdRun(first, count)
 
     def give_back(self, first: int) -> None:
         """Take back the ids from `first` on of the run taken last, because no caller has them; they are issued again.
@@ -100,7 +100,7 @@ class IdWorker:
                 raise ValueError(f"id {first} is not of the run taken last, which ends before {self._next}")
             self._next = first
 
-    def next_ids(self, n: int, now_ms: int, floor: int = -1) -> list[Run]:
+    def next_ids(self, n: int, now_ms: int, floor: int = -1) -> list[IdRun]:
         """Return `n` ids above `floor`, as one run for each millisecond. Issue all of them or, after an error, none.
 
         ValueError if `n` is not in 1..max_batch; the other errors are those of `next_id`.
@@ -108,7 +108,7 @@ class IdWorker:
         first = self._next
         if now_ms <= self._ms and floor < first and 0 < n <= self._end - first:  # still in the same millisecond
             self._next = first + n
-            return [_run_of(Run, (first, n))]
+            return [_run_of(IdRun, (first, n))]
         runs, position = self._plan(n, now_ms, floor)
         if position.ms > self._ms:  # also after a fence, which empties the current millisecond
             self._check(position.ms, now_ms)
@@ -187,7 +187,7 @@ class IdWorker:
             return floor_position._replace(next=following)
         return self._start_of(floor_position.ms + 1)
 
-    def _plan(self, n: int, now_ms: int, floor: int) -> tuple[list[Run], _Position]:
+    def _plan(self, n: int, now_ms: int, floor: int) -> tuple[list[IdRun], _Position]:
         """Return the runs of `n` ids and the position after them, without changing the state."""
         if not 0 < n <= self.max_batch:
             raise ValueError(f"{n} ids at once; between 1 and {self.max_batch} can be asked for")
@@ -198,7 +198,7 @@ class IdWorker:
         runs = []
         while True:
             count = min(n, position.end - position.next)
-            runs.append(Run(position.next, count))
+            runs.append(IdRun(position.next, count))
             n -= count
             if not n:
                 return runs, position._replace(next=position.next + count)

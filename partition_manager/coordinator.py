@@ -25,7 +25,7 @@ from partition_manager.progress import Progress
 from partition_manager.share import TaskShare
 from partition_manager.source import Source
 from partition_manager.standstill import Standstills
-from partition_manager.subscription import Subscription
+from partition_manager.subscription import SourceSubscription
 from partition_manager.takeovers import Takeovers
 from partition_manager.task_partition import PartitionStatus, Phase, TaskPartition
 from partition_manager.turns import TURN_MESSAGES, MessageId, Turns
@@ -62,7 +62,7 @@ class PartitionCoordinator:
         self._turns = Turns(self._share, self._outages, self._partitions)
         self.next = self._turns.next  # the next message to emit at a time
         self._has_released = False  # some partitions are released, and the next sweep drops them
-        self._subscription = Subscription(source, self._asks, self._notes, self)
+        self._subscription = SourceSubscription(source, self._asks, self._notes, self)
         self._deleted: deque[str] = deque(maxlen=DELETED_MAX)  # ids of topics that others have replaced
         self._takeovers = Takeovers(source, self._notes, owner)
         self._group = GroupAssignment(self._asks, self._notes, self) if source.in_group else None

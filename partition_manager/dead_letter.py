@@ -24,7 +24,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from broker.record.compression import Codec
-from broker.record.records import Headers, Record, encode_batch
+from broker.record.records import BatchRecord, Headers, encode_batch
 from broker.wire.errors import ErrorCode
 from partition_manager.ports import DeadLetter
 
@@ -71,14 +71,14 @@ def dead_letter_batch(letter: DeadLetter, form: LetterForm, now_ms: int) -> byte
     return encode_batch([dead_letter_record(letter, form)], base_timestamp_ms=now_ms, codec=form.codec)
 
 
-def dead_letter_record(letter: DeadLetter, form: LetterForm) -> Record:
+def dead_letter_record(letter: DeadLetter, form: LetterForm) -> BatchRecord:
     """Return the letter's record in this form."""
     if not form.has_value:
         return _without_value(letter)
-    return Record(0, 0, letter.record.key, letter.record.value, dead_letter_headers(letter))
+    return BatchRecord(0, 0, letter.record.key, letter.record.value, dead_letter_headers(letter))
 
 
-def _without_value(letter: DeadLetter) -> Record:
+def _without_value(letter: DeadLetter) -> BatchRecord:
     """Return a letter that names the message's place. The header `flakelog-dead-value` tells it from a tombstone."""
     key, value, headers = letter.record.key, letter.record.value, letter.record.headers
     facts = {"value": LEFT_OUT, "value-bytes": str(len(value or b""))}
@@ -87,7 +87,7 @@ def _without_value(letter: DeadLetter) -> Record:
     if sum(len(name) + len(data or b"") for name, data in headers) > KEPT_BYTES_MAX:
         headers, facts["headers"] = (), LEFT_OUT
     letter = letter._replace(record=letter.record._replace(headers=headers))
-    return Record(0, 0, key, None, dead_letter_headers(letter) + _added(facts))
+    return BatchRecord(0, 0, key, None, dead_letter_headers(letter) + _added(facts))
 
 
 def dead_letter_headers(letter: DeadLetter) -> Headers:

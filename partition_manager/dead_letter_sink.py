@@ -15,7 +15,7 @@ from broker.client.errors import BrokerError
 from broker.client.twisted import TwistedClient
 from broker.wire.errors import ErrorCode
 from partition_manager.dead_letter import RECORD_FAULTS, LetterForm, dead_letter_batch, first_form, next_form
-from partition_manager.ports import Answer, Buried, Bury, DeadLetter, Failed, Refused
+from partition_manager.ports import Answer, Buried, Bury, DeadLetter, Failed, LetterRefused
 
 LETTER_BYTES_MAX = 2 << 20
 """max.message.bytes of a dead-letter topic that is created: twice Kafka's default, because a letter adds headers to a
@@ -80,7 +80,7 @@ class TwistedDeadLetters:
                 if not form.has_value:
                     self._written_without_value(letter, reason)
                 return Buried()
-        return Refused(f"{self._topic} takes it in no form: {reason}")
+        return LetterRefused(f"{self._topic} takes it in no form: {reason}")
 
     def _written_without_value(self, letter: DeadLetter, reason: str) -> None:
         self.without_value += 1

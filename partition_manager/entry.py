@@ -14,7 +14,7 @@ from partition_manager.ports import FetchedRecord
 _OVERHEAD_BYTES = 250
 
 
-class State(IntEnum):
+class MessageState(IntEnum):
     """State of a message in one of its attempts."""
 
     WAITING = 0  # fetched, not yet emitted
@@ -24,7 +24,7 @@ class State(IntEnum):
     SETTLED = 4  # about to be forgotten
 
 
-_WAITING = State.WAITING
+_WAITING = MessageState.WAITING
 
 
 class Oldest(NamedTuple):
@@ -87,7 +87,7 @@ class Message:
         again.ticket = self.ticket  # until the emission, which gives it a new one
         again.attempt = self.attempt + counts
         again.end = self.end
-        again.state = State.RETRYING
+        again.state = MessageState.RETRYING
         again.failures = self.failures + 1
         return again
 

@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping
 from itertools import pairwise
 from typing import Any
 
-from partition_manager.entry import Counts, Message, State
+from partition_manager.entry import Counts, Message, MessageState
 from partition_manager.progress import Progress
 from partition_manager.share import Listing
 
@@ -17,10 +17,12 @@ def check_entries(
 ) -> None:
     """Check that each live message is in exactly the structure its state names, and that offsets ascend."""
     assert all(a < b for a, b in pairwise(live)), "live messages are not in order of their offsets"
-    in_state = {state: {o for o, e in live.items() if e.state is state} for state in State}
-    assert in_state[State.WAITING] == {entry.offset for entry in waiting}, "WAITING and the waiting queue differ"
-    assert in_state[State.RETRYING] == set(scheduled), "RETRYING and the schedule differ: a message would be lost"
-    in_flight = [entry for entry in live.values() if entry.state is State.IN_FLIGHT]
+    in_state = {state: {o for o, e in live.items() if e.state is state} for state in MessageState}
+    assert in_state[MessageState.WAITING] == {entry.offset for entry in waiting}, "WAITING and the waiting queue differ"
+    assert in_state[MessageState.RETRYING] == set(
+        scheduled
+    ), "RETRYING and the schedule differ: a message would be lost"
+    in_flight = [entry for entry in live.values() if entry.state is MessageState.IN_FLIGHT]
     assert all(entry.unacked > 0 for entry in in_flight), "in flight without a tuple to wait for"
     assert pending_bytes == sum(entry.size for entry in live.values()), "bytes pending are not the sum of the live"
 

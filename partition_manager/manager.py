@@ -29,7 +29,7 @@ from typing import Any
 from broker.client.records import PoisonBatch
 from partition_manager.config import LATEST, SpoutConfig
 from partition_manager.dead_letter import ATTEMPTS, EXPIRED, POISON, UNDECODABLE
-from partition_manager.entry import Counts, Message, Oldest, State
+from partition_manager.entry import Counts, Message, MessageState, Oldest
 from partition_manager.invariants import check_entries, check_listing, check_progress
 from partition_manager.ledger import Ledger
 from partition_manager.poison import with_poison
@@ -41,7 +41,7 @@ from partition_manager.standstill import Backlog, Work
 
 SAMPLE_MAX = 20  # messages whose mean size stands for all: to weigh each one would cost more than all other counts
 # To look up a member of an enum takes longer than to look up a name.
-_IN_FLIGHT, _SETTLED = State.IN_FLIGHT, State.SETTLED
+_IN_FLIGHT, _SETTLED = MessageState.IN_FLIGHT, MessageState.SETTLED
 
 
 class PartitionManager:
@@ -118,7 +118,7 @@ class PartitionManager:
     @property
     def failed(self) -> tuple[int, ...]:
         """Return the offsets scheduled for another attempt, ascending; O(pending)."""
-        return tuple(offset for offset, entry in self._live.items() if entry.state is State.RETRYING)
+        return tuple(offset for offset, entry in self._live.items() if entry.state is MessageState.RETRYING)
 
     @property
     def watermark(self) -> int:
@@ -343,7 +343,7 @@ class PartitionManager:
 
     def buried(self, offset: int, ticket: int, *, refused: bool = False) -> bool:
         """Settle a message whose dead letter is stored safely, or is `refused`. Return False if the ticket is stale."""
-        if (entry := self._current(offset, ticket, State.BURYING)) is None:
+        if (entry := self._current(offset, ticket, MessageState.BURYING)) is None:
             return False
         self.counts.refused += refused
         if not refused:
@@ -428,14 +428,15 @@ class PartitionManager:
         states = Counter(entry.state for entry in self._live.values())
         listing = self._listing
         emits, fetches = listing.is_ready or listing.is_due, listing.is_fetching or listing.awaits_memory
+        retrying, waiting = states[MessageState.RETRYING], states[MessageState.WAITING]
         return Backlog(
-            in_flight=states[State.IN_FLIGHT],
-            burying=states[State.BURYING],
-            retrying=states[State.RETRYING],
-            waiting=states[State.WAITING],
+            in_flight=states[MessageState.IN_FLIGHT],
+            burying=states[MessageState.BURYING],
+            retrying=retrying,
+            waiting=waiting,
             unread=max(self.high_watermark - self.emitted, 0),
             retry_ms=self.next_deadline_ms(),
-            is_in_line=emits if states[State.RETRYING] or states[State.WAITING] else fetches and not states,
+            is_in_line=emits if retrying or waiting else fetches and not states,
             is_fetching=self._fetching and not states,
         )
 
@@ -456,7 +457,7 @@ class PartitionManager:
         self.counts.retried += 1
         return self._live[offset]
 
-    def _current(self, offset: int, ticket: int, state: State) -> Message | None:
+    def _current(self, offset: int, ticket: int, state: MessageState) -> Message | None:
         entry = self._live.get(offset)
         if entry is None or entry.state is not state or entry.ticket != ticket:
             self.counts.stale += 1
@@ -468,7 +469,7 @@ class PartitionManager:
 
     def _is_retrying(self, offset: int, ticket: int) -> bool:
         entry = self._live.get(offset)
-        return entry is not None and entry.state is State.RETRYING and entry.ticket == ticket
+        return entry is not None and entry.state is MessageState.RETRYING and entry.ticket == ticket
 
     def _retry(self, entry: Message, now_ms: int, *, counts: bool = True, delay_min_ms: int = 0) -> None:
         again = entry.retry(counts=counts)
@@ -481,8 +482,7 @@ class PartitionManager:
         if not self.config.spout_dead_letter_topic:
             self._retry(entry, now_ms, delay_min_ms=1)  # with 0, a caller that rejects it at once would never return
             return
-        entry.state = State.BURYING
-        entry.reason = reason
+        entry.state, entry.reason = MessageState.BURYING, reason
         self._letters.append(
             DeadLetter(self.topic, self.partition, entry.record, entry.ticket, reason, entry.attempt, error)
         )

@@ -263,7 +263,7 @@ class Buried(NamedTuple):
     pass
 
 
-class Refused(NamedTuple):
+class LetterRefused(NamedTuple):
     """The dead-letter topic will never take this letter, so the same request is not made again."""
 
     error: str
@@ -300,7 +300,7 @@ Answer = (
     | Released
     | Fenced
     | Buried
-    | Refused
+    | LetterRefused
     | Failed
 )
 

@@ -17,7 +17,7 @@ class Subscriber(Protocol):
     def topic_removed(self, topic: str, now_ms: int) -> None: ...
 
 
-class Subscription:
+class SourceSubscription:
     """The topics of `source`.
 
     It calls `partitions_found` for each topic, and `topic_removed` for one that the pattern no longer matches.

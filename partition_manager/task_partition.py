@@ -31,9 +31,9 @@ from partition_manager.ports import (
     Fetch,
     Fetched,
     FindEpochEnd,
+    LetterRefused,
     OutOfRange,
     Recreated,
-    Refused,
     Saved,
     SaveOffset,
 )
@@ -354,8 +354,8 @@ class TaskPartition:
         self._asks.ask(self, Bury(letter), lambda answer, at_ms: self._buried(letter, answer), now_ms)
 
     def _buried(self, letter: DeadLetter, answer: Answer) -> None:
-        refused = isinstance(answer, Refused)
-        if isinstance(answer, Refused):
+        refused = isinstance(answer, LetterRefused)
+        if isinstance(answer, LetterRefused):
             self._notes.error(f"{self.name} offset {letter.record.offset} has no dead letter: {answer.error}")
         if self.manager is not None:
             self.manager.buried(letter.record.offset, letter.ticket, refused=refused)

@@ -21,7 +21,7 @@ from partition_manager.config import SpoutConfig
 from partition_manager.ports import DeadLetterSink, GroupStore, OffsetStore, RecordFetcher
 from spout.config import TopologyConfig
 from spout.error_text import traceback_of
-from spout.origin import Link, MessagePlace, Origin, Source
+from spout.origin import Link, MessagePlace, Origin, OriginSpout
 from spout.sink_config import SinkConfig
 from spout.sink_ports import RecordProducer
 from spout.transaction_ports import Transactor
@@ -46,7 +46,7 @@ class Emitter(NamedTuple):
     component: str
     stream: str
     task: int
-    spout: Source | None = None  # the emitting spout; None for a bolt
+    spout: OriginSpout | None = None  # the emitting spout; None for a bolt
 
 
 class Tuple:

@@ -62,7 +62,7 @@ class Engine:
         raise NotImplementedError
 
 
-class Exchange(Engine):
+class AckerEngine(Engine):
     """State shared by all collectors of the embedded engine: the acker, edges and roots too."""
 
     def __init__(
@@ -148,7 +148,7 @@ class SpoutCollector(TaskCollector):
 class EmbeddedSpoutCollector(SpoutCollector):
     """The collector of a spout task in the embedded engine. It tracks tuples with an id to the end of their tree."""
 
-    _exchange: Exchange
+    _exchange: AckerEngine
 
     def _deliver(
         self, values: Sequence[Any], id: Any, anchors: Sequence[Tuple] | None, stream: str, task: int | None
@@ -267,7 +267,7 @@ class WorkCollector(TaskCollector):
 class BoltCollector(WorkCollector):
     """The collector of a bolt task in the embedded engine."""
 
-    _exchange: Exchange
+    _exchange: AckerEngine
 
     def is_open(self, tup: Tuple) -> bool:
         """Return True if the attempt that the tuple belongs to has not ended: it may still be acked and failed."""

@@ -13,7 +13,7 @@ from typing import Any, cast
 from spout.acker import Abandoned, Acker, Tree
 from spout.api import Bolt, Report, Spout, Stream, Tuple, World
 from spout.background_collector import BackgroundCollector, CoroutineCollector, ThreadCollector
-from spout.collector import BoltCollector, EmbeddedSpoutCollector, Exchange
+from spout.collector import AckerEngine, BoltCollector, EmbeddedSpoutCollector
 from spout.config import TopologyConfig
 from spout.exactly_once import settle_together
 from spout.grouping import Grouping
@@ -94,7 +94,7 @@ class Executor:
         self.wake = wake
         self._acker = Acker(config.message_timeout_ms)
         self.report = report
-        self._exchange = Exchange(self._acker, random_bits, self._error, wake)
+        self._exchange = AckerEngine(self._acker, random_bits, self._error, wake)
         self._background = background
         self._opened = []
         self._tasks: dict[int, Task] = {}

@@ -13,7 +13,7 @@ from twisted.internet.defer import Deferred, inlineCallbacks
 from twisted.python.failure import Failure
 
 from broker.client.errors import BrokerError, ClientError
-from broker.client.group import Assigned, Event, Lost, Refused, Revoke, Trouble, Unused, Waits
+from broker.client.group import Assigned, Event, Lost, MemberRefused, Revoke, Trouble, Unused, Waits
 from broker.client.group_config import GroupMemberConfig
 from broker.client.group_requests import CommittedOffset, GroupIdentity, commit_offsets, fetch_offsets
 from broker.client.group_thread import GroupThread
@@ -188,7 +188,7 @@ class GroupMembership:
             self._timer.cancel()
         self._timer = self._reactor.callLater(POLL_SECONDS, self._poll)
         events = self._thread.poll()
-        if any(isinstance(event, Refused) and event.is_fenced for event in events):
+        if any(isinstance(event, MemberRefused) and event.is_fenced for event in events):
             self._fence(events)
         else:
             for event in events:
@@ -225,7 +225,7 @@ class GroupMembership:
             self._shares.lost(event.partitions)
             text = f"{group}: this process lost {_named(event.partitions)}, without a commit: {event.why}"
             self._shares.note("error", f"{text}; their unsettled messages come again")
-        elif isinstance(event, Refused):
+        elif isinstance(event, MemberRefused):
             self._shares.refuse(event.error)
             self._shares.note("error", f"{group} does not take this process, which reads nothing: {event.error}")
         elif isinstance(event, Unused):

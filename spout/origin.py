@@ -33,7 +33,7 @@ class Origin(NamedTuple):
     path: tuple[tuple[str, int], ...]
 
 
-class Source(Protocol):
+class OriginSpout(Protocol):
     """The spout, as far as an origin needs it."""
 
     def place(self, id: Any) -> MessagePlace: ...
@@ -47,7 +47,7 @@ class Link:
     __slots__ = ("component", "number", "source", "id", "parents")
 
     def __init__(
-        self, component: str, number: int, source: Source | None, id: Any = None, parents: "tuple[Link, ...]" = ()
+        self, component: str, number: int, source: OriginSpout | None, id: Any = None, parents: "tuple[Link, ...]" = ()
     ) -> None:
         self.component = component
         self.number = number
@@ -76,7 +76,7 @@ class Link:
                 break
         return messages
 
-    def roots(self) -> Iterator[tuple[Source, Any]]:
+    def roots(self) -> Iterator[tuple[OriginSpout, Any]]:
         """Iterate over the spouts and the ids that they emitted the tuple's messages with; a pair may come twice."""
         if self.source is not None and self.id is not None:
             yield self.source, self.id

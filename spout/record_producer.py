@@ -12,7 +12,7 @@ from broker.client.errors import BrokerError
 from broker.client.twisted import TwistedClient
 from broker.record.records import encode_batch
 from broker.wire.errors import ErrorCode
-from partition_manager.ports import Failed, Refused
+from partition_manager.ports import Failed, LetterRefused
 from spout.refused_record import limit_of, why_refused
 from spout.sink_ports import Counted, CountPartitions, Produce, Produced, SinkAnswer, SinkRequest, records_of
 
@@ -61,7 +61,7 @@ class TwistedRecordProducer:
             limit = None
             if len(records) == 1:  # the others of a batch are sent one by one, so that this one can be named
                 limit = yield limit_of(self._client, request.topic)
-            return Refused(why_refused(f"{request.topic}-{request.partition}", error, len(batch), limit))
+            return LetterRefused(why_refused(f"{request.topic}-{request.partition}", error, len(batch), limit))
         return Produced()
 
 

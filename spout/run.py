@@ -33,7 +33,7 @@ from spout.api import World
 from spout.config import TopologyConfig
 from spout.figures.model import Snapshot
 from spout.reactor_thread import call, ensure_running, runs_here
-from spout.runner import FINISH_MS, Runner, State, installed_reactor
+from spout.runner import FINISH_MS, Runner, RunnerState, installed_reactor
 from spout.topology import Topology
 from spout.work import Mode, mode_of
 
@@ -312,7 +312,7 @@ class _Signals:
         """Send the signal a second time, in a thread, if the stop takes longer than it may."""
         if self._has_ended.wait(self._drain_seconds):
             return
-        if self._running is not None and self._running.runner.state in (State.FINISHING, State.STOPPED):
+        if self._running is not None and self._running.runner.state in (RunnerState.FINISHING, RunnerState.STOPPED):
             if self._has_ended.wait(FINISH_MS / 1000):
                 return
         _log.error("the topology does not stop, because a component blocks: it is left, and its messages come again")

@@ -43,7 +43,7 @@ SLEEP_MAX_MS = 60_000  # longest sleep with nothing due: a check each minute cos
 FINISH_MS = 10_000  # longest wait for the last commit at a stop: longer than a coordinator's own time limits
 
 
-class State(Enum):
+class RunnerState(Enum):
     """The states of a runner, in this order."""
 
     NEW = "new"
@@ -71,7 +71,7 @@ class Runner:
         self._log = RunLog()
         self._publishing = Publishing((), self.snapshot, self._reactor)
         self._started_ms = 0
-        self.state = State.NEW
+        self.state = RunnerState.NEW
         self.executor = Executor(
             topology.plan(),
             config,
@@ -94,15 +94,15 @@ class Runner:
         It also fails with the SystemExit or KeyboardInterrupt of a component, after a stop that is otherwise clean. An
         exception from `prepare` or `open` is raised here.
         """
-        if self.state is not State.NEW:
+        if self.state is not RunnerState.NEW:
             raise RuntimeError(f"this runner is {self.state.value}: a run begins once, make another Runner")
-        self.state = State.RUNNING
+        self.state = RunnerState.RUNNING
         self._started_ms = _now_ms()
         self.log.info("{text}", text=f"topology {self.executor.plan.name!r} starts: {_components(self.executor)}")
         try:
             self.executor.start(self._started_ms)
         except BaseException:
-            self.state = State.STOPPED
+            self.state = RunnerState.STOPPED
             raise
         self._schedule(0)
         self._publish()
@@ -111,11 +111,11 @@ class Runner:
     def stop(self) -> "Deferred[None]":
         """Stop the run. The Deferred fires when progress is stored and all is closed, even if the run failed."""
         stopped: Deferred[None] = Deferred()
-        if self.state in (State.NEW, State.STOPPED):
+        if self.state in (RunnerState.NEW, RunnerState.STOPPED):
             stopped.callback(None)
             return stopped
         self._stopped.append(stopped)
-        if self.state is State.RUNNING:
+        if self.state is RunnerState.RUNNING:
             self._guarded(self._drain)
             self._wake()
         return stopped
@@ -137,7 +137,7 @@ class Runner:
 
     def abort(self) -> None:
         """Stop at once: close everything without a further commit. Messages in flight come again at the next start."""
-        if self.state not in (State.NEW, State.STOPPED):
+        if self.state not in (RunnerState.NEW, RunnerState.STOPPED):
             self._end(None)
 
     def snapshot(self) -> Snapshot:
@@ -149,7 +149,7 @@ class Runner:
     # --- internals
 
     def _check_running(self, verb: str) -> None:
-        if self.state is not State.RUNNING:
+        if self.state is not RunnerState.RUNNING:
             raise RuntimeError(f"this runner is {self.state.value}: only a running topology can {verb}")
 
     def _turn(self) -> None:
@@ -163,46 +163,46 @@ class Runner:
         while worked and now_ms < end_ms:
             worked = self.executor.step(now_ms)
             now_ms = _now_ms()
-        if self.executor.exit is not None and self.state is State.RUNNING:
+        if self.executor.exit is not None and self.state is RunnerState.RUNNING:
             self._drain()
-        if self.state is not State.RUNNING:
+        if self.state is not RunnerState.RUNNING:
             self._wind_up(now_ms)
         for line in self._log.due(now_ms):
             self._write(line)
-        if self.state is not State.STOPPED and self._call is None:
+        if self.state is not RunnerState.STOPPED and self._call is None:
             self._schedule(0 if worked else self._sleep_ms(now_ms))
 
     def _sleep_ms(self, now_ms: int) -> int:
         times = [self.executor.next_deadline_ms(), self._log.next_deadline_ms()]
-        if self.state is not State.RUNNING:
+        if self.state is not RunnerState.RUNNING:
             times.append(self._until_ms)
         due_ms = min((at_ms for at_ms in times if at_ms is not None), default=now_ms + SLEEP_MAX_MS)
         return min(SLEEP_MAX_MS, max(0, due_ms - now_ms))
 
     def _drain(self) -> None:
         now_ms = _now_ms()
-        self.state = State.DRAINING
+        self.state = RunnerState.DRAINING
         self._until_ms = now_ms + self._config.topology_drain_ms
         self.executor.deactivate(now_ms)
 
     def _wind_up(self, now_ms: int) -> None:
         overdue = now_ms >= self._until_ms
-        if self.state is State.DRAINING and (overdue or not self.executor.in_flight):
+        if self.state is RunnerState.DRAINING and (overdue or not self.executor.in_flight):
             if overdue:
                 text = "{n} tuples are still in flight after {ms} ms: they come again at the next start"
                 self.log.warn(text, n=self.executor.in_flight, ms=self._config.topology_drain_ms)
-            self.state = State.FINISHING
+            self.state = RunnerState.FINISHING
             self._until_ms = now_ms + FINISH_MS
             self.executor.finish(now_ms)
             self._publishing.stop(self._wake)
             self._schedule(0)
-        elif self.state is State.FINISHING and (overdue or (self.executor.idle and self._publishing.idle)):
+        elif self.state is RunnerState.FINISHING and (overdue or (self.executor.idle and self._publishing.idle)):
             if overdue and not self.executor.idle:
                 self.log.warn("progress could not be stored: the messages it covers come again at the next start")
             self._end(None)
 
     def _end(self, failure: Failure | None) -> None:
-        self.state = State.STOPPED
+        self.state = RunnerState.STOPPED
         if self._call is not None:
             self._call.cancel()
             self._call = None
@@ -234,7 +234,7 @@ class Runner:
         try:
             work()
         except BaseException:  # the reactor would write it to the log and go on, and nothing would come after it
-            if self.state is not State.STOPPED:
+            if self.state is not RunnerState.STOPPED:
                 self._end(Failure())  # type: ignore[no-untyped-call]
 
     def _schedule(self, in_ms: int) -> None:
@@ -244,7 +244,7 @@ class Runner:
 
     def _wake(self) -> None:
         """Schedule a turn at once because an answer has arrived; the current turn may already process it."""
-        if self.state is not State.STOPPED:
+        if self.state is not RunnerState.STOPPED:
             self._schedule(0)
 
     def _report(self, report: Report) -> None:

@@ -26,7 +26,7 @@ from itertools import count
 from typing import Any, NamedTuple, Protocol
 
 from partition_manager.entry import Message
-from partition_manager.ports import Answer, Buried, DeadLetter, Fenced, Refused
+from partition_manager.ports import Answer, Buried, DeadLetter, Fenced, LetterRefused
 from partition_manager.retry import RetryPolicy
 from spout.sink_config import SinkConfig
 from spout.sink_ports import Output
@@ -44,7 +44,7 @@ from spout.transaction_ports import (
 OnAnswer = Callable[[Answer], None]
 
 
-class Source(Protocol):
+class TransactionalSpout(Protocol):
     """A spout whose messages are settled by transactions."""
 
     def message(self, id: Any) -> Message | None:
@@ -70,7 +70,7 @@ class CannotSettle(Exception):
     """No transaction can succeed; the message says why. It ends the topology."""
 
 
-_Key = tuple[Source, Any]
+_Key = tuple[TransactionalSpout, Any]
 
 
 class _Grave(NamedTuple):
@@ -83,7 +83,7 @@ class _Grave(NamedTuple):
 class _Part(NamedTuple):
     """The messages of one unit in a transaction, and how many of its outputs are theirs."""
 
-    messages: list[tuple[Source, Any, Message]]
+    messages: list[tuple[TransactionalSpout, Any, Message]]
     outputs: int
     size: int
 
@@ -113,7 +113,7 @@ class Settlement:
         self.counts = {"committed": 0, "aborted": 0, "discarded": 0}
         self._config = config
         self._pauses = RetryPolicy(100, 2.0, 5_000)
-        self._sources: list[Source] = []
+        self._sources: list[TransactionalSpout] = []
         self._transactor: Transactor | None = None
         self._numbers = count()
         self._units: dict[_Key, _Unit] = {}  # of messages whose trees are not complete
@@ -132,7 +132,7 @@ class Settlement:
 
     # --- wiring
 
-    def add_source(self, source: Source) -> None:
+    def add_source(self, source: TransactionalSpout) -> None:
         """Add a spout."""
         self._sources.append(source)
 
@@ -155,15 +155,15 @@ class Settlement:
         """Return True if the sinks hold so much that the spouts must wait."""
         return self.held_bytes >= self._config.sink_held_bytes
 
-    def begin(self, source: Source, id: Any, tuples: int) -> None:
+    def begin(self, source: TransactionalSpout, id: Any, tuples: int) -> None:
         """Begin an attempt of a message: the spout emitted it as this number of tuples."""
         self._units[source, id] = _Unit((source, id), tuples)
 
-    def forget(self, source: Source, id: Any) -> None:
+    def forget(self, source: TransactionalSpout, id: Any) -> None:
         """Forget a message that the spout emitted as no tuples."""
         self._units.pop((source, id), None)
 
-    def ack(self, source: Source, id: Any) -> None:
+    def ack(self, source: TransactionalSpout, id: Any) -> None:
         """Count one complete tree of the message. Ignore an attempt that has failed."""
         unit = self._units.get((source, id))
         if unit is None:
@@ -175,7 +175,7 @@ class Settlement:
             self._complete.append(unit)
             self._complete_bytes += unit.size
 
-    def fail(self, source: Source, id: Any, error: str) -> None:
+    def fail(self, source: TransactionalSpout, id: Any, error: str) -> None:
         """Drop the outputs of a failed attempt. Messages that share an output with it fail too."""
         unit = self._units.get((source, id))
         if unit is not None:
@@ -333,7 +333,7 @@ class Settlement:
         current = self._current
         assert current is not None, "an answer without a transaction"
         self._is_asked = False
-        if isinstance(answer, Refused):
+        if isinstance(answer, LetterRefused):
             raise CannotSettle(answer.error)
         if isinstance(answer, OutputsRefused):
             self._refuse(current, answer.errors)
@@ -400,7 +400,7 @@ class Settlement:
                 source.fail_with(id, error)
 
 
-def _letter_of(source: Source, id: Any, message: Message, error: str) -> Letter:
+def _letter_of(source: TransactionalSpout, id: Any, message: Message, error: str) -> Letter:
     letter = source.refuse(id, message, error)
     if letter is None:
         raise CannotSettle(f"{error}; flakelog.spout.dead.letter.topic is empty, so the message has nowhere to go")

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from itertools import count
 from typing import NamedTuple
 
-from partition_manager.ports import Failed, Refused
+from partition_manager.ports import Failed, LetterRefused
 from spout.api import Tuple
 from spout.partitioner import partition_of
 from spout.sink_config import SinkConfig
@@ -85,7 +85,7 @@ class SinkBatches:
         if number == 0:
             return self._counted(answer)
         partition, batch = self._sent.pop(number)
-        if isinstance(answer, Refused) and len(batch) > 1:
+        if isinstance(answer, LetterRefused) and len(batch) > 1:
             self._waiting.setdefault(partition, deque()).extendleft(reversed(batch))
             self._alone[partition] = self._alone.get(partition, 0) + len(batch)
             return Outcome()
@@ -129,5 +129,5 @@ class SinkBatches:
 
 
 def _failure(tuples: tuple[Tuple, ...], answer: SinkAnswer) -> Outcome:
-    assert isinstance(answer, (Failed, Refused)), f"no answer to this request: {answer}"
+    assert isinstance(answer, (Failed, LetterRefused)), f"no answer to this request: {answer}"
     return Outcome(failed=tuples, error=answer.error, passes=isinstance(answer, Failed))

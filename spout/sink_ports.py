@@ -4,8 +4,8 @@ from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
 from broker.record.compression import Codec
-from broker.record.records import Headers, Record
-from partition_manager.ports import Failed, Refused
+from broker.record.records import BatchRecord, Headers
+from partition_manager.ports import Failed, LetterRefused
 
 RECORD_OVERHEAD_BYTES = 40  # of a record without headers in a batch: lengths, deltas and a share of the batch's header
 
@@ -25,9 +25,9 @@ class Output(NamedTuple):
         return RECORD_OVERHEAD_BYTES + len(self.key or b"") + len(self.value or b"") + headers
 
 
-def records_of(outputs: tuple[Output, ...]) -> list[Record]:
+def records_of(outputs: tuple[Output, ...]) -> list[BatchRecord]:
     """Return the outputs as the records of one batch."""
-    return [Record(number, 0, output.key, output.value, output.headers) for number, output in enumerate(outputs)]
+    return [BatchRecord(number, 0, output.key, output.value, output.headers) for number, output in enumerate(outputs)]
 
 
 class CountPartitions(NamedTuple):
@@ -57,7 +57,7 @@ class Produced(NamedTuple):
 
 
 SinkRequest = CountPartitions | Produce
-SinkAnswer = Counted | Produced | Refused | Failed
+SinkAnswer = Counted | Produced | LetterRefused | Failed
 
 
 class RecordProducer(Protocol):

@@ -36,7 +36,7 @@ class TopologyError(FlakelogError, ValueError):
     """A topology that cannot run; the message names the component and the correction."""
 
 
-class Subscription(NamedTuple):
+class StreamSubscription(NamedTuple):
     """A bolt's subscription to a stream of another component."""
 
     component: str
@@ -52,7 +52,7 @@ class Node(Generic[C]):
     make: Callable[[], C]
     parallelism: int
     streams: Mapping[str, Stream]
-    inputs: tuple[Subscription, ...] = ()
+    inputs: tuple[StreamSubscription, ...] = ()
 
 
 class Plan(NamedTuple):
@@ -72,7 +72,7 @@ class BoltInputs:
     """The inputs of a bolt. Each method adds one input and returns this object, so calls can be chained."""
 
     def __init__(self) -> None:
-        self.subscriptions: list[Subscription] = []
+        self.subscriptions: list[StreamSubscription] = []
 
     def shuffle(self, component: str, *, stream: str = DEFAULT_STREAM) -> "BoltInputs":
         """Receive in turn: the bolt's tasks take tuples one after the other."""
@@ -118,7 +118,7 @@ class BoltInputs:
         return self._add(component, stream, Direct())
 
     def _add(self, component: str, stream: str, grouping: Grouping) -> "BoltInputs":
-        self.subscriptions.append(Subscription(component, stream, grouping))
+        self.subscriptions.append(StreamSubscription(component, stream, grouping))
         return self
 
 

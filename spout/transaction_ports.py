@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from partition_manager.ports import Answer, DeadLetter, OffsetStore, Refused, Saved, SaveOffset
+from partition_manager.ports import Answer, DeadLetter, LetterRefused, OffsetStore, Saved, SaveOffset
 from spout.sink_ports import Output
 
 if TYPE_CHECKING:  # it loads kio, and a program that only builds a topology should start quickly
@@ -71,7 +71,7 @@ class FencedOut(NamedTuple):
     error: str
 
 
-TransactAnswer = Committed | Aborted | OutputsRefused | FencedOut | Refused
+TransactAnswer = Committed | Aborted | OutputsRefused | FencedOut | LetterRefused
 
 
 class Transactor(Protocol):

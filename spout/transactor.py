@@ -13,7 +13,7 @@ from twisted.python.failure import Failure
 
 from broker.client.core import Steps
 from broker.client.errors import BrokerError, ClientError, MustAbort, ProducerFenced, TryAgain, Unsupported
-from broker.client.transaction import State, TransactionalProducer
+from broker.client.transaction import TransactionalProducer, TransactionPhase
 from broker.client.twisted import TwistedClient
 from broker.wire.errors import ErrorCode
 from partition_manager.dead_letter import (
@@ -25,7 +25,7 @@ from partition_manager.dead_letter import (
     next_form,
 )
 from partition_manager.dead_letter_sink import LETTER_BYTES_MAX
-from partition_manager.ports import Refused, Saved
+from partition_manager.ports import LetterRefused, Saved
 from spout.partitioner import partition_of
 from spout.record_producer import BAD_RECORD
 from spout.refused_record import limit_of, size_of, why_refused
@@ -91,7 +91,7 @@ class TwistedTransactor:
         yield self._opening
         refused = yield self._require_one_cluster()
         if refused is not None:
-            return Refused(refused)
+            return LetterRefused(refused)
         forms: list[LetterForm | None] = [first_form(letter.letter) for letter in request.letters]
         alone: set[int] = set()
         while True:
@@ -121,7 +121,7 @@ class TwistedTransactor:
         counts = yield self._count(request)
         commits = [save.store.committed_offset(save.request) for save in request.saves]
         producer = self._producer
-        if producer.state is State.READY:
+        if producer.state is TransactionPhase.READY:
             yield self._persist(producer.begin)
         now_ms = time.time_ns() // 1_000_000
         batches += self._batches(request.outputs, counts, alone)
@@ -262,8 +262,10 @@ class TwistedTransactor:
 
     def _failed(self, failure: Failure) -> TransactAnswer:
         error = failure.value
-        if isinstance(error, Unsupported) or (isinstance(error, BrokerError) and self._producer.state is State.BROKEN):
-            return Refused(str(error))
+        if isinstance(error, Unsupported) or (
+            isinstance(error, BrokerError) and self._producer.state is TransactionPhase.BROKEN
+        ):
+            return LetterRefused(str(error))
         if isinstance(error, ClientError):
             return Aborted(error.with_remedy if isinstance(error, BrokerError) else str(error))
         failure.raiseException()

@@ -5,7 +5,7 @@ A broker that checks only headers accepts all of them. PASSES_LENGTHS also passe
 
 from broker.record.batch import HEADER_BYTES, LENGTH_END, read_header, seal
 from broker.record.compression import Codec, compress
-from broker.record.records import Record, encode_batch, encode_record
+from broker.record.records import BatchRecord, encode_batch, encode_record
 
 RECORDS = 20
 UNPACKED_BYTES_MAX = 1 << 20
@@ -26,7 +26,7 @@ def at_offset(batch, base_offset):
 
 def batch_of(data, codec=Codec.NONE, claims=RECORDS):
     """Return a batch whose header claims this number of records; `data` is in their place."""
-    batch = bytes(encode_batch([Record(0, 0, None, b"v")], base_timestamp_ms=0))[:HEADER_BYTES] + data
+    batch = bytes(encode_batch([BatchRecord(0, 0, None, b"v")], base_timestamp_ms=0))[:HEADER_BYTES] + data
     length = len(batch) - LENGTH_END
     return resealed(
         batch, batch_length=length, attributes=codec, record_count=claims, last_offset_delta=claims - 1
@@ -34,17 +34,19 @@ def batch_of(data, codec=Codec.NONE, claims=RECORDS):
 
 
 def _records(deltas, headers=()):
-    return b"".join(encode_record(Record(delta, 0, b"k", b"v", headers)) for delta in deltas)
+    return b"".join(encode_record(BatchRecord(delta, 0, b"k", b"v", headers)) for delta in deltas)
 
 
 def _with_wrong_key_length(padding=0):
-    records = [bytearray(encode_record(Record(n, 0, b"k", b"v" + bytes(padding * (not n))))) for n in range(RECORDS)]
+    records = [
+        bytearray(encode_record(BatchRecord(n, 0, b"k", b"v" + bytes(padding * (not n))))) for n in range(RECORDS)
+    ]
     records[3][4] = 2 * 63  # the key's length, zigzag: more bytes than its record has
     return b"".join(records)
 
 
 def _plain(timestamp_delta=0):
-    records = [Record(n, timestamp_delta, b"k", b"v") for n in range(RECORDS)]
+    records = [BatchRecord(n, timestamp_delta, b"k", b"v") for n in range(RECORDS)]
     return encode_batch(records, base_timestamp_ms=0)
 
 
@@ -52,7 +54,9 @@ PASSES_LENGTHS = batch_of(_with_wrong_key_length())
 LARGE = batch_of(_with_wrong_key_length(padding=1_048_000))
 """Like PASSES_LENGTHS, and almost as large as the default of max.message.bytes allows."""
 BOMB = batch_of(
-    bytes(compress(Codec.ZSTD, encode_record(Record(0, 0, None, bytes(2 * UNPACKED_BYTES_MAX))))), Codec.ZSTD, claims=1
+    bytes(compress(Codec.ZSTD, encode_record(BatchRecord(0, 0, None, bytes(2 * UNPACKED_BYTES_MAX))))),
+    Codec.ZSTD,
+    claims=1,
 )
 POISON = {
     "rubbish": batch_of(b"\xa7" * 150),

@@ -78,6 +78,12 @@ PRIVATE_TONGUE = frozenset(
 PUBLIC_NAMES = {"place": "a user's word: the topic, partition and offset of a message (MessagePlace)"}
 
 
+ONE_MEANING = frozenset(
+    "Coordinator Exchange PartitionFigures Record Refused Run Source Span State Subscription".split()
+)
+"""Words so general that several classes took each of them; docs/glossary.md says what the one that has it is."""
+
+
 def bound_names(source):
     """(line, name) of each variable, parameter, attribute, function and class that the source binds."""
     for node in ast.walk(ast.parse(source)):
@@ -107,3 +113,25 @@ def test_a_name_says_which_thing_it_is(package):
 def test_a_name_that_hides_its_thing_is_found_wherever_it_is_bound():
     source = "class Judged:\n    def look(self, said):\n        self._told = [each for each in said]\n"
     assert [name for _, name in bound_names(source) if hides(name)] == ["Judged", "look", "said", "_told", "each"]
+
+
+def general_classes():
+    """(word, file) of each class that has a general word for its name."""
+    return [
+        (node.name, name_of(path))
+        for package in PACKAGES
+        for path in sources(package)
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.ClassDef) and node.name in ONE_MEANING
+    ]
+
+
+def test_a_general_word_names_one_class_at_most():
+    classes = general_classes()
+    words = [word for word, _ in classes]
+    assert not [(word, path) for word, path in classes if words.count(word) > 1]
+
+
+def test_the_glossary_says_what_a_general_word_means():
+    glossary = (ROOT / "docs" / "glossary.md").read_text()
+    assert not [word for word, _ in general_classes() if f"(`{word}`)" not in glossary]

@@ -28,7 +28,7 @@ from broker.client.consumer_offsets import ConsumerOffsets, passes
 from broker.client.core import TopicInfo
 from broker.client.errors import BrokerError, ClientError, GroupRefused, Unreachable
 from broker.client.fetch_session import PartitionAsk
-from broker.client.group import Assigned, Event, Lost, Refused, Revoke, Trouble, Waits
+from broker.client.group import Assigned, Event, Lost, MemberRefused, Revoke, Trouble, Waits
 from broker.client.group_protocol import Partition
 from broker.client.group_requests import CommittedOffset
 from broker.client.group_thread import CLOSE_SECONDS, GroupThread
@@ -207,7 +207,7 @@ class ConsumerEngine:
             self.core.drop(event.partitions)
             self.core.figures.rebalances += 1
             self._changes.append(Rebalance(LOST, event.partitions))
-        elif isinstance(event, Refused):
+        elif isinstance(event, MemberRefused):
             self._refused = event.error
         elif isinstance(event, Waits):
             _log.info("group %s: waits for its other members to join for %d s", self.group, event.seconds)

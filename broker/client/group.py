@@ -34,7 +34,7 @@ from typing import Any, NamedTuple
 from broker.client.core import Address, ClientCore, Steps
 from broker.client.errors import BadAnswer, BrokerError, ClientError, NoAnswer, Unreachable
 from broker.client.group_config import GroupMemberConfig
-from broker.client.group_protocol import NO_GENERATION, Partition, Subscription
+from broker.client.group_protocol import NO_GENERATION, MemberSubscription, Partition
 from broker.client.group_requests import (
     NO_MEMBER_ID,
     GroupIdentity,
@@ -95,7 +95,7 @@ class Lost(NamedTuple):
     why: str
 
 
-class Refused(NamedTuple):
+class MemberRefused(NamedTuple):
     """The group does not take this member; no further request is sent. `error` says what would be right.
 
     With `is_fenced` another process has joined as the same static member (KIP-345).
@@ -121,7 +121,7 @@ class Trouble(NamedTuple):
     error: str
 
 
-Event = Assigned | Revoke | Lost | Refused | Unused | Waits | Trouble
+Event = Assigned | Revoke | Lost | MemberRefused | Unused | Waits | Trouble
 
 
 class GroupMember:
@@ -142,7 +142,7 @@ class GroupMember:
         self._generation = NO_GENERATION
         self._assigned: frozenset[Partition] = frozenset()
         self._claimed: frozenset[Partition] = frozenset()  # owned when the last join was sent
-        self._members: dict[str, Subscription] = {}  # of the whole group, if this member leads it
+        self._members: dict[str, MemberSubscription] = {}  # of the whole group, if this member leads it
         self._is_assigning = self._is_leading = False
         self._counts: dict[str, int] = {}
         self._must_join_again = False
@@ -342,7 +342,7 @@ class GroupMember:
             if self._waits_since_ms is None:
                 self._waits_since_ms = now_ms
             self._claimed = self.owned
-            subscription = Subscription(self._topics, tuple(sorted(self.owned)), self._generation)
+            subscription = MemberSubscription(self._topics, tuple(sorted(self.owned)), self._generation)
             return join(core, at, self.identity, subscription, config), self._joined
         if self.phase is Phase.SYNCING:
             self._asks(now_ms)
@@ -457,7 +457,7 @@ class GroupMember:
         else:
             self._lose(str(error))
             self.phase = Phase.REFUSED
-            self._events.append(Refused(str(error), code is ErrorCode.FENCED_INSTANCE_ID))
+            self._events.append(MemberRefused(str(error), code is ErrorCode.FENCED_INSTANCE_ID))
 
     def _leaving_failed(self, error: ClientError, now_ms: int) -> None:
         """Look up the coordinator and try again if it moved or did not answer, twice at most."""

@@ -13,12 +13,14 @@ from collections import defaultdict, deque
 from collections.abc import Mapping
 from itertools import pairwise
 
-from broker.client.group_protocol import Partition, Subscription
+from broker.client.group_protocol import MemberSubscription, Partition
 
 NAME = "cooperative-sticky"
 
 
-def assign(members: Mapping[str, Subscription], partitions: Mapping[str, int]) -> dict[str, tuple[Partition, ...]]:
+def assign(
+    members: Mapping[str, MemberSubscription], partitions: Mapping[str, int]
+) -> dict[str, tuple[Partition, ...]]:
     """Return the partitions of each member for this round, ascending.
 
     `partitions` has the number of partitions of each topic that exists. Other topics are ignored.
@@ -31,7 +33,7 @@ def assign(members: Mapping[str, Subscription], partitions: Mapping[str, int]) -
     }
 
 
-def _claims(members: Mapping[str, Subscription]) -> dict[Partition, set[str]]:
+def _claims(members: Mapping[str, MemberSubscription]) -> dict[Partition, set[str]]:
     """Return all members that say they own a partition."""
     claims: dict[Partition, set[str]] = defaultdict(set)
     for member, subscription in members.items():
@@ -40,7 +42,7 @@ def _claims(members: Mapping[str, Subscription]) -> dict[Partition, set[str]]:
     return claims
 
 
-def _owners(members: Mapping[str, Subscription], claims: Mapping[Partition, set[str]]) -> dict[Partition, str]:
+def _owners(members: Mapping[str, MemberSubscription], claims: Mapping[Partition, set[str]]) -> dict[Partition, str]:
     """Return the owner of each partition with one valid claim."""
     owners = {}
     for key, claimants in claims.items():
@@ -56,7 +58,7 @@ class _Balance:
 
     def __init__(
         self,
-        members: Mapping[str, Subscription],
+        members: Mapping[str, MemberSubscription],
         partitions: Mapping[str, int],
         owners: Mapping[Partition, str],
     ) -> None:

@@ -28,7 +28,7 @@ _LENGTH_BYTES = 2  # a string has at least its length
 _TOPIC_BYTES_MIN = 6  # an empty name and an empty array
 
 
-class Subscription(NamedTuple):
+class MemberSubscription(NamedTuple):
     """A member's topics, the partitions it owns, and the generation it owns them in (-1 if it told none)."""
 
     topics: tuple[str, ...]
@@ -36,7 +36,7 @@ class Subscription(NamedTuple):
     generation: int = NO_GENERATION
 
 
-def encode_subscription(subscription: Subscription) -> bytes:
+def encode_subscription(subscription: MemberSubscription) -> bytes:
     """Encode a subscription as v3, with the generation in its user data as well."""
     topics = [string(topic, False) for topic in subscription.topics]
     return b"".join(
@@ -53,7 +53,7 @@ def encode_subscription(subscription: Subscription) -> bytes:
     )
 
 
-def decode_subscription(data: bytes) -> Subscription:
+def decode_subscription(data: bytes) -> MemberSubscription:
     """Decode a subscription of any version. Raise WireError if it is cut off or inconsistent."""
     try:
         (version,) = I16.unpack_from(data)
@@ -71,7 +71,7 @@ def decode_subscription(data: bytes) -> Subscription:
             (generation,) = I32.unpack_from(data, position)
     except (StructError, IndexError):
         raise WireError("the subscription of a group member ends in the middle of a field") from None
-    return Subscription(tuple(topics), owned, generation)
+    return MemberSubscription(tuple(topics), owned, generation)
 
 
 def encode_assignment(partitions: Iterable[Partition]) -> bytes:

@@ -22,8 +22,8 @@ from broker.client.group_assignor import NAME, assign
 from broker.client.group_config import GroupMemberConfig
 from broker.client.group_protocol import (
     NO_GENERATION,
+    MemberSubscription,
     Partition,
-    Subscription,
     decode_assignment,
     decode_subscription,
     encode_assignment,
@@ -53,7 +53,7 @@ class Joined(NamedTuple):
     error: int
     member_id: str
     generation: int
-    members: Mapping[str, Subscription]
+    members: Mapping[str, MemberSubscription]
     skip_assignment: bool
 
 
@@ -84,7 +84,11 @@ def find_coordinator(core: ClientCore, key: str, kind: int = GROUP) -> Steps[Add
 
 
 def join(
-    core: ClientCore, coordinator: Address, who: GroupIdentity, subscription: Subscription, config: GroupMemberConfig
+    core: ClientCore,
+    coordinator: Address,
+    who: GroupIdentity,
+    subscription: MemberSubscription,
+    config: GroupMemberConfig,
 ) -> Steps[Joined]:
     """Join the group, or join it again with `who.member_id`. The coordinator answers when all members have joined."""
     fields = {
@@ -98,19 +102,19 @@ def join(
         "reason": None,
     }
     response = yield from core.ask(coordinator, JOIN_GROUP, fields)
-    members: dict[str, Subscription] = {}
+    members: dict[str, MemberSubscription] = {}
     for member in response.members:
         try:
             members[member.member_id] = decode_subscription(member.metadata)
         except WireError:
-            members[member.member_id] = Subscription(())  # a member that cannot be understood gets nothing
+            members[member.member_id] = MemberSubscription(())  # a member that cannot be understood gets nothing
     return Joined(
         int(response.error_code), response.member_id, response.generation_id, members, response.skip_assignment
     )
 
 
 def assign_and_sync(
-    core: ClientCore, coordinator: Address, who: GroupIdentity, members: Mapping[str, Subscription]
+    core: ClientCore, coordinator: Address, who: GroupIdentity, members: Mapping[str, MemberSubscription]
 ) -> Steps[Synced]:
     """Assign the partitions as the leader, and return the leader's own."""
     topics = sorted({topic for subscription in members.values() for topic in subscription.topics})

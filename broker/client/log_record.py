@@ -38,7 +38,7 @@ class Record(NamedTuple):
 _new = tuple.__new__  # as Record(...), at a third of its time
 
 
-class IdRun(NamedTuple):
+class RecordIds(NamedTuple):
     """A run of ids in a batch: up to the offset delta `end`, exclusive, an id is `first_id` plus the offset delta.
 
     None stands for no ids.
@@ -48,11 +48,11 @@ class IdRun(NamedTuple):
     first_id: int | None
 
 
-NO_IDS = (IdRun(1 << 31, None),)
+NO_IDS = (RecordIds(1 << 31, None),)
 
 
 def usual_records(
-    data: bytes, header: BatchHeader, runs: Sequence[IdRun], topic: str = "", partition: int = -1
+    data: bytes, header: BatchHeader, runs: Sequence[RecordIds], topic: str = "", partition: int = -1
 ) -> list[Record] | None:
     """Return the records of a batch from its unpacked `data`, or None if the batch is not usual.
 
@@ -68,7 +68,7 @@ def usual_records(
 
 
 def _read(
-    data: bytes, header: BatchHeader, runs: Iterator[IdRun], topic: str, partition: int
+    data: bytes, header: BatchHeader, runs: Iterator[RecordIds], topic: str, partition: int
 ) -> tuple[list[Record], int]:
     """Return the records, and the end of the last. Raise CorruptBatch or IndexError if one of them is not usual.
 
@@ -79,7 +79,7 @@ def _read(
     append_time = header.max_timestamp if header.is_log_append_time else None
     records: list[Record] = []
     append, end, before = records.append, 0, -1
-    run_end, first_id = IdRun(0, None)
+    run_end, first_id = RecordIds(0, None)
     for _ in range(header.record_count):
         if (size := data[end]) < 0x80:
             position = end + 1
@@ -136,7 +136,7 @@ def _read(
     return records, end
 
 
-def _run_of(delta: int, runs: Iterator[IdRun]) -> IdRun:
+def _run_of(delta: int, runs: Iterator[RecordIds]) -> RecordIds:
     for run in runs:
         if delta < run.end:
             return run

@@ -14,7 +14,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from broker.client.errors import MissingId
-from broker.client.log_record import NO_IDS, IdRun, Record, usual_records
+from broker.client.log_record import NO_IDS, Record, RecordIds, usual_records
 from broker.record.batch import BatchHeader, CorruptBatch, verify, walk
 from broker.record.compression import DECOMPRESSED_BYTES_MAX
 from broker.record.id_header import id_of
@@ -286,16 +286,16 @@ class _Ids:
         except MissingId:
             return None
 
-    def runs(self, first: int, last: int) -> Sequence[IdRun]:
+    def runs(self, first: int, last: int) -> Sequence[RecordIds]:
         """Return the ids of a batch's offsets, up to the first offset without one."""
         self._skip_to(first)
-        runs: list[IdRun] = []
+        runs: list[RecordIds] = []
         offset = first
         for entry in islice(self._entries, self._next, None):
             if offset > last or entry.offset > offset:
                 break
             offset = entry.offset + entry.length
-            runs.append(IdRun(offset - first, entry.first_id + first - entry.offset))
+            runs.append(RecordIds(offset - first, entry.first_id + first - entry.offset))
         return runs
 
     def _skip_to(self, offset: int) -> None:
@@ -313,7 +313,7 @@ class _NoIds:
 
     find = at
 
-    def runs(self, first: int, last: int) -> Sequence[IdRun]:
+    def runs(self, first: int, last: int) -> Sequence[RecordIds]:
         return NO_IDS
 
 

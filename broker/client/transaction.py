@@ -51,7 +51,7 @@ from broker.client.errors import (
 )
 from broker.client.group_requests import CommittedOffset, GroupIdentity
 from broker.record.compression import Codec
-from broker.record.records import Record, encode_batch
+from broker.record.records import BatchRecord, encode_batch
 from broker.wire.errors import ErrorCode
 from broker.wire.produce import PartitionRecords, PartitionResult
 
@@ -96,7 +96,7 @@ FATAL = {
 NOT_COMMITTED = {ErrorCode.INVALID_TXN_STATE, ErrorCode.TRANSACTION_ABORTABLE}  # answers to EndTxn that say so
 
 
-class State(Enum):
+class TransactionPhase(Enum):
     """State of a TransactionalProducer; see the module."""
 
     READY = "ready"
@@ -108,7 +108,7 @@ class State(Enum):
 
 
 class _Batch(NamedTuple):
-    records: Sequence[Record]
+    records: Sequence[BatchRecord]
     timestamp_ms: int
     codec: Codec
 
@@ -119,7 +119,7 @@ class TransactionalProducer:
     def __init__(self, core: ClientCore, transactional_id: str, timeout_ms: int = TIMEOUT_MS) -> None:
         """Create the producer. The coordinator aborts a transaction that is open for longer than `timeout_ms`."""
         self.transactional_id = transactional_id
-        self.state = State.READY
+        self.state = TransactionPhase.READY
         self.producer_id, self.epoch = NO_ID, NO_EPOCH
         self._core = core
         self._timeout_ms = timeout_ms
@@ -142,17 +142,17 @@ class TransactionalProducer:
         self,
         topic: str,
         partition: int,
-        records: Iterable[Record],
+        records: Iterable[BatchRecord],
         timestamp_ms: int,
         codec: Codec = Codec.NONE,
     ) -> None:
         """Add a batch of records; their offset deltas are 0, 1, 2, ... Raise ValueError if no transaction is open."""
-        self._require(State.OPEN)
+        self._require(TransactionPhase.OPEN)
         self._batches.setdefault((topic, partition), deque()).append(_Batch(tuple(records), timestamp_ms, codec))
 
     def add_offsets(self, identity: GroupIdentity, offsets: Mapping[Partition, CommittedOffset]) -> None:
         """Add positions, to be committed for the group with the transaction. Raise ValueError if none is open."""
-        self._require(State.OPEN)
+        self._require(TransactionPhase.OPEN)
         self._offsets.setdefault(identity, {}).update(offsets)
 
     def batches_left(self, topic: str, partition: int) -> int:
@@ -166,40 +166,40 @@ class TransactionalProducer:
 
         Raise ValueError if a transaction is open.
         """
-        self._require(State.READY)
+        self._require(TransactionPhase.READY)
         if self._next_epoch:
             yield from self._guarded(self._initialize())
         self._clear()
-        self.state = State.OPEN
+        self.state = TransactionPhase.OPEN
 
     def flush(self) -> Steps[None]:
         """Send the added records and offsets now. Raise ValueError if no transaction is open."""
-        self._require(State.OPEN)
+        self._require(TransactionPhase.OPEN)
         yield from self._guarded(self._send())
 
     def commit(self) -> Steps[None]:
         """Send the records and offsets that are left, and commit. Raise ValueError if no transaction is open."""
-        self._require(State.OPEN, State.COMMITTING)
-        if self.state is State.OPEN:
+        self._require(TransactionPhase.OPEN, TransactionPhase.COMMITTING)
+        if self.state is TransactionPhase.OPEN:
             yield from self._guarded(self._send())
-            self.state = State.COMMITTING
+            self.state = TransactionPhase.COMMITTING
         yield from self._guarded(self._end(True))
         self._clear()
-        self.state = State.READY
+        self.state = TransactionPhase.READY
 
     def abort(self) -> Steps[None]:
         """Abort the transaction, and drop what was added. Raise ValueError if none is open or `commit` has begun."""
-        self._require(State.OPEN, State.ABORTABLE)
-        self.state = State.ABORTABLE
+        self._require(TransactionPhase.OPEN, TransactionPhase.ABORTABLE)
+        self.state = TransactionPhase.ABORTABLE
         yield from self._guarded(self._end(False))
         self._clear()
         # A Produce whose outcome is not known leaves the sequence in doubt; a new epoch begins them again (KIP-360).
         self._next_epoch = True
-        self.state = State.READY
+        self.state = TransactionPhase.READY
 
     # --- internals
 
-    def _require(self, *states: State) -> None:
+    def _require(self, *states: TransactionPhase) -> None:
         if self.state not in states:
             wanted = " or ".join(state.value for state in states)
             raise ValueError(f"the producer of {self.transactional_id!r} is {self.state.value}; this needs: {wanted}")
@@ -228,13 +228,13 @@ class TransactionalProducer:
         if code in WAIT:
             return self._again(str(error))
         if code in FENCED:
-            self.state = State.FENCED
+            self.state = TransactionPhase.FENCED
             return ProducerFenced(str(error))
         if code in FATAL:
-            self.state = State.BROKEN
+            self.state = TransactionPhase.BROKEN
             return error
-        if self.state is State.OPEN or (self.state is State.COMMITTING and code in NOT_COMMITTED):
-            self.state = State.ABORTABLE
+        if self.state is TransactionPhase.OPEN or (self.state is TransactionPhase.COMMITTING and code in NOT_COMMITTED):
+            self.state = TransactionPhase.ABORTABLE
             return MustAbort(error)
         return self._again(str(error))  # the outcome is not known yet
 

@@ -13,7 +13,7 @@ from broker.log.partition_log import PartitionLog
 from broker.now import Now
 from broker.record.batch import HEADER_BYTES, CorruptBatch, read_header, walk
 from broker.record.control import decode_marker
-from broker.record.records import Record, decode_records, encode_batch
+from broker.record.records import BatchRecord, decode_records, encode_batch
 from broker.wire.errors import ApiError, ErrorCode
 from broker.wire.frame import FileRegion
 
@@ -66,7 +66,7 @@ def append_records(
         log_appender.append(log, memoryview(batch), read_header(batch), ids, now)
 
 
-def _encode(records: list[Record], now: Now, producer: tuple[int, int] | None) -> bytearray:
+def _encode(records: list[BatchRecord], now: Now, producer: tuple[int, int] | None) -> bytearray:
     if producer is None:
         return encode_batch(records, base_timestamp_ms=now.wall_ms)
     producer_id, epoch = producer
@@ -75,15 +75,15 @@ def _encode(records: list[Record], now: Now, producer: tuple[int, int] | None) -
     )
 
 
-def _batches(appends: Iterable[KeyedRecord], max_bytes: int) -> Iterator[list[Record]]:
-    records: list[Record] = []
+def _batches(appends: Iterable[KeyedRecord], max_bytes: int) -> Iterator[list[BatchRecord]]:
+    records: list[BatchRecord] = []
     size = HEADER_BYTES
     for append in appends:
         record_bytes = len(append.key) + len(append.value or b"") + _RECORD_OVERHEAD_BYTES
         if records and size + record_bytes > max_bytes:
             yield records
             records, size = [], HEADER_BYTES
-        records.append(Record(len(records), 0, append.key, append.value))
+        records.append(BatchRecord(len(records), 0, append.key, append.value))
         size += record_bytes
     if records:
         yield records

@@ -19,7 +19,7 @@ from broker.now import Now
 from broker.record.batch import BATCH_PREFIX, LENGTH_END, NO_TIMESTAMP, BatchHeader, read_header
 from broker.record.control import Marker, encode_marker
 from broker.wire.errors import ApiError, ErrorCode
-from idgen.worker import Run
+from idgen.worker import IdRun
 
 TOGETHER_RECORDS_MAX = 4096  # in one write, because that number of ids is nearly always available at once
 
@@ -27,9 +27,9 @@ TOGETHER_RECORDS_MAX = 4096  # in one write, because that number of ids is nearl
 class Rewrite(Protocol):
     """Finishes a batch that contains its ids. `runs` are ids that it was finished with already, empty without any."""
 
-    runs: Sequence[Run]
+    runs: Sequence[IdRun]
 
-    def __call__(self, header: BatchHeader, runs: Sequence[Run]) -> tuple[memoryview, BatchHeader]: ...
+    def __call__(self, header: BatchHeader, runs: Sequence[IdRun]) -> tuple[memoryview, BatchHeader]: ...
 
 
 class IdSource(Protocol):
@@ -40,7 +40,7 @@ class IdSource(Protocol):
         """Return the largest number of ids that one call may request."""
         ...
 
-    def next_ids(self, n: int, now_ms: int, floor: int = -1) -> list[Run]: ...
+    def next_ids(self, n: int, now_ms: int, floor: int = -1) -> list[IdRun]: ...
 
 
 class Appended(NamedTuple):
@@ -168,7 +168,7 @@ def _continues(log: PartitionLog, before: BatchHeader | None, header: BatchHeade
 def _write(
     log: PartitionLog,
     placed: Sequence[Placed],
-    runs: Sequence[Run],
+    runs: Sequence[IdRun],
     last_offset: int,
     size: int,
     newest_ms: int,

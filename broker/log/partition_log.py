@@ -23,7 +23,7 @@ from broker.log.storage.port import Buffer, Storage, StorageError
 from broker.record.records import LONG_MAX
 from broker.settings.config import TopicConfig
 from broker.wire.errors import ApiError, ErrorCode
-from idgen.worker import Run
+from idgen.worker import IdRun
 
 NO_TOPIC_ID = UUID(int=0)
 
@@ -31,7 +31,7 @@ NO_TOPIC_ID = UUID(int=0)
 class JournalPort(Protocol):
     """The journal that a log's batches are copied to (broker.log.journal)."""
 
-    def add(self, log: "PartitionLog", first_offset: int, batches: Buffer, runs: Sequence[Run]) -> None:
+    def add(self, log: "PartitionLog", first_offset: int, batches: Buffer, runs: Sequence[IdRun]) -> None:
         """Copy the batches of one write, from `first_offset` to the log's end, and their ids."""
         ...
 

@@ -8,7 +8,7 @@ it, and the span is remembered. When all is verified, the log forgets the object
 from typing import NamedTuple
 
 
-class Span(NamedTuple):
+class VerifiedSpan(NamedTuple):
     """Verified batches that follow each other: offsets first_offset .. end_offset - 1 in bytes start .. end - 1."""
 
     first_offset: int
@@ -26,24 +26,24 @@ class Unverified:
         self.end = end
         self.index_bytes = index_bytes
         self.time_bytes = time_bytes
-        self.spans: tuple[Span, ...] = ()
+        self.spans: tuple[VerifiedSpan, ...] = ()
         self.is_ordered = False
         """True once the entries of the offset index are known to rise."""
         self.error: str | None = None
         """Why the last walk failed without a verdict, until a read was answered with it."""
 
-    def span_of(self, offset: int) -> Span | None:
+    def span_of(self, offset: int) -> VerifiedSpan | None:
         """Return the span with an offset."""
         return next((span for span in self.spans if span.first_offset <= offset < span.end_offset), None)
 
-    def span_at(self, position: int) -> Span | None:
+    def span_at(self, position: int) -> VerifiedSpan | None:
         """Return the span with a position, or with its end there."""
         return next((span for span in self.spans if span.start <= position <= span.end), None)
 
-    def add(self, span: Span) -> None:
+    def add(self, span: VerifiedSpan) -> None:
         """Add a span, and join it with those that it touches."""
         joined = [other for other in self.spans if other.start <= span.end and span.start <= other.end]
-        merged = Span(
+        merged = VerifiedSpan(
             min(part.first_offset for part in (*joined, span)),
             max(part.end_offset for part in (*joined, span)),
             min(part.start for part in (*joined, span)),

@@ -10,7 +10,7 @@ import struct
 from typing import NamedTuple
 
 from broker.record.batch import CorruptBatch
-from broker.record.records import Record, decode_records, encode_batch
+from broker.record.records import BatchRecord, decode_records, encode_batch
 from broker.wire.primitives import Buffer
 
 ABORT, COMMIT = 0, 1
@@ -30,7 +30,7 @@ def encode_marker(producer_id: int, producer_epoch: int, marker: Marker, timesta
     """Return the control batch that a transaction coordinator writes."""
     key = _KEY.pack(0, COMMIT if marker.commit else ABORT)
     return encode_batch(
-        [Record(0, 0, key, _VALUE.pack(0, marker.coordinator_epoch))],
+        [BatchRecord(0, 0, key, _VALUE.pack(0, marker.coordinator_epoch))],
         base_timestamp_ms=timestamp_ms,
         producer_id=producer_id,
         producer_epoch=producer_epoch,

@@ -52,7 +52,7 @@ class Keys(NamedTuple):
     """Numbers of the records without a key."""
 
 
-class Span(NamedTuple):
+class RecordSpan(NamedTuple):
     """The position of a record in the unpacked bytes of its batch, and the fields that the cleaner needs."""
 
     end: int
@@ -378,7 +378,7 @@ def _run_keys(rows: memoryview, layout: _Layout) -> Iterator[bytes]:
 # --- record by record --------------------------------------------------------------------------------------------
 
 
-def spans_in(data: bytes, header: BatchHeader) -> list[Span]:
+def spans_in(data: bytes, header: BatchHeader) -> list[RecordSpan]:
     """Return the records in their unpacked bytes. Raise CorruptBatch."""
     if not 0 <= header.record_count <= len(data) // RECORD_BYTES_MIN:
         raise CorruptBatch(f"the header counts {header.record_count} records, {len(data)} bytes cannot hold them")
@@ -390,7 +390,7 @@ def spans_in(data: bytes, header: BatchHeader) -> list[Span]:
     return spans
 
 
-def _spans(data: bytes, count: int) -> Iterator[Span]:
+def _spans(data: bytes, count: int) -> Iterator[RecordSpan]:
     position = 0
     for number in range(count):
         try:
@@ -401,7 +401,7 @@ def _spans(data: bytes, count: int) -> Iterator[Span]:
         yield span
 
 
-def span_at(data: bytes, start: int) -> Span:
+def span_at(data: bytes, start: int) -> RecordSpan:
     """Return the record at a position. Raise CorruptBatch or IndexError."""
     size, attributes = read_varint(data, start)
     end = attributes + size
@@ -419,4 +419,4 @@ def span_at(data: bytes, start: int) -> Span:
     after = position + 1 if not data[position] else read_headers(data, position, end)[1]
     if after != end:
         raise CorruptBatch(f"a record at byte {start} does not end where its length says")
-    return Span(end, timestamp_delta, offset_delta, key, value_size < 0)
+    return RecordSpan(end, timestamp_delta, offset_delta, key, value_size < 0)

@@ -41,7 +41,7 @@ empty records. flakelog.max.batch.records allows no more."""
 RECORD_BYTES_MIN = 7  # at least one byte each: length, attributes, two deltas, key, value, headers
 
 
-class Record(NamedTuple):
+class BatchRecord(NamedTuple):
     """A record in its batch, relative to the batch's base offset and base timestamp (ms)."""
 
     offset_delta: int
@@ -142,7 +142,7 @@ def check_count(header: BatchHeader) -> None:
         raise CorruptBatch(f"the header counts {header.record_count} records, and readers take {RECORDS_MAX}")
 
 
-def read_records(data: Buffer, count: int) -> list[Record]:
+def read_records(data: Buffer, count: int) -> list[BatchRecord]:
     """Return the `count` records in `data`. Raise CorruptBatch unless they fill it exactly."""
     if not 0 <= count <= len(data) // RECORD_BYTES_MIN:
         raise CorruptBatch(f"the header counts {count} records, {len(data)} bytes cannot hold them")
@@ -160,7 +160,7 @@ def read_records(data: Buffer, count: int) -> list[Record]:
     return records
 
 
-def _read_record(data: bytes, position: int) -> tuple[Record, int]:
+def _read_record(data: bytes, position: int) -> tuple[BatchRecord, int]:
     size, position = read_varint(data, position)
     end = position + size
     if size < 0 or end > len(data):
@@ -173,7 +173,7 @@ def _read_record(data: bytes, position: int) -> tuple[Record, int]:
     headers, position = read_headers(data, position, end)
     if position != end:
         raise CorruptBatch(f"a record ends at byte {position}, its length says {end}")
-    return Record(offset_delta, timestamp_delta, key, value, headers), end
+    return BatchRecord(offset_delta, timestamp_delta, key, value, headers), end
 
 
 def _read_bytes(data: bytes, position: int, end: int) -> tuple[bytes | None, int]:
@@ -201,7 +201,7 @@ def read_headers(data: bytes, position: int, end: int) -> tuple[Headers, int]:
 
 
 def encode_batch(
-    records: Iterable[Record],
+    records: Iterable[BatchRecord],
     *,
     base_timestamp_ms: int,
     base_offset: int = 0,
@@ -250,7 +250,7 @@ def build_batch(
     return batch, seal(batch, header._replace(batch_length=len(batch) - LENGTH_END, attributes=attributes))
 
 
-def encode_record(record: Record) -> bytes:
+def encode_record(record: BatchRecord) -> bytes:
     body = b"".join(
         (
             b"\0",

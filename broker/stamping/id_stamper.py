@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from broker.now import Now
 from idgen.errors import IdError, LeadExhausted, NoWorkerNumber, SequenceExhausted
-from idgen.worker import IdWorker, Run
+from idgen.worker import IdRun, IdWorker
 
 LEAD_RETRY_MS = 50  # how soon a request is tried again while the high-water mark is being raised
 
@@ -63,7 +63,7 @@ class IdStamper:
     def max_batch(self) -> int:
         return self.worker().max_batch
 
-    def next_ids(self, n: int, now_ms: int, floor: int = -1) -> list[Run]:
+    def next_ids(self, n: int, now_ms: int, floor: int = -1) -> list[IdRun]:
         """Return ids as IdWorker.next_ids does. Take those of `ahead` if the floor is too far ahead of the clock."""
         worker = self.worker()
         try:

@@ -17,7 +17,7 @@ from flakelog.commands.exit_codes import ends_at_sigterm, fail
 from flakelog.commands.group_end import GroupEnd, missing
 from flakelog.commands.produce_input import EscapedType
 from flakelog.commands.record_format import Formatter, FormatType, by_format, by_json, by_lines
-from flakelog.commands.start import STARTS, Span, StartType, find_starts
+from flakelog.commands.start import STARTS, RangeToRead, StartType, find_starts
 from flakelog.commands.terminal import client_of, count_of, json_option, layout_options, print_line, servers_option
 from flakelog.commands.waiting import SAY_SECONDS, Patience, answer_seconds
 
@@ -135,7 +135,7 @@ def _warn(batch: "PoisonBatch") -> None:
 
 def _spans(
     client: "Client", topics: tuple[str, ...], partitions: tuple[int, ...], start: OffsetSpec, committed: bool
-) -> list[Span]:
+) -> list[RangeToRead]:
     infos = [client.topic(name) for name in topics]
     for info in infos:
         _check_partitions(info, partitions)
@@ -160,7 +160,7 @@ def _check_partitions(topic: "TopicInfo", partitions: tuple[int, ...]) -> None:
 
 
 def _records(
-    client: "Client", spans: list[Span], start: OffsetSpec, follow: bool, committed: bool
+    client: "Client", spans: list[RangeToRead], start: OffsetSpec, follow: bool, committed: bool
 ) -> "Iterator[Record]":
     """Yield the existing records, merged; with `follow`, poll for new ones forever after."""
     fetch_bytes = min(max(FETCHED_BYTES // max(len(spans), 1), FETCH_BYTES_MIN), FETCH_BYTES_MAX)
@@ -213,7 +213,7 @@ class Away:
 
 
 def span_records(
-    client: "Client", span: Span, committed: bool = False, fetch_bytes: int = FETCH_BYTES_MAX
+    client: "Client", span: RangeToRead, committed: bool = False, fetch_bytes: int = FETCH_BYTES_MAX
 ) -> "Iterator[Record]":
     """Return a partition's records up to the end it had at the start; the records of one fetch are in memory."""
     from flakelog.operations.partitions import read_records
@@ -222,7 +222,7 @@ def span_records(
     return read_records(client, partition, span.offset, span.end, committed=committed, max_bytes=fetch_bytes)
 
 
-def _last(client: "Client", span: Span, number: int, committed: bool) -> "list[Record]":
+def _last(client: "Client", span: RangeToRead, number: int, committed: bool) -> "list[Record]":
     """Return a partition's last records. Compaction and transactions leave fewer records than offsets, so look on."""
     from flakelog.operations.partitions import bounds_of
 

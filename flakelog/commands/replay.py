@@ -27,7 +27,7 @@ THREADS_MAX = 64
 
 
 @dataclass(frozen=True)
-class Run:
+class ReplayOptions:
     """The options that do not select the range."""
 
     servers: str
@@ -141,7 +141,7 @@ def replay(
         transfer.check_plot()
     if engine == SPARK:
         _require_spark()
-    run = Run(servers, engine, on_poison, compacted, threads, single_writer, as_json, plot)
+    run = ReplayOptions(servers, engine, on_poison, compacted, threads, single_writer, as_json, plot)
     with transfer.failures():
         selection = Selection(manifest, isolation, {} if manifest is not None else range_of(topics, **chosen))
         if plan:
@@ -168,7 +168,7 @@ def _require_spark() -> None:
         fail(f"--engine spark needs Spark ({error}); try: pip install 'flakelog[spark]'")
 
 
-def _manifest(run: Run, out: "Storage | None", selection: Selection) -> "Manifest":
+def _manifest(run: ReplayOptions, out: "Storage | None", selection: Selection) -> "Manifest":
     """Return the manifest of a file, or a new one of what the options select now. Nothing is written."""
     from spark_bridge.output.storage import read_file
     from spark_bridge.replay.planning import DEFAULT_ISOLATION, isolation_of, make_manifest
@@ -189,7 +189,7 @@ def _manifest(run: Run, out: "Storage | None", selection: Selection) -> "Manifes
     return make_manifest(servers | selection.options)
 
 
-def _show_plan(run: Run, out: str | None, selection: Selection) -> None:
+def _show_plan(run: ReplayOptions, out: str | None, selection: Selection) -> None:
     from flakelog.operations.replays import plan
     from spark_bridge.output.storage import Storage
 
@@ -211,7 +211,7 @@ def _verify(location: str, as_json: bool) -> None:
         click.echo(f"{storage} is as it was written: {_in_words(receipt)}")
 
 
-def _replay(run: Run, out: str, selection: Selection) -> None:
+def _replay(run: ReplayOptions, out: str, selection: Selection) -> None:
     from spark_bridge.output.storage import Storage
     from spark_bridge.replay.planning import keep_manifest
     from spark_bridge.replay.publication import check_out, check_place
@@ -238,7 +238,7 @@ def _replay(run: Run, out: str, selection: Selection) -> None:
         click.echo(transfer.describe(report), err=True)
 
 
-def _by_arrow(run: Run, manifest: "Manifest", output: "Storage") -> "tuple[Receipt, Report]":
+def _by_arrow(run: ReplayOptions, manifest: "Manifest", output: "Storage") -> "tuple[Receipt, Report]":
     from spark_bridge.output.progress import Progress
     from spark_bridge.replay.arrow_job import replay as run_replay
 
@@ -267,7 +267,7 @@ def _by_arrow(run: Run, manifest: "Manifest", output: "Storage") -> "tuple[Recei
     return receipt, progress.report(transfer.now())
 
 
-def _by_spark(run: Run, manifest: "Manifest", output: "Storage") -> "tuple[Receipt, Report]":
+def _by_spark(run: ReplayOptions, manifest: "Manifest", output: "Storage") -> "tuple[Receipt, Report]":
     from pyspark.errors import PySparkException
     from rich.console import Console
 

@@ -40,7 +40,7 @@ MOVED = ("listeners", "advertised.listeners", "flakelog.ids.listener", "flakelog
 NO_BROKER = (Given("listeners", "", "flakelog idgen"),)
 
 
-class Run(NamedTuple):
+class ProcessOptions(NamedTuple):
     """The options of a server process that are not settings."""
 
     data_dir: Path | None
@@ -149,7 +149,7 @@ def server(
     """
     if checked is not None:
         raise SystemExit(_check(checked, as_json))
-    run = Run(data_dir, zookeeper, log_format, print_config, as_json, topics, dev, controlled)
+    run = ProcessOptions(data_dir, zookeeper, log_format, print_config, as_json, topics, dev, controlled)
     mode = DEV if dev else ()
     moves = () if port is None else _moves(port, config, assignments, mode)
     _run(run, config, (*assignments, *_timeout(timeout)), mode, moves)
@@ -176,7 +176,7 @@ def idgen(
     Prints one line beginning `ready:` with its addresses when it serves. SIGTERM and Ctrl-C stop it cleanly.
     `flakelog settings flakelog.ids` explains its settings; `flakelog id new` requests ids from it.
     """
-    run = Run(data_dir, zookeeper, log_format, print_config, as_json)
+    run = ProcessOptions(data_dir, zookeeper, log_format, print_config, as_json)
     _run(run, config, (*assignments, *_timeout(timeout)), (), NO_BROKER)
 
 
@@ -225,7 +225,7 @@ def _check(file: Path, as_json: bool) -> int:
 
 
 def _run(
-    run: Run,
+    run: ProcessOptions,
     config: Path | None,
     assignments: tuple[str, ...],
     mode: tuple[Given, ...],
@@ -261,7 +261,7 @@ def _warnings(properties: Properties) -> list[str]:
 
 
 @contextmanager
-def _directory(run: Run, settings: Settings) -> Iterator[Path]:
+def _directory(run: ProcessOptions, settings: Settings) -> Iterator[Path]:
     """Yield the data directory; with --dev and no named directory, a temporary one that is deleted afterwards."""
     named = run.data_dir or (Path(settings.server.log_dirs) if settings.server.log_dirs else None)
     if named is not None or not run.dev:
@@ -276,7 +276,7 @@ def _directory(run: Run, settings: Settings) -> Iterator[Path]:
         shutil.rmtree(temporary, ignore_errors=True)
 
 
-def _serve(settings: Settings, directory: Path, run: Run, topics: "list[Any]", warnings: list[str]) -> None:
+def _serve(settings: Settings, directory: Path, run: ProcessOptions, topics: "list[Any]", warnings: list[str]) -> None:
     from broker.net import reactor as fast
 
     fast.install(settings.server.busy_poll_us)

@@ -37,7 +37,7 @@ class StartType(click.ParamType[OffsetSpec]):
             self.fail(str(error), param, ctx)
 
 
-class Span(NamedTuple):
+class RangeToRead(NamedTuple):
     """The offsets of a partition to read: `offset` is next, `end` is the partition's end when it was looked up."""
 
     topic: str
@@ -69,7 +69,7 @@ def move_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 def find_start(
     client: "Client", topic: str, partition: int, start: OffsetSpec, committed: bool = False
-) -> Span:
+) -> RangeToRead:
     """Ask the partition's leader for the offset of `start`; raise NotPossible for an offset that does not exist."""
     (span,) = find_starts(client, [(topic, partition)], start, committed)
     return span
@@ -77,9 +77,11 @@ def find_start(
 
 def find_starts(
     client: "Client", partitions: "Iterable[Partition]", start: OffsetSpec, committed: bool = False
-) -> list[Span]:
+) -> list[RangeToRead]:
     """Return where each partition begins, as `find_start` does."""
     from flakelog.operations.partitions import positions_of
 
     positions = positions_of(client, partitions, start, committed)
-    return [Span(*partition, position.offset, position.bounds.log_end) for partition, position in positions.items()]
+    return [
+        RangeToRead(*partition, position.offset, position.bounds.log_end) for partition, position in positions.items()
+    ]

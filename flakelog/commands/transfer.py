@@ -37,7 +37,7 @@ def failures() -> Iterator[None]:
     from spark_bridge.reading.network import ClusterError
     from spark_bridge.reading.range_cursor import DataLoss
     from spark_bridge.reading.range_fetch import ReadFailed
-    from spark_bridge.replay.publication import Damaged, Differs, Refused
+    from spark_bridge.replay.publication import Damaged, Differs, LocationRefused
     from spark_bridge.replay.receipt import ReplayError
     from spark_bridge.selection.manifest import ManifestError
     from spark_bridge.selection.record_file import DamagedRecord
@@ -47,7 +47,7 @@ def failures() -> Iterator[None]:
         ((DataLoss, MissingId, LostData), DataIsLost),
         ((CorruptBatch, DamagedRecord, TooManyRejected), DataIsDamaged),
         ((Differs, Damaged), ProblemsFound),
-        ((Refused, ManifestError, FileExistsError, OtherLog, OtherLayout, OtherTarget), DataOfAnother),
+        ((LocationRefused, ManifestError, FileExistsError, OtherLog, OtherLayout, OtherTarget), DataOfAnother),
         ((ReadFailed, ClusterError, ReplayError, LoadError), click.ClickException),
         ((StorageError, OSError), PlaceUnusable),
         ((ValueError,), click.ClickException),  # OptionError, SelectionError, SchemaError

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from broker.client.blocking import Client
-from flakelog.console.messages import Limits, Span, read_partition_records, size_of
+from flakelog.console.messages import Limits, PartitionBounds, read_partition_records, size_of
 from flakelog.console.text import Shown, shown
 from flakelog.console.visit import PageTimeout
 from flakelog.operations.dead_letters import PREFIX, Letter, letter_of
@@ -57,7 +57,7 @@ class _Newest(NamedTuple):
     is_late: bool = False
 
 
-def read_letters(client: Client, topic: str, spans: Mapping[int, Span], limits: Limits) -> LettersPage:
+def read_letters(client: Client, topic: str, spans: Mapping[int, PartitionBounds], limits: Limits) -> LettersPage:
     """Return the newest letters that were not sent back. Raise ClientError or WireError."""
     marks = HandledLetters(client, topic)
     count = max(limits.records // max(len(spans), 1), 1)
@@ -70,7 +70,7 @@ def read_letters(client: Client, topic: str, spans: Mapping[int, Span], limits: 
         if is_late:
             older += max(span.end - first, 0)
             continue
-        newest = _newest(client, topic, number, Span(first, span.end), marks, Limits(count, budget))
+        newest = _newest(client, topic, number, PartitionBounds(first, span.end), marks, Limits(count, budget))
         letters += newest.letters
         older += newest.start - first
         is_other, is_late = is_other or newest.is_other, newest.is_late
@@ -80,7 +80,7 @@ def read_letters(client: Client, topic: str, spans: Mapping[int, Span], limits: 
 
 
 def _newest(
-    client: Client, topic: str, partition: int, span: Span, marks: HandledLetters, limits: Limits
+    client: Client, topic: str, partition: int, span: PartitionBounds, marks: HandledLetters, limits: Limits
 ) -> _Newest:
     """Return a partition's letters from an offset on that were not sent back, and that offset.
 

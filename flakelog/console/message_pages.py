@@ -123,12 +123,12 @@ class MessagePages:
         self._check(name)
         return TailOf(name, messages.parse_positions(last or fields.text("at")), not fields.text("partition"), self)
 
-    def spans(self, name: str) -> dict[int, messages.Span]:
+    def spans(self, name: str) -> dict[int, messages.PartitionBounds]:
         """Return the offsets of each partition of a topic. Raise NotThere."""
         self._check(name)
         return messages.spans_of(self._services, name)
 
-    def read_tail(self, name: str, positions: dict[int, int], spans: dict[int, messages.Span]) -> Any:
+    def read_tail(self, name: str, positions: dict[int, int], spans: dict[int, messages.PartitionBounds]) -> Any:
         """Return a Deferred of the Tail after these positions, or None at once if nothing is new."""
         if not any(number in spans and spans[number].end > at for number, at in positions.items()):
             return None
@@ -157,7 +157,7 @@ class MessagePages:
         return self._jobs.run(lambda client: messages.read_one(client, name, partition, offset)).addCallback(checked)
 
 
-def _number_in(spans: dict[int, messages.Span], partition: str) -> int | None:
+def _number_in(spans: dict[int, messages.PartitionBounds], partition: str) -> int | None:
     """Return the number of a partition that is here, None for any other text."""
     return next((number for number in spans if str(number) == partition), None)
 

@@ -43,7 +43,7 @@ class Limits(NamedTuple):
     bytes: int
 
 
-class Span(NamedTuple):
+class PartitionBounds(NamedTuple):
     """A partition's first offset, the end of what consumers see, and its last id, which tells when that was written."""
 
     start: int
@@ -89,7 +89,7 @@ class MessagePage(NamedTuple):
 
     query: Query
     rows: Sequence[Row]
-    spans: Mapping[int, Span]
+    spans: Mapping[int, PartitionBounds]
     before: int | None
     following: int | None
     positions: Mapping[int, int]
@@ -120,13 +120,15 @@ def query_of(topic: str, partition: str, start: str, value: str) -> Query:
     raise AssertionError(f"{start} has no value")
 
 
-def spans_of(services: BrokerServices, topic: str) -> dict[int, Span]:
+def spans_of(services: BrokerServices, topic: str) -> dict[int, PartitionBounds]:
     """Return the offsets of each partition that is there."""
     described = services.metadata.topic(topic)
     partitions = 0 if described is None else len(described.partitions)
     logs = (services.logs.find(topic, number) for number in range(partitions))
     return {
-        log.partition: Span(log.log_start_offset, log.high_watermark, log.last_id) for log in logs if log is not None
+        log.partition: PartitionBounds(log.log_start_offset, log.high_watermark, log.last_id)
+        for log in logs
+        if log is not None
     }
 
 
@@ -144,7 +146,7 @@ def starts_of(services: BrokerServices, topic: str, bytes_max: int) -> dict[int,
     return starts
 
 
-def read_page(client: Client, query: Query, spans: Mapping[int, Span], limits: Limits) -> MessagePage:
+def read_page(client: Client, query: Query, spans: Mapping[int, PartitionBounds], limits: Limits) -> MessagePage:
     """Return a page of messages. Raise ClientError."""
     filled = _filled(spans, query.start)
     numbers = [query.partition] if query.partition is not None else filled[:PARTITIONS_MAX]
@@ -154,7 +156,7 @@ def read_page(client: Client, query: Query, spans: Mapping[int, Span], limits: L
     before = following = None
     late = 0
     for done, number in enumerate(numbers):
-        span = spans.get(number, Span(0, 0))
+        span = spans.get(number, PartitionBounds(0, 0))
         try:
             at, rows_read, positions[number] = _read_span(client, query, number, span, share, limits.bytes)
         except PageTimeout:
@@ -181,7 +183,7 @@ def _share(limits: Limits, partitions: int) -> Limits:
 
 
 def _read_span(
-    client: Client, query: Query, partition: int, span: Span, share: Limits, max_unpacked: int
+    client: Client, query: Query, partition: int, span: PartitionBounds, share: Limits, max_unpacked: int
 ) -> tuple[int, list[Row], int]:
     """Return where a page begins in a partition, its rows, and the offset after them."""
     at = span.start
@@ -195,7 +197,7 @@ def _read_span(
 
 
 def read_newest(
-    client: Client, topic: str, partition: int, span: Span, limits: Limits, max_unpacked: int
+    client: Client, topic: str, partition: int, span: PartitionBounds, limits: Limits, max_unpacked: int
 ) -> tuple[int, list[Row], int]:
     """Return (offset, messages, offset after them): the newest messages of a span that fit into the limits.
 
@@ -390,7 +392,7 @@ def wrong_row(partition: int, offset: int, why: str, last_offset: int = -1) -> R
     return Row(partition, offset, None, -1, nothing, nothing, (), "", why[:300], last_offset)
 
 
-def offset_in(client: Client, query: Query, partition: int, span: Span) -> int:
+def offset_in(client: Client, query: Query, partition: int, span: PartitionBounds) -> int:
     match query.start:
         case "offset":
             return min(max(query.value, span.start), span.end)
@@ -401,7 +403,7 @@ def offset_in(client: Client, query: Query, partition: int, span: Span) -> int:
     return span.start
 
 
-def _filled(spans: Mapping[int, Span], start: str) -> list[int]:
+def _filled(spans: Mapping[int, PartitionBounds], start: str) -> list[int]:
     """Return the partitions with messages, by number, or for the newest messages by the time of the last one."""
     filled = [number for number, span in spans.items() if span.end > span.start]
     return sorted(filled, key=lambda number: (-spans[number].last_id if start == NEWEST else 0, number))
@@ -419,7 +421,7 @@ class Tail(NamedTuple):
 
 
 def read_tail(
-    client: Client, topic: str, positions: Mapping[int, int], spans: Mapping[int, Span], limits: Limits
+    client: Client, topic: str, positions: Mapping[int, int], spans: Mapping[int, PartitionBounds], limits: Limits
 ) -> Tail:
     """Return the messages after `positions`, or the newest of them if there are more than a page holds."""
     new = [number for number, at in positions.items() if number in spans and spans[number].end > at]
@@ -428,7 +430,7 @@ def read_tail(
     left_out, after = 0, dict(positions)
     for number in new[: limits.records]:
         end = spans[number].end
-        span = Span(max(positions[number], spans[number].start), end)
+        span = PartitionBounds(max(positions[number], spans[number].start), end)
         after[number] = end
         try:
             at, rows_read, following = read_newest(client, topic, number, span, share, limits.bytes)

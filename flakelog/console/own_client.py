@@ -22,7 +22,7 @@ from broker.client.address import Address, parse_addresses
 from broker.client.blocking import Client
 from broker.client.core import Exchange
 from broker.client.errors import Unreachable
-from flakelog.console.security import Refused
+from flakelog.console.security import RequestRefused
 from flakelog.console.visit import PageTimeout
 from flakelog.listeners import EVERYWHERE
 
@@ -129,7 +129,7 @@ class OwnBroker:
         CHANGE_SECONDS. Raise Refused.
         """
         if len(self._changes.waiting) >= CHANGES_MAX:
-            raise Refused(503, "too many changes wait for each other; try again")
+            raise RequestRefused(503, "too many changes wait for each other; try again")
         wanted: Deferred[Any] = Deferred(lambda _: None)
         late = PageTimeout("it is not done yet, and goes on; the server's log will say whether it was done")
         timer = self._reactor.callLater(CHANGE_SECONDS, lambda: None if wanted.called else wanted.errback(late))
@@ -147,9 +147,9 @@ class OwnBroker:
     def _start(self, client: OwnClient, job: Callable[[Client], T]) -> "Deferred[T]":
         """Run a job in a thread; return a Deferred that fires when it has ended. Raise Refused."""
         if self._is_stopped:
-            raise Refused(503, "the server stops")
+            raise RequestRefused(503, "the server stops")
         if self._jobs >= JOBS_MAX:
-            raise Refused(503, "too many pages are being read; try again")
+            raise RequestRefused(503, "too many pages are being read; try again")
         self._jobs += 1
         self._clients.add(client)
 

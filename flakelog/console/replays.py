@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from broker.client.blocking import Client
 from broker.client.log_record import Record
 from flakelog.console.json_fields import list_of, mapping_of, mappings_of, text_of, whole_of
-from flakelog.console.messages import Span, read_partition_records
+from flakelog.console.messages import PartitionBounds, read_partition_records
 from flakelog.console.text import pretty_json
 from spark_bridge.output.replay_topic import TOPIC, VERSION
 
@@ -56,7 +56,7 @@ class WorkPage(NamedTuple):
     checksum: str
 
 
-def read_documents(client: Client, span: Span) -> dict[str, dict[str, Any]]:
+def read_documents(client: Client, span: PartitionBounds) -> dict[str, dict[str, Any]]:
     """Return the newest document of each key. Raise ClientError or WireError."""
     start = max(span.start, span.end - RECORDS_MAX)
     return documents_of(read_partition_records(client, TOPIC, 0, start, BYTES_MAX)[0])

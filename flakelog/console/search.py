@@ -18,9 +18,9 @@ from flakelog.console.messages import (
     ONE_BYTES_MAX,
     PARTITIONS_MAX,
     UNREADABLE,
+    PartitionBounds,
     Query,
     Row,
-    Span,
     batches_of,
     offset_in,
     query_of,
@@ -105,19 +105,19 @@ def parse_remainder(text: str) -> Remainder | None:
     return Remainder(*map(int, numbers))
 
 
-def progress(search: Search, remainder: Remainder | None, spans: Mapping[int, Span]) -> int:
+def progress(search: Search, remainder: Remainder | None, spans: Mapping[int, PartitionBounds]) -> int:
     """Return how much of the topic, or of its partition, a search has passed, in percent of offsets."""
     numbers = _numbers(search, spans)
     whole = sum(spans[number].end - spans[number].start for number in numbers)
     if remainder is None or not whole:
         return 100
     passed = sum(spans[number].end - spans[number].start for number in numbers if number < remainder.partition)
-    here = spans.get(remainder.partition, Span(0, 0))
+    here = spans.get(remainder.partition, PartitionBounds(0, 0))
     return min(100 * (passed + max(min(remainder.offset, here.end) - here.start, 0)) // whole, 100)
 
 
 def search_slice(
-    client: Client, search: Search, remainder: Remainder | None, spans: Mapping[int, Span], matches_max: int
+    client: Client, search: Search, remainder: Remainder | None, spans: Mapping[int, PartitionBounds], matches_max: int
 ) -> Slice:
     """Search a part of the range: the remainder of an earlier slice, or the beginning of the range.
 
@@ -144,7 +144,7 @@ def search_slice(
     return Slice(reading.matches, remainder, reading.bytes, reading.messages)
 
 
-def _numbers(search: Search, spans: Mapping[int, Span]) -> list[int]:
+def _numbers(search: Search, spans: Mapping[int, PartitionBounds]) -> list[int]:
     only = search.start.partition
     return sorted(number for number, span in spans.items() if span.end > span.start and only in (None, number))
 
@@ -166,7 +166,7 @@ class _Reading:
         is_much = self.bytes >= SLICE_BYTES or self._unpacked >= UNPACKED_BYTES
         return is_much or len(self.matches) >= self._matches_max
 
-    def begin(self, number: int, span: Span) -> Remainder:
+    def begin(self, number: int, span: PartitionBounds) -> Remainder:
         """Return the part of a partition that lies in the range; one that cannot be read is a match that says so."""
         start, end = self._search.start, self._search.end
         try:

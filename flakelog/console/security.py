@@ -65,7 +65,7 @@ class Session(NamedTuple):
     expires_ms: int = 0
 
 
-class Refused(Exception):
+class RequestRefused(Exception):
     """A request that is not served: the HTTP status, and the reason in one sentence."""
 
     def __init__(self, status: int, reason: str) -> None:
@@ -112,11 +112,13 @@ class Gate:
         Raise CameByLink if the browser may have a session that it did not send, otherwise Refused or NeedsLogin.
         """
         if self.closed is not None:
-            raise Refused(403, self.closed)
+            raise RequestRefused(403, self.closed)
         if headers.fetch_site in ("cross-site", "same-site") and headers.fetch_mode not in ("", "navigate"):
-            raise Refused(403, "a page of another site asked for this")
+            raise RequestRefused(403, "a page of another site asked for this")
         if headers.is_forwarded and not self.is_locked:
-            raise Refused(403, "the request came through a proxy; set flakelog.console.token to open the console")
+            raise RequestRefused(
+                403, "the request came through a proxy; set flakelog.console.token to open the console"
+            )
         scheme, _, given = headers.authorization.partition(" ")
         if self.is_locked and scheme.lower() == BEARER:  # another scheme is that of a proxy in front
             self._check_token(given.strip(), now_ms, 401)
@@ -133,7 +135,7 @@ class Gate:
     def login(self, headers: SecurityHeaders, token: str, now_ms: int, fresh: str) -> Session:
         """Return a new session for the operator's token. Raise Refused."""
         if self.closed is not None:
-            raise Refused(403, self.closed)
+            raise RequestRefused(403, self.closed)
         self._check_origin(headers)
         self._check_token(token, now_ms, 403)
         return self._begin(fresh, now_ms)
@@ -157,26 +159,26 @@ class Gate:
         """Raise Refused unless the request is an action of the session's own page."""
         self._check_origin(headers)
         if not hmac.compare_digest(csrf.encode(), session.csrf.encode()):
-            raise Refused(403, "the form is of another session; load the page again")
+            raise RequestRefused(403, "the form is of another session; load the page again")
 
     # --- internals
 
     def _check_origin(self, headers: SecurityHeaders) -> None:
         if len(headers.hosts) != 1 or len(headers.origins) != 1:
-            raise Refused(403, "an action needs one Host and one Origin, as browsers send them")
+            raise RequestRefused(403, "an action needs one Host and one Origin, as browsers send them")
         scheme, _, host = headers.origins[0].partition("://")
         if scheme not in ("http", "https") or host != headers.hosts[0]:
-            raise Refused(403, "the Origin is not the host that was asked")
+            raise RequestRefused(403, "the Origin is not the host that was asked")
         if headers.fetch_site not in ("", "same-origin"):
-            raise Refused(403, "a page of another site asked for this")
+            raise RequestRefused(403, "a page of another site asked for this")
 
     def _check_token(self, text: str, now_ms: int, status: int) -> None:
         """Raise Refused, with this status if the text is not the token, with 429 if there were too many wrong ones."""
         if len(self._failures) == FAILED_LOGINS_MAX and now_ms - self._failures[0] < FAILED_LOGINS_MS:
-            raise Refused(429, "too many wrong tokens; wait a minute")
+            raise RequestRefused(429, "too many wrong tokens; wait a minute")
         if self._token is None or not hmac.compare_digest(text.encode(), self._token.encode()):
             self._failures.append(now_ms)
-            raise Refused(status, "that is not the token")
+            raise RequestRefused(status, "that is not the token")
 
     def _begin(self, id: str, now_ms: int) -> Session:
         expires_ms = now_ms + SESSION_MS

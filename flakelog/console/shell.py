@@ -30,7 +30,7 @@ from flakelog.console.security import (
     HEADERS,
     CameByLink,
     NeedsLogin,
-    Refused,
+    RequestRefused,
     SecurityHeaders,
     Session,
     gate_of,
@@ -50,7 +50,8 @@ ASK_AGAIN = b"""<!doctype html>
 <link rel="icon" href="/console/static/icon.svg">
 <p><a href="">Show the page</a></p></html>
 """
-EXPECTED = (NotThere, Refused, ClientError, WireError, CorruptBatch)  # that end a stream without a line in the log
+EXPECTED = (NotThere, RequestRefused, ClientError, WireError, CorruptBatch)
+"""The errors that end a stream without a line in the log."""
 
 log = Logger()
 
@@ -156,7 +157,7 @@ class Console:
                 request.setHeader(b"HX-Redirect", address.encode())
                 return b""
             return _redirect(request, address)
-        except (Refused, BadField) as error:
+        except (RequestRefused, BadField) as error:
             status = getattr(error, "status", 400)
             if status == 401:
                 request.setHeader(b"WWW-Authenticate", b"Bearer")
@@ -230,7 +231,7 @@ class Console:
                 self._give(request, session)
                 log.info("console: {peer} logged in", peer=_peer(request))
                 return _redirect(request, target)
-        except (Refused, BadField) as error:
+        except (RequestRefused, BadField) as error:
             wrong, status = str(error), getattr(error, "status", 400)
             if status != 429:  # the log has at most FAILED_LOGINS_MAX such lines in a minute
                 log.warn("console: a login from {peer} failed: {why}", peer=_peer(request), why=wrong)
@@ -302,13 +303,13 @@ class Console:
     def _stream(self, visit: Visit) -> Any:
         live = self._live(visit)
         if not self.streams.has_room:
-            raise Refused(503, "too many pages get live figures; flakelog.console.max.streams limits them")
+            raise RequestRefused(503, "too many pages get live figures; flakelog.console.max.streams limits them")
         if visit.request.method == b"HEAD":
             return b""
 
         def of_session(since_ms: int) -> Any:
             if not self.gate.is_live(visit.session, self._now_ms()):
-                raise Refused(403, "the session has ended")
+                raise RequestRefused(403, "the session has ended")
             self.pages.sample()
             return live(since_ms)
 
@@ -361,7 +362,7 @@ def _reason(failure: Failure) -> tuple[int, str]:
     """Return the HTTP status of an error, and the reason for the visitor."""
     error = failure.value
     match error:
-        case Refused():
+        case RequestRefused():
             return error.status, error.reason
         case NotThere():
             return 404, str(error)

@@ -139,5 +139,5 @@ class WorkPages:
 
     def _work(self) -> Any:
         spans = messages.spans_of(self._services, REPLAYS_TOPIC)
-        span = spans.get(0, messages.Span(0, 0))
+        span = spans.get(0, messages.PartitionBounds(0, 0))
         return self._jobs.run(lambda client: {} if span.end == span.start else replays.read_documents(client, span))

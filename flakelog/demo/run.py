@@ -51,7 +51,7 @@ FAILURES = (
 """Why the figures of the failures differ, for a reader who compares them."""
 
 
-class Span(NamedTuple):
+class TimeSpan(NamedTuple):
     """A span of time in the middle of the load, and its ids (half-open)."""
 
     start_ms: int
@@ -241,7 +241,7 @@ class Demo:
         )
         return problems
 
-    def _middle(self) -> Span:
+    def _middle(self) -> TimeSpan:
         """Return the middle third of the time that the load took, by the ids, widened to hold its middle message.
 
         A short load comes in few batches, and its middle third of time may lie between two of them.
@@ -252,7 +252,7 @@ class Demo:
         first, middle, last = times[0], times[len(times) // 2], times[-1]
         third = max((last - first) // 3, 1)
         start, end = min(first + third, middle), max(first + 2 * third, middle + 1)
-        return Span(start, end, *self.layout.id_range(start, end))
+        return TimeSpan(start, end, *self.layout.id_range(start, end))
 
     # --- 5 -------------------------------------------------------------------------------------------------------
 

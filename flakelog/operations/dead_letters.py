@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from broker.record.records import Record, encode_batch
+from broker.record.records import BatchRecord, encode_batch
 from flakelog.operations.partitions import is_internal
 
 if TYPE_CHECKING:
@@ -118,7 +118,7 @@ def _chunks(letters: list[Letter]) -> Iterator[list[Letter]]:
 def _batch(letters: list[Letter]) -> bytearray:
     base_ms = min(letter.timestamp_ms for letter in letters)
     records = [
-        Record(
+        BatchRecord(
             number,
             letter.timestamp_ms - base_ms,
             letter.record.key,

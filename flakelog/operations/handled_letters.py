@@ -17,7 +17,7 @@ import time
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
-from broker.record.records import Record, encode_batch
+from broker.record.records import BatchRecord, encode_batch
 from flakelog.operations.dead_letters import Letter
 from flakelog.operations.errors import NotPossible
 from partition_manager.progress import Progress, SettledRanges
@@ -96,7 +96,7 @@ class HandledLetters:
 
     def _write(self, partitions: list[int]) -> set[int]:
         """Write the marks of these partitions; return the partitions that others have written since the last look."""
-        records = [Record(at, 0, b"%d" % number, self._value(number)) for at, number in enumerate(partitions)]
+        records = [BatchRecord(at, 0, b"%d" % number, self._value(number)) for at, number in enumerate(partitions)]
         batch = encode_batch(records, base_timestamp_ms=time.time_ns() // 1_000_000)
         offset = self._client.produce(self._topic, 0, batch).base_offset
         others = set()

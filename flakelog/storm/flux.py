@@ -14,7 +14,7 @@ from idgen.settings import from_properties, parse_setting, settings_of
 from spout.api import Bolt
 from spout.config import TopologyConfig
 from spout.multilang.streams import check_for_storm, storm_grouping, storm_streams, storm_tick_seconds
-from spout.topology import Node, Plan, Subscription, TopologyError
+from spout.topology import Node, Plan, StreamSubscription, TopologyError
 
 SHELL_SPOUT = "org.apache.storm.flux.wrappers.spouts.FluxShellSpout"
 SHELL_BOLT = "org.apache.storm.flux.wrappers.bolts.FluxShellBolt"
@@ -130,7 +130,7 @@ def _call(method: str, *arguments: Any) -> dict[str, Any]:
     return {"name": method, "args": list(arguments)}
 
 
-def _stream(bolt: Node[Bolt], subscription: Subscription) -> dict[str, Any]:
+def _stream(bolt: Node[Bolt], subscription: StreamSubscription) -> dict[str, Any]:
     source, stream, _ = subscription
     grouping = storm_grouping(subscription.grouping)
     described: dict[str, Any] = {"type": grouping.type, "streamId": stream}
@@ -155,5 +155,5 @@ def _grouped_fields(plan: Plan) -> Iterator[dict[str, Any]]:
                 }
 
 
-def _fields_id(bolt: Node[Bolt], subscription: Subscription) -> str:
+def _fields_id(bolt: Node[Bolt], subscription: StreamSubscription) -> str:
     return f"fields of {bolt.name} from {subscription.component} {subscription.stream}"

@@ -42,6 +42,7 @@ from partition_manager.ports import (
     FindTime,
     FoundOffset,
     GroupStore,
+    LetterRefused,
     ListPartitions,
     ListTopics,
     Loaded,
@@ -51,7 +52,6 @@ from partition_manager.ports import (
     Partitions,
     RecordFetcher,
     Recreated,
-    Refused,
     Saved,
     Topics,
 )
@@ -276,7 +276,7 @@ class MemoryDeadLetters:
             return
         if self.refuses:
             self.refused.append(request.letter)
-            answer(Refused(self.refuses))
+            answer(LetterRefused(self.refuses))
             return
         letter = request.letter
         self.letters.append(letter)
@@ -394,7 +394,7 @@ class MemoryProducer:
         elif isinstance(request, CountPartitions):
             answer(Counted(len(log.kept)))
         elif refused := [why for output in request.outputs if (why := _why_refused(log, request.partition, output))]:
-            answer(Refused(refused[0]))
+            answer(LetterRefused(refused[0]))
         else:
             for output in request.outputs:
                 log.append(output.value, request.partition, output.key, headers=output.headers)

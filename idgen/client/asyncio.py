@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import Self, cast
 
-from idgen.client.core import PREFETCH_MAX_AGE_MS, REQUEST_TIMEOUT_MS, Address, Exchange, IdRequests
+from idgen.client.core import PREFETCH_MAX_AGE_MS, REQUEST_TIMEOUT_MS, Address, CallExchange, IdRequests
 from idgen.client.driver import Lock, PipelinedCalls, PipelinedConnection, Replies
 from idgen.wire import Reply
 
@@ -17,7 +17,7 @@ class Connection(PipelinedConnection["asyncio.Future[Replies]"], asyncio.Protoco
         self._transport = cast(asyncio.Transport, transport)  # asyncio sets TCP_NODELAY itself
         self.open = True
 
-    async def ask(self, exchange: Exchange) -> Replies:
+    async def ask(self, exchange: CallExchange) -> Replies:
         """Send an exchange and return its answers. A cancelled exchange keeps its place in the order of answers.
 
         Raises ConnectionError, ThriftError, TooManyCalls.
@@ -83,7 +83,7 @@ class AsyncIdClient(PipelinedCalls[Connection]):
         _, connection = await asyncio.get_running_loop().create_connection(Connection, address.host, address.port)
         return connection
 
-    async def _exchange(self, exchange: Exchange) -> Sequence[Reply]:
+    async def _exchange(self, exchange: CallExchange) -> Sequence[Reply]:
         connection = None
         try:
             async with asyncio.timeout(self._timeout_ms / 1000):

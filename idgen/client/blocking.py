@@ -13,7 +13,7 @@ from idgen.client.core import (
     PREFETCH_MAX_AGE_MS,
     REQUEST_TIMEOUT_MS,
     Address,
-    Exchange,
+    CallExchange,
     IdRequests,
     Outcome,
     Pipeline,
@@ -44,7 +44,7 @@ class _Calls(IdCalls):
     def _check(self) -> None:
         """A forked child makes a connection of its own."""
 
-    async def _carry(self, exchange: Exchange) -> Outcome:
+    async def _carry(self, exchange: CallExchange) -> Outcome:
         reused = self._peer == exchange.address
         try:
             replies = self._ask(exchange)
@@ -58,7 +58,7 @@ class _Calls(IdCalls):
             raise
         return Outcome(self._clock.now_ms(), replies)
 
-    def _ask(self, exchange: Exchange) -> list[Reply]:
+    def _ask(self, exchange: CallExchange) -> list[Reply]:
         deadline = time.monotonic() + self._timeout_s
         connection = self._connected(exchange.address)
         connection.settimeout(self._timeout_s)

@@ -1,6 +1,6 @@
 """A sans-I/O client of id services: it chooses servers, makes requests, reads answers and keeps prefetched ids.
 
-Each operation is a generator. It yields an `Exchange` (calls for one server, sent at once and answered in order),
+Each operation is a generator. It yields an `CallExchange` (calls for one server, sent at once and answered in order),
 receives its `Outcome`, and returns the operation's value. A shell (`blocking`, `twisted`, `asyncio`) carries the
 exchanges over connections that it keeps, with a `Pipeline` on each.
 
@@ -60,7 +60,7 @@ class Address(NamedTuple):
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
-class Exchange(NamedTuple):
+class CallExchange(NamedTuple):
     """Calls to carry to one server. The connection assigns their seqids."""
 
     address: Address
@@ -79,7 +79,7 @@ class Outcome(NamedTuple):
     stale: bool = False
 
 
-Operation: TypeAlias = Generator[Exchange, Outcome, T]
+Operation: TypeAlias = Generator[CallExchange, Outcome, T]
 Value: TypeAlias = int | list[int]
 
 
@@ -199,9 +199,9 @@ class IdRequests:
         """Return the values of the calls' answers, from the first server that gives them."""
         problems, refusal = [], None
         for address in self._servers.to_try(now_ms):
-            outcome = yield Exchange(address, calls)
+            outcome = yield CallExchange(address, calls)
             if outcome.replies is None and outcome.stale:
-                outcome = yield Exchange(address, calls)
+                outcome = yield CallExchange(address, calls)
             if outcome.replies is not None:
                 error = next((reply.error for reply in outcome.replies if reply.error is not None), None)
                 if error is None:

@@ -14,7 +14,7 @@ from contextlib import AbstractAsyncContextManager
 from typing import Any, Generic, TypeVar
 
 from idgen import fork
-from idgen.client.core import Address, Exchange, IdRequests, Operation, Outcome, Pipeline
+from idgen.client.core import Address, CallExchange, IdRequests, Operation, Outcome, Pipeline
 from idgen.clock import IdClock
 from idgen.errors import Fenced
 from idgen.layout import IdParts
@@ -78,7 +78,7 @@ class IdCalls(ABC):
         """Raise Fenced if this process may not use the client."""
 
     @abstractmethod
-    async def _carry(self, exchange: Exchange) -> Outcome:
+    async def _carry(self, exchange: CallExchange) -> Outcome:
         """Send an exchange, wait for its answers, and return them or the problem."""
 
     async def _run(self, operation: Operation[T]) -> T:
@@ -171,7 +171,7 @@ class PipelinedCalls(IdCalls, Generic[Connection]):
     async def _connect(self, address: Address) -> Connection: ...
 
     @abstractmethod
-    async def _exchange(self, exchange: Exchange) -> Sequence[Reply]:
+    async def _exchange(self, exchange: CallExchange) -> Sequence[Reply]:
         """Return the answers within the time limit; raise one of `timeouts` or `failures`."""
 
     def close(self) -> None:
@@ -195,7 +195,7 @@ class PipelinedCalls(IdCalls, Generic[Connection]):
         if self._abandoned:
             raise Fenced("this process was forked from its client's; make a client of its own after the fork")
 
-    async def _carry(self, exchange: Exchange) -> Outcome:
+    async def _carry(self, exchange: CallExchange) -> Outcome:
         reused = self._peer(exchange.address).open_connection is not None
         try:
             replies = await self._exchange(exchange)

@@ -10,7 +10,7 @@ from twisted.internet.error import ConnectError, ConnectionDone
 from twisted.internet.protocol import Factory, Protocol
 from twisted.python.failure import Failure
 
-from idgen.client.core import PREFETCH_MAX_AGE_MS, REQUEST_TIMEOUT_MS, Address, Exchange, IdRequests
+from idgen.client.core import PREFETCH_MAX_AGE_MS, REQUEST_TIMEOUT_MS, Address, CallExchange, IdRequests
 from idgen.client.driver import Lock, PipelinedCalls, PipelinedConnection, Replies
 from idgen.layout import IdParts
 from idgen.wire import Reply, ThriftError
@@ -23,7 +23,7 @@ class Connection(PipelinedConnection["Deferred[Replies]"], Protocol):
         self.open = True
         cast(Any, self.transport).setTcpNoDelay(True)
 
-    def ask(self, exchange: Exchange) -> "Deferred[Replies]":
+    def ask(self, exchange: CallExchange) -> "Deferred[Replies]":
         """Send an exchange and fire with its answers. Fails with ConnectionError, ThriftError; raises TooManyCalls.
 
         If the Deferred is cancelled, the connection is closed.
@@ -97,7 +97,7 @@ class _Calls(PipelinedCalls[Connection]):
         endpoint = HostnameEndpoint(self._reactor, address.host, address.port, timeout=self._timeout_ms / 1000)
         return cast(Connection, await endpoint.connect(cast(Any, Factory.forProtocol(Connection))))
 
-    async def _exchange(self, exchange: Exchange) -> Sequence[Reply]:
+    async def _exchange(self, exchange: CallExchange) -> Sequence[Reply]:
         connection = await self._connected(exchange.address)
         return await connection.ask(exchange).addTimeout(self._timeout_ms / 1000, self._reactor)
 

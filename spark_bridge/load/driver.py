@@ -32,7 +32,7 @@ from spark_bridge.load.ledger import (
 from spark_bridge.load.load import Load, LoadError
 from spark_bridge.load.receipt import Receipt, WrittenPart
 from spark_bridge.load.rejections import Rejections, TooManyRejected
-from spark_bridge.load.sink import LoadTaken, Sink, Source, State, StoredLoad, last_standing
+from spark_bridge.load.sink import LoadState, LoadTaken, Sink, SourceLog, StoredLoad, last_standing
 from spark_bridge.load.target_check import OtherTarget, still_there
 from spark_bridge.reading.offset_range import OffsetRange
 from spark_bridge.reading.range_cursor import DataLoss
@@ -87,7 +87,7 @@ class Driver:
 
     options: LoadOptions
     sink: Sink
-    source: Source
+    source: SourceLog
     run_all: RunAll
     watcher: Watcher
     code_version: str
@@ -148,7 +148,7 @@ class Driver:
     def _take_up(self, newest: StoredLoad, outcome: Outcome) -> None:
         """Finish a load that another run left, or is at work on."""
         load = newest.load
-        if newest.state is State.DECIDED:
+        if newest.state is LoadState.DECIDED:
             assert newest.receipt is not None, "a decided load has a receipt"
             self._done(load, self.sink.publish(load, newest.receipt.parts), outcome)
             return
@@ -235,12 +235,12 @@ class Driver:
         it lacks messages whose loss the user accepts.
         """
         stored = self.sink.find(load.number)
-        if stored is not None and stored.state is State.WITHDRAWN:
+        if stored is not None and stored.state is LoadState.WITHDRAWN:
             if isinstance(error, TooManyRejected):
                 self.watcher.withdrawn(load)
                 raise error
             return False
-        if stored is None or stored.state is State.PLANNED:
+        if stored is None or stored.state is LoadState.PLANNED:
             if stored is not None and self.options.accept_loss and isinstance(error, LostData):
                 return False  # the next attempt writes the loss into the load
             raise error

@@ -12,7 +12,7 @@ from typing import Any
 from broker.client.offset_spec import AtId, AtTime, Bounds, Earliest, position_of
 from spark_bridge.load.load import Layout, Load, LoadError, describe
 from spark_bridge.load.schema_change import refused_change
-from spark_bridge.load.sink import Source, StoredLoad
+from spark_bridge.load.sink import SourceLog, StoredLoad
 from spark_bridge.reading.cluster import Description
 from spark_bridge.reading.offset_range import OffsetRange
 from spark_bridge.reading.row import DEFAULT
@@ -94,7 +94,7 @@ class LoadOptions:
 def next_load(
     options: LoadOptions,
     newest: StoredLoad | None,
-    source: Source,
+    source: SourceLog,
     code_version: str,
     *,
     withdrawn: StoredLoad | None = None,
@@ -181,7 +181,7 @@ def check_log(load: Load, described: Description) -> None:
         )
 
 
-def check_unread(load: Load, unread: Iterable[OffsetRange], source: Source) -> None:
+def check_unread(load: Load, unread: Iterable[OffsetRange], source: SourceLog) -> None:
     """Raise LostData or OtherLog if the log no longer has the parts that a killed load still has to read."""
     first = source.earliest(load.topic)
     last = source.latest(load.topic, committed=load.manifest.read_committed)
@@ -215,7 +215,7 @@ def split(
 
 
 def _begin(
-    options: LoadOptions, source: Source, first: Mapping[int, int], last: Mapping[int, int]
+    options: LoadOptions, source: SourceLog, first: Mapping[int, int], last: Mapping[int, int]
 ) -> dict[int, int]:
     topic, start = options.topic, options.since.start
     match start:

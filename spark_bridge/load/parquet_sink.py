@@ -37,7 +37,7 @@ from spark_bridge.load.part_files import KeptApart, write_files
 from spark_bridge.load.partitioning import check_division
 from spark_bridge.load.receipt import DataFile, Receipt, WrittenPart, receipt_of
 from spark_bridge.load.rejections import OnRejected
-from spark_bridge.load.sink import Contents, Rows, State, StoredLoad, ignore
+from spark_bridge.load.sink import Contents, LoadState, Rows, StoredLoad, ignore
 from spark_bridge.load.target import Commit, Target
 from spark_bridge.load.target_check import WAYS_OUT, OtherTarget
 from spark_bridge.output.file_name import is_file_of
@@ -95,11 +95,11 @@ class ParquetSink:
         if load is None:
             return None
         if (receipt := self._ledger.receipt(number)) is not None:
-            return StoredLoad(load, State.PUBLISHED, receipt)
+            return StoredLoad(load, LoadState.PUBLISHED, receipt)
         receipt = self._ledger.decision(number)
         if receipt is None:
-            return StoredLoad(load, State.PLANNED)
-        return StoredLoad(load, State.WITHDRAWN if receipt.withdrawn else State.DECIDED, receipt)
+            return StoredLoad(load, LoadState.PLANNED)
+        return StoredLoad(load, LoadState.WITHDRAWN if receipt.withdrawn else LoadState.DECIDED, receipt)
 
     def check(self, newest: StoredLoad | None) -> Target | None:
         """Raise OtherTarget if the last load has files, and the place has no file of Parquet any more.
@@ -229,7 +229,7 @@ class ParquetSink:
         """Return the last commit of a load that the record knows, None if no load has files."""
         before: StoredLoad | None = newest
         while before is not None:
-            if before.state is State.PUBLISHED and before.receipt is not None and before.receipt.files:
+            if before.state is LoadState.PUBLISHED and before.receipt is not None and before.receipt.files:
                 return before.receipt.commit or Commit(before.load.number)
             if before.load.target is not None or not before.load.number:
                 return None if before.load.target is None else before.load.target.commit

@@ -1,4 +1,4 @@
-"""The ports of a load: `Sink` is a destination, `Source` the log, `Rows` the rows of one part.
+"""The ports of a load: `Sink` is a destination, `SourceLog` the log, `Rows` the rows of one part.
 
 A sink keeps one chain of loads for each topic, numbered 0, 1, 2, ... The driver (spark_bridge.load.driver) does this
 with the newest load, and a run that was killed anywhere is continued by the next run:
@@ -43,7 +43,7 @@ from spark_bridge.reading.skipped import SkippedBatch
 from spark_bridge.selection.pinned import Log
 
 
-class State(Enum):
+class LoadState(Enum):
     """PLANNED and DECIDED loads are unfinished: a run finishes them before it plans another.
 
     A WITHDRAWN load brings nothing in. A run gave it up, and the next load takes its messages.
@@ -61,17 +61,17 @@ class StoredLoad:
     """A load in a sink. A DECIDED or PUBLISHED load has a receipt."""
 
     load: Load
-    state: State
+    state: LoadState
     receipt: Receipt | None = None
 
     @property
     def unfinished(self) -> bool:
-        return self.state in (State.PLANNED, State.DECIDED)
+        return self.state in (LoadState.PLANNED, LoadState.DECIDED)
 
     @property
     def ends(self) -> Mapping[int, int]:
         """Return the positions where the next load begins."""
-        return self.load.starts if self.state is State.WITHDRAWN else self.load.ends
+        return self.load.starts if self.state is LoadState.WITHDRAWN else self.load.ends
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,12 +211,12 @@ class Sink(Protocol):
 
 def last_standing(sink: Sink, newest: StoredLoad | None) -> StoredLoad | None:
     """Return the newest load that was not withdrawn; None without one."""
-    if newest is None or newest.state is not State.WITHDRAWN:
+    if newest is None or newest.state is not LoadState.WITHDRAWN:
         return newest
     return None if newest.load.follows < 0 else sink.find(newest.load.follows)
 
 
-class Source(Log, Protocol):
+class SourceLog(Log, Protocol):
     """The log that loads come from."""
 
     def bytes_per_offset(self, ranges: Sequence[OffsetRange]) -> dict[int, float]:

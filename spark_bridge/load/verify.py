@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from spark_bridge.load.load import Load, describe
 from spark_bridge.load.receipt import Receipt
-from spark_bridge.load.sink import Sink, State, StoredLoad
+from spark_bridge.load.sink import LoadState, Sink, StoredLoad
 from spark_bridge.load.target_check import OtherTarget
 from spark_bridge.reading.offset_range import OffsetRange
 
@@ -46,7 +46,7 @@ def verify(sink: Sink) -> Verification:
             continue
         problems += _chain_problems(before, stored, newest.load.number)
         before = stored
-        if stored.state is State.PUBLISHED and stored.receipt is not None:
+        if stored.state is LoadState.PUBLISHED and stored.receipt is not None:
             receipts.append(stored.receipt)
             lost += (*stored.load.lost, *stored.receipt.lost)
     problems += _target_problems(sink, newest)

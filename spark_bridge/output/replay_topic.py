@@ -16,7 +16,7 @@ from typing import Any
 
 from broker.client.blocking import Client
 from broker.client.errors import BrokerError, ClientError
-from broker.record.records import Record, encode_batch
+from broker.record.records import BatchRecord, encode_batch
 from broker.wire.errors import ErrorCode, WireError
 
 TOPIC = "__flakelog_replays"
@@ -56,7 +56,7 @@ class ReplayTopic:
         head = {"v": VERSION, "kind": kind, "state": state, "at_ms": now_ms, "place": location}
         value = value_of(head, json.loads(manifest), None if receipt is None else json.loads(receipt))
         try:
-            self._send(encode_batch([Record(0, 0, key.encode(), value)], base_timestamp_ms=now_ms))
+            self._send(encode_batch([BatchRecord(0, 0, key.encode(), value)], base_timestamp_ms=now_ms))
         except (ClientError, WireError, OSError, ValueError) as error:
             self._failed = True
             _log.warning("the %s is not published in %s at %s: %s", kind, TOPIC, self._servers, error)

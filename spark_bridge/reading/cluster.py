@@ -17,7 +17,7 @@ from broker.client.errors import BrokerError, ClientError, Unsupported
 from broker.wire.errors import ErrorCode
 from broker.wire.fetch import READ_COMMITTED, READ_UNCOMMITTED
 from spark_bridge.reading.id_clock import IdClock
-from spark_bridge.reading.network import Address, ClusterError, ReadClient, Refused, connect
+from spark_bridge.reading.network import Address, BrokerRefused, ClusterError, ReadClient, connect
 from spark_bridge.reading.settings import Patience as Patience
 from spark_bridge.reading.settings import ReadSettings
 
@@ -114,7 +114,7 @@ class Cluster:
         if self._has_ids is None:
             try:
                 self.first_at_id(topic, _FIRST_ID)
-            except Refused as error:
+            except BrokerRefused as error:
                 if not isinstance(error.__cause__, Unsupported):
                     raise
                 self._has_ids = False
@@ -136,7 +136,7 @@ class Cluster:
             return frozenset()
         try:
             return self._patiently(lambda: _compacted(self._client.core, names))
-        except Refused:
+        except BrokerRefused:
             return frozenset()
 
     def list_offsets(
@@ -157,7 +157,7 @@ class Cluster:
                 return self._client.run(make())
             except ClientError as error:
                 if is_final(error):
-                    raise Refused(str(error)) from error
+                    raise BrokerRefused(str(error)) from error
                 failures += 1
                 if failures >= self._patience.attempts:
                     raise Unreachable(f"gave up after {failures} attempts: {error}") from error

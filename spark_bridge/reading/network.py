@@ -52,5 +52,5 @@ class ClusterError(FlakelogError):
     """A request to a cluster that failed; the message can be shown to a person unchanged."""
 
 
-class Refused(ClusterError):
+class BrokerRefused(ClusterError):
     """The broker answered with a permanent error, or has no version of the request that this client knows."""

@@ -54,7 +54,7 @@ class Damaged(ReplayError):
     """A published file is gone, its bytes differ from the receipt, or the receipt does not have it."""
 
 
-class Refused(ReplayError):
+class LocationRefused(ReplayError):
     """The place is not one for this replay; nothing was written."""
 
 
@@ -123,16 +123,16 @@ def check_place(out: Storage, *, single_writer: bool = False) -> None:
         while not parent.exists():
             parent = parent.parent
         if out.root.exists() and not out.root.is_dir():
-            raise Refused(f"{out} is a file; name a directory")
+            raise LocationRefused(f"{out} is a file; name a directory")
         if not parent.is_dir() or not os.access(parent, os.W_OK):
-            raise Refused(f"{out} cannot be made: {parent} is no directory that this user may write to")
+            raise LocationRefused(f"{out} cannot be made: {parent} is no directory that this user may write to")
     elif not out.can_create_exclusively and not single_writer:
-        raise Refused(
+        raise LocationRefused(
             f"{out} has no exclusive create here, so two runs could replace each other's files: "
             "pip install 'flakelog[object-store]', or say --single-writer if no other run writes there"
         )
     if not out.exists(MANIFEST_FILE) and (isinstance(out, LocalStorage) and out.root.exists() or out.names()):
-        raise Refused(f"{out} is there and is no replay; name another directory")
+        raise LocationRefused(f"{out} is there and is no replay; name another directory")
 
 
 def check_out(out: Storage, manifest: Manifest, *, single_writer: bool = False) -> None:
@@ -140,7 +140,7 @@ def check_out(out: Storage, manifest: Manifest, *, single_writer: bool = False) 
     check_place(out, single_writer=single_writer)
     stored = stored_manifest(out)
     if stored is not None and stored != manifest:
-        raise Refused(
+        raise LocationRefused(
             f"{out} is the replay of another manifest ({stored.sha256}): {manifests.differences(stored, manifest)}. "
             f"Name another directory, or repeat that replay with --manifest {out.name_of(MANIFEST_FILE)}"
         )
@@ -301,7 +301,7 @@ def _note(out: Storage, name: str, text: str, single_writer: bool) -> None:
             _create(out, name, text, single_writer)
             return
     if out.read(name) != text.encode():
-        raise Refused(
+        raise LocationRefused(
             f"{out} was begun by a run with another {name}, {' '.join(out.read(name).decode().split())}, and its files "
             "could differ from this run's: finish it in the same way, or name another directory"
         )

@@ -10,7 +10,7 @@ from partition_manager.standstill import Standstill
 from partition_manager.task_partition import PartitionStatus
 from spout.api import Spout
 from spout.executor import Executor
-from spout.figures.model import ComponentFigures, Input, OutageFigures, PartitionFigures, Snapshot
+from spout.figures.model import ComponentFigures, Input, OutageFigures, Snapshot, SpoutPartitionFigures
 from spout.grouping import ByFields, Custom, Direct, Grouping, LocalOrShuffle, PartialKey, Shuffle, ToAll, ToFirst
 from spout.log_spout import LogSpout
 from spout.task import TaskCounts
@@ -86,7 +86,7 @@ def inputs_of(node: Node[Any]) -> tuple[Input, ...]:
 
 def partition_figures(
     component: str, instances: Mapping[int, Any], at_ms: int, now_ms: int
-) -> list[PartitionFigures]:
+) -> list[SpoutPartitionFigures]:
     """Return the figures of the partitions that these tasks read. `now_ms` is on the engine's clock."""
     partitions = []
     for index, instance in instances.items():
@@ -139,14 +139,14 @@ def _statuses(instance: Any) -> list[PartitionStatus]:
 
 def _partition(
     component: str, task: int, status: PartitionStatus, standstill: Standstill | None, at_ms: int
-) -> PartitionFigures:
+) -> SpoutPartitionFigures:
     lag = None
     if status.watermark is not None and status.high_watermark is not None:
         lag = max(status.high_watermark - status.watermark, 0)
     oldest = status.oldest
     lag_bytes = 0 if lag == 0 else None if lag is None or oldest is None else round(lag * oldest.mean_bytes)
     lag_ms = 0 if lag == 0 else None if oldest is None else max(at_ms - oldest.timestamp_ms, 0)
-    return PartitionFigures(
+    return SpoutPartitionFigures(
         component=component,
         task=task,
         topic=status.topic,

@@ -19,7 +19,7 @@ from dataclasses import asdict, fields, replace
 from operator import attrgetter
 from typing import Any, NamedTuple
 
-from spout.figures.model import RATES, PartitionFigures, Rates, Snapshot
+from spout.figures.model import RATES, Rates, Snapshot, SpoutPartitionFigures
 
 TOPIC = "__flakelog_topologies"
 TOPIC_CONFIGS = {
@@ -31,7 +31,7 @@ VERSION = 1
 INTERVAL_MS = 2_000
 EXPIRES_MS = 10_000  # five intervals: a busy process misses one or two
 PARTITIONS_MAX = 1_000  # in one document, those with trouble and the most lag first: about 250 kB, below 1 MiB
-_PARTITION_FIELDS = tuple(field.name for field in fields(PartitionFigures))
+_PARTITION_FIELDS = tuple(field.name for field in fields(SpoutPartitionFigures))
 _PARTITION_VALUES = attrgetter(*_PARTITION_FIELDS)
 
 

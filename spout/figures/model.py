@@ -84,7 +84,7 @@ class MessageFailure:
 
 
 @dataclass(frozen=True, slots=True)
-class PartitionFigures:
+class SpoutPartitionFigures:
     """A partition that a spout task reads.
 
     `error` says why it is not read, or which of its requests fail. `no_progress` says to a person that it stands still,
@@ -125,7 +125,7 @@ class Snapshot:
     at_ms: int
     in_flight: int
     components: tuple[ComponentFigures, ...]
-    partitions: tuple[PartitionFigures, ...]
+    partitions: tuple[SpoutPartitionFigures, ...]
     dead_letter_topics: tuple[str, ...]
 
     def component(self, name: str) -> ComponentFigures:
@@ -168,7 +168,7 @@ class Snapshot:
         """Return the number of dead letters that the spouts have written."""
         return sum(component.messages.get("dead_lettered", 0) for component in self.components)
 
-    def by_need(self) -> list[PartitionFigures]:
+    def by_need(self) -> list[SpoutPartitionFigures]:
         """Return the partitions, those with trouble first, then those with the most lag."""
         return sorted(
             self.partitions, key=lambda one: (not one.trouble, -(one.lag or 0), one.topic, one.partition)

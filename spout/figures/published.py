@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from spout.figures.collect import inputs_of
-from spout.figures.model import ComponentFigures, OutageFigures, PartitionFigures, Snapshot
+from spout.figures.model import ComponentFigures, OutageFigures, Snapshot, SpoutPartitionFigures
 from spout.task import TaskCounts
 from spout.topology import Node, Plan
 
@@ -33,7 +33,7 @@ class _Part(NamedTuple):
     started_ms: int
     in_flight: int
     components: Mapping[str, _ComponentPart]
-    partitions: Sequence[PartitionFigures]
+    partitions: Sequence[SpoutPartitionFigures]
     dead_letter_topics: Sequence[str]
 
 
@@ -96,7 +96,7 @@ def _part(document: Mapping[str, Any]) -> _Part | None:
             int(document["started_ms"]),
             int(document["in_flight"]),
             {str(component["name"]): _component_part(component) for component in document["components"]},
-            [PartitionFigures(**partition) for partition in document["partitions"]],
+            [SpoutPartitionFigures(**partition) for partition in document["partitions"]],
             [str(topic) for topic in document["dead_letter_topics"]],
         )
     except (KeyError, TypeError, ValueError, AttributeError):

@@ -14,7 +14,7 @@ from twisted.logger import Logger
 
 from broker.client.errors import BrokerError
 from broker.client.twisted import TwistedClient
-from broker.record.records import Record, encode_batch
+from broker.record.records import BatchRecord, encode_batch
 from broker.wire.errors import ErrorCode
 from spout.figures.document import INTERVAL_MS, TOPIC, TOPIC_CONFIGS, document_of, key_of
 from spout.figures.model import Snapshot
@@ -69,7 +69,7 @@ class FiguresPublisher:
     @inlineCallbacks
     def _publish(self, value: Callable[[Snapshot], bytes | None]) -> Generator["Deferred[Any]", Any, None]:
         taken = self._take()
-        record = Record(0, 0, key_of(taken), value(taken))
+        record = BatchRecord(0, 0, key_of(taken), value(taken))
         batch = encode_batch([record], base_timestamp_ms=taken.at_ms)
         try:
             yield self._client.produce(TOPIC, 0, batch)

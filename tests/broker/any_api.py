@@ -15,7 +15,7 @@ from uuid import UUID
 from kio.serial import entity_reader
 
 from broker.engine.api_table import APIS
-from broker.record.records import Record, encode_batch
+from broker.record.records import BatchRecord, encode_batch
 from broker.wire import cold
 from broker.wire.errors import ErrorCode
 from broker.wire.frame import request_header
@@ -336,7 +336,7 @@ SUBSCRIPTION = b"\0\0\0\0\0\1\0\7flights\xff\xff\xff\xff"  # in the format of Co
 
 def batch_of(key=b"k", value=b"v", time_ms=1_700_000_000_000, **fields):
     """Return a batch of one record."""
-    return encode_batch([Record(0, 0, key, value)], base_timestamp_ms=time_ms, **fields)
+    return encode_batch([BatchRecord(0, 0, key, value)], base_timestamp_ms=time_ms, **fields)
 
 
 def create_topic(name, **more):

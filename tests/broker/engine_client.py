@@ -20,7 +20,7 @@ from broker.log.storage.memory_storage import MemoryStorage
 from broker.metadata.changes import Staged
 from broker.metadata.metadata import Change, FileMetadataStore, Metadata, NewTopic, Node
 from broker.now import Now
-from broker.record.records import Record, decode_records, encode_batch
+from broker.record.records import BatchRecord, decode_records, encode_batch
 from broker.services.context import BrokerServices
 from broker.services.topic_changes import create_topic, plan_alteration, plan_deletion
 from broker.settings.config import BrokerConfig
@@ -353,7 +353,7 @@ def _body(api_key, version, fields, tags):
 
 def batch_of(*values, timestamp_ms=WALL_MS, **fields):
     return encode_batch(
-        [Record(i, 0, None, value) for i, value in enumerate(values)], base_timestamp_ms=timestamp_ms, **fields
+        [BatchRecord(i, 0, None, value) for i, value in enumerate(values)], base_timestamp_ms=timestamp_ms, **fields
     )
 
 

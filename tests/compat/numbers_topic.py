@@ -2,7 +2,7 @@
 
 from broker.client.blocking import Client
 from broker.client.consumer_config import ConsumerConfig
-from broker.record.records import Record, encode_batch
+from broker.record.records import BatchRecord, encode_batch
 from tests.patience import SECONDS
 
 NOBODY = "127.0.0.1:1"
@@ -25,7 +25,7 @@ def fill(address, name):
 
 def say(client, topic, partition, *values):
     """Send values; the timestamp of each is 1,000 ms and the first value."""
-    records = [Record(at, 0, b"key", b"%d" % value) for at, value in enumerate(values)]
+    records = [BatchRecord(at, 0, b"key", b"%d" % value) for at, value in enumerate(values)]
     return client.produce(topic, partition, encode_batch(records, base_timestamp_ms=1_000 + values[0]))
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from broker.client.blocking import Client
 from broker.client.core import LATEST
-from broker.record.records import Record, encode_batch
+from broker.record.records import BatchRecord, encode_batch
 from tests.compat.server_process import DidNotStart
 
 TOPIC = "kept"
@@ -15,7 +15,7 @@ MESSAGES = 50
 
 
 def batch_of(*values, producer=None, sequence=-1):
-    records = [Record(each, 0, None, value, ()) for each, value in enumerate(values)]
+    records = [BatchRecord(each, 0, None, value, ()) for each, value in enumerate(values)]
     producer_id, epoch = producer or (-1, -1)
     return encode_batch(
         records, base_timestamp_ms=1, producer_id=producer_id, producer_epoch=epoch, base_sequence=sequence

@@ -11,7 +11,7 @@ from flakelog.topology_figures import registry_of
 from flakelog.topology_site import health, ready
 from flakelog.topology_view import facts_of, line_of, screen_of
 from spout.config import SpoutConfig
-from spout.figures.model import ComponentFigures, PartitionFigures, Snapshot
+from spout.figures.model import ComponentFigures, Snapshot, SpoutPartitionFigures
 from spout.log_sink import LogSink
 from spout.log_spout import LogSpout
 from spout.sink_config import SinkConfig
@@ -42,7 +42,7 @@ LOG = ComponentFigures(
     "log", "spout", 1, {"default": ("id",)}, (), (counts(emitted=30, acked=20, failed=10),), {"dead_lettered": 2}, {}
 )
 COUNT = ComponentFigures("count", "bolt", 1, {}, (), (counts(executed=30, errors=4),), {}, {"words": 7})
-PARTITION = PartitionFigures("log", 0, "lines", 3, "running", 100, 150, 160, 5, 60, 2_500, 1_500, "")
+PARTITION = SpoutPartitionFigures("log", 0, "lines", 3, "running", 100, 150, 160, 5, 60, 2_500, 1_500, "")
 FIGURES = Snapshot("words", "words", "r", "running", 0, 10_000, 12, (LOG, COUNT), (PARTITION,), ("lines.dead-letters",))
 BROKEN = replace(FIGURES, partitions=(replace(PARTITION, phase="broken", error="unusable"),))
 

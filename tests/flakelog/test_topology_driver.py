@@ -14,9 +14,9 @@ from partition_manager.ports import (
     Fetch,
     FetchWanted,
     FindEpochEnd,
+    LetterRefused,
     ListPartitions,
     Recreated,
-    Refused,
 )
 from spout.api import Spout
 
@@ -215,7 +215,7 @@ def test_a_recreated_topic_has_another_id_and_a_fetch_of_the_old_one_learns_it()
 def test_a_dead_letter_topic_can_refuse_for_good():
     dead = MemoryDeadLetters()
     dead.refuses = "too large"
-    assert answer_of(dead, Bury("letter")) == Refused("too large")
+    assert answer_of(dead, Bury("letter")) == LetterRefused("too large")
     assert dead.letters == [] and dead.refused == ["letter"]
 
 

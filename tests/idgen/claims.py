@@ -3,7 +3,7 @@
 import json
 
 from coordination.port import Get
-from idgen.claim_state import State
+from idgen.claim_state import ClaimState
 from tests.idgen.driving import NOW, claim, settle
 
 
@@ -13,5 +13,5 @@ def mark(coordinator, number):
 
 def held(coordinator, token="t", now_ms=NOW, **more):
     made = settle(claim(token, **more), coordinator, now_ms)
-    assert made.state is State.HELD, made.problem
+    assert made.state is ClaimState.HELD, made.problem
     return made

@@ -5,7 +5,7 @@ import pytest
 
 from coordination.memory import MemoryCoordinator
 from coordination.port import Children, Delete, Get, Set
-from idgen.claim_state import State
+from idgen.claim_state import ClaimState
 from idgen.errors import LeadExhausted, NoWorkerNumber
 from tests.idgen.claims import held, mark
 from tests.idgen.driving import NOW, claim, settle, step
@@ -62,7 +62,7 @@ def test_a_configured_number_is_waited_for_and_says_so(one, other):
     c = held(one, "a", number=5)
     assert c.number == 5
     waiting = settle(claim("b", number=5), other, NOW)
-    assert waiting.state is State.CLAIMING
+    assert waiting.state is ClaimState.CLAIMING
     assert waiting.problem == "worker number 5 is held by host-a:1"
     one.expire()
     settle(waiting, other, NOW + 1_000)
@@ -70,7 +70,7 @@ def test_a_configured_number_is_waited_for_and_says_so(one, other):
     with pytest.raises(NoWorkerNumber, match="rests for 28500 ms"):
         waiting.usable_worker()
     now = NOW + 1_000
-    while waiting.state is State.CLAIMING:
+    while waiting.state is ClaimState.CLAIMING:
         assert now < NOW + 29_500
         now = waiting.next_deadline_ms
         settle(waiting, other, now)
@@ -103,7 +103,7 @@ def test_a_claim_says_why_it_has_no_ids_and_that_it_has_while_the_lead_lasts(one
     assert c.why_no_ids(NOW + 30_000) == "the connection is cut"
     other.execute(Delete("/snowflake-servers-marks/0"))
     one.heal()
-    while c.state is not State.FENCED:
+    while c.state is not ClaimState.FENCED:
         step(c, one, NOW + 40_000)
     assert "was deleted; another number is being claimed" in c.why_no_ids(NOW + 40_000)
     settle(c, one, NOW + 40_000)

@@ -3,7 +3,7 @@
 import pytest
 
 from coordination.memory import MemoryCoordinator
-from idgen.claim_state import State
+from idgen.claim_state import ClaimState
 from idgen.registry import AHEAD, LOG, Registry
 from tests.idgen.claims import held, mark
 from tests.idgen.driving import NOW, claim, settle
@@ -70,6 +70,6 @@ def test_a_usual_claim_leaves_its_number_alone_until_the_mark_has_passed(one):
     settle(before, one, NOW)
     before.worker.next_ids(3, NOW, floor_at(before, NOW + HOUR_MS))
     before.close(NOW)
-    assert settle(before, one, NOW).state is State.CLOSED
+    assert settle(before, one, NOW).state is ClaimState.CLOSED
     usual = held(one, "b", NOW + 1_000, registry=Registry(role=LOG))
     assert usual.number == 1

@@ -3,7 +3,7 @@
 import pytest
 
 from coordination.port import Delete, Get, NoNode
-from idgen.claim_state import State
+from idgen.claim_state import ClaimState
 from idgen.errors import Fenced
 from tests.idgen.claims import held, mark
 from tests.idgen.driving import NOW, claim, settle, step
@@ -14,7 +14,7 @@ def test_a_clean_close_lowers_the_mark_and_the_number_is_taken_again_immediately
     last = c.worker.next_id(NOW + 100)
     c.close(NOW + 200)
     settle(c, one, NOW + 200)
-    assert c.state is State.CLOSED
+    assert c.state is ClaimState.CLOSED
     assert mark(one, 0)["high_water_ms"] == NOW + 101
     with pytest.raises(NoNode):
         one.execute(Get("/snowflake-servers/0"))
@@ -32,14 +32,14 @@ def test_a_close_leaves_the_node_of_whoever_has_taken_the_number_over(one, other
     held(other, "b", NOW + 30_000, number=0)
     c.close(NOW + 30_000)
     settle(c, one, NOW + 30_000)
-    assert c.state is State.CLOSED
+    assert c.state is ClaimState.CLOSED
     assert one.execute(Get("/snowflake-servers/0")).owner == other.session_id
 
 
 def test_a_claim_closed_before_it_held_anything_is_closed_immediately(one):
     c = claim()
     c.close(NOW)
-    assert c.state is State.CLOSED and c.take_operation() is None
+    assert c.state is ClaimState.CLOSED and c.take_operation() is None
 
 
 @pytest.mark.parametrize("after", range(5))
@@ -59,7 +59,7 @@ def test_a_claim_closed_in_the_middle_gives_back_what_it_got_and_issues_nothing(
         with pytest.raises(Fenced):
             c.worker.next_id(NOW)
     settle(c, one, NOW)
-    assert c.state is State.CLOSED
+    assert c.state is ClaimState.CLOSED
     assert held(other, "b", NOW).number == 0
 
 
@@ -68,7 +68,7 @@ def test_a_close_that_cannot_reach_the_registry_ends_and_the_number_rests(one, o
     one.cut()
     c.close(NOW + 1)
     settle(c, one, NOW + 1)
-    assert c.state is State.CLOSED
+    assert c.state is ClaimState.CLOSED
     assert mark(other, 0)["high_water_ms"] == NOW + 30_000
 
 
@@ -77,7 +77,7 @@ def test_an_abandoned_claim_touches_nothing_of_its_holders(one):
     c = held(one)
     c.tick(NOW + 10_000)
     c.abandon("forked; make one of its own")
-    assert (c.state, c.take_operation(), c.next_deadline_ms) == (State.CLOSED, None, None)
+    assert (c.state, c.take_operation(), c.next_deadline_ms) == (ClaimState.CLOSED, None, None)
     with pytest.raises(Fenced, match="make one of its own"):
         c.worker.next_id(NOW)
     c.answered(1, NOW)

@@ -5,7 +5,7 @@ from twisted.internet.task import Clock
 
 from coordination.memory import Ensemble, MemoryCoordinator
 from coordination.port import ANY_VERSION, Children, CoordinationError, Delete, Set
-from idgen.claim_state import State
+from idgen.claim_state import ClaimState
 from idgen.clock import IdClock
 from idgen.errors import LayoutMismatch, LeadExhausted, NoWorkerNumber
 from idgen.layout import Layout
@@ -93,10 +93,10 @@ def test_all_claims_hear_of_a_lost_connection_and_of_its_return(house):
     house.coordinator.cut()
     house.coordinator.expire()
     house.advance(2)
-    assert [c.state for c in claims] == [State.SUSPENDED] * 2
+    assert [c.state for c in claims] == [ClaimState.SUSPENDED] * 2
     house.coordinator.heal()
     house.advance(2)
-    assert [c.state for c in claims] == [State.HELD] * 2
+    assert [c.state for c in claims] == [ClaimState.HELD] * 2
 
 
 def test_an_operator_is_told_once_that_the_registry_is_away_and_once_that_it_is_back(house):
@@ -159,7 +159,7 @@ def test_stopping_gives_all_numbers_back(house):
     house.driver.stop().addBoth(stopped.append)
     house.advance(0)
     assert stopped == [None]
-    assert [c.state for c in claims] == [State.CLOSED] * 2
+    assert [c.state for c in claims] == [ClaimState.CLOSED] * 2
     assert house.coordinator.execute(Children("/snowflake-servers")) == ()
     assert house.reactor.getDelayedCalls() == []
     other = MemoryCoordinator(house.ensemble)

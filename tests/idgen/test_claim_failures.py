@@ -5,7 +5,7 @@ import json
 import pytest
 
 from coordination.port import Children, Create, Delete, Get, Set
-from idgen.claim_state import State
+from idgen.claim_state import ClaimState
 from idgen.errors import Fenced, LayoutExhausted, LayoutMismatch, LeadExhausted
 from idgen.layout import Layout
 from idgen.registry import CorruptMark, Registry
@@ -18,7 +18,7 @@ def test_ids_go_on_without_the_registry_for_the_lead_and_go_on_again_after(one):
     c = held(one)
     one.cut()
     settle(c, one, NOW + 1)
-    assert c.state is State.SUSPENDED
+    assert c.state is ClaimState.SUSPENDED
     for after_ms in range(0, 30_000, 500):
         settle(c, one, NOW + after_ms)
         c.worker.next_id(NOW + after_ms)
@@ -27,7 +27,7 @@ def test_ids_go_on_without_the_registry_for_the_lead_and_go_on_again_after(one):
         c.worker.next_id(NOW + 60_000)
     one.heal()
     settle(c, one, NOW + 60_001)
-    assert (c.state, c.number, c.worker.limit_ms) == (State.HELD, 0, NOW + 90_001)
+    assert (c.state, c.number, c.worker.limit_ms) == (ClaimState.HELD, 0, NOW + 90_001)
     c.worker.next_id(NOW + 60_001)
 
 
@@ -39,7 +39,7 @@ def test_a_session_that_expired_is_replaced_and_the_number_kept(one):
     settle(c, one, NOW + 1)
     one.heal()
     settle(c, one, NOW + 2)
-    assert (c.state, c.number) == (State.HELD, 0)
+    assert (c.state, c.number) == (ClaimState.HELD, 0)
     assert one.execute(Get("/snowflake-servers/0")).owner == one.session_id
 
 
@@ -56,7 +56,7 @@ def test_a_zombie_is_fenced_by_its_next_set_and_claims_anew(one, other):
     settle(zombie, one, NOW + 40_000)
     with pytest.raises(Fenced, match="number 0 was claimed by host-b:1; another number is being claimed"):
         old_worker.next_id(NOW + 40_000)
-    assert (zombie.state, zombie.number) == (State.HELD, 1)
+    assert (zombie.state, zombie.number) == (ClaimState.HELD, 1)
     assert successor.worker.next_id(NOW + 40_000) > last
 
 
@@ -74,7 +74,7 @@ def taken_over_in_a_session_that_lives(one, other, **more):
 def test_a_number_lost_is_not_shown_as_held_any_more(one, other):
     """A node left behind would keep the number from every other claim as long as the loser's session lives."""
     slow = taken_over_in_a_session_that_lives(one, other)
-    assert (slow.state, slow.number) == (State.HELD, 1)
+    assert (slow.state, slow.number) == (ClaimState.HELD, 1)
     assert one.execute(Children("/snowflake-servers")) == ("1",)
 
 
@@ -82,7 +82,7 @@ def test_a_configured_number_lost_is_claimed_again_past_ones_own_node(one, other
     """A node of the claim's session does not block the claim, because it would wait for itself for ever."""
     slow = taken_over_in_a_session_that_lives(one, other, number=0)
     settle(slow, one, NOW + 60_000)
-    assert (slow.state, slow.number) == (State.HELD, 0)
+    assert (slow.state, slow.number) == (ClaimState.HELD, 0)
     assert one.execute(Get("/snowflake-servers/0")).owner == one.session_id
 
 
@@ -93,7 +93,7 @@ def test_whichever_answer_of_a_claim_gets_lost_one_number_is_held_in_the_end(one
     c = claim("a")
     steps = 0
     now = NOW
-    while c.state is not State.HELD or c.next_deadline_ms is None or steps <= at:
+    while c.state is not ClaimState.HELD or c.next_deadline_ms is None or steps <= at:
         setattr(one, fault, int(steps == at))
         if not step(c, one, now):
             now = c.next_deadline_ms
@@ -110,9 +110,9 @@ def test_a_raise_whose_answer_got_lost_counts_only_when_it_is_known(one, fault):
     c = held(one)
     setattr(one, fault, 1)
     settle(c, one, NOW + 10_000)
-    assert (c.state, c.worker.limit_ms) == (State.SUSPENDED, NOW + 30_000)
+    assert (c.state, c.worker.limit_ms) == (ClaimState.SUSPENDED, NOW + 30_000)
     settle(c, one, NOW + 11_000)
-    assert (c.state, c.worker.limit_ms) == (State.HELD, NOW + 41_000)
+    assert (c.state, c.worker.limit_ms) == (ClaimState.HELD, NOW + 41_000)
     assert mark(one, 0)["high_water_ms"] == NOW + 41_000
 
 
@@ -122,13 +122,13 @@ def test_a_late_set_of_our_own_is_recognised_by_its_token(one, other):
     node = other.execute(Get("/snowflake-servers-marks/0"))
     other.execute(Set("/snowflake-servers-marks/0", node.data, node.version))
     settle(c, one, NOW + 10_000)
-    assert (c.state, c.worker.limit_ms) == (State.HELD, NOW + 40_000)
+    assert (c.state, c.worker.limit_ms) == (ClaimState.HELD, NOW + 40_000)
 
 
 def test_another_layout_than_the_recorded_one_does_not_start(one, other):
     held(one)
     wrong = settle(claim("b", registry=Registry(layout=Layout(42, 5, 4, 12))), other, NOW)
-    assert wrong.state is State.CLOSED
+    assert wrong.state is ClaimState.CLOSED
     assert isinstance(wrong.failure, LayoutMismatch)
     assert "Set the recorded layout" in str(wrong.failure)
     assert wrong.next_deadline_ms is None
@@ -154,4 +154,4 @@ def test_a_deleted_mark_fences_its_holder(one, other):
 
 def test_past_the_layouts_last_millisecond_no_number_is_claimed(one):
     late = settle(claim(), one, Layout().last_ms + 1)
-    assert late.state is State.CLOSED and isinstance(late.failure, LayoutExhausted)
+    assert late.state is ClaimState.CLOSED and isinstance(late.failure, LayoutExhausted)

@@ -5,23 +5,23 @@ from contextlib import suppress
 import pytest
 
 from coordination.port import ConnectionLost, Delete, NoNode, SessionSuspended
-from idgen.claim_state import TRANSITIONS, State, Turn
+from idgen.claim_state import TRANSITIONS, ClaimState, Turn
 from tests.idgen.driving import NOW, claim, settle, step
 
 
 def at_state(state, one, other):
     """Return a claim in this state; for FENCED, `other` takes its number away."""
     c = claim("a")
-    if state is State.CLAIMING:
+    if state is ClaimState.CLAIMING:
         return c
     settle(c, one, NOW)
-    if state is State.SUSPENDED:
+    if state is ClaimState.SUSPENDED:
         c.happened(SessionSuspended(), NOW)
-    if state is State.FENCED:
+    if state is ClaimState.FENCED:
         other.execute(Delete("/snowflake-servers-marks/0"))
         c.tick(NOW + 10_000)
         one.cut()
-        while c.state is not State.FENCED:
+        while c.state is not ClaimState.FENCED:
             with suppress(NoNode):
                 other.execute(c.take_operation())
             c.failed(NoNode("/snowflake-servers-marks/0"), NOW + 10_000)
@@ -41,9 +41,9 @@ def turn_cut_off(c, one, other):
 def turn_taken(c, one, other):
     other.execute(Delete("/snowflake-servers-marks/0"))
     seen = set()
-    while State.FENCED not in seen and step(c, one, NOW + 10_000):
+    while ClaimState.FENCED not in seen and step(c, one, NOW + 10_000):
         seen.add(c.state)
-    assert State.FENCED in seen
+    assert ClaimState.FENCED in seen
 
 
 def turn_closed(c, one, other):
@@ -71,6 +71,6 @@ def test_each_row_of_the_table_is_gone_through(row, one, other):
 
 
 def test_every_state_can_be_closed_and_nothing_leaves_closed():
-    assert {state for state, turn in TRANSITIONS if turn is Turn.CLOSED} == set(State) - {State.CLOSED}
-    assert all(state is not State.CLOSED for state, _ in TRANSITIONS)
-    assert set(TRANSITIONS.values()) == set(State)
+    assert {state for state, turn in TRANSITIONS if turn is Turn.CLOSED} == set(ClaimState) - {ClaimState.CLOSED}
+    assert all(state is not ClaimState.CLOSED for state, _ in TRANSITIONS)
+    assert set(TRANSITIONS.values()) == set(ClaimState)

@@ -7,7 +7,7 @@ import pytest
 
 from coordination.memory import MemoryCoordinator
 from coordination.port import SessionEstablished, SessionSuspended
-from idgen.claim_state import State
+from idgen.claim_state import ClaimState
 from idgen.errors import NoWorkerNumber, WorkerIdsExhausted
 from idgen.layout import Layout
 from idgen.registry import Registry
@@ -23,7 +23,7 @@ def test_when_every_number_is_held_there_is_one_clear_error_and_a_slow_retry(one
     c = held(other, "b", registry=registry)
     third = MemoryCoordinator(ensemble)
     waiting = settle(claim("c", registry=registry), third, NOW)
-    assert waiting.state is State.CLAIMING
+    assert waiting.state is ClaimState.CLAIMING
     assert waiting.problem == "all 2 worker numbers of /snowflake-servers are held or rest after a crash"
     assert waiting.next_deadline_ms == NOW + 10_000
     with pytest.raises(NoWorkerNumber):
@@ -87,7 +87,7 @@ def test_marks_that_rest_are_read_once(ensemble):
     reads = 0
     while step(waiting, session, NOW + 2_000):
         reads += 1
-    assert waiting.state is State.CLAIMING and reads > 1_024
+    assert waiting.state is ClaimState.CLAIMING and reads > 1_024
     again = 0
     while step(waiting, session, NOW + 12_000):
         again += 1
@@ -121,4 +121,4 @@ def test_a_registry_that_does_not_answer_is_asked_again_at_a_pace_of_ones_own(on
     settle(c, one, NOW)
     assert c.next_deadline_ms == NOW + 1_500
     settle(c, one, NOW + 1_500)
-    assert (c.state, c.next_deadline_ms) == (State.SUSPENDED, NOW + 3_000)
+    assert (c.state, c.next_deadline_ms) == (ClaimState.SUSPENDED, NOW + 3_000)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from idgen.errors import Fenced, IdError, LayoutExhausted, LeadExhausted, SequenceExhausted
 from idgen.layout import Layout
 from idgen.service import flat
-from idgen.worker import IdWorker, Run
+from idgen.worker import IdRun, IdWorker
 
 LAYOUT = Layout()
 NOW = 1_700_000_000_000
@@ -105,9 +105,9 @@ def test_a_batch_is_runs_that_end_with_their_millisecond():
     w.next_ids(4000, now_ms=NOW)
     first = LAYOUT.pack(NOW, 0, 4000)
     assert w.next_ids(5000, now_ms=NOW) == [
-        Run(first, 96),
-        Run(LAYOUT.pack(NOW + 1, 0, 0), 4096),
-        Run(LAYOUT.pack(NOW + 2, 0, 0), 808),
+        IdRun(first, 96),
+        IdRun(LAYOUT.pack(NOW + 1, 0, 0), 4096),
+        IdRun(LAYOUT.pack(NOW + 2, 0, 0), 808),
     ]
 
 
@@ -157,11 +157,11 @@ def test_only_ids_of_the_last_run_are_given_back():
     w = worker()
     first, count = w.take_run(256, now_ms=NOW)
     w.give_back(first + 10)
-    assert w.next_ids(2, now_ms=NOW) == [Run(first + 10, 2)]
+    assert w.next_ids(2, now_ms=NOW) == [IdRun(first + 10, 2)]
     for other in (first + 13, first - 1):
         with pytest.raises(ValueError, match="not of the run taken last"):
             w.give_back(other)
-    assert w.take_run(8192, now_ms=NOW) == Run(first + 12, 4096 - 12), "a run ends with its millisecond"
+    assert w.take_run(8192, now_ms=NOW) == IdRun(first + 12, 4096 - 12), "a run ends with its millisecond"
 
 
 def test_ids_given_back_to_a_fenced_worker_are_dropped():

@@ -5,7 +5,7 @@ from twisted.internet.defer import execute
 from twisted.internet.task import Clock
 
 from broker.record.compression import Codec
-from broker.record.records import Record, encode_batch
+from broker.record.records import BatchRecord, encode_batch
 from broker.wire.fetch import READ_COMMITTED, READ_UNCOMMITTED, FetchedPartition
 from partition_manager.config import SpoutConfig
 from partition_manager.fetcher import UNPACKED_BYTES, TwistedFetcher, answer_of
@@ -30,7 +30,7 @@ def result(records=b"", diverging=None, log_start=0):
 
 
 def batch(base_offset, epoch):
-    made = encode_batch([Record(0, 0, None, b"v"), Record(1, 0, None, b"w")], base_timestamp_ms=1)
+    made = encode_batch([BatchRecord(0, 0, None, b"v"), BatchRecord(1, 0, None, b"w")], base_timestamp_ms=1)
     made[:8], made[12:16] = base_offset.to_bytes(8, "big"), epoch.to_bytes(4, "big")
     return bytes(made)
 
@@ -127,7 +127,7 @@ def test_records_come_with_the_next_offset_the_end_and_the_epoch_of_the_last_bat
 
 
 def test_an_answer_ends_with_the_batch_that_unpacks_to_much_and_the_rest_is_fetched_again():
-    large = [Record(0, 0, None, bytes(UNPACKED_BYTES))]
+    large = [BatchRecord(0, 0, None, bytes(UNPACKED_BYTES))]
     batches = [bytes(encode_batch(large, base_timestamp_ms=0, base_offset=at, codec=Codec.ZSTD)) for at in (10, 11)]
     answer = answer_of(result(b"".join(batches)), 10, READ_UNCOMMITTED)
     assert ([record.offset for record in answer.records], answer.next_offset, answer.high_watermark) == ([10], 11, 20)

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from broker.record.compression import Codec
-from broker.record.records import Record, encode_batch
+from broker.record.records import BatchRecord, encode_batch
 from broker.wire.fetch import READ_UNCOMMITTED, FetchedPartition
 from partition_manager.config import AT_MOST_ONCE, SpoutConfig
 from partition_manager.fetcher import answer_of
@@ -60,7 +60,7 @@ class PackedWorld(World):
 
 def batch_at(base_offset):
     """Return a batch; each has its own leader epoch."""
-    records = [Record(number, 0, None, bytes(SIZE)) for number in range(MESSAGES)]
+    records = [BatchRecord(number, 0, None, bytes(SIZE)) for number in range(MESSAGES)]
     made = encode_batch(records, base_timestamp_ms=1, base_offset=base_offset, codec=Codec.ZSTD)
     made[EPOCH] = (base_offset // MESSAGES).to_bytes(4, "big")
     return bytes(made)

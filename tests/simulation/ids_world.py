@@ -13,7 +13,7 @@ from coordination.memory import Ensemble, MemoryCoordinator
 from coordination.port import run
 from idgen import fork
 from idgen.claim import EXHAUSTED_RETRY_MS, WorkerClaim
-from idgen.claim_state import State
+from idgen.claim_state import ClaimState
 from idgen.clock import IdClock
 from idgen.errors import IdError, LayoutMismatch
 from idgen.layout import Layout
@@ -277,8 +277,8 @@ class World:
             return
         before = process.claim.state
         process.run()
-        self.seen["a holder found its number taken"] += State.FENCED is process.claim.state is not before
-        if process.claim.state is State.CLOSED and process.link.idle:
+        self.seen["a holder found its number taken"] += ClaimState.FENCED is process.claim.state is not before
+        if process.claim.state is ClaimState.CLOSED and process.link.idle:
             if isinstance(process.claim.failure, LayoutMismatch):
                 self.seen["another layout refused"] += 1
                 process.machine.layout = LAYOUT  # the operator has read the message
@@ -299,7 +299,7 @@ class World:
     def step_a_clock(self, process):
         if not self.true_clocks:
             step_ms = self.rng.choice(self.steps_ms)
-            self.seen["a holder's clock set back"] += step_ms < 0 and process.claim.state is State.HELD
+            self.seen["a holder's clock set back"] += step_ms < 0 and process.claim.state is ClaimState.HELD
             process.machine.step(step_ms)
 
     def change_a_clocks_pace(self, process):
@@ -311,7 +311,7 @@ class World:
     def pause(self, process):
         """Pause the process (SIGSTOP); sometimes all processes, for about a session or a lead."""
         pause_ms = self.rng.choice([50, SESSION_MS, 2 * SESSION_MS, 2 * LEAD_MS])
-        self.seen["a holder stopped for a lead"] += pause_ms > LEAD_MS and process.claim.state is State.HELD
+        self.seen["a holder stopped for a lead"] += pause_ms > LEAD_MS and process.claim.state is ClaimState.HELD
         process.paused_until_ms = self.true_ms + pause_ms
         process.link.hold_answer()
         if self.rng.random() < 0.2:
@@ -339,13 +339,13 @@ class World:
     def start_twice(self, process):
         """Start a second process, as a supervisor does that believes the first one dead."""
         if len(self.processes) < PROCESSES_MAX:
-            self.seen["started twice"] += process.claim.state is State.HELD
+            self.seen["started twice"] += process.claim.state is ClaimState.HELD
             self.start(process.machine)
 
     def isolate(self, process):
         """Cut a holder off for longer than its mark lasts, while it issues all the ids it can and is replaced."""
-        process = self.rng.choice([each for each in self.processes if each.claim.state is State.HELD] or [process])
-        self.seen["a holder cut off for a lead"] += process.claim.state is State.HELD
+        process = self.rng.choice([each for each in self.processes if each.claim.state is ClaimState.HELD] or [process])
+        self.seen["a holder cut off for a lead"] += process.claim.state is ClaimState.HELD
         process.link.cut()
         replaced_in = self.rng.randrange(12)
         for each in range(12):
@@ -370,7 +370,7 @@ class World:
 
     def fork(self, process):
         if len(self.processes) < PROCESSES_MAX and not process.paused:
-            self.seen["a holder forked"] += process.claim.state is State.HELD
+            self.seen["a holder forked"] += process.claim.state is ClaimState.HELD
             self.processes.append(process.forked(self.name(), self.abandon_in_child))
 
     def reboot(self, process):
@@ -414,7 +414,7 @@ class World:
     def _go_home(self):
         """Let holders give their numbers back until every waiting process has had one."""
         self.restarts = False
-        while holders := [process for process in self.processes if process.claim.state is State.HELD]:
+        while holders := [process for process in self.processes if process.claim.state is ClaimState.HELD]:
             for process in holders:
                 self.close(process)
             self._let_run(RETRY_MS, step_ms=RETRY_MS)
@@ -441,6 +441,6 @@ class World:
 
     def _waits_for_the_living(self, process):
         """Return True for a forked child, or if every number the process wants is held by a live process."""
-        held = {other.claim.number for other in self.processes if other.claim.state is State.HELD}
+        held = {other.claim.number for other in self.processes if other.claim.state is ClaimState.HELD}
         wanted = {0} if process.claim._number == 0 else set(range(LAYOUT.workers))
         return isinstance(process.link, Forked) or wanted <= held

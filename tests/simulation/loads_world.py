@@ -7,7 +7,7 @@ import threading
 
 from spark_bridge.load.load import LoadError
 from spark_bridge.load.parquet_sink import ParquetSink
-from spark_bridge.load.sink import State
+from spark_bridge.load.sink import LoadState
 from spark_bridge.reading.range_cursor import DataLoss
 from tests.spark_bridge.load.world import MemoryLog, MemoryStorage, Topics, driver, plain_reader
 
@@ -123,7 +123,7 @@ class World:
             if name.endswith(".decision.json"):
                 found = self.sink_now().find(int(name.rpartition("/")[2].partition(".")[0]))
                 decided |= set(found.receipt.files)
-                if found.state is State.PUBLISHED:
+                if found.state is LoadState.PUBLISHED:
                     problems = list(self.sink_now().file_problems([found.receipt]))
                     assert not problems, f"published, but {problems}"
         assert {name for name, _ in rows} <= decided, "leak: a plain reader sees a file of an undecided load"

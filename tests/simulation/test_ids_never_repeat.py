@@ -11,7 +11,7 @@ import pytest
 
 from coordination.port import Set
 from idgen.claim import WorkerClaim
-from idgen.claim_state import State
+from idgen.claim_state import ClaimState
 from idgen.registry import Registry
 from tests.simulation.ids_world import PROCESSES_MAX, NoMoreIds, OutOfOrder, Repeated, World
 
@@ -117,7 +117,7 @@ class RaisesTooSoon(WorkerClaim):
 
     def take_operation(self):
         operation = super().take_operation()
-        if isinstance(operation, Set) and self.state in (State.HELD, State.SUSPENDED) and not self._closing:
+        if isinstance(operation, Set) and self.state in (ClaimState.HELD, ClaimState.SUSPENDED) and not self._closing:
             self.worker.raise_limit(max(self.worker.limit_ms, self._now_ms + self.registry.lead_ms))
         return operation
 

@@ -17,7 +17,7 @@ from spark_bridge.load.ledger import LostData, OtherLog
 from spark_bridge.load.load import Layout
 from spark_bridge.load.parquet_sink import ParquetSink
 from spark_bridge.load.receipt import receipt_of
-from spark_bridge.load.sink import State, StoredLoad
+from spark_bridge.load.sink import LoadState, StoredLoad
 from spark_bridge.load.verify import verify
 from spark_bridge.reading.range_cursor import DataLoss
 from tests.simulation.loads_world import World
@@ -217,7 +217,9 @@ class ForgetfulSink(ParquetSink):
     def find(self, number):
         found = super().find(number)
         return (
-            StoredLoad(found.load, State.PUBLISHED, found.receipt) if found and found.state is State.PLANNED else found
+            StoredLoad(found.load, LoadState.PUBLISHED, found.receipt)
+            if found and found.state is LoadState.PLANNED
+            else found
         )
 
 

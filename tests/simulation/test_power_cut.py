@@ -28,7 +28,7 @@ from broker.log.validation.batch import validate
 from broker.now import Now
 from broker.record.batch import read_header, walk
 from broker.record.control import Marker, decode_marker, encode_marker
-from broker.record.records import Record, decode_records, encode_batch
+from broker.record.records import BatchRecord, decode_records, encode_batch
 from broker.settings.config import LONG_MAX, BrokerConfig, TopicConfig
 from broker.wire.errors import ApiError
 from broker.wire.id_entries import ENTRY_BYTES, read_entries
@@ -240,7 +240,9 @@ class Life:
         random = self.random
         self.now_ms += random.randrange(3)
         records = [
-            Record(i, random.randrange(50), None, bytes([random.randrange(256)]) * random.choice((3, 3, 60, 700, 5000)))
+            BatchRecord(
+                i, random.randrange(50), None, bytes([random.randrange(256)]) * random.choice((3, 3, 60, 700, 5000))
+            )
             for i in range(random.choice((1, 1, 1, 2, 40)))
         ]
         fields = {}

@@ -7,7 +7,7 @@ from uuid import UUID
 from broker.client.core import ClientCore, carry_out
 from broker.client.errors import Unreachable
 from broker.record.control import Marker, encode_marker
-from broker.record.records import Record, encode_batch
+from broker.record.records import BatchRecord, encode_batch
 from broker.wire import cold, fetch, tags
 from broker.wire.errors import ErrorCode
 from broker.wire.fetch import FetchedPartition, FetchResponse, IdRegion
@@ -226,7 +226,7 @@ class Cluster:
     def batch(self, base):
         if base in self.poison:
             return at_offset(self.poison[base], base)
-        records = [Record(n, n, None, self.value(base + n)) for n in range(BATCH)]
+        records = [BatchRecord(n, n, None, self.value(base + n)) for n in range(BATCH)]
         if base in self.aborted:
             marker = encode_marker(base, 0, Marker(False, 0), base)
             more = {"producer_id": base, "producer_epoch": 0, "base_sequence": 0, "transactional": True}

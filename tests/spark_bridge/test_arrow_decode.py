@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from broker.record.batch import HEADER, CorruptBatch, read_header
 from broker.record.compression import Codec, TooLarge
 from broker.record.id_header import id_header
-from broker.record.records import Record, decode_records, encode_batch
+from broker.record.records import BatchRecord, decode_records, encode_batch
 from broker.wire.id_entries import IdEntry
 from spark_bridge.reading import record_starts
 from spark_bridge.reading.arrow_decode import MissingId, PlacedBatch, decode
@@ -44,7 +44,7 @@ def build(described):
         records = []
         for step, t, key, value, headers in rows:
             offset += step
-            records.append(Record(offset, t, key, value, headers))
+            records.append(BatchRecord(offset, t, key, value, headers))
         batches.append(encode_batch(records, base_timestamp_ms=T0, base_offset=base, codec=codec))
         base += offset + 1
     return batches
@@ -103,7 +103,7 @@ def test_rows_are_those_of_the_record_by_record_decoder(described, start, length
 
 def test_a_batch_of_log_append_time_has_that_time_in_every_row():
     """Every row has the batch's log append time (attributes bit 3) and the connector's timestampType 1."""
-    one = encode_batch([Record(0, 1, b"a", b"1"), Record(1, 2, b"b", b"2")], base_timestamp_ms=T0)
+    one = encode_batch([BatchRecord(0, 1, b"a", b"1"), BatchRecord(1, 2, b"b", b"2")], base_timestamp_ms=T0)
     header = read_header(one)
     HEADER.pack_into(one, 0, *header._replace(attributes=header.attributes | 0x08, max_timestamp=T0 + 999))
     table = table_of(placed([one]), ALL, ("timestamp", "timestampType"), None)
@@ -142,7 +142,7 @@ def test_ids_are_null_where_the_broker_keeps_none():
 
 def test_ids_come_from_headers_where_the_broker_keeps_none():
     headers = [(("own", b"1"), id_header(42)), (), (("flakelog-id", b"no number"),), (id_header(43),)]
-    batch = encode_batch([Record(n, 0, None, b"v", each) for n, each in enumerate(headers)], base_timestamp_ms=0)
+    batch = encode_batch([BatchRecord(n, 0, None, b"v", each) for n, each in enumerate(headers)], base_timestamp_ms=0)
     table = table_of(placed([bytes(batch)]), ALL, ("id",), None)
     assert table["id"].to_pylist() == [42, None, None, 43]
 
@@ -196,13 +196,13 @@ def test_a_count_that_does_not_fit_the_records_is_an_error(count):
 
 
 def test_records_that_unpack_past_the_bound_are_refused():
-    one = encode_batch([Record(0, 0, None, bytes(1 << 20))], base_timestamp_ms=T0, codec=Codec.ZSTD)
+    one = encode_batch([BatchRecord(0, 0, None, bytes(1 << 20))], base_timestamp_ms=T0, codec=Codec.ZSTD)
     with pytest.raises(TooLarge):
         table_of(placed([one]), ALL, DEFAULT, None, max_bytes=65536)
 
 
 def test_a_last_record_that_runs_past_the_end_is_an_error():
-    one = bytearray(encode_batch([Record(n, 0, b"k" * 100, b"v") for n in range(2)], base_timestamp_ms=0))
+    one = bytearray(encode_batch([BatchRecord(n, 0, b"k" * 100, b"v") for n in range(2)], base_timestamp_ms=0))
     last = len(one) - 110
     one[last + 1], one[last + 6] = 0x7F, 0x70  # it says 8,171 bytes, 7,204 of them for its key
     with pytest.raises(CorruptBatch):
@@ -210,6 +210,6 @@ def test_a_last_record_that_runs_past_the_end_is_an_error():
 
 
 def test_a_timestamp_that_no_column_can_hold_is_an_error():
-    one = encode_batch([Record(0, 0, None, b"v")], base_timestamp_ms=1 << 62)
+    one = encode_batch([BatchRecord(0, 0, None, b"v")], base_timestamp_ms=1 << 62)
     with pytest.raises(CorruptBatch, match="timestamp"):
         table_of(placed([one]), ALL, DEFAULT, None)

@@ -5,7 +5,7 @@ import pytest
 from broker.wire.errors import ErrorCode
 from spark_bridge.reading import cluster as asking
 from spark_bridge.reading.cluster import Description, NoSuchTopic, Patience, Topic, Unreachable
-from spark_bridge.reading.network import Refused
+from spark_bridge.reading.network import BrokerRefused
 from tests.spark_bridge.memory_cluster import (
     BOOTSTRAP,
     DESCRIBE_CONFIGS,
@@ -101,13 +101,15 @@ def test_versions_are_negotiated_with_each_broker(versions, list_offsets, metada
 
 def test_a_request_that_the_broker_does_not_have_is_named():
     cluster = Cluster(90, versions=KAFKA_4_0 | {LIST_OFFSETS: (0, 1)})
-    with pytest.raises(Refused, match="broker at leader:9093 serves v0 to v1 of ListOffsets; this client needs one"):
+    with pytest.raises(
+        BrokerRefused, match="broker at leader:9093 serves v0 to v1 of ListOffsets; this client needs one"
+    ):
         ask(cluster).latest("t")
     assert cluster.paused == []
 
 
 def test_ids_are_refused_where_the_broker_keeps_none():
-    with pytest.raises(Refused, match="the broker at leader:9093 keeps no ids; only Flakelog can find them"):
+    with pytest.raises(BrokerRefused, match="the broker at leader:9093 keeps no ids; only Flakelog can find them"):
         ask(Cluster(90, ids=False)).first_at_id("t", 1000)
 
 
@@ -159,6 +161,6 @@ def test_after_some_attempts_it_gives_up_and_says_why():
 
 def test_a_refusal_is_raised_immediately():
     cluster = Cluster(90, faults=[ErrorCode.TOPIC_AUTHORIZATION_FAILED])
-    with pytest.raises(Refused, match="t-0: TOPIC_AUTHORIZATION_FAILED"):
+    with pytest.raises(BrokerRefused, match="t-0: TOPIC_AUTHORIZATION_FAILED"):
         ask(cluster).latest("t")
     assert cluster.paused == []

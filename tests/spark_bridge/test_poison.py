@@ -4,7 +4,7 @@ import pytest
 
 from broker.record.batch import CorruptBatch, read_header
 from broker.record.compression import Codec
-from broker.record.records import Record, encode_batch
+from broker.record.records import BatchRecord, encode_batch
 from spark_bridge.reading import range_fetch
 from spark_bridge.reading.arrow_decode import PlacedBatch, decode
 from spark_bridge.reading.offset_range import OffsetRange
@@ -75,7 +75,7 @@ def test_a_log_full_of_poison_is_not_read_in_part(monkeypatch):
 
 @pytest.mark.parametrize("name", POISON)
 def test_a_batch_that_readers_reject_is_poison_for_spark_too_and_costs_its_group_nothing_else(name):
-    good = bytes(encode_batch([Record(0, 0, None, b"v")], base_timestamp_ms=0, codec=Codec.ZSTD))
+    good = bytes(encode_batch([BatchRecord(0, 0, None, b"v")], base_timestamp_ms=0, codec=Codec.ZSTD))
     data = POISON[name] + good
     batches = [PlacedBatch(data, at, read_header(data, at)) for at in (0, len(POISON[name]))]
     poison = []

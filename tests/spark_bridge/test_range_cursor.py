@@ -5,13 +5,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broker.record.batch import CorruptBatch
-from broker.record.records import Record, encode_batch
+from broker.record.records import BatchRecord, encode_batch
 from spark_bridge.reading.offset_range import OffsetRange
 from spark_bridge.reading.range_cursor import DataLoss, RangeCursor
 
 
 def batch(base, count, *, control=False, deltas=None):
-    records = [Record(delta, 0, b"k", b"v") for delta in deltas or range(count)]
+    records = [BatchRecord(delta, 0, b"k", b"v") for delta in deltas or range(count)]
     return encode_batch(records, base_timestamp_ms=0, base_offset=base, control=control)
 
 
@@ -121,7 +121,7 @@ def test_with_on_lost_missing_offsets_are_reported_and_passed():
 
 
 def test_aborted_transactions_only_move_the_position():
-    data = encode_batch([Record(0, 0, b"k", b"v")], base_timestamp_ms=0, producer_id=7, transactional=True)
+    data = encode_batch([BatchRecord(0, 0, b"k", b"v")], base_timestamp_ms=0, producer_id=7, transactional=True)
     reader = cursor(0, 3)
     assert bases(reader.accept(data + batch(1, 2), [(7, 0)])) == [1]
     assert reader.done

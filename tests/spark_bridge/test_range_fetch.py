@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broker.record.batch import CorruptBatch
-from broker.record.records import Record, encode_batch
+from broker.record.records import BatchRecord, encode_batch
 from broker.wire.errors import ErrorCode
 from spark_bridge.reading.arrow_decode import MissingId
 from spark_bridge.reading.cluster import Patience
@@ -119,7 +119,7 @@ def test_pauses_grow_to_their_maximum():
 
 def test_a_compacted_topic_is_read_though_it_lacks_offsets():
     cluster = Cluster(30)
-    kept = [Record(n, n, None, b"%d" % (10 + n)) for n in (0, 3, 9)]
+    kept = [BatchRecord(n, n, None, b"%d" % (10 + n)) for n in (0, 3, 9)]
     cluster.poison[10] = encode_batch(kept, base_timestamp_ms=0)
     found = [row["offset"] for row in read(cluster, 0, 30, replace(SETTINGS, compacted_topics=frozenset({"t"})))]
     assert found == [*range(10), 10, 13, 19, *range(20, 30)]

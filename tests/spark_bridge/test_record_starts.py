@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from broker.record.batch import CorruptBatch, read_header
-from broker.record.records import Record, encode_batch, records_data
+from broker.record.records import BatchRecord, encode_batch, records_data
 from spark_bridge.reading import record_starts as module
 from spark_bridge.reading.record_starts import PADDING_BYTES, record_starts
 
@@ -23,7 +23,7 @@ def chains_for_few_records_too(monkeypatch):
 
 def records_of(values):
     """Return the bytes of records with these values, and their number."""
-    rows = [Record(n, 7 * n, b"key" if n % 3 else None, value) for n, value in enumerate(values)]
+    rows = [BatchRecord(n, 7 * n, b"key" if n % 3 else None, value) for n, value in enumerate(values)]
     batch = encode_batch(rows, base_timestamp_ms=T0)
     return bytes(records_data(batch, read_header(batch), 0, 1 << 30)), len(rows)
 

@@ -13,7 +13,7 @@ from spout.api import Bolt, Spout
 from spout.background import TwistedBackground
 from spout.bolts import BatchBolt
 from spout.log_spout import LogSpout
-from spout.runner import Runner, State
+from spout.runner import Runner, RunnerState
 from spout.topology import Topology
 from tests.spout.test_runner import ended, turn
 from tests.spout.worlds import Collect, SpoutWorld
@@ -194,7 +194,7 @@ def test_a_runner_drains_stores_progress_and_ends_with_the_exit():
     run = runner.start()
     turn(runner)
     (error,) = ended(run)
-    assert isinstance(error, SystemExit) and error.code == 3 and runner.state is State.STOPPED
+    assert isinstance(error, SystemExit) and error.code == 3 and runner.state is RunnerState.STOPPED
     assert b'"offset":1' in world.ensemble.nodes["/flakelog-spouts/t.log/partition_0"].data
     (collect,) = runner.executor.instances_of("collect")
     assert [values[-1] for values in collect.seen] == [b"a", b"c"]
@@ -211,7 +211,7 @@ def test_a_base_exception_of_a_spout_ends_the_run_with_it():
     run = runner.start()
     turn(runner)
     (error,) = ended(run)
-    assert isinstance(error, Fatal) and runner.state is State.STOPPED
+    assert isinstance(error, Fatal) and runner.state is RunnerState.STOPPED
 
 
 def test_an_exit_in_a_coroutine_ends_neither_the_loop_nor_its_reactor():

@@ -7,7 +7,7 @@ from twisted.internet.task import Clock
 from spout.api import Spout
 from spout.config import TopologyConfig
 from spout.log_spout import LogSpout
-from spout.runner import Runner, State
+from spout.runner import Runner, RunnerState
 from spout.topology import Topology, TopologyError
 from tests.spout.worlds import Collect, SpoutWorld
 
@@ -50,9 +50,9 @@ def test_a_stop_stores_progress_closes_and_ends_the_run():
     run = runner.start()
     turn(runner)
     stopped = runner.stop()
-    assert ended(stopped) == [] and runner.state is State.DRAINING
+    assert ended(stopped) == [] and runner.state is RunnerState.DRAINING
     turn(runner)
-    assert ended(stopped) == ended(run) == [None] and runner.state is State.STOPPED
+    assert ended(stopped) == ended(run) == [None] and runner.state is RunnerState.STOPPED
     assert b'"offset":1' in world.ensemble.nodes["/flakelog-spouts/t.log/partition_0"].data
     assert runner._reactor.getDelayedCalls() == [] and ended(runner.stop()) == [None]
 
@@ -69,7 +69,7 @@ def test_a_stop_waits_for_tuples_in_flight_no_longer_than_it_may():
         turn(runner)
         runner.stop()
         turn(runner)
-    assert (patient.state, hasty.state) == (State.DRAINING, State.STOPPED)
+    assert (patient.state, hasty.state) == (RunnerState.DRAINING, RunnerState.STOPPED)
 
 
 def test_what_a_spout_raises_ends_the_run_with_it_and_closes_everything():
@@ -88,7 +88,7 @@ def test_what_a_spout_raises_ends_the_run_with_it_and_closes_everything():
     run = runner.start()
     turn(runner)
     (error,) = ended(run)
-    assert isinstance(error, OSError) and closed == [True] and runner.state is State.STOPPED
+    assert isinstance(error, OSError) and closed == [True] and runner.state is RunnerState.STOPPED
     assert isinstance(runner.stop(), Deferred)
 
 
@@ -109,7 +109,7 @@ def test_an_abort_closes_at_once_and_stores_nothing_more():
     run = runner.start()
     turn(runner)
     runner.abort()
-    assert ended(run) == [None] and runner.state is State.STOPPED and runner._reactor.getDelayedCalls() == []
+    assert ended(run) == [None] and runner.state is RunnerState.STOPPED and runner._reactor.getDelayedCalls() == []
     runner.abort()
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from broker.client.records import Record
-from partition_manager.ports import DeadLetter, Fenced, Refused, Saved, SaveOffset
+from partition_manager.ports import DeadLetter, Fenced, LetterRefused, Saved, SaveOffset
 from spout.settlement import CannotSettle, Settlement
 from spout.sink_config import SinkConfig
 from spout.sink_ports import Output
@@ -297,7 +297,7 @@ def test_a_transaction_that_can_never_succeed_ends_the_topology():
     world.message(1, "a")
     world.ack(1)
     world.work()
-    world.broker.answer(Refused("the spout reads another cluster"))
+    world.broker.answer(LetterRefused("the spout reads another cluster"))
     with pytest.raises(CannotSettle, match="the spout reads another cluster"):
         world.work()
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from partition_manager.ports import Failed, Refused
+from partition_manager.ports import Failed, LetterRefused
 from spout.partitioner import partition_of
 from spout.sink_batches import Outcome, SinkBatches
 from spout.sink_config import SinkConfig
@@ -73,7 +73,7 @@ def test_records_without_a_key_take_turns_and_equal_keys_share_a_partition():
     assert {partition_of(b"AA", 3, turn) for turn in range(9)} == {0}
 
 
-@pytest.mark.parametrize("answer, passes", [(Failed("down"), True), (Refused("too large"), False)])
+@pytest.mark.parametrize("answer, passes", [(Failed("down"), True), (LetterRefused("too large"), False)])
 def test_a_record_that_is_not_written_fails_its_tuple(answer, passes):
     batches = batches_of()
     add(batches, "a")
@@ -98,7 +98,7 @@ def test_a_refused_batch_is_sent_record_by_record_so_that_one_bad_record_fails_a
     acked, failed = [], []
     while taken := batches.take():
         ((number, request),) = taken
-        outcome = batches.answered(number, Refused("no key") if "bad" in values(request) else Produced())
+        outcome = batches.answered(number, LetterRefused("no key") if "bad" in values(request) else Produced())
         acked += outcome.acked
         failed += outcome.failed
         if request.outputs == (Output("out", None, b"a"),):

@@ -20,7 +20,7 @@ from broker.log.integrity.segment_walk import Damaged, SegmentWalk, is_batch
 from broker.log.partition_log import PartitionLog
 from broker.log.segment import Segment
 from broker.log.storage.port import StorageError
-from broker.log.unverified import Span, Unverified
+from broker.log.unverified import Unverified, VerifiedSpan
 
 AHEAD_BYTES = 8 << 20
 """Bytes verified past the wanted offset, because a consumer of old data reads on from there."""
@@ -56,7 +56,7 @@ class Verdict:
         self.damage: str | None = None
         self.error: str | None = None
         self.rebuilt: Rebuilt | None = None
-        self.span: Span | None = None
+        self.span: VerifiedSpan | None = None
         self.is_whole = False
         self.is_sealed = isinstance(segment, ClosedSegment) and (self.state is None or self.state.end == segment.size)
         self._epochs, self._epoch_max = log.epochs, log.leader_epoch
@@ -155,7 +155,7 @@ class RegionCheck(Verdict):
             walk.step(_ALL, sys.maxsize)
             self.finished(walk)
 
-    def _walked(self, apart: Segment, state: Unverified) -> Span:
+    def _walked(self, apart: Segment, state: Unverified) -> VerifiedSpan:
         offsets = OffsetIndex(apart.offsets.file)
         if not state.is_ordered:
             check_order(apart)
@@ -189,7 +189,7 @@ class RegionCheck(Verdict):
         if before is not None:
             first = before.first_offset
         end_offset = max(walk.next_offset, self.segment.next_offset if walk.is_done and self.is_sealed else 0)
-        return Span(walk.next_offset if first is None else first, end_offset, start, walk.position)
+        return VerifiedSpan(walk.next_offset if first is None else first, end_offset, start, walk.position)
 
 
 def passes_end(segment: Segment, state: Unverified, end_offset: int) -> bool:

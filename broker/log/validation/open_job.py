@@ -14,7 +14,7 @@ from broker.log.validation.record_check import Budget
 from broker.record.batch import BatchHeader
 from broker.settings.config import TopicConfig
 from broker.wire.errors import ApiError
-from idgen.worker import Run
+from idgen.worker import IdRun
 
 
 @dataclass(eq=False, slots=True)
@@ -29,7 +29,7 @@ class OpenTask:
     header: BatchHeader
     wall_ms: int
     limits: Limits
-    runs: Sequence[Run] = ()
+    runs: Sequence[IdRun] = ()
     """The ids of the records, for a topic that has them as headers."""
     error: ApiError | None = None
     prepared: Prepared | None = None

@@ -38,7 +38,7 @@ from broker.record.records import check_deltas, read_records
 from broker.settings.config import FULL, HEADER, PRODUCER, BrokerConfig, TopicConfig
 from broker.wire.errors import ApiError, ErrorCode
 from broker.wire.primitives import Buffer
-from idgen.worker import Run
+from idgen.worker import IdRun
 
 INLINE_UNITS: int | None = 20_000
 """The work on the records of one request in the reactor thread, some 2 ms: as long as a turn (TURN_NS)."""
@@ -76,13 +76,13 @@ class IdHeaders:
         self._topic = topic
         self._opened = opened
         self._stamped: tuple[memoryview, BatchHeader] | None = None
-        self.runs: Sequence[Run] = ()
+        self.runs: Sequence[IdRun] = ()
 
-    def stamp(self, header: BatchHeader, runs: Sequence[Run]) -> None:
+    def stamp(self, header: BatchHeader, runs: Sequence[IdRun]) -> None:
         """Add these ids now. Raise the errors of `with_id_headers`."""
         self._stamped, self.runs = with_id_headers(header, runs, self._topic, self._opened), runs
 
-    def __call__(self, header: BatchHeader, runs: Sequence[Run]) -> tuple[memoryview, BatchHeader]:
+    def __call__(self, header: BatchHeader, runs: Sequence[IdRun]) -> tuple[memoryview, BatchHeader]:
         """Return the batch and its header with these ids. Raise the errors of `with_id_headers`."""
         if self._stamped is None or runs is not self.runs:
             return with_id_headers(header, runs, self._topic, self._opened)

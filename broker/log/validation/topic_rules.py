@@ -18,7 +18,7 @@ from broker.log.validation.batch import too_large
 from broker.record.batch import NO_TIMESTAMP, TIMESTAMP_TYPE_BIT, BatchHeader, seal
 from broker.record.compression import Codec
 from broker.record.id_header import ID_HEADER, id_header
-from broker.record.records import Record, build_batch, encode_record
+from broker.record.records import BatchRecord, build_batch, encode_record
 from broker.settings.config import CREATE_TIME, LOG_APPEND_TIME, LONG_MAX, PRODUCER, UNCOMPRESSED, TopicConfig
 from broker.wire.errors import ApiError, ErrorCode
 from broker.wire.primitives import Buffer
@@ -48,7 +48,7 @@ class Opened(NamedTuple):
     """The decompressed bytes of a batch's records, and the records."""
 
     data: Buffer
-    records: list[Record]
+    records: list[BatchRecord]
 
 
 def check_openable(header: BatchHeader, openable: Openable) -> None:
@@ -125,7 +125,7 @@ def _ids(runs: Sequence[tuple[int, int]]) -> Iterator[int]:
     return (first + n for first, length in runs for n in range(length))
 
 
-def _with_id(record: Record, id: int) -> Record:
+def _with_id(record: BatchRecord, id: int) -> BatchRecord:
     others = tuple(header for header in record.headers if header[0] != ID_HEADER)
     return record._replace(headers=(*others, id_header(id)))
 
@@ -145,7 +145,9 @@ def _times_proved(header: BatchHeader, topic: TopicConfig, wall_ms: int) -> bool
     return header.max_timestamp <= wall_ms + topic.message_timestamp_after_max_ms
 
 
-def _check_records(records: list[Record], header: BatchHeader, topic: TopicConfig, name: str, wall_ms: int) -> None:
+def _check_records(
+    records: list[BatchRecord], header: BatchHeader, topic: TopicConfig, name: str, wall_ms: int
+) -> None:
     oldest, newest = _times_taken(topic, wall_ms)
     code = ErrorCode.INVALID_RECORD
     errors: list[RecordError] = []

@@ -6,7 +6,7 @@
 
 from broker.client.core import Address, ClientCore, carry_out
 from broker.client.errors import Unreachable
-from broker.record.records import Record, encode_batch
+from broker.record.records import BatchRecord, encode_batch
 from broker.wire import cold, fetch
 from broker.wire.errors import ErrorCode
 from broker.wire.fetch import FetchedPartition, FetchResponse
@@ -97,7 +97,7 @@ class Nodes:
             key = each.topic, each.partition
             end, code = self.ends.get(key, 10), self.error(node, key)
             number = 0 if code else end - each.fetch_offset
-            records = [Record(at, 0, None, b"v") for at in range(number)]
+            records = [BatchRecord(at, 0, None, b"v") for at in range(number)]
             data = bytes(encode_batch(records, base_timestamp_ms=0, base_offset=each.fetch_offset)) if records else b""
             answers.append(FetchedPartition(*key, code, end, end, 0, records=data))
         return b"".join(fetch.encode_response(version, FetchResponse(answers)))

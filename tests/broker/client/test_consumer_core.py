@@ -13,7 +13,7 @@ from broker.client.fetch_session import PartitionAsk
 from broker.client.group_requests import CommittedOffset
 from broker.record.batch import CorruptBatch
 from broker.record.compression import DECOMPRESSED_BYTES_MAX, Codec
-from broker.record.records import Record, encode_batch
+from broker.record.records import BatchRecord, encode_batch
 from broker.wire.errors import ErrorCode
 from broker.wire.fetch import FetchedPartition, IdRegion
 
@@ -31,7 +31,7 @@ def core_of(*keys, config=CONFIG, offset=0):
 
 
 def answer(key, first, number, end=100, diverging=None):
-    records = [Record(at, 0, None, b"%d" % (first + at)) for at in range(number)]
+    records = [BatchRecord(at, 0, None, b"%d" % (first + at)) for at in range(number)]
     batch = bytes(encode_batch(records, base_timestamp_ms=0, base_offset=first)) if records else b""
     return FetchedPartition(*key, 0, end, end, 0, records=batch, diverging=diverging)
 
@@ -86,10 +86,16 @@ def bombs(key, number, size):
     """Return the answer to a fetch of `number` batches, each of a few bytes that unpack to five records of `size`."""
     value = bytes(size)
     batches = b"".join(
-        bytes(encode_batch([Record(at, 0, None, value) for at in range(5)], base_timestamp_ms=0, base_offset=5 * each,
-                           codec=Codec.ZSTD))
-        for each in range(number)
-    )  # fmt: skip
+        bytes(
+            encode_batch(
+                [BatchRecord(delta, 0, None, value) for delta in range(5)],
+                base_timestamp_ms=0,
+                base_offset=5 * batch,
+                codec=Codec.ZSTD,
+            )
+        )
+        for batch in range(number)
+    )
     return FetchedPartition(*key, 0, 5 * number, 5 * number, 0, records=batches)
 
 
@@ -166,7 +172,8 @@ def test_a_position_that_was_committed_needs_no_commit():
 def test_a_position_passes_offsets_without_records():
     """Control batches and aborted transactions take offsets, and give no records."""
     core = core_of(A)
-    marker = bytes(encode_batch([Record(0, 0, b"\0\0\0\0", b"")], base_timestamp_ms=0, base_offset=3, control=True))
+    records = [BatchRecord(0, 0, b"\0\0\0\0", b"")]
+    marker = bytes(encode_batch(records, base_timestamp_ms=0, base_offset=3, control=True))
     found = answer(A, 0, 3)
     found.records += marker
     core.answered(core.asks(0)[0], found, 0)

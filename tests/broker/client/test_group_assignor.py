@@ -5,11 +5,11 @@ from random import Random
 import pytest
 
 from broker.client.group_assignor import assign
-from broker.client.group_protocol import Subscription
+from broker.client.group_protocol import MemberSubscription
 
 
 def owns(*numbers, topics=("t",), generation=1):
-    return Subscription(topics, tuple(("t", n) for n in numbers), generation)
+    return MemberSubscription(topics, tuple(("t", n) for n in numbers), generation)
 
 
 def numbers(shares):
@@ -23,7 +23,7 @@ def rounds(members, partitions):
         shares = assign(members, partitions)
         check_takes_before_it_gives(members, shares)
         generation += 1
-        after = {name: Subscription(each.topics, shares[name], generation) for name, each in members.items()}
+        after = {name: MemberSubscription(each.topics, shares[name], generation) for name, each in members.items()}
         if all(set(after[name].owned) == set(members[name].owned) for name in members):
             return shares, count
         members = after
@@ -66,7 +66,7 @@ def test_two_claims_of_one_generation_are_both_refused_for_a_round():
 
 
 def test_members_get_partitions_of_their_own_topics_only():
-    members = {"a": Subscription(("t", "u")), "b": Subscription(("u",)), "c": Subscription(("v",))}
+    members = {"a": MemberSubscription(("t", "u")), "b": MemberSubscription(("u",)), "c": MemberSubscription(("v",))}
     shares = assign(members, {"t": 2, "u": 2})
     assert shares == {"a": (("t", 0), ("t", 1)), "b": (("u", 0), ("u", 1)), "c": ()}
 
@@ -76,7 +76,7 @@ def test_a_chain_of_moves_balances_members_that_share_no_topic():
     owned = {"a": ("t", 4), "b": ("u", 3), "c": ("v", 2)}
     topics = {"a": ("t",), "b": ("t", "u"), "c": ("u", "v")}
     members = {
-        name: Subscription(topics[name], tuple((topic, n) for n in range(count)), 1)
+        name: MemberSubscription(topics[name], tuple((topic, n) for n in range(count)), 1)
         for name, (topic, count) in owned.items()
     }
     shares, _ = rounds(members, {"t": 4, "u": 3, "v": 2})
@@ -84,7 +84,7 @@ def test_a_chain_of_moves_balances_members_that_share_no_topic():
 
 
 def test_claims_of_topics_and_partitions_that_do_not_exist_are_ignored():
-    members = {"a": Subscription(("t", "gone"), (("gone", 0), ("t", 9), ("t", -1), ("t", 0)), 1)}
+    members = {"a": MemberSubscription(("t", "gone"), (("gone", 0), ("t", 9), ("t", -1), ("t", 0)), 1)}
     assert numbers(assign(members, {"t": 1})) == {"a": [0]}
 
 
@@ -102,11 +102,11 @@ def test_members_that_come_and_go_are_balanced_within_one_with_as_few_moves_as_p
         moved = sum(len(set(share) - before[name]) for name, share in shares.items())
         least = fewest_moves([len(owned) for owned in before.values()], partitions)
         assert moved == least, f"{moved} partitions moved, {least} were necessary"
-        members = {name: Subscription(("t",), share, generation) for name, share in shares.items()}
+        members = {name: MemberSubscription(("t",), share, generation) for name, share in shares.items()}
         if len(members) > 1 and random.random() < 0.5:
             del members[random.choice(sorted(members))]
         for _ in range(random.randint(0, 2)):
-            members[f"n{generation}{random.randint(0, 99)}"] = Subscription(("t",), (), -1)
+            members[f"n{generation}{random.randint(0, 99)}"] = MemberSubscription(("t",), (), -1)
         partitions += random.choice((0, 0, 3))
 
 
@@ -120,7 +120,7 @@ def fewest_moves(sizes, partitions):
 def test_a_thousand_partitions_of_mixed_topics_come_to_rest():
     random = Random(7)
     topics = {f"t{i}": random.randint(1, 40) for i in range(30)}
-    members = {f"m{i}": Subscription(tuple(random.sample(sorted(topics), 12))) for i in range(20)}
+    members = {f"m{i}": MemberSubscription(tuple(random.sample(sorted(topics), 12))) for i in range(20)}
     shares, _ = rounds(members, topics)
     given = [each for share in shares.values() for each in share]
     assert len(given) == len(set(given))

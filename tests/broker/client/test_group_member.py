@@ -7,9 +7,9 @@ import pytest
 from broker.client.api_versions import FIND_COORDINATOR, HEARTBEAT, JOIN_GROUP, LEAVE_GROUP
 from broker.client.core import ClientCore
 from broker.client.errors import BrokerError, NoAnswer, Unsupported
-from broker.client.group import Assigned, GroupMember, Lost, Phase, Refused, Revoke, Trouble, Unused, Waits
+from broker.client.group import Assigned, GroupMember, Lost, MemberRefused, Phase, Revoke, Trouble, Unused, Waits
 from broker.client.group_config import GroupMemberConfig, member_of
-from broker.client.group_protocol import Subscription, encode_subscription
+from broker.client.group_protocol import MemberSubscription, encode_subscription
 from broker.client.group_requests import (
     CommittedOffset,
     GroupIdentity,
@@ -337,7 +337,7 @@ def test_a_second_process_with_the_same_instance_id_fences_the_first_which_says_
     (a,) = started(cluster, "a", config=static)
     b = cluster.add("b", config=static)
     cluster.after(3_000)
-    assert [type(event) for event in a.events] == [Assigned, Lost, Refused]
+    assert [type(event) for event in a.events] == [Assigned, Lost, MemberRefused]
     assert "give each process its own" in a.events[-1].error
     assert b.all_of(Assigned) == [ALL]
 
@@ -386,7 +386,7 @@ def test_a_static_member_whose_program_stood_still_joins_again_when_it_works_on(
     a.works = True
     cluster.after(3_000)
     cluster.settle()
-    assert cluster.shares() == {"a": 2, "b": 2} and not [each for each in a.events if isinstance(each, Refused)]
+    assert cluster.shares() == {"a": 2, "b": 2} and not [each for each in a.events if isinstance(each, MemberRefused)]
 
 
 def test_names_that_kafkas_clients_refuse_are_refused_by_name():
@@ -408,7 +408,7 @@ def test_a_group_of_another_assignor_refuses_the_member_by_name(cluster):
     fields = {
         "group_id": "g", "session_timeout": 60_000, "rebalance_timeout": 60_000, "member_id": "",
         "group_instance_id": None, "protocol_type": "consumer", "reason": None,
-        "protocols": [{"name": "range", "metadata": encode_subscription(Subscription(("t",)))}],
+        "protocols": [{"name": "range", "metadata": encode_subscription(MemberSubscription(("t",)))}],
     }  # fmt: skip
     stock.ask(FIND_COORDINATOR, 3, {"key": "g", "key_type": 0})  # creates the topic of the offsets
     cluster.after(1_000)

@@ -7,7 +7,7 @@ import pytest
 from kio.serial import entity_writer
 
 from broker.client.group_protocol import (
-    Subscription,
+    MemberSubscription,
     decode_assignment,
     decode_subscription,
     encode_assignment,
@@ -37,7 +37,7 @@ OWNED_BY_TOPIC = [("a", [0, 2]), ("b", [1])]
 
 def test_a_subscription_is_encoded_as_kafka_defines_it():
     expected = by_kafka(
-        "Subscription",
+        "MemberSubscription",
         3,
         topics=("a", "b"),
         user_data=GENERATION_7,
@@ -45,23 +45,23 @@ def test_a_subscription_is_encoded_as_kafka_defines_it():
         generation_id=7,
         rack_id=None,
     )
-    assert encode_subscription(Subscription(("a", "b"), OWNED, 7)) == expected
+    assert encode_subscription(MemberSubscription(("a", "b"), OWNED, 7)) == expected
 
 
 @pytest.mark.parametrize(
     "version, fields, found",
     [
-        (0, {}, Subscription(("a",))),
-        (1, {"owned_partitions": OWNED_BY_TOPIC}, Subscription(("a",), OWNED)),
-        (1, {"owned_partitions": OWNED_BY_TOPIC, "user_data": GENERATION_7}, Subscription(("a",), OWNED, 7)),
-        (1, {"owned_partitions": [], "user_data": b"another assignor's"}, Subscription(("a",))),
-        (2, {"owned_partitions": OWNED_BY_TOPIC, "generation_id": 8}, Subscription(("a",), OWNED, 8)),
-        (3, {"owned_partitions": [], "generation_id": 8, "rack_id": "r"}, Subscription(("a",), (), 8)),
+        (0, {}, MemberSubscription(("a",))),
+        (1, {"owned_partitions": OWNED_BY_TOPIC}, MemberSubscription(("a",), OWNED)),
+        (1, {"owned_partitions": OWNED_BY_TOPIC, "user_data": GENERATION_7}, MemberSubscription(("a",), OWNED, 7)),
+        (1, {"owned_partitions": [], "user_data": b"another assignor's"}, MemberSubscription(("a",))),
+        (2, {"owned_partitions": OWNED_BY_TOPIC, "generation_id": 8}, MemberSubscription(("a",), OWNED, 8)),
+        (3, {"owned_partitions": [], "generation_id": 8, "rack_id": "r"}, MemberSubscription(("a",), (), 8)),
     ],
 )
 def test_a_subscription_of_every_version_is_read(version, fields, found):
     """In v1 the generation is in the user data, where Kafka's Java client puts it."""
-    assert decode_subscription(by_kafka("Subscription", version, topics=("a",), **fields)) == found
+    assert decode_subscription(by_kafka("MemberSubscription", version, topics=("a",), **fields)) == found
 
 
 def test_an_assignment_is_encoded_and_read_as_kafka_defines_it():
@@ -72,7 +72,7 @@ def test_an_assignment_is_encoded_and_read_as_kafka_defines_it():
 
 
 def test_a_message_cut_at_any_byte_is_an_error_or_a_shorter_message_never_another_failure():
-    whole = encode_subscription(Subscription(("a", "b"), OWNED, 7))
+    whole = encode_subscription(MemberSubscription(("a", "b"), OWNED, 7))
     for end in range(len(whole) - 2):  # the rack, the last two bytes, is not read
         with pytest.raises(WireError):
             decode_subscription(whole[:end])

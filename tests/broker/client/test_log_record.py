@@ -4,13 +4,13 @@ import random
 
 import pytest
 
-from broker.client.log_record import NO_IDS, IdRun
+from broker.client.log_record import NO_IDS
 from broker.client.log_record import Record as ReadRecord
-from broker.client.log_record import usual_records
+from broker.client.log_record import RecordIds, usual_records
 from broker.client.records import read_records
 from broker.record.batch import HEADER_BYTES, TIMESTAMP_TYPE_BIT, CorruptBatch, read_header
 from broker.record.compression import Codec
-from broker.record.records import LONG_MAX, Record, decode_records, encode_batch
+from broker.record.records import LONG_MAX, BatchRecord, decode_records, encode_batch
 from broker.wire.fetch import FetchedPartition, IdRegion
 from broker.wire.id_entries import pack_entry, seed_of
 from tests.poison import resealed
@@ -18,11 +18,11 @@ from tests.poison import resealed
 BASE = 5_000
 SEED = 16
 RECORDS = [
-    Record(0, 0, None, b"v"),
-    Record(1, -70, b"k" * 63, b"v" * 64),
-    Record(2, 9_000, b"", b""),
-    Record(90, 10**11, b"k" * 9_000, None, (("h", b"1"), ("null", None))),
-    Record(9_000, 3, None, None),
+    BatchRecord(0, 0, None, b"v"),
+    BatchRecord(1, -70, b"k" * 63, b"v" * 64),
+    BatchRecord(2, 9_000, b"", b""),
+    BatchRecord(90, 10**11, b"k" * 9_000, None, (("h", b"1"), ("null", None))),
+    BatchRecord(9_000, 3, None, None),
 ]
 
 
@@ -43,17 +43,19 @@ def test_it_reads_nulls_empty_values_headers_gaps_and_long_numbers_as_the_genera
 
 
 def test_the_ids_rise_with_the_offsets():
-    found = fast(batch_of(RECORDS), [IdRun(9_001, 70_000)])
+    found = fast(batch_of(RECORDS), [RecordIds(9_001, 70_000)])
     assert [each.id for each in found] == [70_000, 70_001, 70_002, 70_090, 79_000]
 
 
 def test_ids_may_rise_in_several_runs():
-    found = fast(batch_of(RECORDS), [IdRun(2, 70_000), IdRun(50, 80_000), IdRun(60, 1), IdRun(9_001, 90_000)])
+    found = fast(
+        batch_of(RECORDS), [RecordIds(2, 70_000), RecordIds(50, 80_000), RecordIds(60, 1), RecordIds(9_001, 90_000)]
+    )
     assert [each.id for each in found] == [70_000, 70_001, 80_002, 90_090, 99_000]
 
 
 def test_a_batch_with_a_record_without_an_id_is_left_to_the_general_decoder():
-    assert fast(batch_of(RECORDS), [IdRun(9_000, 70_000)]) is None
+    assert fast(batch_of(RECORDS), [RecordIds(9_000, 70_000)]) is None
     assert fast(batch_of(RECORDS), []) is None
 
 
@@ -66,13 +68,17 @@ def test_with_log_append_time_each_record_has_the_time_of_the_header():
 @pytest.mark.parametrize("base", (LONG_MAX, -LONG_MAX))
 def test_times_that_may_have_more_than_64_bits_are_left_to_the_general_decoder(base):
     assert fast(resealed(batch_of(RECORDS[:1]), base_timestamp=base)) is None
-    assert fast(batch_of([Record(0, base // 2 - 1, None, b"v"), Record(1, base // 2 + 2, None, b"v")])) is None
+    assert (
+        fast(batch_of([BatchRecord(0, base // 2 - 1, None, b"v"), BatchRecord(1, base // 2 + 2, None, b"v")])) is None
+    )
 
 
 def test_a_damaged_batch_is_never_read_otherwise_than_by_the_general_decoder():
     """Each byte of the records takes random values: both decoders agree, or the fast one leaves the batch alone."""
     numbers, read = random.Random(SEED), 0
-    plain = batch_of([*RECORDS[:3], Record(4, 1, b"key", b"value", (("h", b"1"),)), Record(5, 2, None, b"last")])
+    plain = batch_of(
+        [*RECORDS[:3], BatchRecord(4, 1, b"key", b"value", (("h", b"1"),)), BatchRecord(5, 2, None, b"last")]
+    )
     for position in range(HEADER_BYTES, len(plain)):
         for _ in range(20):
             damaged = bytearray(plain)

@@ -5,7 +5,7 @@ import pytest
 from broker.client.errors import BrokerError
 from broker.client.offset_lookup import find_bounds, find_offsets, find_positions
 from broker.client.offset_spec import AtId, AtOffset, AtTime, Bounds, Earliest, Last, Latest
-from broker.record.records import Record, encode_batch
+from broker.record.records import BatchRecord, encode_batch
 from broker.wire.fetch import READ_COMMITTED
 from tests.broker.client.engine_shell import EngineShell
 from tests.broker.engine_client import EngineBroker, produce_request
@@ -19,7 +19,7 @@ RECORDS = 10  # with the times 1,000 to 1,009
 def shell():
     broker = EngineBroker()
     broker.create("flights", 3)
-    records = [Record(number, number, None, b"v") for number in range(RECORDS)]
+    records = [BatchRecord(number, number, None, b"v") for number in range(RECORDS)]
     batch = bytes(encode_batch(records, base_timestamp_ms=1_000))
     broker.connect().ask(PRODUCE, 9, produce_request("flights", batch=batch))
     broker.services.log_of(*OFFLINE).offline = "its disk is gone"

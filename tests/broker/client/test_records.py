@@ -7,7 +7,7 @@ from broker.client.records import LISTED_BYTES, AnswerReader, read_answers, read
 from broker.record.batch import HEADER_BYTES, TRANSACTIONAL_BIT, CorruptBatch, read_header
 from broker.record.compression import Codec
 from broker.record.control import Marker, encode_marker
-from broker.record.records import Record, encode_batch
+from broker.record.records import BatchRecord, encode_batch
 from broker.wire.fetch import FetchedPartition, IdRegion
 from broker.wire.id_entries import pack_entry, seed_of
 from tests.poison import PASSES_LENGTHS, POISON, RECORDS, UNPACKED_BYTES_MAX, at_offset, resealed
@@ -16,7 +16,7 @@ GOOD = 5
 
 
 def good(base_offset):
-    records = [Record(n, 0, None, b"%d" % (base_offset + n)) for n in range(GOOD)]
+    records = [BatchRecord(n, 0, None, b"%d" % (base_offset + n)) for n in range(GOOD)]
     return bytes(encode_batch(records, base_timestamp_ms=0, base_offset=base_offset))
 
 
@@ -62,7 +62,7 @@ def test_a_reader_that_misses_an_id_tells_where_the_reads_before_it_ended():
 
 def test_the_lists_of_several_partitions_share_their_limit():
     half = b"x" * (LISTED_BYTES // 2 + 1)
-    large = bytes(encode_batch([Record(0, 0, None, half)], base_timestamp_ms=0, codec=Codec.ZSTD))
+    large = bytes(encode_batch([BatchRecord(0, 0, None, half)], base_timestamp_ms=0, codec=Codec.ZSTD))
     keys = [("orders", partition) for partition in range(3)]
     reads = read_answers({key: answer_of(large) for key in keys}, dict.fromkeys(keys, 0), LISTED_BYTES)
     assert [(len(each.records), each.next_offset) for each in reads.values()] == [(1, 1), (1, 1), (0, 0)]

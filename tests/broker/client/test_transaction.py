@@ -19,11 +19,11 @@ from broker.client.transaction import (
     GROUP,
     MustAbort,
     ProducerFenced,
-    State,
     TransactionalProducer,
+    TransactionPhase,
     TryAgain,
 )
-from broker.record.records import Record
+from broker.record.records import BatchRecord
 from broker.wire import produce
 from broker.wire.errors import ErrorCode
 from tests.broker.client.engine_shell import LOST_ANSWER, LOST_REQUEST, EngineShell, read_committed
@@ -55,7 +55,7 @@ def producer_of(shell, name="copier", timeout_ms=60_000):
 
 
 def add(producer, *values, partition=0, topic="out"):
-    producer.add(topic, partition, [Record(n, 0, None, value) for n, value in enumerate(values)], 1_000)
+    producer.add(topic, partition, [BatchRecord(n, 0, None, value) for n, value in enumerate(values)], 1_000)
 
 
 def add_offset(producer, offset, identity=NO_MEMBER, metadata=""):
@@ -95,7 +95,7 @@ def test_records_of_two_partitions_and_an_offset_are_committed_together():
     add(producer, b"d", partition=1)
     add_offset(producer, 3, metadata="ranges")
     shell.run(producer.flush())
-    assert seen(broker) == [] and producer.state is State.OPEN
+    assert seen(broker) == [] and producer.state is TransactionPhase.OPEN
     shell.run(producer.commit())
     assert (seen(broker), seen(broker, 1), position(broker)) == ([b"a", b"b", b"c"], [b"d"], (3, "ranges"))
 
@@ -133,7 +133,7 @@ def test_an_empty_transaction_asks_the_coordinator_for_nothing():
     producer = producer_of(shell)
     shell.run(producer.begin())
     shell.run(producer.commit())
-    assert END_TXN not in shell.asked and producer.state is State.READY
+    assert END_TXN not in shell.asked and producer.state is TransactionPhase.READY
 
 
 @pytest.mark.parametrize("how", [LOST_REQUEST, LOST_ANSWER])
@@ -173,7 +173,7 @@ def test_a_coordinator_that_restarts_is_found_again_and_the_end_is_asked_until_i
     add(producer, b"a")
     with pytest.raises(TryAgain) as again:
         shell.run(producer.commit())
-    assert producer.state is State.COMMITTING and again.value.pause_ms == 20
+    assert producer.state is TransactionPhase.COMMITTING and again.value.pause_ms == 20
     shell.broker = broker.restarted(clean=False)
     shell.persist(producer.commit)
     assert seen(shell.broker) == [b"a"]
@@ -213,7 +213,7 @@ def test_the_next_producer_of_a_transactional_id_fences_the_former_one():
     shell.run(latter.commit())
     with pytest.raises(ProducerFenced, match="transactional id copier: PRODUCER_FENCED"):
         shell.run(former.commit())
-    assert seen(broker) == [b"a"] and former.state is State.FENCED
+    assert seen(broker) == [b"a"] and former.state is TransactionPhase.FENCED
 
 
 def test_a_fenced_producer_that_produces_must_abort_and_learns_of_the_fence_then():
@@ -295,7 +295,7 @@ def test_a_setting_that_the_broker_refuses_ends_the_producer():
     producer = producer_of(shell, timeout_ms=1 << 30)
     with pytest.raises(BrokerError, match="transactional id copier: INVALID_TRANSACTION_TIMEOUT"):
         shell.run(producer.begin())
-    assert producer.state is State.BROKEN
+    assert producer.state is TransactionPhase.BROKEN
     with pytest.raises(ValueError, match="the producer of 'copier' is broken; this needs: ready"):
         shell.run(producer.begin())
 

@@ -7,7 +7,7 @@ from broker.log.validation.open_job import OpenJob
 from broker.produce import validate
 from broker.record.batch import HEADER_BYTES, LENGTH_END, read_header, seal
 from broker.record.compression import Codec, compress
-from broker.record.records import Record, encode_batch
+from broker.record.records import BatchRecord, encode_batch
 from broker.wire import multi_produce_template
 from tests.broker.engine_client import WALL_MS, EngineBroker, batch_of
 
@@ -55,8 +55,8 @@ def small_slices(monkeypatch, partitions):
 
 def large(*values, count=300, codec=Codec.NONE, **fields):
     """Return a batch that costs more than the budget: its records have ever other lengths, 300 or so of them."""
-    made = [Record(n, 0, b"k%d" % n, b"%d " % n * (n % 40)) for n in range(count)]
-    made += [Record(count + n, 0, b"k", value) for n, value in enumerate(values)]
+    made = [BatchRecord(n, 0, b"k%d" % n, b"%d " % n * (n % 40)) for n in range(count)]
+    made += [BatchRecord(count + n, 0, b"k", value) for n, value in enumerate(values)]
     return encode_batch(made, base_timestamp_ms=WALL_MS, codec=codec, **fields)
 
 

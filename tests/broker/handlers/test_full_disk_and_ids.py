@@ -1,6 +1,6 @@
 """Requests that cannot be carried out completely: they leave nothing behind, or their answers name what failed."""
 
-from broker.record.records import Record, encode_batch
+from broker.record.records import BatchRecord, encode_batch
 from broker.wire.errors import ErrorCode
 from broker.wire.produce import ProduceRequest
 from tests.broker.engine_client import CREATE_TOPICS, METADATA, PRODUCE, EngineBroker
@@ -23,7 +23,7 @@ def test_a_topic_that_does_not_fit_on_the_disk_is_refused_and_leaves_nothing():
 
 
 def records(number):
-    return encode_batch([Record(i, 0, None, b"") for i in range(number)], base_timestamp_ms=1)
+    return encode_batch([BatchRecord(i, 0, None, b"") for i in range(number)], base_timestamp_ms=1)
 
 
 def test_a_request_for_more_ids_than_there_are_is_answered_partition_by_partition():

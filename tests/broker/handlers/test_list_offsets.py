@@ -6,7 +6,7 @@ from crc32c import crc32c
 from broker.log import log_reader
 from broker.log.search import OPENED_NON_BLOCKING, UNPACKED_NON_BLOCKING
 from broker.record.compression import Codec
-from broker.record.records import Record, encode_batch
+from broker.record.records import BatchRecord, encode_batch
 from broker.wire import tags
 from broker.wire.errors import ErrorCode
 from tests.broker.engine_client import LIST_OFFSETS, PRODUCE, WALL_MS, EngineBroker, batch_of, produce_request
@@ -256,7 +256,7 @@ def test_a_time_within_a_batch_of_very_many_records_is_looked_for_by_a_thread(cl
 
 def test_a_time_within_a_batch_that_unpacks_to_many_bytes_is_looked_for_by_a_thread(client):
     """A few kilobytes may unpack to gigabytes."""
-    record = Record(0, 0, None, bytes(UNPACKED_NON_BLOCKING))
+    record = BatchRecord(0, 0, None, bytes(UNPACKED_NON_BLOCKING))
     batch = encode_batch([record], base_timestamp_ms=WALL_MS + 5, codec=Codec.ZSTD)
     client.ask(PRODUCE, 9, produce_request("flights", batch=batch))
     held = client.broker.hold_syncs()

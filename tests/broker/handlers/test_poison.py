@@ -5,7 +5,7 @@ import pytest
 
 from broker.record.batch import HEADER_BYTES, LENGTH_END, read_header, seal
 from broker.record.compression import Codec
-from broker.record.records import Record, build_batch, encode_batch, encode_record
+from broker.record.records import BatchRecord, build_batch, encode_batch, encode_record
 from broker.wire.errors import ErrorCode
 from tests.broker.engine_client import PRODUCE, WALL_MS, EngineBroker, batch_of, produce_request
 
@@ -48,7 +48,7 @@ def with_packed(packed, count, codec):
 
 
 def records(*sizes):
-    return b"".join([encode_record(Record(n, 0, None, bytes(size))) for n, size in enumerate(sizes)])
+    return b"".join([encode_record(BatchRecord(n, 0, None, bytes(size))) for n, size in enumerate(sizes)])
 
 
 @pytest.mark.parametrize("codec", Codec)
@@ -77,7 +77,7 @@ def test_compressed_records_are_opened_and_stored_as_they_came(broker, client, c
 
 def test_how_far_records_are_checked_is_a_setting_of_the_topic(client):
     """A wrong field inside the seventeenth record is found with `full` only, another length not with `header`."""
-    good = [encode_record(Record(n, 0, None, b"value")) for n in range(20)]
+    good = [encode_record(BatchRecord(n, 0, None, b"value")) for n in range(20)]
     inside = [*good[:16], bytearray(good[16]), *good[17:]]
     inside[16][4] = 0x7F  # the length of the value
     taken = {mode: refusal(client, with_records(b"".join(inside), 20), mode)[0] for mode in MODES}
@@ -93,17 +93,17 @@ def test_the_setting_has_a_default_at_the_broker():
 
 
 def test_a_record_of_sixteen_is_checked_in_every_field(client):
-    good = [encode_record(Record(n, 0, None, b"value")) for n in range(16)]
+    good = [encode_record(BatchRecord(n, 0, None, b"value")) for n in range(16)]
     for number in range(16):
         wrong = [*good]
-        wrong[number] = encode_record(Record(number + 1, 0, None, b"value"))
+        wrong[number] = encode_record(BatchRecord(number + 1, 0, None, b"value"))
         code, message = refusal(client, with_records(b"".join(wrong), 16))
         assert code == ErrorCode.INVALID_RECORD and f"record {number} has the offset delta {number + 1}" in message
 
 
 def test_a_header_name_that_is_no_text_is_taken_and_read_with_replacement_characters(client):
     """Kafka's brokers take any bytes, and its clients decode them with replacement characters."""
-    sent = encode_record(Record(0, 0, None, b"v", (("ab", b"x"),))).replace(b"ab", b"\xff\xfe")
+    sent = encode_record(BatchRecord(0, 0, None, b"v", (("ab", b"x"),))).replace(b"ab", b"\xff\xfe")
     assert refusal(client, with_records(sent, 1))[0] == 0
     assert client.fetch("flights") == [b"v"]
 
@@ -131,6 +131,6 @@ def test_several_frames_of_gzip_and_zstd_are_one_stream(client, codec, module):
 
 
 def test_a_record_more_than_the_header_counts_is_refused(client):
-    batch = encode_batch([Record(n, 0, None, b"v") for n in range(30)], base_timestamp_ms=WALL_MS)
+    batch = encode_batch([BatchRecord(n, 0, None, b"v") for n in range(30)], base_timestamp_ms=WALL_MS)
     fewer = read_header(batch)._replace(record_count=29, last_offset_delta=28)
     assert refusal(client, build_batch(fewer, batch[HEADER_BYTES:], Codec.NONE)[0])[0] == ErrorCode.INVALID_RECORD

@@ -9,7 +9,7 @@ import pytest
 
 from broker.record.batch import HEADER_BYTES, read_header, seal
 from broker.record.compression import Codec
-from broker.record.records import Record, decode_records, encode_batch
+from broker.record.records import BatchRecord, decode_records, encode_batch
 from broker.wire.errors import ErrorCode
 from broker.wire.produce import ProduceRequest
 from tests.broker.engine_client import (
@@ -165,7 +165,7 @@ def test_a_time_too_far_ahead(broker, version):
 @at_both_ends
 def test_a_message_without_a_key_for_a_compacted_topic(broker, version):
     broker.create("flights", cleanup_policy="compact")
-    records = [Record(0, 0, b"k", b"a"), Record(1, 0, None, b"b"), Record(2, 0, b"k", b"c")]
+    records = [BatchRecord(0, 0, b"k", b"a"), BatchRecord(1, 0, None, b"b"), BatchRecord(2, 0, b"k", b"c")]
     batch = encode_batch(records, base_timestamp_ms=WALL_MS)
     result = Producer(broker, version).refused(ErrorCode.INVALID_RECORD, "flights", batch)
     said = "Compacted topic cannot accept message without key in topic partition flights-0"
@@ -177,7 +177,7 @@ def test_a_message_without_a_key_for_a_compacted_topic(broker, version):
 def test_an_internal_topic_is_not_for_clients(broker, version):
     """Kafka's tools may produce to it; the broker knows them by their client id."""
     broker.create("__consumer_offsets", cleanup_policy="compact")
-    batch = encode_batch([Record(0, 0, b"key", b"value")], base_timestamp_ms=WALL_MS)
+    batch = encode_batch([BatchRecord(0, 0, b"key", b"value")], base_timestamp_ms=WALL_MS)
     Producer(broker, version).refused(ErrorCode.INVALID_TOPIC_EXCEPTION, "__consumer_offsets", batch)
     assert Producer(broker, version, "__admin_client").send("__consumer_offsets", batch).error_code == 0
 

@@ -1,7 +1,7 @@
 """The largest requests about records and offsets of logs."""
 
 from broker.record.compression import Codec
-from broker.record.records import Record, encode_batch
+from broker.record.records import BatchRecord, encode_batch
 from tests.broker.any_api import batch_of
 from tests.broker.largest_requests.case import PARTITIONS, case, logs, names
 
@@ -27,7 +27,7 @@ def produce_with_the_time_of_the_append(world, number):
 @case("Produce", 12, most=PARTITIONS)
 def produce_compressed_records(world, number):
     logs(world, number)
-    return produced(encode_batch([Record(0, 0, None, b"x" * 100)], base_timestamp_ms=0, codec=Codec.ZSTD), number)
+    return produced(encode_batch([BatchRecord(0, 0, None, b"x" * 100)], base_timestamp_ms=0, codec=Codec.ZSTD), number)
 
 
 @case("Produce", 12, most=PARTITIONS)

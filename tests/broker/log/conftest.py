@@ -10,7 +10,7 @@ from broker.log.storage.memory_storage import MemoryStorage
 from broker.log.validation.batch import validate
 from broker.now import Now
 from broker.record.batch import walk
-from broker.record.records import Record, encode_batch
+from broker.record.records import BatchRecord, encode_batch
 from broker.settings.config import BrokerConfig, TopicConfig
 from idgen.layout import Layout
 from idgen.worker import IdWorker
@@ -25,7 +25,7 @@ def new_worker(start_ms=START_MS, number=1):
 
 
 def batch_of(*values, timestamp_ms=START_MS, **fields):
-    records = [Record(i, 0, None, value) for i, value in enumerate(values)]
+    records = [BatchRecord(i, 0, None, value) for i, value in enumerate(values)]
     return bytearray(encode_batch(records, base_timestamp_ms=timestamp_ms, **fields))
 
 

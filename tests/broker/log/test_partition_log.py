@@ -6,7 +6,7 @@ from broker.log import log_appender, log_reader
 from broker.log.validation.batch import validate
 from broker.now import Now
 from broker.record.batch import read_header, walk
-from broker.record.records import Record, decode_records, encode_batch
+from broker.record.records import BatchRecord, decode_records, encode_batch
 from broker.settings.config import TopicConfig
 from broker.wire.errors import ApiError, ErrorCode
 from broker.wire.id_entries import ENTRY_BYTES, read_entries
@@ -234,7 +234,7 @@ def test_the_newest_record_is_one_of_those_that_are_left(log, worker):
 
 
 def test_of_a_batch_that_is_deleted_in_part_the_rest_counts(log, worker):
-    batch = encode_batch([Record(0, 9, None, b"a"), Record(1, 4, None, b"b")], base_timestamp_ms=START_MS)
+    batch = encode_batch([BatchRecord(0, 9, None, b"a"), BatchRecord(1, 4, None, b"b")], base_timestamp_ms=START_MS)
     log_appender.append(log, memoryview(batch), read_header(batch), worker, NOW)
     assert newest(log) == (0, 9)
     log.advance_start(1)

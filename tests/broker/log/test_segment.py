@@ -6,7 +6,7 @@ from broker.log.non_blocking_reader import find_now
 from broker.log.segment import LAST_WRITES, Segment
 from broker.log.storage.memory_storage import MemoryStorage
 from broker.record.batch import HEADER_BYTES, read_header
-from broker.record.records import Record, encode_batch
+from broker.record.records import BatchRecord, encode_batch
 from broker.wire.id_entries import ENTRY_BYTES
 from tests.broker.watched_storage import WatchedStorage
 
@@ -14,7 +14,7 @@ SMALL, LARGE, HUGE = 1, 6_000, 40_000
 
 
 def batch_of(number, size):
-    records = [Record(n, 0, None, bytes(size)) for n in range(3)]
+    records = [BatchRecord(n, 0, None, bytes(size)) for n in range(3)]
     return encode_batch(records, base_timestamp_ms=0, base_offset=100 + 3 * number)
 
 

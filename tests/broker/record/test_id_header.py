@@ -4,7 +4,7 @@ import pytest
 
 from broker.client.records import read_records
 from broker.record.id_header import id_header, id_of
-from broker.record.records import Record, encode_batch
+from broker.record.records import BatchRecord, encode_batch
 from broker.wire.fetch import FetchedPartition, IdRegion
 from broker.wire.id_entries import pack_entry, seed_of
 
@@ -28,7 +28,7 @@ def test_the_last_header_of_the_name_counts():
 
 
 def answer(headers, ids=None):
-    batch = encode_batch([Record(0, 0, None, b"v", headers), Record(1, 0, None, b"w")], base_timestamp_ms=0)
+    batch = encode_batch([BatchRecord(0, 0, None, b"v", headers), BatchRecord(1, 0, None, b"w")], base_timestamp_ms=0)
     return FetchedPartition("orders", 0, records=bytes(batch), ids=ids)
 
 

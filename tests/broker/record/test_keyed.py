@@ -11,7 +11,7 @@ from broker.record import keyed
 from broker.record.batch import DELETE_HORIZON_BIT, HEADER_BYTES, CorruptBatch, read_header, verify
 from broker.record.compression import Codec
 from broker.record.keyed import body_of, keys_of
-from broker.record.records import Record, decode_records, encode_batch, read_records
+from broker.record.records import BatchRecord, decode_records, encode_batch, read_records
 from broker.record.retained import reduced, starts_of
 from tests.broker.work import steps_of
 
@@ -83,7 +83,7 @@ def batches(draw):
     for number in range(draw(st.integers(1, 120))):
         if number % stays == 0:
             fields = [chance.choice(each) for each in (times, keys, values, headers)]
-        records.append(Record(delta, *fields))
+        records.append(BatchRecord(delta, *fields))
         delta += chance.choice(gaps)
     codec = draw(st.sampled_from([Codec.NONE, Codec.NONE, Codec.LZ4]))
     return made(*records, codec=codec), bytes(chance.randrange(2) for _ in records), chance
@@ -117,7 +117,7 @@ def test_a_damaged_batch_has_keys_if_and_only_if_a_reader_reads_it(drawn):
 
 
 def usual(number, key=b"key", value=b"value", time=0, headers=()):
-    return Record(number, time, key, value, headers)
+    return BatchRecord(number, time, key, value, headers)
 
 
 SHAPES = {

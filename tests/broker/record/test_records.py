@@ -15,7 +15,7 @@ from broker.record.batch import HEADER, TIMESTAMP_TYPE_BIT, CorruptBatch, read_h
 from broker.record.compression import Codec, TooLarge, compress
 from broker.record.records import (
     RECORDS_MAX,
-    Record,
+    BatchRecord,
     StoredRecord,
     decode_records,
     encode_batch,
@@ -32,7 +32,7 @@ rows = st.lists(st.tuples(st.integers(-(10**6), 10**9), field, field, headers), 
 
 
 def records_of(rows):
-    return [Record(n, t, key, value, headers) for n, (t, key, value, headers) in enumerate(rows)]
+    return [BatchRecord(n, t, key, value, headers) for n, (t, key, value, headers) in enumerate(rows)]
 
 
 @pytest.mark.parametrize("codec", Codec)
@@ -94,7 +94,7 @@ def test_what_we_build_is_read_by_kafka_python(rows):
 
 def test_the_header_says_what_the_records_are():
     """Kafka's broker checks these fields of each produced batch (LogValidator)."""
-    records = [Record(0, 5, b"k", b"v"), Record(1, 9, None, b"w"), Record(2, 7, None, None)]
+    records = [BatchRecord(0, 5, b"k", b"v"), BatchRecord(1, 9, None, b"w"), BatchRecord(2, 7, None, None)]
     batch = encode_batch(
         records, base_timestamp_ms=100, base_offset=40, producer_id=7, producer_epoch=1, base_sequence=3,
         transactional=True,
@@ -108,27 +108,29 @@ def test_the_header_says_what_the_records_are():
 
 def test_offsets_left_out_by_compaction_are_kept_apart():
     """A compacted batch has fewer records than offsets; the deltas keep the gaps."""
-    batch = encode_batch([Record(3, 0, b"a", b"1"), Record(9, 0, b"b", b"2")], base_offset=100, base_timestamp_ms=T0)
+    batch = encode_batch(
+        [BatchRecord(3, 0, b"a", b"1"), BatchRecord(9, 0, b"b", b"2")], base_offset=100, base_timestamp_ms=T0
+    )
     assert [r.offset for r in decode_records(batch)] == [103, 109]
 
 
 def test_under_log_append_time_each_record_has_the_batch_time():
     """With attributes bit 3 the broker's time is stored once, as max timestamp."""
-    batch = encode_batch([Record(0, 1, b"a", b"1"), Record(1, 2, b"b", b"2")], base_timestamp_ms=T0)
+    batch = encode_batch([BatchRecord(0, 1, b"a", b"1"), BatchRecord(1, 2, b"b", b"2")], base_timestamp_ms=T0)
     header = read_header(batch)
     HEADER.pack_into(batch, 0, *header._replace(attributes=header.attributes | 0x08, max_timestamp=T0 + 999))
     assert [r.timestamp_ms for r in decode_records(batch, check=False)] == [T0 + 999, T0 + 999]
 
 
 def test_a_batch_in_the_middle_of_others_is_read_where_it_is():
-    one = encode_batch([Record(0, 0, None, b"one")], base_timestamp_ms=T0)
-    two = encode_batch([Record(0, 0, None, b"two")], base_timestamp_ms=T0, base_offset=1)
+    one = encode_batch([BatchRecord(0, 0, None, b"one")], base_timestamp_ms=T0)
+    two = encode_batch([BatchRecord(0, 0, None, b"two")], base_timestamp_ms=T0, base_offset=1)
     (record,) = decode_records(memoryview(one + two + one), position=len(one))
     assert (record.offset, record.value) == (1, b"two")
 
 
 def test_a_wrong_crc_is_an_error():
-    batch = encode_batch([Record(0, 0, None, b"value")], base_timestamp_ms=T0)
+    batch = encode_batch([BatchRecord(0, 0, None, b"value")], base_timestamp_ms=T0)
     batch[-2] ^= 1
     with pytest.raises(CorruptBatch, match="CRC"):
         decode_records(batch)
@@ -159,7 +161,7 @@ def test_damage_that_a_crc_did_not_catch_is_an_error_or_a_list_of_records(rows, 
     ("count", "says"), [(-1, "counts -1"), (1, "bytes follow"), (3, "record"), (1 << 20, "cannot hold")]
 )
 def test_a_count_that_does_not_fit_the_records_is_an_error(count, says):
-    batch = encode_batch([Record(n, 0, b"k", b"v") for n in range(2)], base_timestamp_ms=T0)
+    batch = encode_batch([BatchRecord(n, 0, b"k", b"v") for n in range(2)], base_timestamp_ms=T0)
     HEADER.pack_into(batch, 0, *read_header(batch)._replace(record_count=count))
     with pytest.raises(CorruptBatch, match=says):
         decode_records(batch, check=False)
@@ -167,7 +169,7 @@ def test_a_count_that_does_not_fit_the_records_is_an_error(count, says):
 
 def test_records_that_unpack_past_the_bound_are_refused():
     """DESIGN rule 4 limits everything; a few hundred bytes may unpack to a megabyte."""
-    batch = encode_batch([Record(0, 0, None, bytes(1 << 20))], base_timestamp_ms=T0, codec=Codec.ZSTD)
+    batch = encode_batch([BatchRecord(0, 0, None, bytes(1 << 20))], base_timestamp_ms=T0, codec=Codec.ZSTD)
     assert len(batch) < 1000
     with pytest.raises(TooLarge, match="more than 65536 bytes"):
         decode_records(batch, max_bytes=65536)
@@ -176,13 +178,15 @@ def test_records_that_unpack_past_the_bound_are_refused():
 @pytest.mark.parametrize("deltas", [[], [1, 0], [0, 0], [-1]])
 def test_a_batch_of_ours_has_records_and_rising_offsets(deltas):
     with pytest.raises(ValueError):
-        encode_batch([Record(delta, 0, None, b"v") for delta in deltas], base_timestamp_ms=T0)
+        encode_batch([BatchRecord(delta, 0, None, b"v") for delta in deltas], base_timestamp_ms=T0)
 
 
 def test_a_few_bytes_that_unpack_to_millions_of_records_are_not_decoded():
     """Each takes a hundred times its seven bytes in memory."""
     count = RECORDS_MAX + 1
-    batch = batch_of(bytes(compress(Codec.ZSTD, encode_record(Record(0, 0, None, None)) * count)), Codec.ZSTD, count)
+    batch = batch_of(
+        bytes(compress(Codec.ZSTD, encode_record(BatchRecord(0, 0, None, None)) * count)), Codec.ZSTD, count
+    )
     assert len(batch) < 5_000
     with pytest.raises(CorruptBatch, match=f"counts {count} records, and readers take {RECORDS_MAX}"):
         decode_records(batch)
@@ -190,7 +194,7 @@ def test_a_few_bytes_that_unpack_to_millions_of_records_are_not_decoded():
 
 def test_with_log_append_time_the_producers_times_do_not_count():
     """Kafka gives all records of such a batch the time of its header."""
-    crafted = encode_batch([Record(0, 5, b"k", b"v")], base_timestamp_ms=(1 << 63) - 10)
+    crafted = encode_batch([BatchRecord(0, 5, b"k", b"v")], base_timestamp_ms=(1 << 63) - 10)
     header = read_header(crafted)._replace(base_timestamp=(1 << 63) - 1)
     with pytest.raises(CorruptBatch, match="more than 64 bits"):
         _sealed_and_decoded(crafted, header)

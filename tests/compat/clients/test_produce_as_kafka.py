@@ -14,7 +14,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from broker.record.batch import HEADER_BYTES, read_header, seal
 from broker.record.compression import Codec
-from broker.record.records import Record, build_batch, encode_batch, encode_record
+from broker.record.records import BatchRecord, build_batch, encode_batch, encode_record
 from broker.record.varint import varint
 from broker.wire import fetch, produce
 from broker.wire.errors import ErrorCode
@@ -41,7 +41,7 @@ def batch(*times_ms, keys=None, codec=Codec.NONE, **fields):
     times_ms = times_ms or (NOW_MS,)
     keys = keys or [b"k"] * len(times_ms)
     rows = enumerate(zip(times_ms, keys, strict=True))
-    records = [Record(n, time_ms - times_ms[0], key, b"value" * 10) for n, (time_ms, key) in rows]
+    records = [BatchRecord(n, time_ms - times_ms[0], key, b"value" * 10) for n, (time_ms, key) in rows]
     return encode_batch(records, base_timestamp_ms=times_ms[0], codec=codec, **fields)
 
 
@@ -61,7 +61,7 @@ def of_producer(sequence, epoch=0, *times_ms):
 
 def gap():
     """Return a batch with offset deltas 0 and 2 under a header that says 0 to 1."""
-    sent = encode_batch([Record(n, 0, b"k", b"v") for n in (0, 2)], base_timestamp_ms=NOW_MS)
+    sent = encode_batch([BatchRecord(n, 0, b"k", b"v") for n in (0, 2)], base_timestamp_ms=NOW_MS)
     return build_batch(read_header(sent)._replace(last_offset_delta=1), sent[HEADER_BYTES:], Codec.NONE)[0]
 
 
@@ -90,11 +90,14 @@ def record(number, value, *fields):
 
 LENGTH, ATTRIBUTES, TIME, OFFSET, KEY, VALUE, HEADERS = range(7)
 NULL, LONG_ZERO = b"\x01", b"\x80" * 5 + b"\0"
-TWENTY = b"".join([encode_record(Record(n, 0, None, b"v" * (n % 7))) for n in range(20)])
+TWENTY = b"".join([encode_record(BatchRecord(n, 0, None, b"v" * (n % 7))) for n in range(20)])
 INSIDE = {
     "rubbish": (b"\x07rubbish" * 9, 1),
     "rubbish of twenty": (b"\x07rubbish" * 40, 20),
-    "five that claim a thousand": (b"".join(encode_record(Record(n, 0, None, bytes(2_000))) for n in range(5)), 1_000),
+    "five that claim a thousand": (
+        b"".join(encode_record(BatchRecord(n, 0, None, bytes(2_000))) for n in range(5)),
+        1_000,
+    ),
     "one too few": (TWENTY, 21),
     "one too many": (TWENTY, 19),
     "a byte after the last": (TWENTY + b"\0", 20),
@@ -130,7 +133,7 @@ ZIPPED = [bytes(cramjam.gzip.compress(part)) for part in (TWENTY[:50], TWENTY[50
 ZSTD = [bytes(cramjam.zstd.compress(part)) for part in (TWENTY[:50], TWENTY[50:])]
 
 _numbers = count()
-LARGE = encode_batch([Record(0, 0, b"k", bytes(200_000))], base_timestamp_ms=NOW_MS, codec=Codec.GZIP)
+LARGE = encode_batch([BatchRecord(0, 0, b"k", bytes(200_000))], base_timestamp_ms=NOW_MS, codec=Codec.GZIP)
 
 CASES = [
     Case("plain", {}, [batch(), batch(codec=Codec.ZSTD)]),

@@ -21,7 +21,7 @@ from confluent_kafka import Producer as StockProducer
 from confluent_kafka import TopicPartition
 
 from broker.client.blocking import Client
-from broker.record.records import Record, encode_batch
+from broker.record.records import BatchRecord, encode_batch
 from coordination.port import Create
 from coordination.sessions import open_session
 from flakelog.cli import main
@@ -71,7 +71,7 @@ def fill(address):
     with Client(address) as client:
         client.create_topic("json-numbers", 2)
         for number in range(10):
-            record = Record(0, 0, b"k%d" % number, b"%d" % number, (("n", b"%d" % number),))
+            record = BatchRecord(0, 0, b"k%d" % number, b"%d" % number, (("n", b"%d" % number),))
             batch = encode_batch([record], base_timestamp_ms=1_000 + number)
             client.produce("json-numbers", number % 2, batch)
         client.create_topic("json-numbers.dead-letters", 1)
@@ -79,7 +79,7 @@ def fill(address):
             bury(client, "json-numbers", offset, reason)
         client.create_topic("json-hangs", 1)
         batch = encode_batch(
-            [Record(0, 0, None, b"lost")], base_timestamp_ms=1_000, producer_id=7_000, producer_epoch=3,
+            [BatchRecord(0, 0, None, b"lost")], base_timestamp_ms=1_000, producer_id=7_000, producer_epoch=3,
             base_sequence=0, transactional=True,
         )  # fmt: skip
         address = client.run(client.core.leader("json-hangs", 0))
@@ -93,7 +93,7 @@ def bury(client, topic, offset, reason):
     facts = {"reason": reason, "error": "ValueError: no good", "attempts": 5, "topic": topic, "partition": 0}
     facts |= {"offset": offset, "timestamp-ms": 1_000 + offset, "id": 70 + offset}
     headers = [("own", b"h"), *((f"flakelog-dead-{name}", str(fact).encode()) for name, fact in facts.items())]
-    record = Record(0, 0, b"k%d" % offset, b"v%d" % offset, tuple(headers))
+    record = BatchRecord(0, 0, b"k%d" % offset, b"v%d" % offset, tuple(headers))
     client.produce(f"{topic}.dead-letters", 0, encode_batch([record], base_timestamp_ms=1_000))
 
 

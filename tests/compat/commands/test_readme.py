@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from broker.client.blocking import Client
-from broker.record.records import Record, encode_batch
+from broker.record.records import BatchRecord, encode_batch
 from tests.compat.documents import Tour, blocks_of
 from tests.patience import PROGRAM_SECONDS, SECONDS
 
@@ -89,7 +89,7 @@ class CountWords:
 
 def test_example_count_words_goes_on_where_it_was_killed_also_as_a_command(broker, tmp_path):
     def say(*lines):
-        records = [Record(n, 0, None, line) for n, line in enumerate(lines)]
+        records = [BatchRecord(n, 0, None, line) for n, line in enumerate(lines)]
         client.produce("lines", 0, encode_batch(records, base_timestamp_ms=0))
 
     with Client(broker.address) as client:

@@ -3,7 +3,7 @@
 import json
 import time
 
-from broker.record.records import Record, encode_batch
+from broker.record.records import BatchRecord, encode_batch
 from flakelog.operations import groups
 
 TIME_MS = 1_700_000_000_000
@@ -14,7 +14,9 @@ def fill(client):
     client.create_topic("orders", 3, {"retention.ms": "-1"})
     client.create_topic("orders.dead-letters")
     for partition in range(3):
-        orders = [Record(n, n * 700, b"customer-%d" % (n % 7), order(n), (("source", b"web"),)) for n in range(200)]
+        orders = [
+            BatchRecord(n, n * 700, b"customer-%d" % (n % 7), order(n), (("source", b"web"),)) for n in range(200)
+        ]
         client.produce("orders", partition, encode_batch(orders, base_timestamp_ms=TIME_MS))
     groups.commit(client, "billing", {("orders", n): 150 + 20 * n for n in range(3)})
     client.produce("orders.dead-letters", 0, encode_batch([letter(n) for n in range(4)], base_timestamp_ms=TIME_MS))
@@ -32,7 +34,7 @@ def letter(n):
     facts = {"reason": "attempts", "error": "ValueError: there is no customer 7, in price", "attempts": "5"}
     facts |= {"topic": "orders", "partition": "0", "offset": str(n), "timestamp-ms": str(TIME_MS + n)}
     headers = tuple((f"flakelog-dead-{name}", value.encode()) for name, value in facts.items())
-    return Record(n, 0, b"customer-7", order(n), headers)
+    return BatchRecord(n, 0, b"customer-7", order(n), headers)
 
 
 def topology():
@@ -65,6 +67,6 @@ def replay():
 
 def publish(client, topic, key, document, time_ms):
     client.create_topic(topic, 1, {"cleanup.policy": "compact"})
-    record = Record(0, 0, key.encode(), json.dumps(document).encode())
+    record = BatchRecord(0, 0, key.encode(), json.dumps(document).encode())
     batch = encode_batch([record], base_timestamp_ms=time_ms)
     client.produce(topic, 0, batch)

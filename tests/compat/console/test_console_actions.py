@@ -9,7 +9,7 @@ import time
 import pytest
 
 from broker.client.blocking import Client
-from broker.record.records import Record, encode_batch
+from broker.record.records import BatchRecord, encode_batch
 from flakelog.operations import configs, groups
 from tests.compat.console.console_visitor import Visitor
 from tests.compat.storm.test_spout_command import Run
@@ -150,7 +150,7 @@ def test_a_topic_is_deleted_once_its_name_is_typed_and_it_is_confirmed(broker, v
 
 def test_a_stopped_groups_offsets_are_reset(visitor, client):
     client.create_topic("console-read", 2)
-    records = [Record(n, n * 1_000, None, b"x") for n in range(10)]
+    records = [BatchRecord(n, n * 1_000, None, b"x") for n in range(10)]
     client.produce("console-read", 0, encode_batch(records, base_timestamp_ms=TIME_MS))
     groups.commit(client, "console-billing", {("console-read", 0): 4, ("console-read", 1): 0})
     assert "Reset offsets" in visitor.get("/console/group?group=console-billing")[1]
@@ -173,7 +173,7 @@ def letter(n, source="orders-in"):
     headers = {"reason": "attempts", "error": f"ValueError: {HOSTILE}", "attempts": "3", "topic": source}
     headers |= {"partition": "0", "offset": str(n), "timestamp-ms": str(TIME_MS + n)}
     made = tuple((f"flakelog-dead-{name}", value.encode()) for name, value in headers.items())
-    return Record(n, 0, b"key", b"message %d" % n, (*made, ("own", b"header")))
+    return BatchRecord(n, 0, b"key", b"message %d" % n, (*made, ("own", b"header")))
 
 
 def test_chosen_dead_letters_are_sent_again(broker, visitor, client):
@@ -208,7 +208,7 @@ def publish(client, topic, documents):
     if topic not in names(client):
         client.create_topic(topic, 1, {"cleanup.policy": "compact"})
     records = [
-        Record(n, 0, key.encode(), value if isinstance(value, bytes | None) else json.dumps(value).encode())
+        BatchRecord(n, 0, key.encode(), value if isinstance(value, bytes | None) else json.dumps(value).encode())
         for n, (key, value) in enumerate(documents.items())
     ]
     client.produce(topic, 0, encode_batch(records, base_timestamp_ms=time.time_ns() // 1_000_000))
@@ -242,7 +242,7 @@ def test_topologies_that_run_are_shown_with_their_graph(visitor, client):
 @pytest.mark.soak
 def test_a_topology_that_is_killed_is_listed_as_lost_until_it_runs_again(broker, visitor, client, tmp_path):
     client.create_topic("watched")
-    client.produce("watched", 0, encode_batch([Record(0, 0, None, b"a")], base_timestamp_ms=TIME_MS))
+    client.produce("watched", 0, encode_batch([BatchRecord(0, 0, None, b"a")], base_timestamp_ms=TIME_MS))
     lost = "Ended without a clean stop"
 
     def shown():

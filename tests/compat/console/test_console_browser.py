@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from broker.client.blocking import Client
-from broker.record.records import Record, encode_batch
+from broker.record.records import BatchRecord, encode_batch
 from flakelog.operations import groups
 from tests.compat.console.console_data import TIME_MS, fill, order
 from tests.compat.server_process import ROOT, ServerProcess
@@ -128,7 +128,7 @@ def picture(page, name, points=0):
 def draw(page, client, name):
     """Save a screenshot with lines in its charts, if the environment asks for pictures."""
     for points in range(3, 12 if "FLAKELOG_PICTURES" in os.environ else 0):
-        records = [Record(n, 0, None, order(n)) for n in range(60 + 40 * (points % 3) + 5 * points)]
+        records = [BatchRecord(n, 0, None, order(n)) for n in range(60 + 40 * (points % 3) + 5 * points)]
         client.produce("orders", 1, encode_batch(records, base_timestamp_ms=TIME_MS))
         until(lambda: page.evaluate(f"document.querySelector('.chart').points[0].length >= {points}"))
     picture(page, name)
@@ -237,7 +237,9 @@ def test_too_many_messages_are_told_of_while_they_come(open_page, client):
     state = page.locator("#live-state")
     until(lambda: state.inner_text() == "live")
     page.clock.install()
-    client.produce("fast", 0, encode_batch([Record(n, 0, None, b"x") for n in range(300)], base_timestamp_ms=TIME_MS))
+    client.produce(
+        "fast", 0, encode_batch([BatchRecord(n, 0, None, b"x") for n in range(300)], base_timestamp_ms=TIME_MS)
+    )
     until(lambda: state.inner_text() == "200 messages came too fast to be shown")
     page.clock.fast_forward(4_000)
     until(lambda: state.inner_text() == "live")
@@ -257,7 +259,9 @@ def test_figures_and_charts_move_unless_they_are_selected_or_paused(open_page, c
       getSelection().selectAllChildren(document.querySelector("#live-head dd"));
     }""")
     client.create_topic("moving")
-    client.produce("moving", 0, encode_batch([Record(n, 0, None, b"x") for n in range(77)], base_timestamp_ms=TIME_MS))
+    client.produce(
+        "moving", 0, encode_batch([BatchRecord(n, 0, None, b"x") for n in range(77)], base_timestamp_ms=TIME_MS)
+    )
     until(lambda: page.evaluate("document.querySelector('.chart').points[0].length >= 2"))
     assert page.evaluate("window.head.isConnected && window.told.isConnected && !getSelection().isCollapsed")
     assert page.locator(".fact", has_text="Messages").nth(1).inner_text() == before
@@ -282,7 +286,7 @@ def test_a_page_without_live_figures_says_why(open_page, tmp_path, allowed):
 
 def test_lag_is_drawn_over_time(open_page, client):
     page = open_page(PAGES["group"])
-    client.produce("orders", 0, encode_batch([Record(0, 0, None, b"{}")], base_timestamp_ms=TIME_MS))
+    client.produce("orders", 0, encode_batch([BatchRecord(0, 0, None, b"{}")], base_timestamp_ms=TIME_MS))
     until(lambda: page.evaluate("((lags) => lags.at(-1) > lags[0])(document.querySelector('.chart').points[1])"))
     draw(page, client, "group")
 
@@ -293,9 +297,9 @@ def test_new_messages_are_followed_and_hostile_ones_are_text(open_page, client):
     page = open_page("/console/topics/hostile/messages")
     until(lambda: page.evaluate("document.getElementById('live-state').textContent === 'live'"))
     records = [
-        Record(0, 0, hostile, hostile, ((HOSTILE, hostile),)),
-        Record(1, 0, b"\xff", b"\xc3("),
-        Record(2, 0, None, b"x" * 1_000_000),
+        BatchRecord(0, 0, hostile, hostile, ((HOSTILE, hostile),)),
+        BatchRecord(1, 0, b"\xff", b"\xc3("),
+        BatchRecord(2, 0, None, b"x" * 1_000_000),
     ]
     client.produce("hostile", 0, encode_batch(records, base_timestamp_ms=TIME_MS))
     until(lambda: page.evaluate("document.querySelectorAll('#tail tr').length === 3"))

@@ -8,7 +8,7 @@ import pytest
 
 from broker.client.blocking import Client
 from broker.record.compression import Codec
-from broker.record.records import Record, encode_batch
+from broker.record.records import BatchRecord, encode_batch
 from tests.compat.console.console_visitor import Visitor
 from tests.patience import SECONDS
 
@@ -26,7 +26,7 @@ def client(broker):
 def ids(client):
     """The topic "seen-orders": 250 messages a second apart in partition 0 of 3; the ids of the first and the last."""
     client.create_topic("seen-orders", 3)
-    records = [Record(n, n * 1_000, b"key %d" % n, b'{"order": %d}' % n, (("from", b"web"),)) for n in range(250)]
+    records = [BatchRecord(n, n * 1_000, b"key %d" % n, b'{"order": %d}' % n, (("from", b"web"),)) for n in range(250)]
     client.produce("seen-orders", 0, encode_batch(records, base_timestamp_ms=TIME_MS))
     found, _ = client.fetch("seen-orders", 0, 0)
     return found[0].id, found[-1].id
@@ -108,10 +108,10 @@ def test_hostile_messages_are_text(visitor, client):
     client.create_topic("seen-hostile")
     hostile = HOSTILE.encode()
     records = [
-        Record(0, 0, hostile, hostile, ((HOSTILE, hostile), ("bytes", b"\xff\xfe"))),
-        Record(1, 0, b"\xff\x00", b"\xc3(" * 100),
-        Record(2, 0, None, None),
-        Record(3, 0, b"", json.dumps({HOSTILE: ["\ud800", HOSTILE]}).encode()),
+        BatchRecord(0, 0, hostile, hostile, ((HOSTILE, hostile), ("bytes", b"\xff\xfe"))),
+        BatchRecord(1, 0, b"\xff\x00", b"\xc3(" * 100),
+        BatchRecord(2, 0, None, None),
+        BatchRecord(3, 0, b"", json.dumps({HOSTILE: ["\ud800", HOSTILE]}).encode()),
     ]
     client.produce("seen-hostile", 0, encode_batch(records, base_timestamp_ms=TIME_MS))
     texts = [messages(visitor, "seen-hostile")]
@@ -126,8 +126,8 @@ def test_hostile_messages_are_text(visitor, client):
 def test_a_page_holds_a_mebibyte_and_names_larger_batches(visitor, client):
     client.create_topic("seen-large", 1, {"max.message.bytes": str(4 << 20)})
     for value in (b"a" * (1 << 20), b"b" * (1 << 20), b"c" * (1 << 20)):
-        client.produce("seen-large", 0, encode_batch([Record(0, 0, None, value)], base_timestamp_ms=TIME_MS))
-    bomb = encode_batch([Record(0, 0, None, b"\0" * (64 << 20))], base_timestamp_ms=TIME_MS, codec=Codec.ZSTD)
+        client.produce("seen-large", 0, encode_batch([BatchRecord(0, 0, None, value)], base_timestamp_ms=TIME_MS))
+    bomb = encode_batch([BatchRecord(0, 0, None, b"\0" * (64 << 20))], base_timestamp_ms=TIME_MS, codec=Codec.ZSTD)
     client.produce("seen-large", 0, bomb)
     text = messages(visitor, "seen-large", partition=0, start="oldest")
     assert offsets(text) == [0] and len(text) < 20_000, "one message of 1 MiB fills a page"
@@ -144,17 +144,17 @@ def test_new_messages_come_to_the_page(broker, visitor, client):
     client.create_topic("seen-live", 2)
     text = messages(visitor, "seen-live")
     stream = re.search(r'data-stream="([^"]+)"', text)[1].replace("&amp;", "&")
-    client.produce("seen-live", 1, encode_batch([Record(0, 0, None, b"<b>new</b>")], base_timestamp_ms=TIME_MS))
+    client.produce("seen-live", 1, encode_batch([BatchRecord(0, 0, None, b"<b>new</b>")], base_timestamp_ms=TIME_MS))
     rows, place = tail(broker, f"/console/events?page={stream}")
     assert "&lt;b&gt;new" in rows and place == "0-0.1-1"
-    client.produce("seen-live", 0, encode_batch([Record(0, 0, None, b"next")], base_timestamp_ms=TIME_MS))
+    client.produce("seen-live", 0, encode_batch([BatchRecord(0, 0, None, b"next")], base_timestamp_ms=TIME_MS))
     rows, place = tail(broker, f"/console/events?page={stream}", {"Last-Event-ID": place})
     assert "next" in rows and "new" not in rows.replace("next", "") and place == "0-1.1-1"
 
 
 def test_a_tail_that_cannot_keep_up_says_what_it_leaves_out(broker, visitor, client):
     client.create_topic("seen-fast")
-    records = [Record(n, 0, None, b"%d" % n) for n in range(1_000)]
+    records = [BatchRecord(n, 0, None, b"%d" % n) for n in range(1_000)]
     client.produce("seen-fast", 0, encode_batch(records, base_timestamp_ms=TIME_MS))
     connection = http.client.HTTPConnection(broker.http, timeout=SECONDS)
     connection.request("GET", "/console/events?page=tail&topic=seen-fast&at=0-0")

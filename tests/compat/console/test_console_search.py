@@ -1,6 +1,6 @@
 """A search of the web console in a real browser: it goes on by itself, is stopped, and works without its script."""
 
-from broker.record.records import Record, encode_batch
+from broker.record.records import BatchRecord, encode_batch
 from tests.compat.console import test_console_browser as pages
 from tests.compat.console.console_data import TIME_MS
 from tests.patience import until
@@ -14,7 +14,10 @@ def fill_hay(client, topic, batches):
     """Make a topic of many megabytes, with a needle in each batch."""
     client.create_topic(topic)
     for number in range(batches):
-        records = [Record(0, 0, b"%d" % number, b"x" * 900_000), Record(1, 0, None, b"<b>needle</b> %d" % number)]
+        records = [
+            BatchRecord(0, 0, b"%d" % number, b"x" * 900_000),
+            BatchRecord(1, 0, None, b"<b>needle</b> %d" % number),
+        ]
         client.produce(topic, 0, encode_batch(records, base_timestamp_ms=TIME_MS))
 
 

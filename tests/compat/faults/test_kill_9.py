@@ -20,7 +20,7 @@ from broker.client.blocking import Client
 from broker.client.core import EARLIEST, LATEST
 from broker.client.errors import Unreachable
 from broker.record.compression import Codec
-from broker.record.records import Record, encode_batch
+from broker.record.records import BatchRecord, encode_batch
 from idgen.client.blocking import IdClient
 from idgen.errors import IdError
 from tests.compat.server_process import ServerProcess
@@ -93,7 +93,7 @@ def produce(load, name, address, seed):
             size = chance.choice([1, 1, 1, 3, 20, 100, 400])
             padding = bytes(chance.randrange(0, 400))
             values = [b"%s %d %d %s" % (name, number, each, padding) for each in range(size)]
-            records = [Record(each, each, None, value, ()) for each, value in enumerate(values)]
+            records = [BatchRecord(each, each, None, value, ()) for each, value in enumerate(values)]
             batch = encode_batch(records, base_timestamp_ms=int(time.time() * 1000), codec=chance.choice(list(Codec)))
             at = chance.choice(PARTITIONS)
             try:

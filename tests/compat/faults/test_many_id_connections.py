@@ -12,7 +12,7 @@ from urllib.request import urlopen
 import pytest
 
 from broker.client.blocking import Client
-from broker.record.records import Record, encode_batch
+from broker.record.records import BatchRecord, encode_batch
 from idgen.client.blocking import IdClient
 from idgen.layout import Layout
 from idgen.wire import Call, FrameDecoder, decode_reply, encode_call
@@ -190,7 +190,7 @@ def test_a_large_request_beside_a_flood_of_small_ones_has_its_share(server):
 
 def test_the_logs_stamps_are_of_now_while_all_other_ids_are_taken(tmp_path):
     """The log has a separate worker number in the shared process, and its ids do not run ahead of the clock."""
-    batch = encode_batch([Record(0, 0, None, b"value", ())], base_timestamp_ms=1_700_000_000_000)
+    batch = encode_batch([BatchRecord(0, 0, None, b"value", ())], base_timestamp_ms=1_700_000_000_000)
     with ServerProcess(tmp_path / "data", FEW_IDS) as server, Client(server.address) as client:
         client.create_topic("stamped")
         with flooded(server, 100_000), IdClient(server.ids, timeout_ms=MS) as ids:

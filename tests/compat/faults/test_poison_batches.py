@@ -11,7 +11,7 @@ import sys
 import pytest
 
 from broker.client.blocking import Client
-from broker.record.records import Record, encode_batch
+from broker.record.records import BatchRecord, encode_batch
 from tests.compat.server_process import PYTHONPATH
 from tests.patience import SECONDS
 from tests.poison import PASSES_LENGTHS, RECORDS
@@ -29,7 +29,7 @@ def topic(broker):
 
 
 def good(value):
-    return encode_batch([Record(0, 0, None, value)], base_timestamp_ms=0)
+    return encode_batch([BatchRecord(0, 0, None, value)], base_timestamp_ms=0)
 
 
 def test_the_client_skips_the_batch_counts_it_and_hands_it_to_the_callback(broker, topic, caplog):

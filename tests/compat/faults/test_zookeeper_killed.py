@@ -6,7 +6,7 @@ from itertools import count
 import pytest
 
 from broker.client.blocking import Client
-from broker.record.records import Record, encode_batch
+from broker.record.records import BatchRecord, encode_batch
 from coordination.embedded_zookeeper import EmbeddedZooKeeper
 from coordination.port import Get
 from coordination.zookeeper import ZooKeeperCoordinator
@@ -37,7 +37,7 @@ class Reading:
 
     def send(self, number):
         numbers = range(self.sent, self.sent + number)
-        records = [Record(at, 0, None, b"%d" % each) for at, each in enumerate(numbers)]
+        records = [BatchRecord(at, 0, None, b"%d" % each) for at, each in enumerate(numbers)]
         self.client.produce(self.topic, 0, encode_batch(records, base_timestamp_ms=1))
         self.sent += number
         return list(numbers)

@@ -16,7 +16,7 @@ from broker.client.consumer import Consumer
 from broker.client.consumer_config import ConsumerConfig
 from broker.client.errors import BrokerError, ClientError, CommitFailed, GroupRefused, InvalidTopics, Unreachable
 from broker.client.offset_spec import AtId, AtOffset, AtTime, Last, Latest
-from broker.record.records import Record, encode_batch
+from broker.record.records import BatchRecord, encode_batch
 from tests.compat.numbers_topic import BY_HAND, NOBODY, QUICK, SOON_MS, WAIT_MS, say, take, values
 from tests.compat.server_process import PYTHONPATH
 from tests.patience import SECONDS
@@ -335,7 +335,7 @@ def test_an_asyncio_iterator_lets_other_tasks_run_while_records_are_there(group_
                 await asyncio.sleep(0)
 
         async with AsyncClient(group_broker.address) as client:
-            records = [Record(at, 0, None, b"%d" % at) for at in range(200)]
+            records = [BatchRecord(at, 0, None, b"%d" % at) for at in range(200)]
             await client.produce(topic, 0, encode_batch(records, base_timestamp_ms=0))
         async with AsyncConsumer(group_broker.address, topic, partitions=[0], config=config) as consumer:
             for _ in range(10):

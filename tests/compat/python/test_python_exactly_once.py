@@ -13,7 +13,7 @@ from broker.client.consumer import Consumer
 from broker.client.consumer_config import ConsumerConfig
 from broker.client.errors import MustAbort, TryAgain
 from broker.client.producer import Producer
-from broker.record.records import Record, encode_batch
+from broker.record.records import BatchRecord, encode_batch
 from tests.compat.numbers_topic import BY_HAND
 from tests.patience import until
 
@@ -70,7 +70,7 @@ def test_the_output_has_each_record_of_the_input_once(group_broker, name, seed, 
         client.create_topic(name, PARTITIONS)
         client.create_topic(f"{name}-out")
         for number in range(records):
-            batch = encode_batch([Record(0, 0, None, b"%d" % number)], base_timestamp_ms=0)
+            batch = encode_batch([BatchRecord(0, 0, None, b"%d" % number)], base_timestamp_ms=0)
             client.produce(name, number % PARTITIONS, batch)
     programs = [Program(group_broker.address, name, number, seed) for number in range(3)]
     found = []

@@ -13,7 +13,7 @@ import pytest
 from broker.client.async_consumer import AsyncConsumer
 from broker.client.asyncio import AsyncClient
 from broker.client.consumer_config import ConsumerConfig
-from broker.record.records import Record, encode_batch
+from broker.record.records import BatchRecord, encode_batch
 from tests.patience import SECONDS
 
 PARTITIONS = 5
@@ -68,7 +68,7 @@ class Model:
 
     async def send(self):
         partition, count = self.random.randrange(PARTITIONS), self.random.randint(1, 40)
-        batch = encode_batch([Record(at, 0, None, b"v" * 100) for at in range(count)], base_timestamp_ms=0)
+        batch = encode_batch([BatchRecord(at, 0, None, b"v" * 100) for at in range(count)], base_timestamp_ms=0)
         await self.client.produce(self.topic, partition, batch)
         self.sent[partition] += count
 

@@ -9,7 +9,7 @@ from broker.client.core import EARLIEST
 from broker.client.errors import MustAbort, ProducerFenced, TryAgain
 from broker.client.group_requests import CommittedOffset, GroupIdentity
 from broker.client.transaction import TransactionalProducer
-from broker.record.records import Record
+from broker.record.records import BatchRecord
 from flakelog.operations import groups
 from tests.patience import until
 
@@ -48,7 +48,7 @@ def persist(client, operation):
 
 
 def add(producer, topic, *values, partition=0):
-    producer.add(topic, partition, [Record(n, 0, None, value) for n, value in enumerate(values)], 1_000)
+    producer.add(topic, partition, [BatchRecord(n, 0, None, value) for n, value in enumerate(values)], 1_000)
 
 
 def read(client, topic, partition=0):

@@ -9,7 +9,7 @@ import pytest
 
 from broker.client.blocking import Client
 from broker.record.compression import Codec
-from broker.record.records import Record, encode_batch
+from broker.record.records import BatchRecord, encode_batch
 from flakelog.admin import Admin
 from tests.compat.server_process import PYTHONPATH, ServerProcess
 from tests.patience import PROGRAM_SECONDS
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.soak
 @pytest.fixture(scope="module")
 def server(tmp_path_factory):
     """A server with a topic of BATCHES batches, each in a partition of its own."""
-    records = [Record(number, 0, None, bytes(MESSAGE_BYTES)) for number in range(MESSAGES)]
+    records = [BatchRecord(number, 0, None, bytes(MESSAGE_BYTES)) for number in range(MESSAGES)]
     batch = encode_batch(records, base_timestamp_ms=1, codec=Codec.ZSTD)
     with ServerProcess(tmp_path_factory.mktemp("bombs") / "data") as server:
         with Admin(server.address) as admin:

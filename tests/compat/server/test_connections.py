@@ -14,7 +14,7 @@ import sys
 import pytest
 
 from broker.client.blocking import Client
-from broker.record.records import Record, encode_batch
+from broker.record.records import BatchRecord, encode_batch
 from broker.wire import fetch
 from broker.wire.fetch import FetchPartition, FetchRequest
 from tests.compat.raw_connection import RawConnection, fetch_frame, frame
@@ -25,7 +25,7 @@ TOPIC = "kept"
 
 
 def batch_of(*values):
-    return encode_batch([Record(n, 0, None, value, ()) for n, value in enumerate(values)], base_timestamp_ms=1)
+    return encode_batch([BatchRecord(n, 0, None, value, ()) for n, value in enumerate(values)], base_timestamp_ms=1)
 
 
 def waiting_fetch(correlation_id, offset, max_wait_ms=60_000):

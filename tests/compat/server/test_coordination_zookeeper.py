@@ -18,7 +18,7 @@ from coordination.port import (
     Set,
 )
 from coordination.zookeeper import ZooKeeperCoordinator
-from idgen.claim_state import State
+from idgen.claim_state import ClaimState
 from tests.compat.tcp_proxy import TcpProxy
 from tests.coordination.promises import CoordinatorPromises, absent
 from tests.idgen.driving import NOW, claim, settle, step
@@ -158,11 +158,11 @@ def test_after_an_expired_session_the_claim_goes_on_with_its_number(world):
 
     def has_heard_of_it():
         step(c, one, NOW)
-        return c.state is State.SUSPENDED
+        return c.state is ClaimState.SUSPENDED
 
     def holds_it_again():
         settle(c, one, NOW + 60_000)
-        return c.state is State.HELD
+        return c.state is ClaimState.HELD
 
     until(has_heard_of_it)
     until(holds_it_again)

@@ -18,7 +18,7 @@ from coordination.embedded_zookeeper import EmbeddedZooKeeper
 from coordination.free_port import FreePort
 from coordination.port import Children, CoordinatorUnavailable, Create, Get, Set
 from coordination.zookeeper import ZooKeeperCoordinator
-from idgen.claim_state import State
+from idgen.claim_state import ClaimState
 from tests.compat.server_process import PYTHONPATH, ROOT
 from tests.idgen.driving import NOW, claim, settle
 from tests.patience import MS, SECONDS
@@ -67,14 +67,14 @@ def test_nodes_made_with_an_acl_are_changed_by_their_maker_alone_and_read_by_all
     hosts = f"{zookeeper.hosts}/with-acl"
     one = session(hosts, ours)
     held = settle(claim("a"), one, NOW)
-    assert held.state is State.HELD
+    assert held.state is ClaimState.HELD
     stranger = session(hosts)
     mark = stranger.execute(Get("/snowflake-servers-marks/0"))
     for forbidden in (Set("/snowflake-servers-marks/0", b"{}", mark.version), Create("/snowflake-servers/7")):
         with pytest.raises(CoordinatorUnavailable, match="snowflake-servers"):
             stranger.execute(forbidden)
     refused = settle(claim("b"), stranger, NOW)
-    assert refused.state is State.CLOSED and isinstance(refused.failure, CoordinatorUnavailable)
+    assert refused.state is ClaimState.CLOSED and isinstance(refused.failure, CoordinatorUnavailable)
     colleague = session(hosts, ours)
     assert settle(claim("c"), colleague, NOW).number == 1
     settle(held, one, NOW + 10_000)

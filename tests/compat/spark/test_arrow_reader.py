@@ -15,7 +15,7 @@ import pytest
 
 import flakelog
 from broker.client.blocking import Client
-from broker.record.records import Record, encode_batch
+from broker.record.records import BatchRecord, encode_batch
 from flakelog.operations.topics import delete_records
 from spark_bridge.selection import manifest as manifests
 from spark_bridge.selection.options import OptionError
@@ -44,7 +44,7 @@ def topic(servers):
 
 def append(client, topic, partition, firsts):
     for first in firsts:
-        records = [Record(n, 0, b"k", b"%d" % (first + n), (("h", b"1"),)) for n in range(10)]
+        records = [BatchRecord(n, 0, b"k", b"%d" % (first + n), (("h", b"1"),)) for n in range(10)]
         client.produce(topic, partition, encode_batch(records, base_timestamp_ms=T0 + first))
 
 

@@ -9,7 +9,7 @@ from pyspark.sql import functions as F
 
 from benchmarks.consumers import CONNECTOR
 from broker.client.blocking import Client
-from broker.record.records import Record, encode_batch
+from broker.record.records import BatchRecord, encode_batch
 from spark_bridge.session import spark_session
 from tests.compat.server_process import ROOT
 from tests.compat.spark.spark_jars import FOR_SESSION
@@ -49,7 +49,7 @@ def new_topic(servers, partitions=3):
 def fill(servers, topic, counts):
     with Client(servers) as client:
         for partition, count in enumerate(counts):
-            records = [Record(n, n, b"k%d" % n, b"v%d" % n, (("h", b"x"),)) for n in range(count)]
+            records = [BatchRecord(n, n, b"k%d" % n, b"v%d" % n, (("h", b"x"),)) for n in range(count)]
             if records:
                 batch = encode_batch(records, base_timestamp_ms=1_700_000_000_000)
                 # Apache Kafka's partitions have their leaders a moment after the topic was created.

@@ -13,7 +13,7 @@ import polars
 import pytest
 
 from broker.client.blocking import Client
-from broker.record.records import Record, encode_batch
+from broker.record.records import BatchRecord, encode_batch
 from flakelog.operations.topics import delete_records
 from spark_bridge.load.destination import Destination
 from spark_bridge.load.job import LoadJob
@@ -38,7 +38,7 @@ class Topic:
     def append(self, partition, number):
         first = self.ends[partition]
         numbers = range(first, first + number)
-        records = [Record(n - first, (n - first) * HOUR_MS // 3, b"k", b"%d/%d" % (partition, n)) for n in numbers]
+        records = [BatchRecord(n - first, (n - first) * HOUR_MS // 3, b"k", b"%d/%d" % (partition, n)) for n in numbers]
         self.client.produce(self.name, partition, encode_batch(records, base_timestamp_ms=first * HOUR_MS // 3))
         self.written += [f"{partition}/{n}" for n in numbers]
         self.ends[partition] += number
@@ -147,7 +147,7 @@ def test_readers_see_directories_as_columns(flakelog, topic, tmp_path, by):
 
 def test_many_directories_need_no_more_files_than_the_system_allows(topic, tmp_path):
     """Each value of --partition-by has an open file."""
-    records = [Record(n, 0, b"k%d" % n, b"2/%d" % n) for n in range(100)]
+    records = [BatchRecord(n, 0, b"k%d" % n, b"2/%d" % n) for n in range(100)]
     topic.client.produce(topic.name, 0, encode_batch(records, base_timestamp_ms=0))
     command = ["prlimit", "--nofile=64:4096", sys.executable, "-m", "flakelog", "load", topic.name]
     more = ["--servers", topic.address, "--to", str(tmp_path / "out"), "--partition-by", "key"]

@@ -14,7 +14,7 @@ from deltalake import DeltaTable
 from pyiceberg.catalog import load_catalog
 
 from broker.client.blocking import Client
-from broker.record.records import Record, encode_batch
+from broker.record.records import BatchRecord, encode_batch
 from tests.compat.server_process import ROOT
 
 SCHEMA = {
@@ -34,7 +34,7 @@ class Orders:
 
     def append(self, *values):
         for partition in range(2):
-            records = [Record(at, 0, b"k", value) for at, value in enumerate(values)]
+            records = [BatchRecord(at, 0, b"k", value) for at, value in enumerate(values)]
             batch = encode_batch(records, base_timestamp_ms=1_700_000_000_000)
             self.client.produce(self.name, partition, batch)
 

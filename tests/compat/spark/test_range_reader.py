@@ -11,7 +11,7 @@ import pytest
 from broker.client.blocking import Client
 from broker.client.errors import TryAgain
 from broker.client.transaction import TransactionalProducer
-from broker.record.records import Record, encode_batch
+from broker.record.records import BatchRecord, encode_batch
 from flakelog.operations.topics import delete_records
 from spark_bridge.reading import range_reader
 from spark_bridge.reading.cluster import Cluster
@@ -70,7 +70,7 @@ def persist(client, operation):
 def transaction(client, producer, topic, *values, end):
     """Write values in a transaction, which `end` commits or aborts; None leaves it open."""
     persist(client, producer.begin)
-    producer.add(topic, 0, [Record(n, 0, None, value) for n, value in enumerate(values)], 1_000)
+    producer.add(topic, 0, [BatchRecord(n, 0, None, value) for n, value in enumerate(values)], 1_000)
     persist(client, producer.flush)
     if end is not None:
         persist(client, end)
@@ -105,7 +105,7 @@ def test_a_read_of_committed_records_leaves_out_aborted_and_open_transactions(ad
 def test_offsets_that_were_deleted_are_reported_and_the_rest_is_read(address, topic):
     with Client(address) as client:
         for n in range(10):
-            client.produce(topic, 0, encode_batch([Record(0, 0, None, b"%d" % n)], base_timestamp_ms=1))
+            client.produce(topic, 0, encode_batch([BatchRecord(0, 0, None, b"%d" % n)], base_timestamp_ms=1))
         delete_records(client, {(topic, 0): 4})
     lost = []
     batches = read_range(
@@ -148,7 +148,7 @@ def test_the_ranges_of_a_process_take_one_connection_also_after_the_broker_has_r
         with Client(server.address) as client:
             client.create_topic("small", 20)
             for partition in range(20):
-                client.produce("small", partition, encode_batch([Record(0, 0, None, b"v")], base_timestamp_ms=1))
+                client.produce("small", partition, encode_batch([BatchRecord(0, 0, None, b"v")], base_timestamp_ms=1))
         for _ in ("at first", "after a restart"):
             before = connections_opened(server)
             ranges = [OffsetRange("small", partition, 0, 1) for partition in range(20)]

@@ -15,12 +15,12 @@ from moto.server import ThreadedMotoServer
 
 from broker.client.blocking import Client
 from broker.client.core import LATEST
-from broker.record.records import Record, encode_batch
+from broker.record.records import BatchRecord, encode_batch
 from spark_bridge.output.replay_topic import TOPIC
 from spark_bridge.output.storage import ObjectStorage, Storage
 from spark_bridge.replay.arrow_job import replay
 from spark_bridge.replay.job import make_manifest
-from spark_bridge.replay.publication import MANIFEST_FILE, RECEIPT_FILE, Damaged, Differs, Refused, verify
+from spark_bridge.replay.publication import MANIFEST_FILE, RECEIPT_FILE, Damaged, Differs, LocationRefused, verify
 from spark_bridge.replay.receipt import ReplayError
 from spark_bridge.selection import manifest as manifests
 from tests.patience import PROGRAM_SECONDS
@@ -47,7 +47,9 @@ def topic(servers):
 def fill(servers, topic, batches=10):
     with Client(servers) as client:
         for number in range(batches):
-            records = [Record(n, n, b"key", b"%d of %d" % (n, number), (("h", b"1"),) * (n % 2)) for n in range(20)]
+            records = [
+                BatchRecord(n, n, b"key", b"%d of %d" % (n, number), (("h", b"1"),) * (n % 2)) for n in range(20)
+            ]
             client.produce(topic, number % 2, encode_batch(records, base_timestamp_ms=T0 + number))
 
 
@@ -130,7 +132,7 @@ def test_a_rerun_that_differs_changes_nothing_and_says_what_differs(servers, top
 def test_a_place_that_holds_something_else_is_refused_before_anything_is_written(servers, topic, place):
     with place.write("notes.txt") as file:
         file.write(b"mine")
-    with pytest.raises(Refused, match="is there and is no replay"):
+    with pytest.raises(LocationRefused, match="is there and is no replay"):
         replay(servers, manifest_of(servers, topic), place)
     assert place.names() == ["notes.txt"]
 
@@ -139,7 +141,7 @@ def test_the_replay_of_another_manifest_is_refused_with_a_way_on(servers, topic,
     replay(servers, manifest_of(servers, topic), place)
     before = content(place)
     fill(servers, topic)
-    with pytest.raises(Refused, match="the log or the range has changed since.*--manifest"):
+    with pytest.raises(LocationRefused, match="the log or the range has changed since.*--manifest"):
         replay(servers, manifest_of(servers, topic), place)
     assert content(place) == before
 
@@ -253,7 +255,7 @@ def test_in_a_store_a_run_of_another_writer_is_refused(servers, topic, bucket):
     manifest = manifest_of(servers, topic)
     place.create(MANIFEST_FILE, manifest.to_json().encode())
     place.create("_writer.json", b'{"pyarrow": "1.0"}')
-    with pytest.raises(Refused, match='begun by a run with another _writer.json, {"pyarrow": "1.0"}'):
+    with pytest.raises(LocationRefused, match='begun by a run with another _writer.json, {"pyarrow": "1.0"}'):
         replay(servers, manifest, place)
 
 
@@ -261,7 +263,7 @@ def test_a_store_without_an_exclusive_create_needs_the_word_of_the_user(servers,
     found = Storage.at(bucket("out"))
     place = ObjectStorage(found.uri, found._system, found._root, None)
     manifest = manifest_of(servers, topic)
-    with pytest.raises(Refused, match="--single-writer"):
+    with pytest.raises(LocationRefused, match="--single-writer"):
         replay(servers, manifest, place)
     assert place.names() == []
     assert replay(servers, manifest, place, single_writer=True) == verify(place)

@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from broker.client.blocking import Client
-from broker.record.records import Record, encode_batch
+from broker.record.records import BatchRecord, encode_batch
 from spark_bridge.output.storage import Storage
 from spark_bridge.replay.arrow_job import replay
 from spark_bridge.replay.planning import make_manifest
@@ -26,7 +26,7 @@ def topic(broker):
     with Client(broker.address) as client:
         client.create_topic(name, partitions=2, configs={"retention.ms": "-1"})
         for partition in (0, 1):
-            records = [Record(n, n, b"k", b"%d" % n) for n in range(100)]
+            records = [BatchRecord(n, n, b"k", b"%d" % n) for n in range(100)]
             client.produce(name, partition, encode_batch(records, base_timestamp_ms=T0))
     return name
 
@@ -49,7 +49,7 @@ def transactions(broker):
         if end is not None:
             end(SECONDS)
     with Client(broker.address) as client:
-        client.produce(name, 0, encode_batch([Record(n, 0, b"k", b"v") for n in range(3)], base_timestamp_ms=T0))
+        client.produce(name, 0, encode_batch([BatchRecord(n, 0, b"k", b"v") for n in range(3)], base_timestamp_ms=T0))
     yield name
     producer.abort_transaction(SECONDS)
 

@@ -22,7 +22,7 @@ from pyspark.sql import functions as F
 
 from broker.client.blocking import Client
 from broker.record.compression import Codec
-from broker.record.records import Record, encode_batch
+from broker.record.records import BatchRecord, encode_batch
 from coordination.java import ask
 from spark_bridge.output.storage import Storage
 from spark_bridge.reading.offset_range import OffsetRange
@@ -78,7 +78,7 @@ def fill(servers, topic, batches=10, size=20, codec=Codec.ZSTD):
     with Client(servers) as client:
         for number in range(batches):
             records = [
-                Record(n, n, b"key-%d" % n, b"%d of batch %d" % (n, number), (("h", b"%d" % n),) if n % 2 else ())
+                BatchRecord(n, n, b"key-%d" % n, b"%d of batch %d" % (n, number), (("h", b"%d" % n),) if n % 2 else ())
                 for n in range(size)
             ]
             partition = number % 2
@@ -298,7 +298,7 @@ def test_the_command_runs_to_its_end_by_spark(servers, topic, tmp_path):
 
 def test_a_replay_may_leave_out_what_cannot_be_decoded_and_its_receipt_names_it(spark, servers, topic, tmp_path):
     """A task reports to the driver, because it reads in another process than the one that writes."""
-    good = encode_batch([Record(0, 0, None, b"good")], base_timestamp_ms=T0)
+    good = encode_batch([BatchRecord(0, 0, None, b"good")], base_timestamp_ms=T0)
     with Client(servers) as client:
         for batch in (good, PASSES_LENGTHS, good):
             client.produce(topic, 1, batch)

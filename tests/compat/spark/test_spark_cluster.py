@@ -8,7 +8,7 @@ import tarfile
 import pytest
 
 from broker.client.blocking import Client
-from broker.record.records import Record, encode_batch
+from broker.record.records import BatchRecord, encode_batch
 from spark_bridge.packages import EXECUTOR_PACKAGES, explain
 from tests.compat.commands.test_wheel import ROOT
 from tests.compat.spark.standalone_spark import (
@@ -118,7 +118,7 @@ def topic(broker):
         client.create_topic("on-a-cluster", 2)
         for partition in range(2):
             values = [f"{partition} {n}" for n in range(1_000)]
-            records = [Record(n, 0, None, value.encode()) for n, value in enumerate(values)]
+            records = [BatchRecord(n, 0, None, value.encode()) for n, value in enumerate(values)]
             runs = client.produce("on-a-cluster", partition, encode_batch(records, base_timestamp_ms=1_000)).runs
             ids = [first + n for first, count in runs for n in range(count)]
             expected += ([partition, n, id, value] for n, (id, value) in enumerate(zip(ids, values, strict=True)))

@@ -15,7 +15,7 @@ import pyspark
 import pytest
 
 from broker.client.blocking import Client
-from broker.record.records import Record, encode_batch
+from broker.record.records import BatchRecord, encode_batch
 from coordination.java import find_java
 from spark_bridge.session import java_home
 from tests.compat.server_process import ROOT
@@ -40,7 +40,7 @@ print("rows:", rows.load().count())
 def fill(servers, topic, count):
     with Client(servers) as client:
         for partition in range(2):
-            batch = encode_batch([Record(n, 0, None, b"%d" % n) for n in range(count)], base_timestamp_ms=1)
+            batch = encode_batch([BatchRecord(n, 0, None, b"%d" % n) for n in range(count)], base_timestamp_ms=1)
             client.produce(topic, partition, batch)
 
 

@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from broker.client.blocking import Client
-from broker.record.records import Record, encode_batch
+from broker.record.records import BatchRecord, encode_batch
 from coordination.java import find_java
 from spark_bridge.session import java_home
 from tests.compat.server_process import ROOT
@@ -59,7 +59,7 @@ def fill(servers, topic, count, start=0):
     """Append `count` records to each partition, with the values start, start + 1, ..."""
     with Client(servers) as client:
         for partition in range(PARTITIONS):
-            records = [Record(n, 0, None, b"%d" % (start + n)) for n in range(count)]
+            records = [BatchRecord(n, 0, None, b"%d" % (start + n)) for n in range(count)]
             client.produce(topic, partition, encode_batch(records, base_timestamp_ms=1_700_000_000_000))
 
 

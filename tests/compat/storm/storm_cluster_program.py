@@ -15,7 +15,7 @@ import sys
 from pathlib import Path
 
 from broker.client.blocking import Client
-from broker.record.records import Record, encode_batch
+from broker.record.records import BatchRecord, encode_batch
 from coordination.embedded_zookeeper import EmbeddedZooKeeper
 from flakelog.storm.jars import find_storm
 from tests.compat.server_process import ServerProcess
@@ -79,7 +79,7 @@ def say(broker, first, end):
             client.create_topic("numbers", 2)
         for partition in (0, 1):
             numbers = range(first + partition, end, 2)
-            records = [Record(at, 0, None, b"%d" % n) for at, n in enumerate(numbers)]
+            records = [BatchRecord(at, 0, None, b"%d" % n) for at, n in enumerate(numbers)]
             client.produce("numbers", partition, encode_batch(records, base_timestamp_ms=0))
 
 

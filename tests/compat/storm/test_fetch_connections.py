@@ -14,7 +14,7 @@ import pytest
 from broker.client.blocking import Client
 from broker.client.epoch_ends import find_epoch_ends
 from broker.client.topic_admin import create_topic
-from broker.record.records import Record, encode_batch
+from broker.record.records import BatchRecord, encode_batch
 from flakelog.operations.topics import delete_records
 from tests.compat.server_process import PYTHONPATH, ROOT, ServerProcess
 from tests.patience import MS, SECONDS
@@ -78,7 +78,7 @@ class Reader:
 
 
 def batch(value):
-    return encode_batch([Record(0, 0, None, value.encode())], base_timestamp_ms=1)
+    return encode_batch([BatchRecord(0, 0, None, value.encode())], base_timestamp_ms=1)
 
 
 def produce(client, topic, value, partition=0):

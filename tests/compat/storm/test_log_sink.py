@@ -15,7 +15,7 @@ import pytest
 from broker.client.blocking import Client
 from broker.client.core import EARLIEST, LATEST
 from broker.client.offset_lookup import find_offset
-from broker.record.records import Record, encode_batch
+from broker.record.records import BatchRecord, encode_batch
 from flakelog.operations import groups
 from tests.compat.server_process import PYTHONPATH
 from tests.patience import SECONDS, until
@@ -71,7 +71,7 @@ class Copying:
     def write(self, count):
         for partition in range(PARTITIONS):
             numbers = range(self.written + partition, self.written + count, PARTITIONS)
-            records = [Record(at, 0, b"%d" % (n % 7), b"%d" % n) for at, n in enumerate(numbers)]
+            records = [BatchRecord(at, 0, b"%d" % (n % 7), b"%d" % n) for at, n in enumerate(numbers)]
             batch = encode_batch(records, base_timestamp_ms=time.time_ns() // 1_000_000)  # Kafka deletes old ones
             self.client.produce(self.source, partition, batch)
         self.written += count
@@ -151,7 +151,7 @@ def test_one_of_two_processes_is_killed_and_each_output_is_seen_once(copying):
 def test_a_record_that_the_topic_never_takes_is_a_dead_letter_of_the_same_transaction(copying):
     """The others are divided into batches that the topic takes."""
     copying.write(MESSAGES)
-    record = Record(0, 0, b"1", b"large" * LIMIT)
+    record = BatchRecord(0, 0, b"1", b"large" * LIMIT)
     copying.client.produce(copying.source, 1, encode_batch([record], base_timestamp_ms=time.time_ns() // 1_000_000))
     copying.write(MESSAGES)
     copying.start("a")

@@ -9,7 +9,7 @@ import termios
 import pytest
 
 from broker.client.blocking import Client
-from broker.record.records import Record, encode_batch
+from broker.record.records import BatchRecord, encode_batch
 from spout.topology_source import find_topology
 from tests.patience import SECONDS, until
 from tests.spout.multilang.storm_side import HEARTBEAT, ROOT, SYNC, ProcessDriver, commands, emits, storm_tuple, written
@@ -338,7 +338,7 @@ def test_messages_of_a_real_topic_go_through_both_processes_and_progress_is_kept
     with Client(broker.address) as client:
         client.create_topic(topic, 2)
         for partition in range(2):
-            records = [Record(n, 0, None, b"%d \xff" % n) for n in range(MESSAGES // 2)]
+            records = [BatchRecord(n, 0, None, b"%d \xff" % n) for n in range(MESSAGES // 2)]
             client.produce(topic, partition, encode_batch(records, base_timestamp_ms=1_000))
     environment = {"TOPIC": topic, "SERVERS": broker.address, "STORE": store}
     for name, value in environment.items():

@@ -13,7 +13,7 @@ import pytest
 
 from broker.client.blocking import Client
 from broker.client.config_admin import TOPIC, Resource, describe_configs
-from broker.record.records import Record, encode_batch
+from broker.record.records import BatchRecord, encode_batch
 from coordination.access import Access
 from coordination.port import Create
 from coordination.zookeeper import ZooKeeperCoordinator
@@ -64,7 +64,7 @@ class Run:
 
 
 def say(broker, topic, *values):
-    records = [Record(n, 0, b"k%d" % n, value, ((f"h{n}", b"x"),)) for n, value in enumerate(values)]
+    records = [BatchRecord(n, 0, b"k%d" % n, value, ((f"h{n}", b"x"),)) for n, value in enumerate(values)]
     with Client(broker.address) as client:
         client.produce(topic, 0, encode_batch(records, base_timestamp_ms=1_000))
 
@@ -160,7 +160,7 @@ def bury(client, topic, offset, reason, value):
     facts |= {"offset": offset, "timestamp-ms": 1_000 + offset, "id": 70 + offset}
     facts |= {"value": "left out"} if value is None else {}
     headers = [("own", b"h"), *((f"flakelog-dead-{name}", str(fact).encode()) for name, fact in facts.items())]
-    record = Record(0, 0, b"k%d" % offset, value, tuple(headers))
+    record = BatchRecord(0, 0, b"k%d" % offset, value, tuple(headers))
     client.produce(f"{topic}.dead-letters", 0, encode_batch([record], base_timestamp_ms=1_000))
 
 

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from broker.client.blocking import Client
-from broker.record.records import Record, encode_batch
+from broker.record.records import BatchRecord, encode_batch
 from tests.compat.server_process import PYTHONPATH
 from tests.patience import SECONDS, until
 
@@ -77,7 +77,7 @@ def start(broker, name, tmp_path):
                 client.create_topic(name)
         with Client(broker.address) as client:
             for value in values:
-                client.produce(name, 0, encode_batch([Record(0, 0, None, value, ())], base_timestamp_ms=1_000))
+                client.produce(name, 0, encode_batch([BatchRecord(0, 0, None, value, ())], base_timestamp_ms=1_000))
         text = TOPOLOGY.replace("{topic!r}", repr(name)).replace("{servers!r}", repr(broker.address))
         (tmp_path / "exits.py").write_text(text)
         with open(tmp_path / "out", "w") as out, open(tmp_path / "err", "w") as err:

@@ -10,7 +10,7 @@ import pytest
 
 from broker.client.blocking import Client
 from broker.client.consumer import Consumer
-from broker.record.records import Record, encode_batch
+from broker.record.records import BatchRecord, encode_batch
 from tests.compat.server_process import PYTHONPATH
 from tests.compat.storm.group_spouts import group_of
 from tests.patience import SECONDS, until
@@ -63,7 +63,7 @@ class Site:
 
     def send(self, number):
         for _ in range(number):
-            record = Record(0, 0, None, b"%d" % self.sent, ())
+            record = BatchRecord(0, 0, None, b"%d" % self.sent, ())
             self.client.produce(self.name, self.sent % PARTITIONS, encode_batch([record], base_timestamp_ms=1_000))
             self.sent += 1
 

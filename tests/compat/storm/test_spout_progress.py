@@ -13,7 +13,7 @@ import pytest
 
 from broker.client.blocking import Client
 from broker.client.topic_admin import create_topic
-from broker.record.records import Record, encode_batch
+from broker.record.records import BatchRecord, encode_batch
 from tests.compat.server_process import PYTHONPATH, ROOT
 from tests.patience import MS, SECONDS
 
@@ -77,7 +77,7 @@ def client(address):
 def produce(client, topic, *values):
     """Write messages; wait for a leader that is elected just now."""
     for value in values:
-        batch = encode_batch([Record(0, 0, None, value.encode())], base_timestamp_ms=1)
+        batch = encode_batch([BatchRecord(0, 0, None, value.encode())], base_timestamp_ms=1)
         client.retry(lambda: client.core.produce(topic, 0, batch), timeout_ms=MS)
 
 

@@ -10,7 +10,7 @@ from collections import Counter
 import pytest
 
 from broker.client.blocking import Client
-from broker.record.records import Record, encode_batch
+from broker.record.records import BatchRecord, encode_batch
 from spout.figures.document import running
 from spout.figures.topology_reader import PublishedFigures
 from spout.topology_source import find_topology
@@ -46,7 +46,7 @@ class Run:
         with Client(self.broker.address) as client:
             for partition in range(PARTITIONS):
                 values = [n for n in numbers if n % PARTITIONS == partition]
-                records = [Record(at, 0, None, json.dumps({"n": n}).encode()) for at, n in enumerate(values)]
+                records = [BatchRecord(at, 0, None, json.dumps({"n": n}).encode()) for at, n in enumerate(values)]
                 client.produce(TOPIC, partition, encode_batch(records, base_timestamp_ms=0))
 
     def notes(self, component):

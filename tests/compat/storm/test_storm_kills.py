@@ -13,7 +13,7 @@ from urllib.request import urlopen
 import pytest
 
 from broker.client.blocking import Client
-from broker.record.records import Record, encode_batch
+from broker.record.records import BatchRecord, encode_batch
 from flakelog.storm.local_cluster import ClusterEnded
 from tests.compat.server_process import PYTHONPATH
 from tests.compat.storm.cluster import need_storm, storm_of
@@ -45,7 +45,7 @@ def say(broker, topic, values):
         for partition in range(PARTITIONS):
             mine = values[partition::PARTITIONS]
             for at in range(0, len(mine), 2_000):
-                records = [Record(n, 0, None, value) for n, value in enumerate(mine[at : at + 2_000])]
+                records = [BatchRecord(n, 0, None, value) for n, value in enumerate(mine[at : at + 2_000])]
                 client.produce(topic, partition, encode_batch(records, base_timestamp_ms=0))
 
 
@@ -218,7 +218,7 @@ def test_the_command_runs_an_example_in_storm_and_goes_on_where_it_stopped(broke
         with Client(broker.address) as client:
             if "lines" not in [each.name for each in client.topics()]:
                 client.create_topic("lines")
-            records = [Record(n, 0, None, line) for n, line in enumerate(lines)]
+            records = [BatchRecord(n, 0, None, line) for n, line in enumerate(lines)]
             client.produce("lines", 0, encode_batch(records, base_timestamp_ms=0))
 
     with Client(broker.address) as client:

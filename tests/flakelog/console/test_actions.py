@@ -7,7 +7,7 @@ import pytest
 
 from broker.client.errors import BrokerError
 from broker.client.group_protocol import encode_assignment
-from broker.record.records import Record, encode_batch
+from broker.record.records import BatchRecord, encode_batch
 from flakelog.console.action_pages import LINE_CHARACTERS_MAX
 from flakelog.console.draft import HEADERS_BYTES_MAX, KEY_BYTES_MAX, VALUE_BYTES_MAX
 from flakelog.console.pages import NotThere
@@ -121,7 +121,7 @@ def test_the_broker_checks_a_plan_before_it_is_confirmed(world, action, fields, 
 def trimmed(world):
     """A world whose topic orders has offsets 2 to 5, and whose group billing has committed 4."""
     world.broker.create("orders")
-    records = [Record(n, 0, None, b"x") for n in range(5)]
+    records = [BatchRecord(n, 0, None, b"x") for n in range(5)]
     world.client.produce("orders", 0, encode_batch(records, base_timestamp_ms=WALL_MS))
     delete_records(world.client, {("orders", 0): 2})
     groups.commit(world.client, "billing", {("orders", 0): 4})
@@ -156,7 +156,7 @@ def test_the_plan_for_a_running_group_says_that_its_members_must_stop(trimmed):
 
 def test_a_group_is_moved_to_the_last_messages_of_each_partition(world):
     world.broker.create("orders")
-    records = [Record(n, 0, None, b"x") for n in range(5)]
+    records = [BatchRecord(n, 0, None, b"x") for n in range(5)]
     world.client.produce("orders", 0, encode_batch(records, base_timestamp_ms=WALL_MS))
     groups.commit(world.client, "billing", {("orders", 0): 4})
     act(world, "reset-offsets", group="billing", to="last", value="3", confirmed="yes")
@@ -188,7 +188,7 @@ def confirmed(world, action, **fields):
 
 def test_the_deletion_of_a_topic_shows_what_it_concerns_and_is_done_then(world):
     world.broker.create("orders", 3)
-    records = [Record(n, 0, None, b"x") for n in range(7)]
+    records = [BatchRecord(n, 0, None, b"x") for n in range(7)]
     world.client.produce("orders", 1, encode_batch(records, base_timestamp_ms=WALL_MS))
     groups.commit(world.client, "billing", {("orders", 0): 0})
     html = html_of(act(world, "delete-topic", topic="orders", typed="orders"))

@@ -2,7 +2,7 @@
 
 import pytest
 
-from broker.record.records import Record, encode_batch
+from broker.record.records import BatchRecord, encode_batch
 from flakelog.operations.errors import NotPossible
 from flakelog.operations.handled_letters import HandledLetters
 from flakelog.operations.letters import Unmarked
@@ -25,7 +25,7 @@ def give_up(world, *values, **facts):
     facts = {"reason": "attempts", "topic": "orders", "partition": 0, "offset": 7, "timestamp-ms": WALL_MS} | facts
     headers = tuple((f"flakelog-dead-{name}", str(fact).encode()) for name, fact in facts.items())
     for value in values:
-        batch = encode_batch([Record(0, 0, b"key", value, headers)], base_timestamp_ms=WALL_MS)
+        batch = encode_batch([BatchRecord(0, 0, b"key", value, headers)], base_timestamp_ms=WALL_MS)
         world.client.produce(TOPIC, 0, batch)
 
 
@@ -135,7 +135,7 @@ def decoded(monkeypatch):
 def test_a_topic_without_letters_is_answered_after_its_first_fetch(world, decoded):
     """Its page used to search 50 windows, and to decode whole fetches beyond each of them."""
     for _ in range(200):
-        world.client.produce(TOPIC, 0, encode_batch([Record(0, 0, None, b"x")], base_timestamp_ms=WALL_MS))
+        world.client.produce(TOPIC, 0, encode_batch([BatchRecord(0, 0, None, b"x")], base_timestamp_ms=WALL_MS))
     found = page(world)
     assert decoded["messages"] == 10, "as many as a page shows"
     assert found.model.rows == [] and found.model.older == 190
@@ -145,7 +145,7 @@ def test_a_topic_without_letters_is_answered_after_its_first_fetch(world, decode
 def test_a_message_costs_no_more_ids_however_many_are_fetched_with_it(world, decoded):
     """Each batch used to parse the ids of the whole fetch: half a million for 1,000 batches."""
     for _ in range(200):
-        world.client.produce("orders", 0, encode_batch([Record(0, 0, None, b"x")], base_timestamp_ms=WALL_MS))
+        world.client.produce("orders", 0, encode_batch([BatchRecord(0, 0, None, b"x")], base_timestamp_ms=WALL_MS))
     found = now(world.messages.messages_page(fields_of({"start": "oldest", "partition": 0}), "orders"))
     assert [row.id is not None for row in found.model.rows] == [True] * 10
     assert decoded["entries"] <= 2 * 10 + 1

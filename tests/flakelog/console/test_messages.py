@@ -5,7 +5,7 @@ from html import escape
 import pytest
 
 from broker.record.compression import Codec
-from broker.record.records import Record, encode_batch
+from broker.record.records import BatchRecord, encode_batch
 from flakelog.console.message_pages import Raw
 from flakelog.console.messages import PARTITIONS_MAX, parse_positions, query_of
 from flakelog.console.pages import NotThere
@@ -23,7 +23,7 @@ def world():
 
 
 def produce(world, *values, topic="orders", partition=0, headers=(), codec=Codec.NONE):
-    records = [Record(n, 0, None, value, headers) for n, value in enumerate(values)]
+    records = [BatchRecord(n, 0, None, value, headers) for n, value in enumerate(values)]
     batch = encode_batch(records, base_timestamp_ms=WALL_MS, codec=codec)
     return world.client.produce(topic, partition, batch).base_offset
 

@@ -10,7 +10,7 @@ from twisted.internet.task import Clock
 
 from broker.client.errors import Unreachable
 from flakelog.console.own_client import CHANGE_SECONDS, CHANGES_MAX, GRACE_SECONDS, JOBS_MAX, THREADS_MAX, OwnBroker
-from flakelog.console.security import Refused
+from flakelog.console.security import RequestRefused
 from flakelog.console.visit import PageTimeout
 from tests.patience import SECONDS
 
@@ -70,7 +70,7 @@ def test_visitors_who_come_and_go_cannot_make_more_jobs_wait(broker, reactor):
         left.addErrback(lambda failure: failure.trap(CancelledError))
         if number >= THREADS_MAX:
             left.cancel()
-    with pytest.raises(Refused, match="too many pages"):
+    with pytest.raises(RequestRefused, match="too many pages"):
         broker.run(lambda client: None)
     go.set()
     reactor.step(JOBS_MAX)
@@ -115,7 +115,7 @@ def test_changes_that_wait_are_limited(broker, reactor):
     go = Event()
     for _ in range(1 + CHANGES_MAX):
         broker.change(lambda client: go.wait(SECONDS), bool)
-    with pytest.raises(Refused, match="too many changes"):
+    with pytest.raises(RequestRefused, match="too many changes"):
         broker.change(lambda client: None, bool)
     go.set()
     reactor.step(1 + CHANGES_MAX)

@@ -5,7 +5,7 @@ from urllib.parse import parse_qsl, urlsplit
 import pytest
 
 from broker.record.compression import Codec
-from broker.record.records import Record, encode_batch
+from broker.record.records import BatchRecord, encode_batch
 from flakelog.console import search
 from flakelog.console.pages import NotThere
 from flakelog.console.visit import BadField, PageTimeout
@@ -23,7 +23,7 @@ def world():
 
 def produce(world, *records, partition=0, codec=Codec.NONE):
     """Send (key, value, headers) as one batch; the times of messages are a second apart."""
-    made = [Record(n, n * 1_000, *each) for n, each in enumerate(records)]
+    made = [BatchRecord(n, n * 1_000, *each) for n, each in enumerate(records)]
     world.client.produce("orders", partition, encode_batch(made, base_timestamp_ms=WALL_MS, codec=codec))
 
 
@@ -110,7 +110,7 @@ def test_a_large_range_is_searched_part_by_part(world):
 def test_a_search_of_many_partitions_goes_on_with_the_next_one(world):
     world.broker.create("wide", search.PARTITIONS_MAX + 5)
     for number in range(search.PARTITIONS_MAX + 5):
-        batch = encode_batch([Record(0, 0, None, b"needle")], base_timestamp_ms=WALL_MS)
+        batch = encode_batch([BatchRecord(0, 0, None, b"needle")], base_timestamp_ms=WALL_MS)
         world.client.produce("wide", number, batch)
     spans = world.messages.spans("wide")
     asked = search.search_of("wide", fields_of({"text": "needle"}))

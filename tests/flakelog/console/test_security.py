@@ -12,7 +12,7 @@ from flakelog.console.security import (
     CameByLink,
     Gate,
     NeedsLogin,
-    Refused,
+    RequestRefused,
     SecurityHeaders,
 )
 from idgen.settings import InvalidSetting
@@ -30,7 +30,7 @@ def asked(**more):
 
 
 def refused(call, status=403):
-    with pytest.raises(Refused) as told:
+    with pytest.raises(RequestRefused) as told:
         call()
     assert told.value.status == status
     return told.value.reason

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from broker.client.log_record import Record as ReadRecord
-from broker.record.records import Record, encode_batch
+from broker.record.records import BatchRecord, encode_batch
 from flakelog.console.broker_pages import LivePart
 from flakelog.console.pages import NotThere, render_part
 from flakelog.console.replays import bars, documents_of, work_page, work_rows
@@ -96,7 +96,7 @@ def world():
 
 def publish(world, key, told, at_ms=WALL_MS):
     value = None if told is None else json.dumps(told).encode()
-    batch = encode_batch([Record(0, 0, key, value)], base_timestamp_ms=at_ms)
+    batch = encode_batch([BatchRecord(0, 0, key, value)], base_timestamp_ms=at_ms)
     world.client.produce("__flakelog_topologies", 0, batch)
 
 
@@ -162,7 +162,7 @@ def test_no_document_of_another_program_hides_the_topologies(world, field, odd):
 
 
 def test_a_document_that_is_nested_too_deep_counts_as_none(world):
-    batch = encode_batch([Record(0, 0, b"deep", b"[" * 50_000)], base_timestamp_ms=WALL_MS)
+    batch = encode_batch([BatchRecord(0, 0, b"deep", b"[" * 50_000)], base_timestamp_ms=WALL_MS)
     world.client.produce("__flakelog_topologies", 0, batch)
     assert topologies_now(world) == ([], [])
 

@@ -4,7 +4,7 @@ import pytest
 
 from broker.client.group_protocol import encode_assignment
 from broker.client.offset_spec import AtOffset, AtTime, Earliest, Last, Latest
-from broker.record.records import Record, encode_batch
+from broker.record.records import BatchRecord, encode_batch
 from flakelog.operations import groups
 from flakelog.operations.errors import NotPossible
 from flakelog.operations.group_reset import carry_out, plan_reset
@@ -23,7 +23,7 @@ def world():
     """A group `billing` that has committed 4 in one partition of two."""
     world = World()
     world.broker.create("orders", 2)
-    records = [Record(n, 0, None, b"x") for n in range(5)]
+    records = [BatchRecord(n, 0, None, b"x") for n in range(5)]
     world.client.produce(*LOG, encode_batch(records, base_timestamp_ms=WALL_MS))
     delete_records(world.client, {LOG: 2})
     groups.commit(world.client, "billing", {LOG: 4})

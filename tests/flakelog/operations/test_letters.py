@@ -2,7 +2,7 @@
 
 import pytest
 
-from broker.record.records import Record, encode_batch
+from broker.record.records import BatchRecord, encode_batch
 from flakelog.operations import letters
 from flakelog.operations.errors import NotPossible
 from flakelog.operations.handled_letters import HandledLetters
@@ -17,7 +17,7 @@ def client():
     world.broker.create(TOPIC)
     facts = {"reason": "attempts", "topic": "orders", "partition": 0, "offset": 7}
     headers = tuple((f"flakelog-dead-{name}", str(fact).encode()) for name, fact in facts.items())
-    world.client.produce(TOPIC, 0, encode_batch([Record(0, 0, b"k", b"v", headers)], base_timestamp_ms=1_000))
+    world.client.produce(TOPIC, 0, encode_batch([BatchRecord(0, 0, b"k", b"v", headers)], base_timestamp_ms=1_000))
     return world.client
 
 

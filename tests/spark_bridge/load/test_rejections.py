@@ -13,7 +13,7 @@ from spark_bridge.load.ledger import LoadOptions, OtherLayout, Since
 from spark_bridge.load.load import Layout, LoadError
 from spark_bridge.load.parquet_sink import ParquetSink
 from spark_bridge.load.rejections import TooManyRejected
-from spark_bridge.load.sink import State
+from spark_bridge.load.sink import LoadState
 from spark_bridge.load.verify import verify
 from tests.spark_bridge.load.tables import Killed
 from tests.spark_bridge.load.test_decoding import DECODING, JsonLog, is_data, is_rejected, rows_of
@@ -56,7 +56,7 @@ def test_one_more_withdraws_the_load_and_nothing_of_it_is_there():
         "schema that fits, or a higher --max-rejected, which keeps them apart"
     )
     assert loaded(storage) == [] and not [name for name in storage.objects if is_rejected(name) or "staging" in name]
-    assert run.sink.newest().state is State.WITHDRAWN
+    assert run.sink.newest().state is LoadState.WITHDRAWN
     assert verify(run.sink).problems == ()
 
 

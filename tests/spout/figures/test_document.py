@@ -4,11 +4,11 @@ import json
 from dataclasses import replace
 
 from spout.figures.document import EXPIRES_MS, PARTITIONS_MAX, VERSION, bolts_lately, document_of, key_of, running
-from spout.figures.model import ComponentFigures, MessageFailure, OutageFigures, PartitionFigures, Snapshot
+from spout.figures.model import ComponentFigures, MessageFailure, OutageFigures, Snapshot, SpoutPartitionFigures
 from spout.task import TaskCounts
 
 LOG = ComponentFigures("log", "spout", 1, {"default": ("id",)}, (), (TaskCounts(emitted=20),), {}, {})
-PARTITION = PartitionFigures("log", 0, "lines", 3, "running", 100, 150, 160, 5, 60, 2_500, 1_500, "")
+PARTITION = SpoutPartitionFigures("log", 0, "lines", 3, "running", 100, 150, 160, 5, 60, 2_500, 1_500, "")
 FIGURES = Snapshot("words", "words-1", "run", "running", 0, 10_000, 12, (LOG,), (PARTITION,), ("lines.dead-letters",))
 
 

@@ -5,7 +5,7 @@ from broker.log.compaction.cleaner import CleanLog
 from broker.log.validation.batch import validate
 from broker.now import Now
 from broker.record.batch import walk
-from broker.record.records import Record, decode_records, encode_batch
+from broker.record.records import BatchRecord, decode_records, encode_batch
 from broker.wire.id_entries import read_entries
 from idgen.layout import Layout
 from idgen.worker import IdWorker
@@ -37,7 +37,7 @@ class CleanerWorld(Broker):
 
     def put(self, *records, timestamp_ms=None, **fields):
         """Append one batch of (key, value) pairs of str, None or bytes; return the append's result."""
-        made = [Record(i, 0, *map(_bytes, pair)) for i, pair in enumerate(records)]
+        made = [BatchRecord(i, 0, *map(_bytes, pair)) for i, pair in enumerate(records)]
         time_ms = START_MS + self.ms if timestamp_ms is None else timestamp_ms
         batch = memoryview(encode_batch(made, base_timestamp_ms=time_ms, **fields))
         fields.pop("codec", None)

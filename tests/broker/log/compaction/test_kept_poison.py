@@ -9,7 +9,7 @@ from broker.log.compaction.cleaner import POISON_NAMED_MAX
 from broker.record.batch import HEADER_BYTES, CorruptBatch, read_header
 from broker.record.compression import Codec
 from broker.record.keyed import body_of, keys_of
-from broker.record.records import Record, decode_records, encode_batch
+from broker.record.records import BatchRecord, decode_records, encode_batch
 from broker.settings.config import LONG_MAX
 from tests.broker.log.compaction.cleaner_world import DAY_MS, CleanerWorld
 from tests.poison import BOMB, POISON, RECORDS, resealed
@@ -49,7 +49,7 @@ def test_it_is_kept_byte_for_byte_and_the_records_around_it_are_compacted(world,
 
 def test_a_key_in_it_removes_no_record_of_another_producer(world):
     """Its offsets go beyond its last one, so they would look newer than the records that follow it."""
-    deltas = [Record(delta, 0, b"a", b"crafted") for delta in (0, 500)]
+    deltas = [BatchRecord(delta, 0, b"a", b"crafted") for delta in (0, 500)]
     batch = resealed(encode_batch(deltas, base_timestamp_ms=0), last_offset_delta=1)
     world.put(("a", "1"))
     put_poison(world, batch)
@@ -108,10 +108,10 @@ def test_a_tombstone_with_the_lowest_time_of_all_does_not_stop_the_cleaner(world
 
 
 LAYOUTS = {
-    "of one size": [Record(n, n, b"key", b"value") for n in range(RECORDS)],
-    "of many sizes": [Record(n, -n, b"k" * n, b"v" * (n % 5)) for n in range(RECORDS)],
+    "of one size": [BatchRecord(n, n, b"key", b"value") for n in range(RECORDS)],
+    "of many sizes": [BatchRecord(n, -n, b"k" * n, b"v" * (n % 5)) for n in range(RECORDS)],
     "with headers, tombstones and without keys": [
-        Record(2 * n, n, b"key" if n % 3 else None, b"v" if n % 4 else None, (("h", b"x"),) * (n % 2))
+        BatchRecord(2 * n, n, b"key" if n % 3 else None, b"v" if n % 4 else None, (("h", b"x"),) * (n % 2))
         for n in range(RECORDS)
     ],
 }

@@ -16,7 +16,7 @@ from broker.log.validation.record_check import (
 )
 from broker.record.batch import CorruptBatch
 from broker.record.compression import Codec, TooLarge
-from broker.record.records import Record, encode_record, read_records
+from broker.record.records import BatchRecord, encode_record, read_records
 from broker.record.varint import varint
 
 HEADERS_MAX = 5
@@ -24,7 +24,7 @@ UNLIMITED = Budget(None)
 
 
 def records_of(*sizes, **fields):
-    return b"".join([encode_record(Record(n, 0, None, bytes(size), **fields)) for n, size in enumerate(sizes)])
+    return b"".join([encode_record(BatchRecord(n, 0, None, bytes(size), **fields)) for n, size in enumerate(sizes)])
 
 
 def passes(data, count, check=check_lengths):
@@ -263,7 +263,7 @@ def test_what_passes_is_decoded_and_what_is_decoded_in_order_passes(data):
     """The check and the decoder agree, save for the stricter rules on lengths and integers."""
     number = data.draw(st.integers(1, 4))
     made = [
-        Record(
+        BatchRecord(
             n, data.draw(st.integers(-5, 500)), data.draw(st.none() | st.binary(max_size=90)),
             data.draw(st.none() | st.binary(max_size=200)),
             tuple(data.draw(st.lists(st.tuples(st.text(max_size=3), st.none() | st.binary(max_size=3)), max_size=3))),

@@ -11,7 +11,7 @@ from broker.log.validation.record_check import Budget
 from broker.log.validation.topic_rules import RECORD_ERRORS_MAX, Openable
 from broker.record.batch import HEADER_BYTES, read_header, seal, verify
 from broker.record.compression import Codec
-from broker.record.records import Record, build_batch, decode_records, encode_batch
+from broker.record.records import BatchRecord, build_batch, decode_records, encode_batch
 from broker.settings.config import LONG_MAX, BrokerConfig, TopicConfig
 from broker.wire.errors import ApiError, ErrorCode
 from tests.broker.log.conftest import START_MS, batch_of
@@ -42,12 +42,12 @@ def refusal(batch, code, **topic):
 
 
 def keyed(*keys, codec=Codec.NONE):
-    records = [Record(n, 0, key, b"v") for n, key in enumerate(keys)]
+    records = [BatchRecord(n, 0, key, b"v") for n, key in enumerate(keys)]
     return encode_batch(records, base_timestamp_ms=START_MS, codec=codec)
 
 
 def timed(*times_ms, codec=Codec.NONE):
-    records = [Record(n, time - times_ms[0], None, b"v") for n, time in enumerate(times_ms)]
+    records = [BatchRecord(n, time - times_ms[0], None, b"v") for n, time in enumerate(times_ms)]
     return encode_batch(records, base_timestamp_ms=times_ms[0], codec=codec)
 
 
@@ -151,7 +151,7 @@ def test_a_compacted_topic_takes_keys_and_keeps_the_batch_as_it_came():
 
 def test_where_times_and_keys_are_wrong_the_code_is_that_of_times():
     """Kafka does the same (LogValidator.processRecordErrors)."""
-    records = [Record(0, 0, None, b"v"), Record(1, 2 * HOUR_MS, b"k", b"v")]
+    records = [BatchRecord(0, 0, None, b"v"), BatchRecord(1, 2 * HOUR_MS, b"k", b"v")]
     sent = encode_batch(records, base_timestamp_ms=START_MS)
     refused = refusal(sent, ErrorCode.INVALID_TIMESTAMP, cleanup_policy="compact")
     assert [index for index, _ in refused.record_errors] == [0, 1]
@@ -240,7 +240,7 @@ def test_bytes_that_do_not_unpack_are_refused():
 
 
 def test_offsets_with_a_gap_are_refused():
-    records = [Record(0, 0, b"k", b"v"), Record(2, 0, b"k", b"v")]
+    records = [BatchRecord(0, 0, b"k", b"v"), BatchRecord(2, 0, b"k", b"v")]
     sent = encode_batch(records, base_timestamp_ms=START_MS)
     header = read_header(sent)._replace(last_offset_delta=1)
     refusal(build_batch(header, sent[HEADER_BYTES:], Codec.NONE)[0], ErrorCode.INVALID_RECORD, cleanup_policy="compact")
@@ -286,7 +286,7 @@ def with_ids(batch, openable=OPENABLE, **topic):
 
 @pytest.mark.parametrize("codec", Codec)
 def test_each_record_has_its_id_after_its_own_headers(codec):
-    records = [Record(n, n, b"k", None, (("h", b"%d" % n),)) for n in range(3)]
+    records = [BatchRecord(n, n, b"k", None, (("h", b"%d" % n),)) for n in range(3)]
     sent = encode_batch(records, base_timestamp_ms=START_MS, codec=codec)
     batch, header = with_ids(sent)
     verify(batch, header)
@@ -298,7 +298,7 @@ def test_each_record_has_its_id_after_its_own_headers(codec):
 
 def test_an_id_a_producer_made_up_is_replaced():
     forged = (("flakelog-id", b"1"), ("h", b"x"), ("flakelog-id", None))
-    sent = encode_batch([Record(n, 0, None, b"v", forged) for n in range(3)], base_timestamp_ms=START_MS)
+    sent = encode_batch([BatchRecord(n, 0, None, b"v", forged) for n in range(3)], base_timestamp_ms=START_MS)
     assert [r.headers for r in decode_records(with_ids(sent)[0])] == [(("h", b"x"), ("flakelog-id", id)) for id in IDS]
 
 
