@@ -153,6 +153,7 @@ class RequestHandler:
                 self._channel.slices.begin(conn, self._guarded(conn, kept, rest))
             else:
                 self._answer(conn, api, call, correlation_id, template, response)
+        # Not earlier: a request without ids is executed again, and shall find what the thread has made of its records.
         if conn.opened is not None:
             self._opening.finish(conn)
 

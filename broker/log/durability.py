@@ -60,6 +60,8 @@ class Durability:
         Return False if the offsets before them are not on the disk. The new offsets then count as durable when the
         log's own files are synced up to them.
         """
+        # A gap arises when the topic began to use the journal a moment ago: the batches before are in its files only,
+        # and no sync has covered them yet.
         if first_offset <= self.end_offset:
             self.end_offset = max(self.end_offset, end_offset)
             return True

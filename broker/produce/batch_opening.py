@@ -66,6 +66,8 @@ class BatchOpening:
             position = skip_tags(held, position)
         request = decode_request(version, held, position)
         tasks = yield from to_open(self._services, version, request, self._channel.clock.now)
+        # A job reserves all its logs at once or none. If it kept some while it waited for another, two jobs that name
+        # the same logs in another order would wait for each other for ever.
         stamped = {task.log for task in tasks if task.topic.id_header}
         for log in stamped:
             if log in self._turn.reserved:
@@ -129,6 +131,8 @@ class BatchOpening:
         """Take the ids for records that get them as headers, and reserve their logs."""
         if any(self._turn.by_log.get(log) for log in logs):
             self._commit.commit()  # their ids must be below those of the job
+        # A request may name a log twice. Its second batch then gets ids above those of the first, which `last_id` does
+        # not show yet, because nothing is appended before the thread is done.
         floors = {log: log.last_id for log in logs}
         for task in job.tasks:
             if task.log in logs:

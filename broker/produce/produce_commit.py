@@ -64,6 +64,8 @@ class ProduceCommit:
             else:
                 self._answer(staged, None)
             if not conn.readable:
+                # Staged requests count as requests in flight, so the last answer makes room for the requests that
+                # the connection kept back.
                 self._channel.connections.stalled.append(conn)
                 if not conn.staged:
                     conn.unstaged()

@@ -187,6 +187,8 @@ class ProduceTurn:
         staged, self.requests = self.requests, []
         if not self._held:
             return staged
+        # Answers leave in the order of a connection's requests. So a request that waits for ids keeps back all later
+        # ones of its connection, though their batches are in the log already.
         settled, blocked = [], set()
         for request in staged:
             if request.unsettled or request.conn in blocked:
@@ -198,6 +200,9 @@ class ProduceTurn:
 
     def _append(self, log: PartitionLog, batches: list[StagedBatch], ids: IdSource, now: Now) -> None:
         """Append to one log with as few writes as possible."""
+        # `append_batches` writes as many batches from the front as one write can take. Nothing written means that the
+        # first one needs `append`, which knows duplicates, or finishes a batch with its ids (`Rewrite`). An error is
+        # that of the first batch, so this batch is refused alone, and the loop continues behind it.
         end_offset = log.log_end_offset
         done = 0
         while done < len(batches):

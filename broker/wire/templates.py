@@ -44,6 +44,8 @@ class TemplateStore:
 
     def find(self, key: Key) -> Any:
         """Return the template of a key, or None. The template counts as used lately from now on."""
+        # None is a value here: a key that was tried and has no template. Only a key that is missing is looked up in the
+        # older half, and moves to the younger one.
         template = self.lately.get(key)
         if template is None and key not in self.lately and key in self._before:
             template = self._before[key]

@@ -211,7 +211,9 @@ def end_of_usual_record(view: memoryview, position: int, delta: int) -> int:
     `delta` is the byte of the record's offset delta. This is `_check_record` at half its price.
     """
     try:
-        # With a length of one byte, the attributes are `second`, and all fields are a byte earlier.
+        # With a length of one byte, the attributes are `second`, and all fields are a byte earlier. A length of two
+        # bytes is ((second << 7) + size - 128) >> 1, as it is zigzag-encoded: (second << 6) + (size >> 1) - 64. The two
+        # bytes themselves make it -62.
         size, second, third, fourth, fifth, key, _ = _first_bytes(view, position)
         if size < 0x80:
             end = position + 1 + (size >> 1)
