@@ -37,7 +37,7 @@ OWNED_BY_TOPIC = [("a", [0, 2]), ("b", [1])]
 
 def test_a_subscription_is_encoded_as_kafka_defines_it():
     expected = by_kafka(
-        "MemberSubscription",
+        "Subscription",
         3,
         topics=("a", "b"),
         user_data=GENERATION_7,
@@ -61,7 +61,7 @@ def test_a_subscription_is_encoded_as_kafka_defines_it():
 )
 def test_a_subscription_of_every_version_is_read(version, fields, found):
     """In v1 the generation is in the user data, where Kafka's Java client puts it."""
-    assert decode_subscription(by_kafka("MemberSubscription", version, topics=("a",), **fields)) == found
+    assert decode_subscription(by_kafka("Subscription", version, topics=("a",), **fields)) == found
 
 
 def test_an_assignment_is_encoded_and_read_as_kafka_defines_it():
