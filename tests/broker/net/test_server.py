@@ -6,6 +6,7 @@ import cramjam
 import pytest
 
 from broker.net.transport import (
+    CLOSE_WAIT_SECONDS,
     JOINED_BYTES,
     RECEIVE_BUFFER_BYTES,
     RECEIVE_BYTES,
@@ -169,6 +170,25 @@ def test_small_answers_to_a_slow_reader_are_joined_to_large_pieces(world):
     size = len(peer.socket.sent)
     assert peer.answered() == sent
     assert peer.socket.sends <= 2 + size // JOINED_BYTES
+
+
+@pytest.mark.parametrize("taken_bytes", (0, 1_000))
+def test_a_closed_connection_whose_peer_takes_no_answers_frees_its_place_after_five_seconds(worlds, taken_bytes):
+    world = worlds(max_connections=1)
+    slow = world.connect()
+    slow.socket.room_bytes = taken_bytes
+    slow.send(*[asking()] * 100)
+    world.poll_until_idle()
+    slow.socket.incoming.append(b"\x7f\xff\xff\xff")  # announces a frame that is too large
+    world.poll_until_idle()
+    assert not slow.is_read_from and len(slow.socket.sent) == taken_bytes
+    world.wait(CLOSE_WAIT_SECONDS * 1_000 - 1)
+    assert slow.transport in world.reactor.writers
+    world.wait(1)
+    other = world.connect()
+    sent = other.send(asking())
+    world.poll_until_idle()
+    assert other.answered() == sent
 
 
 # --- records that threads open -----------------------------------------------------------------------------------
