@@ -369,6 +369,22 @@ def test_done_ranges_above_the_truncation_are_forgotten_however_fast_the_log_gro
     assert sorted(emit_all(manager)) == list(range(6, 20))
 
 
+@pytest.mark.parametrize("acked, kept", [(range(10), Progress(6)), ((0, 1, 4, 5, 6, 8), Progress(2, ((4, 6),)))])
+def test_progress_above_the_truncation_is_not_stored(acked, kept):
+    """A spout that starts from it would skip the messages that get these offsets."""
+    manager = manager_of()
+    feed(manager, 0, 10)
+    tickets = emit_all(manager)
+    for offset in acked:
+        manager.ack(offset, tickets[offset])
+    manager.wanted()
+    manager.out_of_range(0, 6)
+    assert manager.progress() == kept
+    feed(manager, 6, 10)
+    assert sorted(emit_all(manager)) == [6, 7, 8, 9] and manager.progress() == kept
+    manager.check()
+
+
 def test_a_dead_letter_of_a_truncated_message_settles_nothing():
     manager = manager_of(max_attempts=1)
     feed(manager, 0, 2)
