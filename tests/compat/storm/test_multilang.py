@@ -254,7 +254,7 @@ def test_an_exit_in_a_spout_ends_the_process_with_its_code_and_its_progress(star
 
 
 def test_a_signal_ends_a_process_whose_bolt_blocks(start, tmp_path):
-    driver = start("exits", {"flakelog.storm.stop.ms": 100})
+    driver = start("exits", {"flakelog.storm.stop.ms": 200})  # taken for seconds, it ends after SECONDS
     driver.read()
     driver.write(storm_tuple("8", [8, "~bvalue", None], "numbers"))
     until((tmp_path / "blocked").exists, "the tuple that blocks")
