@@ -1,6 +1,7 @@
 """`flakelog bench` against a real server."""
 
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -111,7 +112,8 @@ def test_ctrl_c_ends_a_run_with_the_figures_so_far(flakelog, broker, topic, comm
     where = ["--server", broker.ids] if command.startswith("ids") else ["--servers", broker.address]
     argv = [sys.executable, "-m", "flakelog", "bench", *command.split(), *where, "--json"]
     with subprocess.Popen(argv, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-        process.stderr.readline()  # the first line of progress
+        while not re.match(r"[1-9][\d,]* (messages|ids), |$", process.stderr.readline()):
+            pass  # librdkafka's lines about connections, and progress of nothing
         process.send_signal(signal.SIGINT)
         out, errors = process.communicate(timeout=SECONDS)
     found = json.loads(out)
