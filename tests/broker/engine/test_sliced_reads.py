@@ -244,12 +244,12 @@ def test_a_request_that_waits_is_answered_at_its_deadline(own):
     assert client.answered() == [asked]
 
 
-def test_a_waiting_fetch_counts_with_its_partitions(broker):
+def test_a_waiting_fetch_counts_with_its_partitions(own):
     """The limit is flakelog.max.delayed.operations."""
-    broker.connect().send(*fetching(20, max_wait_ms=100))
-    assert (len(broker.services.purgatory), broker.services.purgatory.size) == (1, 20)
-    broker.at(broker.now_ms + 200)
-    assert (len(broker.services.purgatory), broker.services.purgatory.size) == (0, 0)
+    own.connect().send(*fetching(20, max_wait_ms=100))
+    assert (len(own.services.purgatory), own.services.purgatory.size) == (1, 20)
+    own.at(own.now_ms + 200)
+    assert (len(own.services.purgatory), own.services.purgatory.size) == (0, 0)
 
 
 def test_past_the_limit_of_waiting_requests_a_large_fetch_is_answered_with_what_there_is():
