@@ -61,8 +61,8 @@ class Calls:
         """Enter and leave a call. Raise ClientError if this thread runs a callback."""
         self.check()
         thread = get_ident()
-        self._threads.add(thread)
         try:
+            self._threads.add(thread)  # in the block, because Ctrl-C may come between any two lines
             yield
         finally:
             self._threads.discard(thread)

@@ -34,15 +34,25 @@ def handle(call: RequestContext, now: Now) -> StagedProduce | Postponed:
     services, request, opened = call.services, call.request, call.opened
     partitions = request.partitions
     number = len(partitions)
+    turn = services.turn
+    if number == 1 and request.acks in _ACKS:  # nearly always
+        staged = StagedProduce(call.version, call.client_id, request, 1, opened)
+        budget = turn.budget
+        budget.units = opening.INLINE_UNITS
+        batch = partitions[0][2] if call.records is None else call.records
+        outcome = validate_batch(services, staged, 0, batch, now, budget)
+        if outcome.__class__ is not tuple and isinstance(outcome, Postponed):
+            return outcome
+        turn.stage(staged, 0, outcome)
+        turn.requests.append(staged)
+        return staged
     if number > 1 and (opened is None or not opened.has_ids):
         # A request that must wait for ids waits before any of its batches is appended.
         records = sum([record_count_of(batch) for _, _, batch in partitions if batch is not None])
         retry_wall_ms = services.id_stamper.retry_wall_ms(max(records, 1), now)
         if retry_wall_ms is not None:
             return WithoutIds(retry_wall_ms)
-    staged = StagedProduce(call.version, call.client_id, request, number)
-    staged.opened = opened
-    turn = services.turn
+    staged = StagedProduce(call.version, call.client_id, request, number, opened)
     if request.acks not in _ACKS:
         for index in range(number):
             turn.refuse(staged, index, _acks_refusal(services, staged, index))
@@ -61,14 +71,6 @@ def handle(call: RequestContext, now: Now) -> StagedProduce | Postponed:
     else:
         budget = turn.budget
         budget.units = opening.INLINE_UNITS
-        if number == 1:  # nearly always
-            batch = partitions[0][2] if call.records is None else call.records
-            outcome = validate_batch(services, staged, 0, batch, now, budget)
-            if outcome.__class__ is not tuple and isinstance(outcome, Postponed):
-                return outcome
-            turn.stage(staged, 0, outcome)
-            turn.requests.append(staged)
-            return staged
         outcomes = []
         for index, (_, _, batch) in enumerate(partitions):
             outcome = validate_batch(services, staged, index, batch, now, budget)
