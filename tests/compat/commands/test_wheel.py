@@ -36,11 +36,11 @@ VERSIONS = ("3.11", "3.12", "3.13", "3.14")
 
 ROUND_TRIP = """
 import sys
-from broker.record.records import Record, encode_batch
+from broker.record.records import BatchRecord, encode_batch
 from flakelog import Client
 with Client(sys.argv[1]) as client:
     client.create_topic("wheel", 2)
-    batch = encode_batch([Record(n, 0, None, b"%d" % n) for n in range(100)], base_timestamp_ms=0)
+    batch = encode_batch([BatchRecord(n, 0, None, b"%d" % n) for n in range(100)], base_timestamp_ms=0)
     runs = client.produce("wheel", 1, batch).runs
     records, _ = client.fetch("wheel", 1, 0)
     assert [record.value for record in records] == [b"%d" % n for n in range(100)]

@@ -67,7 +67,7 @@ def test_a_letter_that_is_still_too_large_is_written_without_its_value(broker, t
 def test_a_letter_that_the_topic_never_takes_is_refused_once_and_for_all(broker, topic):
     name, read = topic
     kind, error, without_value = bury(broker, name, 5_000)
-    assert (kind, without_value) == ("Refused", 0) and "MESSAGE_TOO_LARGE" in error
+    assert (kind, without_value) == ("LetterRefused", 0) and "MESSAGE_TOO_LARGE" in error
     assert read() == []
 
 
