@@ -13,7 +13,7 @@ from flakelog.metric_table import histogram, sample, samples
 from spout.figures.model import Snapshot, SpoutPartitionFigures
 
 _COUNTERS = ("emitted", "executed", "acked", "failed", "timed_out", "errors")
-# Metric, field of PartitionFigures, and what to divide it by.
+# Metric, field of SpoutPartitionFigures, and what to divide it by.
 _PARTITION_FIGURES = (
     ("lag_messages", "lag", 1),
     ("lag_bytes", "lag_bytes", 1),

@@ -53,7 +53,7 @@ class TwistedDeadLetters:
         """Letters written without the value of their message."""
 
     def ask(self, request: Bury, answer: Callable[[Answer], None]) -> None:
-        """Produce the letter; answer Refused if the topic will never take it, Failed on any other error."""
+        """Produce the letter; answer LetterRefused if the topic will never take it, Failed on any other error."""
         self._bury(request.letter).addErrback(self._failed).addCallback(answer)
 
     def close(self) -> None:

@@ -146,7 +146,7 @@ class DeadLetter(NamedTuple):
 
 
 class Bury(NamedTuple):
-    """Store `letter` durably. Answer: Buried, once it is durable, or Refused."""
+    """Store `letter` durably. Answer: Buried, once it is durable, or LetterRefused."""
 
     letter: DeadLetter
 

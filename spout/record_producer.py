@@ -35,7 +35,7 @@ class TwistedRecordProducer:
         self._client = TwistedClient(servers, reactor)
 
     def ask(self, request: SinkRequest, answer: Callable[[SinkAnswer], None]) -> None:
-        """Carry out a request; answer Refused if the records are at fault, Failed on any other error."""
+        """Carry out a request; answer LetterRefused if the records are at fault, Failed on any other error."""
         asking: Deferred[SinkAnswer]
         asking = self._count(request) if isinstance(request, CountPartitions) else self._produce(request)
         asking.addErrback(_failed).addCallback(answer)

@@ -37,7 +37,9 @@ class CountPartitions(NamedTuple):
 
 
 class Produce(NamedTuple):
-    """Append the outputs to a partition as one batch. Answer: Produced, once all replicas in sync have it, or Refused.
+    """Append the outputs to a partition as one batch.
+
+    Answer: Produced, once all replicas in sync have it, or LetterRefused.
 
     All outputs name the same topic.
     """

@@ -36,7 +36,7 @@ class Letter(NamedTuple):
 class Transact(NamedTuple):
     """Commit outputs, dead letters and progress in one transaction.
 
-    Answer: Committed, Aborted, OutputsRefused, FencedOut, or Refused if no transaction can ever succeed.
+    Answer: Committed, Aborted, OutputsRefused, FencedOut, or LetterRefused if no transaction can ever succeed.
     """
 
     outputs: Sequence[Output]

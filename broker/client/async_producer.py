@@ -12,6 +12,7 @@ from broker.client.async_outcomes import Acknowledgement, AsyncOutcomes
 from broker.client.errors import ClientError, MustAbort, ProduceError, QueueFull
 from broker.client.group_protocol import Partition
 from broker.client.librdkafka import Headers
+from broker.client.old_spellings import renamed
 from broker.client.producer import Encoder, GroupMember, Producer
 from broker.client.producer_arguments import check_servers
 from broker.client.producer_figures import ProducerCounts, ProducerFigures
@@ -55,10 +56,11 @@ class AsyncProducer:
             delivered = await producer.send_and_wait("greetings", "hello", key="world")
 
     `send` queues a message and returns its future, `send_and_wait` waits for the acknowledgement. `flush` and `close`
-    raise ProduceError if messages failed whose futures the program has not awaited. A producer belongs to one event
-    loop.
+    raise ProduceError if messages failed, and the program has not read that from their futures. A producer belongs to
+    one event loop.
     """
 
+    @renamed(sync="queue_time_ms=0, and call send_and_wait(...)")
     def __init__(self, servers: str, **settings: Unpack[ProducerSettings]) -> None:
         check_servers(servers)
         self._servers = servers
@@ -162,8 +164,8 @@ class AsyncProducer:
         )
 
     async def flush(self) -> None:
-        """Wait until each message is acknowledged or failed. Raise ProduceError if messages failed whose futures
-        were not awaited.
+        """Wait until each message is acknowledged or failed. Raise ProduceError if messages failed, and the program
+        has not read that from their futures.
         """
         await asyncio.to_thread((await self._started()).flush)
         self._outcomes.raise_failures()

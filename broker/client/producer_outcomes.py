@@ -27,6 +27,8 @@ class Delivered(NamedTuple):
 
 def not_acknowledged(number: int, first: ProduceError) -> ProduceError:
     """Return the error of lost messages that were reported to nothing else."""
+    if number == 1:
+        return ProduceError(f"a message was not acknowledged: {first}")
     return ProduceError(f"{number} messages were not acknowledged; the first: {first}")
 
 

@@ -9,7 +9,7 @@ import click
 
 from broker.client.offset_spec import Earliest, OffsetSpec
 from flakelog.commands.exit_codes import fail
-from flakelog.commands.start import find_start, move_options
+from flakelog.commands.start import find_starts, move_options
 from flakelog.commands.terminal import client_of, idgen_options, json_option, print_json, print_table, servers_option
 from flakelog.commands.waiting import greet, timeout_option
 
@@ -112,15 +112,15 @@ def move(
         if not listed:
             fail(f"{id} has stored no progress of that topic and partition")
         _refuse_running(client, listed)
+        documents = [stored.document for stored in listed if stored.document is not None]  # wanted ones are readable
+        # All are looked up before the first is moved, so that an offset that one log does not have moves none.
+        spans = find_starts(client, [(document.topic, document.partition) for document in documents], start)
         rows = []
-        for stored in listed:
-            assert stored.document is not None, "wanted ones are readable"
-            document = stored.document
-            offset = find_start(client, document.topic, document.partition, start).offset
-            rows.append((document.topic, document.partition, document.progress.offset, offset))
+        for stored, document, span in zip(listed, documents, spans, strict=True):
+            rows.append((document.topic, document.partition, document.progress.offset, span.offset))
             if execute:
                 try:
-                    stored_progress.move(coordinator, stored, offset)
+                    stored_progress.move(coordinator, stored, span.offset)
                 except BadVersion:
                     fail(f"{stored.path} was written meanwhile: stop the topology that uses it first")
     names = ("topic", "partition", "before", "after")
@@ -215,6 +215,6 @@ def running_topologies(client: "Client") -> list[dict[str, Any]]:
 
     if TOPIC not in [topic.name for topic in client.topics()]:
         return []
-    span = find_start(client, TOPIC, 0, Earliest())
+    (span,) = find_starts(client, [(TOPIC, 0)], Earliest())
     records = ((record.key, record.value) for record in span_records(client, span))
     return running(records, time.time_ns() // 1_000_000)

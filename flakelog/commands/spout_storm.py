@@ -184,7 +184,7 @@ def run_locally(
 
 
 class _Run(NamedTuple):
-    """A local cluster with the figures of its topology: a flakelog.commands.spout_run.Followed."""
+    """A local cluster with the figures of its topology: a flakelog.commands.spout_view.Followed."""
 
     cluster: "LocalCluster"
     figures: "PublishedFigures | None"

@@ -59,7 +59,7 @@ def follow(running: Followed, show: "Callable[[Snapshot | None, Snapshot], None]
     before = None
     while not running.ended:
         try:
-            running.wait(timeout_ms=round(seconds * 1000) or None)
+            running.wait(timeout_ms=None if seconds == 0 else max(round(seconds * 1000), 1))
         except TimeoutError:
             try:
                 after = running.snapshot(timeout_ms=ANSWER_MS)

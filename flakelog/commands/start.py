@@ -67,18 +67,10 @@ def move_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
-def find_start(
-    client: "Client", topic: str, partition: int, start: OffsetSpec, committed: bool = False
-) -> RangeToRead:
-    """Ask the partition's leader for the offset of `start`; raise NotPossible for an offset that does not exist."""
-    (span,) = find_starts(client, [(topic, partition)], start, committed)
-    return span
-
-
 def find_starts(
     client: "Client", partitions: "Iterable[Partition]", start: OffsetSpec, committed: bool = False
 ) -> list[RangeToRead]:
-    """Return where each partition begins, as `find_start` does."""
+    """Return where each partition begins. Raise NotPossible if a log does not have the offset of an AtOffset."""
     from flakelog.operations.partitions import positions_of
 
     positions = positions_of(client, partitions, start, committed)

@@ -275,7 +275,7 @@ def _plan_reset(client: Client, fields: Fields) -> Planned:
     sentence = f"Move the group {group.group_id} to {_name_of(_spec(fields))} in {count_of(len(rows), 'partition')}."
     warning = "Its consumers begin there when they start; they read messages again, or skip some."
     if at_end:
-        warning += f" {_clamped(len(at_end))}"
+        warning += f" {_at_end(len(at_end))}"
     if group.members:
         warning += f" It is {group.state} with {count_of(len(group.members), 'member')}; stop them before you confirm."
     more = len(rows) - PARTITIONS_SHOWN
@@ -298,9 +298,8 @@ def _name_of(spec: OffsetSpec) -> str:
     return "another place"
 
 
-def _clamped(partitions: int) -> str:
-    number = count_of(partitions, "partition")
-    return f"What was asked for lies outside the log of {number}; the nearest offset is taken."
+def _at_end(partitions: int) -> str:
+    return f"In {count_of(partitions, 'partition')}, all messages are older, so the offset is the end."
 
 
 def _reset_offsets(client: Client, fields: Fields, task: Task) -> Done:
@@ -309,7 +308,7 @@ def _reset_offsets(client: Client, fields: Fields, task: Task) -> Done:
     group = reset.group.group_id
     sentence = f"The offsets of {group} were reset in {count_of(len(reset.after), 'partition')}."
     if reset.at_end:
-        sentence += f" {_clamped(len(reset.at_end))}"
+        sentence += f" {_at_end(len(reset.at_end))}"
     return Done(sentence, "/console/group?group=" + quote(group, safe=''))
 
 

@@ -97,7 +97,7 @@ class OwnBroker:
         self._jobs = 0
 
     def run(self, job: Callable[[Client], T]) -> "Deferred[T]":
-        """Run a job in a thread with a client; return a Deferred of its result. Raise Refused if too many wait.
+        """Run a job in a thread with a client; return a Deferred of its result. Raise RequestRefused if too many wait.
 
         At the page's deadline the client's calls raise PageTimeout, which a job may turn into a result. A job that does
         not end soon then fails with it. A caller that cancels the Deferred ends its job. The job counts until it has
@@ -126,7 +126,7 @@ class OwnBroker:
 
         Of two equal changes, as after a double click, the second thus sees what the first has done. The job ends, and
         `ended` gets its result or its Failure, also if the caller cancels the Deferred, or gets PageTimeout after
-        CHANGE_SECONDS. Raise Refused.
+        CHANGE_SECONDS. Raise RequestRefused.
         """
         if len(self._changes.waiting) >= CHANGES_MAX:
             raise RequestRefused(503, "too many changes wait for each other; try again")
@@ -145,7 +145,7 @@ class OwnBroker:
         return wanted
 
     def _start(self, client: OwnClient, job: Callable[[Client], T]) -> "Deferred[T]":
-        """Run a job in a thread; return a Deferred that fires when it has ended. Raise Refused."""
+        """Run a job in a thread; return a Deferred that fires when it has ended. Raise RequestRefused."""
         if self._is_stopped:
             raise RequestRefused(503, "the server stops")
         if self._jobs >= JOBS_MAX:

@@ -109,7 +109,7 @@ class Gate:
     def session(self, headers: SecurityHeaders, now_ms: int, fresh: str) -> Session:
         """Return the request's session; `fresh` is a random text for a new one.
 
-        Raise CameByLink if the browser may have a session that it did not send, otherwise Refused or NeedsLogin.
+        Raise CameByLink if the browser may have a session that it did not send, otherwise RequestRefused or NeedsLogin.
         """
         if self.closed is not None:
             raise RequestRefused(403, self.closed)
@@ -133,7 +133,7 @@ class Gate:
         return self._begin(fresh, now_ms)
 
     def login(self, headers: SecurityHeaders, token: str, now_ms: int, fresh: str) -> Session:
-        """Return a new session for the operator's token. Raise Refused."""
+        """Return a new session for the operator's token. Raise RequestRefused."""
         if self.closed is not None:
             raise RequestRefused(403, self.closed)
         self._check_origin(headers)
@@ -156,7 +156,7 @@ class Gate:
         return same and session.id not in self._ended and now_ms < session.expires_ms
 
     def check_action(self, headers: SecurityHeaders, session: Session, csrf: str) -> None:
-        """Raise Refused unless the request is an action of the session's own page."""
+        """Raise RequestRefused unless the request is an action of the session's own page."""
         self._check_origin(headers)
         if not hmac.compare_digest(csrf.encode(), session.csrf.encode()):
             raise RequestRefused(403, "the form is of another session; load the page again")
@@ -173,7 +173,7 @@ class Gate:
             raise RequestRefused(403, "a page of another site asked for this")
 
     def _check_token(self, text: str, now_ms: int, status: int) -> None:
-        """Raise Refused, with this status if the text is not the token, with 429 if there were too many wrong ones."""
+        """Raise RequestRefused: with this status if the text is not the token, with 429 after too many wrong ones."""
         if len(self._failures) == FAILED_LOGINS_MAX and now_ms - self._failures[0] < FAILED_LOGINS_MS:
             raise RequestRefused(429, "too many wrong tokens; wait a minute")
         if self._token is None or not hmac.compare_digest(text.encode(), self._token.encode()):

@@ -283,7 +283,7 @@ class Console:
         return self._serve(request, show)
 
     def _check(self, visit: Visit) -> None:
-        """Raise Refused unless the request is an action of the visitor's own page."""
+        """Raise RequestRefused unless the request is an action of the visitor's own page."""
         self.gate.check_action(visit.headers, visit.session, visit.fields.text("csrf"))
 
     # --- files and streams ---------------------------------------------------------------------------------------

@@ -61,8 +61,8 @@ class Unreachable(ClusterError):
 class Cluster:
     """Requests to a cluster, over one connection to each of its brokers.
 
-    Each method raises a ClusterError: NoSuchTopic, Unreachable after `patience`, or network.Refused for a permanent
-    error.
+    Each method raises a ClusterError: NoSuchTopic, Unreachable after `patience`, or network.BrokerRefused for a
+    permanent error.
     """
 
     def __init__(self, client: ReadClient, patience: Patience = Patience()) -> None:
@@ -106,7 +106,7 @@ class Cluster:
         return self._of(topic).first_at_time(topic, time_ms)
 
     def first_at_id(self, topic: str, id: int) -> dict[int, int | None]:
-        """Return the first offsets whose id is at least `id`. Raise Refused if the broker keeps no ids."""
+        """Return the first offsets whose id is at least `id`. Raise BrokerRefused if the broker keeps no ids."""
         return self._of(topic).first_at_id(topic, id)
 
     def keeps_ids(self, topic: str) -> bool:

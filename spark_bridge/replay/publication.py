@@ -91,7 +91,7 @@ class Run(ABC):
 
 @contextmanager
 def run_of(out: Storage, manifest: Manifest, writer: Writer, *, single_writer: bool = False) -> Iterator[Run]:
-    """Yield a run that writes to `out`. Raise Refused if `out` is something other than a replay of this manifest.
+    """Yield a run that writes to `out`. Raise LocationRefused if `out` is not a replay of this manifest.
 
     `single_writer` is the caller's word that no other run writes there; it is needed for a store without an exclusive
     create.
@@ -117,7 +117,7 @@ def run_of(out: Storage, manifest: Manifest, writer: Writer, *, single_writer: b
 
 
 def check_place(out: Storage, *, single_writer: bool = False) -> None:
-    """Raise Refused if `out` cannot hold a replay, or holds something else. Nothing is written."""
+    """Raise LocationRefused if `out` cannot hold a replay, or holds something else. Nothing is written."""
     if isinstance(out, LocalStorage):
         parent = out.root.absolute().parent
         while not parent.exists():
@@ -136,7 +136,7 @@ def check_place(out: Storage, *, single_writer: bool = False) -> None:
 
 
 def check_out(out: Storage, manifest: Manifest, *, single_writer: bool = False) -> None:
-    """Raise Refused as `check_place`, and if `out` is the replay of another manifest."""
+    """Raise LocationRefused as `check_place`, and if `out` is the replay of another manifest."""
     check_place(out, single_writer=single_writer)
     stored = stored_manifest(out)
     if stored is not None and stored != manifest:

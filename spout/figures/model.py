@@ -176,9 +176,12 @@ class Snapshot:
 
 
 def add_lags(name: str, values: Collection[int | None]) -> int | None:
-    """Return the sum of lags, or the largest if `name` is `lag_ms`; None if there is none, or one is not known."""
+    """Return the sum of lags, or None if one is not known. If `name` is `lag_ms`, return the largest that is known.
+
+    A sum without one of its terms would be wrong. A time is at least the largest known one, which hides no delay.
+    """
     known = [value for value in values if value is not None]
-    if not known or len(known) < len(values):
+    if not known or (name != "lag_ms" and len(known) < len(values)):
         return None
     return max(known) if name == "lag_ms" else sum(known)
 

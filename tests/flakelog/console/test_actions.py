@@ -131,9 +131,9 @@ def trimmed(world):
 def test_a_plan_says_that_a_time_is_after_all_messages(trimmed):
     fields = {"group": "billing", "to": "time", "value": "2099-01-01"}
     html = html_of(act(trimmed, "reset-offsets", **fields))
-    assert "no message is so new; this is the end" in html and "outside the log of 1 partition" in html
+    assert "no message is so new; this is the end" in html and "In 1 partition, all messages are older" in html
     done = act(trimmed, "reset-offsets", **fields, confirmed="yes")
-    assert "outside the log of 1 partition" in done.model.sentence
+    assert "In 1 partition, all messages are older" in done.model.sentence
     assert groups.committed(trimmed.client, "billing") == {("orders", 0): 5}
 
 
@@ -174,7 +174,7 @@ def test_a_reset_without_its_value_is_refused_and_never_the_start_of_the_log(wor
 def test_a_plan_within_the_log_says_nothing_of_its_bounds(world):
     world.broker.create("orders")
     groups.commit(world.client, "billing", {("orders", 0): 0})
-    assert "outside the log" not in html_of(act(world, "reset-offsets", group="billing", to="latest"))
+    assert "all messages are older" not in html_of(act(world, "reset-offsets", group="billing", to="latest"))
 
 
 # --- deleting a topic ------------------------------------------------------------------------------------------------

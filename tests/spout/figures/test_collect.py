@@ -122,9 +122,9 @@ def test_latency_is_rounded_up_to_the_end_of_its_bucket():
 @pytest.mark.parametrize(
     "name, values, total",
     [("lag", [2, 0, 3], 5), ("lag_bytes", [2, 3], 5), ("lag_ms", [2, 3], 3), ("lag", [2, None], None)]
-    + [("lag_ms", [None, 3], None), ("lag", [], None), ("lag_ms", [0], 0)],
+    + [("lag_ms", [None, 3], 3), ("lag_ms", [None], None), ("lag", [], None), ("lag_ms", [0], 0)],
 )
-def test_lags_add_up_if_all_are_known_and_the_longest_counts(name, values, total):
+def test_lags_add_up_if_all_are_known_and_the_longest_known_time_counts(name, values, total):
     assert add_lags(name, values) == total
 
 
