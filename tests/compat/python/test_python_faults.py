@@ -55,7 +55,7 @@ def test_a_consumer_that_gets_a_ctrl_c_leaves_its_group_at_once(group_broker, to
         assert sum(admin.committed(name).values()) in (9, 10)
 
 
-def test_a_consumer_stays_with_the_process_that_made_it(group_broker, topic):
+def test_a_consumer_without_a_group_stays_with_the_process_that_made_it(group_broker, topic):
     with Consumer(group_broker.address, topic, config=QUICK) as consumer:
         next(consumer)  # the others are fetched ahead
         child = os.fork()
