@@ -1,7 +1,7 @@
 """Log lines about peers: one for each address and minute, so that hostile or broken peers cannot fill the log.
 
-The first line of an address is written at once. Those that follow within a minute are counted. When the minute ends,
-one line says how many were left out, with the last of them; it is the line of the next minute. A table keeps
+The first line of an address is written at once. The lines that follow within a minute are counted. When the minute
+ends, one line says how many were left out, and gives the last of them; it is the line of the next minute. A table keeps
 ADDRESSES_MAX addresses, and all others share one entry.
 
 `PeerLines` decides which lines are written; `PeerLog` writes them, and has one timer for the counts.
@@ -18,7 +18,7 @@ OTHERS = "other addresses"
 
 
 class _Minute:
-    """One address, since its last line. `last` is the text of the last line left out."""
+    """The lines of one address since the last one that was written. `last` is the text of the last line left out."""
 
     __slots__ = ("began_ms", "left_out", "last")
 

@@ -377,7 +377,7 @@ class RequestContext(NamedTuple):
     opened: OpenJob | None = None
     """Produce: what a thread has made of the request's records, if it had to open them."""
     records: memoryview | None = None
-    """Produce: the records of its only partition, if a template has read them; `request` is without records then."""
+    """Produce: the records of its only partition, if a template has read them. Then `request` has no records."""
 
     def count_mutation(self, partitions: int, strict_from: int, now: Now) -> None:
         """Count partitions that the request creates or deletes, for the quota `controller_mutation_rate` (KIP-599).
