@@ -6,7 +6,7 @@ import click
 
 from broker.client.offset_spec import OffsetSpec
 from flakelog.commands.completion import GroupType
-from flakelog.commands.start import move_options
+from flakelog.commands.start import LEFT_OUT_MAX, move_options
 from flakelog.commands.terminal import (
     client_of,
     confirm,
@@ -128,8 +128,10 @@ def reset_offsets(
         if execute:
             group_reset.carry_out(client, reset)
     _print_reset(reset, as_json)
-    for topic, partition in reset.at_end:
+    for topic, partition in reset.at_end[:LEFT_OUT_MAX]:
         click.echo(f"{topic}-{partition}: no message is so new; this is the end", err=True)
+    if len(reset.at_end) > LEFT_OUT_MAX:
+        click.echo(f"and {len(reset.at_end) - LEFT_OUT_MAX:,} others", err=True)
     if not execute:
         members = count_of(len(reset.group.members), "member")
         stop = f"; stop its {members} first" if reset.group.members else ""
