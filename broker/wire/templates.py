@@ -73,7 +73,7 @@ class Template(Protocol):
 Opened: TypeAlias = tuple[Template, int, Any, memoryview | None]
 """A frame that a template has read: the template, the correlation id, the request, and the records.
 
-Records are apart from a Produce for one partition, whose request is always the template's; None with other requests.
+A Produce for one partition has its records here, because its request is always the template's. Others have None.
 """
 
 
