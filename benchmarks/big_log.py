@@ -14,7 +14,10 @@ from broker.log import log_appender
 from broker.log.log_manager import LogManager
 from broker.log.storage.os_storage import OsStorage
 from broker.log.validation.batch import validate
-from broker.metadata.metadata import Change, FileMetadataStore, Metadata, NewTopic, Node
+from broker.metadata.change import Change
+from broker.metadata.image import RegisteredBroker
+from broker.metadata.local_controller import FileMetadataStore, LocalController
+from broker.metadata.topic import NewTopic
 from broker.now import Now
 from broker.record.records import BatchRecord, encode_batch
 from broker.settings.config import BrokerConfig, TopicConfig
@@ -33,11 +36,12 @@ def write_log(directory: Path, log_bytes: int, segment_bytes: int) -> None:
     a server."""
     directory.mkdir(parents=True)
     storage, config = OsStorage(str(directory)), BrokerConfig()
-    metadata = Metadata(FileMetadataStore(storage), Node(config.node_id, "127.0.0.1", 1, None), uuid.uuid4)
-    metadata.load()
+    own = RegisteredBroker(config.node_id, {"": ("127.0.0.1", 1)})
+    controller = LocalController(FileMetadataStore(storage), own, uuid.uuid4)
+    controller.load()
     properties = {"segment.bytes": str(segment_bytes), "retention.ms": "-1"}
-    topic = metadata.new_topic(NewTopic(TOPIC, 1, properties))
-    metadata.save(metadata.document().changed([Change({TOPIC: topic})], metadata.commits + 1))
+    topic = controller.new_topic(NewTopic(TOPIC, 1, properties))
+    controller.save(controller.document().changed([Change({TOPIC: topic})], controller.commits + 1))
     manager = LogManager(storage, config, print)
     manager.load_checkpoint()
     topic_config = TopicConfig(segment_bytes=segment_bytes)

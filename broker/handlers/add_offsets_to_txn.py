@@ -6,7 +6,7 @@ Version notes: before v2 a fenced producer gets INVALID_PRODUCER_EPOCH (KIP-588)
 """
 
 from broker.handlers.add_partitions_to_txn import add_partitions
-from broker.metadata.metadata import GROUP_OFFSETS_TOPIC
+from broker.metadata.topic import GROUP_OFFSETS_TOPIC
 from broker.now import Now
 from broker.services.context import RequestContext
 from broker.services.coordinator_topic import Answer

@@ -10,7 +10,7 @@ Version notes: before v2 a fenced producer gets INVALID_PRODUCER_EPOCH (KIP-588)
 from collections.abc import Mapping
 from typing import Any
 
-from broker.metadata.metadata import INTERNAL_TOPICS
+from broker.metadata.topic import INTERNAL_TOPICS
 from broker.now import Now
 from broker.services.context import RequestContext
 from broker.services.coordinator_topic import Answer

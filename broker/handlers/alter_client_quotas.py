@@ -8,8 +8,9 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from broker.metadata.change import Change, Entity
 from broker.metadata.changes import QUOTAS, Planned
-from broker.metadata.metadata import Entity
+from broker.metadata.staged import Staged
 from broker.now import Now
 from broker.quota.client_quotas import Quotas, altered, check_entity
 from broker.services.context import RequestContext
@@ -56,7 +57,7 @@ def _begin(call: RequestContext) -> dict[str, Any] | Planned:
         call.services.report(f"quotas could not be altered: {error}")
         return _answer(call, [result if result[0] else (error.code, error.message) for result in answers])
 
-    return Planned(call.services.plan_quotas(quotas), answer)
+    return Planned(Staged(Change(quotas=quotas)), answer)
 
 
 def _entities(call: RequestContext) -> list[tuple[tuple[str, str | None], ...]]:

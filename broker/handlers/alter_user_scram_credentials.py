@@ -12,8 +12,9 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
-from broker.metadata.changes import CREDENTIALS, Planned, Staged
-from broker.metadata.metadata import Change, Credential
+from broker.metadata.change import Change, Credential
+from broker.metadata.changes import CREDENTIALS, Planned
+from broker.metadata.staged import Staged
 from broker.now import Now
 from broker.services.context import RequestContext
 from broker.steps import CHANGES_AT_ONCE, LazyArray, Steps

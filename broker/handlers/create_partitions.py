@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from typing import Any, TypeAlias
 
 from broker.handlers.create_topics import check_replicas, too_many
-from broker.metadata.changes import Planned, topic_keys
-from broker.metadata.metadata import Topic
+from broker.metadata.changes import Planned
+from broker.metadata.topic import Topic, topic_keys
 from broker.now import Now
 from broker.services.context import RequestContext
 from broker.services.kafka_messages import DUPLICATE_TOPIC, not_hosted

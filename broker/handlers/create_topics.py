@@ -10,11 +10,11 @@ refused (KIP-599); v7 answers with the topic id (KIP-516).
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
-from broker.metadata.changes import Planned, topic_keys
-from broker.metadata.metadata import CLUSTER_METADATA_TOPIC, NewTopic, Topic
+from broker.metadata.changes import Planned
+from broker.metadata.topic import CLUSTER_METADATA_TOPIC, NewTopic, Topic, topic_keys
 from broker.now import Now
 from broker.services.config_resources import sources_of
 from broker.services.context import BrokerServices, RequestContext
@@ -165,7 +165,7 @@ def _configs(call: RequestContext, config: TopicConfig, properties: Mapping[str,
 
 def _partitions(call: RequestContext, topic: Any) -> int:
     """Return a topic's number of partitions. Raise ApiError for an impossible assignment or replication factor."""
-    nodes = len(call.services.metadata.nodes)
+    nodes = len(call.services.metadata.brokers)
     if topic.assignments:
         if topic.num_partitions != -1 or topic.replication_factor != -1:
             name = "replicationFactor" if topic.num_partitions == -1 else "numPartitions"
@@ -185,8 +185,7 @@ def _partitions(call: RequestContext, topic: Any) -> int:
 
 def check_replicas(call: RequestContext, broker_ids: Sequence[int], replicas: int) -> None:
     """Raise ApiError INVALID_REPLICA_ASSIGNMENT unless these are known nodes, each once, and `replicas` of them."""
-    node_ids = {node.id for node in call.services.metadata.nodes}
-    wrong = _wrong_replicas(broker_ids, node_ids)
+    wrong = _wrong_replicas(broker_ids, call.services.metadata.brokers)
     if wrong is not None:
         raise ApiError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"The manual partition assignment includes {wrong}")
     if len(broker_ids) != replicas:
@@ -197,12 +196,12 @@ def check_replicas(call: RequestContext, broker_ids: Sequence[int], replicas: in
         raise ApiError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, reason)
 
 
-def _wrong_replicas(broker_ids: Sequence[int], node_ids: set[int]) -> str | None:
+def _wrong_replicas(broker_ids: Sequence[int], registered: Container[int]) -> str | None:
     """Return why these replicas are refused, in Kafka's words, or None."""
     if not broker_ids:
         return "an empty replica list."
     for broker_id in broker_ids:
-        if broker_id not in node_ids:
+        if broker_id not in registered:
             return f"broker {broker_id}, but no such broker is registered."
         if list(broker_ids).count(broker_id) > 1:
             return f"the broker {broker_id} more than once."

@@ -11,7 +11,7 @@ records.
 from typing import Any
 
 from broker.log.partition_log import PartitionLog
-from broker.metadata.metadata import INTERNAL_TOPICS
+from broker.metadata.topic import INTERNAL_TOPICS
 from broker.now import Now
 from broker.services.context import RequestContext
 from broker.steps import Pace, Steps

@@ -13,8 +13,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, TypeAlias
 from uuid import UUID
 
-from broker.metadata.changes import Planned, topic_keys
-from broker.metadata.metadata import Topic
+from broker.metadata.changes import Planned
+from broker.metadata.topic import Topic, topic_keys
 from broker.now import Now
 from broker.services.context import RequestContext
 from broker.services.kafka_messages import DUPLICATE_TOPIC, ID_NOT_HOSTED, not_hosted
@@ -61,7 +61,7 @@ def _begin(call: RequestContext, times: Mapping[Named, int], now: Now) -> Answer
         ]
         return {"throttle_time": 0, "responses": LazyArray(answered, lambda named: answers[named])}
 
-    return Planned(plan_deletion(call.services, list(topics.values())), answer) if topics else answer(None, now)
+    return Planned(plan_deletion(topics.values()), answer) if topics else answer(None, now)
 
 
 def _look_up(call: RequestContext, times: Mapping[Named, int]) -> tuple[dict[Named, Topic], dict[Named, Answer]]:

@@ -6,7 +6,7 @@ Behaviour: returns the quotas that were set and match the filter (KIP-546). See 
 from collections.abc import Mapping
 from typing import Any
 
-from broker.metadata.metadata import Entity
+from broker.metadata.change import Entity
 from broker.now import Now
 from broker.quota.client_quotas import filter_of
 from broker.services.context import RequestContext

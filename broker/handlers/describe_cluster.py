@@ -17,7 +17,6 @@ BROKERS, CONTROLLERS = 1, 2
 
 def handle(call: RequestContext, now: Now) -> dict[str, Any]:
     metadata = call.services.metadata
-    nodes = [metadata.reached(node, call.listener) for node in metadata.nodes]
     kind = call.request.endpoint_type
     if kind != BROKERS:
         return _refused(kind)
@@ -27,8 +26,11 @@ def handle(call: RequestContext, now: Now) -> dict[str, Any]:
         "error_code": ErrorCode.NONE,
         "endpoint_type": BROKERS,
         "cluster_id": metadata.cluster_id,
-        "controller_id": metadata.node.id,
-        "brokers": [{"broker_id": n.id, "host": n.host, "port": n.port, "rack": n.rack} for n in nodes],
+        "controller_id": metadata.controller_id,
+        "brokers": [
+            {"broker_id": node.id, "host": node.host, "port": node.port, "rack": node.rack}
+            for node in metadata.nodes(call.listener)
+        ],
         "cluster_authorized_operations": operations(wants_operations, CLUSTER),
     }
 

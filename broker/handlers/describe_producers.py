@@ -8,7 +8,7 @@ invalid topic name.
 from typing import Any
 
 from broker.log.producer_state import ActiveProducer
-from broker.metadata.metadata import check_name
+from broker.metadata.topic import check_name
 from broker.now import Now
 from broker.services.context import RequestContext
 from broker.steps import LazyArray

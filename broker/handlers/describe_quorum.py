@@ -8,7 +8,8 @@ of the controllers (KIP-853), which is this node's.
 
 from typing import Any
 
-from broker.metadata.metadata import CLUSTER_METADATA_TOPIC
+from broker.metadata.image import NO_NODE
+from broker.metadata.topic import CLUSTER_METADATA_TOPIC
 from broker.now import Now
 from broker.services.context import RequestContext
 from broker.services.kafka_messages import NOT_HOSTED
@@ -32,7 +33,8 @@ def handle(call: RequestContext, now: Now) -> dict[str, Any]:
             },
         )
         return {"error_code": ErrorCode.NONE, "error_message": "", "topics": topics, "nodes": ()}
-    node = call.services.metadata.reached(call.services.metadata.node, call.listener)
+    metadata = call.services.metadata
+    node = metadata.node(metadata.controller_id, call.listener) or NO_NODE
     listener = {"name": call.listener, "host": node.host, "port": node.port}
     return {
         "error_code": ErrorCode.NONE,
@@ -49,10 +51,10 @@ def _unknown(index: int) -> dict[str, Any]:
 
 
 def _partition(call: RequestContext, now: Now) -> dict[str, Any]:
-    metadata = call.services.metadata
+    controller_id, commits = call.services.metadata.controller_id, call.services.controller.commits
     leader = {
-        "replica_id": metadata.node.id,
-        "log_end_offset": metadata.commits,
+        "replica_id": controller_id,
+        "log_end_offset": commits,
         "last_fetch_timestamp": now.wall_ms,
         "last_caught_up_timestamp": now.wall_ms,
     }
@@ -60,9 +62,9 @@ def _partition(call: RequestContext, now: Now) -> dict[str, Any]:
         "partition_index": 0,
         "error_code": ErrorCode.NONE,
         "error_message": "",
-        "leader_id": metadata.node.id,
+        "leader_id": controller_id,
         "leader_epoch": LEADER_EPOCH,
-        "high_watermark": metadata.commits,
+        "high_watermark": commits,
         "current_voters": [leader],
         "observers": (),
     }

@@ -9,7 +9,7 @@ lead it again.
 from bisect import bisect_left
 from typing import Any
 
-from broker.metadata.metadata import Topic, check_name
+from broker.metadata.topic import Topic, check_name
 from broker.now import Now
 from broker.services import authorized_operations
 from broker.services.context import RequestContext

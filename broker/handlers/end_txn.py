@@ -7,7 +7,7 @@ Version notes: before v2 a fenced producer gets INVALID_PRODUCER_EPOCH (KIP-588)
 and answers with it (KIP-890).
 """
 
-from broker.metadata.metadata import NoProducerIds
+from broker.metadata.producer_ids import NoProducerIds
 from broker.now import Now
 from broker.services.context import RequestContext
 from broker.services.coordinator_topic import Answer

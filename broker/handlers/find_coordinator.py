@@ -8,8 +8,9 @@ groups (KIP-932), not served.
 
 from collections.abc import Sequence
 
-from broker.metadata.changes import Planned, topic_keys
-from broker.metadata.metadata import Node
+from broker.metadata.changes import Planned
+from broker.metadata.image import NO_NODE, Node
+from broker.metadata.topic import topic_keys
 from broker.now import Now
 from broker.services.context import RequestContext
 from broker.services.coordinator_topic import Answer, CoordinatorTopic
@@ -21,7 +22,6 @@ from idgen.settings import InvalidSetting
 
 GROUP, TRANSACTION = 0, 1
 KEYS_VERSION = 4
-NO_NODE = Node(-1, "", -1)
 
 
 def handle(call: RequestContext, now: Now) -> Answer | Delayed[Answer]:
@@ -69,7 +69,7 @@ def _find(call: RequestContext, key: str, not_made: ApiError | None) -> Answer:
         node = _coordinator(call, key)
     except ApiError as error:
         return _answer(key, NO_NODE, error.code, error.message)
-    return _answer(key, call.services.metadata.reached(node, call.listener), ErrorCode.NONE, None)
+    return _answer(key, node, ErrorCode.NONE, None)
 
 
 def _coordinator(call: RequestContext, key: str) -> Node:
@@ -78,7 +78,7 @@ def _coordinator(call: RequestContext, key: str) -> Node:
         served = f"{GROUP} (groups) and {TRANSACTION} (transactional ids) are"
         reason = f"coordinators of type {call.request.key_type} are not served; {served}"
         raise ApiError(ErrorCode.INVALID_REQUEST, reason)
-    return topic.find(key)
+    return topic.find(key, call.listener)
 
 
 def _answer(key: str, node: Node, error: ErrorCode, message: str | None) -> Answer:

@@ -10,7 +10,7 @@ INVALID_PRODUCER_EPOCH (KIP-588).
 
 from typing import Any
 
-from broker.metadata.metadata import NoProducerIds
+from broker.metadata.producer_ids import NoProducerIds
 from broker.now import Now
 from broker.services.context import RequestContext
 from broker.services.coordinator_topic import Answer
@@ -41,7 +41,7 @@ def _handle(call: RequestContext, now: Now) -> Answer | Delayed[Answer]:
     if (producer[0] == NO_ID) != (producer[1] == NO_EPOCH):
         answer = producer_answer(ErrorCode.INVALID_REQUEST)
     elif transactional_id is None:
-        answer = producer_answer(ErrorCode.NONE, call.services.metadata.next_producer_id(), 0)
+        answer = producer_answer(ErrorCode.NONE, call.services.controller.producer_ids.take(), 0)
     else:
         answer = _transactional(call, None if producer[0] == NO_ID else producer, now)
     if transactional_id is None:

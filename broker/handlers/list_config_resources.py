@@ -26,7 +26,7 @@ def handle(call: RequestContext, now: Now) -> dict[str, Any]:
     metadata = call.services.metadata
     names = {
         ResourceType.TOPIC: [topic.name for topic in metadata.topics()],
-        ResourceType.BROKER: [str(node.id) for node in metadata.nodes],
+        ResourceType.BROKER: [str(broker_id) for broker_id in metadata.brokers],
     }
     resources_named = [
         (kind, name) for kind, names_of_kind in names.items() if not kinds or kind in kinds for name in names_of_kind

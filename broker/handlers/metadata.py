@@ -15,12 +15,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 from uuid import UUID
 
-from broker.metadata.changes import Planned, topic_keys
-from broker.metadata.metadata import NewTopic, Topic, check_name
+from broker.metadata.changes import Planned
+from broker.metadata.topic import NO_LEADER, NewTopic, Topic, check_name, topic_keys
 from broker.now import Now
 from broker.services.authorized_operations import CLUSTER, TOPIC, operations
 from broker.services.context import BrokerServices, RequestContext
-from broker.services.partition_nodes import NO_LEADER, partition_nodes
+from broker.services.partition_nodes import partition_nodes
 from broker.services.topic_changes import plan_creation
 from broker.steps import LazyArray
 from broker.waiting.purgatory import Delayed
@@ -71,12 +71,14 @@ def _answer(call: RequestContext, refused: Mapping[str, ErrorCode]) -> Answer:
     """Return the answer. `refused` has the errors of topics that could not be made."""
     metadata = call.services.metadata
     allowed = {"topic_authorized_operations": operations(call.request.include_topic_authorized_operations, TOPIC)}
-    nodes = [metadata.reached(node, call.listener) for node in metadata.nodes]
     return {
         "throttle_time": 0,
-        "brokers": [{"node_id": n.id, "host": n.host, "port": n.port, "rack": n.rack} for n in nodes],
+        "brokers": [
+            {"node_id": node.id, "host": node.host, "port": node.port, "rack": node.rack}
+            for node in metadata.nodes(call.listener)
+        ],
         "cluster_id": metadata.cluster_id,
-        "controller_id": metadata.node.id,
+        "controller_id": metadata.controller_id,
         "topics": _topics(call, allowed, refused),
         "cluster_authorized_operations": operations(
             getattr(call.original, "include_cluster_authorized_operations", False), CLUSTER

@@ -11,7 +11,7 @@ from typing import Any
 from uuid import UUID
 
 from broker.group.results import NO_RETENTION, CommitRequest, OffsetToCommit
-from broker.metadata.metadata import Topic
+from broker.metadata.topic import Topic
 from broker.now import Now
 from broker.services.context import RequestContext
 from broker.services.coordinator_topic import Answer

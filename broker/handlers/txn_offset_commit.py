@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from broker.group.results import CommitRequest, OffsetToCommit
-from broker.metadata.metadata import GROUP_OFFSETS_TOPIC
+from broker.metadata.topic import GROUP_OFFSETS_TOPIC
 from broker.now import Now
 from broker.services.context import RequestContext
 from broker.services.coordinator_topic import Answer

@@ -13,7 +13,7 @@ from broker.wire.errors import ErrorCode
 
 def handle(call: RequestContext, now: Now) -> dict[str, Any]:
     broker_id = call.request.broker_id
-    if broker_id == call.services.metadata.node.id:
+    if broker_id == call.services.node.id:
         error, message = ErrorCode.INVALID_REQUEST, f"broker {broker_id} is the one node there is; stop it instead"
     else:
         error, message = ErrorCode.BROKER_ID_NOT_REGISTERED, f"Broker ID {broker_id} is not currently registered"

@@ -203,5 +203,5 @@ class ReadJob:
 Sync: TypeAlias = SyncLog | SyncJournal | CutJournal | WriteCheckpoint
 """A job of the sync scheduler (broker.log.sync_scheduler)."""
 MetadataJob: TypeAlias = WriteMetadata | PutAway
-"""A job of the metadata's thread, which runs them in their order (broker.metadata.changes)."""
+"""A job of the metadata's thread, which runs them in their order (broker.metadata.file_executor)."""
 METADATA_JOBS = WriteMetadata, PutAway

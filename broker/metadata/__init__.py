@@ -1,1 +1,1 @@
-"""Metadata: topics, settings and producer ids as an image, its document on the disk, and its changes."""
+"""Metadata: the image of what the controller decided, the controller of a server alone with its file, and changes."""

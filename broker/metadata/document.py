@@ -1,4 +1,4 @@
-"""The document of the cluster's metadata, as the store keeps it, and the values in it.
+"""The document of a server's metadata, as its store keeps it.
 
 The document is JSON. It begins with the CRC-32C of the bytes after it, so that a flipped bit is not a new setting:
 
@@ -6,13 +6,13 @@ The document is JSON. It begins with the CRC-32C of the bytes after it, so that 
 """
 
 import json
-from base64 import b64decode, b64encode
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple, TypeAlias
-from uuid import UUID
+from typing import NamedTuple
 
 from crc32c import crc32c
+
+from broker.metadata.change import Change, Credential, Entity, entity_of
+from broker.metadata.topic import Topic
 
 FILE = "metadata.json"
 _VERSION = 2
@@ -20,93 +20,9 @@ _UNCHECKED = 1  # the version whose document has no CRC
 _CRC = b'{"crc32c": "%08x", '
 _CRC_BYTES = len(_CRC % 0)
 
-GROUP_OFFSETS_TOPIC = "__consumer_offsets"
-CLUSTER_METADATA_TOPIC = "__cluster_metadata"  # Kafka's topic for the data that is in FILE here
-TRANSACTIONS_TOPIC = "__transaction_state"
-INTERNAL_TOPICS = frozenset({GROUP_OFFSETS_TOPIC, TRANSACTIONS_TOPIC})
-
 
 class MetadataDamaged(ValueError):
     """The metadata file cannot be read, or is missing beside data. It is never taken for an empty one."""
-
-
-class PartitionState(NamedTuple):
-    leader: int
-    leader_epoch: int
-    replicas: tuple[int, ...]
-
-
-Entity: TypeAlias = tuple[tuple[str, str | None], ...]
-"""The owner of a quota: (type, name) pairs, ordered by type. None as name stands for all without a separate quota."""
-
-
-def entity_of(parts: Iterable[tuple[str, str | None]]) -> Entity:
-    return tuple(sorted(parts, key=lambda part: part[0]))
-
-
-class Credential(NamedTuple):
-    """The data that a server keeps of a password (RFC 5802)."""
-
-    salt: bytes
-    iterations: int
-    stored_key: bytes
-    server_key: bytes
-
-    def to_json(self) -> dict[str, object]:
-        keys = {name: b64encode(getattr(self, name)).decode() for name in ("salt", "stored_key", "server_key")}
-        return keys | {"iterations": self.iterations}
-
-    @staticmethod
-    def from_json(value: Mapping[str, Any]) -> "Credential":
-        salt, stored_key, server_key = (b64decode(value[name]) for name in ("salt", "stored_key", "server_key"))
-        return Credential(salt, value["iterations"], stored_key, server_key)
-
-
-@dataclass(frozen=True, slots=True)
-class Topic:
-    name: str
-    id: UUID
-    partitions: tuple[PartitionState, ...]
-    properties: Mapping[str, str] = field(default_factory=dict)
-    """The topic's own settings, as given."""
-
-    @property
-    def is_internal(self) -> bool:
-        return self.name in INTERNAL_TOPICS
-
-    @property
-    def directories(self) -> list[str]:
-        """Return the names of its partitions, which are those of their directories."""
-        return [f"{self.name}-{partition}" for partition in range(len(self.partitions))]
-
-    def in_epochs(self, epochs: Iterable[int]) -> "Topic":
-        """Return the topic with these leader epochs, one for each partition."""
-        led = tuple(
-            partition._replace(leader_epoch=epoch) for partition, epoch in zip(self.partitions, epochs, strict=True)
-        )
-        return replace(self, partitions=led)
-
-    def to_json(self) -> dict[str, object]:
-        partitions = [[p.leader, p.leader_epoch, list(p.replicas)] for p in self.partitions]
-        return {"id": str(self.id), "partitions": partitions, "properties": dict(self.properties)}
-
-    @staticmethod
-    def from_json(name: str, value: Mapping[str, Any]) -> "Topic":
-        partitions = tuple(PartitionState(p[0], p[1], tuple(p[2])) for p in value["partitions"])
-        return Topic(name, UUID(value["id"]), partitions, value["properties"])
-
-
-@dataclass(frozen=True, slots=True)
-class Change:
-    """A change of the metadata. Requests see none of it before the store has all of it."""
-
-    topics: Mapping[str, Topic | None] = field(default_factory=dict)
-    """New and changed topics by name; None deletes the topic."""
-    broker_properties: Mapping[str, Mapping[str, str]] | None = None
-    quotas: Mapping[Entity, Mapping[str, float]] | None = None
-    credentials: Mapping[tuple[str, int], Credential] | None = None
-    producer_ids: int = 0
-    """The number of producer ids to reserve."""
 
 
 class Document(NamedTuple):

@@ -19,7 +19,7 @@ from broker.log.partition_log import PartitionLog
 from broker.log.validation.open_job import OpenJob
 from broker.log.validation.record_check import Budget
 from broker.log.validation.topic_rules import RecordsRefused
-from broker.metadata.metadata import Metadata
+from broker.metadata.image import Image
 from broker.metrics import Metrics
 from broker.now import Now
 from broker.produce.outcome import Postponed, Validated
@@ -119,7 +119,7 @@ class ProduceTurn:
 
     def __init__(
         self,
-        metadata: Metadata,
+        metadata: Image,
         metrics: Metrics,
         id_stamper: IdStamper,
         clock_waits: ClockWaits,

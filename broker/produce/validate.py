@@ -8,7 +8,7 @@ from broker.log.validation.batch import validate
 from broker.log.validation.open_job import OpenTask
 from broker.log.validation.opening import IdHeaders, check_records, prepare
 from broker.log.validation.record_check import Budget, OverBudget, end_of_usual_record
-from broker.metadata.metadata import INTERNAL_TOPICS
+from broker.metadata.topic import INTERNAL_TOPICS
 from broker.now import Now
 from broker.produce.outcome import MUST_OPEN, LogReserved, Outcome, Postponed, Validated
 from broker.produce.ports import ProduceServices

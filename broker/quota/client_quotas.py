@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from ipaddress import ip_address
 from typing import Any, NamedTuple
 
-from broker.metadata.metadata import Entity, entity_of
+from broker.metadata.change import Entity, entity_of
 from broker.settings.config import INT_MAX, LONG_MAX
 from broker.wire.errors import ApiError, ErrorCode
 

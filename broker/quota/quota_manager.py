@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from ipaddress import ip_address
 from typing import NamedTuple
 
-from broker.metadata.metadata import Entity, entity_of
+from broker.metadata.change import Entity, entity_of
 from broker.quota.client_quotas import (
     CLIENT_ID,
     CONNECTIONS,

@@ -11,8 +11,9 @@ from dataclasses import replace
 from enum import IntEnum
 from typing import Any, NamedTuple, TypeAlias
 
-from broker.metadata.changes import Planned, Staged, topic_keys
-from broker.metadata.metadata import Topic, check_name
+from broker.metadata.changes import Planned
+from broker.metadata.staged import Staged
+from broker.metadata.topic import Topic, check_name, topic_keys
 from broker.now import Now
 from broker.services.context import BrokerServices, RequestContext
 from broker.services.kafka_messages import in_kafkas_words, invalid_value, not_hosted, unknown_topic
@@ -51,7 +52,7 @@ def find_topic(services: BrokerServices, name: str) -> Topic:
 
 def check_broker(services: BrokerServices, name: str, or_all: str = "") -> None:
     """Raise ApiError unless the name is this node's id. `or_all` says, for the message, that it may be empty too."""
-    node_id = services.metadata.node.id
+    node_id = services.node.id
     if name != str(node_id):
         reason = f"Unexpected broker id, expected {node_id}{or_all}, but received {name}"
         raise ApiError(ErrorCode.INVALID_REQUEST, reason)
@@ -59,7 +60,7 @@ def check_broker(services: BrokerServices, name: str, or_all: str = "") -> None:
 
 def sources_of(services: BrokerServices) -> BrokerSources:
     altered = services.metadata.broker_properties
-    return BrokerSources(services.given, altered.get("", {}), altered.get(str(services.metadata.node.id), {}))
+    return BrokerSources(services.given, altered.get("", {}), altered.get(str(services.node.id), {}))
 
 
 # --- altering ----------------------------------------------------------------------------------------------------
@@ -96,9 +97,8 @@ def _begin(call: RequestContext, new_properties: NewProperties, twice: Mapping[i
         return outcome(None)
     staged = plan_alteration(call.services, list(altered.topics.values()))
     if altered.brokers:
-        brokers = call.services.plan_broker_settings(altered.brokers)
-        staged = Staged(replace(staged.change, broker_properties=brokers.change.broker_properties))
-        staged.applied = brokers.applied  # it configures all topics, with the settings that they have then
+        properties = {**call.services.metadata.broker_properties, **altered.brokers}
+        staged = Staged(replace(staged.change, broker_properties=properties))
 
     def answer(error: ApiError | None, at: Now) -> Answer:
         if error is not None:

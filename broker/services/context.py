@@ -12,16 +12,21 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import UUID
 
 from broker.channel.partition_budget import PartitionBudget
+from broker.log.io_jobs import PutAway
 from broker.log.log_manager import LogManager
 from broker.log.partition_log import PartitionLog
 from broker.log.validation.open_job import OpenJob
 from broker.log.validation.opening import Limits, limits_of
-from broker.metadata.changes import MetadataChanges, Staged
-from broker.metadata.metadata import GROUP_OFFSETS_TOPIC, TRANSACTIONS_TOPIC, Change, Metadata, Topic
+from broker.metadata.changes import MetadataChanges
+from broker.metadata.file_executor import FileExecutor
+from broker.metadata.image import Image, ImageDelta, Node
+from broker.metadata.local_controller import LocalController
+from broker.metadata.topic import GROUP_OFFSETS_TOPIC, TRANSACTIONS_TOPIC, Topic
 from broker.metrics import Metrics
 from broker.now import Now
 from broker.produce.turn import ProduceTurn
 from broker.services.fetch_session import FetchSessions
+from broker.services.image_consequences import follow
 from broker.services.kafka_messages import ID_NOT_HOSTED, NOT_HOSTED, not_hosted
 from broker.settings.config import BrokerConfig, ListenerLimits, TopicConfig, with_properties
 from broker.settings.group_config import GroupConfig
@@ -33,7 +38,6 @@ from broker.wire.errors import ApiError, ErrorCode
 from broker.wire.primitives import Buffer
 
 if TYPE_CHECKING:
-    from broker.quota.client_quotas import Quotas
     from broker.quota.quota_manager import Meter, QuotaManager
     from broker.services.coordinator_topic import CoordinatorPorts, CoordinatorTopic
     from broker.services.group_coordination import GroupCoordination
@@ -47,7 +51,8 @@ class BrokerServices:
     """The services that handlers work on. Each engine has one instance."""
 
     config: BrokerConfig
-    metadata: Metadata
+    controller: LocalController
+    """Decides changes of the metadata."""
     logs: LogManager
     purgatory: Purgatory
     report: Callable[[str], None]
@@ -63,6 +68,10 @@ class BrokerServices:
     """The properties this process was started with."""
     fixed_configs: Sequence[object] = ()
     """Further configurations, beside broker, groups and transactions, whose settings clients may read."""
+    node: Node = field(init=False)
+    """This broker, at the address that clients of its first listener receive."""
+    metadata: Image = field(init=False)
+    """What the controller decided."""
     changes: MetadataChanges = field(init=False)
     fetch_sessions: FetchSessions = field(init=False)
     record_limits: Limits = field(init=False)
@@ -83,9 +92,13 @@ class BrokerServices:
 
     def __post_init__(self) -> None:
         self._started_with = self.config
+        self.node = self.controller.broker.node
+        self.metadata = self.controller.image
         self.metadata.on_change = self._led.clear
-        self.changes = MetadataChanges(self.metadata, self.logs, self.purgatory, self.report)
-        self._configure()
+        executor = FileExecutor(self.controller, self.logs, self._follow, self.report)
+        ids = self.controller.producer_ids
+        self.changes = MetadataChanges(executor, ids, self.purgatory, self.logs.pending)
+        self.configure()
         slots, partitions = (
             self.config.max_incremental_fetch_session_cache_slots,
             self.config.fetch_session_partitions_max,
@@ -101,14 +114,17 @@ class BrokerServices:
             self.logs.disk,
             self.config.max_id_wait_ms,
         )
-        self._use_quotas()
+        self.use_quotas()
+
+    def _follow(self, delta: ImageDelta, now: Now) -> PutAway | None:
+        return follow(self, delta, now)
 
     # --- settings ------------------------------------------------------------------------------------------------
 
-    def _configure(self) -> None:
+    def configure(self) -> None:
         """Compute the settings: those altered at run time override those this process was started with."""
         config = self._started_with
-        for name in ("", str(self.metadata.node.id)):
+        for name in ("", str(self.node.id)):
             config = with_properties(config, self.metadata.broker_properties.get(name, {}))
         self.config = config
         self.record_limits = limits_of(config)
@@ -118,22 +134,9 @@ class BrokerServices:
         """Raise InvalidSetting unless the settings this process was started with can be altered so."""
         with_properties(self._started_with, properties)
 
-    def plan_broker_settings(self, altered: Mapping[str, Mapping[str, str]]) -> Staged:
-        """Return the change that replaces the altered settings of nodes, or with "" of all nodes."""
-
-        def applied(now: Now) -> None:
-            self._configure()
-            self.logs.configure({topic.name: self.config_of(topic) for topic in self.metadata.topics()})
-
-        return Staged(Change(broker_properties={**self.metadata.broker_properties, **altered}), applied=applied)
-
     # --- quotas --------------------------------------------------------------------------------------------------
 
-    def plan_quotas(self, quotas: "Quotas") -> Staged:
-        """Return the change that replaces the quotas of clients."""
-        return Staged(Change(quotas=quotas), applied=lambda now: self._use_quotas())
-
-    def _use_quotas(self) -> None:
+    def use_quotas(self) -> None:
         if not self.metadata.quotas:
             self.quotas = None
             return
@@ -151,7 +154,7 @@ class BrokerServices:
         Raise CheckpointDamaged, JournalUnreadable or StorageError.
         """
         self.logs.load_checkpoint()
-        self.metadata.put_away(self.logs.finish_deletions(self.metadata.deleting))
+        self.controller.put_away(self.logs.finish_deletions(self.controller.deleting))
         for topic in self.metadata.topics():
             config = self.config_of(topic)
             for partition, state in enumerate(topic.partitions):
@@ -178,10 +181,14 @@ class BrokerServices:
                     log.start_leader_epoch(epochs[partition])
             if epochs != [state.leader_epoch for state in topic.partitions]:
                 begun.append(topic.in_epochs(epochs))
-        self.metadata.begin(begun, not crashed)
+        self.controller.begin(begun, not crashed)
 
     def config_of(self, topic: Topic) -> TopicConfig:
         return self.config.topic_defaults.with_properties(topic.properties)
+
+    def topic_configs(self) -> Mapping[str, TopicConfig]:
+        """Return the settings of all topics."""
+        return {topic.name: self.config_of(topic) for topic in self.metadata.topics()}
 
     def log_of(self, topic: str | UUID, partition: int) -> PartitionLog:
         """Return the log of a partition. Raise ApiError if it does not exist, is offline, or has another leader."""
@@ -202,7 +209,7 @@ class BrokerServices:
                 ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
                 f"{NOT_HOSTED} Topic {hosted.name} has partitions 0 to {len(hosted.partitions) - 1}, not {partition}.",
             )
-        if not self.metadata.is_leader(hosted, partition):
+        if hosted.partitions[partition].leader != self.node.id:
             raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"another node leads {hosted.name}-{partition}")
         log = self.logs.get(hosted.name, partition)
         if log.offline is not None:
@@ -210,7 +217,7 @@ class BrokerServices:
         return log
 
     def new_uuid(self) -> UUID:
-        return self.metadata.new_uuid()
+        return self.controller.new_uuid()
 
     # --- coordinators --------------------------------------------------------------------------------------------
 
@@ -244,7 +251,9 @@ class BrokerServices:
         from broker.services.coordinator_topic import CoordinatorPorts
 
         return CoordinatorPorts(
+            node_id=self.node.id,
             metadata=self.metadata,
+            producer_ids=self.controller.producer_ids,
             logs=self.logs,
             purgatory=self.purgatory,
             id_stamper=self.id_stamper,
@@ -323,7 +332,7 @@ class BrokerServices:
             if topic is not None:
                 log.start_leader_epoch(topic.partitions[log.partition].leader_epoch)
         late = {log.topic for log in opened}
-        if self.metadata.lacks_space and not self.logs.disk.is_full:
+        if self.controller.lacks_space and not self.logs.disk.is_full:
             self.changes.store_again()
         if GROUP_OFFSETS_TOPIC in late:
             self._forget_groups(now)
@@ -371,7 +380,7 @@ class RequestContext(NamedTuple):
     tags: Mapping[int, Buffer] = {}
     """APIs with `kio` schemas: top-level tagged fields that Kafka does not know."""
     listener: str = ""
-    """The listener that received the request; `Metadata.reached` chooses nodes' addresses by it."""
+    """The listener that received the request; `Image.node` chooses nodes' addresses by it."""
     meter: "Meter | None" = None
     """Counts the request if its client has quotas."""
     opened: OpenJob | None = None

@@ -12,7 +12,9 @@ from broker.group.offset_records import partition_of
 from broker.log.keyed_records import KeyedRecord, append_records
 from broker.log.log_manager import LogManager
 from broker.log.partition_log import PartitionLog
-from broker.metadata.metadata import Metadata, NewTopic, Node, Topic
+from broker.metadata.image import Image, Node
+from broker.metadata.producer_ids import ProducerIds
+from broker.metadata.topic import NewTopic, Topic
 from broker.now import Now
 from broker.stamping.id_stamper import IdStamper
 from broker.waiting.purgatory import Delayed, Purgatory
@@ -28,7 +30,10 @@ Answer: TypeAlias = dict[str, Any]
 class CoordinatorPorts:
     """The services that a coordinator uses."""
 
-    metadata: Metadata
+    node_id: int
+    """The id of this broker."""
+    metadata: Image
+    producer_ids: ProducerIds
     logs: LogManager
     purgatory: Purgatory
     id_stamper: IdStamper
@@ -73,7 +78,7 @@ class CoordinatorTopic:
         if topic is None:
             return ErrorCode.NOT_COORDINATOR  # no client has called FindCoordinator yet, which makes the topic
         partition = partition_of(key, len(topic.partitions))
-        if not self._ports.metadata.is_leader(topic, partition):
+        if topic.partitions[partition].leader != self._ports.node_id:
             return ErrorCode.NOT_COORDINATOR
         try:
             log = self._ports.logs.get(topic.name, partition)
@@ -86,8 +91,8 @@ class CoordinatorTopic:
         """Return the topic to create."""
         return NewTopic(self.name, self.partitions, self.properties)
 
-    def find(self, key: str) -> Node:
-        """Return the node that coordinates the key, once the topic exists.
+    def find(self, key: str, listener: str) -> Node:
+        """Return the node that coordinates the key, as clients of a listener reach it, once the topic exists.
 
         Raise ApiError COORDINATOR_NOT_AVAILABLE.
         """
@@ -96,8 +101,8 @@ class CoordinatorTopic:
             raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{key} is kept in {self.name}, which does not exist")
         partition = partition_of(key, len(topic.partitions))
         leader = topic.partitions[partition].leader
-        node = next((node for node in metadata.nodes if node.id == leader), None)
-        if node is None or (leader == metadata.node.id and self.check(key)):
+        node = metadata.node(leader, listener)
+        if node is None or (leader == self._ports.node_id and self.check(key)):
             name = f"{self.name}-{partition}"
             reason = self._ports.logs.offline.get(name, "its leader is not there")
             raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{key} is kept in {name}: {reason}")

@@ -13,7 +13,7 @@ from broker.group.outbox import Append
 from broker.group.results import Pending
 from broker.log.keyed_records import Replayed, read_back
 from broker.log.partition_log import PartitionLog
-from broker.metadata.metadata import GROUP_OFFSETS_TOPIC
+from broker.metadata.topic import GROUP_OFFSETS_TOPIC
 from broker.now import Now
 from broker.record.batch import CorruptBatch
 from broker.services.coordinator_topic import CoordinatorPorts, CoordinatorTopic

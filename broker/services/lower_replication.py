@@ -23,7 +23,7 @@ def lowered_default(config: BrokerConfig, report: Callable[[str], None]) -> Brok
 
 def lowered_factor(services: BrokerServices, topic: str, replication_factor: int) -> int:
     """Return the replication factor to make a topic with."""
-    nodes = len(services.metadata.nodes)
+    nodes = len(services.metadata.brokers)
     if not services.config.lower_replication or replication_factor <= nodes:
         return replication_factor
     services.report(f"topic {topic}: replication factor {replication_factor} lowered to {nodes}")
@@ -32,7 +32,7 @@ def lowered_factor(services: BrokerServices, topic: str, replication_factor: int
 
 def lowered_properties(services: BrokerServices, topic: str, properties: Mapping[str, str]) -> Mapping[str, str]:
     """Return the properties to make a topic with. A value that is not a number is left for its check to refuse."""
-    nodes = len(services.metadata.nodes)
+    nodes = len(services.metadata.brokers)
     min_isr = properties.get(_MIN_ISR, "").strip()
     if not services.config.lower_replication or not min_isr.isdigit() or int(min_isr) <= nodes:
         return properties

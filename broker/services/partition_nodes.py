@@ -1,11 +1,10 @@
 """The leader and the replicas of a partition, as the APIs that describe topics answer them."""
 
+from collections.abc import Sequence
 from typing import Any
 
-from broker.metadata.metadata import Topic
+from broker.metadata.topic import NO_LEADER, Topic
 from broker.services.context import BrokerServices
-
-NO_LEADER = -1
 
 
 def partition_nodes(services: BrokerServices, topic: Topic, partition: int) -> dict[str, Any]:
@@ -15,13 +14,21 @@ def partition_nodes(services: BrokerServices, topic: Topic, partition: int) -> d
     answers so when the log directory of the only replica has failed (KIP-112). The leader epoch stays, because the next
     leader may be this one, without a new epoch.
     """
-    leader, leader_epoch, replicas = topic.partitions[partition]
-    is_offline = services.logs.is_offline(topic.name, partition)
+    state = topic.partitions[partition]
+    leader, isr, replicas = state.leader, state.isr, state.replicas
+    offline: Sequence[int] = ()
+    if not services.metadata.live_ids.issuperset(replicas):
+        offline = [broker_id for broker_id in replicas if broker_id not in services.metadata.live_ids]
+    if services.logs.is_offline(topic.name, partition):
+        own = services.node.id
+        leader = NO_LEADER if leader == own else leader
+        isr = tuple(broker_id for broker_id in isr if broker_id != own)
+        offline = [*offline, own]
     return {
         "partition_index": partition,
-        "leader_id": NO_LEADER if is_offline else leader,
-        "leader_epoch": leader_epoch,
+        "leader_id": leader,
+        "leader_epoch": state.leader_epoch,
         "replica_nodes": replicas,
-        "isr_nodes": () if is_offline else replicas,
-        "offline_replicas": replicas if is_offline else (),
+        "isr_nodes": isr,
+        "offline_replicas": offline,
     }

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Hashable, Iterable
 
-from broker.metadata.metadata import NoProducerIds
+from broker.metadata.producer_ids import NoProducerIds
 from broker.now import Now
 from broker.services.context import RequestContext
 from broker.services.coordinator_topic import Answer

@@ -5,17 +5,18 @@ metadata, however many topics it names. The write comes first and the logs follo
 created, altered, deleted or given partitions, and each is answered with the error.
 """
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Protocol
 
-from broker.log.io_jobs import PutAway
 from broker.log.log_manager import LogManager
 from broker.log.new_logs import NewLog
-from broker.log.partition_log import PartitionLog
-from broker.metadata.changes import MetadataChanges, Staged
-from broker.metadata.metadata import Change, Metadata, NewTopic, Topic
-from broker.metrics import Metrics
+from broker.metadata.change import Change
+from broker.metadata.changes import MetadataChanges
+from broker.metadata.image import Image
+from broker.metadata.local_controller import LocalController
+from broker.metadata.staged import Staged
+from broker.metadata.topic import NewTopic, Topic
 from broker.now import Now
 from broker.settings.config import BrokerConfig, TopicConfig
 from broker.wire.errors import ApiError, ErrorCode
@@ -25,18 +26,14 @@ class TopicServices(Protocol):
     """The services that changes of topics use."""
 
     config: BrokerConfig
-    metadata: Metadata
+    controller: LocalController
+    metadata: Image
     changes: MetadataChanges
     logs: LogManager
-    metrics: Metrics
 
     def report(self, line: str, /) -> None: ...
 
     def config_of(self, topic: Topic) -> TopicConfig: ...
-
-    def touch(self, log: PartitionLog, now: Now) -> None: ...
-
-    def forget_topics(self, names: Collection[str], now: Now) -> None: ...
 
 
 # --- making ----------------------------------------------------------------------------------------------------------
@@ -63,7 +60,7 @@ def plan_creation(services: TopicServices, new: Sequence[NewTopic]) -> tuple[lis
     for new_topic in new:
         try:
             room.take(new_topic.name, new_topic.partitions)
-            topic = services.metadata.new_topic(new_topic)
+            topic = services.controller.new_topic(new_topic)
             _check_directories(services, topic, 0)
             answers.append(topic)
         except ApiError as error:
@@ -83,7 +80,7 @@ def plan_growth(
         before = len(topic.partitions)
         try:
             room.take(topic.name, partitions - before)
-            new = services.metadata.resized(topic, partitions)
+            new = services.controller.resized(topic, partitions)
             _check_directories(services, new, before)
             grown.append((new, before))
             answers.append(None)
@@ -97,7 +94,7 @@ def _check_directories(services: TopicServices, topic: Topic, first: int) -> Non
     """
     directories = topic.directories[first:]
     for directory in directories:
-        if services.metadata.is_deleting(directory):
+        if services.controller.is_deleting(directory):
             reason = f"the log of an earlier {directory} could not be put away; the next start tries again"
             raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, reason)
     services.logs.check_new(directories)
@@ -144,28 +141,14 @@ class _Room:
 def plan_alteration(services: TopicServices, altered: Sequence[tuple[Topic, Mapping[str, str]]]) -> Staged:
     """Return the change that replaces the settings of topics. Raise InvalidSetting."""
     changed = [replace(topic, properties=dict(properties)) for topic, properties in altered]
-    configs = {topic.name: services.config_of(topic) for topic in changed}
-    return Staged(_change(changed), applied=lambda now: services.logs.configure(configs))
+    for topic in changed:
+        services.config_of(topic)
+    return Staged(_change(changed))
 
 
 # --- deleting --------------------------------------------------------------------------------------------------------
 
 
-def plan_deletion(services: TopicServices, topics: Sequence[Topic]) -> Staged:
-    """Return the change that deletes topics with their logs and committed offsets.
-
-    A crash after its write leaves the directories of the logs, which the metadata lists as deleted: the next start puts
-    them away. Until then no topic of that name is created, because it would begin with the old records.
-    """
-
-    def applied(now: Now) -> PutAway:
-        names = {topic.name for topic in topics}
-        logs = [log for log in services.logs.all() if log.topic in names]
-        put_away = services.logs.delete({topic.name: range(len(topic.partitions)) for topic in topics})
-        services.metrics.deleted(names, logs)
-        for log in logs:
-            services.touch(log, now)
-        services.forget_topics(names, now)
-        return put_away
-
-    return Staged(Change({topic.name: None for topic in topics}), applied=applied)
+def plan_deletion(topics: Iterable[Topic]) -> Staged:
+    """Return the change that deletes topics with their logs and committed offsets."""
+    return Staged(Change({topic.name: None for topic in topics}))

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, Protocol, TypeAlias
 from broker.log import log_appender, log_reader
 from broker.log.keyed_records import Replayed, read_back
 from broker.log.partition_log import PartitionLog
-from broker.metadata.metadata import GROUP_OFFSETS_TOPIC, TRANSACTIONS_TOPIC
+from broker.metadata.topic import GROUP_OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from broker.now import Now
 from broker.record.batch import NO_PRODUCER_ID, BatchHeader, CorruptBatch
 from broker.record.control import Marker
@@ -110,9 +110,8 @@ class TransactionCoordination:
         self, ports: CoordinatorPorts, config: TransactionConfig, start_ms: int, offsets_ended: OffsetsEnded
     ) -> None:
         self.config = config
-        metadata = ports.metadata
-        doubtful_end = metadata.doubtful_producer_ids_end
-        self.core = TransactionCoordinator(config, metadata.next_producer_id, start_ms, doubtful_end)
+        ids = ports.producer_ids
+        self.core = TransactionCoordinator(config, ids.take, start_ms, ids.doubtful_end)
         properties = {
             "cleanup.policy": "compact",
             "compression.type": "uncompressed",

@@ -27,8 +27,10 @@ def check(data_dir: Path, as_json: bool) -> None:
     from broker.log.storage.os_storage import OsStorage
     from broker.log.storage.overlay_storage import OverlayStorage
     from broker.log.storage.port import StorageError
-    from broker.metadata.metadata import FILE as METADATA
-    from broker.metadata.metadata import FileMetadataStore, Metadata, MetadataDamaged, Node
+    from broker.metadata.document import FILE as METADATA
+    from broker.metadata.document import MetadataDamaged
+    from broker.metadata.image import RegisteredBroker
+    from broker.metadata.local_controller import FileMetadataStore, LocalController
     from broker.services.context import BrokerServices
     from broker.settings.config import BrokerConfig
     from broker.waiting.purgatory import Purgatory
@@ -45,11 +47,12 @@ def check(data_dir: Path, as_json: bool) -> None:
         storage.lock()
         overlay = OverlayStorage(storage)
         config = BrokerConfig()
-        metadata = Metadata(FileMetadataStore(overlay), Node(config.node_id, "localhost", 1), uuid.uuid4)
-        metadata.load()
+        own = RegisteredBroker(config.node_id, {"": ("localhost", 1)})
+        controller = LocalController(FileMetadataStore(overlay), own, uuid.uuid4)
+        controller.load()
         logs = LogManager(overlay, config, notes.append)
         purgatory = Purgatory(0, config.max_delayed_operations)
-        BrokerServices(config, metadata, logs, purgatory, notes.append).open_logs()
+        BrokerServices(config, controller, logs, purgatory, notes.append).open_logs()
     except (StorageError, MetadataDamaged, CheckpointDamaged) as error:
         fail(str(error))
     problems = 0

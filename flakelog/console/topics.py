@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from broker.log.partition_log import PartitionLog
-from broker.metadata.metadata import Topic
+from broker.metadata.topic import Topic
 from broker.services.config_resources import sources_of
 from broker.services.context import BrokerServices
 from broker.settings.config_entries import ConfigSource, topic_entries

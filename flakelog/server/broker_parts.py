@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from broker.engine.engine import Engine
 from broker.log.log_manager import LogManager
 from broker.log.storage.os_storage import OsStorage
-from broker.metadata.metadata import FileMetadataStore, Metadata, Node
+from broker.metadata.image import RegisteredBroker
+from broker.metadata.local_controller import FileMetadataStore, LocalController
 from broker.net.address import host_port
 from broker.net.server import BrokerServer
 from broker.services.context import BrokerServices
@@ -74,15 +75,14 @@ def open_broker(
     if open_to_all:
         report(f"who reaches {open_to_all} may read, write and delete everything: no listener asks who it is")
     config = lowered_default(settings.broker, report)
-    node = Node(config.node_id, *advertised[0][1:], config.broker_rack)
-    metadata = Metadata(FileMetadataStore(storage), node, uuid.uuid4)
-    for listener in advertised:
-        metadata.advertise(*listener)
-    metadata.load()
+    endpoints = {listener.name: (listener.host, listener.port) for listener in advertised}
+    own = RegisteredBroker(config.node_id, endpoints, config.broker_rack)
+    controller = LocalController(FileMetadataStore(storage), own, uuid.uuid4)
+    controller.load()
     max_open_files = storage.descriptors.limit = config.max_open_files or partition_files(file_limit())
     logs = LogManager(storage, config, report, max_open_files)
     purgatory = Purgatory(network.now().ms, config.max_delayed_operations)
-    services = BrokerServices(config, metadata, logs, purgatory, report, group_config=settings.group)
+    services = BrokerServices(config, controller, logs, purgatory, report, group_config=settings.group)
     services.transaction_config = settings.transaction
     services.listener_limits = settings.listener_limits
     services.given = {**settings.shown, "log.dirs": storage.location}

@@ -18,7 +18,7 @@ from broker.log.checkpoint import CheckpointDamaged
 from broker.log.journal import JournalUnreadable
 from broker.log.storage.os_storage import DIRECTORY_MODE, OsStorage
 from broker.log.storage.port import StorageError
-from broker.metadata.metadata import MetadataDamaged
+from broker.metadata.document import MetadataDamaged
 from broker.net.address import host_port
 from broker.services.context import BrokerServices
 from broker.stamping.id_stamper import AheadIds
@@ -156,7 +156,7 @@ class Starter:
         """Claim the broker's number, which stamps messages, and the id service's; fire with the IdService or None."""
         disk_full = engine is not None and engine.services.logs.disk.is_full
         if engine is not None:
-            node = engine.services.metadata.node  # the address that clients receive
+            node = engine.services.node  # the address that clients receive
             claim = yield numbers.claim(host_port(node.host, node.port), LOG, disk_full=disk_full)
             engine.services.id_stamper.worker = claim.usable_worker
             yield self._claim_ahead(numbers, engine.services)
@@ -177,7 +177,7 @@ class Starter:
         max_ahead_ms = self._settings.idgen.ids_log_max_ahead_ms
         if not max_ahead_ms or not (ahead or services.logs.disk.is_full):
             return
-        node = services.metadata.node
+        node = services.node
         needed_ms = now_ms + max((wait_ms for wait_ms in ahead.values() if wait_ms <= max_ahead_ms), default=0)
         address, disk_full = host_port(node.host, node.port), services.logs.disk.is_full
         claim = yield numbers.claim(address, AHEAD, needed_ms=needed_ms, disk_full=disk_full)

@@ -17,8 +17,11 @@ from broker.engine.api_table import APIS
 from broker.engine.engine import Engine
 from broker.log.log_manager import LogManager
 from broker.log.storage.memory_storage import MemoryStorage
-from broker.metadata.changes import Staged
-from broker.metadata.metadata import Change, FileMetadataStore, Metadata, NewTopic, Node
+from broker.metadata.change import Change
+from broker.metadata.image import RegisteredBroker
+from broker.metadata.local_controller import FileMetadataStore, LocalController
+from broker.metadata.staged import Staged
+from broker.metadata.topic import NewTopic
 from broker.now import Now
 from broker.record.records import BatchRecord, decode_records, encode_batch
 from broker.services.context import BrokerServices
@@ -79,12 +82,13 @@ class EngineBroker:
         )
         own = {name: value for name, value in settings.items() if name not in group | transaction}
         config = BrokerConfig(**own)
-        metadata = Metadata(FileMetadataStore(self.storage), Node(1, "localhost", 9092), self._new_uuid)
-        metadata.load()
+        own = RegisteredBroker(1, {"": ("localhost", 9092)})
+        controller = LocalController(FileMetadataStore(self.storage), own, self._new_uuid)
+        controller.load()
         logs = LogManager(self.storage, config, self.reported.append)
         purgatory = Purgatory(now_ms, config.max_delayed_operations)
         self.services = BrokerServices(
-            config, metadata, logs, purgatory, self.reported.append, group_config=GroupConfig(**group)
+            config, controller, logs, purgatory, self.reported.append, group_config=GroupConfig(**group)
         )
         self.services.transaction_config = TransactionConfig(**transaction)
         self.services.given = {each.name: str(settings[each.field]) for each in SETTINGS if each.field in settings}
@@ -106,7 +110,7 @@ class EngineBroker:
 
     def delete(self, topic):
         """Delete a topic, as if a client had asked for it."""
-        self.change(plan_deletion(self.services, [self.services.metadata.topic(topic)]))
+        self.change(plan_deletion([self.services.metadata.topic(topic)]))
 
     def change(self, staged):
         """Make a planned change of the metadata, as if a client had asked for it; wait for its jobs."""
@@ -121,8 +125,8 @@ class EngineBroker:
 
     def know(self, topics):
         """Add topics to the metadata, {name: partitions}, without their logs."""
-        metadata = self.services.metadata
-        new = [metadata.new_topic(NewTopic(name, partitions, {})) for name, partitions in topics.items()]
+        controller = self.services.controller
+        new = [controller.new_topic(NewTopic(name, partitions, {})) for name, partitions in topics.items()]
         self.change(Staged(Change({topic.name: topic for topic in new})))
 
     def connect(self, client_id="test", drains=True, listener=""):

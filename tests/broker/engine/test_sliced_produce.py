@@ -7,6 +7,8 @@ import pytest
 from broker.engine.engine import Engine
 from broker.handlers import produce
 from broker.log.validation import opening
+from broker.metadata.change import Change
+from broker.metadata.staged import Staged
 from broker.wire.errors import ErrorCode
 from broker.wire.multi_produce_template import PARTITIONS_MAX
 from broker.wire.produce import ProduceRequest
@@ -164,7 +166,7 @@ def is_over_quota(request, ms):
     broker = EngineBroker(engine=lambda services: Engine(services, clock_ns))
     broker.create("flights", MANY)
     percentage = ms / 10 / broker.services.config.quota_window_num
-    broker.change(broker.services.plan_quotas({(("client-id", "test"),): {"request_percentage": percentage}}))
+    broker.change(Staged(Change(quotas={(("client-id", "test"),): {"request_percentage": percentage}})))
     broker.connect().send(*request)
     return broker.services.quotas.meter("test").worked(0, broker.now_ms) > 0
 

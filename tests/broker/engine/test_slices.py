@@ -5,6 +5,8 @@ import pytest
 from broker.channel.slices import AT_ONCE, SLICE_WAITS
 from broker.engine.engine import Engine
 from broker.fault_injection.faulty_engine import FaultyEngine
+from broker.metadata.change import Change
+from broker.metadata.staged import Staged
 from tests.broker.engine_client import (
     API_VERSIONS,
     CREATE_TOPICS,
@@ -112,7 +114,7 @@ def test_an_unexpected_fault_in_a_slice_closes_its_connection_only(broker, clien
     other = broker.connect()
     client.ask(FIND_COORDINATOR, 4, {"key_type": 0, "coordinator_keys": ["g"]})
 
-    def fail(key):
+    def fail(key, listener):
         raise RuntimeError("a fault")
 
     monkeypatch.setattr(broker.services.groups.topic, "find", fail)
@@ -203,7 +205,7 @@ def test_the_time_of_its_slices_counts_for_its_clients_quota():
         return clock[0]
 
     broker = EngineBroker(offsets_topic_num_partitions=1, engine=lambda services: Engine(services, clock_ns))
-    broker.change(broker.services.plan_quotas({(("client-id", "test"),): {"request_percentage": 0.001}}))
+    broker.change(Staged(Change(quotas={(("client-id", "test"),): {"request_percentage": 0.001}})))
     client = broker.connect()
     client.send(*KEYS)
     while not (answers := client.replies()):

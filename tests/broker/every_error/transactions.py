@@ -60,9 +60,9 @@ def stuck(world):
 
 def without_ids(world):
     """Use up the reserved producer ids, so that the next one needs a commit of the metadata."""
-    metadata = world.broker.services.metadata
-    while metadata.producer_ids_left:
-        metadata.next_producer_id()
+    producer_ids = world.broker.services.controller.producer_ids
+    while producer_ids.left:
+        producer_ids.take()
     return world
 
 

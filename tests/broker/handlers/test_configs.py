@@ -3,8 +3,8 @@
 import pytest
 
 from broker.log.storage.port import StorageError
-from broker.metadata.changes import Staged
-from broker.metadata.metadata import Change
+from broker.metadata.change import Change
+from broker.metadata.staged import Staged
 from broker.settings.config_entries import ConfigSource, ConfigType
 from broker.wire.errors import ErrorCode
 from tests.broker.engine_client import (

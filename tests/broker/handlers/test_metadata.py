@@ -4,6 +4,7 @@ from uuid import UUID
 
 import pytest
 
+from broker.metadata.image import RegisteredBroker
 from broker.settings.config import BrokerConfig
 from broker.wire.errors import ErrorCode
 from tests.broker.engine_client import FIND_COORDINATOR, METADATA, EngineBroker
@@ -102,10 +103,15 @@ def test_newer_versions_tell_of_topics_only(broker, version):
     assert broker.connect().ask(METADATA, version, asked).topics[0].topic_authorized_operations == 3576
 
 
+def advertise(broker):
+    addresses = {"PLAINTEXT": ("localhost", 9092), "INSIDE": ("broker.inside", 9094)}
+    broker.services.metadata.register([RegisteredBroker(1, addresses)])
+
+
 @pytest.mark.parametrize("version", [0, 13])
 def test_nodes_have_the_address_that_is_advertised_for_the_listener_that_was_asked(broker, version):
     """A client stays on the listener that it connected to (KIP-103)."""
-    broker.services.metadata.advertise("INSIDE", "broker.inside", 9094)
+    advertise(broker)
 
     def nodes(listener):
         answer = broker.connect(listener=listener).ask(METADATA, version, {"topics": []})
@@ -116,7 +122,7 @@ def test_nodes_have_the_address_that_is_advertised_for_the_listener_that_was_ask
 
 
 def test_a_groups_coordinator_has_the_address_of_the_listener_too(broker):
-    broker.services.metadata.advertise("INSIDE", "broker.inside", 9094)
+    advertise(broker)
     asked = {"key_type": 0, "coordinator_keys": ["a"]}
     (found,) = broker.connect(listener="INSIDE").ask(FIND_COORDINATOR, 4, asked).coordinators
     assert (found.host, found.port) == ("broker.inside", 9094)

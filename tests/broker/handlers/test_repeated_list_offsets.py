@@ -6,6 +6,8 @@ import pytest
 
 from broker.engine.engine import Engine
 from broker.fault_injection.faulty_engine import FaultyEngine
+from broker.metadata.change import Change
+from broker.metadata.staged import Staged
 from broker.wire import cold, tags
 from broker.wire.errors import ErrorCode
 from tests.broker.engine_client import DELETE_TOPICS, FETCH, LIST_OFFSETS, WALL_MS, EngineBroker, fetch_request
@@ -124,7 +126,7 @@ def test_a_quota_that_a_client_gets_holds_for_requests_that_it_repeats():
     client = broker.connect()
     for _ in range(2):
         assert ask(client, LATEST)[0] == 0 and client.conn.readable
-    broker.change(broker.services.plan_quotas({(("client-id", "test"),): {"request_percentage": 1}}))
+    broker.change(Staged(Change(quotas={(("client-id", "test"),): {"request_percentage": 1}})))
     assert ask(client, LATEST)[0] == 0 and not client.conn.readable
 
 

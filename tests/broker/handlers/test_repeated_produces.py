@@ -6,6 +6,8 @@ KEY_BYTES_MAX bytes keeps its requests from having one.
 
 import pytest
 
+from broker.metadata.change import Change
+from broker.metadata.staged import Staged
 from broker.wire.errors import ErrorCode
 from tests.broker.engine_client import FETCH, PRODUCE, EngineBroker, batch_of, fetch_request, produce_request
 from tests.broker.handlers.produce_requests import LONG_ID, of_producer, producing_to
@@ -46,9 +48,9 @@ def test_what_was_let_pass_before_is_refused_once_a_setting_says_so(broker):
     client = broker.connect()
     for _ in range(4):
         client.produce("flights", b"one")
-    broker.change(broker.services.plan_broker_settings({"": {"message.max.bytes": "50"}}))
+    broker.change(Staged(Change(broker_properties={"": {"message.max.bytes": "50"}})))
     assert client.produce("flights", b"one").error_code == ErrorCode.MESSAGE_TOO_LARGE
-    broker.change(broker.services.plan_broker_settings({"": {}}))
+    broker.change(Staged(Change(broker_properties={"": {}})))
     assert client.produce("flights", b"one").base_offset == 4
 
 
@@ -266,6 +268,6 @@ def test_a_quota_throttles_a_repeated_request_for_several_partitions(broker):
     client = broker.connect()
     for _ in range(2):
         client.ask(PRODUCE, 9, request_to("several", 0, 1, 2))
-    broker.change(broker.services.plan_quotas({(("client-id", None),): {"producer_byte_rate": 1.0}}))
+    broker.change(Staged(Change(quotas={(("client-id", None),): {"producer_byte_rate": 1.0}})))
     client.send(PRODUCE, 9, request_to("several", 0, 1, 2))
     assert not client.conn.readable, "its client is over the quota, so it is muted"

@@ -3,8 +3,7 @@
 import pytest
 
 from broker.log.keyed_records import append_records
-from broker.metadata.changes import Staged
-from broker.metadata.metadata import Change
+from broker.metadata.change import Change
 from broker.services.transaction_coordination import MARKERS_AT_ONCE, Keyed
 from broker.wire.errors import ErrorCode
 from tests.broker.engine_client import EngineBroker
@@ -103,12 +102,18 @@ def test_what_cannot_be_written_down_has_not_happened(broker):
     assert producer.end(True) == 0
 
 
+def lose_records(broker):
+    """Have the coordinator's topic deleted on the disk, by a process that dies before anything follows from that."""
+    controller = broker.services.controller
+    controller.save(controller.document().changed([Change({STATE: None})], controller.commits + 1))
+
+
 def strand_a_transaction(broker):
     """Leave a transaction open in "flights" and delete all of the coordinator's records of it."""
     producer = TransactionalProducer(broker)
     producer.init()
     producer.write("flights", b"a")
-    broker.change(Staged(Change({STATE: None}), applied=lambda now: broker.services.logs.delete({STATE: [0, 1]})))
+    lose_records(broker)
 
 
 def test_a_transaction_of_which_the_coordinator_lost_all_records_is_aborted_at_start(broker):
@@ -136,7 +141,7 @@ def test_what_is_stranded_in_a_topic_that_is_deleted_is_tried_no_more(broker):
 def test_stranded_transactions_are_ended_some_at_a_time_and_nobody_begins_before_his_own_is(broker):
     """A late marker would end a transaction that has begun since."""
     producer = begin_in_many(broker)
-    broker.change(Staged(Change({STATE: None}), applied=lambda now: broker.services.logs.delete({STATE: [0, 1]})))
+    lose_records(broker)
     broker.storage.free_bytes = broker.storage.open("metadata.json").size + 20
     again = broker.restarted(clean=False)
     again.storage.free_bytes = None

@@ -2,8 +2,8 @@
 
 from uuid import UUID
 
-from broker.metadata.changes import Staged
-from broker.metadata.metadata import Change, Credential
+from broker.metadata.change import Change, Credential
+from broker.metadata.staged import Staged
 from tests.broker.largest_requests.case import PARTITIONS, SOME, case, logs, names, one_topic, topics
 
 
@@ -142,7 +142,7 @@ def alter_many_quotas_of_a_client(world, number):
 @case("DescribeClientQuotas")
 def describe_client_quotas(world, number):
     quotas = {(("user", name),): {"producer_byte_rate": 1000.0} for name in names(number)}
-    world.broker.change(world.broker.services.plan_quotas(quotas))
+    world.broker.change(Staged(Change(quotas=quotas)))
     return {"components": [], "strict": False}
 
 

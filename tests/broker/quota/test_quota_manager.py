@@ -4,7 +4,7 @@ import tracemalloc
 
 import pytest
 
-from broker.metadata.metadata import entity_of
+from broker.metadata.change import entity_of
 from broker.quota.quota_manager import QuotaManager
 from broker.settings.config import BrokerConfig
 from broker.wire.errors import ApiError, ErrorCode

@@ -10,6 +10,8 @@ import pytest
 from broker.engine.api_table import APIS
 from broker.engine.engine import Engine
 from broker.fault_injection.faulty_engine import FaultyEngine
+from broker.metadata.change import Change
+from broker.metadata.staged import Staged
 from broker.wire import fetch
 from broker.wire.errors import ErrorCode
 from broker.wire.schema import names_of
@@ -384,7 +386,7 @@ def test_every_answer_with_room_for_the_time_says_it(clock, name):
     settings = {"group_initial_rebalance_delay_ms": 0, "offsets_topic_num_partitions": 1}
     broker = EngineBroker(engine=lambda services: Engine(services, clock), **settings)
     clock.step_ns = 1
-    broker.change(broker.services.plan_quotas({(("client-id", "test"),): {"request_percentage": 1e-9}}))
+    broker.change(Staged(Change(quotas={(("client-id", "test"),): {"request_percentage": 1e-9}})))
     world = ListeningWorld(EngineLine(broker), name, APIS[KEYS[name]].newest)
     ASKS[name](world)
     answers = [answer for asked, answer in world.answers if asked == name]

@@ -2,8 +2,8 @@
 
 import pytest
 
-from broker.metadata.changes import Staged
-from broker.metadata.metadata import Change
+from broker.metadata.change import Change
+from broker.metadata.staged import Staged
 from flakelog.console import groups
 from flakelog.console.pages import NotThere
 from flakelog.console.visit import BadField

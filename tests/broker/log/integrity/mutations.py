@@ -13,7 +13,7 @@ from broker.log.checkpoint import CheckpointDamaged
 from broker.log.segment import LOG
 from broker.log.storage.memory_storage import MemoryStorage
 from broker.log.storage.port import StorageError
-from broker.metadata.metadata import MetadataDamaged
+from broker.metadata.document import MetadataDamaged
 from broker.record.batch import CorruptBatch, walk
 from broker.record.control import Marker
 from broker.wire.errors import ApiError

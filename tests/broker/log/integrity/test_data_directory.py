@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from broker.metadata.metadata import MetadataDamaged
+from broker.metadata.document import MetadataDamaged
 from broker.wire.errors import ApiError
 from tests.broker.engine_client import EngineBroker
 

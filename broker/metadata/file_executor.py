@@ -1,0 +1,157 @@
+"""Carries out changes of a server alone: a worker thread writes them to the file, then the image shows them.
+
+    begin(staged) -> job     one write of these changes, and of the first logs that they need, to be run in a thread
+    back(job)                applies what was stored to the image, and has its consequences follow
+
+One write runs at a time. A failed write changes nothing: its changes get the error, and the metadata stays as it was.
+
+The same job creates the first logs of new topics, after the write. If that fails, it writes the document again without
+those topics. A crash in between leaves topics whose logs are created at the next start.
+"""
+
+from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from traceback import format_exception
+from typing import TypeAlias
+
+from broker.log.io_jobs import MetadataJob, PutAway, WriteMetadata
+from broker.log.log_manager import LogManager
+from broker.log.new_logs import make_directories
+from broker.log.recovery.recovery import LogDamaged
+from broker.log.storage.port import StorageError
+from broker.metadata.document import Document
+from broker.metadata.image import ImageDelta
+from broker.metadata.local_controller import LocalController
+from broker.metadata.staged import Staged
+from broker.metadata.topic import topic_keys
+from broker.now import Now
+from broker.wire.errors import ApiError, ErrorCode
+
+Consequences: TypeAlias = Callable[[ImageDelta, Now], PutAway | None]
+"""Called once the image shows a change. If it deletes logs, it returns the job that puts them away."""
+
+
+@dataclass(eq=False, slots=True)
+class _Write:
+    """A write that a thread runs."""
+
+    staged: Sequence[Staged]
+    document: Document
+    commits: int
+    """The number of the last commit that the store has."""
+
+
+class FileExecutor:
+    """The writes of a server alone, and the jobs that put deleted logs away."""
+
+    def __init__(
+        self,
+        controller: LocalController,
+        logs: LogManager,
+        consequences: Consequences,
+        report: Callable[[str], None],
+    ) -> None:
+        self._controller = controller
+        self._logs = logs
+        self._consequences = consequences
+        self._report = report
+        self._running: _Write | None = None
+        self._busy: dict[PutAway, frozenset[Hashable]] = {}
+        """The topics whose deleted logs still have their names. None of that name may be created."""
+        self._to_put_away: list[PutAway] = []
+
+    @property
+    def is_running(self) -> bool:
+        """True while a thread runs a write."""
+        return self._running is not None
+
+    def is_free(self, keys: Collection[Hashable]) -> bool:
+        """Return True if no deleted log has still the name of one of these topics."""
+        return all(busy.isdisjoint(keys) for busy in self._busy.values())
+
+    # --- jobs ----------------------------------------------------------------------------------------------------
+
+    @property
+    def has_logs_to_put_away(self) -> bool:
+        return bool(self._to_put_away)
+
+    def take_logs_to_put_away(self) -> list[MetadataJob]:
+        """Return the jobs that rename deleted logs. The caller passes each to `back` once it was run."""
+        jobs: list[MetadataJob] = [*self._to_put_away]
+        self._to_put_away.clear()
+        return jobs
+
+    def begin(self, staged: Sequence[Staged]) -> WriteMetadata:
+        """Return the job that writes these changes. The caller passes it to `back` once it was run."""
+        document = self._controller.document()
+        self._running = _Write(staged, document, document.commits)
+        return WriteMetadata(partial(self._write, self._running))
+
+    def _write(self, write: _Write) -> None:
+        """Store changes and create their logs, in a worker thread. Raise StorageError if nothing was stored."""
+        writing = write.staged
+        self._save(write, writing)
+        first = [(staged, self._logs.first_new(staged.logs)) for staged in writing if staged.logs]
+        with suppress(StorageError):  # one wait for the disk; if it fails, the requests that need it fail below
+            make_directories(self._logs.storage, (key for _, logs in first for key in logs))
+        for staged, logs in first:
+            try:
+                staged.created = self._logs.create(logs)
+            except (StorageError, LogDamaged) as error:
+                staged.error = _failed(error)
+        if any(staged.error for staged in writing):
+            self._take_back(write, writing)
+
+    def _save(self, write: _Write, staged: Iterable[Staged]) -> None:
+        self._controller.save(write.document.changed([change.change for change in staged], write.commits + 1))
+        write.commits += 1
+
+    def _take_back(self, write: _Write, writing: Sequence[Staged]) -> None:
+        """Store the document without the topics whose logs could not be created. A full disk may have caused that, so
+        this write may fail too."""
+        try:
+            self._save(write, [staged for staged in writing if staged.error is None])
+        except StorageError:
+            for staged in writing:
+                staged.kept = staged.error is not None
+
+    # --- jobs that ended -----------------------------------------------------------------------------------------
+
+    def back(self, job: MetadataJob, error: Exception | None, now: Now) -> None:
+        """Take back a job that has ended."""
+        if isinstance(job, PutAway):
+            self._busy.pop(job, None)
+            if error is None:
+                self._controller.put_away(job.directories)
+        else:
+            self._written(error, now)
+
+    def _written(self, error: Exception | None, now: Now) -> None:
+        assert self._running is not None
+        write, self._running = self._running, None
+        for staged in write.staged:
+            if error is not None:
+                staged.error = _failed(error)
+            staged.is_done = True
+        if error is not None and not isinstance(error, StorageError):
+            trace = "".join(format_exception(error))
+            self._report(f"a fault of the broker's own, in a write of the metadata:\n{trace}")
+        stored = [staged for staged in write.staged if staged.error is None or staged.kept]
+        delta = self._controller.apply([staged.change for staged in stored], write.commits)
+        for staged in stored:
+            if staged.kept:
+                names = ", ".join(staged.change.topics)
+                self._report(f"{names}: half made and could not be taken back: {staged.error}; delete it")
+            elif staged.logs:
+                self._logs.add_new(staged.created, staged.logs)
+        put_away = self._consequences(delta, now)
+        if put_away is not None:
+            self._to_put_away.append(put_away)
+            self._logs.pending.jobs = True
+            self._busy[put_away] = topic_keys(topic.name for topic in delta.deleted)
+
+
+def _failed(error: Exception) -> ApiError:
+    return ApiError(ErrorCode.KAFKA_STORAGE_ERROR, str(error))

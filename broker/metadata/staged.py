@@ -1,0 +1,23 @@
+"""A change that is planned and staged for the next write, with the first logs that it needs and its outcome."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from broker.log.new_logs import NewLog
+from broker.log.partition_log import PartitionLog
+from broker.metadata.change import Change
+from broker.wire.errors import ApiError
+
+
+@dataclass(eq=False, slots=True)
+class Staged:
+    """A change with the logs it needs, and what became of it."""
+
+    change: Change
+    logs: Mapping[tuple[str, int], NewLog] = field(default_factory=dict)
+    """The logs of new partitions."""
+    is_done: bool = False
+    error: ApiError | None = None
+    kept: bool = False
+    """True if the change failed and could not be taken back."""
+    created: list[PartitionLog] = field(default_factory=list)
