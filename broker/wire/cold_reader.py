@@ -16,7 +16,8 @@ from broker.wire.request_limits import RequestLimits
 from broker.wire.schema import FieldPlan, SchemaClass, is_flat, plan_of
 
 _SHORTEST_MS, _LONGEST_MS = (limit // timedelta(milliseconds=1) for limit in (timedelta.min, timedelta.max))
-_PARTITIONS = frozenset({"partitions", "partition_indexes"})  # the arrays of requests that name partitions
+# The arrays of requests that name partitions.
+_PARTITIONS = frozenset({"partitions", "partition_indexes", "partition_states"})
 
 
 class Reader:

@@ -1,7 +1,7 @@
 """The schema of each message as a plan, the form that the codec of the cold APIs uses.
 
-The schema classes are `kio`'s, generated from Kafka's definitions. Because reading them is slow, each class is turned
-into a plan once.
+The schema classes are `kio`'s, generated from Kafka's definitions, and those of `broker.wire.inter_broker`, which kio
+lacks. Because reading them is slow, each class is turned into a plan once.
 """
 
 from collections.abc import Mapping
@@ -16,11 +16,12 @@ from kio.schema.errors import ErrorCode as SchemaErrorCode
 from kio.schema.index import api_key_map, schema_name_map
 
 METADATA = 3
+_NOT_IN_KIO = range(4, 8)  # the keys of broker.wire.inter_broker, which is imported at its first use
 
 Kind = Literal["request", "response"]
 Fields = Mapping[str, Any]
 SchemaClass: TypeAlias = Any
-"""A dataclass of kio: a message, or a structure in a message."""
+"""A dataclass of kio or of `broker.wire.inter_broker`: a message, or a structure in a message."""
 
 
 class FieldPlan(NamedTuple):
@@ -43,9 +44,20 @@ def plan_of(cls: SchemaClass) -> tuple[FieldPlan, ...]:
 
 @cache
 def schema(api_key: int, version: int, kind: Kind) -> SchemaClass:
-    """Return kio's class of a message. Raise RuntimeError if Kafka has no such API or version."""
+    """Return the class of a message. Raise RuntimeError if there is no such API or version."""
+    if api_key in _NOT_IN_KIO:
+        return _inter_broker(api_key, version, kind)
     load = load_request_schema if kind == "request" else load_response_schema
     return load(api_key, version)
+
+
+def _inter_broker(api_key: int, version: int, kind: Kind) -> SchemaClass:
+    from broker.wire.inter_broker import REQUESTS, RESPONSES
+
+    cls = (REQUESTS if kind == "request" else RESPONSES)[api_key]
+    if version != cls.__version__:
+        raise RuntimeError(f"{cls.__name__} v{version} has no schema; v{cls.__version__} has one")
+    return cls
 
 
 def name_of(api_key: int) -> str:
@@ -55,7 +67,11 @@ def name_of(api_key: int) -> str:
 
 
 def versions_of(api_key: int) -> list[int]:
-    """Return the versions of an API in Kafka's schema, ascending."""
+    """Return the versions of an API in Kafka's schema, ascending; for an API that kio lacks, the one that we have."""
+    if api_key in _NOT_IN_KIO:
+        from broker.wire.inter_broker import REQUESTS
+
+        return [int(REQUESTS[api_key].__version__)]
     return sorted(schema_name_map[api_key_map[api_key]])
 
 

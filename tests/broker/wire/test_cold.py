@@ -16,13 +16,15 @@ from broker.now import Now
 from broker.steps import at_once
 from broker.wire import cold, tags
 from broker.wire.cold_reader import Reader
-from broker.wire.errors import WireError
+from broker.wire.errors import OverLimit, WireError
+from broker.wire.inter_broker import REQUESTS, STOP_REPLICA
 from broker.wire.primitives import tags as tag_section
-from broker.wire.request_limits import DEFAULT_LIMITS
+from broker.wire.request_limits import DEFAULT_LIMITS, RequestLimits
 from broker.wire.schema import names_of, plan_of, schema, versions_of
 
 METADATA, LIST_OFFSETS, FIND_COORDINATOR, CREATE_TOPICS = 3, 2, 10, 19
 OFFSET_COMMIT, END_TXN = 8, 26
+ADD_PARTITIONS_TO_TXN, WRITE_TXN_MARKERS, ALTER_PARTITION, ALLOCATE_PRODUCER_IDS = 24, 27, 56, 67
 NOW = Now(0, 0)
 LONGEST_MS = timedelta.min // timedelta(milliseconds=1), timedelta.max // timedelta(milliseconds=1)
 
@@ -64,25 +66,30 @@ def test_an_unknown_top_level_tag_is_kept_for_who_asked_for_it():
     assert bytes(message.tags[tags.IDS]) == tags.REQUEST
 
 
+BETWEEN_BROKERS = *REQUESTS, ADD_PARTITIONS_TO_TXN, WRITE_TXN_MARKERS, ALTER_PARTITION, ALLOCATE_PRODUCER_IDS
 FLEXIBLE = [
     key
-    for key in api_key_map
-    if key not in (0, 1) and key <= 61 and schema(key, versions_of(key)[-1], "request").__flexible__
+    for key in (*api_key_map, *REQUESTS)
+    if key not in (0, 1)
+    and (key <= 61 or key in BETWEEN_BROKERS)
+    and schema(key, versions_of(key)[-1], "request").__flexible__
 ]
 
 
-@pytest.mark.parametrize("api_key", FLEXIBLE)
-def test_an_unknown_tag_is_skipped_in_every_flexible_structure(api_key):
+@pytest.mark.parametrize(
+    "api_key, kind", [(key, "request") for key in FLEXIBLE] + [(key, "response") for key in BETWEEN_BROKERS]
+)
+def test_an_unknown_tag_is_skipped_in_every_flexible_structure(api_key, kind):
     """The body has one item of every nested structure, each with an unknown tag."""
     version = versions_of(api_key)[-1]
-    cls = schema(api_key, version, "request")
+    cls = schema(api_key, version, kind)
     plain = fill(cls)
     expected = build(cls, plain)
     body = write_with_unknown_tags(cls, expected)
-    message = cold.decode(api_key, version, "request", body, 0, newest=version)
+    message = cold.decode(api_key, version, kind, body, 0, newest=version)
     assert message.newest == expected
     assert bytes(message.tags[9999]) == b"from the future"
-    assert at_once(cold.decode_in_steps(api_key, version, "request", body, 0, version, DEFAULT_LIMITS), NOW) == message
+    assert at_once(cold.decode_in_steps(api_key, version, kind, body, 0, version, DEFAULT_LIMITS), NOW) == message
 
 
 def fill(cls):
@@ -126,7 +133,7 @@ OTHERS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("api_key", sorted(APIS.keys() - {0, 1}))
+@pytest.mark.parametrize("api_key", sorted((APIS.keys() | REQUESTS.keys()) - {0, 1}))
 @pytest.mark.parametrize("kind", ["request", "response"])
 def test_our_writer_writes_every_version_as_kios_own(api_key, kind):
     for version in versions_of(api_key):
@@ -161,7 +168,7 @@ def write_with_unknown_tags(cls, entity):
     return out.getvalue()
 
 
-@pytest.mark.parametrize("api_key", sorted(k for k in api_key_map if 2 <= k < 52))
+@pytest.mark.parametrize("api_key", sorted(k for k in (*api_key_map, *REQUESTS) if 2 <= k < 52))
 @pytest.mark.parametrize("kind", ["request", "response"])
 def test_our_reader_reads_every_version_as_kios_own(api_key, kind):
     for version in versions_of(api_key):
@@ -185,6 +192,14 @@ def test_an_array_that_says_more_than_there_is_takes_no_memory_for_it(api_key, v
     said = f"Request v{version}: an array at byte .* says .* more than the bytes that follow can hold"
     with pytest.raises(WireError, match=said):
         cold.decode(api_key, version, "request", body, 0, newest=version)
+
+
+def test_the_partitions_of_an_order_count_against_the_limit():
+    topics = [{"topic_name": name, "partition_states": [{}, {}]} for name in "ab"]
+    body = cold.encode(STOP_REPLICA, 4, "request", {"topic_states": topics})
+    with pytest.raises(OverLimit, match="StopReplicaRequest v4: .*flakelog.max.request.partitions"):
+        cold.decode(STOP_REPLICA, 4, "request", body, 0, 4, RequestLimits(partitions=3))
+    cold.decode(STOP_REPLICA, 4, "request", body, 0, 4, RequestLimits(partitions=4))
 
 
 @pytest.mark.parametrize("byte, told", [(b"\0", False), (b"\1", True), (b"\2", True), (b"\xff", True)])
@@ -226,7 +241,7 @@ def test_a_message_cut_short_is_a_wire_error_that_names_it(cut):
         cold.decode(METADATA, 12, "request", body[:cut], 0, newest=13)
 
 
-@pytest.mark.parametrize("api_key", sorted(k for k in api_key_map if k < 76))
+@pytest.mark.parametrize("api_key", sorted(k for k in (*api_key_map, *REQUESTS) if k < 76))
 @pytest.mark.parametrize("kind", ["request", "response"])
 def test_every_field_of_every_version_has_a_name(api_key, kind):
     def names(cls):
