@@ -36,7 +36,7 @@ API_KEY = 1
 VERSION_MAX = 18
 FLEXIBLE = 12
 TOPIC_IDS = 13
-REPLICA_STATES = 15  # the replica id is a tag from this version on
+REPLICA_STATES = 15  # the replica id is in a tag from this version on, with the epoch of the follower
 SESSIONS = 7
 PREFERRED_REPLICAS = 11
 
@@ -94,6 +94,8 @@ class FetchRequest(NamedTuple):
     rack: str = ""
     replica_id: int = CONSUMER
     wants_ids: bool = False
+    replica_epoch: int = -1
+    """The broker epoch of a follower, -1 if it has none (KIP-903)."""
 
 
 class IdRegion(NamedTuple):
@@ -145,7 +147,7 @@ def decode_request(
 ) -> FetchRequest:
     """Decode a request from its body. Raise WireError."""
     flexible = version >= FLEXIBLE
-    replica_id = CONSUMER
+    replica_id, replica_epoch = CONSUMER, -1
     if version < REPLICA_STATES:
         (replica_id,) = I32.unpack_from(data, position)
         position += 4
@@ -167,10 +169,10 @@ def decode_request(
         fields, position = read_tags(data, position)
         wants_ids = tags.IDS in fields
         if REPLICA_STATE in fields:
-            replica_id, _ = _REPLICA_STATE.unpack_from(fields[REPLICA_STATE])
+            replica_id, replica_epoch = _REPLICA_STATE.unpack_from(fields[REPLICA_STATE])
     return FetchRequest(
         max_wait_ms, min_bytes, max_bytes, partitions, isolation_level, session_id, session_epoch, forgotten,
-        rack or "", replica_id, wants_ids,
+        rack or "", replica_id, wants_ids, replica_epoch,
     )  # fmt: skip
 
 
@@ -249,7 +251,7 @@ def encode_request(version: int, request: FetchRequest) -> bytes:
     if flexible:
         fields = {tags.IDS: tags.REQUEST} if request.wants_ids else {}
         if version >= REPLICA_STATES and request.replica_id != CONSUMER:
-            fields[REPLICA_STATE] = _REPLICA_STATE.pack(request.replica_id, -1) + b"\0"
+            fields[REPLICA_STATE] = _REPLICA_STATE.pack(request.replica_id, request.replica_epoch) + b"\0"
         out.append(tag_section(fields) if fields else b"\0")
     return b"".join(out)
 

@@ -76,11 +76,12 @@ class FetchTemplate:
         """Return the request with these numbers."""
         topic, index, _, limit, leader_epoch, last_epoch, log_start = self._asked
         asked = _record(FetchPartition, (topic, index, fetch_offset, limit, leader_epoch, last_epoch, log_start))
-        wait, least, most, _, level, _, _, forgotten, rack, replica_id, wants_ids = self._request
+        wait, least, most, _, level, _, _, forgotten, rack, replica_id, wants_ids, replica_epoch = self._request
         return _record(
             FetchRequest,
             (
                 wait, least, most, [asked], level, session_id, session_epoch, forgotten, rack, replica_id, wants_ids,
+                replica_epoch,
             ),  # fmt: skip
         )
 

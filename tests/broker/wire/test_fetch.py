@@ -11,9 +11,10 @@ from broker.log.storage.memory_storage import MemoryStorage
 from broker.wire import cold, fetch, tags
 from broker.wire.errors import WireError
 from broker.wire.fetch import FetchedPartition, FetchPartition, FetchRequest, FetchResponse, IdRegion
-from broker.wire.frame import FileRegion, size_of
+from broker.wire.frame import FileRegion, read_request_header, request_header, size_of
 from broker.wire.id_entries import pack_entry, seed_of
 from broker.wire.primitives import tags as tag_section
+from tests.golden.inter_broker_frames import HERE, read
 
 VERSIONS = range(4, 19)
 FLEXIBLE = [version for version in VERSIONS if version >= fetch.FLEXIBLE]
@@ -147,11 +148,12 @@ def test_the_schema_reads_our_diverging_epoch(version, with_ids):
 
 @pytest.mark.parametrize("version", [15, 18])
 def test_the_schema_reads_a_followers_id(version):
-    """The id is in a tag since v15 (KIP-903)."""
-    body = fetch.encode_request(version, request_of(version, wants_ids=True)._replace(replica_id=3))
+    """The id and the broker epoch are in a tag since v15 (KIP-903)."""
+    request = request_of(version, wants_ids=True)._replace(replica_id=3, replica_epoch=2**40)
+    body = fetch.encode_request(version, request)
     read, unknown = schema(version, "request", body)
-    assert read.replica_state.replica_id == 3 and tags.IDS in unknown
-    assert fetch.decode_request(version, memoryview(body), 0).replica_id == 3
+    assert (read.replica_state.replica_id, read.replica_state.replica_epoch) == (3, 2**40) and tags.IDS in unknown
+    assert fetch.decode_request(version, memoryview(body), 0) == request
 
 
 @pytest.mark.parametrize("with_ids", [False, True])
@@ -232,7 +234,8 @@ def test_a_followers_id_is_read_from_its_tag(version):
     state = {"replica_id": 5, "replica_epoch": 2}
     fields = {"max_wait": 0, "min_bytes": 0, "topics": [], "forgotten_topics_data": [], "replica_state": state}
     body = cold.encode(1, version, "request", fields)
-    assert fetch.decode_request(version, memoryview(body), 0).replica_id == 5
+    request = fetch.decode_request(version, memoryview(body), 0)
+    assert (request.replica_id, request.replica_epoch) == (5, 2)
 
 
 @pytest.mark.parametrize("version", FLEXIBLE)
@@ -245,6 +248,65 @@ def test_tags_from_the_future_are_passed_over(version):
     future = tag_section({4: b"", 9999: b"from the future"})
     body = plain[:-5] + future + future + b"\x01\x01" + tag_section({0: b"\x02c", tags.IDS: tags.REQUEST, 70_000: b"y"})
     assert fetch.decode_request(version, memoryview(body), 0) == one._replace(wants_ids=True)
+
+
+# --- Kafka's own followers and leaders ---------------------------------------------------------------------------
+
+FOLLOWERS = read(HERE / "Fetch-v17.txt")
+
+
+def is_grouped(partitions):
+    """Return True if all partitions of a topic are neighbours, as our encoder writes them."""
+    topics = [partition.topic for partition in partitions]
+    return all(topics.count(topic) == len(topics) - topics[::-1].index(topic) - topics.index(topic) for topic in topics)
+
+
+@pytest.mark.parametrize("sample", FOLLOWERS)
+def test_a_followers_request_is_read_and_written_byte_for_byte(sample):
+    header = read_request_header(sample.request)
+    written = request_header(1, 17, header.correlation_id, sample.client_id, flexible=True)
+    request = fetch.decode_request(17, memoryview(sample.request), len(written))
+    values = sample.request_values
+    named = [
+        (p["Partition"], p["CurrentLeaderEpoch"], p["FetchOffset"], p["LastFetchedEpoch"])
+        for topic in values["Topics"] for p in topic["Partitions"]
+    ]  # fmt: skip
+    assert named == [
+        (p.partition, p.current_leader_epoch, p.fetch_offset, p.last_fetched_epoch) for p in request.partitions
+    ]
+    assert values["ReplicaState"] == {"ReplicaId": request.replica_id, "ReplicaEpoch": request.replica_epoch}
+    assert sample.client_id == f"broker-{request.replica_id}-fetcher-0"
+    again = written + fetch.encode_request(17, request)
+    if is_grouped(request.partitions):
+        assert again == sample.request
+    else:  # Kafka names a topic again for each partition that has another topic before it
+        regrouped = fetch.decode_request(17, memoryview(again), len(written))
+        assert sorted(regrouped.partitions) == sorted(request.partitions)
+
+
+@pytest.mark.parametrize("sample", FOLLOWERS)
+def test_the_answer_to_a_follower_is_read_and_written_byte_for_byte(sample):
+    response = fetch.decode_response(17, memoryview(sample.response), 5)
+    values = sample.response_values
+    named = [
+        (p["PartitionIndex"], p["ErrorCode"], p["HighWatermark"], p["LastStableOffset"], p["LogStartOffset"])
+        for topic in values["Responses"] for p in topic["Partitions"]
+    ]  # fmt: skip
+    partitions = response.partitions
+    assert named == [
+        (p.partition, p.error_code, p.high_watermark, p.last_stable_offset, p.log_start_offset) for p in partitions
+    ]
+    if is_grouped(partitions):
+        assert sample.response[:5] + bytes_of(fetch.encode_response(17, response)) == sample.response
+
+
+def test_kafkas_fetches_name_each_topic_once_but_for_one():
+    """The two tests above compare the bytes of all others."""
+    bodies = [(sample, read_request_header(sample.request).body + 1) for sample in FOLLOWERS]
+    requests = [fetch.decode_request(17, memoryview(sample.request), body) for sample, body in bodies]
+    answers = [fetch.decode_response(17, memoryview(sample.response), 5) for sample in FOLLOWERS]
+    for messages in (requests, answers):
+        assert [is_grouped(message.partitions) for message in messages] == [False, True, True, True, True]
 
 
 # --- bad bytes ---------------------------------------------------------------------------------------------------

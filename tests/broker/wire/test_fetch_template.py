@@ -165,6 +165,7 @@ def test_a_template_never_reads_anything_but_what_the_full_decoder_reads(data):
             500, 1, 1 << 20, data.draw(st.lists(asked, min_size=1, max_size=2)),
             session_id=data.draw(numbers_32), session_epoch=data.draw(numbers_32),
             rack=data.draw(st.sampled_from(["", "eu"])), replica_id=data.draw(st.sampled_from([CONSUMER, 1])),
+            replica_epoch=data.draw(st.sampled_from([-1, 7])),
         )  # fmt: skip
         return frame_of(version, request, data.draw(numbers_32), data.draw(st.sampled_from([None, "", "a", "ab"])))
 
