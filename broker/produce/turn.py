@@ -311,7 +311,7 @@ def _settle(
         topic, partition, *_ = request.partitions[index]
         ids = part_of(runs, base_offset - first_offset, last_offset + 1 - first_offset) if request.wants_ids else ()
         staged.results[index] = _record(
-            PartitionResult, (topic, partition, 0, base_offset, append_ms, start_offset, None, (), ids)
+            PartitionResult, (topic, partition, 0, base_offset, append_ms, start_offset, None, (), ids, None)
         )
         if waits:
             waiting = log, last_offset + 1, index

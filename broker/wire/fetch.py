@@ -4,7 +4,7 @@ may carry ids (broker.wire.tags).
 Version notes (https://kafka.apache.org/protocol#The_Messages_Fetch): v4 isolation level and aborted transactions
 (KIP-98); v5 log start offset; v7 fetch sessions (KIP-227); v9 current leader epoch (KIP-320); v11 rack and preferred
 replica (KIP-392); v12 flexible, last fetched epoch (KIP-595); v13 topic ids (KIP-516); v15 replica state as a tag
-(KIP-903); v17 and v18 tags of followers only.
+(KIP-903); v16 the current leader as a tag (KIP-951); v17 and v18 tags of followers only.
 """
 
 import struct
@@ -13,6 +13,14 @@ from typing import NamedTuple, TypeAlias
 from uuid import UUID
 
 from broker.wire import tags
+from broker.wire.current_leader import (
+    NODE_ENDPOINTS,
+    CurrentLeader,
+    endpoint_tags,
+    leader_payload,
+    read_endpoints,
+    read_leader,
+)
 from broker.wire.errors import WireError
 from broker.wire.frame import FileRegion, Part
 from broker.wire.primitives import (
@@ -37,6 +45,7 @@ VERSION_MAX = 18
 FLEXIBLE = 12
 TOPIC_IDS = 13
 REPLICA_STATES = 15  # the replica id is in a tag from this version on, with the epoch of the follower
+CURRENT_LEADERS = 16  # answers name the new leader from this version on
 SESSIONS = 7
 PREFERRED_REPLICAS = 11
 
@@ -49,6 +58,7 @@ FINAL_EPOCH = -1
 CONSUMER = -1
 NO_OFFSET = -1
 DIVERGING = 0  # the tag of a diverging epoch, in a partition of the answer
+CURRENT_LEADER = 1  # the tag of the new leader, there too
 REPLICA_STATE = 1  # the tag of a follower's id and epoch, in the request
 
 _LIMITS = struct.Struct(">iiib")  # max wait, min bytes, max bytes, isolation level
@@ -121,6 +131,8 @@ class FetchedPartition:
     ids: IdRegion | None = None
     diverging: tuple[int, int] | None = None
     """(leader epoch, its end offset) where what the reader has last was of an epoch that ended before (KIP-595)."""
+    leader: CurrentLeader | None = None
+    """The current leader, in an error whose request reached another broker (KIP-951)."""
 
     @property
     def size(self) -> int:
@@ -278,6 +290,7 @@ def encode_response(version: int, response: FetchResponse) -> list[Part]:
     else:
         gathered = [I32.pack(response.throttle_ms)]
     grouped = by_topic(response.partitions)
+    leaders: list[CurrentLeader] = []
     gathered.append(length(len(grouped), flexible))
     for topic, partitions in grouped:
         gathered += (encode_topic(topic, flexible, version >= TOPIC_IDS), length(len(partitions), flexible))
@@ -294,12 +307,15 @@ def encode_response(version: int, response: FetchResponse) -> list[Part]:
                 gathered += (length(len(records), flexible), records)
             if not flexible:
                 continue
-            if item.ids is None and item.diverging is None:
+            if item.ids is None and item.diverging is None and item.leader is None:
                 gathered.append(end)
-            else:
-                gathered = _put_tags(out, gathered, item)
+                continue
+            leader = item.leader if version >= CURRENT_LEADERS else None
+            gathered = _put_tags(out, gathered, item, leader)
+            if leader is not None:
+                leaders.append(leader)
         gathered.append(end)
-    gathered.append(end)
+    gathered.append(endpoint_tags(leaders) if leaders else end)
     out.append(b"".join(gathered))
     return out
 
@@ -336,13 +352,18 @@ _NOTHING_ABORTED = {
 }
 
 
-def _put_tags(out: list[Part], gathered: list[Buffer], item: FetchedPartition) -> list[Buffer]:
-    """Add the tagged fields of a partition: a diverging epoch, the ids. Return where further bytes go."""
+def _put_tags(
+    out: list[Part], gathered: list[Buffer], item: FetchedPartition, leader: CurrentLeader | None
+) -> list[Buffer]:
+    """Add the tagged fields of a partition: a diverging epoch, a leader, the ids. Return where further bytes go."""
     ids = item.ids
-    gathered.append(uvarint((item.diverging is not None) + (ids is not None)))
+    gathered.append(uvarint((item.diverging is not None) + (leader is not None) + (ids is not None)))
     if item.diverging is not None:
         epoch_end = _EPOCH_END.pack(*item.diverging) + b"\0"
         gathered += (uvarint(DIVERGING), uvarint(len(epoch_end)), epoch_end)
+    if leader is not None:
+        payload = leader_payload(leader)
+        gathered += (uvarint(CURRENT_LEADER), uvarint(len(payload)), payload)
     if ids is None:
         return gathered
     entries = ids.entries
@@ -375,8 +396,13 @@ def decode_response(version: int, data: memoryview, position: int) -> FetchRespo
             response.partitions.append(result)
         if flexible:
             position = skip_tags(data, position)
-    if flexible:
-        skip_tags(data, position)
+    if flexible and data[position]:
+        fields, _ = read_tags(data, position)
+        if version >= CURRENT_LEADERS and NODE_ENDPOINTS in fields:
+            nodes = read_endpoints(fields[NODE_ENDPOINTS])
+            for item in response.partitions:
+                if item.leader is not None:
+                    item.leader = item.leader._replace(endpoint=nodes.get(item.leader.leader_id))
     return response
 
 
@@ -404,6 +430,8 @@ def _decode_result(version: int, data: memoryview, position: int, topic: str | U
         fields, position = read_tags(data, position)
         if DIVERGING in fields:
             item.diverging = _EPOCH_END.unpack_from(fields[DIVERGING])
+        if version >= CURRENT_LEADERS and CURRENT_LEADER in fields:
+            item.leader = read_leader(fields[CURRENT_LEADER])
         payload = fields.get(tags.IDS)
         if payload is not None:
             (base_offset,) = tags.BASE_OFFSET.unpack_from(payload)

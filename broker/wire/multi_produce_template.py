@@ -26,7 +26,7 @@ _INDEX = struct.Struct(">i")
 RESULT = struct.Struct(">hqqq")  # error, base offset, log append time, log start offset
 MARK = 0x5A5A, -2, -3, -4  # the fields of RESULT, found again in an encoded answer
 NO_RECORDS = {False: b"\xff\xff\xff\xff", True: b"\0"}
-_PLAIN = None, (), ()  # no message, no record errors, no ids
+_PLAIN = None, (), (), None  # no message, no record errors, no ids, no leader
 
 
 @dataclass(slots=True)

@@ -10,6 +10,15 @@ from typing import NamedTuple, TypeAlias
 from uuid import UUID
 
 from broker.wire import tags
+from broker.wire.current_leader import (
+    NODE_ENDPOINTS,
+    CurrentLeader,
+    NodeEndpoint,
+    endpoint_tags,
+    leader_payload,
+    read_endpoints,
+    read_leader,
+)
 from broker.wire.errors import WireError
 from broker.wire.primitives import (
     I32,
@@ -31,8 +40,11 @@ from broker.wire.topics import topic as encode_topic
 API_KEY = 0
 LOG_START_OFFSETS = 5
 FLEXIBLE = 9
+CURRENT_LEADERS = 10  # answers name the new leader from this version on
 TOPIC_IDS = 13
 VERSION_MAX = 13
+
+CURRENT_LEADER = 0  # the tag of the new leader, in a partition of the answer
 
 _ACKS = struct.Struct(">hi")
 _RESULT = struct.Struct(">ihqq")  # index, error, base offset, log append time
@@ -69,7 +81,11 @@ class RecordError(NamedTuple):
 
 
 class PartitionResult(NamedTuple):
-    """The answer for one partition. `runs` are (first id, count), with one id for each offset from `base_offset` on."""
+    """The answer for one partition. `runs` are (first id, count), with one id for each offset from `base_offset` on.
+
+    Only a result with an error code has a message, record errors or a leader: the current one, if the request reached
+    another broker (KIP-951).
+    """
 
     topic: str | UUID
     partition: int
@@ -80,6 +96,7 @@ class PartitionResult(NamedTuple):
     message: str | None = None
     record_errors: tuple[RecordError, ...] = ()
     runs: tuple[tuple[int, int], ...] = ()
+    leader: CurrentLeader | None = None
 
 
 @told_where_cut("Produce request")
@@ -143,17 +160,20 @@ def encode_response(version: int, results: list[PartitionResult], throttle_ms: i
     flexible = version >= FLEXIBLE
     end = b"\0" if flexible else b""
     grouped = by_topic(results)
+    leaders: list[CurrentLeader] = []
     out = [length(len(grouped), flexible)]
     for topic, partitions in grouped:
         out.append(encode_topic(topic, flexible, version >= TOPIC_IDS))
         out.append(length(len(partitions), flexible))
         for result in partitions:
-            if flexible and not (result[6] or result[7] or result[8]):  # no message, record errors or runs
+            if flexible and not (result[2] or result[8]):  # no error, and no runs
                 out.append(_RESULT_PLAIN.pack(*result[1:6], _PLAIN))
             else:
                 out.append(_result(version, result, flexible))
+                if version >= CURRENT_LEADERS and result.leader is not None:
+                    leaders.append(result.leader)
         out.append(end)
-    out += (I32.pack(throttle_ms), end)
+    out += (I32.pack(throttle_ms), endpoint_tags(leaders) if leaders else end)
     return b"".join(out)
 
 
@@ -167,8 +187,10 @@ def _result(version: int, result: PartitionResult, flexible: bool) -> bytes:
         out += (I32.pack(error.batch_index), string(error.message, flexible), b"\0" if flexible else b"")
     out.append(string(result.message, flexible))
     if flexible:
-        runs = b"".join(tags.RUN.pack(*run) for run in result.runs)
-        out.append(tag_section({tags.IDS: runs}) if runs else b"\0")
+        fields = {tags.IDS: b"".join(tags.RUN.pack(*run) for run in result.runs)} if result.runs else {}
+        if version >= CURRENT_LEADERS and result.leader is not None:
+            fields[CURRENT_LEADER] = leader_payload(result.leader)
+        out.append(tag_section(fields))
     return b"".join(out)
 
 
@@ -187,9 +209,21 @@ def decode_response(version: int, data: memoryview, position: int) -> list[Parti
         if flexible:
             position = skip_tags(data, position)
     I32.unpack_from(data, position)  # the throttle time, read so that an answer cut before it is detected
-    if flexible:
-        skip_tags(data, position + 4)
+    if flexible and data[position + 4]:
+        fields, _ = read_tags(data, position + 4)
+        if version >= CURRENT_LEADERS and NODE_ENDPOINTS in fields:
+            return _with_endpoints(results, read_endpoints(fields[NODE_ENDPOINTS]))
     return results
+
+
+def _with_endpoints(results: list[PartitionResult], nodes: dict[int, NodeEndpoint]) -> list[PartitionResult]:
+    """Return the results with the addresses of the leaders that they name."""
+    return [
+        result
+        if result.leader is None
+        else result._replace(leader=result.leader._replace(endpoint=nodes.get(result.leader.leader_id)))
+        for result in results
+    ]
 
 
 def _decode_result(version: int, data: memoryview, position: int, topic: str | UUID) -> tuple[PartitionResult, int]:
@@ -211,4 +245,6 @@ def _decode_result(version: int, data: memoryview, position: int, topic: str | U
     if flexible:
         fields, position = read_tags(data, position)
         result = result._replace(runs=tuple(tags.RUN.iter_unpack(fields.get(tags.IDS, b""))))
+        if version >= CURRENT_LEADERS and CURRENT_LEADER in fields:
+            result = result._replace(leader=read_leader(fields[CURRENT_LEADER]))
     return result, position

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from broker.log.storage.memory_storage import MemoryStorage
 from broker.wire import cold, fetch, tags
+from broker.wire.current_leader import CurrentLeader, NodeEndpoint
 from broker.wire.errors import WireError
 from broker.wire.fetch import FetchedPartition, FetchPartition, FetchRequest, FetchResponse, IdRegion
 from broker.wire.frame import FileRegion, read_request_header, request_header, size_of
@@ -248,6 +249,73 @@ def test_tags_from_the_future_are_passed_over(version):
     future = tag_section({4: b"", 9999: b"from the future"})
     body = plain[:-5] + future + future + b"\x01\x01" + tag_section({0: b"\x02c", tags.IDS: tags.REQUEST, 70_000: b"y"})
     assert fetch.decode_request(version, memoryview(body), 0) == one._replace(wants_ids=True)
+
+
+# --- new leaders (KIP-951) ---------------------------------------------------------------------------------------
+
+NODES = (NodeEndpoint(4, "host-4", 9092, "rack-1"), NodeEndpoint(2, "höst", 2**31 - 1))
+LEADERS = CurrentLeader(4, 17, NODES[0]), CurrentLeader(2, 3, NODES[1]), CurrentLeader(-1, 5)
+
+
+def moved_answer(version):
+    """Return two partitions with one leader, one with another, one without, and two that did not move."""
+    a, b = topics(version)
+    moved = [
+        FetchedPartition(topic, partition, code, leader=leader)
+        for topic, partition, code, leader in (
+            (a, 7, 6, LEADERS[0]), (a, 8, 74, LEADERS[1]), (b, 7, 6, LEADERS[0]), (b, 8, 6, LEADERS[2])
+        )
+    ]  # fmt: skip
+    return FetchResponse([*moved, FetchedPartition(b, 9, 0, 9, 9, 0, (), RECORDS), FetchedPartition(b, 10, 6)], 0, 77)
+
+
+@pytest.mark.parametrize("version", [version for version in VERSIONS if version >= 16])
+def test_an_answer_names_the_new_leaders_as_the_schemas_writer_does(version):
+    response = moved_answer(version)
+    partitions = {topic: [] for topic in topics(version)}
+    for item in response.partitions:
+        fields = {"partition_index": item.partition, "error_code": item.error_code, "records": item.records}
+        fields |= {name: getattr(item, name) for name in ("high_watermark", "last_stable_offset", "log_start_offset")}
+        fields["aborted_transactions"] = item.aborted
+        if item.leader is not None:
+            fields["current_leader"] = {"leader_id": item.leader[0], "leader_epoch": item.leader[1]}
+        partitions[item.topic].append(fields)
+    answer = {
+        "session_id": 77,
+        "responses": [{"topic_id": topic, "partitions": items} for topic, items in partitions.items()],
+        "node_endpoints": [node._asdict() for node in NODES],
+    }
+    body = bytes_of(fetch.encode_response(version, response))
+    assert body == cold.encode(1, version, "response", answer)
+    assert fetch.decode_response(version, memoryview(body), 0) == response
+
+
+@pytest.mark.parametrize("version", [version for version in VERSIONS if version < 16])
+def test_an_older_answer_names_no_leader(version):
+    unnamed = moved_answer(version)
+    for item in unnamed.partitions:
+        item.leader = None
+    assert bytes_of(fetch.encode_response(version, moved_answer(version))) == bytes_of(
+        fetch.encode_response(version, unnamed)
+    )
+
+
+def test_a_diverging_epoch_a_leader_and_ids_are_tags_of_one_partition():
+    response = answer_of(17, with_ids=True)
+    response.partitions[0].diverging = (3, 2**40)
+    response.partitions[0].leader = LEADERS[0]
+    body = bytes_of(fetch.encode_response(17, response))
+    partition = schema(17, "response", body)[0].responses[0].partitions[0]
+    assert (partition.diverging_epoch.epoch, partition.current_leader.leader_epoch) == (3, 17)
+    assert fetch.decode_response(17, memoryview(body), 0) == response
+
+
+@pytest.mark.parametrize("version", [16, 18])
+def test_an_answer_with_leaders_cut_at_any_byte_is_a_wire_error(version):
+    body = bytes_of(fetch.encode_response(version, moved_answer(version)))
+    for size in range(len(body)):
+        with pytest.raises(WireError):
+            fetch.decode_response(version, memoryview(body[:size]), 0)
 
 
 # --- Kafka's own followers and leaders ---------------------------------------------------------------------------

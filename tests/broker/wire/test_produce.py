@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broker.wire import cold, produce, tags
+from broker.wire.current_leader import CurrentLeader, NodeEndpoint
 from broker.wire.errors import WireError
 from broker.wire.primitives import tags as tag_section
 from broker.wire.produce import PartitionResult, ProduceRequest, RecordError
@@ -99,6 +100,79 @@ def test_the_schema_reads_our_answer(version):
 def test_we_read_our_own_answer(version):
     body = produce.encode_response(version, results_of(version))
     assert produce.decode_response(version, memoryview(body), 0) == seen(version, results_of(version))
+
+
+# --- new leaders (KIP-951) ---------------------------------------------------------------------------------------
+
+NODES = (NodeEndpoint(4, "host-4", 9092, "rack-1"), NodeEndpoint(2, "höst", 2**31 - 1))
+LEADERS = CurrentLeader(4, 17, NODES[0]), CurrentLeader(2, 3, NODES[1]), CurrentLeader(-1, 5)
+
+
+def moved_results(version):
+    """Return results of two partitions with one leader, one with another, one without, and two that did not move."""
+    a, b = topics(version)
+    moved = [
+        PartitionResult(topic, partition, 6, leader=leader)
+        for topic, partition, leader in ((a, 7, LEADERS[0]), (a, 8, LEADERS[1]), (b, 7, LEADERS[0]), (b, 8, LEADERS[2]))
+    ]
+    return [*moved, PartitionResult(b, 9, 0, 2**40, -1, 12), PartitionResult(b, 10, 6)]
+
+
+@pytest.mark.parametrize("version", [version for version in VERSIONS if version >= 10])
+def test_an_answer_names_the_new_leaders_as_the_schemas_writer_does(version):
+    results = moved_results(version)
+    name = "topic_id" if version >= produce.TOPIC_IDS else "name"
+    partitions = {topic: [] for topic in topics(version)}
+    for result in results:
+        fields = {"index": result.partition, "error_code": result.error_code, "base_offset": result.base_offset}
+        fields |= {"log_start_offset": result.log_start_offset, "log_append_time": -1}
+        if result.leader is not None:
+            fields["current_leader"] = {"leader_id": result.leader[0], "leader_epoch": result.leader[1]}
+        partitions[result.topic].append(fields)
+    answer = {
+        "responses": [{name: topic, "partition_responses": items} for topic, items in partitions.items()],
+        "node_endpoints": [node._asdict() for node in NODES],
+    }
+    body = produce.encode_response(version, results)
+    assert body == cold.encode(0, version, "response", answer)
+    assert produce.decode_response(version, memoryview(body), 0) == results
+
+
+@pytest.mark.parametrize("version", [version for version in VERSIONS if version < 10])
+def test_an_older_answer_names_no_leader(version):
+    unnamed = [result._replace(leader=None) for result in moved_results(version)]
+    body = produce.encode_response(version, moved_results(version))
+    assert body == produce.encode_response(version, unnamed)
+    assert produce.decode_response(version, memoryview(body), 0) == seen(version, unnamed)
+
+
+def test_a_leader_and_ids_are_tags_of_one_partition():
+    """The schema's tag comes first (KIP-482)."""
+    both = PartitionResult("flights", 0, 6, runs=((2**62, 7),), leader=LEADERS[0])
+    body = produce.encode_response(12, [both])
+    read, _ = schema(12, "response", body)
+    assert read.responses[0].partition_responses[0].current_leader.leader_id == 4
+    assert produce.decode_response(12, memoryview(body), 0) == [both]
+
+
+def test_a_leader_without_an_address_is_read():
+    moved = PartitionResult("flights", 0, 6, leader=CurrentLeader(4, 17))
+    assert produce.decode_response(12, memoryview(produce.encode_response(12, [moved])), 0) == [moved]
+
+
+@pytest.mark.parametrize("version", [10, 13])
+def test_an_answer_with_leaders_cut_at_any_byte_is_a_wire_error(version):
+    body = produce.encode_response(version, moved_results(version))
+    for size in range(len(body)):
+        with pytest.raises(WireError):
+            produce.decode_response(version, memoryview(body[:size]), 0)
+
+
+def test_addresses_that_claim_a_billion_nodes_take_no_memory():
+    body = produce.encode_response(12, [PartitionResult("flights", 0, 6)])[:-1]
+    body += tag_section({0: b"\x81\x94\xeb\xdc\x03" + bytes(100)})
+    with pytest.raises(WireError, match="1000000000 items"):
+        produce.decode_response(12, memoryview(body), 0)
 
 
 # --- ids ---------------------------------------------------------------------------------------------------------
