@@ -1,7 +1,7 @@
 """The messages between brokers, against the frames of Apache Kafka 3.9.1 (tests/golden/inter_broker)."""
 
 import base64
-from dataclasses import fields
+import dataclasses
 from datetime import timedelta
 from uuid import UUID
 
@@ -101,6 +101,17 @@ def test_kafkas_response_is_read_and_written_byte_for_byte(sample):
     assert written + body == sample.response
 
 
+@pytest.mark.parametrize("sample", [sample for sample in SAMPLES if sample.id.startswith("AddPartitionsToTxn")])
+def test_a_verification_in_version_4_has_the_bytes_of_version_5(sample):
+    """v5 adds only an error code (KIP-890)."""
+    bodies = {"request": read_request_header(sample.request).body + 1, "response": 5}
+    for kind, position in bodies.items():
+        values = getattr(sample, f"{kind}_values")
+        fields = fields_of(schema(ADD_PARTITIONS_TO_TXN, 4, kind), values)
+        body = cold.encode(ADD_PARTITIONS_TO_TXN, 4, kind, fields)
+        assert body == getattr(sample, kind)[position:]
+
+
 @pytest.mark.parametrize(
     "api_key, client_ids",
     [
@@ -157,7 +168,7 @@ def message_fields(cls):
 def as_given(entity):
     """Return the fields of a decoded message, in the form that `cold.encode` takes."""
     values = {}
-    for field in fields(entity):
+    for field in dataclasses.fields(entity):
         value = getattr(entity, field.name)
         if isinstance(value, tuple):
             value = [as_given(item) if hasattr(type(item), "__version__") else item for item in value]
