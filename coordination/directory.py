@@ -16,7 +16,7 @@ import fcntl
 import os
 import secrets
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from weakref import WeakSet
@@ -35,6 +35,7 @@ from coordination.port import (
     Delete,
     Event,
     Get,
+    Multi,
     Node,
     NodeExists,
     NoNode,
@@ -44,8 +45,8 @@ from coordination.port import (
     SessionEstablished,
     SessionLost,
     Set,
-    check_data,
-    check_path,
+    check_operation,
+    described,
     parent,
 )
 
@@ -103,13 +104,13 @@ class DirectoryCoordinator:
         """Return at once, because a directory is connected from the beginning."""
 
     def execute(self, operation: Operation) -> Result:
-        check_path(operation.path)
+        check_operation(operation)
         self._check_open()
         try:
             with self._exclusive():
                 return self._apply(operation)
         except OSError as error:
-            raise ConnectionLost(f"{type(operation).__name__} {operation.path} in {self._root}: {error}") from error
+            raise ConnectionLost(f"{described(operation)} in {self._root}: {error}") from error
 
     def execute_all(self, operations: Sequence[Operation]) -> list[Result | Exception]:
         """Carry out the operations in order; return the result of each, or its error.
@@ -144,6 +145,9 @@ class DirectoryCoordinator:
                         events.append(Changed(path))
         return events
 
+    def on_wake(self, wake: Callable[[], None]) -> None:
+        """Accept the callback; watches are checked in take_events only."""
+
     def close(self) -> None:
         """End the session; the next session that reads one of its ephemeral nodes removes that node."""
         if self._session_fd >= 0:
@@ -156,7 +160,7 @@ class DirectoryCoordinator:
 
     def _outcome(self, operation: Operation) -> Result | Exception:
         try:
-            check_path(operation.path)
+            check_operation(operation)
             return self._apply(operation)
         except (CoordinationError, ValueError) as error:
             return error
@@ -191,10 +195,10 @@ class DirectoryCoordinator:
     def _apply(self, operation: Operation) -> Result:
         match operation:
             case Create():
-                self._create(operation)
+                return self._create(operation)
             case Set(path, data, version):
                 node = self._changeable(path, version)
-                self._write(path, Node(check_data(data), node.version + 1, node.owner))
+                self._write(path, Node(data, node.version + 1, node.owner))
                 return node.version + 1
             case Delete(path, version):
                 self._changeable(path, version)
@@ -208,9 +212,11 @@ class DirectoryCoordinator:
                 self._node(path)
                 self._watch("children", path, watch)
                 return self._children(path)
+            case Multi():
+                raise CoordinatorUnavailable(f"directory {self._root} carries out no Multi yet")
         return None
 
-    def _create(self, create: Create) -> None:
+    def _create(self, create: Create) -> str:
         if self._read(create.path) is not None:
             raise NodeExists(create.path)
         above = self._read(parent(create.path))
@@ -218,7 +224,8 @@ class DirectoryCoordinator:
             self._create(Create(parent(create.path)))
         elif above.owner != PERSISTENT:
             raise NoNode(f"{parent(create.path)} is ephemeral and can have no children")
-        self._write(create.path, Node(check_data(create.data), 0, self._session_id if create.ephemeral else PERSISTENT))
+        self._write(create.path, Node(create.data, 0, self._session_id if create.ephemeral else PERSISTENT))
+        return create.path
 
     def _node(self, path: str) -> Node:
         node = self._read(path)

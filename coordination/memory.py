@@ -5,35 +5,27 @@ The faults are those that a ZooKeeper client meets: a cut connection, an expired
 applied although its answer got lost.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from coordination.port import (
-    ANY_VERSION,
     PERSISTENT,
-    BadVersion,
     Changed,
     Children,
     ConnectionLost,
-    Create,
-    Delete,
     Event,
     Get,
     Node,
-    NodeExists,
-    NoNode,
-    NotEmpty,
     Operation,
     Result,
     SessionEnded,
     SessionEstablished,
     SessionLost,
     SessionSuspended,
-    Set,
-    check_data,
-    check_path,
+    check_operation,
     parent,
 )
+from coordination.transaction import Transaction
 
 
 @dataclass
@@ -44,6 +36,7 @@ class Ensemble:
     sessions: set[int] = field(default_factory=set)
     _watches: dict[tuple[str, str], dict[int, Callable[[Event], None]]] = field(default_factory=dict)
     _last_session: int = 0
+    _last_number: int = 0  # of a transaction or a sequential node
 
     def begin_session(self) -> int:
         self._last_session += 1
@@ -55,80 +48,58 @@ class Ensemble:
         self.sessions.discard(session_id)
         for watchers in self._watches.values():
             watchers.pop(session_id, None)
-        for path in [path for path, node in self.nodes.items() if node.owner == session_id]:
-            self._remove(path)
+        self._store({path: None for path, node in self.nodes.items() if node.owner == session_id})
 
     def apply(self, session_id: int, operation: Operation, notify: Callable[[Event], None]) -> Result:
         """Carry out one operation for a living session; `notify` receives the events of the watch it sets."""
-        check_path(operation.path)
+        check_operation(operation)
         if session_id not in self.sessions:
             raise SessionLost(f"session {session_id} is over")
+        transaction = Transaction(self, session_id, self._next_number)
         match operation:
-            case Create():
-                self._create(session_id, operation)
-            case Set(path, data, version):
-                self._changeable(path, version)
-                return self._set(path, check_data(data))
-            case Delete(path, version):
-                self._changeable(path, version)
-                if self._children(path):
-                    raise NotEmpty(path)
-                self._remove(path)
             case Get(path, watch):
                 self._watch("data", path, watch, session_id, notify)
-                return self._node(path)
+                return transaction.existing(path)
             case Children(path, watch):
-                self._node(path)
+                transaction.existing(path)
                 self._watch("children", path, watch, session_id, notify)
-                return self._children(path)
-        return None
+                return transaction.names(path)
+            case _:
+                result = transaction.apply(operation)
+                self._store(transaction.changes)
+                return result
 
-    def _node(self, path: str) -> Node:
-        if path not in self.nodes:
-            raise NoNode(path)
-        return self.nodes[path]
+    def node(self, path: str) -> Node | None:
+        return self.nodes.get(path)
 
-    def _changeable(self, path: str, version: int) -> None:
-        at = self._node(path).version
-        if version not in (at, ANY_VERSION):
-            raise BadVersion(f"{path} is at version {at}, not {version}")
-
-    def _children(self, path: str) -> tuple[str, ...]:
+    def names(self, path: str) -> Iterable[str]:
         prefix = path.rstrip("/") + "/"
-        return tuple(sorted(p[len(prefix) :] for p in self.nodes if parent(p) == path and p != "/"))
+        return [p[len(prefix) :] for p in self.nodes if p != "/" and parent(p) == path]
 
-    def _create(self, session_id: int, create: Create) -> None:
-        if create.path in self.nodes:
-            raise NodeExists(create.path)
-        above = parent(create.path)
-        if above not in self.nodes:
-            self._create(session_id, Create(above))
-        if self.nodes[above].owner != PERSISTENT:
-            raise NoNode(f"{above} is ephemeral and can have no children")
-        self.nodes[create.path] = Node(check_data(create.data), 0, session_id if create.ephemeral else PERSISTENT)
-        self._changed(create.path, existence=True)
-
-    def _set(self, path: str, data: bytes) -> int:
-        node = self.nodes[path]
-        self.nodes[path] = node._replace(data=data, version=node.version + 1)
-        self._changed(path, existence=False)
-        return node.version + 1
-
-    def _remove(self, path: str) -> None:
-        del self.nodes[path]
-        self._changed(path, existence=True)
+    def _next_number(self) -> int:
+        self._last_number += 1
+        return self._last_number
 
     def _watch(self, kind: str, path: str, watch: bool, session_id: int, notify: Callable[[Event], None]) -> None:
         if watch:
             self._watches.setdefault((kind, path), {})[session_id] = notify
 
-    def _changed(self, path: str, existence: bool) -> None:
-        fired = list(self._watches.pop(("data", path), {}).values())
-        notices = [(notify, path) for notify in fired]
-        if existence:
-            notices += [(notify, parent(path)) for notify in self._watches.pop(("children", parent(path)), {}).values()]
-        for notify, changed_path in notices:
-            notify(Changed(changed_path))
+    def _store(self, changes: Mapping[str, Node | None]) -> None:
+        """Store all changes of a transaction, then notify those who watch."""
+        notices: list[tuple[Callable[[Event], None], Changed]] = []
+        for path, node in changes.items():
+            before = self.nodes.pop(path, None) if node is None else self.nodes.get(path)
+            if node is not None:
+                self.nodes[path] = node
+            if node != before:
+                notices += self._fire("data", path)
+            if (before and before.czxid) != (node and node.czxid):
+                notices += self._fire("children", parent(path))
+        for notify, event in notices:
+            notify(event)
+
+    def _fire(self, kind: str, path: str) -> list[tuple[Callable[[Event], None], Changed]]:
+        return [(notify, Changed(path)) for notify in self._watches.pop((kind, path), {}).values()]
 
 
 class MemoryCoordinator:
@@ -144,6 +115,7 @@ class MemoryCoordinator:
         self._events: list[Event] = [SessionEstablished(self._session_id)]
         self._connected = True
         self._closed = False
+        self._wake: Callable[[], None] | None = None
         self.lose_answers = 0  # number of next operations that are applied but raise ConnectionLost
         self.lose_requests = 0  # number of next operations that are not applied and raise ConnectionLost
 
@@ -167,10 +139,10 @@ class MemoryCoordinator:
             self.lose_requests -= 1
             raise ConnectionLost("the request got lost")
         if not self.lose_answers:
-            return self._ensemble.apply(self._session_id, operation, self._events.append)
+            return self._ensemble.apply(self._session_id, operation, self._happened)
         self.lose_answers -= 1
         try:
-            self._ensemble.apply(self._session_id, operation, self._events.append)
+            self._ensemble.apply(self._session_id, operation, self._happened)
         finally:
             raise ConnectionLost("the answer got lost")
 
@@ -179,18 +151,21 @@ class MemoryCoordinator:
         self._events[:] = [] if self._connected else [e for e in self._events if isinstance(e, Changed)]
         return events
 
+    def on_wake(self, wake: Callable[[], None]) -> None:
+        self._wake = wake
+
     def cut(self) -> None:
         """Cut the connection; the session lives until `expire` is called."""
         self._connected = False
-        self._events.append(SessionSuspended())
+        self._happened(SessionSuspended())
 
     def heal(self) -> None:
         """Restore the connection; report the end of a session that expired meanwhile, and begin a new one."""
         self._connected = True
         if self._session_id not in self._ensemble.sessions:
-            self._events.append(SessionEnded())
+            self._happened(SessionEnded())
             self._session_id = self._ensemble.begin_session()
-        self._events.append(SessionEstablished(self._session_id))
+        self._happened(SessionEstablished(self._session_id))
 
     def expire(self) -> None:
         """End the session; a client that is cut off learns of it at `heal`, a connected one at once."""
@@ -201,3 +176,8 @@ class MemoryCoordinator:
     def close(self) -> None:
         self._ensemble.end_session(self._session_id)
         self._closed = True
+
+    def _happened(self, event: Event) -> None:
+        self._events.append(event)
+        if self._wake is not None and (self._connected or not isinstance(event, Changed)):
+            self._wake()

@@ -13,9 +13,12 @@ memory, so the same core runs under Twisted, in a plain program and in the simul
   it is deleted.
 - ConnectionLost means that the outcome is unknown: applied, not applied, or applied later. Read before you assume.
 - A watch fires once, after the change can be read; it does not say how many changes there were meanwhile.
+- A Multi is carried out whole or not at all, also if a process or the power fails in the middle of it.
+- A node's `czxid` is the number of the transaction that created it. A later transaction has a higher number, whatever
+  the path, and also after a restart of everything or a power cut.
 """
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol, TypeVar
 
@@ -23,22 +26,27 @@ from coordination.errors import FlakelogError
 
 ANY_VERSION = -1
 PERSISTENT = 0  # the `owner` of a node that is not ephemeral
-MAX_DATA_BYTES = 1_000_000  # ZooKeeper's jute.maxbuffer is 1 MiB, which includes names and headers
+MAX_DATA_BYTES = 1_000_000  # ZooKeeper's jute.maxbuffer is 1,048,575 bytes, which includes names and headers
+MAX_MULTI_BYTES = 1_040_000  # of all operations of a Multi; the same jute.maxbuffer, less the header of the request
+OPERATION_BYTES = 80  # what an operation of a Multi takes beside path and data, most of it for the ACL of a Create
+SEQUENCE_DIGITS = 10
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True)
 class Create:
-    """A request to create a node, and missing parents as empty persistent nodes. Result: None.
+    """A request to create a node, and missing parents as empty persistent nodes. Result: the path of the node.
 
     Raises NodeExists. An ephemeral node belongs to the session that created it and can have no children: creating one
-    below it raises NoNode.
+    below it raises NoNode. With `sequential`, the name of the node is that of `path` and ten digits. The digits rise
+    with each sequential node of a parent and never repeat, so the names sort in the order of creation.
     """
 
     path: str
     data: bytes = b""
     ephemeral: bool = False
+    sequential: bool = False
 
 
 @dataclass(frozen=True)
@@ -83,22 +91,50 @@ class Children:
     watch: bool = False
 
 
-Operation = Create | Get | Set | Delete | Children
+@dataclass(frozen=True)
+class Check:
+    """A part of a Multi: the node must be at `version`. Result: None. Raises NoNode or BadVersion."""
+
+    path: str
+    version: int
+
+
+@dataclass(frozen=True)
+class Multi:
+    """A request to carry out all operations, in order, or none. Result: a tuple of their results.
+
+    An operation sees what the earlier ones did. A Create makes no missing parents; it raises NoNode. The error of the
+    first operation that fails is raised, and its `index` is the position of that operation. A Multi without operations
+    and one of more than MAX_MULTI_BYTES are ValueErrors.
+    """
+
+    operations: "tuple[Check | Create | Set | Delete, ...]"
+
+
+Operation = Create | Get | Set | Delete | Children | Multi
 
 
 class Node(NamedTuple):
-    """A node's data and version; `owner` is the session of an ephemeral node, otherwise PERSISTENT (0)."""
+    """A node's data and version; `owner` is the session of an ephemeral node, otherwise PERSISTENT (0).
+
+    `czxid` is the number of the transaction that created the node. It is 0 if an older version of Flakelog created it
+    in a directory.
+    """
 
     data: bytes
     version: int
     owner: int
+    czxid: int = 0
 
 
-Result = Node | tuple[str, ...] | int | None
+Written = str | int | None  # the result of a part of a Multi
+Result = Node | tuple[str, ...] | tuple[Written, ...] | Written
 
 
 class CoordinationError(FlakelogError):
     """An operation that failed; the base class of the errors below."""
+
+    index: int | None = None  # the position of the operation in its Multi; None outside a Multi
 
 
 class NodeExists(CoordinationError):
@@ -179,6 +215,12 @@ class Coordinator(Protocol):
     def take_events(self) -> list[Event]:
         """Return the events since the last call. The call is cheap: make it about once a second, or when woken."""
 
+    def on_wake(self, wake: Callable[[], None]) -> None:
+        """Call `wake`, in any thread, when take_events may have something new. It must return at once.
+
+        Watches still need a take_events about once a second, because a wake-up may get lost.
+        """
+
     def close(self) -> None:
         """End the session; its ephemeral nodes are removed when this returns, if the coordinator can be reached."""
 
@@ -201,6 +243,43 @@ def check_data(data: bytes) -> bytes:
     if len(data) > MAX_DATA_BYTES:
         raise ValueError(f"{len(data)} bytes for one node; it holds at most {MAX_DATA_BYTES}")
     return data
+
+
+def check_operation(operation: Operation) -> None:
+    """Raise ValueError for a path, data or a Multi that a coordinator cannot keep."""
+    if not isinstance(operation, Multi):
+        return _check_part(operation)
+    if not operation.operations:
+        raise ValueError("a Multi without operations")
+    size = 0
+    for part in operation.operations:
+        if not isinstance(part, (Check, Create, Set, Delete)):
+            raise ValueError(f"{type(part).__name__} is no part of a Multi")
+        _check_part(part)
+        size += OPERATION_BYTES + len(part.path.encode()) + len(getattr(part, "data", b""))
+    if size > MAX_MULTI_BYTES:
+        raise ValueError(f"{size} bytes for one Multi; it holds at most {MAX_MULTI_BYTES}")
+
+
+def _check_part(operation: Check | Create | Get | Set | Delete | Children) -> None:
+    check_path(operation.path)
+    if isinstance(operation, (Create, Set)):
+        check_data(operation.data)
+    if isinstance(operation, Create) and operation.sequential:
+        check_path(sequential_path(operation.path, 0))
+
+
+def sequential_path(path: str, number: int) -> str:
+    """Return the path of a sequential node: '/a/b0000000007' for '/a/b' and 7."""
+    return f"{path}{number:0{SEQUENCE_DIGITS}}"
+
+
+def described(operation: Operation | Check) -> str:
+    """Return an operation as errors name it: 'Create /a', or 'Multi of 3 (Check /a, ...)'."""
+    if not isinstance(operation, Multi):
+        return f"{type(operation).__name__} {operation.path}"
+    first = operation.operations[0]
+    return f"Multi of {len(operation.operations)} ({type(first).__name__} {first.path}, ...)"
 
 
 def parent(path: str) -> str:

@@ -8,13 +8,13 @@ listener (python-zk/kazoo#356, #405), so the listeners here only record events.
 import logging
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from threading import Event as Flag
 from threading import Lock
 from typing import Any
 
-from kazoo.client import KazooClient
+from kazoo.client import KazooClient, TransactionRequest
 from kazoo.exceptions import (
     AuthFailedError,
     BadVersionError,
@@ -24,6 +24,8 @@ from kazoo.exceptions import (
     NodeExistsError,
     NoNodeError,
     NotEmptyError,
+    RolledBackError,
+    RuntimeInconsistency,
     SessionExpiredError,
 )
 from kazoo.handlers.threading import KazooTimeoutError, SequentialThreadingHandler
@@ -35,6 +37,7 @@ from coordination.access import Access, an_ensemble
 from coordination.port import (
     BadVersion,
     Changed,
+    Check,
     Children,
     ConnectionLost,
     CoordinationError,
@@ -43,6 +46,7 @@ from coordination.port import (
     Delete,
     Event,
     Get,
+    Multi,
     Node,
     NodeExists,
     NoNode,
@@ -54,8 +58,9 @@ from coordination.port import (
     SessionLost,
     SessionSuspended,
     Set,
-    check_data,
-    check_path,
+    Written,
+    check_operation,
+    described,
 )
 
 CONNECT_TIMEOUT_MS = 15_000
@@ -108,7 +113,7 @@ class ZooKeeperCoordinator:
     """A session with an ensemble: hosts as 'a:2181,b:2181/chroot'. Raises CoordinatorUnavailable if none answers.
 
     With `wait` off nothing blocks; the caller then calls `wait_until_connected` before anything else, in a thread that
-    may block. `on_event`, if set, is called in a thread of kazoo's whenever take_events has something new.
+    may block.
     """
 
     def __init__(
@@ -127,7 +132,7 @@ class ZooKeeperCoordinator:
         self._events: dict[Event, None] = {}  # an ordered set: one entry for each event, even if it came several times
         self._settled = Flag()  # connected, refused or closed: nothing to wait for
         self._closed = False
-        self.on_event: Callable[[], None] | None = None
+        self._wake: Callable[[], None] | None = None
         self._client = _client(hosts, access)
         self._client.add_listener(self._state_changed)
         self._client.start_async()
@@ -188,6 +193,9 @@ class ZooKeeperCoordinator:
             self._events.clear()
         return events
 
+    def on_wake(self, wake: Callable[[], None]) -> None:
+        self._wake = wake  # called in a thread of kazoo's
+
     def close(self) -> None:
         if os.getpid() == self._pid:  # a forked child has none of kazoo's threads; the session is its parent's
             self._closed = True
@@ -197,15 +205,15 @@ class ZooKeeperCoordinator:
             self._client.close()
 
     def _ask(self, operation: Operation) -> IAsyncResult:
-        check_path(operation.path)
+        check_operation(operation)
         if os.getpid() != self._pid:
             raise SessionLost("this session with ZooKeeper was made by the parent process; connect anew after a fork")
         client = self._client
         match operation:
-            case Create(path, data, ephemeral):
-                return client.create_async(path, check_data(data), ephemeral=ephemeral, makepath=True)
+            case Create(path, data, ephemeral, sequential):
+                return client.create_async(path, data, ephemeral=ephemeral, sequence=sequential, makepath=True)
             case Set(path, data, version):
-                return client.set_async(path, check_data(data), version)
+                return client.set_async(path, data, version)
             case Delete(path, version):
                 return client.delete_async(path, version)
             case Children(path, watch):
@@ -214,6 +222,8 @@ class ZooKeeperCoordinator:
                 if watch:  # `exists` leaves a watch on a missing node too; the answers come in order
                     client.exists_async(path, watch=self._watched)
                 return client.get_async(path)
+            case Multi(operations):
+                return _transaction(client, operations).commit_async()
 
     def _watched(self, event: WatchedEvent) -> None:
         if event.path is not None:
@@ -230,8 +240,8 @@ class ZooKeeperCoordinator:
         with self._lock:
             self._events.pop(event, None)  # move a repeated event to the end, because its last occurrence counts
             self._events[event] = None
-        if self.on_event:
-            self.on_event()
+        if self._wake is not None:
+            self._wake()
 
 
 def _client(hosts: str, access: Access) -> KazooClient:
@@ -260,6 +270,22 @@ def _client(hosts: str, access: Access) -> KazooClient:
     return client
 
 
+def _transaction(client: KazooClient, operations: Sequence[Check | Create | Set | Delete]) -> TransactionRequest:
+    """Return kazoo's transaction of the operations, not sent."""
+    transaction = client.transaction()
+    for operation in operations:
+        match operation:
+            case Check(path, version):
+                transaction.check(path, version)
+            case Create(path, data, ephemeral, sequential):
+                transaction.create(path, data, ephemeral=ephemeral, sequence=sequential)
+            case Set(path, data, version):
+                transaction.set_data(path, data, version)
+            case Delete(path, version):
+                transaction.delete(path, version)
+    return transaction
+
+
 def _credentials(file: str) -> str:
     """Return the line "user:password" of a file; raise CoordinatorUnavailable if the file has no such line."""
     try:
@@ -277,22 +303,50 @@ def _outcome(operation: Operation, pending: IAsyncResult) -> Result | Coordinati
         return _result(operation, pending.get(block=False))
     except (KazooException, KazooTimeoutError) as error:
         return _translated(operation, error)
+    except CoordinationError as error:
+        return error
 
 
 def _result(operation: Operation, answer: Any) -> Result:
-    """Convert kazoo's answer to the port's result."""
+    """Convert kazoo's answer to the port's result; raise the error of the operation of a Multi that failed."""
     match operation, answer:
         case Get(), (data, stat):
-            return Node(data, stat.version, stat.ephemeralOwner)
+            return Node(data, stat.version, stat.ephemeralOwner, stat.czxid)
         case Children(), list(names):
             return tuple(sorted(names))
+        case Multi(operations), list(answers):
+            if any(isinstance(part, KazooException) for part in answers):
+                raise _failure(operation, answers)
+            return tuple(_written(part, answer) for part, answer in zip(operations, answers, strict=True))
+        case (Create() | Set() | Delete()) as part, _:
+            return _written(part, answer)
+    return None
+
+
+def _written(operation: Check | Create | Set | Delete, answer: Any) -> Written:
+    match operation, answer:
+        case Create(), str(path):
+            return path
         case Set(), stat:
             version: int = stat.version
             return version
     return None
 
 
-def _translated(operation: Operation, error: Exception) -> CoordinationError:
+def _failure(multi: Multi, answers: Sequence[Any]) -> CoordinationError:
+    """Return the error of the operation that failed; the server answers RolledBack and RuntimeInconsistency for others.
+
+    kazoo reports a transaction that failed as its result.
+    """
+    for index, (part, answer) in enumerate(zip(multi.operations, answers, strict=True)):
+        if not isinstance(answer, (RolledBackError, RuntimeInconsistency)):
+            error = _translated(part, answer)
+            error.index = index
+            return error
+    return ConnectionLost(f"{described(multi)}: rolled back for no reason")
+
+
+def _translated(operation: Operation | Check, error: Exception) -> CoordinationError:
     """Convert kazoo's error to the port's; an unknown error becomes ConnectionLost, so the outcome stays unknown."""
     kind = next((ours for theirs, ours in _ERRORS.items() if isinstance(error, theirs)), ConnectionLost)
-    return kind(f"{type(operation).__name__} {operation.path}: {error or type(error).__name__}")
+    return kind(f"{described(operation)}: {error or type(error).__name__}")

@@ -281,10 +281,10 @@ class Registry:
             mark = self._new_mark(self._first_ms(now_ms, old.high_water_ms), token)
             write = Set(path, mark.to_bytes(), node.version)
         try:
-            version = yield write
+            result = yield write
         except (BadVersion, NodeExists, NoNode):
             raise Beaten(f"worker number {number} was claimed by someone else just now") from None
-        return Held(number, mark, version or 0)
+        return Held(number, mark, 0 if isinstance(write, Create) else result)
 
     def _first_ms(self, now_ms: int, old_high_water_ms: int) -> int:
         """Return where a new holder starts. This is the fence: no id below the old mark is ever issued again."""

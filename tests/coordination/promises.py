@@ -4,15 +4,19 @@ A subclass has a fixture `world` with `connect()` -> Coordinator and `kill(coord
 a crash would, without closing anything.
 """
 
+from threading import Event as Flag
+
 import pytest
 
 from coordination.port import (
     BadVersion,
     Changed,
+    Check,
     Children,
     Create,
     Delete,
     Get,
+    Multi,
     Node,
     NodeExists,
     NoNode,
@@ -21,7 +25,7 @@ from coordination.port import (
     Set,
     run,
 )
-from tests.patience import until
+from tests.patience import SECONDS, until
 
 
 def absent(coordinator, path):
@@ -48,12 +52,12 @@ class CoordinatorPromises:
         return world.connect()
 
     def test_a_created_node_has_its_data_and_version_0_for_everyone(self, one, other):
-        assert one.execute(Create("/a", b"x")) is None
-        assert other.execute(Get("/a")) == Node(b"x", 0, 0)
+        assert one.execute(Create("/a", b"x")) == "/a"
+        assert other.execute(Get("/a"))[:3] == (b"x", 0, 0)
 
     def test_missing_parents_are_made_empty(self, one):
         one.execute(Create("/a/b/c", b"x"))
-        assert one.execute(Get("/a/b")) == Node(b"", 0, 0)
+        assert one.execute(Get("/a/b"))[:3] == (b"", 0, 0)
 
     def test_a_node_is_made_once(self, one, other):
         one.execute(Create("/a", b"1"))
@@ -65,14 +69,14 @@ class CoordinatorPromises:
         one.execute(Create("/a", b"x"))
         assert one.execute(Set("/a", b"y", 0)) == 1
         assert one.execute(Set("/a", b"z", 1)) == 2
-        assert one.execute(Get("/a")) == Node(b"z", 2, 0)
+        assert one.execute(Get("/a"))[:3] == (b"z", 2, 0)
 
     def test_of_two_sets_at_one_version_the_second_fails(self, one, other):
         one.execute(Create("/a", b"x"))
         one.execute(Set("/a", b"one", 0))
         with pytest.raises(BadVersion):
             other.execute(Set("/a", b"other", 0))
-        assert one.execute(Get("/a")) == Node(b"one", 1, 0)
+        assert one.execute(Get("/a"))[:3] == (b"one", 1, 0)
 
     def test_what_is_not_there_cannot_be_changed(self, one):
         for operation in (Set("/a", b"", 0), Delete("/a", 0), Get("/a"), Children("/a")):
@@ -100,7 +104,7 @@ class CoordinatorPromises:
         one.execute(Set("/a", b"x", 0))
         one.execute(Delete("/a", 1))
         one.execute(Create("/a", b"new"))
-        assert one.execute(Get("/a")) == Node(b"new", 0, 0)
+        assert one.execute(Get("/a"))[:3] == (b"new", 0, 0)
 
     def test_children_are_names_in_order_of_the_next_level_only(self, one):
         for path in ("/a/c", "/a/b/below", "/a/a", "/other"):
@@ -110,7 +114,7 @@ class CoordinatorPromises:
 
     def test_an_ephemeral_node_names_its_session(self, one, other):
         one.execute(Create("/e", b"me", ephemeral=True))
-        assert other.execute(Get("/e")) == Node(b"me", 0, one.session_id)
+        assert other.execute(Get("/e"))[:3] == (b"me", 0, one.session_id)
         assert one.session_id != other.session_id
 
     def test_an_ephemeral_node_goes_when_its_session_is_closed(self, one, other):
@@ -199,3 +203,257 @@ class CoordinatorPromises:
 
         assert run(one, procedure()) == 1
         assert one.execute(Get("/counter")).data == b"1"
+
+
+class TransactionPromises:
+    """Multi, sequential nodes, czxid and wake-ups, from ZooKeeper's PrepRequestProcessor and cluster.md, section 4."""
+
+    @pytest.fixture
+    def one(self, world):
+        return world.connect()
+
+    @pytest.fixture
+    def other(self, world):
+        return world.connect()
+
+    def test_a_multi_answers_the_result_of_each_operation(self, one, other):
+        one.execute(Create("/a", b"x"))
+        one.execute(Create("/b"))
+        operations = Check("/a", 0), Set("/a", b"y", 0), Create("/c", b"z"), Delete("/b", 0)
+        assert one.execute(Multi(operations)) == (None, 1, "/c", None)
+        assert other.execute(Get("/a"))[:3] == (b"y", 1, 0)
+        assert other.execute(Get("/c"))[:3] == (b"z", 0, 0)
+        assert absent(other, "/b")
+
+    @pytest.mark.parametrize(
+        "failing, error",
+        [
+            (Check("/a", 1), BadVersion),
+            (Check("/missing", 0), NoNode),
+            (Set("/a", b"", 7), BadVersion),
+            (Set("/missing", b"", 0), NoNode),
+            (Create("/a"), NodeExists),
+            (Create("/missing/below"), NoNode),
+            (Delete("/a", 3), BadVersion),
+            (Delete("/missing"), NoNode),
+            (Delete("/full"), NotEmpty),
+        ],
+    )
+    def test_a_multi_that_fails_changes_nothing_and_names_the_operation(self, one, other, failing, error):
+        one.execute(Create("/a", b"x"))
+        one.execute(Create("/full/child"))
+        before = {path: other.execute(Get(path)) for path in ("/a", "/full", "/full/child")}
+        operations = Create("/new"), Set("/full/child", b"y", 0), failing, Create("/later"), Check("/none", 0)
+        with pytest.raises(error) as failure:
+            one.execute(Multi(operations))
+        assert failure.value.index == 2
+        assert {path: other.execute(Get(path)) for path in before} == before
+        assert absent(other, "/new") and absent(other, "/later")
+        assert one.execute(Multi((Create("/new"),))) == ("/new",)
+
+    def test_the_error_of_an_operation_outside_a_multi_has_no_index(self, one):
+        with pytest.raises(NoNode) as failure:
+            one.execute(Set("/a", b"", 0))
+        assert failure.value.index is None
+
+    def test_an_operation_of_a_multi_sees_what_the_earlier_ones_did(self, one, other):
+        operations = (
+            Create("/a"),
+            Create("/a/b", b"x"),
+            Set("/a/b", b"y", 0),
+            Set("/a/b", b"z", 1),
+            Check("/a/b", 2),
+            Create("/gone"),
+            Delete("/gone"),
+        )
+        assert one.execute(Multi(operations)) == ("/a", "/a/b", 1, 2, None, "/gone", None)
+        assert other.execute(Get("/a/b"))[:3] == (b"z", 2, 0)
+        assert other.execute(Children("/")) in (("a",), ("a", "zookeeper"))
+        assert one.execute(Multi((Delete("/a/b"), Delete("/a", 0)))) == (None, None)
+        assert absent(other, "/a")
+        with pytest.raises(NotEmpty) as failure:
+            one.execute(Multi((Create("/a"), Create("/a/b"), Delete("/a"))))
+        assert failure.value.index == 2
+
+    def test_a_multi_can_delete_a_node_and_create_it_again(self, one, other):
+        one.execute(Create("/a", b"x"))
+        one.execute(Set("/a", b"y", 0))
+        before = one.execute(Get("/a"))
+        one.execute(Multi((Delete("/a", 1), Create("/a", b"new", ephemeral=True))))
+        node = other.execute(Get("/a"))
+        assert node[:3] == (b"new", 0, one.session_id) and node.czxid > before.czxid
+
+    def test_the_winner_of_an_election_takes_the_controller_and_its_epoch_in_one_multi(self, world, one, other):
+        """Rule E1 of the cluster: /controller is created and /controller_epoch set by version, both or none."""
+        one.execute(Create("/controller_epoch", b"0"))
+
+        def stands(session, version):
+            epoch = Set("/controller_epoch", b"%d" % (version + 1), version)
+            return session.execute(Multi((Create("/controller", b"%d" % version, ephemeral=True), epoch)))
+
+        assert stands(one, 0) == ("/controller", 1)
+        with pytest.raises(NodeExists) as failure:
+            stands(other, 1)
+        assert failure.value.index == 0
+        one.execute(Multi((Check("/controller_epoch", 1), Create("/state", b"by one"))))
+        world.kill(one)
+        until(lambda: absent(other, "/controller"))
+        with pytest.raises(BadVersion) as failure:
+            stands(other, 0)
+        assert failure.value.index == 1 and absent(other, "/controller")
+        assert stands(other, 1) == ("/controller", 2)
+        assert other.execute(Get("/controller")).owner == other.session_id
+        with pytest.raises(BadVersion) as failure:
+            world.connect().execute(Multi((Check("/controller_epoch", 1), Set("/state", b"by a stale one", 0))))
+        assert failure.value.index == 0
+        assert other.execute(Get("/state"))[:2] == (b"by one", 0)
+
+    def test_the_ephemeral_nodes_of_a_multi_go_with_the_session_and_the_others_stay(self, world, one, other):
+        nodes = [Create(f"/n{number}", b"x", ephemeral=bool(number % 2)) for number in range(20)]
+        one.execute(Multi((Create("/dir"), Create("/dir/e", ephemeral=True), *nodes)))
+        with pytest.raises(NoNode):
+            other.execute(Multi((Create("/dir/e/below"),)))
+        world.kill(one)
+        until(lambda: absent(other, "/dir/e"))
+        assert other.execute(Children("/dir")) == ()
+        assert [absent(other, node.path) for node in nodes] == [node.ephemeral for node in nodes]
+        other.execute(Multi((Create("/dir/e", b"other"), Set("/n0", b"y", 0))))
+        assert other.execute(Get("/dir/e"))[:3] == (b"other", 0, 0)
+
+    def test_a_multi_of_large_nodes_is_whole(self, one, other):
+        """jute.maxbuffer holds for the whole Multi."""
+        one.execute(Create("/b", b"old"))
+        large = bytes(range(250)) * 2_000
+        one.execute(Multi((Create("/a", large), Set("/b", large[:499_000], 0))))
+        assert other.execute(Get("/a")).data == large
+        assert other.execute(Get("/b"))[:2] == (large[:499_000], 1)
+        other.execute(Set("/a", b"small", 0))
+        assert one.execute(Multi((Create("/c"), Delete("/b", 1)))) == ("/c", None)
+        assert one.execute(Get("/a"))[:2] == (b"small", 1) and absent(one, "/b")
+
+    def test_a_multi_of_many_operations_is_whole(self, one, other):
+        creates = [Create(f"/a/{number}", b"x") for number in range(1_000)]
+        assert one.execute(Multi((Create("/a"), *creates)))[-1] == "/a/999"
+        sets = [Set(create.path, b"y", 0) for create in creates]
+        with pytest.raises(BadVersion) as failure:
+            one.execute(Multi((*sets, Check("/a", 9))))
+        assert failure.value.index == 1_000
+        assert other.execute(Get("/a/0"))[:2] == (b"x", 0)
+        assert one.execute(Multi(tuple(sets))) == (1,) * 1_000
+        assert other.execute(Get("/a/999"))[:2] == (b"y", 1)
+        one.execute(Multi(tuple(Delete(create.path, 1) for create in creates)))
+        assert other.execute(Children("/a")) == ()
+
+    @pytest.mark.parametrize(
+        "operations, reason",
+        [
+            ((), "without operations"),
+            ((Create("/a", bytes(600_000)), Create("/b", bytes(600_000))), "at most 1040000"),
+            ((Create("/a"), Create("/b", bytes(1_000_001))), "at most 1000000"),
+            ((Create("/a"), Create("b")), "no node's path"),
+            ((Create("/a"), Get("/b")), "no part of a Multi"),
+        ],
+    )
+    def test_a_multi_no_coordinator_could_keep_is_refused_and_nothing_made(self, one, operations, reason):
+        with pytest.raises(ValueError, match=reason):
+            one.execute(Multi(operations))
+        assert absent(one, "/a")
+
+    def test_names_of_sequential_nodes_rise_in_the_order_of_creation_and_never_repeat(self, one, other):
+        one.execute(Create("/dir/other"))
+        paths = [one.execute(Create("/dir/n_", b"1", sequential=True))]
+        paths.append(other.execute(Create("/dir/n_", b"2", sequential=True)))
+        other.execute(Delete(paths[1]))
+        paths += one.execute(Multi((Create("/dir/n_", sequential=True), Create("/dir/n_", sequential=True))))
+        paths.append(other.execute(Create("/dir/n_", ephemeral=True, sequential=True)))
+        for path in paths:
+            name, digits = path[: len("/dir/n_")], path[len("/dir/n_") :]
+            assert name == "/dir/n_" and len(digits) == 10 and digits.isdecimal()
+        assert paths == sorted(set(paths))
+        assert [one.execute(Get(path)).data for path in paths[:1]] == [b"1"]
+        names = tuple(path.rpartition("/")[2] for path in paths if path != paths[1])
+        assert one.execute(Children("/dir")) == (*names, "other")
+
+    def test_the_parents_of_a_sequential_node_are_made(self, one):
+        path = one.execute(Create("/a/b/n", sequential=True))
+        assert one.execute(Children("/a/b")) == (path.removeprefix("/a/b/"),)
+
+    def test_a_node_created_later_has_a_higher_czxid_whatever_its_path(self, world, one, other):
+        one.execute(Create("/first"))
+        before = one.execute(Get("/first")).czxid
+        for session, create in (
+            (other, Create("/z/below")),
+            (one, Create("/a", ephemeral=True)),
+            (other, Create("/b", ephemeral=True)),
+        ):
+            session.execute(create)
+            czxid = session.execute(Get(create.path)).czxid
+            assert czxid > before
+            before = czxid
+        one.execute(Set("/first", b"y", 0))
+        one.execute(Multi((Create("/m"), Delete("/first"))))
+        assert one.execute(Get("/m")).czxid > before
+        other.execute(Create("/first"))
+        assert one.execute(Get("/first")).czxid > one.execute(Get("/m")).czxid
+
+    def test_a_set_leaves_the_czxid(self, one, other):
+        one.execute(Create("/a"))
+        before = one.execute(Get("/a")).czxid
+        other.execute(Set("/a", b"y", 0))
+        other.execute(Multi((Create("/b"), Set("/a", b"z", 1))))
+        assert one.execute(Get("/a")) == Node(b"z", 2, 0, before)
+
+    def test_two_lives_of_a_broker_have_two_epochs(self, world, one):
+        """Rule E3 of the cluster: the broker epoch is the czxid of /brokers/ids/N."""
+        register = Multi((Create("/ids/1", ephemeral=True), Set("/ids/1", b"me", 0)))
+        one.execute(Create("/ids"))
+        epochs = []
+        for _ in range(3):
+            life = world.connect()
+            life.execute(register)
+            epochs.append(one.execute(Get("/ids/1")).czxid)
+            world.kill(life)
+            until(lambda: absent(one, "/ids/1"))
+        assert epochs == sorted(set(epochs))
+
+    def test_a_watch_tells_of_a_multi(self, one, other):
+        one.execute(Create("/dir/a"))
+        one.execute(Get("/dir/a", watch=True))
+        one.execute(Children("/dir", watch=True))
+        other.execute(Multi((Set("/dir/a", b"y", 0), Create("/dir/b"), Create("/dir/c"))))
+        events = []
+
+        def heard():
+            events.extend(one.take_events())
+            return Changed("/dir/a") in events and Changed("/dir") in events
+
+        until(heard)
+        assert one.execute(Children("/dir")) == ("a", "b", "c")
+
+    def test_a_session_is_woken_when_what_it_watches_changes(self, one, other):
+        """Nothing calls take_events until the wake-up."""
+        one.execute(Create("/dir/a"))
+        other.execute(Get("/"))
+        for watch, change in (
+            (Get("/dir/a", watch=True), Set("/dir/a", b"y", 0)),
+            (Children("/dir", watch=True), Create("/dir/b")),
+            (Get("/dir/b", watch=True), Multi((Create("/c"), Delete("/dir/b")))),
+            (Children("/dir", watch=True), Create("/dir/n", sequential=True)),
+        ):
+            one.execute(watch)
+            one.take_events()
+            woken = Flag()
+            one.on_wake(woken.set)
+            other.execute(change)
+            assert woken.wait(SECONDS), change
+            until(lambda: Changed(watch.path) in one.take_events())
+
+    def test_a_session_is_woken_when_another_is_closed(self, one, other):
+        other.execute(Create("/e", ephemeral=True))
+        one.execute(Get("/e", watch=True))
+        one.take_events()
+        woken = Flag()
+        one.on_wake(woken.set)
+        other.close()
+        assert woken.wait(SECONDS)
+        changed(one, "/e")

@@ -4,16 +4,18 @@ import pytest
 
 from coordination.memory import Ensemble, MemoryCoordinator
 from coordination.port import (
+    Changed,
     ConnectionLost,
     Create,
     Get,
+    Multi,
     NoNode,
     SessionEnded,
     SessionEstablished,
     SessionSuspended,
     Set,
 )
-from tests.coordination.promises import CoordinatorPromises
+from tests.coordination.promises import CoordinatorPromises, TransactionPromises, absent
 
 
 class World:
@@ -32,7 +34,7 @@ def world():
     return World()
 
 
-class TestMemory(CoordinatorPromises):
+class TestMemory(CoordinatorPromises, TransactionPromises):
     pass
 
 
@@ -52,6 +54,32 @@ def test_a_lost_request_leaves_nothing(world):
         one.execute(Create("/a"))
     with pytest.raises(NoNode):
         one.execute(Get("/a"))
+
+
+@pytest.mark.parametrize("lost, data", [("lose_answers", b"y"), ("lose_requests", b"x")])
+def test_a_multi_whose_answer_or_request_got_lost_is_whole_or_absent(world, lost, data):
+    one = world.connect()
+    one.execute(Create("/a", b"x"))
+    setattr(one, lost, 1)
+    with pytest.raises(ConnectionLost) as failure:
+        one.execute(Multi((Create("/b", b"y"), Set("/a", b"y", 0))))
+    assert failure.value.index is None
+    assert one.execute(Get("/a")).data == data
+    assert absent(one, "/b") == (data == b"x")
+
+
+def test_a_cut_session_is_woken_of_a_change_when_it_is_back(world):
+    one, other = world.connect(), world.connect()
+    one.execute(Create("/a"))
+    one.execute(Get("/a", watch=True))
+    one.cut()
+    one.take_events()
+    wakes = []
+    one.on_wake(lambda: wakes.append(None))
+    other.execute(Set("/a", b"y", 0))
+    assert not wakes and not one.take_events()
+    one.heal()
+    assert wakes and Changed("/a") in one.take_events()
 
 
 def test_a_session_that_expires_while_cut_off_is_told_only_when_it_is_back(world):
