@@ -4,20 +4,22 @@ The batches have Kafka's format, uncompressed, so Kafka's tools read them: `kafk
 groups, `--transaction-log-decoder` for transactions. Only offsets committed in a transaction have a producer.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple, Protocol
 
 from broker.log import log_appender, log_reader
 from broker.log.log_appender import IdSource
 from broker.log.partition_log import PartitionLog
 from broker.now import Now
-from broker.record.batch import HEADER_BYTES, CorruptBatch, read_header, walk
+from broker.record.batch import HEADER_BYTES, BatchHeader, CorruptBatch, read_header, walk
 from broker.record.control import decode_marker
 from broker.record.records import BatchRecord, decode_records, encode_batch
+from broker.steps import Pace, Steps
 from broker.wire.errors import ApiError, ErrorCode
 from broker.wire.frame import FileRegion
 
-READ_BYTES = 1 << 20  # per read while loading; a larger batch is read whole
+READ_BYTES = 1 << 18  # per read while loading; a larger batch is read whole
+ITEM_BYTES = 100  # of a value, that take as long as one more record to load
 _RECORD_OVERHEAD_BYTES = 32  # maximum of lengths, deltas, attributes and header count
 
 
@@ -94,22 +96,56 @@ def read_back(log: PartitionLog) -> Iterator[Replayed | Ended]:
 
     Raise CorruptBatch if the log has a gap or a damaged batch, ApiError if it cannot be read.
     """
-    offset = log.log_start_offset
-    while offset < log.high_watermark:
+    for _, entries in _batches_of(log, log.log_start_offset):
+        yield from entries
+
+
+def replay(
+    log: PartitionLog, offset: int, load: Callable[[Replayed | Ended], None], pace: Pace, now: Now
+) -> Steps[tuple[int, Now]]:
+    """Pass every record and every end of a transaction from an offset on to `load`, oldest first, in slices.
+
+    Return the offset after the last batch that consumers see, and the time. Batches that are appended between the
+    slices are replayed too. Raise the errors of `read_back` and `load`.
+    """
+    for following, entries in _batches_of(log, offset):
+        for entry in entries:
+            load(entry)
+            if pace.is_over(_items_of(entry)):
+                now = yield
+        offset = following
+        if pace.is_over():
+            now = yield
+    return offset, now
+
+
+def _items_of(entry: Replayed | Ended) -> int:
+    """Return how many items an entry counts as in a slice: many if it is large, such as a group of many members."""
+    return 1 + (len(entry.value or b"") // ITEM_BYTES if isinstance(entry, Replayed) else 0)
+
+
+def _batches_of(log: PartitionLog, offset: int) -> Iterator[tuple[int, list[Replayed | Ended]]]:
+    """Yield the records or the end of a transaction in each batch, with the offset of the following batch.
+
+    The log may grow or lose its oldest records meanwhile.
+    """
+    while (offset := max(offset, log.log_start_offset)) < log.high_watermark:
         start = offset
         records = log_reader.read(log, offset, READ_BYTES, at_least_one=True).records
         if isinstance(records, FileRegion):
             data = records.file.read(records.position, records.length)
             for position, header in walk(data):
                 offset = header.last_offset + 1
-                if header.is_control:
-                    marker = decode_marker(data, position)
-                    if marker is not None:
-                        yield Ended(header.producer_id, marker.commit)
-                else:
-                    yield from _pairs(data, position, header.producer_id if header.is_transactional else None)
+                yield offset, _entries(data, position, header)
         if offset == start:
             raise CorruptBatch(f"{log.name} has no batch at offset {offset}, before its end ({log.high_watermark})")
+
+
+def _entries(data: bytes, position: int, header: BatchHeader) -> list[Replayed | Ended]:
+    if not header.is_control:
+        return list(_pairs(data, position, header.producer_id if header.is_transactional else None))
+    marker = decode_marker(data, position)
+    return [] if marker is None else [Ended(header.producer_id, marker.commit)]
 
 
 def _pairs(data: bytes, position: int, producer_id: int | None) -> Iterator[Replayed]:

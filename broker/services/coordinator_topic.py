@@ -60,7 +60,7 @@ class CoordinatorTopic:
         self.partitions = partitions
         self.properties = properties
         """Settings that the topic is made with unless a request gives others."""
-        self._keeps = keeps
+        self.keeps = keeps
         self._failing: set[int] = set()
         """Partitions whose last append failed, so that the operator is informed once, not for every request."""
 
@@ -110,7 +110,7 @@ class CoordinatorTopic:
 
     def not_made(self, error: ApiError | InvalidSetting) -> ApiError:
         """Report why the topic cannot be created, and return the error for clients."""
-        self._ports.report(f"no {self._keeps} can be coordinated, {self.name} could not be made: {error}")
+        self._ports.report(f"no {self.keeps} can be coordinated, {self.name} could not be made: {error}")
         return ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE, str(error))
 
     def disk_keys(self, key: str) -> list[Hashable]:
@@ -130,21 +130,7 @@ class CoordinatorTopic:
         If this fails, or takes longer than offsets.commit.timeout.ms, the answer is COORDINATOR_NOT_AVAILABLE, which
         clients retry.
         """
-        ends = {log: log.log_end_offset for log in self._waiting(keys)}
-        if not ends:
-            return answer
-        deadline_ms = now.ms + self._ports.commit_timeout_ms
-
-        def try_complete(now: Now) -> Answer | None:
-            if any(log.offline is not None for log in ends):
-                return expire(now)
-            return answer if all(log.durability.end_offset >= end for log, end in ends.items()) else None
-
-        def expire(now: Now) -> Answer:
-            refused: Answer = _refused(answer)
-            return refused
-
-        return Delayed([log.durability.key for log in ends], deadline_ms, try_complete, expire)
+        return on_disk(self._waiting(keys), answer, now.ms + self._ports.commit_timeout_ms)
 
     def once_on_disk(self, key: str, then: Callable[[Now], None], now: Now) -> None:
         """Call `then` when the key's partition is on the disk as it is now, or at once if the topic does not require
@@ -174,7 +160,7 @@ class CoordinatorTopic:
                 log = self._ports.log_of(self.name, partition)
             except ApiError:
                 continue  # the writer received the error
-            if ACKS_ALL in log.waiting_acks and log.durability.end_offset < log.log_end_offset:
+            if is_awaited(log):
                 yield log
 
     def append(
@@ -198,22 +184,59 @@ class CoordinatorTopic:
                 self._ports.without_ids(log, now)
             if partition not in self._failing:
                 self._failing.add(partition)
-                self._ports.report(f"{self._keeps} kept in {self.name}-{partition} are refused: {error}")
+                self._ports.report(f"{self.keeps} kept in {self.name}-{partition} are refused: {error}")
             code = error.code if isinstance(error, ApiError) else ErrorCode.KAFKA_STORAGE_ERROR
             return None, returned.get(code, ErrorCode.COORDINATOR_NOT_AVAILABLE)
         self._failing.discard(partition)
         return log, ErrorCode.NONE
 
 
-def _refused(part: Any) -> Any:
-    """Return an answer, or a part of one, with COORDINATOR_NOT_AVAILABLE in place of each NONE."""
+def is_awaited(log: PartitionLog) -> bool:
+    """Return True if answers must wait until the log is on the disk, and it is not."""
+    return ACKS_ALL in log.waiting_acks and log.durability.end_offset < log.log_end_offset
+
+
+def on_disk(
+    logs: Iterable[PartitionLog],
+    answer: Answer,
+    deadline_ms: int,
+    keys: Iterable[Hashable] = (),
+    refusal: Callable[[], ErrorCode] = lambda: ErrorCode.NONE,
+) -> Answer | Delayed[Answer]:
+    """Return the answer, delayed until these logs are on the disk as they are now.
+
+    If this fails or takes too long, each NONE in the answer is COORDINATOR_NOT_AVAILABLE. `keys` are touched when
+    `refusal` may return another error to answer with.
+    """
+    ends = {log: log.log_end_offset for log in logs}
+
+    def try_complete(now: Now) -> Answer | None:
+        if error := refusal():
+            return _refused(answer, error)
+        if any(log.offline is not None for log in ends):
+            return expire(now)
+        return answer if all(log.durability.end_offset >= end for log, end in ends.items()) else None
+
+    def expire(now: Now) -> Answer:
+        return _refused(answer, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+
+    if error := refusal():
+        return _refused(answer, error)
+    if not ends:
+        return answer
+    return Delayed([*keys, *(log.durability.key for log in ends)], deadline_ms, try_complete, expire)
+
+
+def _refused(answer: Answer, error: ErrorCode) -> Answer:
+    refused: Answer = _with_error(answer, error)
+    return refused
+
+
+def _with_error(part: Any, error: ErrorCode) -> Any:
+    """Return an answer, or a part of one, with the error in place of each NONE."""
     if isinstance(part, dict):
         return {
-            name: _refused_code(value) if name.endswith("error_code") else _refused(value)
+            name: (value or error) if name.endswith("error_code") else _with_error(value, error)
             for name, value in part.items()
         }
-    return [_refused(value) for value in part] if isinstance(part, list) else part
-
-
-def _refused_code(code: ErrorCode) -> ErrorCode:
-    return code or ErrorCode.COORDINATOR_NOT_AVAILABLE
+    return [_with_error(value, error) for value in part] if isinstance(part, list) else part
