@@ -57,6 +57,14 @@ class PartitionCoordinator(ABC):
     def replay(self, entry: Replayed | Ended) -> None:
         """Load a record or the end of a transaction. Raise `bad_record`."""
 
+    def prepare(self, pace: Pace, now: Now) -> Steps[Now]:
+        """Make what was loaded ready to be served, in slices. Return the time.
+
+        Ends of transactions that come meanwhile are replayed afterwards.
+        """
+        yield from ()
+        return now
+
     @abstractmethod
     def loaded(self, now: Now) -> None:
         """Begin to serve, because all records were loaded; the state is ACTIVE."""
@@ -70,9 +78,9 @@ C = TypeVar("C", bound=PartitionCoordinator)
 
 
 class CoordinatorPartitions(Generic[C]):
-    """The led partitions of `topic`. `make(partition, leader epoch)` returns the coordinator of one."""
+    """The led partitions of `topic`. `make(partition, leader epoch, now)` returns the coordinator of one."""
 
-    def __init__(self, topic: CoordinatorTopic, ports: CoordinatorPorts, make: Callable[[int, int], C]) -> None:
+    def __init__(self, topic: CoordinatorTopic, ports: CoordinatorPorts, make: Callable[[int, int, Now], C]) -> None:
         self.topic = topic
         self._ports = ports
         self._make = make
@@ -115,6 +123,10 @@ class CoordinatorPartitions(Generic[C]):
         """Iterate over the coordinators that are served. Partitions may come and go meanwhile."""
         return iter([led for led in self._led.values() if led.state is LoadState.ACTIVE])
 
+    def led(self) -> list[C]:
+        """Return all coordinators, also those that are loading or have failed."""
+        return list(self._led.values())
+
     @property
     def is_loading(self) -> bool:
         """True if the coordinator of a partition is loading."""
@@ -128,7 +140,7 @@ class CoordinatorPartitions(Generic[C]):
         if led is not None:
             led.leader_epoch = max(led.leader_epoch, leader_epoch)
             return
-        led = self._led[partition] = self._make(partition, leader_epoch)
+        led = self._led[partition] = self._make(partition, leader_epoch, now)
         self._begin_load(led, 0, now)
 
     def resign(self, partition: int, leader_epoch: int, now: Now) -> None:
@@ -156,7 +168,7 @@ class CoordinatorPartitions(Generic[C]):
 
     def resign_all(self, now: Now) -> None:
         """Stop coordinating all partitions, because the topic was deleted."""
-        for led in list(self._led.values()):
+        for led in self.led():
             self.resign(led.partition, led.leader_epoch, now)
 
     def load_all(self, now: Now) -> None:
@@ -229,6 +241,9 @@ class CoordinatorPartitions(Generic[C]):
         if log is not None:
             try:
                 offset, now = yield from replay(log, offset, led.replay, self._pace, now)
+                if offset >= log.log_end_offset:
+                    now = yield from led.prepare(self._pace, now)
+                    offset, now = yield from replay(log, offset, led.replay, self._pace, now)
             except (CorruptBatch, ApiError, led.bad_record) as error:
                 self._failed(led, log, error)
         led.load_steps = None

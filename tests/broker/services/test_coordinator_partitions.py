@@ -34,16 +34,24 @@ class Numbers(PartitionCoordinator):
 
     bad_record = BadNumber
 
-    def __init__(self, partition, leader_epoch):
+    def __init__(self, partition, leader_epoch, now):
         super().__init__(partition, leader_epoch)
         self.numbers = {}
         self.loaded_ms = self.unloaded_ms = None
+        self.prepared = set()
 
     def replay(self, entry):
         if isinstance(entry, Replayed):
             if not entry.value.isdigit():
                 raise BadNumber(f"{entry.value!r} is no number")
             self.numbers[entry.key.decode()] = int(entry.value)
+
+    def prepare(self, pace, now):
+        for name in list(self.numbers):
+            self.prepared.add(name)
+            if pace.is_over():
+                now = yield
+        return now
 
     def loaded(self, now):
         self.loaded_ms = now.ms
@@ -146,6 +154,16 @@ def test_what_is_appended_between_the_slices_is_loaded_too(house):
     house.append(0, {"late": 7})
     house.settle()
     assert house.find(0).numbers == MANY | {"late": 7}
+
+
+def test_what_is_appended_while_the_records_are_made_ready_is_loaded_too(house):
+    house.append(0, MANY)
+    house.lead(0)
+    while not house.partitions.led()[0].prepared:
+        house.tick()
+    house.append(0, {"late": 7})
+    house.settle()
+    assert house.find(0).numbers == MANY | {"late": 7} and house.find(0).prepared == set(MANY)
 
 
 def test_records_that_are_deleted_between_the_slices_are_skipped(house):
