@@ -102,9 +102,9 @@ class Commits:
         for key in keys:
             self._transactional.take_back(request.producer[0], key)
 
-    def end(self, producer_id: int, commit: bool, is_kept: Callable[[str], bool], wall_ms: int | None) -> None:
-        """End a producer's transaction for the groups `is_kept` accepts; commit its offsets if `commit`."""
-        for key, committed in self._transactional.end(producer_id, commit, is_kept):
+    def end(self, producer_id: int, commit: bool, wall_ms: int | None) -> None:
+        """End a producer's transaction; commit its offsets if `commit`."""
+        for key, committed in self._transactional.end(producer_id, commit):
             group = self._groups.find(key.group_id)
             if group is None:  # the group was deleted meanwhile; the offsets are committed all the same
                 group = Group(key.group_id, wall_ms)

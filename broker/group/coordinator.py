@@ -1,15 +1,17 @@
-"""All groups of one broker: the operations of Kafka's group coordinator, with their answers as values.
+"""The groups of one partition of `__consumer_offsets`: the operations of Kafka's group coordinator, with their answers
+as values.
 
 After each operation that takes `now`, the caller (a handler or the engine's tick) does three things in this order:
 
-1. Append the records from `take_appends` to partition `partition_of(group_id, n)` of `__consumer_offsets`. Report each
-   failure by `append_failed`. Then call `settled`.
+1. Append the records from `take_appends` to the partition. Report each failure by `append_failed`. Then call
+   `settled`.
 2. Touch the keys of the answers from `take_answered` in the purgatory.
 3. Schedule the next `tick` at `next_deadline_ms`.
 
 Join and sync return a `Pending`, whose `result` is set at once or later. The coordinator never waits and never reads a
-clock. A request brings the fresh uuid for a new member. At start the caller replays the partitions led by this broker
-in order: each record through `load`, each end of a transaction through `transaction_ended`. Then it calls `loaded`.
+clock. A request brings the fresh uuid for a new member. Before it serves, the caller replays the partition in order:
+each record through `load`, each end of a transaction through `transaction_ended`. Then it calls `loaded`. When another
+broker leads the partition, `unload` is the last call.
 """
 
 from collections.abc import Callable, Collection, Container, Iterable, Iterator, Sequence
@@ -41,25 +43,32 @@ from broker.group.results import (
     SyncResult,
     member_key,
 )
+from broker.group.shared import Shared
 from broker.group.states import GroupState
 from broker.group.subscription import CONSUMER_PROTOCOL_TYPE
 from broker.now import Now
 from broker.settings.group_config import GroupConfig
+from broker.steps import Pace, Steps, at_once
 from broker.wire.errors import ErrorCode
 
 
 class GroupCoordinator:
-    """The group coordinator; see the module. `now_ms` is the monotonic clock at start. Not thread-safe."""
+    """The group coordinator; see the module. `now_ms` is the monotonic clock when it is made. Not thread-safe."""
 
-    def __init__(self, config: GroupConfig, now_ms: int = 0) -> None:
+    def __init__(
+        self, config: GroupConfig, now_ms: int = 0, partition: int = 0, shared: Shared | None = None
+    ) -> None:
         self._config = config
+        self._shared = shared or Shared(now_ms)
         self._outbox = Outbox()
-        self._clock = AlarmClock(now_ms)
-        self._groups = Groups(config, self._outbox)
+        self._clock = AlarmClock(now_ms, self._shared.wheel, partition)
+        self._groups = Groups(config, self._outbox, self._shared)
         self._rebalance = Rebalance(config, self._clock, self._outbox)
         self._membership = Membership(config, self._rebalance)
         self._commits = Commits(config, self._groups, self._rebalance, self._outbox)
-        self._offset_expiration = OffsetExpiration(config, self._groups, self._commits, self._clock, now_ms)
+        self._offset_expiration = OffsetExpiration(
+            config, self._groups, self._commits, self._clock, now_ms, self._shared.expirations
+        )
 
     def __len__(self) -> int:
         """Return the number of groups."""
@@ -141,11 +150,10 @@ class GroupCoordinator:
         """Return (topic, partition) of all offsets of a group, those of one topic together."""
         return self._commits.committed(group_id)
 
-    def offsets(self) -> Iterator[tuple[str, str, int, int]]:
-        """Yield (group, topic, partition, committed offset) of all groups."""
+    def offsets(self) -> Iterator[tuple[int, str, list[FetchedOffset]]]:
+        """Yield (group's number, group id, offsets) of all groups, those known longest first."""
         for group in self._groups:
-            for offset in self._commits.fetch(group.group_id, None):
-                yield group.group_id, offset.topic, offset.partition, offset.committed.offset
+            yield group.number, group.group_id, self._commits.fetch(group.group_id, None)
 
     @property
     def offsets_number(self) -> int:
@@ -156,14 +164,9 @@ class GroupCoordinator:
         """Undo a TxnOffsetCommit whose records could not be appended. `errors` is what `commit` returned for it."""
         self._commits.take_back(request, errors)
 
-    def transaction_ended(
-        self, producer_id: int, commit: bool, is_kept: Callable[[str], bool], wall_ms: int | None = None
-    ) -> None:
-        """Apply a transaction marker that is in a partition of __consumer_offsets.
-
-        `is_kept(group_id)` is True for the groups of that partition. `wall_ms` is None when the marker is replayed.
-        """
-        self._commits.end(producer_id, commit, is_kept, wall_ms)
+    def transaction_ended(self, producer_id: int, commit: bool, wall_ms: int | None = None) -> None:
+        """Apply a transaction marker that is in the partition. `wall_ms` is None when the marker is replayed."""
+        self._commits.end(producer_id, commit, wall_ms)
 
     def forget_topics(self, is_gone: Callable[[str], bool], now: Now) -> None:
         """Remove the offsets of deleted topics."""
@@ -237,15 +240,24 @@ class GroupCoordinator:
         for topic, partition in partitions:
             self._commits.forget(OffsetKey(group_id, topic, partition))
 
-    def resign(self) -> None:
-        """Answer all waiting joins and syncs with NOT_COORDINATOR, because all records of the groups were deleted."""
+    def unload(self, pace: Pace) -> Iterator[None]:
+        """Stop all timers, and answer the waiting joins and syncs with NOT_COORDINATOR. Yield after each slice.
+
+        Another broker leads the partition from now on, or its records were deleted.
+        """
+        self._clock.is_stopped = True
+        self._shared.groups -= len(self._groups)
         for group in self._groups:
+            for alarm in (group.join_alarm, group.sync_alarm, *group.pending.values()):
+                if alarm is not None:
+                    alarm.clear()
             for member in group.members.values():
-                if member.joining is not None:
-                    result = JoinResult(error=ErrorCode.NOT_COORDINATOR, member_id=member.member_id)
-                    self._outbox.answer(group, member.joining, result)
-                if member.syncing is not None:
-                    self._outbox.answer(group, member.syncing, SyncResult(error=ErrorCode.NOT_COORDINATOR))
+                self._rebalance.dismiss(group, member, ErrorCode.NOT_COORDINATOR)
+                if pace.is_over():
+                    yield
+            if pace.is_over():
+                yield
+        self._offset_expiration.stop()
 
     # Time and storage
 
@@ -323,15 +335,25 @@ class GroupCoordinator:
             self._groups.drop(group_id)
 
     def loaded(self, now: Now) -> None:
-        """End the replay: start a session for each member, so that it has one session timeout to send a request."""
+        """End the replay at once; see `finish_load`."""
+        at_once(self.finish_load(Pace(), now), now)
+
+    def finish_load(self, pace: Pace, now: Now) -> Steps[Now]:
+        """End the replay, in slices: start a session for each member, so that it has one session timeout to send a
+        request. Return the time."""
         for group in self._groups:
             if not group.is_stored and self._commits.is_abandoned(group):
                 self._groups.drop(group.group_id)  # a tombstone removed its last offset
                 continue
             for member in group.members.values():
                 self._rebalance.keep_alive(group, member, now)
+                if pace.is_over():
+                    now = yield
             if len(group.members) > self._config.group_max_size:
                 self._rebalance.begin(group, now)
+            if pace.is_over():
+                now = yield
+        return now
 
 
 def _check_sync(group: Group | None, request: SyncRequest) -> ErrorCode:

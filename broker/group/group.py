@@ -33,11 +33,12 @@ class Group:
 
     `pending` maps each id given to a client that has not joined with it yet (KIP-394) to its alarm. `unsynced` holds
     the members whose SyncGroup of this generation has not arrived. `topics` are the topics the members subscribe to,
-    None if they are not known.
+    None if they are not known. `number` orders the groups of a broker by when they were made or loaded.
     """
 
     def __init__(self, group_id: str, state_since_ms: int | None) -> None:
         self.group_id = group_id
+        self.number = 0
         self.state = GroupState.EMPTY
         self.state_since_ms = state_since_ms
         self.generation = 0

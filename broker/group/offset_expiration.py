@@ -15,23 +15,30 @@ from broker.group.group import Group
 from broker.group.groups import Groups
 from broker.group.lifetime import is_expired_in, is_idle
 from broker.group.offset_records import OffsetKey
+from broker.group.shared import StepBudget
 from broker.now import Now
 from broker.settings.group_config import GroupConfig
 
-# Constants and not settings, because 500 tombstones take about four milliseconds on any disk, and no client waits.
-EXPIRATIONS_PER_STEP = 500  # offsets and groups per step, including those that are only checked
-STEP_EVERY_MS = 10  # leaves most of the time for requests
 RETRY_MS = 1_000  # after the disk refused a tombstone
 
 
 class OffsetExpiration:
-    """Removal of offsets and groups for one coordinator, in steps.
+    """Removal of offsets and groups for one coordinator, in steps. All coordinators of a broker share a step's budget.
 
     The caller appends the tombstones of each step, then calls `settled` with the groups whose tombstones failed.
     """
 
-    def __init__(self, config: GroupConfig, groups: Groups, commits: Commits, clock: AlarmClock, now_ms: int) -> None:
+    def __init__(
+        self,
+        config: GroupConfig,
+        groups: Groups,
+        commits: Commits,
+        clock: AlarmClock,
+        now_ms: int,
+        budget: StepBudget,
+    ) -> None:
         self._config = config
+        self._budget = budget
         self._groups = groups
         self._commits = commits
         self._check = clock.alarm(self._look_through)
@@ -52,6 +59,11 @@ class OffsetExpiration:
         self._commits.lose(is_gone)
         self._go_on(now)
 
+    def stop(self) -> None:
+        """Stop all timers."""
+        self._check.clear()
+        self._next.clear()
+
     def _look_through(self, now: Now) -> None:
         self._check.set(now.ms + self._config.offsets_retention_check_interval_ms)
         if not self._to_look_through and self._looked_at is None:
@@ -59,16 +71,24 @@ class OffsetExpiration:
         self._go_on(now)
 
     def _go_on(self, now: Now) -> None:
+        most = self._budget.left(now)
         if self._offsets or self._dead:
-            self._next.set(now.ms + STEP_EVERY_MS)
+            self._next.set(self._budget.next_ms)
             return
-        for key in islice(self._commits.lost, EXPIRATIONS_PER_STEP):
+        for key in islice(self._commits.lost, most):
             self._write(key)
-        is_left = len(self._offsets) < len(self._commits.lost)
-        for _ in range(EXPIRATIONS_PER_STEP - len(self._offsets)):
+        lost = len(self._offsets)
+        looked_on = lost
+        while looked_on < most and self._is_looking:
             self._look_on(now)
-        if is_left or self._looked_at is not None or self._to_look_through:
-            self._next.set(now.ms + STEP_EVERY_MS)
+            looked_on += 1
+        self._budget.use(looked_on)
+        if lost < len(self._commits.lost) or self._is_looking:
+            self._next.set(self._budget.next_ms)
+
+    @property
+    def _is_looking(self) -> bool:
+        return self._looked_at is not None or bool(self._to_look_through)
 
     def _write(self, key: OffsetKey) -> None:
         self._commits.write_tombstone(key)

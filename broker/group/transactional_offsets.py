@@ -23,7 +23,7 @@ class _Pending(NamedTuple):
 
 
 class TransactionalOffsets:
-    """The open offsets of all groups, by producer: at most one for each offset key and open transaction."""
+    """The open offsets of a coordinator, by producer: at most one for each offset key and open transaction."""
 
     def __init__(self) -> None:
         self._producers: dict[int, dict[OffsetKey, _Pending]] = {}
@@ -73,11 +73,9 @@ class TransactionalOffsets:
             if pending is not None and pending.order < order:
                 self.drop(producer_id, key)
 
-    def end(
-        self, producer_id: int, commit: bool, is_kept: Callable[[str], bool]
-    ) -> list[tuple[OffsetKey, CommittedOffset]]:
-        """End a producer's transaction for the groups `is_kept` accepts; return the offsets it commits."""
-        ended = [offset for offset in self._producers.get(producer_id, {}).items() if is_kept(offset[0].group_id)]
+    def end(self, producer_id: int, commit: bool) -> list[tuple[OffsetKey, CommittedOffset]]:
+        """End a producer's transaction; return the offsets it commits."""
+        ended = list(self._producers.get(producer_id, {}).items())
         for key, _ in ended:
             self.drop(producer_id, key)
         if not commit:

@@ -9,6 +9,7 @@ from typing import Any
 from broker.now import Now
 from broker.services.context import RequestContext
 from broker.services.coordinator_topic import Answer
+from broker.services.group_coordination import GroupPartition
 from broker.steps import Pace, Steps
 from broker.waiting.purgatory import Delayed
 from broker.wire.errors import ErrorCode
@@ -20,18 +21,24 @@ def handle(call: RequestContext, now: Now) -> Steps[Answer | Delayed[Answer]]:
     names = dict.fromkeys(call.request.groups_names)
     call.services.id_stamper.ensure(1, now)
     results: list[dict[str, Any]] = []
+    coordinators: dict[GroupPartition, None] = {}
     pace = Pace()
     for group_id in names:
-        results.append({"group_id": group_id, "error_code": _delete(call, group_id, now)})
+        results.append({"group_id": group_id, "error_code": _delete(call, group_id, coordinators, now)})
         if pace.is_over(WEIGHT):
             now = yield
-    return call.services.groups.topic.when_on_disk(names, {"throttle_time": 0, "results": results}, now)
+    return call.services.groups.when_on_disk(coordinators, {"throttle_time": 0, "results": results}, now)
 
 
-def _delete(call: RequestContext, group_id: str, now: Now) -> ErrorCode:
-    groups = call.services.groups
-    error = groups.check(group_id) or groups.core.delete(group_id)
-    error = error or groups.settle(now).get(group_id, ErrorCode.NONE)
+def _delete(
+    call: RequestContext, group_id: str, coordinators: dict[GroupPartition, None], now: Now
+) -> ErrorCode:
+    """Delete a group, and add its coordinator to `coordinators`."""
+    led = call.services.groups.find(group_id)
+    if isinstance(led, ErrorCode):
+        return led
+    coordinators[led] = None
+    error = led.core.delete(group_id) or led.settle(now).get(group_id, ErrorCode.NONE)
     if not error:
-        groups.core.deleted(group_id, now)
+        led.core.deleted(group_id, now)
     return error

@@ -7,8 +7,7 @@ unknown group is an error with a message (KIP-1043), before it is only Dead.
 
 from typing import Any
 
-from broker.group.results import DescribedGroup, DescribedMember
-from broker.group.states import GroupState
+from broker.group.results import DescribedMember
 from broker.now import Now
 from broker.services.authorized_operations import GROUP, operations
 from broker.services.context import RequestContext
@@ -25,9 +24,7 @@ def handle(call: RequestContext, now: Now) -> dict[str, Any]:
 
 
 def _describe(call: RequestContext, group_id: str) -> dict[str, Any]:
-    groups = call.services.groups
-    error = groups.check(group_id)
-    group = DescribedGroup(error, group_id, GroupState.DEAD.value) if error else groups.core.describe(group_id)
+    group = call.services.groups.describe(group_id)
     unknown = group.error is ErrorCode.GROUP_ID_NOT_FOUND
     if unknown and call.version < NOT_FOUND_VERSION:
         group = group._replace(error=ErrorCode.NONE)

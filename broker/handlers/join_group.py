@@ -27,12 +27,12 @@ def handle(call: RequestContext, now: Now) -> dict[str, Any] | Delayed[dict[str,
     def answer(result: JoinResult) -> dict[str, Any]:
         return _answer(call.version, result)
 
-    error = groups.check(request.group_id)
-    if error:
-        return answer(JoinResult(error=error, member_id=request.member_id))
+    led = groups.find(request.group_id)
+    if isinstance(led, ErrorCode):
+        return answer(JoinResult(error=led, member_id=request.member_id))
     call.services.id_stamper.ensure(1, now)
-    pending = groups.core.join(_request(call), now)
-    groups.settle(now)
+    pending = led.core.join(_request(call), now)
+    led.settle(now)
     crowded = JoinResult(error=ErrorCode.COORDINATOR_NOT_AVAILABLE, member_id=request.member_id)
     return when_answered(pending, answer, crowded)
 

@@ -18,12 +18,12 @@ MEMBERS_VERSION = 3
 
 def handle(call: RequestContext, now: Now) -> dict[str, Any]:
     groups, request = call.services.groups, call.request
-    error = groups.check(request.group_id)
-    if error:
-        return _answer(call.version, LeaveResult(error))
+    led = groups.find(request.group_id)
+    if isinstance(led, ErrorCode):
+        return _answer(call.version, LeaveResult(led))
     call.services.id_stamper.ensure(1, now)
-    result = groups.core.leave(request.group_id, _leaving(call), now)
-    groups.settle(now)
+    result = led.core.leave(request.group_id, _leaving(call), now)
+    led.settle(now)
     return _answer(call.version, result)
 
 

@@ -1,6 +1,6 @@
 """ListGroups, v0 to v5.
 
-Behaviour: returns the groups this node coordinates.
+Behaviour: returns the groups this node coordinates, with an error while some of them are still being loaded.
 Version notes: v4 filters by state and returns it (KIP-518); v5 filters by type and returns it (KIP-848), which here is
 "classic".
 """
@@ -15,10 +15,11 @@ from broker.wire.errors import ErrorCode
 
 
 def handle(call: RequestContext, now: Now) -> dict[str, Any]:
-    listed = call.services.groups.core.list_groups(call.request.states_filter, call.request.types_filter)
+    groups = call.services.groups
+    listed = groups.list_groups(call.request.states_filter, call.request.types_filter)
     return {
         "throttle_time": 0,
-        "error_code": ErrorCode.NONE,
+        "error_code": ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if groups.partitions.is_loading else ErrorCode.NONE,
         "groups": LazyArray(listed, _answer),
     }
 

@@ -15,6 +15,7 @@ from broker.metadata.topic import Topic
 from broker.now import Now
 from broker.services.context import RequestContext
 from broker.services.coordinator_topic import Answer
+from broker.services.group_coordination import GroupPartition
 from broker.steps import CHANGES_AT_ONCE, Steps
 from broker.waiting.purgatory import Delayed
 from broker.wire.cold import milliseconds
@@ -29,6 +30,7 @@ def handle(call: RequestContext, now: Now) -> Steps[Answer | Delayed[Answer]]:
     errors: list[ErrorCode] = []
     offsets: list[OffsetToCommit] = []
     indexes: list[int] = []
+    coordinators: list[GroupPartition] = []
     for requested in call.original.topics:
         topic = _find(call, requested)
         for partition in requested.partitions:
@@ -38,11 +40,11 @@ def handle(call: RequestContext, now: Now) -> Steps[Answer | Delayed[Answer]]:
                 offsets.append(_offset(topic, partition))
             errors.append(error)
             if len(offsets) == CHANGES_AT_ONCE:
-                _commit(call, offsets, indexes, errors, now)
+                coordinators += _commit(call, offsets, indexes, errors, now)
                 offsets, indexes = [], []
                 now = yield
-    _commit(call, offsets, indexes, errors, now)
-    return call.services.groups.topic.when_on_disk([call.request.group_id], _answer(call, errors), now)
+    coordinators += _commit(call, offsets, indexes, errors, now)
+    return call.services.groups.when_on_disk(coordinators, _answer(call, errors), now)
 
 
 def _answer(call: RequestContext, errors: Iterable[ErrorCode]) -> Answer:
@@ -92,20 +94,20 @@ def _offset(topic: Topic, partition: Any) -> OffsetToCommit:
 
 def _commit(
     call: RequestContext, offsets: list[OffsetToCommit], indexes: list[int], errors: list[ErrorCode], now: Now
-) -> None:
-    """Commit offsets, and put the error of each at its place in `errors`."""
-    groups, group_id = call.services.groups, call.request.group_id
-    error = groups.check(group_id)
-    if error:
-        codes = [error] * len(offsets)
-    else:
-        if offsets:
-            call.services.id_stamper.ensure(len(offsets), now)
-        codes = groups.core.commit(_request(call, offsets), now)
-        refused = groups.settle(now).get(group_id, ErrorCode.NONE)
-        codes = [error or refused for error in codes]
+) -> tuple[GroupPartition, ...]:
+    """Commit offsets, and put the error of each at its place in `errors`. Return the coordinator, if it is here."""
+    led = call.services.groups.find(call.request.group_id)
+    if isinstance(led, ErrorCode):
+        for index in indexes:
+            errors[index] = led
+        return ()
+    if offsets:
+        call.services.id_stamper.ensure(len(offsets), now)
+    codes = led.core.commit(_request(call, offsets), now)
+    refused = led.settle(now).get(call.request.group_id, ErrorCode.NONE)
     for index, error in zip(indexes, codes, strict=True):
-        errors[index] = error
+        errors[index] = error or refused
+    return (led,)
 
 
 def _request(call: RequestContext, offsets: list[OffsetToCommit]) -> CommitRequest:

@@ -8,6 +8,7 @@ deletion is in the log; if it cannot be written the offsets stay.
 from broker.now import Now
 from broker.services.context import RequestContext
 from broker.services.coordinator_topic import Answer
+from broker.services.group_coordination import GroupPartition
 from broker.steps import CHANGES_AT_ONCE, Steps
 from broker.waiting.purgatory import Delayed
 from broker.wire.errors import ErrorCode
@@ -17,18 +18,22 @@ def handle(call: RequestContext, now: Now) -> Steps[Answer | Delayed[Answer]]:
     named = [(topic.name, partition.partition_index) for topic in call.request.topics for partition in topic.partitions]
     existing = [partition for partition in named if _exists(call, *partition)]
     errors: dict[tuple[str, int], ErrorCode] = {}
+    coordinators: list[GroupPartition] = []
     for first in range(0, len(existing) or 1, CHANGES_AT_ONCE):
         if first:
             now = yield
         some = existing[first : first + CHANGES_AT_ONCE]
-        codes = _delete(call, some, now)
+        led = call.services.groups.find(call.request.group_id)
+        codes = led if isinstance(led, ErrorCode) else _delete(call, led, some, now)
+        if not isinstance(led, ErrorCode):
+            coordinators.append(led)
         if isinstance(codes, ErrorCode):
             answer: Answer = {"error_code": codes, "throttle_time": 0, "topics": ()}
             break
         errors.update(zip(some, codes))
     else:
         answer = _answer(call, errors)
-    return call.services.groups.topic.when_on_disk([call.request.group_id], answer, now)
+    return call.services.groups.when_on_disk(coordinators, answer, now)
 
 
 def _answer(call: RequestContext, errors: dict[tuple[str, int], ErrorCode]) -> Answer:
@@ -58,17 +63,16 @@ def _exists(call: RequestContext, name: str, partition: int) -> bool:
     return topic is not None and 0 <= partition < len(topic.partitions)
 
 
-def _delete(call: RequestContext, partitions: list[tuple[str, int]], now: Now) -> list[ErrorCode] | ErrorCode:
-    groups, group_id = call.services.groups, call.request.group_id
-    error = groups.check(group_id)
-    if error:
-        return error
+def _delete(
+    call: RequestContext, led: GroupPartition, partitions: list[tuple[str, int]], now: Now
+) -> list[ErrorCode] | ErrorCode:
+    group_id = call.request.group_id
     if partitions:
         call.services.id_stamper.ensure(len(partitions), now)
-    errors = groups.core.delete_offsets(group_id, partitions)
-    refused = groups.settle(now).get(group_id)
+    errors = led.core.delete_offsets(group_id, partitions)
+    refused = led.settle(now).get(group_id)
     if refused is not None:
         return refused
     if not isinstance(errors, ErrorCode):
-        groups.core.offsets_deleted(group_id, [partition for partition, error in zip(partitions, errors) if not error])
+        led.core.offsets_deleted(group_id, [partition for partition, error in zip(partitions, errors) if not error])
     return errors

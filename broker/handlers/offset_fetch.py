@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from itertools import groupby
 from typing import Any
 
+from broker.group.coordinator import GroupCoordinator
 from broker.group.results import FetchedOffset
 from broker.now import Now
 from broker.services.context import RequestContext
@@ -33,17 +34,18 @@ def handle(call: RequestContext, now: Now) -> dict[str, Any]:
 
 
 def _group(call: RequestContext, group: Any) -> dict[str, Any]:
-    error = call.services.groups.check(group.group_id)
+    led = call.services.groups.find(group.group_id)
+    core, error = (None, led) if isinstance(led, ErrorCode) else (led.core, ErrorCode.NONE)
     topics: LazyArray[Any]
     if group.topics is None:
-        topics = LazyArray([], dict) if error else _all(call, group.group_id)
+        topics = LazyArray([], dict) if core is None else _all(call, core, group.group_id)
     else:
-        topics = LazyArray(group.topics, lambda topic: _topic(call, group.group_id, topic, error))
+        topics = LazyArray(group.topics, lambda topic: _topic(call, core, group.group_id, topic, error))
     return {"group_id": group.group_id, "topics": topics, "error_code": error}
 
 
-def _all(call: RequestContext, group_id: str) -> LazyArray[Any]:
-    core, metadata = call.services.groups.core, call.services.metadata
+def _all(call: RequestContext, core: GroupCoordinator, group_id: str) -> LazyArray[Any]:
+    metadata = call.services.metadata
     topic_offsets = [
         (name, list(partitions))
         for name, partitions in groupby(core.committed(group_id), lambda committed: committed[0])
@@ -60,17 +62,19 @@ def _all(call: RequestContext, group_id: str) -> LazyArray[Any]:
     return LazyArray([of_topic for of_topic in topic_offsets if not by_id or topics[of_topic[0]] is not None], answer)
 
 
-def _topic(call: RequestContext, group_id: str, requested: Any, error: ErrorCode) -> dict[str, Any]:
+def _topic(
+    call: RequestContext, core: GroupCoordinator | None, group_id: str, requested: Any, error: ErrorCode
+) -> dict[str, Any]:
     if call.version < TOPIC_IDS_VERSION:
         key, name = {"name": requested.name}, requested.name
     else:
         topic = call.services.metadata.topic(requested.topic_id) if requested.topic_id else None
         key, name = {"topic_id": requested.topic_id}, topic.name if topic else ""
         error = error or (ErrorCode.NONE if topic else ErrorCode.UNKNOWN_TOPIC_ID)
-    if error:
+    if error or core is None:
         return key | {"partitions": [_partition(index, error) for index in requested.partition_indexes]}
     wanted = [(name, index) for index in requested.partition_indexes]
-    return key | {"partitions": _fetched(call, call.services.groups.core.fetch(group_id, wanted))}
+    return key | {"partitions": _fetched(call, core.fetch(group_id, wanted))}
 
 
 def _fetched(call: RequestContext, offsets: Iterable[FetchedOffset]) -> list[dict[str, Any]]:

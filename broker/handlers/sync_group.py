@@ -9,7 +9,7 @@ from typing import Any
 from broker.group.results import SyncRequest, SyncResult
 from broker.now import Now
 from broker.services.context import RequestContext
-from broker.services.group_coordination import when_answered
+from broker.services.group_coordination import unless_loading, when_answered
 from broker.waiting.purgatory import Delayed
 from broker.wire.errors import ErrorCode
 
@@ -18,11 +18,12 @@ PROTOCOL_VERSION = 5
 
 def handle(call: RequestContext, now: Now) -> dict[str, Any] | Delayed[dict[str, Any]]:
     groups, request = call.services.groups, call.request
-    error = groups.check(request.group_id)
-    if not error and call.version >= PROTOCOL_VERSION and None in (request.protocol_type, request.protocol_name):
-        error = ErrorCode.INCONSISTENT_GROUP_PROTOCOL
-    if error:
-        return _answer(SyncResult(error=error))
+    led = groups.find(request.group_id)
+    if isinstance(led, ErrorCode):
+        # While the group is loaded, nothing is known of a rebalance, so the member is to join again.
+        return _answer(SyncResult(error=unless_loading(led, ErrorCode.REBALANCE_IN_PROGRESS)))
+    if call.version >= PROTOCOL_VERSION and None in (request.protocol_type, request.protocol_name):
+        return _answer(SyncResult(error=ErrorCode.INCONSISTENT_GROUP_PROTOCOL))
     call.services.id_stamper.ensure(1, now)
     sync_request = SyncRequest(
         group_id=request.group_id,
@@ -33,8 +34,8 @@ def handle(call: RequestContext, now: Now) -> dict[str, Any] | Delayed[dict[str,
         protocol_name=request.protocol_name,
         assignments=tuple((assignment.member_id, assignment.assignment) for assignment in request.assignments),
     )
-    pending = groups.core.sync(sync_request, now)
-    groups.settle(now)
+    pending = led.core.sync(sync_request, now)
+    led.settle(now)
     return when_answered(pending, _answer, SyncResult(error=ErrorCode.COORDINATOR_NOT_AVAILABLE))
 
 

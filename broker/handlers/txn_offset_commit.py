@@ -14,6 +14,7 @@ from broker.metadata.topic import GROUP_OFFSETS_TOPIC
 from broker.now import Now
 from broker.services.context import RequestContext
 from broker.services.coordinator_topic import Answer
+from broker.services.group_coordination import GroupPartition
 from broker.steps import CHANGES_AT_ONCE, Steps
 from broker.waiting.purgatory import Delayed
 from broker.wire.errors import ErrorCode
@@ -24,19 +25,24 @@ ABORTABLE_VERSION = 4
 def handle(call: RequestContext, now: Now) -> Steps[Answer | Delayed[Answer]]:
     partitions = [(topic.name, partition) for topic in call.original.topics for partition in topic.partitions]
     errors: list[ErrorCode] = []
+    coordinators: list[GroupPartition] = []
     for first in range(0, len(partitions), CHANGES_AT_ONCE):
         if first:
             now = yield
-        errors += _commit_some(call, partitions[first : first + CHANGES_AT_ONCE], now)
-    return call.services.groups.topic.when_on_disk([call.request.group_id], _answer(call, errors), now)
+        led = call.services.groups.find(call.request.group_id)
+        if not isinstance(led, ErrorCode):
+            coordinators.append(led)
+        errors += _commit_some(call, led, partitions[first : first + CHANGES_AT_ONCE], now)
+    return call.services.groups.when_on_disk(coordinators, _answer(call, errors), now)
 
 
-def _commit_some(call: RequestContext, partitions: list[tuple[str, Any]], now: Now) -> list[ErrorCode]:
+def _commit_some(
+    call: RequestContext, led: GroupPartition | ErrorCode, partitions: list[tuple[str, Any]], now: Now
+) -> list[ErrorCode]:
     """Return an error for each partition, in order."""
     exists = [_exists(call, topic, partition.partition_index) for topic, partition in partitions]
-    errors = iter(
-        _commit(call, [partition for partition, is_known in zip(partitions, exists, strict=True) if is_known], now)
-    )
+    existing = [partition for partition, is_known in zip(partitions, exists, strict=True) if is_known]
+    errors = iter(_commit(call, led, existing, now))
     return [next(errors) if is_known else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION for is_known in exists]
 
 
@@ -62,29 +68,29 @@ def _exists(call: RequestContext, name: str, partition: int) -> bool:
     return topic is not None and 0 <= partition < len(topic.partitions)
 
 
-def _commit(call: RequestContext, partitions: list[tuple[str, Any]], now: Now) -> list[ErrorCode]:
+def _commit(
+    call: RequestContext, led: GroupPartition | ErrorCode, partitions: list[tuple[str, Any]], now: Now
+) -> list[ErrorCode]:
     """Return an error for each partition that exists, in order."""
-    groups = call.services.groups
-    error = _refusal(call)
+    if isinstance(led, ErrorCode):
+        return [led if call.request.group_id else ErrorCode.INVALID_GROUP_ID] * len(partitions)
+    error = _refusal(call, led)
     if error or not partitions:
         return [error] * len(partitions)
     call.services.id_stamper.ensure(len(partitions), now)
     request = _request(call, partitions)
-    errors = groups.core.commit(request, now)
-    refused = groups.settle(now).get(request.group_id, ErrorCode.NONE)
+    errors = led.core.commit(request, now)
+    refused = led.settle(now).get(request.group_id, ErrorCode.NONE)
     if refused:
-        groups.core.take_back(request, errors)
+        led.core.take_back(request, errors)
     return [error or refused for error in errors]
 
 
-def _refusal(call: RequestContext) -> ErrorCode:
-    request, groups = call.request, call.services.groups
+def _refusal(call: RequestContext, led: GroupPartition) -> ErrorCode:
+    request = call.request
     if not request.group_id:
         return ErrorCode.INVALID_GROUP_ID
-    error = groups.check(request.group_id)
-    if error:
-        return error
-    offsets_partition = GROUP_OFFSETS_TOPIC, groups.topic.partition_of(request.group_id)
+    offsets_partition = GROUP_OFFSETS_TOPIC, led.partition
     producer = request.transactional_id, request.producer_id, request.producer_epoch
     return call.services.transactions.refusal(*producer, offsets_partition, call.version >= ABORTABLE_VERSION)
 

@@ -270,16 +270,16 @@ class BrokerServices:
 
     def group_states(self) -> Counter[str]:
         """Return the number of groups in each state."""
-        groups = () if self._groups is None else self._groups.core.list_groups()
+        groups = () if self._groups is None else self._groups.list_groups()
         return Counter(group.state for group in groups)
 
     def group_offsets(self) -> Iterator[tuple[str, str, int, int]]:
         """Yield (group, topic, partition, committed offset) of all groups."""
-        return iter(()) if self._groups is None else self._groups.core.offsets()
+        return iter(()) if self._groups is None else self._groups.offsets()
 
     def group_offsets_number(self) -> int:
         """Return how many offsets are committed, over all groups."""
-        return 0 if self._groups is None else self._groups.core.offsets_number
+        return 0 if self._groups is None else self._groups.offsets_number
 
     def transaction_states(self) -> Counter[str]:
         """Return the number of transactional ids in each state."""
@@ -288,18 +288,17 @@ class BrokerServices:
 
     def forget_topics(self, names: Collection[str], now: Now) -> None:
         """Drop the coordinators' state about these deleted topics, and the state that was kept in them."""
-        if GROUP_OFFSETS_TOPIC in names:
-            self._forget_groups(now)
+        if GROUP_OFFSETS_TOPIC in names and self._groups is not None:
+            self._groups.partitions.resign_all(now)
         if names:
             self.groups.forget_topics(names.__contains__, now)
         if TRANSACTIONS_TOPIC in names:
             self._forget_transactions(now)
 
-    def _forget_groups(self, now: Now) -> None:
-        """Forget all groups with their offsets, because their topic was deleted, and answer their waiting requests."""
-        groups, self._groups = self._groups, None
-        if groups is not None:
-            groups.resign(now)
+    def lead_coordinators(self, names: Collection[str], now: Now) -> None:
+        """Lead the coordinators of new partitions of these topics."""
+        if GROUP_OFFSETS_TOPIC in names:
+            self.groups.partitions.lead_all(now)
 
     def _forget_transactions(self, now: Now) -> None:
         """Forget all transactional ids, because their topic was deleted. Producers cannot end open transactions."""
@@ -319,7 +318,7 @@ class BrokerServices:
         the ends of transactions that are continued may commit offsets."""
         self._start_ms = now.ms
         if self.metadata.topic(GROUP_OFFSETS_TOPIC) is not None:
-            self.groups.load(now)
+            self.groups.load_all(now)
         is_open = any(log.producers.open_transactions() for log in self.logs.all())
         if is_open or self.metadata.topic(TRANSACTIONS_TOPIC) is not None:
             self.transactions.load(now)
@@ -334,9 +333,9 @@ class BrokerServices:
         late = {log.topic for log in opened}
         if self.controller.lacks_space and not self.logs.disk.is_full:
             self.changes.store_again()
-        if GROUP_OFFSETS_TOPIC in late:
-            self._forget_groups(now)
-            self.groups.load(now)
+        for log in opened:
+            if log.topic == GROUP_OFFSETS_TOPIC:
+                self.groups.load_late(log.partition, now)
         if late and (TRANSACTIONS_TOPIC in late or self._transactions is not None):
             self._forget_transactions(now)
 
@@ -348,7 +347,7 @@ class BrokerServices:
 
     def coordinators_deadline_ms(self) -> int | None:
         """Return when `tick_coordinators` is due, on the monotonic clock; None without a deadline."""
-        group = None if self._groups is None else self._groups.core.next_deadline_ms()
+        group = None if self._groups is None else self._groups.next_deadline_ms()
         transaction = None if self._transactions is None else self._transactions.next_deadline_ms()
         if group is None or transaction is None:
             return transaction if group is None else group

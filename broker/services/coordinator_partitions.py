@@ -163,7 +163,7 @@ class CoordinatorPartitions(Generic[C]):
         """Lead all partitions of which the metadata says so, in the epochs it names."""
         topic = self.topic.topic
         for partition, state in enumerate(topic.partitions if topic is not None else ()):
-            if state.leader == self._ports.metadata.node.id:
+            if state.leader == self._ports.node_id:
                 self.lead(partition, state.leader_epoch, now)
 
     def resign_all(self, now: Now) -> None:

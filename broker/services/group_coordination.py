@@ -1,25 +1,31 @@
-"""Shared parts of the group handlers: the coordinator, and the topic with its records.
+"""Shared parts of the group handlers: the coordinators, and the topic with their records.
 
-A handler asks `check` whether this node coordinates the group, calls its verb on `core`, and calls `settle` before it
-answers. Then everything the answer says is in the log, and the requests that waited for it have their answers.
+A handler asks `find` for the coordinator of the group's partition, calls its verb on `core`, and calls `settle` before
+it answers. Then everything the answer says is in the log, and the requests that waited for it have their answers.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
+from heapq import merge
+from operator import itemgetter
 from typing import Any, TypeVar
 
+from broker.group.alarms import ring_due
 from broker.group.coordinator import GroupCoordinator
 from broker.group.offset_records import BadOffsetsRecord
 from broker.group.outbox import Append
-from broker.group.results import Pending
-from broker.log.keyed_records import Replayed, read_back
+from broker.group.results import DescribedGroup, FetchedOffset, ListedGroup, Pending
+from broker.group.shared import Shared
+from broker.group.states import GroupState
+from broker.log.keyed_records import Ended, Replayed
 from broker.log.partition_log import PartitionLog
 from broker.metadata.topic import GROUP_OFFSETS_TOPIC
 from broker.now import Now
-from broker.record.batch import CorruptBatch
+from broker.services.coordinator_partitions import CoordinatorPartitions, LoadState, PartitionCoordinator
 from broker.services.coordinator_topic import CoordinatorPorts, CoordinatorTopic
 from broker.settings.group_config import GroupConfig
+from broker.steps import Pace, Steps
 from broker.waiting.purgatory import Delayed
-from broker.wire.errors import ApiError, ErrorCode
+from broker.wire.errors import ErrorCode
 
 R = TypeVar("R")
 
@@ -32,99 +38,212 @@ _CLIENT_ERRORS = {
 }
 
 
-class GroupCoordination:
-    """The coordinator over `__consumer_offsets`. `start_ms` is on the monotonic clock."""
+class GroupPartition(PartitionCoordinator):
+    """The coordinator of the groups in one partition of `__consumer_offsets`."""
 
-    def __init__(self, ports: CoordinatorPorts, config: GroupConfig, start_ms: int) -> None:
-        self.config = config
-        self.core = GroupCoordinator(config, start_ms)
-        partitions = config.offsets_topic_num_partitions
-        properties = {"cleanup.policy": "compact", "segment.bytes": str(config.offsets_topic_segment_bytes)}
-        self.topic = CoordinatorTopic(ports, GROUP_OFFSETS_TOPIC, partitions, properties, "groups")
+    bad_record = BadOffsetsRecord
+
+    def __init__(
+        self,
+        partition: int,
+        leader_epoch: int,
+        core: GroupCoordinator,
+        topic: CoordinatorTopic,
+        ports: CoordinatorPorts,
+    ) -> None:
+        super().__init__(partition, leader_epoch)
+        self.core = core
+        self._topic = topic
         self._ports = ports
-
-    # --- lookup --------------------------------------------------------------------------------------------------
-
-    def check(self, group_id: str) -> ErrorCode:
-        """Return NONE if this node coordinates the group and can log its changes."""
-        return self.topic.check(group_id)
+        self._forgotten: list[Callable[[str], bool]] = []
+        """While the partition is loading: True for the topics that were deleted meanwhile."""
 
     # --- consequences of a verb ----------------------------------------------------------------------------------
 
     def settle(self, now: Now) -> dict[str, ErrorCode]:
         """Append the verb's records, then answer waiting requests. Return the errors of refused groups."""
+        core = self.core
         refused: dict[str, ErrorCode] = {}
-        written: dict[PartitionLog, None] = {}
-        while appends := self.core.take_appends():  # a refusal may begin a rebalance, which may write in turn
-            for (partition, producer), records in self._by_partition(appends).items():
-                log, error = self.topic.append(partition, records, now, _CLIENT_ERRORS, producer)
-                if log is not None:
-                    written[log] = None
+        written: PartitionLog | None = None
+        while appends := core.take_appends():  # a refusal may begin a rebalance, which may write in turn
+            for producer, records in _by_producer(appends).items():
+                log, error = self._topic.append(self.partition, records, now, _CLIENT_ERRORS, producer)
+                written = log or written
                 if error:
                     refused.update(dict.fromkeys((record.group_id for record in records), error))
                     believed = {record.group_id for record in records if producer is None and record.value is not None}
                     for group_id in believed:
-                        self.core.append_failed(group_id, error, now)
-        self.core.settled(refused, now)
-        for pending in self.core.take_answered():
-            self._ports.purgatory.touch(pending.key, now)
-        for log in written:
-            self._ports.appended(log, now)
+                        core.append_failed(group_id, error, now)
+        core.settled(refused, now)
+        self._answer(now)
+        if written is not None:
+            self._ports.appended(written, now)
         return refused
 
-    def _by_partition(self, appends: Iterable[Append]) -> dict[tuple[int, tuple[int, int] | None], list[Append]]:
-        """Group records by partition, and by the producer whose transaction they belong to. The records of one verb all
-        have the same producer, or none."""
-        by_partition: dict[tuple[int, tuple[int, int] | None], list[Append]] = {}
-        for append in appends:
-            key = self.topic.partition_of(append.group_id), append.producer
-            by_partition.setdefault(key, []).append(append)
-        return by_partition
-
-    def transaction_ended(self, partition: int, producer_id: int, commit: bool, now: Now) -> None:
-        """Apply or drop the offsets of a producer's transaction, because their partition got its marker."""
-        self.core.transaction_ended(producer_id, commit, self._keeps(partition), now.wall_ms)
-
-    def _keeps(self, partition: int) -> Callable[[str], bool]:
-        return lambda group_id: self.topic.partition_of(group_id) == partition
-
-    def tick(self, now: Now) -> None:
-        """Expire sessions, rebalances and offsets, and do what follows."""
-        self.core.tick(now)
-        self.settle(now)
-
-    def resign(self, now: Now) -> None:
-        """Answer the waiting requests, because the topic of the groups' records was deleted."""
-        self.core.resign()
+    def _answer(self, now: Now) -> None:
         for pending in self.core.take_answered():
             self._ports.purgatory.touch(pending.key, now)
 
     def forget_topics(self, is_gone: Callable[[str], bool], now: Now) -> None:
-        """Drop the offsets committed for deleted topics, because they mean nothing for new topics of the same names."""
-        self.core.forget_topics(is_gone, now)
+        """Drop the offsets committed for deleted topics. While the partition is loading, do so when it was loaded."""
+        if self.state is LoadState.LOADING:
+            self._forgotten.append(is_gone)
+        elif self.state is LoadState.ACTIVE:
+            self.core.forget_topics(is_gone, now)
+            self.settle(now)
+
+    # --- loading -------------------------------------------------------------------------------------------------
+
+    def replay(self, entry: Replayed | Ended) -> None:
+        if isinstance(entry, Replayed):
+            self.core.load(*entry)
+        else:
+            self.core.transaction_ended(*entry)
+
+    def prepare(self, pace: Pace, now: Now) -> Steps[Now]:
+        self._forget(now)
+        return (yield from self.core.finish_load(pace, now))
+
+    def loaded(self, now: Now) -> None:
+        self._forget(now)
         self.settle(now)
+
+    def _forget(self, now: Now) -> None:
+        forgotten, self._forgotten = self._forgotten, []
+        if forgotten:
+            self.core.forget_topics(lambda topic: any(is_gone(topic) for is_gone in forgotten), now)
+            self.settle(now)
+
+    def unload(self, pace: Pace, now: Now) -> Steps[None]:
+        for _ in self.core.unload(pace):
+            self._answer(now)
+            now = yield
+        self._answer(now)
+
+
+def _by_producer(appends: Iterable[Append]) -> dict[tuple[int, int] | None, list[Append]]:
+    """Group records by the producer whose transaction they belong to."""
+    by_producer: dict[tuple[int, int] | None, list[Append]] = {}
+    for append in appends:
+        by_producer.setdefault(append.producer, []).append(append)
+    return by_producer
+
+
+class GroupCoordination:
+    """The coordinators over `__consumer_offsets`, one for each partition that this node leads. `start_ms` is on the
+    monotonic clock."""
+
+    def __init__(self, ports: CoordinatorPorts, config: GroupConfig, start_ms: int) -> None:
+        self.config = config
+        properties = {"cleanup.policy": "compact", "segment.bytes": str(config.offsets_topic_segment_bytes)}
+        partitions = config.offsets_topic_num_partitions
+        self.topic = CoordinatorTopic(ports, GROUP_OFFSETS_TOPIC, partitions, properties, "groups")
+        self.partitions = CoordinatorPartitions(self.topic, ports, self._make)
+        self.find = self.partitions.find
+        self.when_on_disk = self.partitions.when_on_disk
+        self._ports = ports
+        self._shared = Shared(start_ms)
+        self._forgets_missing = False
+        """True if a load drops the offsets of topics that do not exist."""
+
+    def _make(self, partition: int, leader_epoch: int, now: Now) -> GroupPartition:
+        core = GroupCoordinator(self.config, now.ms, partition, self._shared)
+        led = GroupPartition(partition, leader_epoch, core, self.topic, self._ports)
+        if self._forgets_missing:
+            led.forget_topics(self._is_missing, now)
+        return led
+
+    # --- all groups ----------------------------------------------------------------------------------------------
+
+    def __len__(self) -> int:
+        """Return the number of groups."""
+        return sum(len(led.core) for led in self.partitions)
+
+    def list_groups(self, states: Collection[str] = (), types: Collection[str] = ()) -> list[ListedGroup]:
+        """Return the groups of all partitions. Filters ignore case; an empty filter accepts all groups."""
+        return [group for led in self.partitions for group in led.core.list_groups(states, types)]
+
+    def describe(self, group_id: str) -> DescribedGroup:
+        """Describe one group; the error is that of `find` if it is not coordinated here."""
+        led = self.find(group_id)
+        if isinstance(led, ErrorCode):
+            return DescribedGroup(led, group_id, GroupState.DEAD.value)
+        return led.core.describe(group_id)
+
+    def fetch_all(self, group_id: str) -> list[FetchedOffset]:
+        """Return all offsets of a group; none if it is not coordinated here."""
+        led = self.find(group_id)
+        return [] if isinstance(led, ErrorCode) else led.core.fetch(group_id, None)
+
+    def readers(self, topic: str) -> list[str]:
+        """Return the ids of the groups that have committed offsets of a topic, sorted."""
+        return sorted(group_id for led in self.partitions for group_id in led.core.readers(topic))
+
+    def offsets(self) -> Iterator[tuple[str, str, int, int]]:
+        """Yield (group, topic, partition, committed offset) of all groups, those known longest first."""
+        for _, group_id, offsets in merge(*(led.core.offsets() for led in self.partitions), key=itemgetter(0)):
+            for offset in offsets:
+                yield group_id, offset.topic, offset.partition, offset.committed.offset
+
+    @property
+    def offsets_number(self) -> int:
+        """The number of committed offsets of all groups."""
+        return sum(led.core.offsets_number for led in self.partitions)
+
+    # --- events --------------------------------------------------------------------------------------------------
+
+    def transaction_ended(self, partition: int, producer_id: int, commit: bool, now: Now) -> None:
+        """Apply or drop the offsets of a producer's transaction, because their partition got its marker.
+
+        A partition that is being loaded reads the marker in its turn.
+        """
+        led = self.partitions.at(partition)
+        if led is not None:
+            led.core.transaction_ended(producer_id, commit, now.wall_ms)
+
+    def forget_topics(self, is_gone: Callable[[str], bool], now: Now) -> None:
+        """Drop the offsets committed for deleted topics, because they mean nothing for new topics of the same names."""
+        for led in self.partitions.led():
+            led.forget_topics(is_gone, now)
+
+    def tick(self, now: Now) -> None:
+        """Go on with loads and unloads, expire sessions, rebalances and offsets, and do what follows."""
+        self.partitions.tick(now)
+        for partition in ring_due(self._shared.wheel, now):
+            led = self.partitions.at(partition)
+            if led is not None:
+                led.settle(now)
+
+    def next_deadline_ms(self) -> int | None:
+        """Return when `tick` is due, on the monotonic clock; None without a deadline."""
+        deadlines = self._shared.wheel.next_deadline_ms(), self.partitions.next_deadline_ms()
+        return min((deadline for deadline in deadlines if deadline is not None), default=None)
 
     # --- start ---------------------------------------------------------------------------------------------------
 
-    def load(self, now: Now) -> None:
-        """Replay the partitions led here. A damaged partition goes offline with its groups; the others are served."""
-        topic = self.topic.topic
-        for partition in range(len(topic.partitions) if topic else 0):
-            try:
-                log = self._ports.log_of(GROUP_OFFSETS_TOPIC, partition)
-            except ApiError:
-                continue  # offline and reported, or led by another node
-            try:
-                for record in read_back(log):
-                    if isinstance(record, Replayed):
-                        self.core.load(*record)
-                    else:
-                        self.core.transaction_ended(*record, self._keeps(partition))
-            except (CorruptBatch, BadOffsetsRecord, ApiError) as error:
-                log.offline = str(error)
-                self._ports.report(f"partition {log.name} is offline, and the groups it keeps: {error}")
-        self.forget_topics(lambda name: self._ports.metadata.topic(name) is None, now)  # offsets left by a full disk
-        self.core.loaded(now)
+    def load_all(self, now: Now) -> None:
+        """Load the partitions led here, before requests are served.
+
+        Drop the offsets of topics that do not exist: a full disk may have left them.
+        """
+        self._forgets_missing = True
+        self.partitions.load_all(now)
+        self._forgets_missing = False
+
+    def load_late(self, partition: int, now: Now) -> None:
+        """Load a partition whose log the start could not open, as a start does."""
+        self._forgets_missing = True
+        self.partitions.load_again(partition, now)
+        self._forgets_missing = False
+
+    def _is_missing(self, topic: str) -> bool:
+        return self._ports.metadata.topic(topic) is None
+
+
+def unless_loading(error: ErrorCode, instead: ErrorCode) -> ErrorCode:
+    """Return the error of `find`, or another while the group is loaded, for an API whose older clients do not expect
+    COORDINATOR_LOAD_IN_PROGRESS."""
+    return instead if error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS else error
 
 
 def when_answered(

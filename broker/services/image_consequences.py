@@ -32,6 +32,8 @@ class ChangedServices(Protocol):
 
     def touch(self, log: PartitionLog, now: Now) -> None: ...
 
+    def lead_coordinators(self, names: Collection[str], now: Now) -> None: ...
+
     def forget_topics(self, names: Collection[str], now: Now) -> None: ...
 
 
@@ -47,7 +49,9 @@ def follow(services: ChangedServices, delta: ImageDelta, now: Now) -> PutAway | 
             services.logs.configure({topic.name: services.config_of(topic) for topic in altered})
     if delta.alters_quotas:
         services.use_quotas()
-    return _delete(services, delta.deleted, now) if delta.deleted else None
+    put_away = _delete(services, delta.deleted, now) if delta.deleted else None
+    services.lead_coordinators([topic.name for topic in (*delta.made, *(after for _, after in delta.altered))], now)
+    return put_away
 
 
 def _delete(services: ChangedServices, topics: Sequence[Topic], now: Now) -> PutAway:
@@ -60,7 +64,7 @@ def _delete(services: ChangedServices, topics: Sequence[Topic], now: Now) -> Put
     logs = [log for log in services.logs.all() if log.topic in names]
     put_away = services.logs.delete({topic.name: range(len(topic.partitions)) for topic in topics})
     services.metrics.deleted(names, logs)
+    services.forget_topics(names, now)  # coordinators answer their waiting requests first
     for log in logs:
         services.touch(log, now)
-    services.forget_topics(names, now)
     return put_away

@@ -75,9 +75,9 @@ class GroupPage(NamedTuple):
 
 def group_list(services: BrokerServices, search: str = "", page: int = 0) -> GroupList:
     """Return a page of groups, by id."""
-    core = services.groups.core
+    groups = services.groups
     needle = search.strip().lower()
-    listed = core.list_groups()
+    listed = groups.list_groups()
     matching = sorted(group for group in listed if needle in group.group_id.lower())
     pages = pages_of(len(matching), page)
     rows = []
@@ -89,15 +89,15 @@ def group_list(services: BrokerServices, search: str = "", page: int = 0) -> Gro
             budget -= len(offsets)
             topics = len({topic for topic, _ in offsets})
             lag = sum(lag_of(offset, _end(services, partition)) or 0 for partition, offset in offsets.items())
-        rows.append(GroupRow(group.group_id, group.state, len(core.describe(group.group_id).members), topics, lag))
+        rows.append(GroupRow(group.group_id, group.state, len(groups.describe(group.group_id).members), topics, lag))
     return GroupList(rows, pages, search.strip(), len(listed))
 
 
 def group_page(services: BrokerServices, group_id: str, page: int = 0) -> GroupPage | None:
     """Return a group, None if there is no such group."""
-    core = services.groups.core
-    described = core.describe(group_id)
-    fetched = {(offset.topic, offset.partition): offset.committed for offset in core.fetch(group_id, None)}
+    described = services.groups.describe(group_id)
+    committed = services.groups.fetch_all(group_id)
+    fetched = {(offset.topic, offset.partition): offset.committed for offset in committed}
     if described.error and not fetched:
         return None
     owners: dict[Partition, str] = {}
@@ -149,12 +149,12 @@ def readers(services: BrokerServices, topic: str) -> list[Reader]:
 
     Of the members, at most MEMBERS_MAX are looked at.
     """
-    core, budget = services.groups.core, MEMBERS_MAX
-    by_group = {group_id: Reader(group_id, True, 0) for group_id in core.readers(topic)}
-    for group in core.list_groups():
+    groups, budget = services.groups, MEMBERS_MAX
+    by_group = {group_id: Reader(group_id, True, 0) for group_id in groups.readers(topic)}
+    for group in groups.list_groups():
         if group.state in STOPPED:
             continue
-        described = core.describe(group.group_id)
+        described = groups.describe(group.group_id)
         budget -= len(described.members)
         if budget < 0:
             break
@@ -166,7 +166,7 @@ def readers(services: BrokerServices, topic: str) -> list[Reader]:
 
 
 def _committed(services: BrokerServices, group_id: str) -> Mapping[Partition, int]:
-    fetched = services.groups.core.fetch(group_id, None)
+    fetched = services.groups.fetch_all(group_id)
     return {
         (offset.topic, offset.partition): offset.committed.offset for offset in fetched if offset.committed.offset >= 0
     }

@@ -19,7 +19,7 @@ SETTINGS = {
     "transaction_state_log_num_partitions": 1,
 }
 # These APIs list the matching items, or none, and never refuse.
-NEVER_REFUSE = {"ListGroups", "ListPartitionReassignments"}
+NEVER_REFUSE = {"ListPartitionReassignments"}
 # Codes that the broker's package names and that no API answers.
 NOT_ANSWERED = {
     "NETWORK_EXCEPTION": "flakelog.testing closes connections with it",

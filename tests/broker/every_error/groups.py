@@ -1,5 +1,7 @@
-"""Rows of the table of errors: consumer groups, and coordinators that are missing or offline."""
+"""Rows of the table of errors: consumer groups, and coordinators that are missing, loading or offline."""
 
+from broker.group.results import CommitRequest, OffsetToCommit
+from broker.steps import ITEMS_AT_ONCE
 from broker.wire.errors import ErrorCode as E
 from tests.broker.any_api import World
 from tests.broker.every_error.case import LONG, NOWHERE, OFFSETS, TRANSACTIONS, Case, offline
@@ -12,6 +14,10 @@ GENERATIONS = ("SyncGroup", "Heartbeat", "OffsetCommit")
 COORDINATED = (
     *MEMBERS, "OffsetFetch", "DescribeGroups", "DeleteGroups", "OffsetDelete", "InitProducerId", "AddPartitionsToTxn",
     "AddOffsetsToTxn", "EndTxn", "TxnOffsetCommit", "DescribeTransactions",
+)  # fmt: skip
+LOADED = (
+    "JoinGroup", "LeaveGroup", "OffsetCommit", "TxnOffsetCommit", "OffsetFetch", "DescribeGroups", "DeleteGroups",
+    "OffsetDelete", "ListGroups",
 )  # fmt: skip
 
 
@@ -98,6 +104,18 @@ def commit_too_large(world):
     return world.commit()
 
 
+def of_loading_coordinator(world):
+    """Send a request to a coordinator whose many offsets are being loaded, in several slices."""
+    world.coordinated()
+    groups, now = world.broker.services.groups, world.broker.now
+    led = groups.find(world.group)
+    offsets = tuple(OffsetToCommit(world.topic, partition, 1) for partition in range(ITEMS_AT_ONCE))
+    led.core.commit(CommitRequest(group_id=world.group, offsets=offsets), now)
+    led.settle(now)
+    groups.partitions.load_again(led.partition, now)
+    return world.ask("ListGroups", {}) if world.name == "ListGroups" else of_coordinator(world)
+
+
 def looked_for_in_vain(world):
     """Send a request to a coordinator before any FindCoordinator: its topic does not exist yet."""
     return of_coordinator(world)
@@ -135,6 +153,7 @@ GROUPS = [
       for api in ("SyncGroup", "Heartbeat")),
     *(Case(api, E.INVALID_GROUP_ID, without_group) for api in ("JoinGroup", "SyncGroup", "Heartbeat", "LeaveGroup")),
     *(Case(api, E.NOT_COORDINATOR, looked_for_in_vain, inside=True) for api in COORDINATED),
+    *(Case(api, E.COORDINATOR_LOAD_IN_PROGRESS, of_loading_coordinator, inside=True) for api in LOADED),
     Case("OffsetCommit", E.UNKNOWN_SERVER_ERROR, commit_too_large, inside=True),
     *(Case(api, E.COORDINATOR_NOT_AVAILABLE, of_offline_coordinator, inside=True) for api in COORDINATED),
     Case("FindCoordinator", E.INVALID_REQUEST, lambda w: find(w, 7), oldest=1),

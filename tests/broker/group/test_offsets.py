@@ -2,8 +2,8 @@
 
 import pytest
 
-from broker.group.offset_expiration import EXPIRATIONS_PER_STEP, STEP_EVERY_MS
 from broker.group.offsets import NO_COMMITTED_OFFSET, CommittedOffset
+from broker.group.shared import EXPIRATIONS_PER_STEP, STEP_EVERY_MS
 from broker.wire.errors import ErrorCode
 
 WALL_MS = 1_700_000_000_000  # the wall clock when `house.now_ms` is 0

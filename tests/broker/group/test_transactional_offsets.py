@@ -13,8 +13,8 @@ def at(offset):
     return CommittedOffset(offset, -1, "", 0)
 
 
-def ended(offsets, producer_id, commit=True, is_kept=lambda group_id: True):
-    return [(place, committed.offset) for place, committed in offsets.end(producer_id, commit, is_kept)]
+def ended(offsets, producer_id, commit=True):
+    return [(place, committed.offset) for place, committed in offsets.end(producer_id, commit)]
 
 
 @pytest.fixture
@@ -51,13 +51,6 @@ def test_of_two_transactions_the_one_written_later_counts_whichever_ends_last(of
     offsets.put(1, AT, at(30))
     offsets.put(2, AT, at(40))
     assert ended(offsets, 1) == [(AT, 30)] and ended(offsets, 2) == [(AT, 40)]
-
-
-def test_a_marker_ends_what_its_own_partition_keeps(offsets):
-    offsets.put(1, AT, at(10))
-    offsets.put(1, BESIDE, at(20))
-    assert ended(offsets, 1, is_kept=lambda group_id: group_id == "h") == [(BESIDE, 20)]
-    assert offsets.is_open(AT)
 
 
 def test_offsets_of_a_deleted_topic_never_count(offsets):
