@@ -205,10 +205,11 @@ def test_an_older_epoch_does_not_take_a_partition_away(house):
 def test_a_load_is_given_up_when_its_partition_resigns(house):
     house.append(0, MANY)
     house.lead(0, 1)
+    (led,) = house.partitions.led()
     house.resign(0, 2)
     assert house.find(0) == ErrorCode.NOT_COORDINATOR
     house.settle()
-    assert house.partitions.at(0) is None
+    assert house.partitions.at(0) is None and led.loaded_ms is None
 
 
 def test_a_partition_that_is_led_again_is_loaded_after_its_unload(house):
