@@ -2,6 +2,7 @@
 
 from collections import deque
 from collections.abc import Callable, Generator, Sequence
+from threading import Event as Flag
 from typing import Any, NoReturn, Protocol, TypeVar, cast, runtime_checkable
 
 from twisted.internet.defer import Deferred, fail, inlineCallbacks
@@ -56,6 +57,25 @@ def executor(coordinator: Coordinator, reactor: Reactor) -> Execute:
         return answer.addTimeout(asynchronous.request_timeout_ms / 1000, cast(Any, reactor), _timed_out)
 
     return execute
+
+
+def wake_in_reactor(coordinator: Coordinator, reactor: Reactor, wake: Callable[[], None]) -> None:
+    """Call `wake` in the reactor thread when take_events may have something new.
+
+    Wake-ups that come before the reactor has called `wake` are one call.
+    """
+    waiting = Flag()
+
+    def call() -> None:
+        waiting.clear()  # before `wake` takes the events, because later ones need another call
+        wake()
+
+    def woken() -> None:
+        if not waiting.is_set():
+            waiting.set()
+            reactor.callFromThread(call)
+
+    coordinator.on_wake(woken)
 
 
 @inlineCallbacks

@@ -3,12 +3,13 @@
     <directory>/.lock             locked exclusively during each operation, so that operations are serialized
     <directory>/sessions/<id>     locked exclusively while the session's process lives; the kernel releases the lock at
                                   kill -9 and at power loss, so an ephemeral node never outlives its session
-    <directory>/nodes/a/b/.node   the node /a/b: one line "<version> <owner>", then its data
-    <directory>/packed            nodes that were written together (coordination/packed_nodes.py)
+    <directory>/nodes, /packed    the nodes (coordination/stored_nodes.py)
+    <directory>/transactions      the number of the last transaction (coordination/transaction_numbers.py)
+    <directory>/wake/<id>         the socket of a session that asked for wake-ups (coordination/wake_ups.py)
 
-A node is written to a new file, which is synced and renamed over the old one. Then its directory is synced, and only
-then is the operation acknowledged. So an acknowledged node survives a power cut, and is never half-written. The
-directory of an ephemeral node is not synced, because a power cut ends its session anyway.
+An operation is acknowledged when its changes are synced. So an acknowledged change survives a power cut, and a Multi is
+never half-written. take_events checks the watches of the nodes that a wake-up named. Once a second it checks all of
+them, because the kernel reports no end of another session.
 Locks of files are not reliable on network file systems, so such a directory is refused if it can be recognised.
 """
 
@@ -16,43 +17,39 @@ import fcntl
 import os
 import secrets
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from weakref import WeakSet
 
-from coordination.packed_nodes import DATA_BYTES_MAX, PackedNodes, sync_directory
 from coordination.port import (
-    ANY_VERSION,
-    PERSISTENT,
-    BadVersion,
     Changed,
     Children,
     ConnectionLost,
     CoordinationError,
     CoordinatorUnavailable,
     Create,
-    Delete,
     Event,
     Get,
-    Multi,
     Node,
-    NodeExists,
-    NoNode,
-    NotEmpty,
     Operation,
     Result,
     SessionEstablished,
     SessionLost,
     Set,
     check_operation,
+    child,
     described,
     parent,
 )
+from coordination.stored_nodes import StoredNodes
+from coordination.transaction import Transaction, Tree
+from coordination.transaction_numbers import TransactionNumbers
+from coordination.wake_ups import WakeUps, wake_all, wake_for
 
 LOCK_TIMEOUT_MS = 5_000  # operations take ms; a process stopped while holding the lock must not block others forever
 LOCK_RETRY_S = 0.002
-NODE_FILE = ".node"
+LOOK_S = 0.9  # take_events is called about once a second
 PACKED_MIN = 8  # a group of fewer writes is faster in files of their own
 NETWORK_FILE_SYSTEMS = frozenset(
     "nfs nfs4 cifs smb3 smbfs afs ceph fuse.ceph lustre glusterfs fuse.glusterfs fuse.sshfs beegfs gpfs ocfs2 gfs2 9p "
@@ -79,8 +76,10 @@ class DirectoryCoordinator:
         self._watches: dict[tuple[str, str], object] = {}
         self._events: list[Event] = []
         self._session_fd = -1
-        self._packed = PackedNodes(self._root)
-        self._group: dict[str, Node] | None = None  # written together, not yet on the disk
+        self._nodes = StoredNodes(self._root, self._is_alive)
+        self._numbers = TransactionNumbers(self._root)
+        self._wake_ups: WakeUps | None = None
+        self._look_s = 0.0  # when all watches are checked next
         if not allow_network:
             refuse_network_file_system(self._root)
         try:
@@ -106,11 +105,15 @@ class DirectoryCoordinator:
     def execute(self, operation: Operation) -> Result:
         check_operation(operation)
         self._check_open()
+        transaction = self._transaction(self._nodes)
         try:
             with self._exclusive():
-                return self._apply(operation)
+                result = self._apply(operation, transaction)
+                self._nodes.store(transaction.changes)
         except OSError as error:
             raise ConnectionLost(f"{described(operation)} in {self._root}: {error}") from error
+        self._wake_others(transaction.changes)
+        return result
 
     def execute_all(self, operations: Sequence[Operation]) -> list[Result | Exception]:
         """Carry out the operations in order; return the result of each, or its error.
@@ -118,39 +121,58 @@ class DirectoryCoordinator:
         Many writes are synced together. Raise SessionLost or ConnectionLost if the outcome of all is not known.
         """
         self._check_open()
-        writes = sum(isinstance(operation, (Create, Set)) for operation in operations)
+        together = sum(isinstance(operation, (Create, Set)) for operation in operations) >= PACKED_MIN
+        results: list[Result | Exception] = []
+        changes: dict[str, Node | None] = {}
         try:
             with self._exclusive():
-                self._group = {} if writes >= PACKED_MIN else None
-                results = [self._outcome(operation) for operation in operations]
-                if self._group:
-                    self._packed.write({**self._packed.nodes, **self._group})
-                return results
+                group = self._transaction(self._nodes)
+                keep = group.take if together else self._nodes.store
+                for operation in operations:
+                    transaction = self._transaction(group if together else self._nodes)
+                    results.append(self._outcome(operation, transaction, keep))
+                    changes.update(transaction.changes)
+                self._nodes.store(group.changes)
         except OSError as error:
             raise ConnectionLost(f"{len(operations)} operations in {self._root}: {error}") from error
-        finally:
-            self._group = None
-
-    def take_events(self) -> list[Event]:
-        """Return the events since the last call.
-
-        Watches are checked only in this call, because another process's change to a file is not reported to us.
-        """
-        events, self._events = self._events, []
-        if self._watches and self._session_fd >= 0:
-            with self._exclusive():
-                for (kind, path), seen in list(self._watches.items()):
-                    if self._state_of(kind, path) != seen:
-                        del self._watches[kind, path]
-                        events.append(Changed(path))
-        return events
+        self._wake_others(changes)
+        return results
 
     def on_wake(self, wake: Callable[[], None]) -> None:
-        """Accept the callback; watches are checked in take_events only."""
+        """Call `wake` in a thread of its own. If the system can make no socket, a change is noticed by polling."""
+        self._check_open()
+        if self._wake_ups is not None:
+            self._wake_ups.wake = wake
+            return
+        with suppress(OSError):
+            self._wake_ups = WakeUps(self._root, self._session_id, wake, self._is_watched)
+
+    def take_events(self) -> list[Event]:
+        """Return the events since the last call."""
+        events, self._events = self._events, []
+        due = self._due_watches() if self._session_fd >= 0 else ()
+        if due:
+            with self._exclusive():
+                for watch in self._watches.keys() & due:
+                    if self._state_of(self._nodes, *watch) != self._watches[watch]:
+                        del self._watches[watch]
+                        events.append(Changed(watch[1]))
+        return events
 
     def close(self) -> None:
         """End the session; the next session that reads one of its ephemeral nodes removes that node."""
         if self._session_fd >= 0:
+            if self._wake_ups is not None:
+                self._wake_ups.close()
+            os.close(self._session_fd)
+            self._session_fd = -1
+            wake_all(self._root)
+
+    def abandon(self) -> None:
+        """Close the session's files and wake no session, as the kernel does when a process ends."""
+        if self._session_fd >= 0:
+            if self._wake_ups is not None:
+                self._wake_ups.abandon()
             os.close(self._session_fd)
             self._session_fd = -1
 
@@ -158,10 +180,18 @@ class DirectoryCoordinator:
         if self._session_fd < 0:
             raise SessionLost(f"this session in {self._root} is closed, or was its parent's before a fork")
 
-    def _outcome(self, operation: Operation) -> Result | Exception:
+    def _transaction(self, tree: Tree) -> Transaction:
+        return Transaction(tree, self._session_id, self._numbers.next)
+
+    def _outcome(
+        self, operation: Operation, transaction: Transaction, keep: Callable[[Mapping[str, Node | None]], None]
+    ) -> Result | Exception:
+        """Return the result of an operation after `keep` has its changes, or its error."""
         try:
             check_operation(operation)
-            return self._apply(operation)
+            result = self._apply(operation, transaction)
+            keep(transaction.changes)
+            return result
         except (CoordinationError, ValueError) as error:
             return error
 
@@ -185,124 +215,24 @@ class DirectoryCoordinator:
                 if time.monotonic() > deadline:
                     raise ConnectionLost(f"another process has held {self._root}/.lock for {self._lock_timeout_ms} ms")
                 time.sleep(LOCK_RETRY_S)
-            self._packed.refresh()
+            self._nodes.refresh()
             yield
         finally:
             # Unlock explicitly, because a child forked meanwhile shares the file and would keep the lock.
             fcntl.flock(fd, fcntl.LOCK_UN)
             os.close(fd)
 
-    def _apply(self, operation: Operation) -> Result:
+    def _apply(self, operation: Operation, transaction: Transaction) -> Result:
         match operation:
-            case Create():
-                return self._create(operation)
-            case Set(path, data, version):
-                node = self._changeable(path, version)
-                self._write(path, Node(data, node.version + 1, node.owner))
-                return node.version + 1
-            case Delete(path, version):
-                self._changeable(path, version)
-                if self._children(path):
-                    raise NotEmpty(path)
-                self._remove(path)
             case Get(path, watch):
-                self._watch("data", path, watch)
-                return self._node(path)
+                self._watch(transaction, "data", path, watch)
+                return transaction.existing(path)
             case Children(path, watch):
-                self._node(path)
-                self._watch("children", path, watch)
-                return self._children(path)
-            case Multi():
-                raise CoordinatorUnavailable(f"directory {self._root} carries out no Multi yet")
-        return None
-
-    def _create(self, create: Create) -> str:
-        if self._read(create.path) is not None:
-            raise NodeExists(create.path)
-        above = self._read(parent(create.path))
-        if above is None:
-            self._create(Create(parent(create.path)))
-        elif above.owner != PERSISTENT:
-            raise NoNode(f"{parent(create.path)} is ephemeral and can have no children")
-        self._write(create.path, Node(create.data, 0, self._session_id if create.ephemeral else PERSISTENT))
-        return create.path
-
-    def _node(self, path: str) -> Node:
-        node = self._read(path)
-        if node is None:
-            raise NoNode(path)
-        return node
-
-    def _changeable(self, path: str, version: int) -> Node:
-        node = self._node(path)
-        if version not in (node.version, ANY_VERSION):
-            raise BadVersion(f"{path} is at version {node.version}, not {version}")
-        return node
-
-    def _children(self, path: str) -> tuple[str, ...]:
-        packed = (*self._packed.nodes, *(self._group or ()))
-        names = {child.rpartition("/")[2] for child in packed if parent(child) == path}
-        with suppress(FileNotFoundError):  # a packed node needs no folder
-            names.update(entry.name for entry in os.scandir(self._folder(path)) if entry.is_dir())
-        return tuple(name for name in sorted(names) if self._read(f"{path.rstrip('/')}/{name}") is not None)
-
-    def _read(self, path: str) -> Node | None:
-        """Return the node, or None. An ephemeral node whose session has ended is removed and counts as missing."""
-        if self._group and path in self._group:
-            return self._group[path]
-        packed = self._packed.nodes.get(path)
-        alone = self._read_file(path)
-        if packed is None or alone is None:
-            return packed or alone
-        return packed if packed.version > alone.version else alone
-
-    def _read_file(self, path: str) -> Node | None:
-        try:
-            header, _, data = (self._folder(path) / NODE_FILE).read_bytes().partition(b"\n")
-        except FileNotFoundError:
-            return Node(b"", 0, PERSISTENT) if path == "/" else None
-        try:
-            version, owner = map(int, header.split())
-        except ValueError:
-            raise CoordinatorUnavailable(f"{self._folder(path) / NODE_FILE} is damaged: {header[:40]!r}") from None
-        if owner == PERSISTENT or self._is_alive(owner):
-            return Node(data, version, owner)
-        self._remove(path)
-        return None
-
-    def _write(self, path: str, node: Node) -> None:
-        durable = node.owner == PERSISTENT
-        if self._group is not None and durable and len(node.data) <= DATA_BYTES_MAX:
-            self._group[path] = node
-            return
-        if self._group:
-            self._group.pop(path, None)
-        folder = self._folder(path)
-        missing = [ancestor for ancestor in (folder, *folder.parents) if not ancestor.exists()]
-        folder.mkdir(parents=True, exist_ok=True)
-        fd = os.open(folder / ".new", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-        with open(fd, "wb") as file:
-            file.write(b"%d %d\n" % (node.version, node.owner) + node.data)
-            file.flush()
-            os.fsync(fd)
-        os.rename(folder / ".new", folder / NODE_FILE)
-        if durable:
-            sync_directory(folder)
-            for created in missing:
-                sync_directory(created.parent)
-
-    def _remove(self, path: str) -> None:
-        folder = self._folder(path)
-        if self._group:
-            self._group.pop(path, None)
-        packed = self._packed.nodes
-        if path in packed:  # before the file, which may be older
-            self._packed.write({other: node for other, node in packed.items() if other != path})
-        (folder / NODE_FILE).unlink(missing_ok=True)
-        (folder / ".new").unlink(missing_ok=True)
-        sync_directory(folder)
-        with suppress(OSError):  # a power cut may leave part of a child in it; a folder without a node file is no node
-            folder.rmdir()
+                transaction.existing(path)
+                self._watch(transaction, "children", path, watch)
+                return transaction.names(path)
+            case _:
+                return transaction.apply(operation)
 
     def _is_alive(self, session_id: int) -> bool:
         """Return True if the session's process still holds its lock; otherwise delete the session's file."""
@@ -320,29 +250,37 @@ class DirectoryCoordinator:
         finally:
             os.close(fd)
 
-    def _watch(self, kind: str, path: str, watch: bool) -> None:
+    def _watch(self, tree: Tree, kind: str, path: str, watch: bool) -> None:
         if watch:
-            self._watches[kind, path] = self._state_of(kind, path)
+            self._watches[kind, path] = self._state_of(tree, kind, path)
 
-    def _state_of(self, kind: str, path: str) -> object:
-        """Return the state that a watch compares.
-
-        For data it is the node, and the inode and mtime of its file if it has one, because a node deleted and created
-        again has the same version but another file.
-        """
-        node = self._read(path)
-        if node is None:
+    def _state_of(self, tree: Tree, kind: str, path: str) -> object:
+        """Return the state that a watch compares. A node made again has the same version but another czxid."""
+        if kind == "data":
+            return tree.node(path)
+        if tree.node(path) is None:
             return None
-        if kind == "children":
-            return self._children(path)
-        try:
-            stat = (self._folder(path) / NODE_FILE).stat()
-        except FileNotFoundError:
-            return node
-        return node, stat.st_ino, stat.st_mtime_ns
+        children = {name: tree.node(child(path, name)) for name in tree.names(path)}
+        return {name: node and node.czxid for name, node in children.items()}
 
-    def _folder(self, path: str) -> Path:
-        return self._root / "nodes" / path[1:]
+    def _is_watched(self, path: str) -> bool:
+        """Return True if a change of the node may concern a watch of this session."""
+        return ("data", path) in self._watches or ("children", parent(path)) in self._watches
+
+    def _due_watches(self) -> list[tuple[str, str]]:
+        """Return the watches to check: those that a wake-up named, or all of them if the last time is a second ago."""
+        watches = list(self._watches)
+        changed = self._wake_ups.take_changed() if self._wake_ups is not None else None
+        now_s = time.monotonic()
+        if changed is None or now_s >= self._look_s:
+            self._look_s = now_s + LOOK_S
+            return watches
+        above = {parent(path) for path in changed}
+        return [(kind, path) for kind, path in watches if path in (changed if kind == "data" else above)]
+
+    def _wake_others(self, changes: Collection[str]) -> None:
+        if changes:
+            wake_for(self._root, changes)
 
     def _session_file(self, session_id: int) -> Path:
         return self._root / "sessions" / str(session_id)
@@ -393,7 +331,7 @@ _sessions: "WeakSet[DirectoryCoordinator]" = WeakSet()
 
 def _end_sessions_in_child() -> None:
     for session in _sessions:
-        session.close()
+        session.abandon()
 
 
 os.register_at_fork(after_in_child=_end_sessions_in_child)

@@ -4,7 +4,7 @@ A Transaction reads the tree through its own changes, so a later operation of a 
 stores nothing: the tree takes all of `changes`, or, after an error, none of them.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Protocol
 
 from coordination.port import (
@@ -45,6 +45,7 @@ class Transaction:
 
     def __init__(self, tree: Tree, session_id: int, next_number: Callable[[], int]) -> None:
         self.changes: dict[str, Node | None] = {}
+        self._changed_names: dict[str, dict[str, bool]] = {}  # by parent; False for a child that is deleted
         self._tree = tree
         self._session_id = session_id
         self._next_number = next_number
@@ -56,12 +57,14 @@ class Transaction:
 
     def names(self, path: str) -> tuple[str, ...]:
         """Return the names of the node's children as this transaction leaves them, in order."""
-        names = set(self._tree.names(path))
-        for changed, node in self.changes.items():
-            if changed != "/" and parent(changed) == path:
-                name = changed.rpartition("/")[2]
-                names.discard(name) if node is None else names.add(name)
-        return tuple(sorted(names))
+        changed = self._changed_names.get(path, {})
+        kept = [name for name in self._tree.names(path) if name not in changed]
+        return tuple(sorted([*kept, *(name for name, exists in changed.items() if exists)]))
+
+    def take(self, changes: Mapping[str, Node | None]) -> None:
+        """Add the changes of a transaction that has this one for its tree."""
+        for path, node in changes.items():
+            self._put(path, node)
 
     def apply(self, operation: Create | Set | Delete | Multi) -> Written | tuple[Written, ...]:
         """Carry out the operation; return its result, or raise its error."""
@@ -91,13 +94,13 @@ class Transaction:
                 self._at_version(path, version)
             case Set(path, data, version):
                 node = self._at_version(path, version)
-                self.changes[path] = node._replace(data=data, version=node.version + 1)
+                self._put(path, node._replace(data=data, version=node.version + 1))
                 return node.version + 1
             case Delete(path, version):
                 self._at_version(path, version)
                 if self.names(path):
                     raise NotEmpty(path)
-                self.changes[path] = None
+                self._put(path, None)
         return None
 
     def _create(self, create: Create, makes_parents: bool) -> str:
@@ -117,8 +120,13 @@ class Transaction:
             path = sequential_path(create.path, self._next_number())
             if self.node(path) is not None:
                 raise NodeExists(path)
-        self.changes[path] = Node(create.data, 0, self._session_id if create.ephemeral else PERSISTENT, self._czxid)
+        self._put(path, Node(create.data, 0, self._session_id if create.ephemeral else PERSISTENT, self._czxid))
         return path
+
+    def _put(self, path: str, node: Node | None) -> None:
+        self.changes[path] = node
+        if path != "/":
+            self._changed_names.setdefault(parent(path), {})[path.rpartition("/")[2]] = node is not None
 
     def _at_version(self, path: str, version: int) -> Node:
         node = self.existing(path)

@@ -4,8 +4,9 @@ from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 
 from coordination import deferred
-from coordination.deferred import executor
-from coordination.port import ConnectionLost, Get, Node, NoNode, SessionLost
+from coordination.deferred import executor, wake_in_reactor
+from coordination.memory import Ensemble, MemoryCoordinator
+from coordination.port import Changed, ConnectionLost, Create, Get, Node, NoNode, SessionLost, Set
 
 
 class Reactor(Clock):
@@ -97,3 +98,22 @@ def test_a_request_that_cannot_be_sent_fails_immediately():
     coordinator.over = True
     executor(coordinator, reactor)(Get("/a")).addBoth(outcomes.append)
     assert outcomes[0].check(SessionLost)
+
+
+def test_wake_ups_become_one_call_in_the_reactors_turn():
+    ensemble, reactor, taken = Ensemble(), Reactor(), []
+    one, other = MemoryCoordinator(ensemble), MemoryCoordinator(ensemble)
+    other.execute(Create("/a"))
+    other.execute(Create("/b"))
+    one.take_events()
+    wake_in_reactor(one, reactor, lambda: taken.append(one.take_events()))
+    for path in ("/a", "/b"):
+        one.execute(Get(path, watch=True))
+        other.execute(Set(path, b"x", 0))
+    assert taken == []
+    reactor.advance(0)
+    assert taken == [[Changed("/a"), Changed("/b")]]
+    one.execute(Get("/a", watch=True))
+    other.execute(Set("/a", b"y", 1))
+    reactor.advance(0)
+    assert taken[1:] == [[Changed("/a")]]

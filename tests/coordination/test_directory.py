@@ -12,6 +12,7 @@ from coordination import directory
 from coordination.directory import DirectoryCoordinator, file_system_of
 from coordination.memory import Ensemble, MemoryCoordinator
 from coordination.port import (
+    Check,
     Children,
     ConnectionLost,
     CoordinationError,
@@ -19,11 +20,12 @@ from coordination.port import (
     Create,
     Delete,
     Get,
+    Multi,
     Node,
     NoNode,
     Set,
 )
-from tests.coordination.promises import CoordinatorPromises
+from tests.coordination.promises import CoordinatorPromises, TransactionPromises
 from tests.idgen.driving import NOW, claim, settle
 from tests.patience import MS
 
@@ -38,7 +40,7 @@ class World:
         return self.open[-1]
 
     def kill(self, coordinator):
-        coordinator.close()  # closes only the session's file, as the kernel does at kill -9
+        coordinator.abandon()  # closes only the session's files, as the kernel does at kill -9
 
 
 @pytest.fixture
@@ -49,19 +51,27 @@ def world(tmp_path):
         coordinator.close()
 
 
-class TestDirectory(CoordinatorPromises):
+class TestDirectory(CoordinatorPromises, TransactionPromises):
     pass
 
 
 PATHS = st.sampled_from(["/a", "/a/b", "/a/c", "/a/b/d", "/e"])
 DATA = st.binary(max_size=3)
 VERSIONS = st.integers(-1, 2)
+CREATES = st.builds(Create, PATHS, DATA, st.booleans(), st.sampled_from([False, False, False, True]))
+PARTS = st.one_of(
+    st.builds(Check, PATHS, VERSIONS),
+    CREATES,
+    st.builds(Set, PATHS, st.one_of(DATA, st.just(bytes(5_000))), VERSIONS),
+    st.builds(Delete, PATHS, VERSIONS),
+)
 OPERATIONS = st.one_of(
-    st.builds(Create, PATHS, DATA, st.booleans()),
+    CREATES,
     st.builds(Set, PATHS, DATA, VERSIONS),
     st.builds(Delete, PATHS, VERSIONS),
     st.builds(Get, PATHS),
     st.builds(Children, PATHS),
+    st.builds(Multi, st.lists(PARTS, min_size=1, max_size=4).map(tuple)),
 )
 
 
@@ -69,8 +79,8 @@ def outcome(coordinator, operation):
     try:
         result = coordinator.execute(operation)
     except CoordinationError as error:
-        return type(error)
-    return result._replace(owner=bool(result.owner), czxid=0) if isinstance(result, Node) else result
+        return type(error), error.index
+    return result._replace(owner=bool(result.owner)) if isinstance(result, Node) else result
 
 
 @settings(max_examples=40)
@@ -86,9 +96,9 @@ def test_it_answers_as_memory_does(tmp_path_factory, operations):
 def outcomes(coordinator, operations):
     """Return the outcomes of operations that a coordinator carries out as a group."""
     return [
-        result._replace(owner=bool(result.owner), czxid=0)
+        result._replace(owner=bool(result.owner))
         if isinstance(result, Node)
-        else type(result)
+        else (type(result), result.index)
         if isinstance(result, Exception)
         else result
         for result in coordinator.execute_all(operations)
@@ -173,7 +183,7 @@ def test_a_node_half_made_before_a_power_cut_is_no_node(world):
         one.execute(Get("/a/b"))
     assert one.execute(Children("/a")) == ()
     one.execute(Delete("/a"))
-    assert outcome(one, Get("/a")) is NoNode
+    assert outcome(one, Get("/a")) == (NoNode, None)
     one.execute(Create("/a/b", b"whole"))
     assert one.execute(Get("/a/b")).data == b"whole"
 
