@@ -11,8 +11,9 @@ from broker.metadata.producer_ids import NoProducerIds
 from broker.now import Now
 from broker.services.context import RequestContext
 from broker.services.coordinator_topic import Answer
+from broker.services.due_actions import MARKERS_AT_ONCE
 from broker.services.producer_ids import once_reserved, producer_answer
-from broker.services.transaction_coordination import MARKERS_AT_ONCE, End
+from broker.services.transaction_coordination import End
 from broker.txn.transaction import NO_EPOCH, NO_ID
 from broker.waiting.purgatory import Delayed
 from broker.wire.errors import ErrorCode

@@ -15,7 +15,8 @@ from broker.now import Now
 from broker.record.control import Marker
 from broker.services.context import RequestContext
 from broker.services.coordinator_topic import Answer
-from broker.services.transaction_coordination import COORDINATOR_EPOCH, MARKERS_AT_ONCE
+from broker.services.due_actions import MARKERS_AT_ONCE
+from broker.services.transaction_coordination import COORDINATOR_EPOCH
 from broker.waiting.purgatory import Delayed
 from broker.wire.errors import ApiError, ErrorCode
 from idgen.errors import IdError
@@ -23,12 +24,12 @@ from idgen.errors import IdError
 
 def handle(call: RequestContext, now: Now) -> Answer | Delayed[Answer]:
     markers = _RequestedMarkers(call)
-    if markers.left > MARKERS_AT_ONCE and not call.services.transactions.has_room_for_markers:
+    if markers.left > MARKERS_AT_ONCE and not call.services.transactions.requested_markers.has_room:
         return markers.refused(ErrorCode.BROKER_NOT_AVAILABLE)  # Kafka's admin clients retry this code
     markers.write(MARKERS_AT_ONCE, now)
     if not markers.left:
         return markers.answer()
-    call.services.transactions.write_in_turn(markers, now)
+    call.services.transactions.requested_markers.write_in_turn(markers, now)
     return Delayed((markers,), None, markers.if_done, markers.at_once)
 
 
@@ -107,7 +108,7 @@ def _write(call: RequestContext, requested: Any, topic: str, index: int, now: No
     marker = Marker(requested.transaction_result, requested.coordinator_epoch)
     try:
         log = call.services.log_of(topic, index)
-        call.services.transactions.write_marker(log, requested.producer_id, requested.producer_epoch, marker, now)
+        call.services.transactions.append_marker(log, requested.producer_id, requested.producer_epoch, marker, now)
     except ApiError as error:
         return error.code
     except IdError as error:

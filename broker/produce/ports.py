@@ -16,7 +16,7 @@ from broker.waiting.purgatory import Purgatory
 
 
 class Transactions(Protocol):
-    """The transactions that a batch may belong to (broker.services.transaction_coordination)."""
+    """The transactions that a batch may belong to (broker.services.transaction_verification)."""
 
     def verify(
         self, transactional_id: str | None, header: BatchHeader, log: PartitionLog, produce_version: int

@@ -36,7 +36,7 @@ def validate(batch: memoryview | None, topic: TopicConfig, broker: BrokerConfig,
     """Return the header of a valid batch; raise ApiError with Kafka's code for any other.
 
     `zstd`: this version of Produce knows the codec. A bit that only the broker may set is cleared in `batch`.
-    `TransactionCoordination.verify` checks the transaction of the batch.
+    `TransactionVerification.verify` checks the transaction of the batch.
     """
     if batch is not None and len(batch) >= HEADER_BYTES:
         size = len(batch)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from broker.services.transaction_coordination import MARKERS_AT_ONCE
+from broker.services.due_actions import MARKERS_AT_ONCE
 from broker.wire.errors import ErrorCode
 from idgen.layout import Layout
 from idgen.worker import IdWorker

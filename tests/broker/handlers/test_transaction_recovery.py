@@ -4,7 +4,8 @@ import pytest
 
 from broker.log.keyed_records import append_records
 from broker.metadata.change import Change
-from broker.services.transaction_coordination import MARKERS_AT_ONCE, Keyed
+from broker.services.due_actions import MARKERS_AT_ONCE
+from broker.services.transaction_coordination import Keyed
 from broker.wire.errors import ErrorCode
 from tests.broker.engine_client import EngineBroker
 from tests.broker.handlers.transaction_steps import MANY, STATE, begin_in_many, ended_in, state_of, step

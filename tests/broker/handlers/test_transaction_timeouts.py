@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from broker.services.transaction_coordination import MARKERS_AT_ONCE
+from broker.services.due_actions import MARKERS_AT_ONCE
 from broker.wire.errors import ErrorCode
 from tests.broker.engine_client import EngineBroker
 from tests.broker.handlers.transaction_steps import state_of

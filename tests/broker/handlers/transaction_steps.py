@@ -1,6 +1,6 @@
 """The state of a transactional id, and a transaction in many partitions whose markers are written step by step."""
 
-from broker.services.transaction_coordination import MARKERS_AT_ONCE
+from broker.services.due_actions import MARKERS_AT_ONCE
 from tests.broker.transactional import TransactionalProducer
 
 STATE = "__transaction_state"

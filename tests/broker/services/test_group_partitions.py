@@ -10,7 +10,7 @@ from broker.group.offset_records import partition_of
 from broker.group.results import CommitRequest, GroupProtocol, JoinRequest, OffsetToCommit, SyncRequest
 from broker.group.shared import STEP_EVERY_MS
 from broker.log import log_appender
-from broker.metadata.metadata import GROUP_OFFSETS_TOPIC
+from broker.metadata.topic import GROUP_OFFSETS_TOPIC
 from broker.record.control import Marker
 from broker.waiting.purgatory import Delayed
 from broker.wire.errors import ErrorCode
