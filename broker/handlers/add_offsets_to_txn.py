@@ -11,15 +11,15 @@ from broker.now import Now
 from broker.services.context import RequestContext
 from broker.services.coordinator_topic import Answer
 from broker.waiting.purgatory import Delayed
+from broker.wire.errors import ErrorCode
 
 
 def handle(call: RequestContext, now: Now) -> Answer | Delayed[Answer]:
-    answer = _handle(call, now)
-    return call.services.transactions.topic.when_on_disk([call.request.transactional_id], answer, now)
-
-
-def _handle(call: RequestContext, now: Now) -> Answer:
     request = call.request
     offsets_partition = GROUP_OFFSETS_TOPIC, call.services.groups.topic.partition_of(request.group_id)
     producer = request.transactional_id, request.producer_id, request.producer_epoch
-    return {"throttle_time": 0, "error_code": add_partitions(call, *producer, [offsets_partition], now)}
+    return add_partitions(call, *producer, [offsets_partition], _answer, now)
+
+
+def _answer(error: ErrorCode) -> Answer:
+    return {"throttle_time": 0, "error_code": error}

@@ -7,7 +7,7 @@ CONCURRENT_TRANSACTIONS.
 Version notes: before v2 a fenced producer gets INVALID_PRODUCER_EPOCH (KIP-588). Only brokers send v4 and later.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from broker.metadata.topic import INTERNAL_TOPICS
@@ -22,16 +22,20 @@ FENCED_VERSION = 2
 
 
 def handle(call: RequestContext, now: Now) -> Answer | Delayed[Answer]:
-    answer = _handle(call, now)
-    return call.services.transactions.topic.when_on_disk([call.request.v3_and_below_transactional_id], answer, now)
-
-
-def _handle(call: RequestContext, now: Now) -> Answer:
     partitions = [(topic.name, index) for topic in call.request.v3_and_below_topics for index in topic.partitions]
     refused = {partition: error for partition in partitions if (error := _refusal(call, partition))}
     if refused:
         return _answer(call, refused, ErrorCode.OPERATION_NOT_ATTEMPTED)
-    return _answer(call, {}, _add(call, partitions, now))
+    request = call.request
+    producer = request.v3_and_below_producer_id, request.v3_and_below_producer_epoch
+    return add_partitions(
+        call,
+        request.v3_and_below_transactional_id,
+        *producer,
+        partitions,
+        lambda error: _answer(call, {}, error),
+        now,
+    )
 
 
 def _refusal(call: RequestContext, partition: Partition) -> ErrorCode:
@@ -42,33 +46,29 @@ def _refusal(call: RequestContext, partition: Partition) -> ErrorCode:
     return ErrorCode.NONE if exists else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-def _add(call: RequestContext, partitions: list[Partition], now: Now) -> ErrorCode:
-    request = call.request
-    return add_partitions(
-        call,
-        request.v3_and_below_transactional_id,
-        request.v3_and_below_producer_id,
-        request.v3_and_below_producer_epoch,
-        partitions,
-        now,
-    )
-
-
 def add_partitions(
-    call: RequestContext, transactional_id: str, producer_id: int, epoch: int, partitions: list[Partition], now: Now
-) -> ErrorCode:
-    """Add partitions, for AddPartitionsToTxn and AddOffsetsToTxn. Return an error that the request's version knows."""
+    call: RequestContext,
+    transactional_id: str,
+    producer_id: int,
+    epoch: int,
+    partitions: list[Partition],
+    answer: Callable[[ErrorCode], Answer],
+    now: Now,
+) -> Answer | Delayed[Answer]:
+    """Add partitions, for AddPartitionsToTxn and AddOffsetsToTxn. Return the answer, with an error that the request's
+    version knows, once the change is on the disk."""
     transactions = call.services.transactions
-    error = transactions.check(transactional_id)
-    if not error and transactions.is_held_up(producer_id):
-        return ErrorCode.CONCURRENT_TRANSACTIONS
-    if not error:
+    led = transactions.find(transactional_id)
+    if isinstance(led, ErrorCode):
+        return answer(led)
+    error = ErrorCode.CONCURRENT_TRANSACTIONS
+    if not transactions.is_held_up(producer_id):
         call.services.id_stamper.ensure(1, now)
-        decision = transactions.core.add_partitions(transactional_id, producer_id, epoch, partitions, now)
-        error = transactions.run(decision, now)
+        decision = led.core.add_partitions(transactional_id, producer_id, epoch, partitions, now)
+        error = led.run(decision, now)
     if error == ErrorCode.PRODUCER_FENCED and call.version < FENCED_VERSION:
-        return ErrorCode.INVALID_PRODUCER_EPOCH
-    return error
+        error = ErrorCode.INVALID_PRODUCER_EPOCH
+    return transactions.when_on_disk([led], answer(error), now)
 
 
 def _answer(call: RequestContext, refused: Mapping[Partition, ErrorCode], others: ErrorCode) -> dict[str, Any]:

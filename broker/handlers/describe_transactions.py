@@ -22,13 +22,14 @@ def handle(call: RequestContext, now: Now) -> dict[str, Any]:
 
 
 def _describe(call: RequestContext, transactional_id: str) -> dict[str, Any]:
-    transactions = call.services.transactions
-    error = transactions.check(transactional_id) if transactional_id else ErrorCode.INVALID_REQUEST
-    transaction = None if error else transactions.core.get(transactional_id)
+    led = call.services.transactions.find(transactional_id)
+    if isinstance(led, ErrorCode):
+        return _failed(transactional_id, led)
+    transaction = led.core.get(transactional_id)
     if transaction is None:
-        return _failed(transactional_id, error or ErrorCode.TRANSACTIONAL_ID_NOT_FOUND)
+        return _failed(transactional_id, ErrorCode.TRANSACTIONAL_ID_NOT_FOUND)
     topics: dict[str, list[int]] = {}
-    for topic, partition in sorted(transactions.unmarked(transaction)):
+    for topic, partition in sorted(led.unmarked(transaction)):
         topics.setdefault(topic, []).append(partition)
     return {
         "error_code": ErrorCode.NONE,

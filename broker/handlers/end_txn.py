@@ -13,7 +13,7 @@ from broker.services.context import RequestContext
 from broker.services.coordinator_topic import Answer
 from broker.services.due_actions import MARKERS_AT_ONCE
 from broker.services.producer_ids import once_reserved, producer_answer
-from broker.services.transaction_coordination import End
+from broker.services.transaction_partition import End, TransactionPartition
 from broker.txn.transaction import NO_EPOCH, NO_ID
 from broker.waiting.purgatory import Delayed
 from broker.wire.errors import ErrorCode
@@ -35,23 +35,24 @@ def handle(call: RequestContext, now: Now) -> Answer | Delayed[Answer]:
 
 def _handle(call: RequestContext, now: Now) -> Answer | Delayed[Answer]:
     transactions, request = call.services.transactions, call.request
-    error = transactions.check(request.transactional_id)
-    if not error:
-        error = _end(call, now)
+    led = transactions.find(request.transactional_id)
+    if isinstance(led, ErrorCode):
+        return producer_answer(led)
+    error = _end(call, led, now)
     if error == ErrorCode.PRODUCER_FENCED and call.version < FENCED_VERSION:
         error = ErrorCode.INVALID_PRODUCER_EPOCH
     if error:
-        return transactions.topic.when_on_disk([request.transactional_id], producer_answer(error), now)
-    transaction = transactions.core.get(request.transactional_id)
+        return transactions.when_on_disk([led], producer_answer(error), now)
+    transaction = led.core.get(request.transactional_id)
     answer = producer_answer(ErrorCode.NONE, *((NO_ID, NO_EPOCH) if transaction is None else transaction.goes_on_as))
-    return transactions.when_ended(request.transactional_id, answer, now)
+    return led.when_ended(request.transactional_id, answer, now)
 
 
-def _end(call: RequestContext, now: Now) -> ErrorCode:
-    transactions, request = call.services.transactions, call.request
-    transaction = transactions.core.get(request.transactional_id)
+def _end(call: RequestContext, led: TransactionPartition, now: Now) -> ErrorCode:
+    request = call.request
+    transaction = led.core.get(request.transactional_id)
     markers = 0 if transaction is None else min(len(transaction.partitions), MARKERS_AT_ONCE)
     call.services.id_stamper.ensure(2 + markers, now)
     producer = request.transactional_id, request.producer_id, request.producer_epoch
-    decision = transactions.core.end(*producer, request.committed, call.version >= EPOCH_VERSION, now)
-    return transactions.run(decision, now)
+    decision = led.core.end(*producer, request.committed, call.version >= EPOCH_VERSION, now)
+    return led.run(decision, now)

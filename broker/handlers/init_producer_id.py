@@ -8,13 +8,12 @@ Version notes: v3 names the id and epoch that a producer had (KIP-360); before v
 INVALID_PRODUCER_EPOCH (KIP-588).
 """
 
-from typing import Any
-
 from broker.metadata.producer_ids import NoProducerIds
 from broker.now import Now
 from broker.services.context import RequestContext
 from broker.services.coordinator_topic import Answer
 from broker.services.producer_ids import once_reserved, producer_answer
+from broker.services.transaction_partition import TransactionPartition
 from broker.txn.transaction import NO_EPOCH, NO_ID
 from broker.waiting.purgatory import Delayed
 from broker.wire.cold import milliseconds
@@ -37,27 +36,24 @@ def handle(call: RequestContext, now: Now) -> Answer | Delayed[Answer]:
 
 def _handle(call: RequestContext, now: Now) -> Answer | Delayed[Answer]:
     producer = call.request.producer_id, call.request.producer_epoch
-    transactional_id = call.request.transactional_id
     if (producer[0] == NO_ID) != (producer[1] == NO_EPOCH):
-        answer = producer_answer(ErrorCode.INVALID_REQUEST)
-    elif transactional_id is None:
-        answer = producer_answer(ErrorCode.NONE, call.services.controller.producer_ids.take(), 0)
-    else:
-        answer = _transactional(call, None if producer[0] == NO_ID else producer, now)
-    if transactional_id is None:
-        return answer
-    return call.services.transactions.topic.when_on_disk([transactional_id], answer, now)
+        return producer_answer(ErrorCode.INVALID_REQUEST)
+    if call.request.transactional_id is None:
+        return producer_answer(ErrorCode.NONE, call.services.controller.producer_ids.take(), 0)
+    led = call.services.transactions.find(call.request.transactional_id)
+    if isinstance(led, ErrorCode):
+        return producer_answer(led)
+    answer = _transactional(call, led, None if producer[0] == NO_ID else producer, now)
+    return call.services.transactions.when_on_disk([led], answer, now)
 
 
-def _transactional(call: RequestContext, expected: tuple[int, int] | None, now: Now) -> dict[str, Any]:
-    transactions, transactional_id = call.services.transactions, call.request.transactional_id
-    error = transactions.check(transactional_id)
-    if error:
-        return producer_answer(error)
+def _transactional(
+    call: RequestContext, led: TransactionPartition, expected: tuple[int, int] | None, now: Now
+) -> Answer:
     call.services.id_stamper.ensure(1, now)
     timeout_ms = milliseconds(call.request.transaction_timeout)
-    decision = transactions.core.init_producer_id(transactional_id, timeout_ms, expected, now)
-    error = transactions.run(decision, now)
+    decision = led.core.init_producer_id(call.request.transactional_id, timeout_ms, expected, now)
+    error = led.run(decision, now)
     if error == ErrorCode.PRODUCER_FENCED and call.version < FENCED_VERSION:
         error = ErrorCode.INVALID_PRODUCER_EPOCH
     if error or decision.change is None:

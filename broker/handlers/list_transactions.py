@@ -1,7 +1,7 @@
 """ListTransactions, v0 to v2.
 
 Behaviour: returns the transactional ids coordinated here that pass all given filters (KIP-664). The answer names filter
-states that do not exist.
+states that do not exist. While a partition of the coordinator's topic is loading, the answer is an error.
 Version notes: v1 asks for transactions that are open for longer than a duration (KIP-994); v2 for ids that match a
 regular expression (KIP-1152, broker.txn.id_pattern): an invalid expression, or one that takes too long, is
 INVALID_REGULAR_EXPRESSION.
@@ -25,6 +25,8 @@ TITLES = {state.title for state in TransactionState} | {"PrepareEpochFence"}
 def handle(call: RequestContext, now: Now) -> dict[str, Any]:
     unknown = [state for state in call.request.state_filters if state not in TITLES]
     answer = {"throttle_time": 0, "error_code": ErrorCode.NONE, "unknown_state_filters": unknown}
+    if call.services.transactions.partitions.is_loading:
+        return answer | {"error_code": ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "transaction_states": ()}
     try:
         matching = list(_matching(call, now))
     except (BadPattern, TooMuchWork) as error:
@@ -47,7 +49,7 @@ def _matching(call: RequestContext, now: Now) -> Iterator[Transaction]:
     longer_than_ms, pattern = request.duration_filter, None
     if request.transactional_id_pattern:
         pattern = IdPattern(request.transactional_id_pattern, coordination.config.transactional_id_pattern_steps_max)
-    for transaction in coordination.core:
+    for transaction in coordination:
         if (
             (not states or transaction.state.title in states)
             and (not producer_ids or transaction.producer_id in producer_ids)

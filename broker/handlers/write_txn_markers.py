@@ -1,10 +1,9 @@
 """WriteTxnMarkers, v1 to v2.
 
-Behaviour: ends a producer's open transaction in the partitions named, without its coordinator. In Kafka coordinators
-send it to brokers; here only administrators do, for a transaction that hangs (KIP-664). Each partition has its error. A
-coordinator epoch later than this node's is refused, because its marker would fence all markers after it. Many markers
-are written in slices, and the answer is sent after the last. If too many requests already have markers left, the next
-is refused.
+Behaviour: ends a producer's open transaction in the partitions named, as its coordinator on another node asks, or an
+administrator for a transaction that hangs (KIP-664). Each partition has its error. A marker of an earlier coordinator
+epoch than the partition has seen for this producer is refused; that of a later one is written. Many markers are written
+in slices, and the answer is sent after the last. If too many requests already have markers left, the next is refused.
 Version notes: v2 names the rules the transaction follows (KIP-1228), which changes nothing here.
 """
 
@@ -16,7 +15,6 @@ from broker.record.control import Marker
 from broker.services.context import RequestContext
 from broker.services.coordinator_topic import Answer
 from broker.services.due_actions import MARKERS_AT_ONCE
-from broker.services.transaction_coordination import COORDINATOR_EPOCH
 from broker.waiting.purgatory import Delayed
 from broker.wire.errors import ApiError, ErrorCode
 from idgen.errors import IdError
@@ -103,8 +101,6 @@ class _RequestedMarkers:
 
 
 def _write(call: RequestContext, requested: Any, topic: str, index: int, now: Now) -> ErrorCode:
-    if requested.coordinator_epoch > COORDINATOR_EPOCH:
-        return ErrorCode.TRANSACTION_COORDINATOR_FENCED
     marker = Marker(requested.transaction_result, requested.coordinator_epoch)
     try:
         log = call.services.log_of(topic, index)

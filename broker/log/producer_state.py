@@ -131,9 +131,18 @@ class ProducerState:
     def has_open(self, producer_id: int) -> bool:
         return producer_id in self._open
 
+    def first_offset_of(self, producer_id: int) -> int | None:
+        """Return the first offset of the producer's open transaction, None if it has none."""
+        return self._open.get(producer_id)
+
     def epoch_of(self, producer_id: int) -> int | None:
         producer = self._producers.get(producer_id)
         return None if producer is None else producer.epoch
+
+    def coordinator_epoch_of(self, producer_id: int) -> int:
+        """Return the coordinator epoch of the producer's last marker, -1 if it has none."""
+        producer = self._producers.get(producer_id)
+        return _NO_COORDINATOR_EPOCH if producer is None else producer.coordinator_epoch
 
     def check_marker(self, producer_id: int, epoch: int, marker: Marker) -> None:
         """Raise ApiError if a later epoch of the producer, or of the coordinator, has been seen."""

@@ -283,7 +283,7 @@ class BrokerServices:
 
     def transaction_states(self) -> Counter[str]:
         """Return the number of transactional ids in each state."""
-        transactions = () if self._transactions is None else self._transactions.core
+        transactions = () if self._transactions is None else self._transactions
         return Counter(transaction.state.title for transaction in transactions)
 
     def forget_topics(self, names: Collection[str], now: Now) -> None:
@@ -293,19 +293,14 @@ class BrokerServices:
         if names:
             self.groups.forget_topics(names.__contains__, now)
         if TRANSACTIONS_TOPIC in names:
-            self._forget_transactions(now)
+            self.transactions.topic_deleted(now)
 
     def lead_coordinators(self, names: Collection[str], now: Now) -> None:
-        """Lead the coordinators of new partitions of these topics."""
+        """Lead the coordinators of new partitions of these topics, if this broker leads the partitions."""
         if GROUP_OFFSETS_TOPIC in names:
             self.groups.partitions.lead_all(now)
-
-    def _forget_transactions(self, now: Now) -> None:
-        """Forget all transactional ids, because their topic was deleted. Producers cannot end open transactions."""
-        transactions, self._transactions = self._transactions, None
-        if transactions is not None:
-            transactions.resign(now)
-        self.transactions.load(now)
+        if TRANSACTIONS_TOPIC in names:
+            self.transactions.partitions.lead_all(now)
 
     def coordinator_topic(self, name: str) -> "CoordinatorTopic | None":
         """Return the topic if a coordinator keeps its records in it, else None. The topic may not exist yet."""
@@ -321,7 +316,7 @@ class BrokerServices:
             self.groups.load_all(now)
         is_open = any(log.producers.open_transactions() for log in self.logs.all())
         if is_open or self.metadata.topic(TRANSACTIONS_TOPIC) is not None:
-            self.transactions.load(now)
+            self.transactions.load_all(now)
 
     def adopt_late_logs(self, now: Now) -> None:
         """Load what coordinators keep in logs that the start could not open (a full disk), as a start does."""
@@ -336,8 +331,8 @@ class BrokerServices:
         for log in opened:
             if log.topic == GROUP_OFFSETS_TOPIC:
                 self.groups.load_late(log.partition, now)
-        if late and (TRANSACTIONS_TOPIC in late or self._transactions is not None):
-            self._forget_transactions(now)
+        if TRANSACTIONS_TOPIC in late or any(log.producers.open_transactions() for log in opened):
+            self.transactions.load_again(now)
 
     def tick_coordinators(self, now: Now) -> None:
         if self._groups is not None:

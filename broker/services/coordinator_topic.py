@@ -132,11 +132,10 @@ class CoordinatorTopic:
         """
         return on_disk(self._waiting(keys), answer, now.ms + self._ports.commit_timeout_ms)
 
-    def once_on_disk(self, key: str, then: Callable[[Now], None], now: Now) -> None:
-        """Call `then` when the key's partition is on the disk as it is now, or at once if the topic does not require
+    def once_on_disk(self, log: PartitionLog, then: Callable[[Now], None], now: Now) -> None:
+        """Call `then` when a partition's log is on the disk as it is now, or at once if the topic does not require
         that. Never call it if the disk fails."""
-        log = next(self._waiting([key]), None)
-        if log is None:
+        if not is_awaited(log):
             return then(now)
         end = log.log_end_offset
 
@@ -212,22 +211,23 @@ def on_disk(
 
     def try_complete(now: Now) -> Answer | None:
         if error := refusal():
-            return _refused(answer, error)
+            return refused_with(answer, error)
         if any(log.offline is not None for log in ends):
             return expire(now)
         return answer if all(log.durability.end_offset >= end for log, end in ends.items()) else None
 
     def expire(now: Now) -> Answer:
-        return _refused(answer, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        return refused_with(answer, ErrorCode.COORDINATOR_NOT_AVAILABLE)
 
     if error := refusal():
-        return _refused(answer, error)
+        return refused_with(answer, error)
     if not ends:
         return answer
     return Delayed([*keys, *(log.durability.key for log in ends)], deadline_ms, try_complete, expire)
 
 
-def _refused(answer: Answer, error: ErrorCode) -> Answer:
+def refused_with(answer: Answer, error: ErrorCode) -> Answer:
+    """Return an answer with the error in place of each NONE."""
     refused: Answer = _with_error(answer, error)
     return refused
 

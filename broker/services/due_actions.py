@@ -68,6 +68,8 @@ class DueActions:
 
     def do_some(self, now: Now) -> None:
         """Do a slice of the actions, small enough not to delay requests."""
+        if not self._due:
+            return
         markers_left = MARKERS_AT_ONCE
         while self._due and markers_left > 0:
             verb, about = next(iter(self._due))

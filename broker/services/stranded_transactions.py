@@ -1,8 +1,11 @@
 """Transactions that are open in a partition although the coordinator would not end them there.
 
 After a power cut a partition may have lost a marker, or the coordinator its record of a transaction. No read_committed
-consumer would ever get past such a transaction. At start `remember` returns what the coordinator's replay shall
-remember, `find` compares the result with the partitions, and the stranded transactions are ended, in slices.
+consumer would ever get past such a transaction. At start `remember` notes the open transactions, the coordinators hand
+in what their replays remember of them, `find` compares both, and the stranded transactions are ended, in slices.
+
+Only a node that coordinates all transactional ids can know that a transaction is stranded. Elsewhere nothing is
+guessed, and an administrator ends such transactions (`kafka-transactions find-hanging`, KIP-664).
 """
 
 from collections import Counter
@@ -28,6 +31,7 @@ class Open(NamedTuple):
 
     log: PartitionLog
     producer_id: int
+    first_offset: int
     epoch: int | None
     written_ms: int | None
 
@@ -43,38 +47,60 @@ class Stranded(NamedTuple):
 class StrandedTransactions:
     """The stranded transactions that are not ended yet."""
 
-    def __init__(self, ports: CoordinatorPorts, markers: LocalMarkers, due: DueActions, coordinator_epoch: int) -> None:
+    def __init__(self, ports: CoordinatorPorts, markers: LocalMarkers, due: DueActions) -> None:
         self._ports = ports
         self._markers = markers
         self._due = due
-        self._coordinator_epoch = coordinator_epoch
         self._open: list[Open] = []
-        """The transactions that were open in partitions when the replay began."""
+        """The transactions that were open in partitions when the search began."""
+        self._past: Past | None = None
+        """The transactions in the coordinators' records; None without a search."""
+        self.since_ms: Mapping[int, int] = {}
+        """The producers whose transactions the coordinators shall remember, and since when each has one open."""
         self._stranded: dict[Stranded, None] = {}
         self._held_up: Counter[int] = Counter()
         """By producer id: the number of partitions in which it has a stranded transaction."""
 
-    def remember(self) -> Mapping[int, int]:
-        """Note the transactions that are open in partitions. Return for each producer since when it has one."""
+    def remember(self) -> None:
+        """Begin a search: note the transactions that are open in the partitions led here."""
         self._open = [
-            Open(log, producer_id, log.producers.epoch_of(producer_id), self._written_ms(log, first_offset))
+            Open(log, producer_id, first, log.producers.epoch_of(producer_id), self._written_ms(log, first))
             for log in self._ports.logs.all()
-            for producer_id, first_offset in log.producers.open_transactions().items()
+            if self._is_led(log)
+            for producer_id, first in log.producers.open_transactions().items()
         ]
         since_ms: dict[int, int] = {}
-        for _, producer_id, _, written_ms in self._open:
+        for _, producer_id, _, _, written_ms in self._open:
             since_ms[producer_id] = min(written_ms or 0, since_ms.get(producer_id, LONG_MAX))
-        return since_ms
+        self.since_ms, self._past = since_ms, Past(since_ms)
 
-    def find(self, past: Past, transactions: Iterable[Transaction]) -> None:
-        """Find the stranded transactions, and make their ends due.
+    def _is_led(self, log: PartitionLog) -> bool:
+        topic = self._ports.metadata.topic(log.topic)
+        return topic is not None and topic.partitions[log.partition].leader == self._ports.node_id
 
-        `transactions` are all that the coordinator has. Call this only if all partitions of the coordinator's topic
-        were read, so that nothing is guessed.
+    def loaded(self, past: Past) -> None:
+        """Add what one coordinator's records remember."""
+        if self._past is not None:
+            self._past.join(past)
+
+    def give_up(self) -> None:
+        """End a search without a result, because it would be a guess."""
+        self._open, self._past, self.since_ms = [], None, {}
+
+    def find(self, prepared: Iterable[Transaction]) -> None:
+        """Find the stranded transactions and make their ends due. Do nothing without a search.
+
+        `prepared` are the transactions that are being ended. Call this only if all partitions of the coordinator's
+        topic were loaded, so that nothing is guessed.
         """
-        prepared = (transaction for transaction in transactions if transaction.state.is_prepared)
+        past, transactions = self._past, self._open
+        if past is None:
+            return
+        self.give_up()
         going_on = {(end.producer_id, at, end.commits): end.producer_epoch for end in prepared for at in end.partitions}
-        for log, producer_id, epoch, written_ms in self._open:
+        for log, producer_id, first_offset, epoch, written_ms in transactions:
+            if log.producers.first_offset_of(producer_id) != first_offset:
+                continue  # ended meanwhile
             partition = log.topic, log.partition
             commit = past.outcome(producer_id, partition, written_ms, epoch)
             if commit is None:
@@ -85,7 +111,6 @@ class StrandedTransactions:
                 outcome = "commits, as decided" if commit else "aborts, as nobody else can"
                 self._ports.report(f"partition {log.name}: the broker {outcome}, what producer {producer_id} began")
         self._held_up = Counter(stranded.producer_id for stranded in self._stranded)
-        self._open = []
         for stranded in self._stranded:
             self._due.add(self._end, stranded)
 
@@ -102,11 +127,16 @@ class StrandedTransactions:
         return layout.unpack(runs[0][0]).time_ms if runs else None
 
     def _end(self, stranded: Stranded, now: Now) -> int:
+        """Write the marker, in the coordinator's epoch that the partition has seen, because no transactional id names
+        another."""
+        if stranded not in self._stranded:
+            return 0
         log, producer_id, commit = stranded
         epoch = log.producers.epoch_of(producer_id)
-        if epoch is None or not self._ports.logs.has(log):
-            self._settle(stranded)  # the log was deleted, or forgot the producer
-        elif self._markers.try_append(log, producer_id, epoch, Marker(commit, self._coordinator_epoch), now):
+        marker = Marker(commit, max(log.producers.coordinator_epoch_of(producer_id), 0))
+        if epoch is None or not (self._ports.logs.has(log) and self._is_led(log)):
+            self._settle(stranded)  # the log was deleted or has another leader, or forgot the producer
+        elif self._markers.try_append(log, producer_id, epoch, marker, now):
             self._settle(stranded)
         else:
             self._due.try_again(self._end, stranded, now)

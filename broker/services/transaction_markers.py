@@ -20,10 +20,11 @@ from broker.txn.coordinator import Partition
 from broker.wire.errors import ApiError, ErrorCode
 from idgen.errors import IdError, SequenceExhausted
 
-# Errors after which a marker must never be written: a later epoch has been seen, or the partition was deleted.
+# Errors after which a marker must never be written: the producer has a later epoch, or the partition was deleted. A
+# later epoch of the coordinator is no such error. Another broker may coordinate the transaction by now, and this one
+# has not heard of it; until then the end stays open.
 _NO_MARKER = (
     ErrorCode.INVALID_PRODUCER_EPOCH,
-    ErrorCode.TRANSACTION_COORDINATOR_FENCED,
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
 )
 
@@ -41,6 +42,7 @@ class PartitionEnd(NamedTuple):
     producer_id: int
     producer_epoch: int
     marker: Marker
+    """Its coordinator epoch is the leader epoch of the transaction's partition of `__transaction_state`."""
 
 
 class TransactionMarkers(Protocol):
@@ -49,7 +51,8 @@ class TransactionMarkers(Protocol):
     def write(self, ends: Iterable[PartitionEnd], tried: Tried, now: Now) -> None:
         """Write a marker for each end to its partition's leader.
 
-        Call `tried` once for each partition, in any order: before this returns, or later, when its leader has answered.
+        Call `tried` once for each partition, in any order: before this returns, or later, when its leader has answered
+        or could not be reached. So the markers for other brokers can be gathered into one request to each.
         """
 
 
@@ -142,6 +145,8 @@ class RequestedMarkers:
         self._due.later(self._write_some, request, now)
 
     def _write_some(self, request: MarkersRequest, now: Now) -> int:
+        if request not in self._requests:
+            return 0  # finished meanwhile
         before = request.left
         try:
             request.write(MARKERS_AT_ONCE, now)
@@ -156,5 +161,7 @@ class RequestedMarkers:
 
     def finish(self, now: Now) -> None:
         """Write all remaining markers at once."""
-        for request in self._requests:
+        requests, self._requests = self._requests, {}
+        for request in requests:
             request.finish(now)
+            self._due.awaited.discard(request)

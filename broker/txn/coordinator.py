@@ -1,4 +1,4 @@
-"""All transactional ids of one broker: the operations of Kafka's transaction coordinator, with their answers as values.
+"""The transactional ids of one partition of `__transaction_state`: the operations of Kafka's transaction coordinator.
 
 An operation changes nothing. It returns a `Decision`: the client's error code and the changed transaction. The caller
 appends the change to `__transaction_state`, then calls `apply`, then answers the client. So memory never holds a state
@@ -11,8 +11,8 @@ A crash may take back the last records of the log, and with them epochs that par
 get such an epoch a second time: its batches could be taken for duplicates of earlier ones. So after an unclean start a
 transactional id continues with a new producer id, at its next InitProducerId or the next end that takes an epoch.
 
-At start the caller names the producers to `remember`, replays each record of the partitions led by this broker through
-`load`, in order, then calls `loaded`.
+To load the partition, the caller replays each of its records through `load`, in order. At the start of a broker it
+names the producers to `remember` before, and calls `loaded` afterwards.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -20,6 +20,7 @@ from typing import NamedTuple
 
 from broker.now import Now
 from broker.settings.transaction_config import TransactionConfig
+from broker.steps import Pace
 from broker.txn.records import ID_BYTES_MAX, read_key, read_value
 from broker.txn.states import TransactionState
 from broker.txn.transaction import EPOCH_BUMPING, EPOCH_LAST, NO_EPOCH, Transaction
@@ -59,6 +60,11 @@ class Past:
         self._since_ms = since_ms
         self._by_producer: dict[int, list[Remembered]] = {producer_id: [] for producer_id in since_ms}
         """In the order of the records."""
+
+    def join(self, other: "Past") -> None:
+        """Add what another partition's records remember. All records of a producer are in one partition."""
+        for producer_id, transactions in other._by_producer.items():
+            self._by_producer.setdefault(producer_id, []).extend(transactions)
 
     def note(self, transaction: Transaction) -> None:
         """Remember a record of a transaction that is open or decided."""
@@ -101,24 +107,40 @@ class Past:
         return False
 
 
+class Totals:
+    """The numbers of transactional ids of all coordinators of one broker."""
+
+    __slots__ = ("ids", "ongoing")
+
+    def __init__(self) -> None:
+        self.ids = 0
+        self.ongoing = 0
+        """The ids whose transaction is open."""
+
+
 class TransactionCoordinator:
-    """The transaction coordinator; see the module.
+    """The transaction coordinator of one partition; see the module.
 
     `new_producer_id` returns a producer id that was never used; operations pass on its exceptions. Epochs of producer
-    ids below `doubtful_end` may be lost (an unclean start), so that no further epoch of them is given away.
+    ids below `doubtful_end` may be lost (an unclean start), so that no further epoch of them is given away. `totals`
+    are those of its broker.
     """
 
     def __init__(
-        self, config: TransactionConfig, new_producer_id: Callable[[], int], now_ms: int = 0, doubtful_end: int = 0
+        self,
+        config: TransactionConfig,
+        new_producer_id: Callable[[], int],
+        doubtful_end: int = 0,
+        totals: Totals | None = None,
     ) -> None:
         self._config = config
         self._new_producer_id = new_producer_id
         self._doubtful_end = doubtful_end
         self._transactions: dict[str, Transaction] = {}
         self._ongoing: dict[str, None] = {}
+        self._prepared: dict[str, None] = {}
         self._past = Past({})
-        self._abort_ms = now_ms + config.transaction_abort_timed_out_transaction_cleanup_interval_ms
-        self._expire_ms = now_ms + config.transaction_remove_expired_transaction_cleanup_interval_ms
+        self._totals = Totals() if totals is None else totals
 
     def __len__(self) -> int:
         """Return the number of transactional ids."""
@@ -129,6 +151,10 @@ class TransactionCoordinator:
 
     def get(self, transactional_id: str) -> Transaction | None:
         return self._transactions.get(transactional_id)
+
+    def prepared(self) -> list[Transaction]:
+        """Return the transactions whose end is decided, and not completed."""
+        return [self._transactions[transactional_id] for transactional_id in self._prepared]
 
     # --- verbs ---------------------------------------------------------------------------------------------------
 
@@ -145,7 +171,7 @@ class TransactionCoordinator:
             return Decision(ErrorCode.INVALID_TRANSACTION_TIMEOUT)
         transaction = self._transactions.get(transactional_id)
         if transaction is None:
-            if len(self._transactions) >= self._config.transactional_ids_max:
+            if self._totals.ids >= self._config.transactional_ids_max:
                 return Decision(ErrorCode.POLICY_VIOLATION)
             new = Transaction(
                 transactional_id=transactional_id,
@@ -255,24 +281,32 @@ class TransactionCoordinator:
 
     def apply(self, change: Transaction) -> None:
         """Apply a change that is in the log."""
+        ids, ongoing = len(self._transactions), len(self._ongoing)
         self._transactions[change.transactional_id] = change
         if change.state is TransactionState.ONGOING:
             self._ongoing[change.transactional_id] = None
         else:
             self._ongoing.pop(change.transactional_id, None)
+        if change.state.is_prepared:
+            self._prepared[change.transactional_id] = None
+        else:
+            self._prepared.pop(change.transactional_id, None)
+        self._totals.ids += len(self._transactions) - ids
+        self._totals.ongoing += len(self._ongoing) - ongoing
 
     def forget(self, transactional_id: str) -> None:
         """Remove a transactional id, whose tombstone is in the log."""
-        self._transactions.pop(transactional_id, None)
-        self._ongoing.pop(transactional_id, None)
+        if self._transactions.pop(transactional_id, None) is not None:
+            self._totals.ids -= 1
+            self._prepared.pop(transactional_id, None)
+        if transactional_id in self._ongoing:
+            del self._ongoing[transactional_id]
+            self._totals.ongoing -= 1
 
     # --- time ----------------------------------------------------------------------------------------------------
 
     def timed_out(self, now: Now) -> list[str]:
-        """Return the ids whose transactions have timed out; an empty list until the next check is due."""
-        if now.ms < self._abort_ms:
-            return []
-        self._abort_ms = now.ms + self._config.transaction_abort_timed_out_transaction_cleanup_interval_ms
+        """Return the ids whose transactions have timed out."""
         ongoing = (self._transactions[transactional_id] for transactional_id in self._ongoing)
         return [transaction.transactional_id for transaction in ongoing if transaction.is_late(now.wall_ms)]
 
@@ -287,10 +321,7 @@ class TransactionCoordinator:
         return Decision(ErrorCode.NONE, transaction.fenced(now.wall_ms) if transaction is not None and late else None)
 
     def expired(self, now: Now) -> list[str]:
-        """Return the transactional ids that have expired; an empty list until the next check is due."""
-        if now.ms < self._expire_ms:
-            return []
-        self._expire_ms = now.ms + self._config.transaction_remove_expired_transaction_cleanup_interval_ms
+        """Return the transactional ids that have expired."""
         return [transactional_id for transactional_id in self._transactions if self.is_expired(transactional_id, now)]
 
     def is_expired(self, transactional_id: str, now: Now) -> bool:
@@ -298,13 +329,7 @@ class TransactionCoordinator:
         unused_since_ms = now.wall_ms - self._config.transactional_id_expiration_ms
         return transaction is not None and transaction.state.may_expire and transaction.updated_ms <= unused_since_ms
 
-    def next_deadline_ms(self) -> int | None:
-        """Return when `timed_out` or `expired` is due, in ms of the monotonic clock; None without transactional ids."""
-        if not self._transactions:
-            return None
-        return min(self._abort_ms, self._expire_ms) if self._ongoing else self._expire_ms
-
-    # --- start ---------------------------------------------------------------------------------------------------
+    # --- loading ---------------------------------------------------------------------------------------------------
 
     def remember(self, since_ms: Mapping[int, int]) -> None:
         """Have the replay remember the transactions of these producers; see `Past`."""
@@ -326,6 +351,16 @@ class TransactionCoordinator:
         """End the replay; return the transactions to remember."""
         past, self._past = self._past, Past({})
         return past
+
+    def unload(self, pace: Pace) -> Iterator[None]:
+        """Forget all transactional ids, in slices, because another broker coordinates them."""
+        self._totals.ids -= len(self._transactions)
+        self._totals.ongoing -= len(self._ongoing)
+        transactions, self._transactions, self._ongoing, self._prepared = self._transactions, {}, {}, {}
+        while transactions:
+            transactions.popitem()
+            if pace.is_over():
+                yield
 
 
 def _may_expect(transaction: Transaction, producer_id: int, epoch: int) -> bool:

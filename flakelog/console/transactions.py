@@ -46,7 +46,7 @@ class Transactions(NamedTuple):
 
 def transactions(services: BrokerServices, now_ms: int, page: int = 0) -> Transactions:
     """Return the transactional ids of the coordinator, which is not made for that."""
-    by_need = [] if not services.has_transactions else list(services.transactions.core)
+    by_need = [] if not services.has_transactions else list(services.transactions)
     by_need.sort(
         key=lambda transaction: (not transaction.partitions, transaction.started_ms, transaction.transactional_id)
     )

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from broker.steps import ITEMS_AT_ONCE
 from broker.txn.transaction import EPOCH_LAST
 from broker.wire.errors import ErrorCode as E
 from tests.broker.every_error.case import LONG, NOWHERE, OFFSETS, Case, full, offline
@@ -13,6 +14,13 @@ BY_PRODUCER = {
     "EndTxn": lambda w, producer, **more: w.end(producer, **more),
 }
 
+BY_COORDINATOR = {
+    **{api: lambda w, ask=ask: ask(w, (1, 0)) for api, ask in BY_PRODUCER.items()},
+    "InitProducerId": lambda w: w.init(w.transactional_id),
+    "DescribeTransactions": lambda w: transactions(w, w.transactional_id),
+    "ListTransactions": lambda w: w.ask("ListTransactions", {"state_filters": [], "producer_id_filters": []}),
+}
+
 
 def transactions(world, *names):
     return world.ask("DescribeTransactions", {"transactional_ids": names})
@@ -21,6 +29,17 @@ def transactions(world, *names):
 def listed(world, pattern):
     asked = {"state_filters": [], "producer_id_filters": [], "transactional_id_pattern": pattern}
     return world.ask("ListTransactions", asked)
+
+
+def loading(world):
+    """Give the coordinator many transactional ids, which it loads in several slices, and let it load them."""
+    world.producer()
+    transactions, now = world.broker.services.transactions, world.broker.now
+    led = transactions.find(world.transactional_id)
+    for n in range(ITEMS_AT_ONCE):
+        led.run(led.core.init_producer_id(f"id-{n}", 1_000, None, now), now)
+    transactions.partitions.load_again(led.partition, now)
+    return world
 
 
 def fenced(world):
@@ -69,7 +88,7 @@ def without_ids(world):
 def end_in_last_epoch(world):
     """End a transaction in the last epoch, so that the next transaction needs another producer id."""
     producer = ongoing(world)
-    core = world.broker.services.transactions.core
+    core = world.broker.services.transactions.find(world.transactional_id).core
     core.apply(replace(core.get(world.transactional_id), producer_epoch=EPOCH_LAST))
     full(without_ids(world))
     return world.end((producer[0], EPOCH_LAST))
@@ -150,14 +169,12 @@ TRANSACTED = [
     Case("WriteTxnMarkers", E.UNKNOWN_TOPIC_OR_PARTITION, lambda w: w.mark((1, 0), NOWHERE)),
     Case("WriteTxnMarkers", E.UNKNOWN_TOPIC_OR_PARTITION, lambda w: w.mark((1, 0), partition=7)),
     Case("WriteTxnMarkers", E.INVALID_PRODUCER_EPOCH, lambda w: mark_late(w)),
-    # Kafka accepts any epoch and later refuses earlier ones, so its coordinator could no longer end a transaction
-    # there.
-    Case("WriteTxnMarkers", E.TRANSACTION_COORDINATOR_FENCED, lambda w: w.mark(ongoing(w), coordinator_epoch=7),
-         kafka=E.NONE),
     Case("WriteTxnMarkers", E.TRANSACTION_COORDINATOR_FENCED, lambda w: mark_earlier(w)),
     Case("WriteTxnMarkers", E.BROKER_NOT_AVAILABLE, lambda w: mark_many_twice(w), inside=True,
          settings={"marker_requests_max": 1}),
     Case("WriteTxnMarkers", E.KAFKA_STORAGE_ERROR, lambda w: w.mark((1, 0), offline(w)), inside=True),
+    *(Case(api, E.COORDINATOR_LOAD_IN_PROGRESS, lambda w, ask=ask: ask(loading(w)), inside=True)
+      for api, ask in BY_COORDINATOR.items()),
     Case("ListTransactions", E.INVALID_REGULAR_EXPRESSION, lambda w: listed(w, "(a"), oldest=2),
     *(Case("ListTransactions", E.INVALID_REGULAR_EXPRESSION, lambda w, pattern=pattern: listed(w, pattern), oldest=2,
            kafka=E.NONE) for pattern in (r"\bpay.*", "(?m)^pay", r"\pL+")),

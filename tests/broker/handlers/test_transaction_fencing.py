@@ -6,7 +6,7 @@ import pytest
 
 from broker.wire.errors import ErrorCode
 from tests.broker.engine_client import EngineBroker
-from tests.broker.handlers.transaction_steps import state_of
+from tests.broker.handlers.transaction_steps import coordinator_of, state_of
 from tests.broker.transactional import HIGHEST, LOWEST, TransactionalProducer, committed
 
 VERSIONS = pytest.mark.parametrize("versions", [LOWEST, HIGHEST], ids=["lowest", "highest"])
@@ -58,8 +58,9 @@ def test_a_producer_takes_its_next_epoch_by_the_one_it_has_and_may_ask_again(bro
 def test_when_its_epochs_are_used_up_a_transactional_id_gets_another_producer_id(broker):
     producer = TransactionalProducer(broker)
     producer.init()
-    known = broker.services.transactions.core.get("payments")
-    broker.services.transactions.core.apply(replace(known, producer_epoch=2**15 - 3))
+    core = coordinator_of(broker).core
+    known = core.get("payments")
+    core.apply(replace(known, producer_epoch=2**15 - 3))
     assert producer.init() == 0 and producer.epoch == 2**15 - 2
     had = producer.id, producer.epoch
     producer.write("flights", b"a")

@@ -5,10 +5,18 @@ import pytest
 from broker.log.keyed_records import append_records
 from broker.metadata.change import Change
 from broker.services.due_actions import MARKERS_AT_ONCE
-from broker.services.transaction_coordination import Keyed
+from broker.services.transaction_partition import Keyed
 from broker.wire.errors import ErrorCode
 from tests.broker.engine_client import EngineBroker
-from tests.broker.handlers.transaction_steps import MANY, STATE, begin_in_many, ended_in, state_of, step
+from tests.broker.handlers.transaction_steps import (
+    MANY,
+    STATE,
+    begin_in_many,
+    coordinator_of,
+    ended_in,
+    state_of,
+    step,
+)
 from tests.broker.transactional import TransactionalProducer, committed
 
 
@@ -44,8 +52,8 @@ def test_an_end_that_was_decided_is_gone_on_with_after_a_kill(broker, commit):
     producer.init()
     producer.write("flights", b"a")
     producer.write("flights", b"b", partition=1)
-    transactions = broker.services.transactions
-    transactions._log(transactions.core.get("payments").ended(commit, broker.now.wall_ms), broker.now)  # then a kill
+    coordinator = coordinator_of(broker)
+    coordinator._log(coordinator.core.get("payments").ended(commit, broker.now.wall_ms), broker.now)  # then a kill
     again = broker.restarted(clean=False)
     assert state_of(again) == ("CompleteCommit" if commit else "CompleteAbort")
     values = [committed(again.connect(), "flights", partition) for partition in (0, 1)]
@@ -174,10 +182,10 @@ def test_a_marker_that_was_lost_is_written_again_as_it_was_decided(broker):
     producer = TransactionalProducer(broker)
     producer.init()
     producer.write("flights", b"a")
-    transactions = broker.services.transactions
-    decided = transactions.core.get("payments").ended(True, broker.now.wall_ms)
-    transactions._log(decided, broker.now)
-    transactions._log(decided.completed(broker.now.wall_ms), broker.now)
+    coordinator = coordinator_of(broker)
+    decided = coordinator.core.get("payments").ended(True, broker.now.wall_ms)
+    coordinator._log(decided, broker.now)
+    coordinator._log(decided.completed(broker.now.wall_ms), broker.now)
     again = broker.restarted(clean=False)
     assert committed(again.connect(), "flights") == [b"a"]
 

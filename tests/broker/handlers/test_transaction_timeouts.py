@@ -7,7 +7,7 @@ import pytest
 from broker.services.due_actions import MARKERS_AT_ONCE
 from broker.wire.errors import ErrorCode
 from tests.broker.engine_client import EngineBroker
-from tests.broker.handlers.transaction_steps import state_of
+from tests.broker.handlers.transaction_steps import coordinator_of, state_of
 from tests.broker.transactional import TransactionalProducer, committed
 
 
@@ -37,15 +37,15 @@ def test_many_transactions_that_time_out_together_are_aborted_some_at_a_time(bro
     for each in producers:
         each.init()
         each.write("flights", b"a")
-    core = broker.services.transactions.core
+    transactions = broker.services.transactions
     steps, before = [], 100
     while before:
         broker.at(broker.engine.next_deadline(broker.now))
-        left = sum(each.state.title == "Ongoing" for each in core)
+        left = sum(each.state.title == "Ongoing" for each in transactions)
         steps.append(before - left)
         before = left
     assert max(steps) == MARKERS_AT_ONCE // 2, "each has a marker and a record"
-    assert {each.state.title for each in core} == {"CompleteAbort"}
+    assert {each.state.title for each in transactions} == {"CompleteAbort"}
     assert broker.now_ms < 20_000
 
 
@@ -86,8 +86,9 @@ def test_a_producer_whose_transaction_took_too_long_goes_on_unless_another_took_
 def test_where_no_epoch_is_left_a_producer_that_took_too_long_gets_none(broker):
     producer = TransactionalProducer(broker, timeout_ms=1_000)
     producer.init()
-    known = broker.services.transactions.core.get("payments")
-    broker.services.transactions.core.apply(replace(known, producer_epoch=2**15 - 3))
+    core = coordinator_of(broker).core
+    known = core.get("payments")
+    core.apply(replace(known, producer_epoch=2**15 - 3))
     producer.init()
     producer.write("flights", b"late")
     broker.at(broker.now_ms + 11_000)
@@ -105,6 +106,6 @@ def test_a_transactional_id_that_is_not_used_expires(broker):
     busy.write("flights", b"a")
     broker.at(start_ms + week_ms + 3_600_000)
     producer.client = broker.connect()
-    assert len(broker.services.transactions.core) == 1
+    assert len(broker.services.transactions) == 1
     assert producer.end(True) == ErrorCode.INVALID_PRODUCER_ID_MAPPING
-    assert len(broker.restarted().services.transactions.core) == 1
+    assert len(broker.restarted().services.transactions) == 1

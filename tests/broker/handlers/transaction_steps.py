@@ -7,8 +7,13 @@ STATE = "__transaction_state"
 MANY = 3 * MARKERS_AT_ONCE
 
 
+def coordinator_of(broker, transactional_id="payments"):
+    """Return the coordinator of the partition that keeps the transactional id."""
+    return broker.services.transactions.find(transactional_id)
+
+
 def state_of(broker, transactional_id="payments"):
-    return broker.services.transactions.core.get(transactional_id).state.title
+    return coordinator_of(broker, transactional_id).core.get(transactional_id).state.title
 
 
 def begin_in_many(broker):
