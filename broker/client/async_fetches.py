@@ -7,12 +7,13 @@ import asyncio
 import time
 from collections.abc import Callable, Iterable
 
+from broker.client.address import Address
 from broker.client.asyncio import AsyncClient
 from broker.client.consumer_config import ConsumerConfig
 from broker.client.consumer_figures import FetchFigures
-from broker.client.core import Address
 from broker.client.errors import BrokerError, TopicRecreated, no_leader
 from broker.client.fetch_session import FetchSession, Key, PartitionAsk, fetch_next
+from broker.client.leaders import Leader
 from broker.wire.fetch import FetchedPartition
 
 OnAnswer = Callable[[PartitionAsk, FetchedPartition | Exception], None]
@@ -55,17 +56,17 @@ class AsyncFetches:
         if self._homeless and self._lookup is None:
             self._lookup = asyncio.create_task(self._look_up())
 
-    def _send(self, leader: Address, ask: PartitionAsk) -> None:
+    def _send(self, leader: Leader, ask: PartitionAsk) -> None:
         now = self.client.core.known_id(ask.topic)
         before = self._topic_ids.get(ask.key)
         self._topic_ids[ask.key] = now or before
         if before is not None and now is not None and before != now:
             self._answer(ask, TopicRecreated(ask.topic, now))
             return
-        if leader not in self._brokers:
+        if leader.address not in self._brokers:
             limits = self._config.fetch_max_wait_ms, self._config.fetch_max_bytes, self._config.isolation
-            self._brokers[leader] = _Broker(self, leader, FetchSession(*limits))
-        self._brokers[leader].want(ask._replace(topic_id=now))
+            self._brokers[leader.address] = _Broker(self, leader.address, FetchSession(*limits))
+        self._brokers[leader.address].want(ask._replace(topic_id=now), leader.epoch)
 
     async def _look_up(self) -> None:
         """Look up the leaders of partitions that have none known."""
@@ -110,8 +111,8 @@ class _Broker:
         self._address = address
         self._session = session
 
-    def want(self, ask: PartitionAsk) -> None:
-        self._session.want(ask, _now_ms())
+    def want(self, ask: PartitionAsk, leader_epoch: int) -> None:
+        self._session.want(ask, _now_ms(), leader_epoch)
         if self.task is None or self.task.done():
             self.task = asyncio.create_task(self._run())
 

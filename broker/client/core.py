@@ -3,7 +3,8 @@
 Each operation is a generator of `Exchange`s. It yields a request, the shell (`blocking`, `asyncio`, `twisted`) sends it
 to the broker and sends the body of the answer into the generator, or throws `Unreachable` into it. The generator's
 return value is the operation's result. The client negotiates versions with each node once (ApiVersions). It looks up a
-leader when it does not know it, and again after the leader has moved.
+leader when it does not know it, and again after the leader has moved. A request names the leader's epoch, so that a
+broker that leads in another epoch refuses it (KIP-320).
 
 Produce and Fetch request Snowflake ids if the broker has the versions for it. A broker other than Flakelog ignores the
 private tag and answers without ids.
@@ -26,7 +27,18 @@ from broker.client.api_versions import (
     NEWEST,
     OLDEST,
 )
-from broker.client.errors import RETRIABLE, BadAnswer, BrokerError, ClientError, Unreachable, Unsupported, no_leader
+from broker.client.errors import (
+    LEADER_IN_DOUBT,
+    BadAnswer,
+    BrokerError,
+    ClientError,
+    Unreachable,
+    Unsupported,
+    no_leader,
+)
+from broker.client.known_nodes import KnownNodes
+from broker.client.leaders import NO_EPOCH, Leader, Leaders
+from broker.client.leaders import Partition as Partition
 from broker.version import VERSION
 from broker.wire import cold, fetch, produce, tags
 from broker.wire.errors import ErrorCode, WireError
@@ -96,10 +108,6 @@ def carry_out(steps: Steps[T], ask: Callable[[Exchange], memoryview]) -> T:
             outcome = error
 
 
-Partition: TypeAlias = tuple[str, int]
-"""A topic's name and the index of a partition."""
-
-
 @dataclass(frozen=True, slots=True)
 class TopicInfo:
     """A topic. `leaders` has every partition, None if it has no leader now; `id` is None before KIP-516."""
@@ -115,23 +123,27 @@ class ClientCore:
     """A client's operations, with its knowledge of the cluster: each node's versions, and the partition leaders."""
 
     def __init__(self, bootstrap: Iterable[Address]) -> None:
-        self.bootstrap = list(bootstrap)
         self.cluster_id: str | None = None
         self.controller_id = -1
         self._versions: dict[Address, dict[int, tuple[int, int]]] = {}
-        self._nodes: dict[int, Address] = {}
-        self._leaders: dict[Partition, Address] = {}
+        self._nodes = KnownNodes(bootstrap)
+        self._leaders = Leaders()
         self._topic_ids: dict[str, UUID] = {}
-        self._answered_last: Address | None = None  # so that a node that is down delays only one question
+
+    @property
+    def bootstrap(self) -> list[Address]:
+        """The addresses that the client was given."""
+        return self._nodes.bootstrap
 
     def forget(self, address: Address) -> None:
-        """Forget the versions and leaderships of a node that did not answer, because they may have changed."""
+        """Forget the versions of a node that did not answer. Look up its partitions again, at other nodes first."""
         self._versions.pop(address, None)
-        self._leaders = {key: leader for key, leader in self._leaders.items() if leader != address}
+        self._leaders.doubt_broker(address)
+        self._nodes.avoid(address)
 
     def forget_topic(self, name: str) -> None:
         """Forget the leaders of a topic that was deleted."""
-        self._leaders = {key: leader for key, leader in self._leaders.items() if key[0] != name}
+        self._leaders.forget_topic(name)
 
     # --- versions ------------------------------------------------------------------------------------------------
 
@@ -150,6 +162,7 @@ class ClientCore:
                 answer = yield Exchange(address, API_VERSIONS, 0, False, b"")
             response = cold.decode(API_VERSIONS, version, "response", answer, 0, newest=version).newest
             self._versions[address] = {key.api_key: (key.min_version, key.max_version) for key in response.api_keys}
+            self._nodes.trust(address)
         low, high = self._versions[address].get(api_key, (0, -1))
         version = min(high, NEWEST[api_key] if newest is None else newest)
         if version < max(low, OLDEST[api_key]):
@@ -193,73 +206,86 @@ class ClientCore:
     def _look_up(self, topics: Iterable[str] | None) -> Steps[dict[str, TopicInfo | BrokerError]]:
         """Look up topics and their leaders; return each topic or its error."""
         wanted = None if topics is None else [{"name": name} for name in topics]
-        fields = {"topics": wanted, "allow_auto_topic_creation": False}
-        nodes = sorted(self._nodes.values(), key=lambda node: node != self._answered_last)
-        failures: list[Unreachable] = []
-        for address in dict.fromkeys([*nodes, *self.bootstrap]):
-            try:
-                response = yield from self.ask(address, METADATA, fields)
-                self._answered_last = address
-                break
-            except Unreachable as error:
-                failures.append(error)
-        else:
-            raise _all_of(failures)
+        address, response = yield from self._ask_any(
+            METADATA, {"topics": wanted, "allow_auto_topic_creation": False}
+        )
         self.cluster_id = response.cluster_id
         self.controller_id = int(response.controller_id)
-        self._nodes = {node.node_id: Address(node.host, node.port) for node in response.brokers}
-        return {str(topic.name): self._learn(topic) for topic in response.topics}
+        self._nodes.learn({node.node_id: Address(node.host, node.port) for node in response.brokers})
+        return {str(topic.name): self._learn(topic, address) for topic in response.topics}
 
-    def _learn(self, topic: Any) -> TopicInfo | BrokerError:
-        self._topic_ids.pop(topic.name, None)
+    def _learn(self, topic: Any, told_by: Address) -> TopicInfo | BrokerError:
+        """Return a topic, or its error, from an answer. If the answer has nothing new, ask another node next."""
+        name = str(topic.name)
+        self._topic_ids.pop(name, None)
         if topic.error_code:
-            return BrokerError(int(topic.error_code), f"topic {topic.name}")
+            return BrokerError(int(topic.error_code), f"topic {name}")
         if topic.topic_id is not None:
-            self._topic_ids[topic.name] = topic.topic_id
-        leaders = {row.partition_index: self._nodes.get(row.leader_id) for row in topic.partitions}
-        for partition, leader in leaders.items():
-            if leader is None:
-                self._leaders.pop((topic.name, partition), None)
+            self._topic_ids[name] = topic.topic_id
+        leaders: dict[int, Address | None] = {}
+        for row in sorted(topic.partitions, key=lambda row: int(row.partition_index)):
+            partition = int(row.partition_index)
+            address = self._nodes.by_id.get(row.leader_id)
+            if not self._leaders.learn((name, partition), address, int(row.leader_epoch), topic.topic_id):
+                self._nodes.avoid(told_by)
+            leader = self._leaders.get((name, partition))
+            leaders[partition] = None if leader is None else leader.address
+        return TopicInfo(name, topic.topic_id, len(leaders), leaders, bool(topic.is_internal))
+
+    def _ask_any(self, api_key: int, fields: Mapping[str, Any]) -> Steps[tuple[Address, Any]]:
+        """Send a request to the first node that answers; return its address and its answer."""
+        failures: list[Unreachable] = []
+        for address in self._nodes.in_order():
+            try:
+                response = yield from self.ask(address, api_key, fields)
+            except Unreachable as error:
+                failures.append(error)
             else:
-                self._leaders[topic.name, partition] = leader
-        in_order = dict(sorted(leaders.items()))
-        return TopicInfo(topic.name, topic.topic_id, len(leaders), in_order, bool(topic.is_internal))
+                self._nodes.answered(address)
+                return address, response
+        raise _all_of(failures)
 
     def nodes(self) -> Steps[dict[int, Address]]:
         """Return all nodes by id."""
         yield from self.metadata([])
-        return dict(self._nodes)
+        return dict(self._nodes.by_id)
 
     def controller(self) -> Steps[Address]:
         """Return the controller, or any node if it is not known: other nodes forward requests to the controller."""
         yield from self.metadata([])
-        return self._nodes.get(self.controller_id, next(iter(self._nodes.values()), self.bootstrap[0]))
+        nodes = self._nodes.by_id
+        return nodes.get(self.controller_id, next(iter(nodes.values()), self.bootstrap[0]))
 
     def leader(self, topic: str, partition: int) -> Steps[Address]:
         """Return the leader of a partition; look it up if it is not known. Raise BrokerError if it has none."""
         known = self._leaders.get((topic, partition))
         if known is not None:
-            return known
+            return known.address
         failures: dict[Partition, ClientError] = {}
         leaders = yield from self.leaders_of([(topic, partition)], failures)
         for error in failures.values():
             raise error
         return next(iter(leaders))
 
-    def known_leader(self, topic: str, partition: int) -> Address | None:
-        """Return the partition's leader, None if it must be looked up."""
+    def known_leader(self, topic: str, partition: int) -> Leader | None:
+        """Return the partition's leader with its epoch, None if it must be looked up."""
         return self._leaders.get((topic, partition))
+
+    def known_epoch(self, topic: str, partition: int) -> int:
+        """Return the leader's epoch, for a request; -1 if it is not known, and then the broker does not compare."""
+        leader = self._leaders.get((topic, partition))
+        return NO_EPOCH if leader is None else leader.epoch
 
     def known_id(self, topic: str) -> UUID | None:
         """Return the id of a topic that was looked up, None from a broker without topic ids (before KIP-516)."""
         return self._topic_ids.get(topic)
 
     def check(self, topic: str, partition: int, error_code: int, message: str | None = None) -> None:
-        """Raise BrokerError if a partition has an error; forget its leader if that may have moved."""
+        """Raise BrokerError if a partition has an error; look up its leader again if that may have moved."""
         if error_code:
             error = BrokerError(error_code, f"{topic}-{partition}", message)
-            if error.retriable:
-                self._leaders.pop((topic, partition), None)
+            if error.code in LEADER_IN_DOUBT:
+                self._leaders.doubt((topic, partition))
             raise error
 
     # --- the log -------------------------------------------------------------------------------------------------
@@ -303,16 +329,18 @@ class ClientCore:
         self, partitions: Iterable[Partition], failures: dict[Partition, ClientError]
     ) -> Steps[dict[Address, list[Partition]]]:
         """Return the partitions by their leaders, which one request looks up if some are not known."""
-        unknown = dict.fromkeys(topic for topic, partition in partitions if (topic, partition) not in self._leaders)
+        known = self.known_leader
+        unknown = dict.fromkeys(topic for topic, partition in partitions if known(topic, partition) is None)
         topics: dict[str, TopicInfo | BrokerError] = {}
         if unknown:
             topics = yield from self._look_up(unknown)
         leaders: dict[Address, list[Partition]] = {}
         for topic, partition in partitions:
-            if (topic, partition) in self._leaders:
-                leaders.setdefault(self._leaders[topic, partition], []).append((topic, partition))
-            else:
+            leader = known(topic, partition)
+            if leader is None:
                 failures[topic, partition] = _no_leader(topics.get(topic), topic, partition)
+            else:
+                leaders.setdefault(leader.address, []).append((topic, partition))
         return leaders
 
     def _list_offsets(
@@ -326,7 +354,8 @@ class ClientCore:
     ) -> Steps[dict[Partition, int | None]]:
         topics: dict[str, list[dict[str, int]]] = {}
         for topic, partition in partitions:
-            asked = {"partition_index": partition, "timestamp": timestamp, "current_leader_epoch": -1}
+            epoch = self.known_epoch(topic, partition)
+            asked = {"partition_index": partition, "timestamp": timestamp, "current_leader_epoch": epoch}
             topics.setdefault(topic, []).append(asked)
         named = [{"name": topic, "partitions": asked} for topic, asked in topics.items()]
         fields = {"replica_id": -1, "isolation_level": isolation_level, "topics": named}
@@ -372,8 +401,8 @@ class ClientCore:
         answer = yield Exchange(address, produce.API_KEY, version, version >= produce.FLEXIBLE, body)
         results = produce.decode_response(version, answer, 0)
         for result in results:
-            if result.error_code in RETRIABLE:  # the leader may have moved
-                self._leaders.pop((str(result.topic), result.partition), None)
+            if result.error_code in LEADER_IN_DOUBT:
+                self._leaders.doubt((str(result.topic), result.partition))
         return results
 
     def fetch(
@@ -390,7 +419,7 @@ class ClientCore:
     ) -> Steps[FetchedPartition]:
         """Fetch batches, the first of which holds `offset`; broker.client.records decodes them. Raise BrokerError."""
         address = yield from self.leader(topic, partition)
-        asked = FetchPartition(topic, partition, offset, max_bytes)
+        asked = FetchPartition(topic, partition, offset, max_bytes, self.known_epoch(topic, partition))
         request = FetchRequest(
             max_wait_ms, min_bytes, max_bytes, [asked], isolation_level=isolation_level, wants_ids=wants_ids
         )

@@ -31,7 +31,8 @@ def _ask(
 ) -> Steps[dict[Partition, tuple[int, int]]]:
     topics: dict[str, list[dict[str, int]]] = {}
     for (topic, partition), epoch in epochs.items():
-        asked = {"partition": partition, "current_leader_epoch": -1, "leader_epoch": epoch}
+        current = core.known_epoch(topic, partition)
+        asked = {"partition": partition, "current_leader_epoch": current, "leader_epoch": epoch}
         topics.setdefault(topic, []).append(asked)
     named = [{"topic": topic, "partitions": partitions} for topic, partitions in topics.items()]
     response = yield from core.ask(address, OFFSET_FOR_LEADER_EPOCH, {"replica_id": -1, "topics": named})

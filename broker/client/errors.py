@@ -5,26 +5,50 @@ from uuid import UUID
 from broker.wire.errors import ErrorCode
 from coordination.errors import FlakelogError
 
-RETRIABLE = frozenset(
+LEADER_IN_DOUBT = frozenset(
     {
         ErrorCode.LEADER_NOT_AVAILABLE,
         ErrorCode.NOT_LEADER_OR_FOLLOWER,
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
         ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.INCONSISTENT_TOPIC_ID,
         ErrorCode.FENCED_LEADER_EPOCH,
         ErrorCode.UNKNOWN_LEADER_EPOCH,
         ErrorCode.OFFSET_NOT_AVAILABLE,
         ErrorCode.REPLICA_NOT_AVAILABLE,
         ErrorCode.BROKER_NOT_AVAILABLE,
+        ErrorCode.LISTENER_NOT_FOUND,
+        ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE,
+        ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE,
+        ErrorCode.ELECTION_NOT_NEEDED,
         ErrorCode.REQUEST_TIMED_OUT,
         ErrorCode.NETWORK_EXCEPTION,
         ErrorCode.KAFKA_STORAGE_ERROR,
-        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
-        ErrorCode.COORDINATOR_NOT_AVAILABLE,
-        ErrorCode.NOT_COORDINATOR,
-        ErrorCode.THROTTLING_QUOTA_EXCEEDED,
     }
 )
+"""Errors of a partition after which its leader is looked up again: Kafka's InvalidMetadataException, and some more."""
+
+RETRIABLE = LEADER_IN_DOUBT | {
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_COORDINATOR,
+    ErrorCode.NOT_CONTROLLER,
+    ErrorCode.NOT_ENOUGH_REPLICAS,
+    ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+    ErrorCode.CONCURRENT_TRANSACTIONS,
+    ErrorCode.UNSTABLE_OFFSET_COMMIT,
+    ErrorCode.THROTTLING_QUOTA_EXCEEDED,
+    ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
+    ErrorCode.INVALID_FETCH_SESSION_EPOCH,
+    ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR,
+    ErrorCode.SHARE_SESSION_NOT_FOUND,
+    ErrorCode.INVALID_SHARE_SESSION_EPOCH,
+    ErrorCode.SHARE_SESSION_LIMIT_REACHED,
+}
+"""Errors that a retry may not meet: those of Kafka's RetriableException, and BROKER_NOT_AVAILABLE.
+
+CORRUPT_MESSAGE is not one of them: Kafka's producer retries it, but a log that cannot be read stays so.
+"""
 
 MEMBER_FENCED = {
     ErrorCode.ILLEGAL_GENERATION,

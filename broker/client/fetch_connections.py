@@ -73,7 +73,7 @@ class FetchConnections:
         elif leader is None:
             answer(no_leader(ask.topic, ask.partition))
         else:
-            self._broker(leader).fetch(ask, answer)
+            self._broker(leader.address).fetch(ask, answer, leader.epoch)
 
     def fetched(self, ask: PartitionAsk, result: FetchedPartition, answer: OnResult) -> None:
         """Pass on the result of a broker."""
@@ -157,11 +157,12 @@ class _Broker:
         self._runs = False
         self._hold = hold
 
-    def fetch(self, ask: PartitionAsk, answer: OnResult) -> None:
+    def fetch(self, ask: PartitionAsk, answer: OnResult, leader_epoch: int) -> None:
         """Call `answer` with the partition's next result; with an error if the partition is asked for again first."""
         replaced = self._waiting.pop(ask.key, None)
         topic_id = ask.topic_id if ask.topic_id is not None else self._client.core.known_id(ask.topic)
-        self._session.want(ask if topic_id is ask.topic_id else ask._replace(topic_id=topic_id), self._now_ms())
+        wanted = ask if topic_id is ask.topic_id else ask._replace(topic_id=topic_id)
+        self._session.want(wanted, self._now_ms(), leader_epoch)
         self._waiting[ask.key] = ask, answer
         if replaced is not None:
             replaced[1](ClientError(f"{ask.topic}-{ask.partition} was asked for again"))

@@ -10,6 +10,9 @@ partition each time. When the broker has lost the session, the next request begi
 **Topics** are named by their ids (KIP-516) if all are known and the broker has v13, else by their names. With ids, a
 topic that was deleted and made again is an error, and is never read by mistake.
 
+**Epochs.** Each partition names the leader epoch that the client knows (KIP-320). A broker that leads in another epoch
+answers with an error, also to a fetch that waits for records.
+
 **The wait.** A broker answers the requests of a connection in order, so the fetches need a connection of their own. A
 fetch that is out cannot be called back, so a partition that is wanted meanwhile waits for its end. Therefore a fetch
 takes the longest wait only if no partition is away, that is answered and not wanted again yet. Otherwise it takes as
@@ -24,6 +27,7 @@ from typing import NamedTuple, TypeAlias
 from uuid import UUID
 
 from broker.client.core import Address, ClientCore, Steps, fetch_exchange
+from broker.client.leaders import NO_EPOCH
 from broker.wire import fetch
 from broker.wire.errors import ErrorCode
 from broker.wire.fetch import (
@@ -79,6 +83,7 @@ class FetchSession:
         self._max_bytes = max_bytes
         self._isolation_level = isolation_level
         self._asks: dict[Key, PartitionAsk] = {}  # the longest wanted first
+        self._leader_epochs: dict[Key, int] = {}
         self._changed: dict[Key, None] = {}  # partitions that the session may know otherwise than they are wanted
         self._known: dict[Key, FetchPartition] = {}  # what the broker was asked for last
         self._keys: dict[PartitionKey, Key] = {}  # of the known, by their names in requests
@@ -99,11 +104,15 @@ class FetchSession:
         """True if requests can name all topics by their ids."""
         return not self._without_id
 
-    def want(self, ask: PartitionAsk, now_ms: int) -> PartitionAsk | None:
-        """Add a partition. Return the ask that it replaces; that ask is never answered."""
+    def want(self, ask: PartitionAsk, now_ms: int, leader_epoch: int = NO_EPOCH) -> PartitionAsk | None:
+        """Add a partition, whose broker leads in `leader_epoch`. Return the ask that it replaces.
+
+        That ask is never answered.
+        """
         key = ask.key
         replaced = self._remove(key)
         self._asks[key] = ask
+        self._leader_epochs[key] = leader_epoch
         self._without_id += ask.topic_id is None
         self._changed[key] = None
         if replaced is None and key not in self._away:
@@ -199,7 +208,7 @@ class FetchSession:
         if ask is None:
             return None
         topic = ask.topic_id if self._by_id and ask.topic_id is not None else ask.topic
-        return FetchPartition(topic, ask.partition, ask.offset, ask.max_bytes, last_fetched_epoch=ask.last_epoch)
+        return FetchPartition(topic, ask.partition, ask.offset, ask.max_bytes, self._leader_epochs[key], ask.last_epoch)
 
     def _is_asked_so(self, ask: PartitionAsk) -> bool:
         """Return True if the answer is to this ask, and not to one that it replaced while the request was out."""

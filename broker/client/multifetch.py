@@ -27,7 +27,8 @@ def multifetch(
     asked: dict[Address, list[FetchPartition]] = {}
     for (topic, partition), offset in offsets.items():
         leader = yield from core.leader(topic, partition)
-        asked.setdefault(leader, []).append(FetchPartition(topic, partition, offset, max_bytes))
+        epoch = core.known_epoch(topic, partition)
+        asked.setdefault(leader, []).append(FetchPartition(topic, partition, offset, max_bytes, epoch))
     fetched: dict[Partition, FetchedPartition] = {}
     waits_ms = [0, max_wait_ms // len(asked)] if len(asked) > 1 else [max_wait_ms]
     for wait_ms in waits_ms:

@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from broker.client.core import EARLIEST, LATEST, fetch_exchange
 from broker.client.errors import BrokerError, ClientError, no_leader
+from broker.client.leaders import Leader
 from broker.record.batch import BatchHeader, CorruptBatch
 from broker.wire import fetch
 from broker.wire.errors import ErrorCode, WireError
@@ -64,6 +65,7 @@ class _FetchTarget(NamedTuple):
     """Where a partition is read: its leader, the version of Fetch, and the topic as that version names it."""
 
     leader: Address
+    leader_epoch: int
     version: int
     topic: str | UUID
 
@@ -182,10 +184,10 @@ class RangeFetch:
         target = self._target(leader, id)
         return target if target.topic == id else None  # a name alone may be another topic's by now
 
-    def _target(self, leader: Address, id: UUID | None) -> _FetchTarget:
+    def _target(self, leader: Leader, id: UUID | None) -> _FetchTarget:
         core, newest = self._client.core, fetch.TOPIC_IDS if id else None
-        version = self._client.run(core.version(leader, fetch.API_KEY, newest))
-        return _FetchTarget(leader, version, id if id and version >= fetch.TOPIC_IDS else self._within.topic)
+        version = self._client.run(core.version(leader.address, fetch.API_KEY, newest))
+        return _FetchTarget(*leader, version, id if id and version >= fetch.TOPIC_IDS else self._within.topic)
 
     def _find_target(self) -> _FetchTarget | None:
         """Ask for the target. Return None if the partition was deleted and its offsets were reported as lost."""
@@ -201,7 +203,7 @@ class RangeFetch:
         if partition not in topic.leaders:
             self._cursor.lose(self._within.end, f"topic {name!r} has no partition {partition}")
             return None
-        leader = topic.leaders[partition]
+        leader = self._client.core.known_leader(name, partition)
         if leader is None:
             raise no_leader(name, partition)
         return self._target(leader, topic.id)
@@ -210,7 +212,7 @@ class RangeFetch:
         within, settings, cursor = self._within, self._settings, self._cursor
         seen = cursor.passed_offsets, cursor.passed_bytes, cursor.largest_batch_bytes
         size = fetch_size(cursor.left, *seen, settings.fetch_bytes)
-        wanted = FetchPartition(target.topic, within.partition, cursor.position, size)
+        wanted = FetchPartition(target.topic, within.partition, cursor.position, size, target.leader_epoch)
         request = FetchRequest(
             settings.fetch_wait_ms, 1, size, [wanted], isolation_level=self._isolation, wants_ids=True
         )

@@ -12,7 +12,7 @@ from broker.wire.errors import ErrorCode
 from broker.wire.fetch import FetchedPartition, FetchResponse
 
 FETCH, LIST_OFFSETS, METADATA, API_VERSIONS = 1, 2, 3, 18
-VERSIONS = {FETCH: (4, 11), LIST_OFFSETS: (1, 5), METADATA: (0, 8), API_VERSIONS: (0, 3)}
+VERSIONS = {FETCH: (4, 12), LIST_OFFSETS: (1, 5), METADATA: (0, 12), API_VERSIONS: (0, 3)}
 NAMES = {FETCH: "fetch", LIST_OFFSETS: "list offsets", METADATA: "metadata", API_VERSIONS: "versions"}
 NOBODY = -1
 BOOTSTRAP = Address("bootstrap", 9092)
@@ -25,6 +25,8 @@ def address(node):
 class Nodes:
     """Brokers 1 to 3, and a client's core. `leaders` maps a partition to its leader's number, or to NOBODY.
 
+    `epochs` maps a partition to its leader epoch, and `topic_ids` a topic to its id. A broker in `late` names the
+    leader and the epoch of `late` instead. `named` lists each epoch in a Fetch or ListOffsets as (node, epoch).
     `ends` maps a partition to its log's end; the others end at 10. `errors` maps a partition to the code that all
     brokers answer. Brokers in `down` refuse connections. `asked` lists each request as (node, name), except ApiVersions
     requests that were answered.
@@ -33,6 +35,7 @@ class Nodes:
     def __init__(self, leaders, ends=()):
         self.core = ClientCore([BOOTSTRAP])
         self.leaders = dict(leaders)
+        self.epochs, self.topic_ids, self.late, self.named = {}, {}, {}, []
         self.ends = dict(ends)
         self.down = set()
         self.errors = {}
@@ -63,18 +66,26 @@ class Nodes:
         there = {name for name, _ in self.leaders}
         topics = []
         for name in sorted(there) if asked is None else [each.name for each in asked]:
-            partitions = [
-                {"partition_index": number, "leader_id": leader, "error_code": 5 if leader == NOBODY else 0}
-                for (topic, number), leader in self.leaders.items()
-                if topic == name
-            ]
+            partitions = [self.partition(node, key, leader) for key, leader in self.leaders.items() if key[0] == name]
             code = ErrorCode.NONE if name in there else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            topics.append({"name": name, "is_internal": False, "error_code": code, "partitions": partitions})
+            topic = {"name": name, "is_internal": False, "error_code": code, "partitions": partitions}
+            topics.append(topic | {"topic_id": self.topic_ids.get(name)})
         brokers = [{"node_id": each, "host": address(each).host, "port": 9092} for each in (1, 2, 3)]
         return cold.encode(METADATA, version, "response", {"brokers": brokers, "cluster_id": "c", "topics": topics})
 
-    def error(self, node, key):
-        return self.errors.get(key, 0 if self.leaders.get(key) == node else ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    def partition(self, node, key, leader):
+        leader, epoch = self.late.get(node, {}).get(key, (leader, self.epochs.get(key, -1)))
+        code = ErrorCode.LEADER_NOT_AVAILABLE if leader == NOBODY else ErrorCode.NONE
+        return {"partition_index": key[1], "leader_id": leader, "leader_epoch": epoch, "error_code": code}
+
+    def error(self, node, key, epoch):
+        self.named.append((node, epoch))
+        if key in self.errors or self.leaders.get(key) != node:
+            return self.errors.get(key, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        if epoch == -1 or epoch == self.epochs.get(key, -1):
+            return ErrorCode.NONE
+        is_older = epoch < self.epochs.get(key, -1)
+        return ErrorCode.FENCED_LEADER_EPOCH if is_older else ErrorCode.UNKNOWN_LEADER_EPOCH
 
     def list_offsets(self, node, version, body):
         topics = []
@@ -82,7 +93,7 @@ class Nodes:
             partitions = []
             for each in topic.partitions:
                 key = topic.name, each.partition_index
-                code = self.error(node, key)
+                code = self.error(node, key, each.current_leader_epoch)
                 offset = 0 if each.timestamp == -2 else self.ends.get(key, 10)
                 answer = {"partition_index": each.partition_index, "error_code": code, "offset": -1 if code else offset}
                 partitions.append(answer)
@@ -95,7 +106,7 @@ class Nodes:
         answers = []
         for each in request.partitions:
             key = each.topic, each.partition
-            end, code = self.ends.get(key, 10), self.error(node, key)
+            end, code = self.ends.get(key, 10), self.error(node, key, each.current_leader_epoch)
             number = 0 if code else end - each.fetch_offset
             records = [BatchRecord(at, 0, None, b"v") for at in range(number)]
             data = bytes(encode_batch(records, base_timestamp_ms=0, base_offset=each.fetch_offset)) if records else b""

@@ -68,6 +68,19 @@ def test_only_partitions_with_something_new_are_answered_and_named_again():
     assert named(fetches.request(False, 0)) == ({("flights", 1): 10}, (), (77, 2))
 
 
+def test_a_partition_whose_leader_has_a_new_epoch_is_named_again():
+    """KIP-320: the broker refuses the epoch that the session knows."""
+    fetches = session()
+    fetches.want(ask(0), 0, leader_epoch=5)
+    assert fetches.request(False, 0).partitions == [FetchPartition("flights", 0, 0, LIMIT, 5)]
+    ((refused, result),) = fetches.accept(
+        answer(FetchedPartition("flights", 0, ErrorCode.FENCED_LEADER_EPOCH)), 0
+    )
+    assert (refused, result.error_code) == (ask(0), ErrorCode.FENCED_LEADER_EPOCH)
+    fetches.want(ask(0), 0, leader_epoch=6)
+    assert fetches.request(False, 0).partitions == [FetchPartition("flights", 0, 0, LIMIT, 6)]
+
+
 def test_a_partition_that_is_not_wanted_now_is_forgotten_until_it_is_wanted_again():
     fetches = with_asks(ask(0), ask(1))
     fetches.request(False, 0)

@@ -1,5 +1,7 @@
 """The client's core in a cluster of several brokers: which brokers it asks, and what it does while one is down."""
 
+from uuid import UUID
+
 import pytest
 
 from broker.client.core import LATEST
@@ -79,6 +81,107 @@ def test_a_node_that_is_down_delays_only_one_look_up():
     nodes.run(nodes.core.metadata(["t"]))
     nodes.run(nodes.core.metadata(["t"]))
     assert nodes.asked == [(1, "versions"), (2, "metadata"), (2, "metadata")]
+
+
+# --- leader epochs (KIP-320) ---------------------------------------------------------------------------------------
+
+
+def dated(epoch=5):
+    """Return nodes whose partitions have a leader epoch and a topic id."""
+    nodes = Nodes(SPREAD)
+    nodes.epochs = dict.fromkeys(SPREAD, epoch)
+    nodes.topic_ids["t"] = UUID(int=1)
+    return nodes
+
+
+def test_requests_name_the_epoch_of_the_leader():
+    nodes = dated()
+    nodes.run(nodes.core.fetch(*A, 0))
+    nodes.run(nodes.core.list_offsets([B], LATEST))
+    nodes.run(multifetch(nodes.core, {C: 0}))
+    assert nodes.named == [(1, 5), (2, 5), (3, 5)]
+
+
+def test_requests_name_no_epoch_without_a_topic_id_which_could_tell_that_epochs_begin_anew():
+    nodes = Nodes(SPREAD)
+    nodes.epochs = dict.fromkeys(SPREAD, 5)
+    nodes.run(nodes.core.fetch(*A, 0))
+    assert nodes.named == [(1, -1)]
+
+
+def test_a_leader_in_a_new_epoch_is_looked_up_again_and_read_from_the_same_offset():
+    """A server that crashed is its own next leader, one epoch later."""
+    nodes = dated()
+    nodes.run(nodes.core.fetch(*A, 0))
+    nodes.epochs[A] = 6
+    with pytest.raises(BrokerError, match="FENCED_LEADER_EPOCH") as refused:
+        nodes.run(nodes.core.fetch(*A, 3))
+    assert refused.value.retriable
+    assert [record.offset for record in read_records(nodes.run(nodes.core.fetch(*A, 3)), 3).records] == [*range(3, 10)]
+    assert nodes.named == [(1, 5), (1, 5), (1, 6)]
+
+
+def test_a_broker_that_is_late_takes_no_client_back_to_an_older_leader():
+    nodes = dated()
+    nodes.leaders[B] = 3
+    nodes.run(nodes.core.metadata(["t"]))
+    nodes.late[2] = nodes.late[3] = {B: (2, 4)}
+    nodes.down.add(1)
+    (topic,) = nodes.run(nodes.core.metadata(["t"]))
+    assert topic.leaders[1] == address(3) and nodes.run(nodes.core.leader(*B)) == address(3)
+
+
+def test_a_broker_that_knows_no_newer_leader_is_not_asked_again_before_the_others():
+    nodes = dated()
+    nodes.run(nodes.core.metadata(["t"]))
+    nodes.late[1] = {B: (2, 5)}
+    nodes.leaders[B], nodes.epochs[B] = 3, 6
+    outcomes = []
+    for _ in range(3):
+        try:
+            outcomes.append(nodes.run(nodes.core.fetch(*B, 0)).error_code)
+        except BrokerError as error:
+            outcomes.append(error.code)
+    assert outcomes == [ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NONE]
+    assert [node for node, what in nodes.asked if what == "metadata"] == [1, 1, 2]
+
+
+def test_the_epochs_of_a_topic_that_was_made_again_begin_anew():
+    nodes = dated()
+    nodes.run(nodes.core.metadata(["t"]))
+    nodes.topic_ids["t"], nodes.leaders[B] = UUID(int=2), 3
+    nodes.epochs = dict.fromkeys(SPREAD, 0)
+    with pytest.raises(BrokerError, match="NOT_LEADER_OR_FOLLOWER"):
+        nodes.run(nodes.core.fetch(*B, 0))
+    nodes.run(nodes.core.fetch(*B, 0))
+    assert nodes.named == [(2, 5), (3, 0)] and nodes.core.known_id("t") == UUID(int=2)
+
+
+# --- nodes that vanish ---------------------------------------------------------------------------------------------
+
+
+def test_partitions_of_a_node_that_is_down_are_looked_up_at_another_node():
+    nodes = dated()
+    nodes.run(nodes.core.metadata(["t"]))
+    nodes.run(nodes.core.metadata(["t"]))
+    nodes.down.add(1)
+    with pytest.raises(Unreachable, match="node-1"):
+        nodes.run(nodes.core.fetch(*A, 0))
+    nodes.leaders[A], nodes.epochs[A] = 2, 6
+    nodes.asked.clear()
+    nodes.run(nodes.core.fetch(*A, 0))
+    assert nodes.asked == [(2, "metadata"), (2, "fetch")]
+
+
+def test_partitions_of_other_nodes_are_read_without_a_look_up_while_a_node_is_down():
+    nodes = dated()
+    nodes.run(nodes.core.metadata(["t"]))
+    nodes.down.add(1)
+    with pytest.raises(Unreachable, match="node-1"):
+        nodes.run(nodes.core.fetch(*A, 0))
+    nodes.asked.clear()
+    nodes.run(nodes.core.fetch(*B, 0))
+    assert nodes.asked == [(2, "fetch")]
 
 
 # --- multifetch ----------------------------------------------------------------------------------------------------

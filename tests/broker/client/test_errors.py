@@ -1,0 +1,26 @@
+"""The errors that a client retries are those that Kafka's clients retry."""
+
+from broker.client.errors import RETRIABLE, BrokerError
+from broker.wire.errors import ErrorCode
+
+KAFKA_RETRIABLE = """
+    CORRUPT_MESSAGE UNKNOWN_TOPIC_OR_PARTITION LEADER_NOT_AVAILABLE NOT_LEADER_OR_FOLLOWER REQUEST_TIMED_OUT
+    REPLICA_NOT_AVAILABLE NETWORK_EXCEPTION COORDINATOR_LOAD_IN_PROGRESS COORDINATOR_NOT_AVAILABLE NOT_COORDINATOR
+    NOT_ENOUGH_REPLICAS NOT_ENOUGH_REPLICAS_AFTER_APPEND NOT_CONTROLLER CONCURRENT_TRANSACTIONS KAFKA_STORAGE_ERROR
+    FETCH_SESSION_ID_NOT_FOUND INVALID_FETCH_SESSION_EPOCH LISTENER_NOT_FOUND FENCED_LEADER_EPOCH UNKNOWN_LEADER_EPOCH
+    OFFSET_NOT_AVAILABLE PREFERRED_LEADER_NOT_AVAILABLE ELIGIBLE_LEADERS_NOT_AVAILABLE ELECTION_NOT_NEEDED
+    UNSTABLE_OFFSET_COMMIT THROTTLING_QUOTA_EXCEEDED UNKNOWN_TOPIC_ID INCONSISTENT_TOPIC_ID FETCH_SESSION_TOPIC_ID_ERROR
+    SHARE_SESSION_NOT_FOUND INVALID_SHARE_SESSION_EPOCH SHARE_SESSION_LIMIT_REACHED
+"""
+"""The codes in org.apache.kafka.common.protocol.Errors whose exceptions extend RetriableException."""
+
+
+def test_the_retriable_errors_are_those_of_kafka():
+    kafka = {ErrorCode[name] for name in KAFKA_RETRIABLE.split()}
+    assert kafka - RETRIABLE == {ErrorCode.CORRUPT_MESSAGE}, "a log that cannot be read stays so"
+    assert RETRIABLE - kafka == {ErrorCode.BROKER_NOT_AVAILABLE}
+
+
+def test_an_error_knows_whether_a_retry_may_not_meet_it():
+    assert BrokerError(ErrorCode.FENCED_LEADER_EPOCH, "t-0").retriable
+    assert not BrokerError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "t-0").retriable
