@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Self, TypeVar, cast
 
@@ -18,14 +18,14 @@ from broker.client.core import (
     addresses_of,
     advance,
 )
-from broker.client.errors import ClientError, Unreachable
+from broker.client.errors import BrokerError, ClientError, Unreachable
 from broker.client.multifetch import multifetch
 from broker.client.offset_lookup import find_id, find_offset
 from broker.client.old_spellings import renamed
 from broker.client.records import LISTED_BYTES, OnPoison, Read, Record, read_answers, read_records
 from broker.client.topic_admin import BROKER_DEFAULT, create_topic, delete_topic
 from broker.record.compression import DECOMPRESSED_BYTES_MAX
-from broker.wire.errors import WireError
+from broker.wire.errors import ErrorCode, WireError
 from broker.wire.fetch import READ_COMMITTED, READ_UNCOMMITTED
 from broker.wire.produce import PartitionResult
 
@@ -34,6 +34,7 @@ T = TypeVar("T")
 TIMEOUT_MS = 30_000  # Kafka's request.timeout.ms
 CONNECT_MS_MAX = 10_000  # Kafka's socket.connection.setup.timeout.ms
 RECEIVE_BYTES = 1 << 16
+RETRY_SECONDS = 0.05
 
 _log = logging.getLogger(__name__)
 
@@ -169,6 +170,18 @@ class AsyncClient:
                 self.core.forget(exchange.address)  # another node may lead its partitions by now
                 outcome = error
 
+    async def _at_controller(self, make: Callable[[], Steps[T]]) -> T:
+        """Carry out a request to the controller. While the cluster elects one, repeat it for up to `timeout_ms`."""
+        now = asyncio.get_running_loop().time
+        end = now() + self._timeout_s
+        while True:
+            try:
+                return await self.run(make())
+            except BrokerError as error:
+                if error.code is not ErrorCode.NOT_CONTROLLER or now() >= end:
+                    raise
+            await asyncio.sleep(RETRY_SECONDS)
+
     async def _channel(self, address: Address) -> Channel:
         """Return the open connection to a broker; calls meanwhile share the attempt to connect."""
         known = self._channels.get(address)
@@ -214,11 +227,11 @@ class AsyncClient:
 
         Brokers before Kafka 2.4 refuse it, because they cannot choose the replication factor (KIP-464).
         """
-        await self.run(create_topic(self.core, name, partitions, configs))
+        await self._at_controller(lambda: create_topic(self.core, name, partitions, configs))
 
     async def delete_topic(self, name: str) -> None:
         """Delete a topic and all its records."""
-        await self.run(delete_topic(self.core, name))
+        await self._at_controller(lambda: delete_topic(self.core, name))
 
     async def find_offset(self, topic: str, partition: int, timestamp_ms: int, committed: bool = False) -> int:
         """Return the first offset at or after a time, Unix ms. The time -2 is the start of the log, and -1 its end."""

@@ -25,14 +25,14 @@ from broker.client.core import (
     addresses_of,
     carry_out,
 )
-from broker.client.errors import BrokerError, NoAnswer, Unreachable
+from broker.client.errors import BrokerError, ClientError, NoAnswer, Unreachable
 from broker.client.multifetch import multifetch
 from broker.client.offset_lookup import find_id, find_offset
 from broker.client.old_spellings import renamed
 from broker.client.records import LISTED_BYTES, OnPoison, Read, Record, read_answers, read_records
 from broker.client.topic_admin import BROKER_DEFAULT, create_topic, delete_topic
 from broker.record.compression import DECOMPRESSED_BYTES_MAX
-from broker.wire.errors import WireError
+from broker.wire.errors import ErrorCode, WireError
 from broker.wire.fetch import READ_COMMITTED, READ_UNCOMMITTED
 from broker.wire.frame import LENGTH_BYTES
 from broker.wire.produce import PartitionResult
@@ -122,13 +122,20 @@ class Client:
 
         Temporary errors are, for example, a leader that moved or a broker that restarts.
         """
-        end = time.monotonic() + timeout_ms / 1000
+        return self._repeat(make, timeout_ms / 1000, _is_temporary)
+
+    def at_controller(self, make: Callable[[], Steps[T]]) -> T:
+        """Carry out a request to the controller. While the cluster elects one, repeat it for up to `timeout_ms`."""
+        return self._repeat(make, self._timeout_s, _has_no_controller)
+
+    def _repeat(self, make: Callable[[], Steps[T]], seconds: float, passes: Callable[[ClientError], bool]) -> T:
+        """Carry out an operation; repeat it for up to `seconds` while its error passes."""
+        end = time.monotonic() + seconds
         while True:
             try:
                 return self.run(make())
-            except (BrokerError, Unreachable) as error:
-                passes = isinstance(error, Unreachable) or error.retriable
-                if not passes or time.monotonic() >= end:
+            except ClientError as error:
+                if not passes(error) or time.monotonic() >= end:
                     raise
             time.sleep(RETRY_SECONDS)
 
@@ -228,11 +235,11 @@ class Client:
 
         Brokers before Kafka 2.4 refuse it, because they cannot choose the replication factor (KIP-464).
         """
-        self.run(create_topic(self.core, name, partitions, configs))
+        self.at_controller(lambda: create_topic(self.core, name, partitions, configs))
 
     def delete_topic(self, name: str) -> None:
         """Delete a topic and all its records."""
-        self.run(delete_topic(self.core, name))
+        self.at_controller(lambda: delete_topic(self.core, name))
 
     def find_offset(self, topic: str, partition: int, timestamp_ms: int, committed: bool = False) -> int:
         """Return the first offset at or after a time, Unix ms. The time -2 is the start of the log, and -1 its end."""
@@ -296,6 +303,14 @@ class Client:
             if self.on_poison is not None:
                 self.on_poison(batch)
         return read.records, read.next_offset
+
+
+def _is_temporary(error: ClientError) -> bool:
+    return isinstance(error, Unreachable) or (isinstance(error, BrokerError) and error.retriable)
+
+
+def _has_no_controller(error: ClientError) -> bool:
+    return isinstance(error, BrokerError) and error.code is ErrorCode.NOT_CONTROLLER
 
 
 def _isolation(committed: bool) -> int:

@@ -206,15 +206,14 @@ class ClientCore:
     def _look_up(self, topics: Iterable[str] | None) -> Steps[dict[str, TopicInfo | BrokerError]]:
         """Look up topics and their leaders; return each topic or its error."""
         wanted = None if topics is None else [{"name": name} for name in topics]
-        address, response = yield from self._ask_any(
-            METADATA, {"topics": wanted, "allow_auto_topic_creation": False}
-        )
+        fields = {"topics": wanted, "allow_auto_topic_creation": False}
+        response = yield from self.ask_any(METADATA, fields)
         self.cluster_id = response.cluster_id
         self.controller_id = int(response.controller_id)
         self._nodes.learn({node.node_id: Address(node.host, node.port) for node in response.brokers})
-        return {str(topic.name): self._learn(topic, address) for topic in response.topics}
+        return {str(topic.name): self._learn(topic) for topic in response.topics}
 
-    def _learn(self, topic: Any, told_by: Address) -> TopicInfo | BrokerError:
+    def _learn(self, topic: Any) -> TopicInfo | BrokerError:
         """Return a topic, or its error, from an answer. If the answer has nothing new, ask another node next."""
         name = str(topic.name)
         self._topic_ids.pop(name, None)
@@ -227,13 +226,13 @@ class ClientCore:
             partition = int(row.partition_index)
             address = self._nodes.by_id.get(row.leader_id)
             if not self._leaders.learn((name, partition), address, int(row.leader_epoch), topic.topic_id):
-                self._nodes.avoid(told_by)
+                self._nodes.doubt_answer()
             leader = self._leaders.get((name, partition))
             leaders[partition] = None if leader is None else leader.address
         return TopicInfo(name, topic.topic_id, len(leaders), leaders, bool(topic.is_internal))
 
-    def _ask_any(self, api_key: int, fields: Mapping[str, Any]) -> Steps[tuple[Address, Any]]:
-        """Send a request to the first node that answers; return its address and its answer."""
+    def ask_any(self, api_key: int, fields: Mapping[str, Any]) -> Steps[Any]:
+        """Send a request that any node can answer to the first one that does, and return the answer, as `ask`."""
         failures: list[Unreachable] = []
         for address in self._nodes.in_order():
             try:
@@ -242,7 +241,7 @@ class ClientCore:
                 failures.append(error)
             else:
                 self._nodes.answered(address)
-                return address, response
+                return response
         raise _all_of(failures)
 
     def nodes(self) -> Steps[dict[int, Address]]:
@@ -255,6 +254,10 @@ class ClientCore:
         yield from self.metadata([])
         nodes = self._nodes.by_id
         return nodes.get(self.controller_id, next(iter(nodes.values()), self.bootstrap[0]))
+
+    def doubt_controller(self) -> None:
+        """Ask another node next time who the controller is: the last answer names one that no longer is."""
+        self._nodes.doubt_answer()
 
     def leader(self, topic: str, partition: int) -> Steps[Address]:
         """Return the leader of a partition; look it up if it is not known. Raise BrokerError if it has none."""
@@ -446,9 +449,8 @@ class ClientCore:
 
     def init_producer_id(self) -> Steps[tuple[int, int]]:
         """Return a (producer id, epoch) for an idempotent producer (KIP-98)."""
-        address = yield from self.controller()
         fields = {"transactional_id": None, "transaction_timeout": 60_000}
-        response = yield from self.ask(address, INIT_PRODUCER_ID, fields)
+        response = yield from self.ask_any(INIT_PRODUCER_ID, fields)
         if response.error_code:
             raise BrokerError(int(response.error_code), "a producer id")
         return int(response.producer_id), int(response.producer_epoch)

@@ -75,8 +75,8 @@ class CommittedOffset(NamedTuple):
 
 def find_coordinator(core: ClientCore, key: str, kind: int = GROUP) -> Steps[Address]:
     """Return the coordinator of a GROUP, or of a TRANSACTION's id. Raise BrokerError if it has none now."""
-    address = yield from core.controller()
-    response = yield from core.ask(address, FIND_COORDINATOR, {"key": key, "key_type": kind})
+    yield from core.nodes()  # so that another broker is known when this one is gone
+    response = yield from core.ask_any(FIND_COORDINATOR, {"key": key, "key_type": kind})
     if response.error_code:
         what = "group" if kind == GROUP else "transactional id"
         raise BrokerError(int(response.error_code), f"{what} {key}", response.error_message)

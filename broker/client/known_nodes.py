@@ -30,6 +30,11 @@ class KnownNodes:
         self._answered_last = address
         self.trust(address)
 
+    def doubt_answer(self) -> None:
+        """Try the broker that answered last after all others from now on."""
+        if self._answered_last is not None:
+            self.avoid(self._answered_last)
+
     def avoid(self, address: Address) -> None:
         """Try this broker last from now on."""
         self._avoided.pop(address, None)

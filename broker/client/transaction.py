@@ -35,7 +35,6 @@ from broker.client.api_versions import (
     ADD_OFFSETS_TO_TXN,
     ADD_PARTITIONS_TO_TXN,
     END_TXN,
-    FIND_COORDINATOR,
     INIT_PRODUCER_ID,
     TXN_OFFSET_COMMIT,
 )
@@ -49,7 +48,7 @@ from broker.client.errors import (
     TryAgain,
     Unreachable,
 )
-from broker.client.group_requests import CommittedOffset, GroupIdentity
+from broker.client.group_requests import GROUP, TRANSACTION, CommittedOffset, GroupIdentity, find_coordinator
 from broker.record.compression import Codec
 from broker.record.records import BatchRecord, encode_batch
 from broker.wire.errors import ErrorCode
@@ -60,7 +59,6 @@ PAUSE_MS, PAUSE_MAX_MS = 20, 1_000  # pauses before TryAgain's repetition: the f
 REQUEST_BYTES_MAX = 4 << 20  # records in one Produce, except for a single larger batch; brokers allow 100 MiB
 SEQUENCES = 1 << 31  # sequence numbers wrap around to 0 here
 
-GROUP, TRANSACTION = 0, 1  # coordinators, as FindCoordinator numbers them
 NO_ID = NO_EPOCH = -1
 
 Partition = tuple[str, int]
@@ -380,16 +378,14 @@ class TransactionalProducer:
         """Return the coordinator of a group or a transactional id; look it up if it is not known."""
         known = self._coordinators.get((kind, key))
         if known is None:
-            address = yield from self._core.controller()
-            answer = yield from self._core.ask(address, FIND_COORDINATOR, {"key": key, "key_type": kind})
-            _check(answer.error_code, f"coordinator of {key}", answer.error_message)
-            known = self._coordinators[kind, key] = Address(answer.host, int(answer.port))
+            known = yield from find_coordinator(self._core, key, kind)
+            self._coordinators[kind, key] = known
         return known
 
 
-def _check(code: int, what: str, message: str | None = None) -> None:
+def _check(code: int, what: str) -> None:
     if code:
-        raise BrokerError(int(code), what, message)
+        raise BrokerError(int(code), what)
 
 
 def _check_all(codes: Mapping[str, int]) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from broker.client import topic_admin
-from broker.client.api_versions import CREATE_PARTITIONS, DELETE_RECORDS
+from broker.client.api_versions import DELETE_RECORDS
 from broker.client.blocking import Client
 from broker.client.core import Partition, TopicInfo
 from broker.client.errors import BrokerError
@@ -48,18 +48,16 @@ def create_topic(
     validate_only: bool = False,
 ) -> None:
     """Create a topic, or only ask the broker whether it would."""
-    client.run(topic_admin.create_topic(client.core, name, partitions, settings, validate_only=validate_only))
+    core = client.core
+    client.at_controller(
+        lambda: topic_admin.create_topic(core, name, partitions, settings, validate_only=validate_only)
+    )
 
 
 def add_partitions(client: Client, topic: str, to: int, *, validate_only: bool = False) -> None:
     """Increase a topic's number of partitions to `to`, or only ask the broker whether it would."""
-    controller = client.run(client.core.controller())
-    grown = {"name": topic, "count": to, "assignments": None}
-    fields = {"topics": [grown], "timeout": TIMEOUT_MS, "validate_only": validate_only}
-    response = client.run(client.core.ask(controller, CREATE_PARTITIONS, fields))
-    result = response.results[0]
-    if result.error_code:
-        raise BrokerError(int(result.error_code), f"topic {topic}", result.error_message)
+    core = client.core
+    client.at_controller(lambda: topic_admin.add_partitions(core, topic, to, validate_only=validate_only))
 
 
 def delete_records(client: Client, before: Mapping[Partition, int]) -> dict[Partition, int]:

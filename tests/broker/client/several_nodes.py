@@ -11,9 +11,15 @@ from broker.wire import cold, fetch
 from broker.wire.errors import ErrorCode
 from broker.wire.fetch import FetchedPartition, FetchResponse
 
-FETCH, LIST_OFFSETS, METADATA, API_VERSIONS = 1, 2, 3, 18
-VERSIONS = {FETCH: (4, 12), LIST_OFFSETS: (1, 5), METADATA: (0, 12), API_VERSIONS: (0, 3)}
-NAMES = {FETCH: "fetch", LIST_OFFSETS: "list offsets", METADATA: "metadata", API_VERSIONS: "versions"}
+FETCH, LIST_OFFSETS, METADATA, FIND_COORDINATOR, API_VERSIONS, CREATE_TOPICS = 1, 2, 3, 10, 18, 19
+VERSIONS = {
+    **{FETCH: (4, 12), LIST_OFFSETS: (1, 5), METADATA: (0, 12)},
+    **{FIND_COORDINATOR: (0, 3), API_VERSIONS: (0, 3), CREATE_TOPICS: (0, 7)},
+}
+NAMES = {
+    **{FETCH: "fetch", LIST_OFFSETS: "list offsets", METADATA: "metadata", API_VERSIONS: "versions"},
+    **{FIND_COORDINATOR: "find coordinator", CREATE_TOPICS: "create topics"},
+}
 NOBODY = -1
 BOOTSTRAP = Address("bootstrap", 9092)
 
@@ -26,7 +32,8 @@ class Nodes:
     """Brokers 1 to 3, and a client's core. `leaders` maps a partition to its leader's number, or to NOBODY.
 
     `epochs` maps a partition to its leader epoch, and `topic_ids` a topic to its id. A broker in `late` names the
-    leader and the epoch of `late` instead. `named` lists each epoch in a Fetch or ListOffsets as (node, epoch).
+    leader and the epoch of `late` instead. `controllers` maps a broker to the controller that it names; the controller
+    is broker `controller`. `named` lists each epoch in a Fetch or ListOffsets as (node, epoch).
     `ends` maps a partition to its log's end; the others end at 10. `errors` maps a partition to the code that all
     brokers answer. Brokers in `down` refuse connections. `asked` lists each request as (node, name), except ApiVersions
     requests that were answered.
@@ -39,6 +46,7 @@ class Nodes:
         self.ends = dict(ends)
         self.down = set()
         self.errors = {}
+        self.controller, self.controllers = 1, {}
         self.asked = []
         self.waits_ms = []
 
@@ -53,7 +61,10 @@ class Nodes:
         if node in self.down:
             self.core.forget(exchange.address)
             raise Unreachable(str(exchange.address), "refused")
-        answer = {API_VERSIONS: self.versions, METADATA: self.metadata, LIST_OFFSETS: self.list_offsets}
+        answer = {
+            **{API_VERSIONS: self.versions, METADATA: self.metadata, LIST_OFFSETS: self.list_offsets},
+            **{CREATE_TOPICS: self.create_topics, FIND_COORDINATOR: self.find_coordinator},
+        }
         body = memoryview(exchange.body)
         return memoryview(answer.get(exchange.api_key, self.fetch)(node, exchange.version, body))
 
@@ -71,7 +82,17 @@ class Nodes:
             topic = {"name": name, "is_internal": False, "error_code": code, "partitions": partitions}
             topics.append(topic | {"topic_id": self.topic_ids.get(name)})
         brokers = [{"node_id": each, "host": address(each).host, "port": 9092} for each in (1, 2, 3)]
-        return cold.encode(METADATA, version, "response", {"brokers": brokers, "cluster_id": "c", "topics": topics})
+        controller = self.controllers.get(node, self.controller)
+        fields = {"brokers": brokers, "cluster_id": "c", "controller_id": controller, "topics": topics}
+        return cold.encode(METADATA, version, "response", fields)
+
+    def create_topics(self, node, version, body):
+        code = ErrorCode.NONE if node == self.controller else ErrorCode.NOT_CONTROLLER
+        return cold.encode(CREATE_TOPICS, version, "response", {"topics": [{"name": "t", "error_code": code}]})
+
+    def find_coordinator(self, node, version, body):
+        fields = {"error_code": 0, "node_id": 3, "host": address(3).host, "port": 9092}
+        return cold.encode(FIND_COORDINATOR, version, "response", fields)
 
     def partition(self, node, key, leader):
         leader, epoch = self.late.get(node, {}).get(key, (leader, self.epochs.get(key, -1)))

@@ -6,10 +6,12 @@ import pytest
 
 from broker.client.core import LATEST
 from broker.client.errors import BrokerError, Unreachable
+from broker.client.group_requests import find_coordinator
 from broker.client.multifetch import multifetch
 from broker.client.offset_lookup import find_offsets
 from broker.client.offset_spec import Earliest, Latest
 from broker.client.records import read_records
+from broker.client.topic_admin import create_topic
 from broker.wire.errors import ErrorCode
 from tests.broker.client.several_nodes import NOBODY, Nodes, address
 
@@ -182,6 +184,46 @@ def test_partitions_of_other_nodes_are_read_without_a_look_up_while_a_node_is_do
     nodes.asked.clear()
     nodes.run(nodes.core.fetch(*B, 0))
     assert nodes.asked == [(2, "fetch")]
+
+
+# --- the controller and the coordinators ---------------------------------------------------------------------------
+
+
+def acts(nodes, name):
+    return [node for node, what in nodes.asked if what == name]
+
+
+def test_topics_are_made_by_the_controller():
+    nodes = Nodes(SPREAD)
+    nodes.controller = 3
+    nodes.run(create_topic(nodes.core, "t"))
+    assert acts(nodes, "create topics") == [3]
+
+
+def test_a_broker_that_is_the_controller_no_longer_sends_the_client_to_another_node():
+    nodes = Nodes(SPREAD)
+    nodes.controller, nodes.controllers[1] = 3, 1
+    nodes.run(nodes.core.nodes())
+    nodes.asked.clear()
+    nodes.run(create_topic(nodes.core, "t"))
+    assert (acts(nodes, "create topics"), acts(nodes, "metadata")) == ([1, 3], [1, 2])
+
+
+def test_without_a_controller_the_error_is_one_that_a_retry_may_not_meet():
+    nodes = Nodes(SPREAD)
+    nodes.controllers, nodes.controller = dict.fromkeys((1, 2, 3), 1), NOBODY
+    with pytest.raises(BrokerError, match="NOT_CONTROLLER") as refused:
+        nodes.run(create_topic(nodes.core, "t"))
+    assert refused.value.retriable and acts(nodes, "create topics") == [1, 1, 1]
+
+
+def test_any_broker_names_the_coordinator_also_while_the_controller_is_down():
+    nodes = Nodes(SPREAD)
+    nodes.run(nodes.core.nodes())
+    nodes.run(nodes.core.nodes())
+    nodes.down.add(1)
+    assert nodes.run(find_coordinator(nodes.core, "g")) == address(3)
+    assert acts(nodes, "find coordinator") == [2]
 
 
 # --- multifetch ----------------------------------------------------------------------------------------------------
