@@ -32,7 +32,7 @@ from enum import Enum
 from typing import Any, NamedTuple
 
 from broker.client.core import Address, ClientCore, Steps
-from broker.client.errors import BadAnswer, BrokerError, ClientError, NoAnswer, Unreachable
+from broker.client.errors import RETRIABLE, BadAnswer, BrokerError, ClientError, NoAnswer, Unreachable
 from broker.client.group_config import GroupMemberConfig
 from broker.client.group_protocol import NO_GENERATION, MemberSubscription, Partition
 from broker.client.group_requests import (
@@ -424,7 +424,9 @@ class GroupMember:
             self.phase = Phase.JOINING
 
     def _left(self, error: int, now_ms: int) -> None:
-        if self.phase is Phase.LEAVING:
+        if error in RETRIABLE and self.phase is Phase.LEAVING:
+            self._leaving_failed(self._error(error), now_ms)
+        elif self.phase is Phase.LEAVING:
             self.phase = Phase.LEFT
             self._member_id = NO_MEMBER_ID
 

@@ -481,6 +481,17 @@ def test_errors_of_the_broker_that_pass_are_asked_again_and_others_end_the_membe
     assert a.member.phase is Phase.REFUSED and a.member.next_deadline_ms() is None
 
 
+def test_a_member_that_leaves_looks_up_its_coordinator_again_if_that_has_moved(cluster):
+    (a,) = started(cluster, "a")
+    a.member.leave(cluster.now_ms)
+    a.member.take(cluster.now_ms)
+    a.member.answered(ErrorCode.NOT_COORDINATOR, cluster.now_ms)
+    assert a.member.phase is Phase.LEAVING and a.member.coordinator is None
+    assert a.member.next_deadline_ms() == cluster.now_ms + CONFIG.retry_backoff_ms
+    cluster.after(1_000)
+    assert a.member.phase is Phase.LEFT and a.asked[-2:] == [FIND_COORDINATOR, LEAVE_GROUP]
+
+
 def test_a_heartbeat_interval_above_a_third_of_the_session_is_refused_by_name():
     with pytest.raises(InvalidSetting, match="heartbeat.interval.ms=3000: must be at most a third"):
         GroupMemberConfig(session_timeout_ms=8_000)
