@@ -3,6 +3,7 @@
     with KafkaCluster(directory) as cluster:
         ... cluster.servers ...
         cluster.kill(3)
+        cluster.start(3)
 
 Without Kafka's jars or Java the constructor raises Unavailable.
 """
@@ -50,7 +51,7 @@ class KafkaCluster:
             formats = [self._java_process(node, "format", *self._format(node)) for node in NODES]
             assert [each.wait(START_SECONDS) for each in formats] == [0] * len(NODES)
             for node in NODES:
-                self._processes[node] = self._java_process(node, "log", "kafka.Kafka", self._properties(node))
+                self._begin(node)
             for node, process in self._processes.items():
                 await_answer(self.addresses[node], process)
         except BaseException:
@@ -63,6 +64,14 @@ class KafkaCluster:
             self.kill(node)
         for port in self._ports.values():
             port.close()
+
+    def start(self, node):
+        """Start a node that was killed, on its data, and wait for its first answer."""
+        self._begin(node)
+        await_answer(self.addresses[node], self._processes[node])
+
+    def _begin(self, node):
+        self._processes[node] = self._java_process(node, "log", "kafka.Kafka", self._properties(node))
 
     def kill(self, node):
         process = self._processes.pop(node)

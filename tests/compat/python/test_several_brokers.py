@@ -107,6 +107,55 @@ def test_transactions_span_brokers(cluster, topic):
         assert len({next(consumer).value for _ in range(120)}) == 120
 
 
+def test_a_consumer_and_a_producer_follow_leaders_that_move_away_and_back(cluster, topic):
+    """The leaders of node 2 go to other nodes when it dies, and come back by an election: two new epochs each."""
+    away = {number for number in range(PARTITIONS) if NODES[number % 3] == 2}
+    admin = confluent_kafka.admin.AdminClient({"bootstrap.servers": cluster.servers})
+    with (
+        Consumer(cluster.servers, topic, timeout_ms=WAIT_MS, config=ALONE) as consumer,
+        Producer(cluster.servers) as producer,
+        Admin(cluster.addresses[1]) as ours,
+    ):
+
+        def led_by_2():
+            return {number for (_, number), nodes in ours.replicas(topic).items() if nodes.leader == 2}
+
+        def pass_on(numbers):
+            for number in numbers:
+                producer.send(topic, str(number), partition=number % PARTITIONS)
+            producer.flush()
+            assert values(next(consumer) for _ in numbers) == list(numbers)
+
+        pass_on(range(60))
+        cluster.kill(2)
+        pass_on(range(60, 120))
+        cluster.start(2)
+        until(lambda: all(len(nodes.in_sync) == 3 for nodes in ours.replicas(topic).values()), "node 2 is in sync")
+        until(lambda: elect(admin, topic) and led_by_2() == away, "node 2 leads its partitions again")
+        pass_on(range(120, 180))
+        assert consumer.figures().fetches.resets == 0
+
+
+def elect(admin, topic):
+    """Let the preferred leaders of a topic's partitions lead them."""
+    partitions = [confluent_kafka.TopicPartition(topic, number) for number in range(PARTITIONS)]
+    return admin.elect_leaders(confluent_kafka.ElectionType.PREFERRED, partitions).result()
+
+
+def test_a_consumer_begins_a_topic_that_was_made_again_anew(cluster, topic):
+    """KIP-516: its epochs begin at 0 again, below those that the consumer knows."""
+    send(cluster, topic, range(60))
+    with Consumer(cluster.servers, topic, timeout_ms=WAIT_MS, config=ALONE) as consumer:
+        assert values(next(consumer) for _ in range(60)) == list(range(60))
+        with Admin(cluster.servers) as admin:
+            before = admin.topic(topic).id
+            admin.delete_topic(topic)
+            create(cluster, topic, 3)
+            until(lambda: admin.topic(topic).id != before, "the topic has another id")
+        send(cluster, topic, range(100, 160))
+        assert values(next(consumer) for _ in range(60)) == list(range(100, 160))
+
+
 def test_readers_go_on_when_a_broker_dies(cluster, name):
     """Its partitions with copies get other leaders; those without wait, and hold up no other partition."""
     kept, lost = (create(cluster, f"{name}-{copies}", copies) for copies in (3, 1))
