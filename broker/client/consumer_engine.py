@@ -250,7 +250,6 @@ class ConsumerEngine:
 
     async def _place_all(self) -> None:
         """Find the positions of partitions that have none. Failures that may pass are logged, and tried again."""
-        core = self._client.core
         try:
             fresh, reset = self.core.unplaced()
             if self.group is not None and fresh:
@@ -259,12 +258,8 @@ class ConsumerEngine:
                     self.core.set_position(key, stored.offset, stored.leader_epoch, is_committed=True)
                 fresh = [key for key in fresh if key not in committed]
             failed: dict[Partition, ClientError] = {}
-            steps = find_offsets(
-                core, fresh + reset, self._start, isolation_level=self.config.isolation, failed=failed
-            )
-            for key, offset in (await self._client.run(steps)).items():
-                self.core.set_position(key, offset)
-            self._wake.set()  # the partitions that were found can be fetched, although others failed
+            leaders = await self._client.run(self._client.core.leaders_of(fresh + reset, failed))
+            await asyncio.gather(*(self._set_positions(led, failed) for led in leaders.values()))
             for error in failed.values():
                 raise error
         except (BrokerError, Unreachable) as error:
@@ -278,6 +273,14 @@ class ConsumerEngine:
             await asyncio.sleep(LOOKUP_SECONDS)
         finally:
             self._wake.set()
+
+    async def _set_positions(self, partitions: Iterable[Partition], failed: dict[Partition, ClientError]) -> None:
+        """Find the positions of the partitions of one broker, so that a broker that is away delays no other's."""
+        level = self.config.isolation
+        steps = find_offsets(self._client.core, partitions, self._start, isolation_level=level, failed=failed)
+        for key, offset in (await self._client.run(steps)).items():
+            self.core.set_position(key, offset)
+        self._wake.set()
 
     async def _refresh(self) -> None:
         """Look up the topics again: new ones may match, and topics may have new partitions."""
@@ -328,7 +331,8 @@ class ConsumerEngine:
         wanted = list(partitions)
         for partition in wanted:
             check_pair(partition)
-        return {key: stored.offset for key, stored in (await self.offsets.committed(wanted)).items()}
+        committed = {} if self.group is None else await self.offsets.settled(wanted)
+        return {key: stored.offset for key, stored in committed.items()}
 
     # --- positions
 

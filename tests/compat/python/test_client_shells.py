@@ -12,19 +12,24 @@ import socket
 import subprocess
 import sys
 import threading
+import time
+from contextlib import contextmanager, suppress
 
 import pytest
 
-from broker.client.asyncio import AsyncClient
+from broker.client.asyncio import CONNECT_MS_MAX, AsyncClient
 from broker.client.blocking import Client
+from broker.client.consumer import Consumer
 from broker.client.core import Exchange
 from broker.client.errors import BadAnswer, Unreachable
-from broker.wire import cold
+from broker.record.records import BatchRecord, encode_batch
+from broker.wire import cold, fetch
+from broker.wire.fetch import FetchedPartition, FetchResponse
 from coordination.free_port import FreePort
 from tests.compat.server_process import PYTHONPATH, ServerProcess
 from tests.patience import MS, SECONDS
 
-API_VERSIONS, METADATA = 18, 3
+API_VERSIONS, METADATA, LIST_OFFSETS, FETCH = 18, 3, 2, 1
 
 
 class ScriptedBroker:
@@ -46,11 +51,14 @@ class ScriptedBroker:
     def _serve(self):
         try:
             while True:
-                with self._socket.accept()[0] as peer:
-                    while self._serve_one(peer):
-                        pass
+                threading.Thread(target=self._serve_peer, args=(self._socket.accept()[0],), daemon=True).start()
         except OSError:
             return
+
+    def _serve_peer(self, peer):
+        with peer, suppress(OSError):
+            while self._serve_one(peer):
+                pass
 
     def _serve_one(self, peer):
         size = int.from_bytes(peer.recv(4, socket.MSG_WAITALL), "big")
@@ -161,6 +169,62 @@ def test_the_leader_is_looked_up_again_if_the_one_that_is_known_refuses_connecti
     """A broker of a cluster went away, and another one leads its partitions by now."""
     with FailingOver() as cluster:
         assert leaders(cluster.address) == ("127.0.0.1:1", cluster.address)
+
+
+@contextmanager
+def unconnectable():
+    """An address at which an attempt to connect waits, because the queue of the socket that listens is full."""
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        listening.listen(0)
+        waiting = [socket.socket() for _ in range(4)]
+        for client in waiting:
+            client.setblocking(False)
+            client.connect_ex(listening.getsockname())
+        yield listening.getsockname()
+        for client in waiting:
+            client.close()
+
+
+class HalfReachable:
+    """A broker that leads t-0, with a record. The leader of t-1 is at another address."""
+
+    VERSIONS = {METADATA: 12, LIST_OFFSETS: 7, FETCH: 12}
+
+    def __init__(self, other):
+        self._other = other
+        self._broker = ScriptedBroker(self._answer)
+        self.address = self._broker.address
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self._broker.__exit__()
+
+    def _answer(self, api_key):
+        if api_key == API_VERSIONS:
+            keys = [{"api_key": key, "min_version": 6, "max_version": newest} for key, newest in self.VERSIONS.items()]
+            return cold.encode(API_VERSIONS, 3, "response", {"error_code": 0, "api_keys": keys})
+        if api_key == FETCH:
+            batch = bytes(encode_batch([BatchRecord(0, 0, None, b"here")], base_timestamp_ms=0))
+            answer = FetchResponse([FetchedPartition("t", 0, 0, 1, 1, 0, records=batch)])
+            return b"".join(fetch.encode_response(12, answer))
+        if api_key == LIST_OFFSETS:
+            topics = [{"name": "t", "partitions": [{"partition_index": 0, "offset": 0}]}]
+            return cold.encode(LIST_OFFSETS, 7, "response", {"topics": topics})
+        nodes = {1: self.address.split(":"), 2: self._other}
+        brokers = [{"node_id": node, "host": host, "port": int(port)} for node, (host, port) in nodes.items()]
+        partitions = [{"partition_index": number, "leader_id": number + 1} for number in range(2)]
+        fields = {"brokers": brokers, "cluster_id": "c", "topics": [{"name": "t", "partitions": partitions}]}
+        return cold.encode(METADATA, 12, "response", fields)
+
+
+def test_a_broker_to_which_no_connection_comes_about_delays_no_reads_of_another():
+    begun = time.monotonic()
+    with unconnectable() as other, HalfReachable(other) as broker, Consumer(broker.address, "t") as consumer:
+        assert next(consumer).value == b"here"
+        assert time.monotonic() - begun < CONNECT_MS_MAX / 1000, "the other attempt to connect is still under way"
 
 
 @pytest.mark.parametrize(
