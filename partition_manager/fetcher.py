@@ -14,6 +14,7 @@ from twisted.internet.base import ReactorBase
 from twisted.internet.defer import Deferred, inlineCallbacks
 from twisted.python.failure import Failure
 
+from broker.client.address import Address
 from broker.client.epoch_ends import find_epoch_ends
 from broker.client.errors import BrokerError, ClientError, TopicRecreated, Unsupported
 from broker.client.fetch_connections import FetchConnections
@@ -63,13 +64,15 @@ AskingForAll = Generator["Deferred[Any]", Any, Answers[Question]]
 class _Together(Generic[Question]):
     """Asks a question about all partitions for which it comes in one turn of the reactor, in few requests.
 
-    `find` takes the questions, each once, and returns all answers. If it raises, each answer is Failed.
+    `find` takes the questions, each once, and returns all answers. If it raises, each answer is Failed. The questions
+    for each leader are asked apart, so that a broker that is away delays no answers of the others.
     """
 
     def __init__(
-        self, reactor: ReactorBase, find: "Callable[[list[Question]], Deferred[Answers[Question]]]"
+        self, client: TwistedClient, find: "Callable[[list[Question]], Deferred[Answers[Question]]]"
     ) -> None:
-        self._reactor = reactor
+        self._core = client.core
+        self._reactor = client.reactor
         self._find = find
         self._waiting: list[tuple[Question, OnAnswer]] = []
 
@@ -80,6 +83,14 @@ class _Together(Generic[Question]):
 
     def _send(self) -> None:
         waiting, self._waiting = self._waiting, []
+        by_leader: dict[Address | None, list[tuple[Question, OnAnswer]]] = {}
+        for question, answer in waiting:
+            leader = self._core.known_leader(*_key(question))
+            by_leader.setdefault(leader and leader.address, []).append((question, answer))
+        for some in by_leader.values():
+            self._send_some(some)
+
+    def _send_some(self, waiting: list[tuple[Question, OnAnswer]]) -> None:
         questions = list(dict.fromkeys(question for question, _ in waiting))
 
         def failed(failure: Failure) -> Answers[Question]:
@@ -109,10 +120,10 @@ class TwistedFetcher:
             max_bytes=config.spout_fetch_answer_max_bytes,
             isolation_level=self._isolation_level,
         )
-        self._bounds = _Together(self._client.reactor, self._find_bounds)
-        self._times = _Together(self._client.reactor, self._find_times)
-        self._ids = _Together(self._client.reactor, self._find_ids)
-        self._epoch_ends = _Together(self._client.reactor, self._find_epoch_ends)
+        self._bounds = _Together(self._client, self._find_bounds)
+        self._times = _Together(self._client, self._find_times)
+        self._ids = _Together(self._client, self._find_ids)
+        self._epoch_ends = _Together(self._client, self._find_epoch_ends)
         self._epochs: dict[Key, tuple[int, int]] = {}  # where each partition is read to, and in which epoch
 
     def ask(self, request: FetcherRequest, answer: OnAnswer) -> None:

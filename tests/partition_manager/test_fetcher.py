@@ -1,9 +1,10 @@
 """What a broker's result of a fetch means for the coordinator."""
 
 import pytest
-from twisted.internet.defer import execute
+from twisted.internet.defer import Deferred, execute, succeed
 from twisted.internet.task import Clock
 
+from broker.client.core import advance
 from broker.record.compression import Codec
 from broker.record.records import BatchRecord, encode_batch
 from broker.wire.fetch import READ_COMMITTED, READ_UNCOMMITTED, FetchedPartition
@@ -22,6 +23,7 @@ from partition_manager.ports import (
     OutOfRange,
 )
 from tests.broker.client.engine_shell import LOST_REQUEST, EngineShell
+from tests.broker.client.several_nodes import Nodes, address
 from tests.broker.engine_client import EngineBroker
 
 
@@ -118,6 +120,36 @@ def test_each_question_fails_if_no_broker_answers():
             fetcher.ask(about(number), answers.append)
     reactor.advance(0)
     assert [type(each) for each in answers] == [Failed] * 8
+
+
+class HangingClient:
+    """A client of several brokers, of which one accepts no connection."""
+
+    def __init__(self, nodes, reactor, silent):
+        self.core, self.reactor = nodes.core, reactor
+        self._nodes, self._silent = nodes, silent
+
+    def run(self, steps):
+        outcome = None
+        while True:
+            try:
+                exchange = advance(steps, outcome)
+            except StopIteration as done:
+                return succeed(done.value)
+            if exchange.address == self._silent:
+                return Deferred()
+            outcome = self._nodes.ask(exchange)
+
+
+def test_a_broker_that_does_not_answer_delays_no_answers_of_another():
+    nodes, reactor = Nodes({("t", 0): 1, ("t", 1): 2, ("t", 2): 3}), Clock()
+    nodes.run(nodes.core.metadata(["t"]))
+    fetcher = TwistedFetcher("localhost:9092", SpoutConfig(), reactor, HangingClient(nodes, reactor, address(1)))
+    answers = {}
+    for number in range(3):
+        fetcher.ask(FindBounds("t", number), lambda answer, number=number: answers.update({number: answer}))
+    reactor.advance(0)
+    assert answers == {1: Bounds(0, 10), 2: Bounds(0, 10)}
 
 
 def test_records_come_with_the_next_offset_the_end_and_the_epoch_of_the_last_batch():
