@@ -6,8 +6,8 @@ import pytest
 
 from broker import steps
 from broker.group.offset_records import partition_of
-from broker.metadata.changes import Staged
-from broker.metadata.metadata import Change
+from broker.metadata.change import Change
+from broker.metadata.staged import Staged
 from broker.services.due_actions import MARKERS_AT_ONCE
 from broker.wire.errors import ErrorCode
 from tests.broker.engine_client import (
