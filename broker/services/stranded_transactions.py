@@ -51,8 +51,9 @@ class StrandedTransactions:
         self._ports = ports
         self._markers = markers
         self._due = due
-        self._open: list[Open] = []
-        """The transactions that were open in partitions when the search began."""
+        markers.end_earlier = self.end_earlier
+        self._open: dict[tuple[PartitionLog, int], Open] = {}
+        """The transactions that were open in partitions when the search began, by log and producer id."""
         self._past: Past | None = None
         """The transactions in the coordinators' records; None without a search."""
         self.since_ms: Mapping[int, int] = {}
@@ -63,14 +64,16 @@ class StrandedTransactions:
 
     def remember(self) -> None:
         """Begin a search: note the transactions that are open in the partitions led here."""
-        self._open = [
-            Open(log, producer_id, first, log.producers.epoch_of(producer_id), self._written_ms(log, first))
+        self._open = {
+            (log, producer_id): Open(
+                log, producer_id, first, log.producers.epoch_of(producer_id), self._written_ms(log, first)
+            )
             for log in self._ports.logs.all()
             if self._is_led(log)
             for producer_id, first in log.producers.open_transactions().items()
-        ]
+        }
         since_ms: dict[int, int] = {}
-        for _, producer_id, _, _, written_ms in self._open:
+        for _, producer_id, _, _, written_ms in self._open.values():
             since_ms[producer_id] = min(written_ms or 0, since_ms.get(producer_id, LONG_MAX))
         self.since_ms, self._past = since_ms, Past(since_ms)
 
@@ -85,7 +88,7 @@ class StrandedTransactions:
 
     def give_up(self) -> None:
         """End a search without a result, because it would be a guess."""
-        self._open, self._past, self.since_ms = [], None, {}
+        self._open, self._past, self.since_ms = {}, None, {}
 
     def find(self, prepared: Iterable[Transaction]) -> None:
         """Find the stranded transactions and make their ends due. Do nothing without a search.
@@ -93,7 +96,7 @@ class StrandedTransactions:
         `prepared` are the transactions that are being ended. Call this only if all partitions of the coordinator's
         topic were loaded, so that nothing is guessed.
         """
-        past, transactions = self._past, self._open
+        past, transactions = self._past, self._open.values()
         if past is None:
             return
         self.give_up()
@@ -145,6 +148,28 @@ class StrandedTransactions:
     def _settle(self, stranded: Stranded) -> None:
         del self._stranded[stranded]
         self._held_up[stranded.producer_id] -= 1
+
+    @property
+    def is_searching(self) -> bool:
+        """True from `remember` until the search has ended."""
+        return self._past is not None
+
+    def end_earlier(self, log: PartitionLog, producer_id: int, now: Now) -> bool:
+        """End a stranded transaction of a producer in a log before the log takes a marker of its present transaction.
+
+        A marker ends all that the producer has open there. So the commit of the present transaction would commit an
+        earlier one whose abort was lost. Return False if the earlier one cannot be ended now, or if the search has not
+        said yet what is stranded.
+        """
+        if self.is_searching:
+            return (log, producer_id) not in self._open
+        if not self.is_held_up(producer_id):
+            return True
+        for stranded in (Stranded(log, producer_id, commit) for commit in (True, False)):
+            self._end(stranded, now)
+            if stranded in self._stranded:
+                return False
+        return True
 
     def is_held_up(self, producer_id: int) -> bool:
         """Return True if a stranded transaction of the producer is not ended yet. Its late marker would end a

@@ -135,7 +135,8 @@ class TransactionCoordination:
     def _loaded(self, led: TransactionPartition, now: Now) -> None:
         self._stranded.loaded(led.core.loaded())
         self._find_stranded()
-        self._due.tick(now)
+        if not self._stranded.is_searching:
+            self._due.tick(now)
 
     def _find_stranded(self) -> None:
         """End the stranded transactions, if this node coordinates all transactional ids and has loaded all of them.

@@ -34,6 +34,9 @@ OffsetsEnded: TypeAlias = Callable[[int, int, bool, Now], None]
 Tried: TypeAlias = Callable[[Partition, bool, Now], None]
 """Receives the outcome of a marker: (partition, True if the partition has it or must not have it, now)."""
 
+EndEarlier: TypeAlias = Callable[[PartitionLog, int, Now], bool]
+"""Ends what a producer left open in a log before its present transaction. Returns True if nothing of that is left."""
+
 
 class PartitionEnd(NamedTuple):
     """The end of a producer's transaction in one partition."""
@@ -67,6 +70,8 @@ class LocalMarkers:
         self._offsets_ended = offsets_ended
         self._failing: set[Partition] = set()
         """Partitions that did not take a marker, so that the operator is informed once."""
+        self.end_earlier: EndEarlier = lambda log, producer_id, now: True
+        """Called before each marker. If it returns False, the marker is tried again later."""
 
     def write(self, ends: Iterable[PartitionEnd], tried: Tried, now: Now) -> None:
         """Write the markers now. See `TransactionMarkers`."""
@@ -79,6 +84,8 @@ class LocalMarkers:
             log = self._ports.log_of(*end.partition)
         except ApiError as error:
             return self._is_settled(end.partition, error)
+        if not self.end_earlier(log, end.producer_id, now):
+            return False
         return self.try_append(log, end.producer_id, end.producer_epoch, end.marker, now)
 
     def try_append(self, log: PartitionLog, producer_id: int, epoch: int, marker: Marker, now: Now) -> bool:

@@ -270,7 +270,6 @@ class TransactionPartition(PartitionCoordinator):
 
     def _go_on_in_turn(self, transactional_id: str, now: Now) -> None:
         self._due.add(self._go_on, transactional_id)
-        self._due.tick(now)
 
     def unload(self, pace: Pace, now: Now) -> Steps[None]:
         """Leave the open ends to the next leader. The requests that wait have been answered."""

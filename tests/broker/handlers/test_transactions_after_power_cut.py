@@ -197,6 +197,27 @@ def test_a_commit_whose_marker_was_lost_is_a_commit_though_its_producer_has_begu
     assert committed(again.connect(), "flights") == [b"a"]
 
 
+def test_a_lost_abort_is_an_abort_though_its_producer_has_committed_the_next(broker):
+    """Found by the simulation (seed 2127): the commit went on at the start, and took the aborted records with it."""
+    first, second = TransactionalProducer(broker), TransactionalProducer(broker)
+    first.init()
+    first.write("flights", b"first")
+    sync(broker, "flights")
+    assert second.init() == ErrorCode.CONCURRENT_TRANSACTIONS and second.init() == 0
+    broker.at(broker.now_ms + 1)
+    second.write("flights", b"second")
+    broker.services.log_of("flights", 0).offline = "for a while"
+    second.end(True)
+    assert state_of(broker) == "PrepareCommit"
+    sync(broker, STATE)
+    again = after_power_cut(broker)
+    again.at(again.now_ms + 10_000)
+    assert state_of(again) == "CompleteCommit"
+    log = again.services.log_of("flights", 0)
+    assert log.last_stable_offset == log.log_end_offset
+    assert committed(again.connect(), "flights") == []
+
+
 def test_producer_ids_are_never_given_twice(broker):
     """A block of ids is on the disk before its first id is given away, whatever a power cut takes."""
     given = []
