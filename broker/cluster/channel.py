@@ -1,0 +1,85 @@
+"""The controller's connections to brokers: a queue of requests for each life of a broker.
+
+A broker has one request at a time, in the order in which the controller decided, and none are merged. A request
+without an answer is repeated until the controller processes the end of that life, because a broker registers before it
+listens.
+"""
+
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Any
+
+from broker.cluster.orders import Order
+from broker.now import Now
+
+RETRY_MS = 100  # as Kafka's controller pauses before it repeats a request
+
+
+@dataclass(frozen=True, eq=False)
+class Call:
+    """A request to one life of a broker. Its answer is passed to `called` with the same object."""
+
+    broker_id: int
+    broker_epoch: int
+    request: Order
+
+
+@dataclass
+class _Channel:
+    broker_epoch: int
+    queue: deque[Order] = field(default_factory=deque)
+    call: Call | None = None
+    retry_ms: int | None = None
+
+
+class Channels:
+    """The queues of all live brokers."""
+
+    def __init__(self) -> None:
+        self._channels: dict[int, _Channel] = {}
+
+    def open(self, broker_id: int, broker_epoch: int) -> None:
+        """Begin the queue of a life. The queue of an earlier life of the broker is dropped."""
+        self._channels[broker_id] = _Channel(broker_epoch)
+
+    def close(self, broker_id: int) -> None:
+        """Drop the queue of a life that is over. An answer that is still to come is ignored."""
+        self._channels.pop(broker_id, None)
+
+    def close_all(self) -> None:
+        self._channels.clear()
+
+    def send(self, broker_id: int, request: Order) -> None:
+        channel = self._channels.get(broker_id)
+        if channel is not None:
+            channel.queue.append(request)
+
+    def take_calls(self, now: Now) -> list[Call]:
+        """Return the requests to send now, at most one for each broker."""
+        calls = []
+        for broker_id, channel in self._channels.items():
+            is_due = channel.retry_ms is None or channel.retry_ms <= now.ms
+            if channel.call is None and channel.queue and is_due:
+                channel.call = Call(broker_id, channel.broker_epoch, channel.queue[0])
+                channel.retry_ms = None
+                calls.append(channel.call)
+        return calls
+
+    def called(self, call: Call, response: Any | None, now: Now) -> bool:
+        """Take the response of a call, None if the broker sent none. Return True if it answers a request that waits."""
+        channel = self._channels.get(call.broker_id)
+        if channel is None or channel.call is not call:
+            return False
+        channel.call = None
+        if response is None:
+            channel.retry_ms = now.ms + RETRY_MS
+            return False
+        channel.queue.popleft()
+        return True
+
+    def next_deadline_ms(self) -> int | None:
+        return min((c.retry_ms for c in self._channels.values() if c.retry_ms is not None), default=None)
+
+    def is_idle(self) -> bool:
+        """Return True if no request waits for its answer."""
+        return not any(channel.queue for channel in self._channels.values())

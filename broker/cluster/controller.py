@@ -1,0 +1,317 @@
+"""The controller of a cluster (Kafka's KafkaController), without I/O: each broker has one, and one of them is active.
+
+Events wait in one queue, and each is carried out to the end of its operations. A shell carries out `take_operations`
+and passes the results to `completed`, passes the coordinator's events to `notified`, sends `take_calls` to brokers and
+passes the responses to `called`, calls `tick` at `next_deadline_ms`, and passes requests to `submit`, whose answers
+`take_answers` returns.
+
+    broker registered -> Reelect -> (won) recover -> BrokerChange, TopicChange, PartitionChange, TopicDeletion,
+                            ^  |                     DeletionAnswered, a request ...
+                            |  +-> (lost) waits for /controller to go                |
+                            +------------------- ControllerChange, ControllerMoved <-+
+
+The broker resigns when its session ends, when /controller is not its own, or when a write fails the check of the
+controller epoch. It then forgets all it knows, and drops what it has not sent yet.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, TypeAlias
+
+from broker.cluster.channel import Call, Channels
+from broker.cluster.client_requests import answer
+from broker.cluster.cluster_changes import ClusterChanges
+from broker.cluster.controller_context import ControllerContext, Replica
+from broker.cluster.documents import BROKER_IDS, CONTROLLER, DELETE_TOPICS, TOPICS, DamagedDocument, TopicPartition
+from broker.cluster.driver import Driver
+from broker.cluster.election import Lost, Won, elect, is_own
+from broker.cluster.procedure import ControllerMoved, Pause, Procedure
+from broker.cluster.requests import NOT_CONTROLLER, Answer, Request
+from broker.now import Now
+from broker.wire.errors import ErrorCode
+from broker.wire.inter_broker import StopReplicaRequest
+from coordination.port import (
+    Changed,
+    CoordinationError,
+    Event,
+    Operation,
+    Result,
+    SessionEnded,
+    SessionEstablished,
+    SessionLost,
+)
+
+
+class Change(Enum):
+    """An event that names nothing: the controller reads what changed."""
+
+    REELECT = "Reelect"
+    CONTROLLER = "ControllerChange"
+    BROKERS = "BrokerChange"
+    TOPICS = "TopicChange"
+    DELETIONS = "TopicDeletion"
+
+
+@dataclass(frozen=True)
+class PartitionChange:
+    """A topic's document has changed: it may have more partitions."""
+
+    topic: str
+
+
+@dataclass(frozen=True)
+class DeletionAnswered:
+    """A life of a broker has answered StopReplica with `delete`. The answer of a life that is over counts for nothing:
+    the replicas of the next life are deleted anew."""
+
+    broker_id: int
+    broker_epoch: int
+    deleted: tuple[Replica, ...]
+    failed: tuple[Replica, ...]
+
+
+PAUSE_AFTER_ERROR_MS = 1_000
+
+QueuedEvent: TypeAlias = Change | PartitionChange | DeletionAnswered | Request
+
+CHANGES_BY_PATH = {
+    CONTROLLER: Change.CONTROLLER,
+    BROKER_IDS: Change.BROKERS,
+    TOPICS: Change.TOPICS,
+    DELETE_TOPICS: Change.DELETIONS,
+}
+
+
+class Controller:
+    """A broker's part in the control of its cluster, as the controller or as a candidate.
+
+    `listener` is the name of the listener that brokers reach each other on. `controller_id` is the active controller as
+    far as this broker knows, -1 if it knows of none. `problem` is the last error that ended an event, for people.
+    """
+
+    def __init__(self, broker_id: int, *, listener: str) -> None:
+        self.broker_id = broker_id
+        self.controller_id = -1
+        self.problem: str | None = None
+        self._listener = listener
+        self._session_id = 0
+        self._pause_ms = 0
+        self._is_registered = False
+        self._is_active = False
+        self._channels = Channels()
+        self._changes = self._new_term()
+        self._driver = Driver()
+        self._events: deque[QueuedEvent] = deque()
+        self._current: QueuedEvent | None = None
+        self._answers: list[tuple[Request, Answer]] = []
+
+    @property
+    def is_active(self) -> bool:
+        """Return True while this broker is the controller."""
+        return self._is_active
+
+    @property
+    def context(self) -> ControllerContext:
+        return self._changes.context
+
+    @property
+    def is_idle(self) -> bool:
+        """Return True if no event, operation or order is in progress."""
+        return not self._events and not self._driver.is_running and self._channels.is_idle()
+
+    # The life of the broker
+
+    def registered(self, now: Now) -> None:
+        """Take part in elections, because the broker has registered with the present session."""
+        self._is_registered = True
+        self._queue(Change.REELECT, now)
+
+    def stop(self, now: Now) -> None:
+        """Resign, and take part in no further election. The end of the session lets another broker win (rule S6)."""
+        self._is_registered = False
+        self._resign()
+
+    # The coordinator
+
+    def take_operations(self) -> list[Operation]:
+        """Return the operations to carry out now, in this order if they are not carried out at the same time."""
+        return self._driver.take_operations()
+
+    def completed(self, operation: Operation, outcome: Result | CoordinationError, now: Now) -> None:
+        """Take the result or the error of an operation, which is the same object that `take_operations` returned."""
+        self._driver.completed(operation, outcome, now)
+
+    def notified(self, event: Event, now: Now) -> None:
+        """Take an event of the coordinator."""
+        match event:
+            case SessionEstablished(session_id) if session_id != self._session_id:
+                self._session_id = session_id
+            case SessionEnded():
+                self._is_registered = False
+                self.controller_id = -1
+                self._resign()
+            case Changed(path) if self._is_registered:
+                self._queue(_change_at(path), now)
+
+    # The brokers
+
+    def take_calls(self, now: Now) -> list[Call]:
+        """Return the requests to send to brokers now."""
+        return self._channels.take_calls(now)
+
+    def called(self, call: Call, response: Any | None, now: Now) -> None:
+        """Take the response to a call; None if the broker could not be reached or did not answer."""
+        if not self._channels.called(call, response, now):
+            return
+        assert response is not None
+        if response.error_code == ErrorCode.STALE_CONTROLLER_EPOCH:
+            self._queue(Change.CONTROLLER, now)
+        elif isinstance(call.request, StopReplicaRequest):
+            answered = _deletion_answered(call, call.request, response)
+            if answered.deleted or answered.failed:
+                self._queue(answered, now)
+
+    # Requests
+
+    def submit(self, request: Request, now: Now) -> None:
+        """Take a request; `take_answers` returns its answer later."""
+        if self._is_active:
+            self._queue(request, now)
+        else:
+            self._answers.append((request, NOT_CONTROLLER))
+
+    def take_answers(self) -> list[tuple[Request, Answer]]:
+        answers, self._answers = self._answers, []
+        return answers
+
+    # Time
+
+    def tick(self, now: Now) -> None:
+        self._driver.tick(now)
+
+    def next_deadline_ms(self) -> int | None:
+        deadlines = (self._driver.next_deadline_ms(), self._channels.next_deadline_ms())
+        return min((deadline for deadline in deadlines if deadline is not None), default=None)
+
+    # The queue
+
+    def _queue(self, event: QueuedEvent, now: Now) -> None:
+        if not isinstance(event, Change | PartitionChange) or event not in self._events:
+            self._events.append(event)
+        self._run(now)
+
+    def _run(self, now: Now) -> None:
+        while self._events and not self._driver.is_running:
+            event = self._events.popleft()
+            procedure = self._procedure(event, now)
+            if procedure is not None:
+                self._current = event
+                self._driver.begin(procedure, self._ended, now)
+
+    def _procedure(self, event: QueuedEvent, now: Now) -> Procedure[Any] | None:
+        if event is Change.REELECT:
+            return self._reelect(now) if self._is_registered else None
+        if event is Change.CONTROLLER:
+            return self._controller_changed(now) if self._is_registered else None
+        if not self._is_active:
+            return None
+        changes = self._changes
+        steps: dict[QueuedEvent, Callable[[], Procedure[None]]] = {
+            Change.BROKERS: changes.brokers_changed,
+            Change.TOPICS: changes.topics_changed,
+            Change.DELETIONS: changes.deletions_changed,
+        }
+        match event:
+            case Change():
+                return steps[event]()
+            case PartitionChange(topic):
+                return changes.topic_changed(topic)
+            case DeletionAnswered(broker_id, broker_epoch, deleted, failed):
+                if self.context.broker_epochs.get(broker_id) != broker_epoch:
+                    return None
+                return changes.deletion_answered(list(deleted), list(failed))
+            case _:
+                return answer(changes, event)
+
+    def _ended(self, value: Any, error: Exception | None, now: Now) -> None:
+        event, self._current = self._current, None
+        if isinstance(value, Answer):
+            self._answers.append((event, value))  # type: ignore[arg-type]
+        if error is None:
+            self._run(now)
+            return
+        self.problem = str(error)
+        self._current = event
+        self._resign()
+        if isinstance(error, SessionLost):
+            self._is_registered = False
+        self._pause_ms = 0 if isinstance(error, ControllerMoved) else PAUSE_AFTER_ERROR_MS
+        self._queue(Change.REELECT, now)
+        if not isinstance(error, ControllerMoved | CoordinationError | DamagedDocument):
+            raise error
+
+    # Terms
+
+    def _new_term(self) -> ClusterChanges:
+        return ClusterChanges(ControllerContext(), self._channels, self.broker_id, self._listener)
+
+    def _reelect(self, now: Now) -> Procedure[None]:
+        if self._is_active:
+            return
+        if self._pause_ms:
+            yield Pause(self._pause_ms, f"the last election or term ended with: {self.problem}")
+            self._pause_ms = 0
+        result = yield from elect(self.broker_id, self._session_id, now.wall_ms)
+        match result:
+            case Lost(controller_id):
+                self.controller_id = controller_id
+            case Won(epoch, epoch_version):
+                self.controller_id = self.broker_id
+                self._changes = self._new_term()
+                self.context.epoch, self.context.epoch_version = epoch, epoch_version
+                self._is_active = True
+                yield from self._changes.recover()
+
+    def _controller_changed(self, now: Now) -> Procedure[None]:
+        if self._is_active:
+            if (yield from is_own(self._session_id)):
+                return
+            raise ControllerMoved("/controller belongs to another broker")
+        yield from self._reelect(now)
+
+    def _resign(self) -> None:
+        """Forget the term: drop the orders that were not sent, and answer the requests in the queue."""
+        self._driver.cancel()
+        self._channels.close_all()
+        self._is_active = False
+        if self.controller_id == self.broker_id:
+            self.controller_id = -1
+        unanswered = [self._current, *self._events]
+        self._current = None
+        self._events.clear()
+        for event in unanswered:
+            if event is not None and not isinstance(event, Change | PartitionChange | DeletionAnswered):
+                self._answers.append((event, NOT_CONTROLLER))
+        self._changes = self._new_term()
+
+
+def _change_at(path: str) -> QueuedEvent:
+    change = CHANGES_BY_PATH.get(path)
+    return PartitionChange(path.removeprefix(f"{TOPICS}/")) if change is None else change
+
+
+def _deletion_answered(call: Call, request: StopReplicaRequest, response: Any) -> DeletionAnswered:
+    """Return the replicas that a broker was to delete, by whether it did."""
+    errors = {TopicPartition(e.topic_name, e.partition_index): e.error_code for e in response.partition_errors}
+    deleted: list[Replica] = []
+    failed: list[Replica] = []
+    for topic in request.topic_states:
+        for state in topic.partition_states:
+            if state.delete_partition:
+                partition = TopicPartition(topic.topic_name, state.partition_index)
+                error_code = response.error_code or errors.get(partition, ErrorCode.UNKNOWN_SERVER_ERROR)
+                replicas = deleted if error_code == ErrorCode.NONE else failed
+                replicas.append(Replica(partition, call.broker_id))
+    return DeletionAnswered(call.broker_id, call.broker_epoch, tuple(deleted), tuple(failed))

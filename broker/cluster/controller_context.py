@@ -1,0 +1,174 @@
+"""All that the controller knows of the cluster (Kafka's ControllerContext): brokers, topics, leaders, deletions.
+
+It is read from the coordinator when a broker becomes the controller, and follows the controller's own writes from then
+on. No method does more than look up or change these sets.
+"""
+
+from collections.abc import Iterable
+from enum import Enum
+from typing import NamedTuple
+from uuid import UUID
+
+from broker.cluster.documents import (
+    CONTROLLER_EPOCH,
+    EPOCH_DURING_DELETE,
+    Assignment,
+    LeaderAndIsr,
+    Registration,
+    Topic,
+    TopicPartition,
+)
+from coordination.port import Check
+
+NO_EPOCH = -1
+NO_REPLICAS = Assignment(())
+
+
+class Replica(NamedTuple):
+    partition: TopicPartition
+    broker_id: int
+
+
+class PartitionState(Enum):
+    NEW = "New"
+    ONLINE = "Online"
+    OFFLINE = "Offline"
+    NON_EXISTENT = "NonExistent"
+
+
+class ReplicaState(Enum):
+    NEW = "New"
+    ONLINE = "Online"
+    OFFLINE = "Offline"
+    DELETION_STARTED = "DeletionStarted"
+    DELETION_SUCCESSFUL = "DeletionSuccessful"
+    DELETION_INELIGIBLE = "DeletionIneligible"
+    NON_EXISTENT = "NonExistent"
+
+
+class ControllerContext:
+    """The controller's epoch and the state of the cluster.
+
+    `epoch_version` is the version of /controller_epoch at this controller's election; each write of a `state` checks
+    it. `damaged` has the nodes that could not be read, with the reason; their topics or brokers count as absent.
+    """
+
+    def __init__(self) -> None:
+        self.epoch = 0
+        self.epoch_version = 0
+        self.brokers: dict[int, Registration] = {}
+        self.broker_epochs: dict[int, int] = {}
+        self.shutting_down: set[int] = set()
+        self.topic_ids: dict[str, UUID] = {}
+        self.assignments: dict[str, dict[int, Assignment]] = {}
+        self.leadership: dict[TopicPartition, LeaderAndIsr] = {}
+        self.partition_states: dict[TopicPartition, PartitionState] = {}
+        self.replica_states: dict[Replica, ReplicaState] = {}
+        self.topics_to_delete: set[str] = set()
+        self.deletion_started: set[str] = set()
+        self.deletion_ineligible: set[str] = set()
+        self.damaged: dict[str, str] = {}
+
+    def fence(self) -> Check:
+        """Return the operation that fails a Multi of a controller that was replaced."""
+        return Check(CONTROLLER_EPOCH, self.epoch_version)
+
+    # Brokers
+
+    def add_broker(self, broker_id: int, registration: Registration, broker_epoch: int) -> None:
+        self.brokers[broker_id] = registration
+        self.broker_epochs[broker_id] = broker_epoch
+
+    def remove_brokers(self, broker_ids: Iterable[int]) -> None:
+        for broker_id in broker_ids:
+            self.brokers.pop(broker_id, None)
+            self.broker_epochs.pop(broker_id, None)
+
+    def is_live(self, broker_id: int) -> bool:
+        return broker_id in self.broker_epochs and broker_id not in self.shutting_down
+
+    def live_replicas(self, partition: TopicPartition) -> tuple[int, ...]:
+        return tuple(replica for replica in self.replicas(partition) if self.is_live(replica))
+
+    # Topics
+
+    def add_topic(self, name: str, topic: Topic) -> set[TopicPartition]:
+        """Take a topic's document; return the partitions that were unknown."""
+        if topic.topic_id is not None:
+            self.topic_ids[name] = topic.topic_id
+        assignments = self.assignments.setdefault(name, {})
+        added = topic.assignments.keys() - assignments.keys()
+        for index in sorted(added):
+            assignments[index] = topic.assignments[index]
+        return {TopicPartition(name, index) for index in added}
+
+    def topic(self, name: str) -> Topic:
+        """Return the document of a topic, as the controller knows it."""
+        return Topic(self.topic_ids.get(name), self.assignments[name])
+
+    def remove_topic(self, name: str) -> None:
+        self.topics_to_delete.discard(name)
+        self.deletion_started.discard(name)
+        self.deletion_ineligible.discard(name)
+        self.topic_ids.pop(name, None)
+        for index, assignment in self.assignments.pop(name, {}).items():
+            partition = TopicPartition(name, index)
+            self.leadership.pop(partition, None)
+            self.partition_states.pop(partition, None)
+            for broker_id in assignment.replicas:
+                self.replica_states.pop(Replica(partition, broker_id), None)
+
+    def assignment(self, partition: TopicPartition) -> Assignment:
+        return self.assignments.get(partition.topic, {}).get(partition.partition, NO_REPLICAS)
+
+    def replicas(self, partition: TopicPartition) -> tuple[int, ...]:
+        return self.assignment(partition).replicas
+
+    def partitions(self) -> list[TopicPartition]:
+        return [TopicPartition(topic, index) for topic, rows in self.assignments.items() for index in rows]
+
+    def partitions_of(self, topic: str) -> list[TopicPartition]:
+        return [TopicPartition(topic, index) for index in self.assignments.get(topic, {})]
+
+    def partitions_on(self, broker_id: int) -> list[TopicPartition]:
+        return [p for p in self.partitions() if broker_id in self.replicas(p)]
+
+    def replicas_of(self, partitions: Iterable[TopicPartition]) -> list[Replica]:
+        return [Replica(p, broker_id) for p in partitions for broker_id in self.replicas(p)]
+
+    def replicas_on(self, broker_ids: Iterable[int]) -> list[Replica]:
+        return [Replica(p, broker_id) for broker_id in broker_ids for p in self.partitions_on(broker_id)]
+
+    # Leaders
+
+    def leader_epoch(self, partition: TopicPartition) -> int:
+        """Return the leader epoch that StopReplica names; a deletion passes a broker's check of the epoch."""
+        if partition.topic in self.topics_to_delete:
+            return EPOCH_DURING_DELETE
+        leadership = self.leadership.get(partition)
+        return NO_EPOCH if leadership is None else leadership.leader_epoch
+
+    def partitions_with_leadership(self) -> list[TopicPartition]:
+        """Return the partitions that were decided once, with or without a leader now."""
+        return [p for p in self.leadership if p.topic not in self.topics_to_delete]
+
+    def partitions_with_offline_leader(self) -> list[TopicPartition]:
+        return [p for p in self.partitions_with_leadership() if not self.is_live(self.leadership[p].leader)]
+
+    def partitions_led_by(self, broker_id: int) -> list[TopicPartition]:
+        """Return the replicated partitions that a broker leads; those of one copy stay with it until it stops."""
+        return [
+            partition
+            for partition in self.partitions_with_leadership()
+            if self.leadership[partition].leader == broker_id and len(self.replicas(partition)) > 1
+        ]
+
+    # Deletions
+
+    def replicas_in_state(self, topic: str, state: ReplicaState) -> list[Replica]:
+        replicas = self.replicas_of(self.partitions_of(topic))
+        return [replica for replica in replicas if self.replica_states.get(replica) is state]
+
+    def all_replicas_in_state(self, topic: str, state: ReplicaState) -> bool:
+        replicas = self.replicas_of(self.partitions_of(topic))
+        return all(self.replica_states.get(replica) is state for replica in replicas)

@@ -1,0 +1,114 @@
+"""A broker's registration: /brokers/ids/N for as long as its session lives (Kafka's registerBroker).
+
+Its czxid is the broker epoch: each life of a broker has a higher one, and the controller's orders name it (rule E3).
+Registration ends with a read of /controller_epoch, below which the broker refuses all orders (rule E2): StopReplica
+with `delete` passes the check of the leader epoch, so a late order of a replaced controller could delete a new topic.
+"""
+
+from typing import NamedTuple
+
+from broker.cluster.documents import (
+    CLUSTER_ID,
+    CONTROLLER_EPOCH,
+    PERSISTENT_PATHS,
+    Registration,
+    broker_path,
+    decode_cluster_id,
+    decode_epoch,
+    encode_cluster_id,
+)
+from broker.cluster.procedure import Pause, Procedure, read, read_node, write
+from coordination.errors import FlakelogError
+from coordination.port import ConnectionLost, Create, Get, Multi, NodeExists, NoNode, Set
+
+
+class Registered(NamedTuple):
+    """This life of the broker: its epoch, the controller epoch below which it refuses orders, and its cluster."""
+
+    broker_epoch: int
+    controller_epoch: int
+    cluster_id: str
+
+
+class BrokerIdTaken(FlakelogError):
+    """Another live broker has this broker's id."""
+
+
+class OtherCluster(FlakelogError):
+    """The data directory belongs to another cluster than the coordinator."""
+
+
+def register(
+    broker_id: int,
+    registration: Registration,
+    *,
+    session_id: int,
+    session_timeout_ms: int,
+    cluster_id: str,
+    is_new_directory: bool,
+) -> Procedure[Registered]:
+    """Register a broker for the present session.
+
+    `cluster_id` is that of the data directory; a directory that belongs to no cluster yet brings a random one, which
+    the first broker of a cluster writes. Raise OtherCluster or BrokerIdTaken, whose messages say what to do.
+    """
+    nodes = yield from read([Get(path) for path in PERSISTENT_PATHS])
+    for path, node in zip(PERSISTENT_PATHS, nodes, strict=True):
+        if isinstance(node, NoNode):
+            yield from _ensure(path)
+    coordinator_cluster_id = yield from _read_cluster_id(cluster_id)
+    if coordinator_cluster_id != cluster_id and not is_new_directory:
+        raise OtherCluster(
+            f"The data directory belongs to cluster {cluster_id}, the coordinator to cluster {coordinator_cluster_id}: "
+            "start this broker with its own coordinator, or with an empty data directory"
+        )
+    broker_epoch = yield from _create(broker_id, registration, session_id, session_timeout_ms)
+    epoch = yield from read_node(CONTROLLER_EPOCH)
+    return Registered(broker_epoch, 0 if epoch is None else decode_epoch(epoch.data), coordinator_cluster_id)
+
+
+def _ensure(path: str) -> Procedure[None]:
+    while isinstance((yield from write(Create(path))), ConnectionLost):
+        pass
+
+
+def _read_cluster_id(proposed: str) -> Procedure[str]:
+    while True:
+        node = yield from read_node(CLUSTER_ID)
+        if node is not None:
+            return decode_cluster_id(node.data)
+        yield from write(Create(CLUSTER_ID, encode_cluster_id(proposed)))
+
+
+def _create(
+    broker_id: int, registration: Registration, session_id: int, session_timeout_ms: int
+) -> Procedure[int]:
+    """Create the node; return its czxid.
+
+    Kafka creates it empty and sets its data in the same Multi, to learn the czxid from the answer; here the czxid is
+    read, and the Multi only gives the node the version that Kafka's has.
+    """
+    path = broker_path(broker_id)
+    has_waited = False
+    while True:
+        node = yield from read_node(path)
+        if node is None:
+            multi = Multi((Create(path, ephemeral=True), Set(path, registration.encode(), 0)))
+            outcome = yield from write(multi)
+            if isinstance(outcome, NoNode):
+                raise outcome
+            if isinstance(outcome, NodeExists | ConnectionLost) or isinstance(outcome, tuple):
+                continue  # the next read tells whose node it is
+            raise AssertionError(outcome)
+        if node.owner == session_id:
+            return node.czxid
+        if has_waited:
+            raise BrokerIdTaken(
+                f"Another broker with id {broker_id} is registered: give this one another broker.id, or stop the other"
+            )
+        has_waited = True
+        yield Pause(
+            session_timeout_ms,
+            f"broker id {broker_id} is registered, perhaps by this broker's own last session: waiting "
+            f"{session_timeout_ms} ms for that session to end",
+        )

@@ -1,0 +1,36 @@
+"""Random histories of a cluster (history.py): 60 seeds here, more in `make soak`. A failure names its seed."""
+
+from collections import Counter
+
+import pytest
+
+from tests.broker.cluster.history import History
+
+SEEDS = 60
+SOAK_SEEDS = 10_000
+
+
+def run(seeds):
+    counts = Counter()
+    for seed in seeds:
+        history = History(seed)
+        try:
+            history.run()
+        except AssertionError as error:
+            raise AssertionError(f"python -m tests.broker.cluster.history {seed}: {error}") from error
+        counts.update(history.counts)
+    return counts
+
+
+def test_histories():
+    counts = run(range(SEEDS))
+    # The histories do something: topics are made, grown and deleted, and requests meet no controller too.
+    for answer in ("CreateTopic NONE", "CreatePartitions NONE", "DeleteTopic NONE", "AllocateProducerIds NONE"):
+        assert counts[answer] >= 10, counts
+    assert counts["CreateTopic NOT_CONTROLLER"] >= 10
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("first", range(SEEDS, SOAK_SEEDS, 497))
+def test_many_histories(first):
+    run(range(first, first + 497))

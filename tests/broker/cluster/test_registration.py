@@ -1,0 +1,152 @@
+import pytest
+
+from broker.cluster.documents import (
+    CLUSTER_ID,
+    PERSISTENT_PATHS,
+    PRODUCER_ID_BLOCK,
+    Endpoint,
+    ProducerIdBlock,
+    Registration,
+    broker_path,
+)
+from broker.cluster.driver import Driver
+from broker.cluster.producer_id_blocks import skip_used_ids
+from broker.cluster.registration import BrokerIdTaken, OtherCluster, register
+from broker.now import Now
+from coordination.memory import Ensemble, MemoryCoordinator
+from coordination.port import CoordinationError
+
+REGISTRATION = Registration((Endpoint("PLAINTEXT", "PLAINTEXT", "h", 9092),), 1_000)
+SESSION_MS = 6_000
+
+
+class Procedure:
+    """A procedure in progress with a coordinator in memory."""
+
+    def __init__(self, coordinator, procedure, now_ms=0):
+        self.coordinator, self.driver = coordinator, Driver()
+        self.value = self.error = None
+        self.now_ms = now_ms
+        self.driver.begin(procedure, self._ended, Now(now_ms, 0))
+
+    def _ended(self, value, error, now):
+        self.value, self.error = value, error
+
+    def run(self, now_ms=0):
+        """Carry out operations until the procedure ends or pauses."""
+        self.driver.tick(Now(now_ms, 0))
+        while operations := self.driver.take_operations():
+            for operation in operations:
+                try:
+                    outcome = self.coordinator.execute(operation)
+                except CoordinationError as error:
+                    outcome = error
+                self.driver.completed(operation, outcome, Now(now_ms, 0))
+        return self.value
+
+
+def begin(coordinator, broker_id=1, cluster_id="random", is_new_directory=True):
+    return Procedure(
+        coordinator,
+        register(
+            broker_id,
+            REGISTRATION,
+            session_id=coordinator.session_id,
+            session_timeout_ms=SESSION_MS,
+            cluster_id=cluster_id,
+            is_new_directory=is_new_directory,
+        ),
+    )
+
+
+def test_first_broker_creates_the_nodes_and_the_cluster_id():
+    ensemble = Ensemble()
+    registered = begin(MemoryCoordinator(ensemble)).run()
+    node = ensemble.nodes[broker_path(1)]
+    assert registered == (node.czxid, 0, "random")
+    assert (node.version, node.data) == (1, REGISTRATION.encode())  # version 1 as Kafka's (fact 4)
+    assert ensemble.nodes[CLUSTER_ID].data == b'{"version":"1","id":"random"}'
+    assert all(path in ensemble.nodes for path in PERSISTENT_PATHS)
+
+
+def test_another_broker_joins_the_cluster():
+    ensemble = Ensemble()
+    begin(MemoryCoordinator(ensemble), 1, "a").run()
+    assert begin(MemoryCoordinator(ensemble), 2, "b").run().cluster_id == "a"
+
+
+def test_directory_of_another_cluster_is_refused_by_name():
+    ensemble = Ensemble()
+    begin(MemoryCoordinator(ensemble), 1, "a").run()
+    other = begin(MemoryCoordinator(ensemble), 2, "b", is_new_directory=False)
+    other.run()
+    assert isinstance(other.error, OtherCluster) and "cluster b" in str(other.error) and "cluster a" in str(other.error)
+    assert broker_path(2) not in ensemble.nodes
+
+
+def test_own_id_of_a_session_that_ends_is_waited_for():
+    """After a kill the broker's own old session still lives: it waits for one session time, and says so."""
+    ensemble = Ensemble()
+    former = MemoryCoordinator(ensemble)
+    former_epoch = begin(former).run().broker_epoch
+    restarted = begin(MemoryCoordinator(ensemble))
+    assert restarted.run() is None
+    assert "waiting 6000 ms" in restarted.driver.waiting_for
+    assert restarted.driver.next_deadline_ms() == SESSION_MS
+    former.close()
+    assert restarted.run(SESSION_MS - 1) is None
+    assert restarted.run(SESSION_MS).broker_epoch > former_epoch
+
+
+def test_id_of_another_live_broker_is_refused_by_name():
+    ensemble = Ensemble()
+    begin(MemoryCoordinator(ensemble)).run()
+    second = begin(MemoryCoordinator(ensemble))
+    second.run()
+    second.run(SESSION_MS)
+    assert isinstance(second.error, BrokerIdTaken) and "id 1" in str(second.error)
+
+
+def test_ended_session_registers_again_with_another_epoch():
+    ensemble = Ensemble()
+    coordinator = MemoryCoordinator(ensemble)
+    first = begin(coordinator).run()
+    coordinator.expire()
+    assert begin(coordinator, cluster_id="random", is_new_directory=False).run().broker_epoch > first.broker_epoch
+
+
+@pytest.mark.parametrize("fault", ["lose_answers", "lose_requests"])
+@pytest.mark.parametrize("number", range(1, 45))
+def test_lost_answers_and_requests_are_repeated(fault, number):
+    """Whichever operation is lost, the broker is registered once."""
+    ensemble = Ensemble()
+    coordinator = MemoryCoordinator(ensemble)
+    execute, count = coordinator.execute, 0
+
+    def lossy(operation):
+        nonlocal count
+        count += 1
+        if count == number:
+            setattr(coordinator, fault, 1)
+        return execute(operation)
+
+    coordinator.execute = lossy
+    procedure = begin(coordinator)
+    for now_ms in (0, 100, 200):
+        procedure.run(now_ms)
+    assert procedure.value is not None
+    assert procedure.value.broker_epoch == ensemble.nodes[broker_path(1)].czxid
+
+
+def test_first_block_begins_above_the_ids_that_a_directory_gave_away():
+    """A repeated producer id would be taken for a duplicate, which is loss."""
+    ensemble = Ensemble()
+    coordinator = MemoryCoordinator(ensemble)
+    coordinator.lose_answers = 2
+    procedure = Procedure(coordinator, skip_used_ids(1, 4_321))
+    for now_ms in (0, 100, 200, 300):
+        procedure.run(now_ms)
+    assert ProducerIdBlock.decode(ensemble.nodes[PRODUCER_ID_BLOCK].data) == ProducerIdBlock(1, 0, 4_320)
+    Procedure(coordinator, skip_used_ids(2, 4_000)).run()
+    Procedure(coordinator, skip_used_ids(2, 0)).run()
+    assert ProducerIdBlock.decode(ensemble.nodes[PRODUCER_ID_BLOCK].data).last == 4_320
