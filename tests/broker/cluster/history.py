@@ -13,6 +13,7 @@ from broker.cluster.requests import (
     DeleteTopic,
     ElectLeaders,
 )
+from broker.wire.errors import ErrorCode
 from tests.broker.cluster.world import SESSION_MS, World
 
 ACTS = 70
@@ -30,6 +31,7 @@ HAPPENINGS = {
     "lose requests": 5,
     "expire": 4,
     "cut": 5,
+    "stall": 6,
     "kill": 6,
     "kill the controller": 5,
     "bounce": 5,
@@ -45,7 +47,8 @@ class History:
     def __init__(self, seed: int) -> None:
         self.world = World(seed, 3 + seed % 3, delay_ms=(1, 30))
         self.random = self.world.random
-        self.world.loss = 0.1
+        self.world.loss, self.world.multi_loss = 0.1, 0.1
+        self.world.ensemble.on_topic_deleted = self._topic_deleted
         self.counts: Counter[str] = Counter()
 
     def run(self) -> None:
@@ -63,7 +66,8 @@ class History:
 
     def _heal(self) -> None:
         world = self.world
-        world.loss = 0.0
+        world.loss = world.multi_loss = 0.0
+        world.ensemble.on_topic_deleted = lambda name: None
         for machine in world.machines.values():
             process = machine.process
             if process is not None:
@@ -85,6 +89,8 @@ class History:
     def _answered(self, request, answer: Answer) -> None:
         self.counts[f"{type(request).__name__} {answer.error_code.name}"] += 1
         self.world.take_producer_ids(answer)
+        if isinstance(request, CreateTopic) and answer.error_code == ErrorCode.TOPIC_ALREADY_EXISTS:
+            assert request.topic_id not in self.world.ensemble.topic_ids, "E1: a creation's lost answer was not read"
 
     def _create(self) -> None:
         brokers = len(self.world.machines)
@@ -154,6 +160,24 @@ class History:
         if self.random.random() < 0.7:
             self.world.after(SESSION_MS, expire)
         self.world.after(self.random.choice((50, 500, SESSION_MS + 200, 3 * SESSION_MS)), coordinator.heal)
+
+    def _stall(self) -> None:
+        """Stop the controller in the middle of a change."""
+        process = self.world.controller()
+        if process is not None:
+            self.random.choice((self._create, self._grow, self._delete, self._bounce_another))()
+            self.world.run(self.random.randint(0, 200))
+            process.stall(self.random.choice((300, SESSION_MS + 300, 2 * SESSION_MS, 2 * SESSION_MS)))
+
+    def _bounce_another(self) -> None:
+        followers = [process for process in self.world.processes() if not process.controller.is_active]
+        if followers:
+            self.random.choice(followers).machine.kill(at_once=True)
+
+    def _topic_deleted(self, name: str) -> None:
+        """Create an internal topic again at once, as brokers do whose clients need it."""
+        if name.startswith("__"):
+            self.world.after(self.world.delay(), self._create_as_a_broker)
 
     def _kill(self) -> None:
         process = self._process()

@@ -52,6 +52,9 @@ class WatchedEnsemble(Ensemble):
         super().__init__()
         self.writes: list[tuple[str, object]] = []  # (session, operation), without the Checks
         self.decided: set[tuple[TopicPartition, UUID | None, int, int]] = set()
+        self.topic_ids: set[UUID | None] = set()  # of all topics that there ever were
+        self.to_delete: set[UUID | None] = set()  # the ids of the topics whose deletion was asked for
+        self.on_topic_deleted: Callable[[str], None] = lambda name: None
         self.is_recording = False
 
     def apply(self, session_id, operation, notify):
@@ -63,7 +66,20 @@ class WatchedEnsemble(Ensemble):
                 if self.is_recording:
                     self.writes.append(write)
                 self._check(session_id, write, before)
+                self._follow_topics(write, before)
         return result
+
+    def _follow_topics(self, write, before):
+        if write.path.startswith(DELETE_TOPICS + "/") and isinstance(write, Create):
+            topic = self.nodes.get(topic_path(write.path.removeprefix(DELETE_TOPICS + "/")))
+            self.to_delete.add(None if topic is None else Topic.decode(write.path, topic.data).topic_id)
+        if write.path.startswith(TOPICS + "/") and write.path.count("/") == 3:
+            if isinstance(write, Delete):
+                topic_id = Topic.decode(write.path, before[write.path].data).topic_id
+                assert topic_id in self.to_delete, f"E1: {write.path} was created anew, and its deletion not asked for"
+                self.on_topic_deleted(write.path.removeprefix(TOPICS + "/"))
+            else:
+                self.topic_ids.add(Topic.decode(write.path, write.data).topic_id)
 
     def _check(self, session_id, write, before):
         is_state = write.path.endswith("/state")
@@ -100,6 +116,7 @@ class Process:
         self.is_registered = False
         self.is_stopping = False
         self._executes_ms = 0
+        self._stalled_until_ms = 0
         self._registers_again = True
         self._ticks: set[int] = set()
         self.answers: dict[int, Callable[[Answer], None]] = {}
@@ -110,6 +127,9 @@ class Process:
     def pump(self) -> None:
         """Move everything that can move between the cores and the world."""
         if not self.is_alive:
+            return
+        if self.world.now_ms < self._stalled_until_ms:
+            self.world.at(self._stalled_until_ms + self.world.delay(), self.pump)
             return
         now = self.world.now
         for event in self.coordinator.take_events():
@@ -138,6 +158,18 @@ class Process:
         self.controller.submit(request, self.world.now)
         self.pump()
 
+    def stall(self, ms: int) -> None:
+        """Stop the process (SIGSTOP) for a time. It wakes with a new session, and sends first what it had prepared."""
+        self._stalled_until_ms = self.world.now_ms + ms
+        session_id = self.coordinator.session_id
+
+        def expire() -> None:
+            if self.is_alive and self.coordinator.session_id == session_id:
+                self.coordinator.expire()
+
+        if ms > SESSION_MS:
+            self.world.after(SESSION_MS, expire)
+
     def _tick(self) -> None:
         if self.is_alive:
             self._ticks.discard(self.world.now_ms)
@@ -147,6 +179,11 @@ class Process:
 
     def _execute(self, driver, operation) -> None:
         """Carry out an operation. A process that died meanwhile had sent it, and hears no result."""
+        if self.world.now_ms < self._stalled_until_ms:
+            self.world.at(self._stalled_until_ms, lambda: self._execute(driver, operation))
+            return
+        if isinstance(operation, Multi) and self.world.random.random() < self.world.multi_loss:
+            self.coordinator.lose_answers += 1
         try:
             outcome = self.coordinator.execute(operation)
         except CoordinationError as error:
@@ -222,6 +259,7 @@ class World:
         self.now_ms = 1_000
         self.ensemble = WatchedEnsemble()
         self.loss = 0.0  # the chance that a call or its answer gets lost
+        self.multi_loss = 0.0  # the chance that the answer of a Multi gets lost
         self.led: dict[tuple[TopicPartition, UUID | None, int], int] = {}
         self.producer_ids: list[tuple[int, int]] = []
         self.calls: list[object] = []
