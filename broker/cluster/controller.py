@@ -105,6 +105,7 @@ class Controller:
         self._driver = Driver()
         self._events: deque[QueuedEvent] = deque()
         self._current: QueuedEvent | None = None
+        self._is_in_run = False
         self._answers: list[tuple[Request, Answer]] = []
 
     @property
@@ -203,12 +204,18 @@ class Controller:
         self._run(now)
 
     def _run(self, now: Now) -> None:
-        while self._events and not self._driver.is_running:
-            event = self._events.popleft()
-            procedure = self._procedure(event, now)
-            if procedure is not None:
-                self._current = event
-                self._driver.begin(procedure, self._ended, now)
+        if self._is_in_run:  # the loop below is in progress, and takes the next event
+            return
+        self._is_in_run = True
+        try:
+            while self._events and not self._driver.is_running:
+                event = self._events.popleft()
+                procedure = self._procedure(event, now)
+                if procedure is not None:
+                    self._current = event
+                    self._driver.begin(procedure, self._ended, now)
+        finally:
+            self._is_in_run = False
 
     def _procedure(self, event: QueuedEvent, now: Now) -> Procedure[Any] | None:
         if event is Change.REELECT:
