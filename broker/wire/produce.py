@@ -165,8 +165,8 @@ def encode_response(version: int, results: list[PartitionResult], throttle_ms: i
     for topic, partitions in grouped:
         out.append(encode_topic(topic, flexible, version >= TOPIC_IDS))
         out.append(length(len(partitions), flexible))
-        for result in partitions:
-            if flexible and not (result[2] or result[8]):  # no error, and no runs
+        for result in partitions:  # most have no runs, message, record errors or leader
+            if flexible and not (result[8] or (result[2] and (result[6] or result[7] or result[9]))):
                 out.append(_RESULT_PLAIN.pack(*result[1:6], _PLAIN))
             else:
                 out.append(_result(version, result, flexible))
