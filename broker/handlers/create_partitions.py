@@ -2,7 +2,7 @@
 
 Behaviour: gives topics more partitions, never fewer; each topic separately. New partitions may be assigned to nodes,
 with as many replicas as the topic has. Consumers see them with their next Metadata. With `validate_only` nothing is
-made, and the answer is the same.
+made, and the answer is the same. The topics of the coordinators are refused, as by Kafka's tools.
 Version notes: from v3 topics over the client's quota are refused (KIP-599).
 """
 
@@ -24,6 +24,10 @@ from broker.wire.cold import milliseconds
 from broker.wire.errors import ApiError, ErrorCode
 
 Answer: TypeAlias = dict[str, Any]
+_FIXED = (
+    "The number of partitions of {} cannot be changed: it decides where each group or transactional id is kept, and "
+    "those that exist would not be found."
+)
 STRICT_VERSION = 3  # from this version a client over its quota is refused (KIP-599)
 
 
@@ -81,6 +85,8 @@ def _find(call: RequestContext, requested: Any, most: int) -> Topic:
     topic = call.services.metadata.topic(str(requested.name))
     if topic is None:
         raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, not_hosted(requested.name))
+    if topic.is_internal:
+        raise ApiError(ErrorCode.INVALID_REQUEST, _FIXED.format(topic.name))
     added = int(requested.count) - len(topic.partitions)
     if added <= 0:
         has, count = len(topic.partitions), requested.count

@@ -91,22 +91,14 @@ def _batches(appends: Iterable[KeyedRecord], max_bytes: int) -> Iterator[list[Ba
         yield records
 
 
-def read_back(log: PartitionLog) -> Iterator[Replayed | Ended]:
-    """Yield every record and every end of a transaction, oldest first.
-
-    Raise CorruptBatch if the log has a gap or a damaged batch, ApiError if it cannot be read.
-    """
-    for _, entries in _batches_of(log, log.log_start_offset):
-        yield from entries
-
-
 def replay(
     log: PartitionLog, offset: int, load: Callable[[Replayed | Ended], None], pace: Pace, now: Now
 ) -> Steps[tuple[int, Now]]:
     """Pass every record and every end of a transaction from an offset on to `load`, oldest first, in slices.
 
     Return the offset after the last batch that consumers see, and the time. Batches that are appended between the
-    slices are replayed too. Raise the errors of `read_back` and `load`.
+    slices are replayed too. Raise CorruptBatch if the log has a gap or a damaged batch, ApiError if it cannot be read,
+    and the errors of `load`.
     """
     for following, entries in _batches_of(log, offset):
         for entry in entries:

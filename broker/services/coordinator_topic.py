@@ -4,7 +4,7 @@ The key of a group or a transactional id selects one of the partitions, and the 
 coordinates it.
 """
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -114,7 +114,7 @@ class CoordinatorTopic:
         return ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE, str(error))
 
     def disk_keys(self, key: str) -> list[Hashable]:
-        """Return what the answers of `when_on_disk` for this key wait for, in the purgatory."""
+        """Return what answers about this key wait for until they are on the disk, in the purgatory."""
         topic = self.topic
         try:
             return [] if topic is None else [self._ports.log_of(self.name, self.partition_of(key)).durability.key]
@@ -122,15 +122,6 @@ class CoordinatorTopic:
             return []
 
     # --- the disk ------------------------------------------------------------------------------------------------
-
-    def when_on_disk(self, keys: Iterable[str], answer: Answer, now: Now) -> Answer | Delayed[Answer]:
-        """Return the answer, delayed until these keys' partitions are on the disk as they are now, if the topic
-        requires it.
-
-        If this fails, or takes longer than offsets.commit.timeout.ms, the answer is COORDINATOR_NOT_AVAILABLE, which
-        clients retry.
-        """
-        return on_disk(self._waiting(keys), answer, now.ms + self._ports.commit_timeout_ms)
 
     def once_on_disk(self, log: PartitionLog, then: Callable[[Now], None], now: Now) -> None:
         """Call `then` when a partition's log is on the disk as it is now, or at once if the topic does not require
@@ -150,17 +141,6 @@ class CoordinatorTopic:
             lambda at: at,
         )
         self._ports.purgatory.watch(settled, done, now, limited=False)
-
-    def _waiting(self, keys: Iterable[str]) -> Iterator[PartitionLog]:
-        """Yield the logs of these keys that must be synced before an answer, and are not."""
-        topic = self.topic
-        for partition in {self.partition_of(key) for key in keys} if topic is not None else ():
-            try:
-                log = self._ports.log_of(self.name, partition)
-            except ApiError:
-                continue  # the writer received the error
-            if is_awaited(log):
-                yield log
 
     def append(
         self,

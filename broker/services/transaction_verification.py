@@ -82,9 +82,11 @@ class TransactionVerification:
     ) -> ErrorCode:
         if not self._is_enabled:
             return ErrorCode.NONE
+        if not transactional_id:
+            return ErrorCode.INVALID_REQUEST
         topic = self._topic.topic
-        if topic is None or not transactional_id:
-            return ErrorCode.NOT_COORDINATOR if transactional_id else ErrorCode.INVALID_REQUEST
+        if topic is None:
+            return ErrorCode.INVALID_PRODUCER_ID_MAPPING  # no transactional id has a producer yet
         led = self._partitions.at(_partition_of(transactional_id, len(topic.partitions)))
         if led is None:
             refused = self._partitions.find(transactional_id)

@@ -118,3 +118,15 @@ def test_a_disk_that_takes_no_metadata_is_answered(broker, client, monkeypatch):
 def test_partitions_past_the_limit_of_all_topics_are_refused(broker, client):
     broker.services.config = replace(broker.services.config, max_partitions=40)
     assert grow(client, asked("flights", 50)) == [("flights", ErrorCode.INVALID_PARTITIONS)]
+
+
+@pytest.mark.parametrize("validate_only", [False, True])
+def test_the_topic_of_a_coordinator_keeps_its_partitions(broker, client, validate_only):
+    """A group is kept in the partition that its id and their number select, so it would not be found any more."""
+    broker.create("__consumer_offsets", 2)
+    topics = [asked("__consumer_offsets", 3), asked("flights", 3)]
+    assert grow(client, *topics, validate_only=validate_only) == [
+        ("__consumer_offsets", ErrorCode.INVALID_REQUEST),
+        ("flights", 0),
+    ]
+    assert len(broker.services.metadata.topic("__consumer_offsets").partitions) == 2
