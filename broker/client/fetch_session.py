@@ -177,12 +177,14 @@ class FetchSession:
         asks = list(self._asks.values())
         self._away.update(self._asks)
         self._asks.clear()
+        self._leader_epochs.clear()
         self._ends.clear()
         self._without_id = 0
         return asks
 
     def _remove(self, key: Key) -> PartitionAsk | None:
         ask = self._asks.pop(key, None)
+        self._leader_epochs.pop(key, None)
         if ask is not None and ask.topic_id is None:
             self._without_id -= 1
         return ask

@@ -67,7 +67,7 @@ class GroupCoordinator:
         self._membership = Membership(config, self._rebalance)
         self._commits = Commits(config, self._groups, self._rebalance, self._outbox)
         self._offset_expiration = OffsetExpiration(
-            config, self._groups, self._commits, self._clock, now_ms, self._shared.expirations
+            config, self._groups, self._commits, self._clock, self._shared.expirations
         )
 
     def __len__(self) -> int:
@@ -245,7 +245,7 @@ class GroupCoordinator:
 
         Another broker leads the partition from now on, or its records were deleted.
         """
-        self._clock.is_stopped = True
+        self.stop_timers()
         self._shared.groups -= len(self._groups)
         for group in self._groups:
             for alarm in (group.join_alarm, group.sync_alarm, *group.pending.values()):
@@ -258,6 +258,10 @@ class GroupCoordinator:
             if pace.is_over():
                 yield
         self._offset_expiration.stop()
+
+    def stop_timers(self) -> None:
+        """Let no timer ring any more."""
+        self._clock.is_stopped = True
 
     # Time and storage
 
@@ -353,6 +357,7 @@ class GroupCoordinator:
                 self._rebalance.begin(group, now)
             if pace.is_over():
                 now = yield
+        self._offset_expiration.begin(now)
         return now
 
 

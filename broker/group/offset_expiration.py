@@ -34,7 +34,6 @@ class OffsetExpiration:
         groups: Groups,
         commits: Commits,
         clock: AlarmClock,
-        now_ms: int,
         budget: StepBudget,
     ) -> None:
         self._config = config
@@ -42,7 +41,6 @@ class OffsetExpiration:
         self._groups = groups
         self._commits = commits
         self._check = clock.alarm(self._look_through)
-        self._check.set(now_ms + config.offsets_retention_check_interval_ms)
         self._next = clock.alarm(self._go_on)
         self._to_look_through: deque[str] = deque()
         """Ids of the groups whose offsets have yet to be checked for expiry."""
@@ -58,6 +56,10 @@ class OffsetExpiration:
         """Remove the offsets of deleted topics, because they mean nothing for new topics of the same names."""
         self._commits.lose(is_gone)
         self._go_on(now)
+
+    def begin(self, now: Now) -> None:
+        """Begin to look for expired offsets, once all records were loaded: a later record may renew an offset."""
+        self._check.set(now.ms + self._config.offsets_retention_check_interval_ms)
 
     def stop(self) -> None:
         """Stop all timers."""

@@ -2,8 +2,10 @@
 
 Behaviour: ends a producer's open transaction in the partitions named, as its coordinator on another node asks, or an
 administrator for a transaction that hangs (KIP-664). Each partition has its error. A marker of an earlier coordinator
-epoch than the partition has seen for this producer is refused; that of a later one is written. Many markers are written
-in slices, and the answer is sent after the last. If too many requests already have markers left, the next is refused.
+epoch than the partition has seen for this producer is refused, that of a later one is written. An epoch that no
+coordinator has reached is refused by a server alone, because it would fence all markers after it. Many markers are
+written in slices, and the answer is sent after the last. If too many requests already have markers left, the next is
+refused.
 Version notes: v2 names the rules the transaction follows (KIP-1228), which changes nothing here.
 """
 
@@ -36,6 +38,7 @@ class _RequestedMarkers:
 
     def __init__(self, call: RequestContext) -> None:
         self._call = call
+        self._epoch_max = call.services.transactions.coordinator_epoch_max
         self._to_write = deque(
             (marker, topic.name, index)
             for marker in call.request.markers
@@ -61,7 +64,11 @@ class _RequestedMarkers:
 
     def _write(self, count: int, now: Now) -> None:
         for _ in range(count):
-            self._codes.append(_write(self._call, *self._to_write.popleft(), now))
+            marker, topic, index = self._to_write.popleft()
+            if marker.coordinator_epoch > self._epoch_max:
+                self._codes.append(ErrorCode.TRANSACTION_COORDINATOR_FENCED)
+            else:
+                self._codes.append(_write(self._call, marker, topic, index, now))
         if not self.left:
             self._call.services.purgatory.touch(self, now)
 

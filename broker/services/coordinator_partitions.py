@@ -52,6 +52,7 @@ class PartitionCoordinator(ABC):
         """The partition's log; None until it is first needed."""
         self.load_steps: Steps[None] | None = None
         """Its load, while slices of it are left."""
+        self.is_unloaded = False
 
     @abstractmethod
     def replay(self, entry: Replayed | Ended) -> None:
@@ -68,6 +69,9 @@ class PartitionCoordinator(ABC):
     @abstractmethod
     def loaded(self, now: Now) -> None:
         """Begin to serve, because all records were loaded; the state is ACTIVE."""
+
+    def stop_timers(self) -> None:
+        """Let no timer change the content any more, because another node coordinates it."""
 
     @abstractmethod
     def unload(self, pace: Pace, now: Now) -> Steps[None]:
@@ -156,6 +160,7 @@ class CoordinatorPartitions(Generic[C]):
             led.load_steps.close()
             self._remove(partition, led.load_steps)
         led.state = LoadState.RESIGNED
+        led.stop_timers()
         self._ports.purgatory.touch(led, now)
         self._begin(partition, self._unload(led), now)
 
@@ -246,6 +251,7 @@ class CoordinatorPartitions(Generic[C]):
                     offset, now = yield from replay(log, offset, led.replay, self._pace, now)
             except (CorruptBatch, ApiError, led.bad_record) as error:
                 self._failed(led, log, error)
+                yield from self._unload_content(led, now)
         led.load_steps = None
         if led.state is LoadState.FAILED:
             return
@@ -279,7 +285,12 @@ class CoordinatorPartitions(Generic[C]):
 
     def _unload(self, led: C) -> Steps[None]:
         now = yield
-        yield from led.unload(self._pace, now)
+        yield from self._unload_content(led, now)
+
+    def _unload_content(self, led: C, now: Now) -> Steps[None]:
+        if not led.is_unloaded:
+            led.is_unloaded = True
+            yield from led.unload(self._pace, now)
 
     # --- the disk ------------------------------------------------------------------------------------------------
 

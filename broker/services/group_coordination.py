@@ -114,6 +114,9 @@ class GroupPartition(PartitionCoordinator):
             self.core.forget_topics(lambda topic: any(is_gone(topic) for is_gone in forgotten), now)
             self.settle(now)
 
+    def stop_timers(self) -> None:
+        self.core.stop_timers()
+
     def unload(self, pace: Pace, now: Now) -> Steps[None]:
         for _ in self.core.unload(pace):
             self._answer(now)

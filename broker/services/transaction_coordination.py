@@ -20,6 +20,8 @@ from broker.txn.coordinator import Partition, Totals, TransactionCoordinator
 from broker.txn.transaction import Transaction
 from broker.wire.errors import ErrorCode
 
+EPOCH_MAX = 2**31 - 1
+
 
 class TransactionCoordination:
     """The coordinators over `__transaction_state`. `start_ms` is on the monotonic clock."""
@@ -37,7 +39,7 @@ class TransactionCoordination:
         self.topic = CoordinatorTopic(ports, TRANSACTIONS_TOPIC, partitions, properties, "transactional ids")
         self.partitions = CoordinatorPartitions(self.topic, ports, self._make)
         self.when_on_disk = self.partitions.when_on_disk
-        self._producer_ids = ports.producer_ids
+        self._ports = ports
         self._due = DueActions(config.transaction_marker_retry_ms)
         markers = LocalMarkers(ports, offsets_ended)
         self.append_marker = markers.append
@@ -46,13 +48,13 @@ class TransactionCoordination:
         self.is_held_up = self._stranded.is_held_up
         verification = TransactionVerification(config, self.topic, self.partitions)
         self.verify, self.refusal = verification.verify, verification.refusal
-        self._shared = SharedParts(self.topic, ports, self._due, markers, self.when_on_disk)
+        self._shared = SharedParts(self.topic, ports, self._due, markers, self.when_on_disk, self._run_due)
         self._totals = Totals()
         self._abort_ms = start_ms + config.transaction_abort_timed_out_transaction_cleanup_interval_ms
         self._expire_ms = start_ms + config.transaction_remove_expired_transaction_cleanup_interval_ms
 
     def _make(self, partition: int, leader_epoch: int, now: Now) -> TransactionPartition:
-        ids = self._producer_ids
+        ids = self._ports.producer_ids
         core = TransactionCoordinator(self.config, ids.take, ids.doubtful_end, self._totals)
         core.remember(self._stranded.since_ms)
         return TransactionPartition(partition, leader_epoch, core, self._shared, self._loaded)
@@ -79,6 +81,15 @@ class TransactionCoordination:
         led = self.find(transaction.transactional_id)
         return transaction.partitions if isinstance(led, ErrorCode) else led.unmarked(transaction)
 
+    @property
+    def coordinator_epoch_max(self) -> int:
+        """The highest epoch that a coordinator can have. Only a server alone knows it: its image has all leader epochs.
+        """
+        metadata, topic = self._ports.metadata, self.topic.topic
+        if len(metadata.live_ids) > 1:
+            return EPOCH_MAX
+        return max((state.leader_epoch for state in topic.partitions), default=0) if topic is not None else 0
+
     # --- time ----------------------------------------------------------------------------------------------------
 
     def next_deadline_ms(self) -> int | None:
@@ -91,6 +102,7 @@ class TransactionCoordination:
     def tick(self, now: Now) -> None:
         """Load and unload, retry ends, time out transactions and expire transactional ids, each if due."""
         self.partitions.tick(now)
+        self._end_search()
         if self._abort_ms <= now.ms:
             self._abort_ms = now.ms + self.config.transaction_abort_timed_out_transaction_cleanup_interval_ms
             for led in self.partitions:
@@ -112,9 +124,7 @@ class TransactionCoordination:
         """
         self._stranded.remember()
         self.partitions.load_all(now)
-        self._find_stranded()
-        if not self.partitions.is_loading:
-            self._stranded.give_up()
+        self._end_search()
         self._due.do_some(now)
 
     def load_again(self, now: Now) -> None:
@@ -134,16 +144,24 @@ class TransactionCoordination:
 
     def _loaded(self, led: TransactionPartition, now: Now) -> None:
         self._stranded.loaded(led.core.loaded())
-        self._find_stranded()
+        self._end_search()
+        self._run_due(now)
+
+    def _run_due(self, now: Now) -> None:
         if not self._stranded.is_searching:
             self._due.tick(now)
 
-    def _find_stranded(self) -> None:
+    def _end_search(self) -> None:
         """End the stranded transactions, if this node coordinates all transactional ids and has loaded all of them.
 
-        Otherwise one that seems to be stranded may be in records that this node has not read.
+        Otherwise one that seems to be stranded may be in records that this node has not read. The search is given up
+        when no load can change that.
         """
-        if self.leads_all:
+        if not self._stranded.is_searching or self.partitions.is_loading:
+            return
+        if not self.leads_all:
+            self._stranded.give_up()
+        else:
             self._stranded.find(transaction for led in self.partitions for transaction in led.core.prepared())
 
     @property

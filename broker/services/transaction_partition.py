@@ -55,6 +55,8 @@ class SharedParts(NamedTuple):
     due: DueActions
     markers: TransactionMarkers
     when_on_disk: Callable[[Collection["TransactionPartition"], Answer, Now], Answer | Delayed[Answer]]
+    run_due: Callable[[Now], None]
+    """Does a slice of the due actions, unless it must wait for the search for stranded transactions."""
 
 
 @dataclass(eq=False)
@@ -91,7 +93,7 @@ class TransactionPartition(PartitionCoordinator):
     ) -> None:
         super().__init__(partition, leader_epoch)
         self.core = core
-        self._topic, self._ports, self._due, self._markers, self._when_on_disk = shared
+        self._topic, self._ports, self._due, self._markers, self._when_on_disk, self._run_due = shared
         self._when_loaded = when_loaded
         self._endings: dict[str, Ending] = {}
         """By transactional id."""
@@ -270,6 +272,7 @@ class TransactionPartition(PartitionCoordinator):
 
     def _go_on_in_turn(self, transactional_id: str, now: Now) -> None:
         self._due.add(self._go_on, transactional_id)
+        self._run_due(now)
 
     def unload(self, pace: Pace, now: Now) -> Steps[None]:
         """Leave the open ends to the next leader. The requests that wait have been answered."""

@@ -48,6 +48,16 @@ def test_a_broker_that_answers_is_tried_as_usual_again():
     assert nodes.in_order() == [THREE, ONE, TWO, BOOT]
 
 
+def test_a_broker_that_does_not_answer_comes_after_those_that_knew_nothing_newer():
+    """Otherwise each look-up of a partition without a leader would wait for the dead broker."""
+    nodes = KnownNodes([BOOT, ONE])
+    nodes.avoid(ONE)
+    for _ in range(3):
+        nodes.answered(BOOT)
+        nodes.doubt_answer()
+        assert nodes.in_order() == [BOOT, ONE]
+
+
 def test_all_avoided_brokers_are_still_tried():
     nodes = three()
     for address in (TWO, ONE, BOOT, THREE):

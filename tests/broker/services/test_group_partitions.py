@@ -6,15 +6,17 @@ import pytest
 
 from broker import steps
 from broker.group import shared
-from broker.group.offset_records import partition_of
+from broker.group.offset_records import group_key, partition_of
+from broker.group.outbox import Append
 from broker.group.results import CommitRequest, GroupProtocol, JoinRequest, OffsetToCommit, SyncRequest
 from broker.group.shared import STEP_EVERY_MS
 from broker.log import log_appender
+from broker.log.keyed_records import append_records
 from broker.metadata.topic import GROUP_OFFSETS_TOPIC
 from broker.record.control import Marker
 from broker.waiting.purgatory import Delayed
 from broker.wire.errors import ErrorCode
-from tests.broker.engine_client import FIND_COORDINATOR, HEARTBEAT, SYNC_GROUP, EngineBroker
+from tests.broker.engine_client import DAY_MS, FIND_COORDINATOR, HEARTBEAT, SYNC_GROUP, EngineBroker
 
 PARTITIONS = 3
 GROUPS = [f"g{number}" for number in range(7)]
@@ -311,6 +313,39 @@ def test_offsets_of_a_topic_that_is_deleted_during_the_load_are_dropped(house):
     house.broker.delete("t")
     house.settle()
     assert house.committed("g") == {}
+
+
+def test_no_offset_expires_while_a_later_record_of_it_is_still_to_be_loaded(monkeypatch):
+    monkeypatch.setattr(steps, "ITEMS_AT_ONCE", 4)
+    house = House(offsets_retention_check_interval_ms=20)
+    assert not house.commit("g", 0, 1)
+    house.broker.now_ms += 6 * DAY_MS
+    for number in range(1, 60):
+        assert not house.commit("g", number, 1)
+    assert not house.commit("g", 0, 2)
+    house.broker.now_ms += 2 * DAY_MS  # the first offset is older than offsets.retention.minutes, the second is not
+    partition = house.partition_of("g")
+    house.resign(partition, 1)
+    house.lead(partition, 2)
+    assert house.groups.find("g") == LOADING
+    house.settle()
+    assert house.committed("g")[0] == 2
+
+
+def test_a_damaged_partition_sets_no_timers_and_counts_no_groups(house):
+    assert not house.commit("g", 0, 1)
+    partition = house.partition_of("g")
+    record = Append(group_key("x"), b"\xff\xff\xff", "x")
+    append_records(house.log_of(partition), [record], house.broker.services.id_stamper, house.now)
+    house.broker.now_ms += 8 * DAY_MS
+    house.resign(partition, 1)
+    house.lead(partition, 2)
+    house.settle()
+    assert house.groups.find("g") == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert house.groups._shared.groups == 0
+    house.broker.at(house.broker.now_ms + 1_300_000)
+    following = house.groups.next_deadline_ms()
+    assert following is None or following > house.broker.now_ms + 1_000
 
 
 def test_a_broker_without_groups_has_nothing_to_do_before_the_next_look_for_what_has_expired():

@@ -6,9 +6,13 @@ import pytest
 
 from broker import steps
 from broker.group.offset_records import partition_of
+from broker.log.keyed_records import append_records
 from broker.metadata.change import Change
+from broker.metadata.image import RegisteredBroker
 from broker.metadata.staged import Staged
 from broker.services.due_actions import MARKERS_AT_ONCE
+from broker.services.transaction_partition import Keyed
+from broker.txn.records import transaction_key
 from broker.wire.errors import ErrorCode
 from tests.broker.engine_client import (
     DESCRIBE_PRODUCERS,
@@ -206,7 +210,23 @@ def test_the_markers_of_a_fresh_server_have_epoch_0_and_those_after_a_crash_a_la
     assert committed(crashed.connect(), "flights") == [b"a", b"b", b"c"]
 
 
+def join(broker):
+    """Let another broker be live, which may coordinate transactions."""
+    own = broker.services.metadata.brokers[1]
+    broker.services.metadata.register([own, RegisteredBroker(2, {"": ("another", 9092)})])
+
+
+def test_a_server_alone_refuses_an_epoch_that_no_coordinator_has_reached(broker):
+    """Its marker would fence all later ones of the producer, so the transaction would never end."""
+    producer = producer_of(broker)
+    producer.write("flights", b"a")
+    assert mark(broker, producer, 2**31 - 1) == ErrorCode.TRANSACTION_COORDINATOR_FENCED
+    assert producer.end(True) == 0 and state_of(broker) == "CompleteCommit"
+    assert committed(broker.connect(), "flights") == [b"a"]
+
+
 def test_a_marker_of_a_later_coordinator_is_written_and_one_of_an_earlier_is_refused(broker):
+    join(broker)
     producer = producer_of(broker)
     producer.write("flights", b"a")
     assert mark(broker, producer, 5) == 0
@@ -217,6 +237,7 @@ def test_a_marker_of_a_later_coordinator_is_written_and_one_of_an_earlier_is_ref
 
 def test_the_end_of_a_fenced_coordinator_stays_open_and_goes_on_in_a_later_epoch(broker):
     """Another node coordinates the transaction, or has done so. Until this one hears of it, it completes nothing."""
+    join(broker)
     producer = producer_of(broker)
     producer.write("flights", b"a")
     producer.write("flights", b"b", partition=1)
@@ -266,6 +287,7 @@ def test_nothing_is_stranded_unless_the_coordinators_whole_topic_is_led_here_and
 
 
 def test_a_transaction_that_all_partitions_know_nothing_of_is_aborted_in_the_epoch_that_its_partition_has_seen(broker):
+    join(broker)
     producer = producer_of(broker)
     producer.write("flights", b"a")
     assert mark(broker, producer, 3) == 0
@@ -273,6 +295,30 @@ def test_a_transaction_that_all_partitions_know_nothing_of_is_aborted_in_the_epo
     broker.delete(STATE)
     assert committed(broker.connect(), "flights") == [b"a"]
     assert coordinator_epoch(broker) == 3
+
+
+def test_a_search_ends_when_the_last_partition_was_loaded_although_another_is_damaged(broker):
+    """Until it ends no marker is written to a partition in which a transaction was open, so it must end."""
+    producer = producer_of(broker)
+    producer.write("flights", b"a")
+    broker.alter(STATE, {"flakelog.visible.after.flush": "true"})
+    broker.hold_syncs()
+    coordinator = broker.services.transactions.find("payments")
+    coordinator.run(coordinator.core.init_producer_id("new", 60_000, None, broker.now), broker.now)
+    damaged = broker.services.log_of(STATE, 1 - MINE)
+    append_records(damaged, [Keyed(transaction_key("x"), b"\xff\xff")], broker.services.id_stamper, broker.now)
+    broker.services.transactions.load_again(broker.now)
+    assert partitions_of(broker).is_loading, "the new record is not on the disk"
+    for partition in (1 - MINE, MINE):
+        broker.services.log_of(STATE, partition).ask_sync(soon=True)
+    broker.release()
+    broker.at(broker.now_ms + 1_000)
+    assert [led.state.value for led in partitions_of(broker).led()].count("failed") == 1
+    assert not partitions_of(broker).is_loading
+    producer.end(True)
+    broker.at(broker.now_ms + 10_000)
+    assert state_of(broker) == "CompleteCommit"
+    assert committed(broker.connect(), "flights") == [b"a"]
 
 
 def test_a_step_of_a_coordinator_that_resigned_does_nothing(broker):
