@@ -31,6 +31,7 @@ from coordination.port import (
     Create,
     Event,
     Get,
+    Multi,
     Node,
     Operation,
     Result,
@@ -109,7 +110,10 @@ class DirectoryCoordinator:
         try:
             with self._exclusive():
                 result = self._apply(operation, transaction)
-                self._nodes.store(transaction.changes)
+                if isinstance(operation, Multi):
+                    self._nodes.store(transaction.changes)
+                else:
+                    self._nodes.store_each(transaction.changes)
         except OSError as error:
             raise ConnectionLost(f"{described(operation)} in {self._root}: {error}") from error
         self._wake_others(transaction.changes)
@@ -127,7 +131,7 @@ class DirectoryCoordinator:
         try:
             with self._exclusive():
                 group = self._transaction(self._nodes)
-                keep = group.take if together else self._nodes.store
+                keep = group.take if together else self._nodes.store_each
                 for operation in operations:
                     transaction = self._transaction(group if together else self._nodes)
                     results.append(self._outcome(operation, transaction, keep))

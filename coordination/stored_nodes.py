@@ -57,6 +57,12 @@ class StoredNodes:
             names.update(entry.name for entry in os.scandir(self._folder(path)) if entry.is_dir())
         return tuple(name for name in names if self.node(f"{path.rstrip('/')}/{name}") is not None)
 
+    def store_each(self, changes: Mapping[str, Node | None]) -> None:
+        """Store changes one after the other, such as a new node after its parents. Each node has a file of its own, so
+        damage to one file is damage to one node."""
+        for path, node in changes.items():
+            self.store({path: node})
+
     def store(self, changes: Mapping[str, Node | None]) -> None:
         """Store all changes; they survive a power cut when this returns. A cut before leaves all or none of them."""
         if len(changes) > 1:
