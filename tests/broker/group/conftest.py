@@ -34,6 +34,7 @@ class House:
         self.refused = set()
         """Groups whose records the disk refuses at present."""
         self._members = 0
+        self.coordinator.loaded(self.now)  # its log has no records yet
 
     @property
     def now(self):
