@@ -58,8 +58,8 @@ class StoredNodes:
         return tuple(name for name in names if self.node(f"{path.rstrip('/')}/{name}") is not None)
 
     def store_each(self, changes: Mapping[str, Node | None]) -> None:
-        """Store changes one after the other, such as a new node after its parents. Each node has a file of its own, so
-        damage to one file is damage to one node."""
+        """Store changes one after the other, each in a separate file, such as a node after its parents. So damage to
+        one file is damage to one node."""
         for path, node in changes.items():
             self.store({path: node})
 

@@ -144,7 +144,8 @@ class TransactionCoordination:
 
     def _loaded(self, led: TransactionPartition, now: Now) -> None:
         self._stranded.loaded(led.core.loaded())
-        self._end_search()
+        if self._stranded.is_searching and self.leads_all:
+            self._find_stranded()
         self._run_due(now)
 
     def _run_due(self, now: Now) -> None:
@@ -155,14 +156,16 @@ class TransactionCoordination:
         """End the stranded transactions, if this node coordinates all transactional ids and has loaded all of them.
 
         Otherwise one that seems to be stranded may be in records that this node has not read. The search is given up
-        when no load can change that.
+        when no load that has begun can change that.
         """
-        if not self._stranded.is_searching or self.partitions.is_loading:
-            return
-        if not self.leads_all:
-            self._stranded.give_up()
-        else:
-            self._stranded.find(transaction for led in self.partitions for transaction in led.core.prepared())
+        if self._stranded.is_searching and not self.partitions.is_loading:
+            if self.leads_all:
+                self._find_stranded()
+            else:
+                self._stranded.give_up()
+
+    def _find_stranded(self) -> None:
+        self._stranded.find(transaction for led in self.partitions for transaction in led.core.prepared())
 
     @property
     def leads_all(self) -> bool:
