@@ -1,7 +1,7 @@
 """Carries out changes of a server alone: a worker thread writes them to the file, then the image shows them.
 
     begin(staged) -> job     one write of these changes, and of the first logs that they need, to be run in a thread
-    back(job)                applies what was stored to the image, and has its consequences follow
+    back(job)                applies the stored changes to the image, and carries out their consequences
 
 One write runs at a time. A failed write changes nothing: its changes get the error, and the metadata stays as it was.
 

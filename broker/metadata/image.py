@@ -1,8 +1,8 @@
 """The image: what the controller decided, as this broker knows it.
 
-Handlers read it. Only a change that the controller has decided and stored alters it (`apply`). What a change has as
-consequences on this broker, for logs, offsets, quotas and metrics, follows from its delta
-(broker.services.image_consequences), so it is the same whoever decided it.
+Handlers read it. Only a change that the controller has decided and stored alters it (`apply`). A change returns its
+delta, and the delta has consequences for this broker's logs, offsets, quotas and metrics
+(broker.services.image_consequences). So they are the same whoever decided the change.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence

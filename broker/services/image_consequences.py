@@ -1,6 +1,6 @@
-"""What follows on this broker from a change of the image: for its settings, quotas, logs, offsets and metrics.
+"""The consequences of a change of the image for this broker's settings, quotas, logs, offsets and metrics.
 
-These are the same whoever decided the change: the controller of a server alone, or that of a cluster.
+They are the same whoever decided the change: the controller of a server alone, or that of a cluster.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -38,8 +38,7 @@ class ChangedServices(Protocol):
 
 
 def follow(services: ChangedServices, delta: ImageDelta, now: Now) -> PutAway | None:
-    """Have a change of the image followed. Return the job that puts the logs of deleted topics away, if there are any.
-    """
+    """Carry the consequences out. Return the job that puts the logs of deleted topics away, if there are any."""
     if delta.alters_brokers:
         services.configure()
         services.logs.configure(services.topic_configs())
