@@ -6,7 +6,8 @@ After each operation that takes `now`, the caller (a handler or the engine's tic
 1. Append the records from `take_appends` to the partition. Report each failure by `append_failed`. Then call
    `settled`.
 2. Touch the keys of the answers from `take_answered` in the purgatory.
-3. Schedule the next `tick` at `next_deadline_ms`.
+3. Ring the timers that are due, at the next deadline of the wheel. Coordinators of one broker share the wheel, and
+   `broker.group.alarms.ring_due` rings for all of them; `tick` rings for a coordinator that is alone.
 
 Join and sync return a `Pending`, whose `result` is set at once or later. The coordinator never waits and never reads a
 clock. A request brings the fresh uuid for a new member. Before it serves, the caller replays the partition in order:

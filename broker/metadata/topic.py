@@ -55,6 +55,9 @@ class Topic:
         """Return the names of its partitions, which are those of their directories."""
         return [f"{self.name}-{partition}" for partition in range(len(self.partitions))]
 
+    def is_led_by(self, broker_id: int, partition: int) -> bool:
+        return self.partitions[partition].leader == broker_id
+
     def in_epochs(self, epochs: Iterable[int]) -> "Topic":
         """Return the topic with these leader epochs, one for each partition."""
         led = tuple(

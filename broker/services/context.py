@@ -8,18 +8,18 @@ module.
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import UUID
 
 from broker.channel.partition_budget import PartitionBudget
-from broker.log.io_jobs import PutAway
 from broker.log.log_manager import LogManager
 from broker.log.partition_log import PartitionLog
 from broker.log.validation.open_job import OpenJob
 from broker.log.validation.opening import Limits, limits_of
 from broker.metadata.changes import MetadataChanges
 from broker.metadata.file_executor import FileExecutor
-from broker.metadata.image import Image, ImageDelta, Node
+from broker.metadata.image import Image, Node
 from broker.metadata.local_controller import LocalController
 from broker.metadata.topic import GROUP_OFFSETS_TOPIC, TRANSACTIONS_TOPIC, Topic
 from broker.metrics import Metrics
@@ -95,7 +95,7 @@ class BrokerServices:
         self.node = self.controller.broker.node
         self.metadata = self.controller.image
         self.metadata.on_change = self._led.clear
-        executor = FileExecutor(self.controller, self.logs, self._follow, self.report)
+        executor = FileExecutor(self.controller, self.logs, partial(follow, self), self.report)
         ids = self.controller.producer_ids
         self.changes = MetadataChanges(executor, ids, self.purgatory, self.logs.pending)
         self.configure()
@@ -115,9 +115,6 @@ class BrokerServices:
             self.config.max_id_wait_ms,
         )
         self.use_quotas()
-
-    def _follow(self, delta: ImageDelta, now: Now) -> PutAway | None:
-        return follow(self, delta, now)
 
     # --- settings ------------------------------------------------------------------------------------------------
 
@@ -209,7 +206,7 @@ class BrokerServices:
                 ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
                 f"{NOT_HOSTED} Topic {hosted.name} has partitions 0 to {len(hosted.partitions) - 1}, not {partition}.",
             )
-        if hosted.partitions[partition].leader != self.node.id:
+        if not hosted.is_led_by(self.node.id, partition):
             raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"another node leads {hosted.name}-{partition}")
         log = self.logs.get(hosted.name, partition)
         if log.offline is not None:

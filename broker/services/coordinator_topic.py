@@ -78,7 +78,7 @@ class CoordinatorTopic:
         if topic is None:
             return ErrorCode.NOT_COORDINATOR  # no client has called FindCoordinator yet, which makes the topic
         partition = partition_of(key, len(topic.partitions))
-        if topic.partitions[partition].leader != self._ports.node_id:
+        if not topic.is_led_by(self._ports.node_id, partition):
             return ErrorCode.NOT_COORDINATOR
         try:
             log = self._ports.logs.get(topic.name, partition)

@@ -79,7 +79,7 @@ class StrandedTransactions:
 
     def _is_led(self, log: PartitionLog) -> bool:
         topic = self._ports.metadata.topic(log.topic)
-        return topic is not None and topic.partitions[log.partition].leader == self._ports.node_id
+        return topic is not None and topic.is_led_by(self._ports.node_id, log.partition)
 
     def loaded(self, past: Past) -> None:
         """Add what one coordinator's records remember."""
