@@ -72,7 +72,7 @@ class Engine:
         self.take_stalled = self._connections.take_stalled
         self._pending = services.logs.pending
         self._turn = services.turn
-        self._changes = services.changes
+        self._file_executor = services.file_executor
         self._budget = services.partition_budget
         self._throttle = Throttle(services, self.channel)
         self._produce_commit = ProduceCommit(services, self.channel)
@@ -185,8 +185,8 @@ class Engine:
             return []
         self._pending.jobs = not begin_round  # a round of the journal may be left
         jobs = [*self.services.logs.take_syncs(begin_round), *self._opening.take()]
-        if self._changes.is_due:
-            jobs += self._changes.take()
+        if self._file_executor.is_due:
+            jobs += self._file_executor.take()
         return jobs
 
     def synced(self, sync: IoJob | OpenJob, now: Now) -> None:
@@ -210,7 +210,7 @@ class Engine:
         if isinstance(sync, ReadJob):
             self.services.purgatory.touch(sync.key, now)
         elif isinstance(sync, METADATA_JOBS):
-            self._changes.back(sync, error, now)
+            self._file_executor.back(sync, error, now)
 
     # --- turns ---------------------------------------------------------------------------------------------------
 

@@ -1,15 +1,17 @@
 """Carries out changes of a server alone: a worker thread writes them to the file, then the image shows them.
 
-    begin(staged) -> job     one write of these changes, and of the first logs that they need, to be run in a thread
-    back(job)                applies the stored changes to the image, and carries out their consequences
+    stage(staged)   adds a change to the next write
+    take -> jobs    the next write, of all changes staged since the last one and of the first logs that they need
+    back(job)       applies the stored changes to the image, and carries out their consequences
 
-One write runs at a time. A failed write changes nothing: its changes get the error, and the metadata stays as it was.
+One write runs at a time. Changes that come meanwhile are checked after it, against what it stored, and share the next
+write. A failed write changes nothing: its changes get the error, and the metadata stays as it was.
 
 The same job creates the first logs of new topics, after the write. If that fails, it writes the document again without
 those topics. A crash in between leaves topics whose logs are created at the next start.
 """
 
-from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -21,9 +23,12 @@ from broker.log.log_manager import LogManager
 from broker.log.new_logs import make_directories
 from broker.log.recovery.recovery import LogDamaged
 from broker.log.storage.port import StorageError
+from broker.metadata.change import Change
+from broker.metadata.changes import PRODUCER_IDS, Keys
 from broker.metadata.document import Document
 from broker.metadata.image import ImageDelta
 from broker.metadata.local_controller import LocalController
+from broker.metadata.producer_ids import BLOCK
 from broker.metadata.staged import Staged
 from broker.metadata.topic import topic_keys
 from broker.now import Now
@@ -57,34 +62,97 @@ class FileExecutor:
         self._logs = logs
         self._consequences = consequences
         self._report = report
+        self._pending = logs.pending
+        self.on_end: Callable[[Now], None] = lambda now: None
+        self._staged: list[Staged] = []
+        """The changes of the next write."""
+        self._keys: set[Hashable] = set()
+        """The names of the things that the next write changes."""
+        self._alone = False
+        """True if the next write takes no other change."""
+        self._wants_ids = False
+        self._wants_write = False
         self._running: _Write | None = None
         self._busy: dict[PutAway, frozenset[Hashable]] = {}
         """The topics whose deleted logs still have their names. None of that name may be created."""
         self._to_put_away: list[PutAway] = []
 
-    @property
-    def is_running(self) -> bool:
-        """True while a thread runs a write."""
-        return self._running is not None
+    # --- changes -------------------------------------------------------------------------------------------------
 
-    def is_free(self, keys: Collection[Hashable]) -> bool:
-        """Return True if no deleted log has still the name of one of these topics."""
-        return all(busy.isdisjoint(keys) for busy in self._busy.values())
+    def may_begin(self, keys: Keys) -> bool:
+        """Return True if a request that changes this may be checked now, and its change share the next write.
+
+        No topic is created while the deleted log of an earlier one still has its name.
+        """
+        if self._running is not None or self._alone:
+            return False
+        if keys is None:
+            return not self._staged
+        is_free = all(busy.isdisjoint(keys) for busy in self._busy.values())
+        return is_free and self._keys.isdisjoint(keys)
+
+    def stage(self, keys: Keys, staged: Staged, now: Now) -> None:
+        """Add a change to the next write; `may_begin` allows it."""
+        self._staged.append(staged)
+        self._pending.jobs = True
+        self._keys.update(keys or ())
+        self._alone = self._alone or keys is None
+
+    @property
+    def new_partitions(self) -> int:
+        """Return the number of partitions that the next write adds."""
+        return sum(len(staged.logs) for staged in self._staged)
+
+    def run_now(self, staged: Staged, now: Now) -> None:
+        """Make a change at once, in this thread, before requests are served. Raise ApiError if the disk fails."""
+        if self._running is not None:
+            raise RuntimeError("a write of the metadata is running")
+        self.stage((), staged, now)
+        job = self._next_write()
+        error: Exception | None = None
+        try:
+            job.run()
+        except StorageError as failure:
+            error = failure
+        self.back(job, error, now)
+        if staged.error is not None:
+            raise staged.error
+
+    def reserve_producer_ids(self) -> None:
+        """Reserve a block of producer ids with the next write."""
+        self._wants_ids = True
+        self._pending.jobs = True
+
+    def store_again(self) -> None:
+        """Have the document written even without changes, because the start found no space for it."""
+        self._wants_write = True
+        self._pending.jobs = True
 
     # --- jobs ----------------------------------------------------------------------------------------------------
 
     @property
-    def has_logs_to_put_away(self) -> bool:
-        return bool(self._to_put_away)
+    def is_due(self) -> bool:
+        """True if `take` has a job."""
+        wants = self._wants_write or self._wants_ids or bool(self._staged)
+        return bool(self._to_put_away) or (wants and self._running is None)
 
-    def take_logs_to_put_away(self) -> list[MetadataJob]:
-        """Return the jobs that rename deleted logs. The caller passes each to `back` once it was run."""
+    def take(self) -> list[MetadataJob]:
+        """Return the next jobs. The caller runs them in their order, in one thread, and passes each to `back`.
+
+        Deleted logs are renamed before the next write.
+        """
         jobs: list[MetadataJob] = [*self._to_put_away]
         self._to_put_away.clear()
+        if self.is_due:
+            jobs.append(self._next_write())
         return jobs
 
-    def begin(self, staged: Sequence[Staged]) -> WriteMetadata:
-        """Return the job that writes these changes. The caller passes it to `back` once it was run."""
+    def _next_write(self) -> WriteMetadata:
+        if self._wants_ids and PRODUCER_IDS not in self._keys:
+            self._staged.append(Staged(Change(producer_ids=BLOCK)))
+        staged, self._staged, self._wants_ids, self._wants_write = self._staged, [], False, False
+        self._keys.clear()
+        self._alone = False
         document = self._controller.document()
         self._running = _Write(staged, document, document.commits)
         return WriteMetadata(partial(self._write, self._running))
@@ -120,13 +188,16 @@ class FileExecutor:
     # --- jobs that ended -----------------------------------------------------------------------------------------
 
     def back(self, job: MetadataJob, error: Exception | None, now: Now) -> None:
-        """Take back a job that has ended."""
-        if isinstance(job, PutAway):
-            self._busy.pop(job, None)
-            if error is None:
-                self._controller.put_away(job.directories)
-        else:
-            self._written(error, now)
+        """Take back a job that has ended, and end its changes."""
+        try:
+            if isinstance(job, PutAway):
+                self._busy.pop(job, None)
+                if error is None:
+                    self._controller.put_away(job.directories)
+            else:
+                self._written(error, now)
+        finally:
+            self.on_end(now)
 
     def _written(self, error: Exception | None, now: Now) -> None:
         assert self._running is not None
@@ -149,7 +220,7 @@ class FileExecutor:
         put_away = self._consequences(delta, now)
         if put_away is not None:
             self._to_put_away.append(put_away)
-            self._logs.pending.jobs = True
+            self._pending.jobs = True
             self._busy[put_away] = topic_keys(topic.name for topic in delta.deleted)
 
 

@@ -73,6 +73,9 @@ class BrokerServices:
     metadata: Image = field(init=False)
     """What the controller decided."""
     changes: MetadataChanges = field(init=False)
+    """The requests that change the metadata."""
+    file_executor: FileExecutor = field(init=False)
+    """Carries out changes of what this broker keeps in its file."""
     fetch_sessions: FetchSessions = field(init=False)
     record_limits: Limits = field(init=False)
     """The limits on the records that producers send."""
@@ -95,9 +98,10 @@ class BrokerServices:
         self.node = self.controller.broker.node
         self.metadata = self.controller.image
         self.metadata.on_change = self._led.clear
-        executor = FileExecutor(self.controller, self.logs, partial(follow, self), self.report)
+        self.file_executor = FileExecutor(self.controller, self.logs, partial(follow, self), self.report)
         ids = self.controller.producer_ids
-        self.changes = MetadataChanges(executor, ids, self.purgatory, self.logs.pending)
+        ids.reserve = self.file_executor.reserve_producer_ids
+        self.changes = MetadataChanges(self.file_executor, ids, self.purgatory)
         self.configure()
         slots, partitions = (
             self.config.max_incremental_fetch_session_cache_slots,
@@ -324,7 +328,7 @@ class BrokerServices:
                 log.start_leader_epoch(topic.partitions[log.partition].leader_epoch)
         late = {log.topic for log in opened}
         if self.controller.lacks_space and not self.logs.disk.is_full:
-            self.changes.store_again()
+            self.file_executor.store_again()
         for log in opened:
             if log.topic == GROUP_OFFSETS_TOPIC:
                 self.groups.load_late(log.partition, now)

@@ -13,6 +13,7 @@ from broker.log.log_manager import LogManager
 from broker.log.new_logs import NewLog
 from broker.metadata.change import Change
 from broker.metadata.changes import MetadataChanges
+from broker.metadata.file_executor import FileExecutor
 from broker.metadata.image import Image
 from broker.metadata.local_controller import LocalController
 from broker.metadata.staged import Staged
@@ -29,6 +30,7 @@ class TopicServices(Protocol):
     controller: LocalController
     metadata: Image
     changes: MetadataChanges
+    file_executor: FileExecutor
     logs: LogManager
 
     def report(self, line: str, /) -> None: ...
@@ -47,7 +49,7 @@ def create_topic(
     (made,), staged = plan_creation(services, [NewTopic(name, partitions, properties)])
     if isinstance(made, ApiError):
         raise made
-    services.changes.run_now(staged, now)
+    services.file_executor.run_now(staged, now)
     return made
 
 

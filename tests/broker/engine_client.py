@@ -114,8 +114,8 @@ class EngineBroker:
 
     def change(self, staged):
         """Make a planned change of the metadata, as if a client had asked for it; wait for its jobs."""
-        self.services.changes.run_now(staged, self.now)
-        for job in self.services.changes.take():
+        self.services.file_executor.run_now(staged, self.now)
+        for job in self.services.file_executor.take():
             self.run(job)
         self.pump()
 

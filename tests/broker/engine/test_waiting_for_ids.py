@@ -393,7 +393,7 @@ def test_a_setting_of_the_topic_that_changes_meanwhile_is_asked_again(broker):
     spend_ids(broker)
     client.send(*producing(bytes(100)))
     flights = broker.services.metadata.topic("flights")
-    broker.services.changes.run_now(
+    broker.services.file_executor.run_now(
         plan_alteration(broker.services, [(flights, {"max.message.bytes": "100"})]), broker.now
     )
     broker.at(broker.now_ms + 5)

@@ -360,7 +360,7 @@ def test_a_topic_that_is_made_durable_syncs_what_it_had_before(broker):
     client = broker.connect()
     client.produce("flights", b"a")
     altered = plan_alteration(broker.services, [(broker.services.metadata.topic("flights"), DURABLE)])
-    broker.services.changes.run_now(altered, broker.now)
+    broker.services.file_executor.run_now(altered, broker.now)
     client.produce("flights", b"b")
     found = EngineBroker(broker.storage.power_cut(lambda n: 0), broker.now_ms + 10_000)
     assert found.connect().fetch("flights") == [b"a", b"b"]
