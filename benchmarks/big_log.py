@@ -16,8 +16,8 @@ from broker.log.storage.os_storage import OsStorage
 from broker.log.validation.batch import validate
 from broker.metadata.change import Change
 from broker.metadata.image import RegisteredBroker
-from broker.metadata.local_controller import FileMetadataStore, LocalController
-from broker.metadata.topic import NewTopic
+from broker.metadata.local_metadata import FileMetadataStore, LocalMetadata
+from broker.metadata.topic import Topic, new_partitions
 from broker.now import Now
 from broker.record.records import BatchRecord, encode_batch
 from broker.settings.config import BrokerConfig, TopicConfig
@@ -37,11 +37,11 @@ def write_log(directory: Path, log_bytes: int, segment_bytes: int) -> None:
     directory.mkdir(parents=True)
     storage, config = OsStorage(str(directory)), BrokerConfig()
     own = RegisteredBroker(config.node_id, {"": ("127.0.0.1", 1)})
-    controller = LocalController(FileMetadataStore(storage), own, uuid.uuid4)
-    controller.load()
+    local = LocalMetadata(FileMetadataStore(storage), own, uuid.uuid4)
+    local.load()
     properties = {"segment.bytes": str(segment_bytes), "retention.ms": "-1"}
-    topic = controller.new_topic(NewTopic(TOPIC, 1, properties))
-    controller.save(controller.document().changed([Change({TOPIC: topic})], controller.commits + 1))
+    topic = Topic(TOPIC, uuid.uuid4(), new_partitions([(own.id,)]), properties)
+    local.save(local.document().changed([Change({TOPIC: topic})], local.commits + 1))
     manager = LogManager(storage, config, print)
     manager.load_checkpoint()
     topic_config = TopicConfig(segment_bytes=segment_bytes)

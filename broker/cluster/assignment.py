@@ -5,7 +5,7 @@ each round. With racks, the brokers of different racks alternate, and no rack ha
 The caller draws `start` and `shift` at random, because this module has no chance.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from broker.wire.errors import ApiError, ErrorCode
@@ -50,6 +50,17 @@ def assign_replicas(
             others = (brokers[_replica_index(first, shift, j, len(brokers))] for j in range(replication_factor - 1))
             replicas[partition] = (brokers[first], *others)
     return replicas
+
+
+def assign_added(
+    racks: Mapping[int, str | None], partitions: int, first_replicas: Sequence[int], existing: int
+) -> dict[int, tuple[int, ...]]:
+    """Return the replicas of partitions that a topic gets beside its `existing` ones, as if it had begun with all.
+
+    `first_replicas` are those of its first partition.
+    """
+    start = next((i for i, broker_id in enumerate(sorted(racks)) if broker_id >= first_replicas[0]), 0)
+    return assign_replicas(racks, partitions, len(first_replicas), Spread(start, start), existing)
 
 
 def alternate_racks(racks: Mapping[int, str]) -> list[int]:

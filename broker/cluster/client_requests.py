@@ -4,7 +4,7 @@ A topic is created, grown and deleted by writes that check the controller epoch,
 changes nothing. Kafka writes these nodes without the check; the nodes and their order are the same.
 """
 
-from broker.cluster.assignment import Spread, assign_replicas
+from broker.cluster.assignment import assign_added, assign_replicas
 from broker.cluster.cluster_changes import ClusterChanges
 from broker.cluster.controller_context import ControllerContext
 from broker.cluster.documents import (
@@ -153,10 +153,7 @@ def _new_assignments(
         added = dict(enumerate(request.assignments, existing))
         _check_assignments(context, added, first=existing)
         return added
-    replicas = topic.assignments[0].replicas
-    brokers = sorted(context.brokers)
-    start = next((i for i, broker_id in enumerate(brokers) if broker_id >= replicas[0]), 0)
-    return assign_replicas(_racks(context), count, len(replicas), Spread(start, start), existing)
+    return assign_added(_racks(context), count, topic.assignments[0].replicas, existing)
 
 
 def _check_assignments(context: ControllerContext, assignments: dict[int, tuple[int, ...]], first: int) -> None:

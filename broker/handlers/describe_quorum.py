@@ -51,7 +51,7 @@ def _unknown(index: int) -> dict[str, Any]:
 
 
 def _partition(call: RequestContext, now: Now) -> dict[str, Any]:
-    controller_id, commits = call.services.metadata.controller_id, call.services.controller.commits
+    controller_id, commits = call.services.metadata.controller_id, call.services.local.commits
     leader = {
         "replica_id": controller_id,
         "log_end_offset": commits,

@@ -27,7 +27,7 @@ from broker.metadata.change import Change
 from broker.metadata.changes import PRODUCER_IDS, Keys
 from broker.metadata.document import Document
 from broker.metadata.image import ImageDelta
-from broker.metadata.local_controller import LocalController
+from broker.metadata.local_metadata import LocalMetadata
 from broker.metadata.producer_ids import BLOCK
 from broker.metadata.staged import Staged
 from broker.metadata.topic import topic_keys
@@ -53,12 +53,12 @@ class FileExecutor:
 
     def __init__(
         self,
-        controller: LocalController,
+        local: LocalMetadata,
         logs: LogManager,
         consequences: Consequences,
         report: Callable[[str], None],
     ) -> None:
-        self._controller = controller
+        self._local = local
         self._logs = logs
         self._consequences = consequences
         self._report = report
@@ -153,7 +153,7 @@ class FileExecutor:
         staged, self._staged, self._wants_ids, self._wants_write = self._staged, [], False, False
         self._keys.clear()
         self._alone = False
-        document = self._controller.document()
+        document = self._local.document()
         self._running = _Write(staged, document, document.commits)
         return WriteMetadata(partial(self._write, self._running))
 
@@ -173,7 +173,7 @@ class FileExecutor:
             self._take_back(write, writing)
 
     def _save(self, write: _Write, staged: Iterable[Staged]) -> None:
-        self._controller.save(write.document.changed([change.change for change in staged], write.commits + 1))
+        self._local.save(write.document.changed([change.change for change in staged], write.commits + 1))
         write.commits += 1
 
     def _take_back(self, write: _Write, writing: Sequence[Staged]) -> None:
@@ -193,7 +193,7 @@ class FileExecutor:
             if isinstance(job, PutAway):
                 self._busy.pop(job, None)
                 if error is None:
-                    self._controller.put_away(job.directories)
+                    self._local.put_away(job.directories)
             else:
                 self._written(error, now)
         finally:
@@ -210,7 +210,7 @@ class FileExecutor:
             trace = "".join(format_exception(error))
             self._report(f"a fault of the broker's own, in a write of the metadata:\n{trace}")
         stored = [staged for staged in write.staged if staged.error is None or staged.kept]
-        delta = self._controller.apply([staged.change for staged in stored], write.commits)
+        delta = self._local.apply([staged.change for staged in stored], write.commits)
         for staged in stored:
             if staged.kept:
                 names = ", ".join(staged.change.topics)

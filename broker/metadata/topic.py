@@ -1,7 +1,7 @@
 """A topic and its partitions, as the controller decided them, and the rules for a topic's name."""
 
 import re
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 from uuid import UUID
@@ -77,11 +77,17 @@ class Topic:
 
 
 class NewTopic(NamedTuple):
-    """A topic to create."""
+    """A topic to create. `assignments` are the replicas of its partitions, if they are given."""
 
     name: str
     partitions: int
     properties: Mapping[str, str]
+    assignments: Sequence[tuple[int, ...]] | None = None
+
+
+def new_partitions(assignments: Iterable[tuple[int, ...]]) -> tuple[PartitionState, ...]:
+    """Return new partitions with these replicas, each led by the first of them."""
+    return tuple(PartitionState(replicas[0], 0, replicas, replicas) for replicas in assignments)
 
 
 def check_name(name: str) -> None:

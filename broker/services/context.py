@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import UUID
 
 from broker.channel.partition_budget import PartitionBudget
+from broker.cluster.assignment import Spread
 from broker.log.log_manager import LogManager
 from broker.log.partition_log import PartitionLog
 from broker.log.validation.open_job import OpenJob
@@ -20,7 +21,7 @@ from broker.log.validation.opening import Limits, limits_of
 from broker.metadata.changes import MetadataChanges
 from broker.metadata.file_executor import FileExecutor
 from broker.metadata.image import Image, Node
-from broker.metadata.local_controller import LocalController
+from broker.metadata.local_metadata import LocalMetadata
 from broker.metadata.topic import GROUP_OFFSETS_TOPIC, TRANSACTIONS_TOPIC, Topic
 from broker.metrics import Metrics
 from broker.now import Now
@@ -46,12 +47,16 @@ if TYPE_CHECKING:
 FETCH_SESSION_ID_MAX = 2**31 - 1
 
 
+def _from_the_first(brokers: int) -> Spread:
+    return Spread(0, 0)
+
+
 @dataclass
 class BrokerServices:
     """The services that handlers work on. Each engine has one instance."""
 
     config: BrokerConfig
-    controller: LocalController
+    local: LocalMetadata
     """Decides changes of the metadata."""
     logs: LogManager
     purgatory: Purgatory
@@ -87,6 +92,8 @@ class BrokerServices:
     transaction_config: TransactionConfig = field(default_factory=TransactionConfig)
     partition_budget: PartitionBudget = field(default_factory=PartitionBudget)
     """The partitions that reads may still handle in this turn."""
+    spread: Callable[[int], Spread] = field(default=_from_the_first)
+    """Draws where a new topic's replicas begin among so many brokers."""
     _groups: "GroupCoordination | None" = None
     _transactions: "TransactionCoordination | None" = None
     _start_ms: int = 0
@@ -95,11 +102,11 @@ class BrokerServices:
 
     def __post_init__(self) -> None:
         self._started_with = self.config
-        self.node = self.controller.broker.node
-        self.metadata = self.controller.image
+        self.node = self.local.broker.node
+        self.metadata = self.local.image
         self.metadata.on_change = self._led.clear
-        self.file_executor = FileExecutor(self.controller, self.logs, partial(follow, self), self.report)
-        ids = self.controller.producer_ids
+        self.file_executor = FileExecutor(self.local, self.logs, partial(follow, self), self.report)
+        ids = self.local.producer_ids
         ids.reserve = self.file_executor.reserve_producer_ids
         self.changes = MetadataChanges(self.file_executor, ids, self.purgatory)
         self.configure()
@@ -155,7 +162,7 @@ class BrokerServices:
         Raise CheckpointDamaged, JournalUnreadable or StorageError.
         """
         self.logs.load_checkpoint()
-        self.controller.put_away(self.logs.finish_deletions(self.controller.deleting))
+        self.local.put_away(self.logs.finish_deletions(self.local.deleting))
         for topic in self.metadata.topics():
             config = self.config_of(topic)
             for partition, state in enumerate(topic.partitions):
@@ -182,7 +189,7 @@ class BrokerServices:
                     log.start_leader_epoch(epochs[partition])
             if epochs != [state.leader_epoch for state in topic.partitions]:
                 begun.append(topic.in_epochs(epochs))
-        self.controller.begin(begun, not crashed)
+        self.local.begin(begun, not crashed)
 
     def config_of(self, topic: Topic) -> TopicConfig:
         return self.config.topic_defaults.with_properties(topic.properties)
@@ -218,7 +225,7 @@ class BrokerServices:
         return log
 
     def new_uuid(self) -> UUID:
-        return self.controller.new_uuid()
+        return self.local.new_uuid()
 
     # --- coordinators --------------------------------------------------------------------------------------------
 
@@ -254,7 +261,7 @@ class BrokerServices:
         return CoordinatorPorts(
             node_id=self.node.id,
             metadata=self.metadata,
-            producer_ids=self.controller.producer_ids,
+            producer_ids=self.local.producer_ids,
             logs=self.logs,
             purgatory=self.purgatory,
             id_stamper=self.id_stamper,
@@ -327,7 +334,7 @@ class BrokerServices:
             if topic is not None:
                 log.start_leader_epoch(topic.partitions[log.partition].leader_epoch)
         late = {log.topic for log in opened}
-        if self.controller.lacks_space and not self.logs.disk.is_full:
+        if self.local.lacks_space and not self.logs.disk.is_full:
             self.file_executor.store_again()
         for log in opened:
             if log.topic == GROUP_OFFSETS_TOPIC:

@@ -9,15 +9,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Protocol
 
+from broker.cluster.assignment import Spread, assign_added, assign_replicas
 from broker.log.log_manager import LogManager
 from broker.log.new_logs import NewLog
 from broker.metadata.change import Change
 from broker.metadata.changes import MetadataChanges
 from broker.metadata.file_executor import FileExecutor
 from broker.metadata.image import Image
-from broker.metadata.local_controller import LocalController
+from broker.metadata.local_metadata import LocalMetadata
 from broker.metadata.staged import Staged
-from broker.metadata.topic import NewTopic, Topic
+from broker.metadata.topic import NewTopic, Topic, new_partitions
 from broker.now import Now
 from broker.settings.config import BrokerConfig, TopicConfig
 from broker.wire.errors import ApiError, ErrorCode
@@ -27,11 +28,13 @@ class TopicServices(Protocol):
     """The services that changes of topics use."""
 
     config: BrokerConfig
-    controller: LocalController
+    local: LocalMetadata
     metadata: Image
     changes: MetadataChanges
     file_executor: FileExecutor
     logs: LogManager
+
+    def spread(self, brokers: int, /) -> Spread: ...
 
     def report(self, line: str, /) -> None: ...
 
@@ -62,7 +65,7 @@ def plan_creation(services: TopicServices, new: Sequence[NewTopic]) -> tuple[lis
     for new_topic in new:
         try:
             room.take(new_topic.name, new_topic.partitions)
-            topic = services.controller.new_topic(new_topic)
+            topic = _new_topic(services, new_topic)
             _check_directories(services, topic, 0)
             answers.append(topic)
         except ApiError as error:
@@ -82,7 +85,7 @@ def plan_growth(
         before = len(topic.partitions)
         try:
             room.take(topic.name, partitions - before)
-            new = services.controller.resized(topic, partitions)
+            new = _grown(services, topic, partitions)
             _check_directories(services, new, before)
             grown.append((new, before))
             answers.append(None)
@@ -91,12 +94,38 @@ def plan_growth(
     return answers, Staged(_change(topic for topic, _ in grown), _new_logs(services, grown))
 
 
+def _new_topic(services: TopicServices, new: NewTopic) -> Topic:
+    """Return a topic that is still to be committed.
+
+    Raise ApiError TOPIC_ALREADY_EXISTS or INVALID_TOPIC_EXCEPTION. A name can collide with topics that exist, but not
+    with topics created with it, as in Kafka's controller.
+    """
+    services.metadata.check_new(new.name)
+    assignments = new.assignments
+    if assignments is None:
+        racks = _racks(services)
+        assigned = assign_replicas(racks, new.partitions, 1, services.spread(len(racks)))
+        assignments = list(assigned.values())
+    return Topic(new.name, services.local.new_uuid(), new_partitions(assignments), dict(new.properties))
+
+
+def _grown(services: TopicServices, topic: Topic, partitions: int) -> Topic:
+    """Return the topic with more partitions. It is still to be committed."""
+    existing, first_replicas = len(topic.partitions), topic.partitions[0].replicas
+    assigned = assign_added(_racks(services), partitions - existing, first_replicas, existing)
+    return replace(topic, partitions=topic.partitions + new_partitions(assigned.values()))
+
+
+def _racks(services: TopicServices) -> dict[int, str | None]:
+    return {broker.id: broker.rack for broker in services.metadata.brokers.values()}
+
+
 def _check_directories(services: TopicServices, topic: Topic, first: int) -> None:
     """Raise ApiError if a new partition of the topic, from `first` on, would begin with the records of an earlier one.
     """
     directories = topic.directories[first:]
     for directory in directories:
-        if services.controller.is_deleting(directory):
+        if services.local.is_deleting(directory):
             reason = f"the log of an earlier {directory} could not be put away; the next start tries again"
             raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, reason)
     services.logs.check_new(directories)

@@ -30,7 +30,7 @@ def check(data_dir: Path, as_json: bool) -> None:
     from broker.metadata.document import FILE as METADATA
     from broker.metadata.document import MetadataDamaged
     from broker.metadata.image import RegisteredBroker
-    from broker.metadata.local_controller import FileMetadataStore, LocalController
+    from broker.metadata.local_metadata import FileMetadataStore, LocalMetadata
     from broker.services.context import BrokerServices
     from broker.settings.config import BrokerConfig
     from broker.waiting.purgatory import Purgatory
@@ -48,11 +48,11 @@ def check(data_dir: Path, as_json: bool) -> None:
         overlay = OverlayStorage(storage)
         config = BrokerConfig()
         own = RegisteredBroker(config.node_id, {"": ("localhost", 1)})
-        controller = LocalController(FileMetadataStore(overlay), own, uuid.uuid4)
-        controller.load()
+        local = LocalMetadata(FileMetadataStore(overlay), own, uuid.uuid4)
+        local.load()
         logs = LogManager(overlay, config, notes.append)
         purgatory = Purgatory(0, config.max_delayed_operations)
-        BrokerServices(config, controller, logs, purgatory, notes.append).open_logs()
+        BrokerServices(config, local, logs, purgatory, notes.append).open_logs()
     except (StorageError, MetadataDamaged, CheckpointDamaged) as error:
         fail(str(error))
     problems = 0

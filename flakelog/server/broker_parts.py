@@ -11,7 +11,7 @@ from broker.engine.engine import Engine
 from broker.log.log_manager import LogManager
 from broker.log.storage.os_storage import OsStorage
 from broker.metadata.image import RegisteredBroker
-from broker.metadata.local_controller import FileMetadataStore, LocalController
+from broker.metadata.local_metadata import FileMetadataStore, LocalMetadata
 from broker.net.address import host_port
 from broker.net.server import BrokerServer
 from broker.services.context import BrokerServices
@@ -77,12 +77,12 @@ def open_broker(
     config = lowered_default(settings.broker, report)
     endpoints = {listener.name: (listener.host, listener.port) for listener in advertised}
     own = RegisteredBroker(config.node_id, endpoints, config.broker_rack)
-    controller = LocalController(FileMetadataStore(storage), own, uuid.uuid4)
-    controller.load()
+    local = LocalMetadata(FileMetadataStore(storage), own, uuid.uuid4)
+    local.load()
     max_open_files = storage.descriptors.limit = config.max_open_files or partition_files(file_limit())
     logs = LogManager(storage, config, report, max_open_files)
     purgatory = Purgatory(network.now().ms, config.max_delayed_operations)
-    services = BrokerServices(config, controller, logs, purgatory, report, group_config=settings.group)
+    services = BrokerServices(config, local, logs, purgatory, report, group_config=settings.group)
     services.transaction_config = settings.transaction
     services.listener_limits = settings.listener_limits
     services.given = {**settings.shown, "log.dirs": storage.location}

@@ -19,9 +19,9 @@ from broker.log.log_manager import LogManager
 from broker.log.storage.memory_storage import MemoryStorage
 from broker.metadata.change import Change
 from broker.metadata.image import RegisteredBroker
-from broker.metadata.local_controller import FileMetadataStore, LocalController
+from broker.metadata.local_metadata import FileMetadataStore, LocalMetadata
 from broker.metadata.staged import Staged
-from broker.metadata.topic import NewTopic
+from broker.metadata.topic import Topic, new_partitions
 from broker.now import Now
 from broker.record.records import BatchRecord, decode_records, encode_batch
 from broker.services.context import BrokerServices
@@ -83,12 +83,12 @@ class EngineBroker:
         own = {name: value for name, value in settings.items() if name not in group | transaction}
         config = BrokerConfig(**own)
         own = RegisteredBroker(1, {"": ("localhost", 9092)})
-        controller = LocalController(FileMetadataStore(self.storage), own, self._new_uuid)
-        controller.load()
+        local = LocalMetadata(FileMetadataStore(self.storage), own, self._new_uuid)
+        local.load()
         logs = LogManager(self.storage, config, self.reported.append)
         purgatory = Purgatory(now_ms, config.max_delayed_operations)
         self.services = BrokerServices(
-            config, controller, logs, purgatory, self.reported.append, group_config=GroupConfig(**group)
+            config, local, logs, purgatory, self.reported.append, group_config=GroupConfig(**group)
         )
         self.services.transaction_config = TransactionConfig(**transaction)
         self.services.given = {each.name: str(settings[each.field]) for each in SETTINGS if each.field in settings}
@@ -125,8 +125,8 @@ class EngineBroker:
 
     def know(self, topics):
         """Add topics to the metadata, {name: partitions}, without their logs."""
-        controller = self.services.controller
-        new = [controller.new_topic(NewTopic(name, partitions, {})) for name, partitions in topics.items()]
+        own = (self.services.node.id,)
+        new = [Topic(name, self._new_uuid(), new_partitions([own] * number), {}) for name, number in topics.items()]
         self.change(Staged(Change({topic.name: topic for topic in new})))
 
     def connect(self, client_id="test", drains=True, listener=""):

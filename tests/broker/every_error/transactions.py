@@ -79,7 +79,7 @@ def stuck(world):
 
 def without_ids(world):
     """Use up the reserved producer ids, so that the next one needs a commit of the metadata."""
-    producer_ids = world.broker.services.controller.producer_ids
+    producer_ids = world.broker.services.local.producer_ids
     while producer_ids.left:
         producer_ids.take()
     return world

@@ -71,17 +71,17 @@ def full_for_directories(broker, monkeypatch):
 @pytest.mark.parametrize("change", [grow, alter, delete])
 def test_what_a_request_changes_of_many_topics_is_one_commit(broker, client, change):
     create(client)
-    commits = broker.services.controller.commits
+    commits = broker.services.local.commits
     assert change(client) == [0] * len(NAMES)
-    assert broker.services.controller.commits == commits + 1
+    assert broker.services.local.commits == commits + 1
 
 
 @pytest.mark.parametrize("make", [create, ask_for])
 def test_a_request_for_many_topics_is_one_commit_and_makes_a_few_logs_in_a_step(broker, client, make):
     """The other logs are made between requests, or as soon as a client uses one."""
-    commits, some = broker.services.controller.commits, NAMES[:50]
+    commits, some = broker.services.local.commits, NAMES[:50]
     assert make(client, some) == [0] * len(some)
-    assert broker.services.controller.commits == commits + 1
+    assert broker.services.local.commits == commits + 1
     assert (len(broker.services.logs.all()), broker.services.logs.to_make) == (LOGS_PER_STEP, len(some) - LOGS_PER_STEP)
     client.produce(some[-1], b"a")
     assert client.fetch(some[-1]) == [b"a"]

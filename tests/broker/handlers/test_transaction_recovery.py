@@ -113,8 +113,8 @@ def test_what_cannot_be_written_down_has_not_happened(broker):
 
 def lose_records(broker):
     """Have the coordinator's topic deleted on the disk, by a process that dies before anything follows from that."""
-    controller = broker.services.controller
-    controller.save(controller.document().changed([Change({STATE: None})], controller.commits + 1))
+    local = broker.services.local
+    local.save(local.document().changed([Change({STATE: None})], local.commits + 1))
 
 
 def strand_a_transaction(broker):

@@ -178,23 +178,23 @@ def test_a_fault_in_the_write_is_reported_and_answered(broker):
 
 def test_changes_that_come_while_a_write_runs_share_the_next_one(broker):
     clients = [broker.connect() for _ in range(20)]
-    before, held = broker.services.controller.commits, broker.hold_syncs()
+    before, held = broker.services.local.commits, broker.hold_syncs()
     for number, client in enumerate(clients):
         client.send(*creating(f"topic-{number}"))
     assert len(held) == 1
     broker.release()
     assert [code_of(client.replies()[0][1]) for client in clients] == [0] * 20
-    assert broker.services.controller.commits == before + 2
+    assert broker.services.local.commits == before + 2
 
 
 def test_changes_of_one_turn_share_a_write(broker):
     clients = [broker.connect() for _ in range(3)]
-    before = broker.services.controller.commits
+    before = broker.services.local.commits
     with broker.turn():
         for client, change in zip(clients, (creating("a"), creating("b"), with_quota(1.0)), strict=True):
             client.send(*change)
     assert [code_of(client.replies()[0][1]) for client in clients] == [0] * 3
-    assert broker.services.controller.commits == before + 1
+    assert broker.services.local.commits == before + 1
 
 
 def test_of_two_creations_of_one_name_the_second_is_refused(broker):
@@ -278,7 +278,7 @@ def test_the_next_producer_ids_are_reserved_before_the_last_are_gone(broker):
     """So only the first InitProducerId after a start waits for the disk."""
     client = broker.connect()
     ids = [client.ask(*beginning()).producer_id for _ in range(905)]
-    assert broker.services.controller.producer_ids.left > 1_000
+    assert broker.services.local.producer_ids.left > 1_000
     broker.hold_syncs()
     ids += [client.ask(*beginning()).producer_id for _ in range(100)]
     assert ids == list(range(1_005))

@@ -226,8 +226,8 @@ def test_a_server_alone_refuses_an_epoch_that_no_coordinator_has_reached(broker)
 
 
 def test_a_marker_of_a_later_coordinator_is_written_and_one_of_an_earlier_is_refused(broker):
-    join(broker)
     producer = producer_of(broker)
+    join(broker)
     producer.write("flights", b"a")
     assert mark(broker, producer, 5) == 0
     assert mark(broker, producer, 4) == ErrorCode.TRANSACTION_COORDINATOR_FENCED
@@ -237,8 +237,8 @@ def test_a_marker_of_a_later_coordinator_is_written_and_one_of_an_earlier_is_ref
 
 def test_the_end_of_a_fenced_coordinator_stays_open_and_goes_on_in_a_later_epoch(broker):
     """Another node coordinates the transaction, or has done so. Until this one hears of it, it completes nothing."""
-    join(broker)
     producer = producer_of(broker)
+    join(broker)
     producer.write("flights", b"a")
     producer.write("flights", b"b", partition=1)
     assert mark(broker, producer, 1) == 0
@@ -287,8 +287,8 @@ def test_nothing_is_stranded_unless_the_coordinators_whole_topic_is_led_here_and
 
 
 def test_a_transaction_that_all_partitions_know_nothing_of_is_aborted_in_the_epoch_that_its_partition_has_seen(broker):
-    join(broker)
     producer = producer_of(broker)
+    join(broker)
     producer.write("flights", b"a")
     assert mark(broker, producer, 3) == 0
     assert producer.send("flights", b"b") == 0

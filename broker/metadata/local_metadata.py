@@ -1,4 +1,4 @@
-"""The controller of a server alone: it decides changes of the metadata, and keeps them in one file.
+"""The metadata that this broker keeps in one file: on a server alone, all that was decided.
 
 A change is committed to the store first (broker.metadata.file_executor), then the image shows it, and its consequences
 (directories, logs) follow. A crash in between leaves a topic whose logs are made at the next start, or directories that
@@ -7,7 +7,6 @@ the document lists as deleted, never a log without a topic.
 
 from base64 import urlsafe_b64encode
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
 from typing import Protocol
 from uuid import UUID
 
@@ -17,7 +16,7 @@ from broker.metadata.change import Change
 from broker.metadata.document import FILE, Document, DocumentEncoder, MetadataDamaged, decode
 from broker.metadata.image import Image, ImageDelta, RegisteredBroker
 from broker.metadata.producer_ids import ProducerIds
-from broker.metadata.topic import NewTopic, PartitionState, Topic
+from broker.metadata.topic import Topic
 
 
 class MetadataStore(Protocol):
@@ -50,7 +49,7 @@ class FileMetadataStore:
         self._storage.replace(FILE, data)
 
 
-class LocalController:
+class LocalMetadata:
     """The decisions of a server alone, as its store has them, and the image of them.
 
     To change them, `document` is written with the changes (`save`), and then the changes are applied (`apply`).
@@ -171,26 +170,6 @@ class LocalController:
         """Note that these directories have another name on the disk; the next commit lists them no more."""
         for directory in directories:
             self._deleting.pop(directory, None)
-
-    # --- decisions -----------------------------------------------------------------------------------------------
-
-    def new_topic(self, new: NewTopic) -> Topic:
-        """Return a topic led by the only broker, which is still to be committed.
-
-        Raise ApiError TOPIC_ALREADY_EXISTS or INVALID_TOPIC_EXCEPTION. A name can collide with topics that exist, but
-        not with topics created with it, as in Kafka's controller.
-        """
-        self.image.check_new(new.name)
-        return Topic(new.name, self.new_uuid(), (self._new_partition(),) * new.partitions, dict(new.properties))
-
-    def resized(self, topic: Topic, partitions: int) -> Topic:
-        """Return the topic with more partitions, led by the only broker. It is still to be committed."""
-        added = (self._new_partition(),) * (partitions - len(topic.partitions))
-        return replace(topic, partitions=topic.partitions + added)
-
-    def _new_partition(self) -> PartitionState:
-        replicas = (self.broker.id,)
-        return PartitionState(self.broker.id, 0, replicas, replicas)
 
 
 def _base64(value: UUID) -> str:
