@@ -288,7 +288,9 @@ def decode_config(path: str, data: bytes) -> dict[str, str]:
     """Return the settings of a topic, broker, client or user. A node without data has none."""
     if not data:
         return {}
-    return {str(key): str(value) for key, value in _decode(path, data).get("config", {}).items()}
+    document = _decode(path, data)
+    settings = _get(path, document, "config", dict) if "config" in document else {}
+    return {str(key): str(value) for key, value in settings.items()}
 
 
 def encode_config_change(entity_path: str) -> bytes:

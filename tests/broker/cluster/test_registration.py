@@ -9,40 +9,13 @@ from broker.cluster.documents import (
     Registration,
     broker_path,
 )
-from broker.cluster.driver import Driver
 from broker.cluster.producer_id_blocks import skip_used_ids
 from broker.cluster.registration import BrokerIdTaken, OtherCluster, register
-from broker.now import Now
 from coordination.memory import Ensemble, MemoryCoordinator
-from coordination.port import CoordinationError
+from tests.broker.cluster.procedures import Procedure
 
 REGISTRATION = Registration((Endpoint("PLAINTEXT", "PLAINTEXT", "h", 9092),), 1_000)
 SESSION_MS = 6_000
-
-
-class Procedure:
-    """A procedure in progress with a coordinator in memory."""
-
-    def __init__(self, coordinator, procedure, now_ms=0):
-        self.coordinator, self.driver = coordinator, Driver()
-        self.value = self.error = None
-        self.now_ms = now_ms
-        self.driver.begin(procedure, self._ended, Now(now_ms, 0))
-
-    def _ended(self, value, error, now):
-        self.value, self.error = value, error
-
-    def run(self, now_ms=0):
-        """Carry out operations until the procedure ends or pauses."""
-        self.driver.tick(Now(now_ms, 0))
-        while operations := self.driver.take_operations():
-            for operation in operations:
-                try:
-                    outcome = self.coordinator.execute(operation)
-                except CoordinationError as error:
-                    outcome = error
-                self.driver.completed(operation, outcome, Now(now_ms, 0))
-        return self.value
 
 
 def begin(coordinator, broker_id=1, cluster_id="random", is_new_directory=True):
