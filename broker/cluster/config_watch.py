@@ -1,0 +1,237 @@
+"""A broker's view of all settings, quotas and credentials in the coordinator (Kafka's DynamicConfigManager).
+
+At the start of each session the watch reads all entities. From then on it reads the entities that new nodes below
+/config/changes name, in the order of their numbers, and topics on request, because a new topic has no change node. A
+change node says only that an entity changed; the settings are those of the entity's node when it is read.
+
+    begin -> read change nodes (watched), read all -> updates
+             /config/changes changed -> read new change nodes (watched), read their entities -> updates
+             want_topic -> read the topic -> an update
+
+A shell carries out `take_operations` and passes the results to `completed`, passes the coordinator's events to
+`notified`, calls `tick` at `next_deadline_ms`, and applies `take_updates`.
+"""
+
+from collections.abc import Iterable
+from typing import Any
+
+from broker.cluster.config_entity import ConfigEntity, decode_entity_path, topic_entity
+from broker.cluster.documents import CONFIG_CHANGES, DamagedDocument, decode_config_change
+from broker.cluster.driver import Driver
+from broker.cluster.entity_configs import Configs, Settings, read_configs, read_entities
+from broker.cluster.procedure import Pause, Procedure, read, read_children
+from broker.now import Now
+from coordination.port import (
+    Changed,
+    CoordinationError,
+    Delete,
+    Event,
+    Get,
+    Node,
+    NoNode,
+    Operation,
+    Result,
+    SessionEnded,
+    SessionLost,
+)
+
+CHANGE_EXPIRATION_MS = 15 * 60 * 1_000
+"""The age at which a change node is deleted (Kafka's change.expiration).
+
+Each broker has read the node by then: a session without any answer ends within minutes, and a new session reads all.
+"""
+
+PAUSE_AFTER_ERROR_MS = 1_000
+
+
+class ConfigWatch:
+    """The settings of all entities, as this broker has read them.
+
+    `has_read_all` is True once the first read of all entities is complete. `problems` says which nodes are damaged, by
+    path; their entities keep the settings that were read last.
+    """
+
+    def __init__(self) -> None:
+        self.has_read_all = False
+        self.problems: dict[str, str] = {}
+        self._driver = Driver()
+        self._settings: dict[ConfigEntity, Settings] = {}  # as the updates told them
+        self._updates: list[tuple[ConfigEntity, Settings]] = []
+        self._changes_seen: dict[str, int] = {}  # change nodes, with the time of the first look at each
+        self._wanted: dict[ConfigEntity, None] = {}
+        self._is_in_session = False
+        self._must_read_all = False
+        self._must_read_changes = False
+        self._failure: str | None = None
+
+    @property
+    def problem(self) -> str | None:
+        """Return the error of the last read, or the reason of a damaged node; None if all is well."""
+        return self._failure or next(iter(self.problems.values()), None)
+
+    @property
+    def is_idle(self) -> bool:
+        """Return True if no read is in progress or waits."""
+        return not self._driver.is_running and not self._next_work()
+
+    def begin(self, now: Now) -> None:
+        """Read all entities, because a session has begun."""
+        self._driver.cancel()
+        self._is_in_session = True
+        self._must_read_all = True
+        self._run(now)
+
+    def stop(self) -> None:
+        """Read nothing more until `begin`."""
+        self._is_in_session = False
+        self._driver.cancel()
+
+    def want_topic(self, topic: str, now: Now) -> None:
+        """Read a topic's settings. An update follows, without settings if the topic has none.
+
+        No update follows if the topic's node is damaged.
+        """
+        self._wanted[topic_entity(topic)] = None
+        self._run(now)
+
+    def forget_topic(self, topic: str) -> None:
+        """Forget the settings of a topic that was deleted."""
+        self._settings.pop(topic_entity(topic), None)
+        self._wanted.pop(topic_entity(topic), None)
+
+    def take_updates(self) -> list[tuple[ConfigEntity, Settings]]:
+        """Return the entities whose settings were read, in order; one without settings has an empty dict."""
+        updates, self._updates = self._updates, []
+        return updates
+
+    # The coordinator
+
+    def take_operations(self) -> list[Operation]:
+        return self._driver.take_operations()
+
+    def completed(self, operation: Operation, outcome: Result | CoordinationError, now: Now) -> None:
+        """Take the result or the error of an operation, which is the same object that `take_operations` returned."""
+        self._driver.completed(operation, outcome, now)
+
+    def notified(self, event: Event, now: Now) -> None:
+        match event:
+            case SessionEnded():
+                self.stop()
+            case Changed(path) if path == CONFIG_CHANGES:
+                self._must_read_changes = True
+                self._run(now)
+
+    def tick(self, now: Now) -> None:
+        self._driver.tick(now)
+
+    def next_deadline_ms(self) -> int | None:
+        return self._driver.next_deadline_ms()
+
+    # The work
+
+    def _next_work(self) -> bool:
+        return self._is_in_session and (self._must_read_all or self._must_read_changes or bool(self._wanted))
+
+    def _run(self, now: Now) -> None:
+        if not self._driver.is_running and self._next_work():
+            self._driver.begin(self._work(now), self._ended, now)
+
+    def _work(self, now: Now) -> Procedure[None]:
+        """Do one thing that waits. A flag is cleared before the read, so a later event causes another read."""
+        if self._failure is not None:
+            yield Pause(PAUSE_AFTER_ERROR_MS, f"the last read of settings failed: {self._failure}")
+        if self._must_read_all:
+            yield from self._read_all(now)
+        elif self._must_read_changes:
+            yield from self._read_changes(now)
+        else:
+            yield from self._read_wanted()
+        self._failure = None
+
+    def _ended(self, value: Any, error: Exception | None, now: Now) -> None:
+        if isinstance(error, SessionLost):
+            self._is_in_session = False  # `begin` follows
+            return
+        if error is not None:
+            if not isinstance(error, CoordinationError):
+                raise error
+            self._failure = str(error) or type(error).__name__
+            self._must_read_all = True
+        self._run(now)
+
+    def _read_all(self, now: Now) -> Procedure[None]:
+        """Read the change nodes first, so that a change during the reads of the entities is read again."""
+        names = yield from read_children(CONFIG_CHANGES, watch=True)
+        configs = yield from read_configs()
+        self.problems.clear()
+        deleted = self._settings.keys() - configs.settings.keys() - configs.damaged.keys()
+        self._take(Configs({entity: {} for entity in deleted}, {}), only_changes=True)
+        self._take(configs, only_changes=self.has_read_all)
+        for entity in deleted:
+            del self._settings[entity]
+        self._note_changes(names, now)
+        self._must_read_all = False
+        self.has_read_all = True
+        yield from self._delete_expired(now)
+
+    def _read_changes(self, now: Now) -> Procedure[None]:
+        self._must_read_changes = False
+        names = yield from read_children(CONFIG_CHANGES, watch=True)
+        new = [name for name in names if name not in self._changes_seen]
+        outcomes = yield from read([Get(f"{CONFIG_CHANGES}/{name}") for name in new])
+        entities: dict[ConfigEntity, None] = {}
+        for name, outcome in zip(new, outcomes, strict=True):
+            if isinstance(outcome, NoNode):  # deleted before it was read: any entity may have changed
+                self._must_read_all = True
+                return
+            if isinstance(outcome, CoordinationError):
+                raise outcome
+            assert isinstance(outcome, Node)
+            entity = self._decode_change(f"{CONFIG_CHANGES}/{name}", outcome.data)
+            if entity is not None:
+                entities[entity] = None
+        yield from self._read(entities)
+        self._note_changes(names, now)
+        yield from self._delete_expired(now)
+
+    def _decode_change(self, path: str, data: bytes) -> ConfigEntity | None:
+        try:
+            return decode_entity_path(path, decode_config_change(path, data))
+        except DamagedDocument as error:
+            self.problems[path] = str(error)
+            return None
+
+    def _read_wanted(self) -> Procedure[None]:
+        """Read the topics that are wanted now. A topic that is wanted again meanwhile is read again."""
+        wanted, self._wanted = self._wanted, {}
+        is_read = False
+        try:
+            yield from self._read(wanted)
+            is_read = True
+        finally:
+            if not is_read:  # an error, or the end of the session
+                self._wanted = {**wanted, **self._wanted}
+
+    def _read(self, entities: Iterable[ConfigEntity]) -> Procedure[None]:
+        self._take((yield from read_entities(entities, missing_is_empty=True)), only_changes=False)
+
+    def _take(self, configs: Configs, *, only_changes: bool) -> None:
+        for entity, settings in configs.settings.items():
+            self.problems.pop(entity.path, None)
+            if not only_changes or self._settings.get(entity) != settings:
+                self._settings[entity] = settings
+                self._updates.append((entity, dict(settings)))
+        self.problems.update({entity.path: reason for entity, reason in configs.damaged.items()})
+
+    # Change nodes
+
+    def _note_changes(self, names: list[str], now: Now) -> None:
+        self._changes_seen = {name: self._changes_seen.get(name, now.ms) for name in names}
+        paths = {f"{CONFIG_CHANGES}/{name}" for name in names}
+        for path in [path for path in self.problems if path.startswith(f"{CONFIG_CHANGES}/") and path not in paths]:
+            del self.problems[path]
+
+    def _delete_expired(self, now: Now) -> Procedure[None]:
+        """Delete the change nodes that this broker saw long ago. A node that cannot be deleted now is tried again."""
+        expired = [name for name, seen_ms in self._changes_seen.items() if seen_ms <= now.ms - CHANGE_EXPIRATION_MS]
+        yield tuple(Delete(f"{CONFIG_CHANGES}/{name}") for name in expired)
