@@ -13,6 +13,7 @@ know, and drop it at their next write; so does this module, except for the key `
 | /config/topics/t, /config/changes/config_change_N | settings; whose settings changed | any broker |
 | /cluster/id, /feature | the cluster id; no features | the first broker, the first controller |
 | /latest_producer_id_block | ProducerIdBlock | the controller |
+| /flakelog_adoption | AdoptionMarker (`adoption_marker`) | a broker that brings its directory along, until the end |
 """
 
 import json

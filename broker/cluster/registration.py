@@ -7,6 +7,7 @@ with `delete` passes the check of the leader epoch, so a late order of a replace
 
 from typing import NamedTuple
 
+from broker.cluster.adoption_marker import wait_for_adoption
 from broker.cluster.documents import (
     CLUSTER_ID,
     CONTROLLER_EPOCH,
@@ -50,24 +51,32 @@ def register(
     """Register a broker for the present session.
 
     `cluster_id` is that of the data directory; a directory that belongs to no cluster yet brings a random one, which
-    the first broker of a cluster writes. Raise OtherCluster or BrokerIdTaken, whose messages say what to do.
+    the first broker of a cluster writes. Wait while another broker brings its data into the coordinator. Raise
+    OtherCluster, BrokerIdTaken or AdoptionIncomplete, whose messages say what to do.
     """
-    nodes = yield from read([Get(path) for path in PERSISTENT_PATHS])
-    for path, node in zip(PERSISTENT_PATHS, nodes, strict=True):
-        if isinstance(node, NoNode):
-            yield from _ensure(path)
+    yield from create_persistent_nodes()
     coordinator_cluster_id = yield from _read_cluster_id(cluster_id)
     if coordinator_cluster_id != cluster_id and not is_new_directory:
         raise OtherCluster(
             f"The data directory belongs to cluster {cluster_id}, the coordinator to cluster {coordinator_cluster_id}: "
             "start this broker with its own coordinator, or with an empty data directory"
         )
+    yield from wait_for_adoption(session_timeout_ms)
     broker_epoch = yield from _create(broker_id, registration, session_id, session_timeout_ms)
     epoch = yield from read_node(CONTROLLER_EPOCH)
     return Registered(broker_epoch, 0 if epoch is None else decode_epoch(epoch.data), coordinator_cluster_id)
 
 
-def _ensure(path: str) -> Procedure[None]:
+def create_persistent_nodes() -> Procedure[None]:
+    """Create the nodes that each broker expects, unless they exist."""
+    nodes = yield from read([Get(path) for path in PERSISTENT_PATHS])
+    for path, node in zip(PERSISTENT_PATHS, nodes, strict=True):
+        if isinstance(node, NoNode):
+            yield from create_if_missing(path)
+
+
+def create_if_missing(path: str) -> Procedure[None]:
+    """Create a node without data, and those above it, unless it exists."""
     while isinstance((yield from write(Create(path))), ConnectionLost):
         pass
 
