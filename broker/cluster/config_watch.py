@@ -14,6 +14,7 @@ A shell carries out `take_operations` and passes the results to `completed`, pas
 
 from collections.abc import Iterable
 from typing import Any
+from uuid import UUID
 
 from broker.cluster.config_entity import ConfigEntity, decode_entity_path, topic_entity
 from broker.cluster.documents import CONFIG_CHANGES, DamagedDocument, decode_config_change
@@ -58,7 +59,8 @@ class ConfigWatch:
         self._settings: dict[ConfigEntity, Settings] = {}  # as the updates told them
         self._updates: list[tuple[ConfigEntity, Settings]] = []
         self._changes_seen: dict[str, int] = {}  # change nodes, with the time of the first look at each
-        self._wanted: dict[ConfigEntity, None] = {}
+        self._wanted: dict[ConfigEntity, UUID | None] = {}
+        self._topics_read: list[tuple[str, UUID | None]] = []
         self._is_in_session = False
         self._must_read_all = False
         self._must_read_changes = False
@@ -75,7 +77,8 @@ class ConfigWatch:
         return not self._driver.is_running and not self._next_work()
 
     def begin(self, now: Now) -> None:
-        """Read all entities, because a session has begun."""
+        """Read all entities, because a session has begun. The nodes that each broker expects must exist: a node that
+        does not exist takes no watch."""
         self._driver.cancel()
         self._is_in_session = True
         self._must_read_all = True
@@ -86,13 +89,19 @@ class ConfigWatch:
         self._is_in_session = False
         self._driver.cancel()
 
-    def want_topic(self, topic: str, now: Now) -> None:
-        """Read a topic's settings. An update follows, without settings if the topic has none.
+    def want_topic(self, topic: str, topic_id: UUID | None, now: Now) -> None:
+        """Read a topic's settings from now on. An update follows, without settings if the topic has none, and
+        `take_topics_read` names the topic with the id.
 
         No update follows if the topic's node is damaged.
         """
-        self._wanted[topic_entity(topic)] = None
+        self._wanted[topic_entity(topic)] = topic_id
         self._run(now)
+
+    def take_topics_read(self) -> list[tuple[str, UUID | None]]:
+        """Return the topics whose settings were read after they were wanted, with the ids they were wanted for."""
+        topics, self._topics_read = self._topics_read, []
+        return topics
 
     def forget_topic(self, topic: str) -> None:
         """Forget the settings of a topic that was deleted."""
@@ -208,6 +217,7 @@ class ConfigWatch:
         try:
             yield from self._read(wanted)
             is_read = True
+            self._topics_read += [(str(entity.names[0]), topic_id) for entity, topic_id in wanted.items()]
         finally:
             if not is_read:  # an error, or the end of the session
                 self._wanted = {**wanted, **self._wanted}

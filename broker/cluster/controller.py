@@ -153,7 +153,7 @@ class Controller:
                 self._is_registered = False
                 self.controller_id = -1
                 self._resign()
-            case Changed(path) if self._is_registered:
+            case Changed(path) if self._is_registered and (path in CHANGES_BY_PATH or path.startswith(f"{TOPICS}/")):
                 self._queue(_change_at(path), now)
 
     # The brokers

@@ -110,4 +110,15 @@ _ROWS = (
     Api(75, "DescribeTopicPartitions", 0, 0, 0, "describe_topic_partitions"),
 )
 
+_BROKER_ROWS = (
+    Api(4, "LeaderAndIsr", 7, 7, 7, "leader_and_isr"),
+    Api(5, "StopReplica", 4, 4, 4, "stop_replica"),
+    Api(6, "UpdateMetadata", 8, 8, 8, "update_metadata"),
+    Api(7, "ControlledShutdown", 3, 3, 3, "controlled_shutdown"),
+    Api(67, "AllocateProducerIds", 0, 0, 0, "allocate_producer_ids"),
+)
+
 APIS: dict[int, Api] = {row.key: row for row in _ROWS}
+
+BROKER_APIS: dict[int, Api] = APIS | {row.key: row for row in _BROKER_ROWS}
+"""The APIs on the listener of brokers. Who reaches it can delete data."""

@@ -6,7 +6,7 @@ from typing import Any
 
 from broker.channel.connection import Connection
 from broker.channel.request_channel import RequestChannel
-from broker.engine.api_table import PRODUCE, Api
+from broker.engine.api_table import BROKER_APIS, PRODUCE, Api
 from broker.engine.throttle import Throttle
 from broker.now import Now
 from broker.produce.batch_opening import BatchOpening
@@ -51,6 +51,8 @@ class RequestHandler:
     ) -> None:
         self._services = services
         self._apis = apis
+        member = services.member
+        self._broker_listener = None if member is None else member.membership.listener
         self._channel = channel
         self._clock = channel.clock
         self._throttle = throttle
@@ -249,7 +251,7 @@ class RequestHandler:
         """
         header = read_request_header(frame)
         key, version, correlation_id = header.api_key, header.version, header.correlation_id
-        api = self._apis.get(key)
+        api = (self._apis if conn.listener != self._broker_listener else BROKER_APIS).get(key)
         if api is None:
             raise WireError(f"API key {key} (v{version}) is not known; these bytes may not be Kafka's protocol")
         if not api.oldest <= version <= api.newest:

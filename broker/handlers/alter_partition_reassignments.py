@@ -11,13 +11,13 @@ from typing import Any
 from broker.handlers.create_topics import check_replicas
 from broker.now import Now
 from broker.services.context import RequestContext
-from broker.services.time_limit import check_time
+from broker.services.controller_requests import check_request
 from broker.steps import LazyArray
 from broker.wire.errors import ApiError, ErrorCode
 
 
 def handle(call: RequestContext, now: Now) -> dict[str, Any]:
-    error = _error_of(lambda: check_time(call.request))
+    error = _error_of(lambda: check_request(call))
     return {
         "throttle_time": 0,
         "allow_replication_factor_change": call.request.allow_replication_factor_change,
@@ -45,7 +45,7 @@ def _error_of(check: Callable[[], None]) -> dict[str, Any]:
 
 
 def _check(call: RequestContext, name: str, index: int, replicas: Any) -> None:
-    check_time(call.request)
+    check_request(call)
     topic = call.services.metadata.topic(name)
     if topic is None:
         raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Unable to find a topic named {name}.")

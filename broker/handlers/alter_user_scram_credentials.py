@@ -17,6 +17,7 @@ from broker.metadata.changes import CREDENTIALS, Planned
 from broker.metadata.staged import Staged
 from broker.now import Now
 from broker.services.context import RequestContext
+from broker.services.controller_requests import check_controller
 from broker.steps import CHANGES_AT_ONCE, LazyArray, Steps
 from broker.waiting.purgatory import Delayed
 from broker.wire.errors import ApiError, ErrorCode
@@ -37,6 +38,11 @@ _MISSING = ApiError(ErrorCode.RESOURCE_NOT_FOUND, "Attempt to delete a user cred
 
 
 def handle(call: RequestContext, now: Now) -> Steps[dict[str, Any] | Delayed[dict[str, Any]]]:
+    try:
+        check_controller(call.services)
+    except ApiError as error:
+        changes = (*call.request.deletions, *call.request.upsertions)
+        return _answer({change.name: (error.code, error.message) for change in changes})
     made = []
     for number, upsertion in enumerate(call.request.upsertions):
         if number and number % CHANGES_AT_ONCE == 0:

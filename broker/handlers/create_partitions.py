@@ -15,9 +15,9 @@ from broker.metadata.changes import Planned
 from broker.metadata.topic import Topic, topic_keys
 from broker.now import Now
 from broker.services.context import RequestContext
+from broker.services.controller_requests import check_request
 from broker.services.kafka_messages import DUPLICATE_TOPIC, not_hosted
-from broker.services.time_limit import check_time
-from broker.services.topic_changes import plan_growth
+from broker.services.topic_changes import Growth, plan_growth
 from broker.steps import LazyArray
 from broker.waiting.purgatory import Delayed
 from broker.wire.cold import milliseconds
@@ -39,22 +39,22 @@ def handle(call: RequestContext, now: Now) -> Answer | Delayed[Answer]:
     return call.services.changes.submit(keys, lambda at: _begin(call, at), now, timeout_ms)
 
 
-def _check(call: RequestContext, now: Now) -> tuple[dict[str, ApiError | None], list[tuple[Topic, int]]]:
+def _check(call: RequestContext, now: Now) -> tuple[dict[str, ApiError | None], list[Growth]]:
     """Return the error of each topic, or None, and the topics that may grow with their new numbers of partitions."""
     named = Counter(topic.name for topic in call.request.topics)
     refused: dict[str, ApiError | None] = {}
-    grown: list[tuple[Topic, int]] = []
+    grown: list[Growth] = []
     partitions_left = call.services.config.new_partitions_max
     for requested in call.request.topics:
         refused[requested.name] = None
         try:
-            check_time(call.request)
+            check_request(call)
             if named[requested.name] > 1:
                 raise ApiError(ErrorCode.INVALID_REQUEST, DUPLICATE_TOPIC)
             topic = _find(call, requested, partitions_left)
             call.count_mutation(requested.count - len(topic.partitions), STRICT_VERSION, now)
             partitions_left -= requested.count - len(topic.partitions)
-            grown.append((topic, requested.count))
+            grown.append(Growth(topic, int(requested.count), _assignments(requested)))
         except ApiError as error:
             refused[requested.name] = error
     return refused, grown
@@ -63,10 +63,10 @@ def _check(call: RequestContext, now: Now) -> tuple[dict[str, ApiError | None], 
 def _begin(call: RequestContext, now: Now) -> Answer | Planned:
     refused, grown = _check(call, now)
     failures, staged = plan_growth(call.services, grown)
-    refused.update((topic.name, failure) for (topic, _), failure in zip(grown, failures, strict=True))
+    refused.update((growth.topic.name, failure) for growth, failure in zip(grown, failures, strict=True))
 
     def answer(error: ApiError | None, at: Now) -> Answer:
-        return _answers(refused | dict.fromkeys(staged.change.topics, error))
+        return _answers(refused | dict.fromkeys(staged.change.topics, error) | staged.errors)
 
     return Planned(staged, answer) if staged.change.topics else answer(None, now)
 
@@ -97,6 +97,13 @@ def _find(call: RequestContext, requested: Any, most: int) -> Topic:
     if requested.assignments is not None:
         _check_assignments(call, topic, added, requested.assignments)
     return topic
+
+
+def _assignments(requested: Any) -> list[tuple[int, ...]] | None:
+    """Return the replicas that a request gives to the new partitions, in their order."""
+    if requested.assignments is None:
+        return None
+    return [tuple(map(int, assignment.broker_ids)) for assignment in requested.assignments]
 
 
 def _check_assignments(call: RequestContext, topic: Topic, added: int, assignments: Any) -> None:

@@ -14,13 +14,14 @@ from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 from broker.metadata.changes import Planned
+from broker.metadata.staged import Staged
 from broker.metadata.topic import CLUSTER_METADATA_TOPIC, NewTopic, Topic, topic_keys
 from broker.now import Now
 from broker.services.config_resources import sources_of
 from broker.services.context import BrokerServices, RequestContext
+from broker.services.controller_requests import check_request
 from broker.services.kafka_messages import DUPLICATE_TOPIC, in_kafkas_words
-from broker.services.lower_replication import lowered_factor, lowered_properties
-from broker.services.time_limit import check_time
+from broker.services.lower_replication import COPIES_MAX, lowered_factor, lowered_properties
 from broker.services.topic_changes import plan_creation
 from broker.settings.config import TopicConfig
 from broker.settings.config_entries import topic_entries
@@ -58,7 +59,7 @@ def _plans(call: RequestContext, now: Now) -> list["_Planned | Answer"]:
         if named[topic.name] > 1:
             continue
         try:
-            check_time(call.request)
+            check_request(call)
             planned = _plan(call, topic, partitions_left)
             call.count_mutation(planned.new.partitions, STRICT_VERSION, now)
             partitions_left -= planned.new.partitions
@@ -78,10 +79,17 @@ def _begin(call: RequestContext, now: Now) -> Answer | Planned:
     topics, staged = plan_creation(call.services, [creation.new for creation in planned])
 
     def answer(error: ApiError | None, at: Now) -> Answer:
-        outcomes = iter(error if error is not None and isinstance(topic, Topic) else topic for topic in topics)
+        outcomes = iter(_outcome(topic, error, staged) for topic in topics)
         return _answers(call, [(plan, next(outcomes) if isinstance(plan, _Planned) else None) for plan in plans])
 
     return Planned(staged, answer) if staged.change.topics else answer(None, now)
+
+
+def _outcome(topic: Topic | ApiError, error: ApiError | None, staged: Staged) -> Topic | ApiError:
+    """Return what became of a planned topic: `error` is that of all topics."""
+    if isinstance(topic, ApiError):
+        return topic
+    return error if error is not None else staged.errors.get(topic.name, topic)
 
 
 def _refused(name: str, code: ErrorCode, message: str | None) -> Answer:
@@ -99,7 +107,7 @@ def _plan(call: RequestContext, topic: Any, partitions_max: int) -> _Planned:
     properties = lowered_properties(services, topic.name, _properties(call, topic))
     config = services.config.topic_defaults.with_properties(properties)
     config.check_together()
-    return _Planned(NewTopic(topic.name, partitions, properties), config)
+    return _Planned(NewTopic(topic.name, partitions, properties, _assignments(topic)), config)
 
 
 def too_many(services: BrokerServices) -> str:
@@ -176,11 +184,27 @@ def _partitions(call: RequestContext, topic: Any) -> int:
             raise ApiError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, "partitions should be a consecutive 0-based sequence")
         for assignment in topic.assignments:
             check_replicas(call, assignment.broker_ids, len(topic.assignments[0].broker_ids))
+        _check_factor(len(topic.assignments[0].broker_ids))
         return len(indexes)
     replication_factor = lowered_factor(call.services, topic.name, topic.replication_factor)
     if replication_factor not in (-1, *range(1, nodes + 1)):
         raise ApiError(ErrorCode.INVALID_REPLICATION_FACTOR, _wrong_factor(topic.replication_factor, nodes))
+    _check_factor(replication_factor)
     return call.services.config.num_partitions if topic.num_partitions == -1 else int(topic.num_partitions)
+
+
+def _check_factor(replication_factor: int) -> None:
+    """Raise ApiError INVALID_REPLICATION_FACTOR for more copies than a partition can have."""
+    if replication_factor > COPIES_MAX:
+        reason = f"Replication factor: {replication_factor}. A partition has one copy, because there is no replication "
+        reason += "yet; flakelog.lower.replication=true lowers the factor of each new topic to 1."
+        raise ApiError(ErrorCode.INVALID_REPLICATION_FACTOR, reason)
+
+
+def _assignments(topic: Any) -> list[tuple[int, ...]] | None:
+    """Return the replicas that a request gives to the topic's partitions, in their order."""
+    rows = sorted(topic.assignments, key=lambda assignment: assignment.partition_index)
+    return [tuple(map(int, row.broker_ids)) for row in rows] if rows else None
 
 
 def check_replicas(call: RequestContext, broker_ids: Sequence[int], replicas: int) -> None:

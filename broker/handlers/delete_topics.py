@@ -17,8 +17,8 @@ from broker.metadata.changes import Planned
 from broker.metadata.topic import Topic, topic_keys
 from broker.now import Now
 from broker.services.context import RequestContext
+from broker.services.controller_requests import check_request
 from broker.services.kafka_messages import DUPLICATE_TOPIC, ID_NOT_HOSTED, not_hosted
-from broker.services.time_limit import check_time
 from broker.services.topic_changes import plan_deletion
 from broker.steps import LazyArray
 from broker.waiting.purgatory import Delayed
@@ -54,14 +54,17 @@ def _begin(call: RequestContext, times: Mapping[Named, int], now: Now) -> Answer
     topics, answers = _look_up(call, times)
     _count(call, topics, answers, now)
 
+    staged = plan_deletion(topics.values())
+
     def answer(error: ApiError | None, at: Now) -> Answer:
-        answers.update({named: _deleted(call, topic, error) for named, topic in topics.items()})
+        for named, topic in topics.items():
+            answers[named] = _deleted(call, topic, error or staged.errors.get(topic.name))
         answered = [
             named for named in times if named in answers for _ in range(1 if _is_clear(*named) else times[named])
         ]
         return {"throttle_time": 0, "responses": LazyArray(answered, lambda named: answers[named])}
 
-    return Planned(plan_deletion(topics.values()), answer) if topics else answer(None, now)
+    return Planned(staged, answer) if topics else answer(None, now)
 
 
 def _look_up(call: RequestContext, times: Mapping[Named, int]) -> tuple[dict[Named, Topic], dict[Named, Answer]]:
@@ -118,7 +121,7 @@ def _is_clear(name: str | None, topic_id: UUID | None) -> bool:
 def _find(call: RequestContext, name: str | None, topic_id: UUID | None, times: int) -> Topic:
     """Return the topic to delete, which the request names `times` times. Raise ApiError."""
     _check_enabled(call)
-    check_time(call.request)
+    check_request(call)
     if not _is_clear(name, topic_id):
         given = "Neither topic name nor id were" if name is None else "You may not specify both topic name and topic id"
         raise ApiError(ErrorCode.INVALID_REQUEST, f"{given} specified." if name is None else f"{given}.")

@@ -38,7 +38,14 @@ def handle(call: RequestContext, now: Now) -> Answer | Delayed[Answer]:
             return _answers(call, topic.not_made(error))
         if isinstance(made, ApiError):
             return _answers(call, topic.not_made(made))
-        return Planned(staged, lambda error, then: _answers(call, error and topic.not_made(error)))
+
+        def answer(error: ApiError | None, at: Now) -> Answer:
+            failure = error or staged.errors.get(topic.name)
+            if failure is None or topic.topic is not None:  # another broker has made it
+                return _answers(call, None)
+            return _answers(call, topic.not_made(failure))
+
+        return Planned(staged, answer)
 
     return call.services.changes.submit(topic_keys([topic.name]), begin, now)
 

@@ -39,7 +39,7 @@ def _handle(call: RequestContext, now: Now) -> Answer | Delayed[Answer]:
     if (producer[0] == NO_ID) != (producer[1] == NO_EPOCH):
         return producer_answer(ErrorCode.INVALID_REQUEST)
     if call.request.transactional_id is None:
-        return producer_answer(ErrorCode.NONE, call.services.local.producer_ids.take(), 0)
+        return producer_answer(ErrorCode.NONE, call.services.producer_ids.take(), 0)
     led = call.services.transactions.find(call.request.transactional_id)
     if isinstance(led, ErrorCode):
         return producer_answer(led)

@@ -62,7 +62,8 @@ def _begin(call: RequestContext, now: Now) -> Answer | Planned:
         return _answer(call, refused)
 
     def answer(error: ApiError | None, at: Now) -> Answer:
-        return _answer(call, refused if error is None else refused | dict.fromkeys(staged.change.topics, error.code))
+        failed = {name: error or staged.errors.get(name) for name in staged.change.topics}
+        return _answer(call, refused | {name: failure.code for name, failure in failed.items() if failure is not None})
 
     return Planned(staged, answer)
 

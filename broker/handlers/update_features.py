@@ -12,11 +12,16 @@ from typing import Any
 from broker.handlers.api_versions import FEATURES
 from broker.now import Now
 from broker.services.context import RequestContext
+from broker.services.controller_requests import check_controller
 from broker.steps import LazyArray
-from broker.wire.errors import ErrorCode
+from broker.wire.errors import ApiError, ErrorCode
 
 
 def handle(call: RequestContext, now: Now) -> dict[str, Any]:
+    try:
+        check_controller(call.services)
+    except ApiError as refusal:
+        return {"throttle_time": 0, "results": (), "error_code": refusal.code, "error_message": refusal.message}
     updates = call.request.feature_updates
     refused = next((why for update in updates if (why := _refusal(update.feature, update.max_version_level))), None)
     done = {"error_code": ErrorCode.NONE, "error_message": None}

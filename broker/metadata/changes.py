@@ -25,7 +25,7 @@ Answer: TypeAlias = Any
 Keys: TypeAlias = Collection[Hashable] | None
 """The names of the things that a request changes. None stands for anything: no other change goes beside it."""
 QUOTAS, CREDENTIALS, PRODUCER_IDS = "quotas", "credentials", "producer ids"
-_CHANGED = "a change of the metadata"
+CHANGED = "a change of the metadata"
 """The purgatory key of all requests that wait for a change."""
 
 
@@ -81,11 +81,11 @@ class MetadataChanges:
             return answer
         deadline_ms = None if timeout_ms is None else now.ms + timeout_ms
         return Delayed(
-            (_CHANGED, *also), deadline_ms, waiting.try_complete, waiting.expire, holds_connection=True
+            (CHANGED, *also), deadline_ms, waiting.try_complete, waiting.expire, holds_connection=True
         )
 
     def _ended(self, now: Now) -> None:
-        self._purgatory.touch(_CHANGED, now)
+        self._purgatory.touch(CHANGED, now)
 
     @property
     def new_partitions(self) -> int:

@@ -221,7 +221,7 @@ class FileExecutor:
         if put_away is not None:
             self._to_put_away.append(put_away)
             self._pending.jobs = True
-            self._busy[put_away] = topic_keys(topic.name for topic in delta.deleted)
+            self._busy[put_away] = topic_keys(delta.copies_lost_by(self._local.broker.id))
 
 
 def _failed(error: Exception) -> ApiError:

@@ -60,6 +60,15 @@ class ImageDelta:
     """True if settings of brokers have changed."""
     alters_quotas: bool = False
 
+    def copies_lost_by(self, broker_id: int) -> dict[str, list[int]]:
+        """Return the partitions, by topic, of which a broker had a copy and has none now."""
+        lost = {topic.name: topic.copies_on(broker_id) for topic in self.deleted}
+        for before, after in self.altered:
+            if before.partitions is not after.partitions:
+                remaining = set(after.copies_on(broker_id))
+                lost[after.name] = [copy for copy in before.copies_on(broker_id) if copy not in remaining]
+        return {name: partitions for name, partitions in lost.items() if partitions}
+
 
 class Image:
     """Brokers, topics by name and by id, settings, quotas and credentials."""

@@ -151,8 +151,8 @@ class LocalMetadata:
                 self.producer_ids.add(range(self._producer_ids_end, end))
                 self._producer_ids_end = end
         delta = self.image.apply(changes)
-        for topic in delta.deleted:
-            self._deleting.update(dict.fromkeys(topic.directories))
+        for name, partitions in delta.copies_lost_by(self.broker.id).items():
+            self._deleting.update(dict.fromkeys(f"{name}-{partition}" for partition in partitions))
         return delta
 
     # --- deleted logs --------------------------------------------------------------------------------------------

@@ -18,6 +18,8 @@ class Staged:
     """The logs of new partitions."""
     is_done: bool = False
     error: ApiError | None = None
+    errors: dict[str, ApiError] = field(default_factory=dict)
+    """The errors of single topics, where a change of several topics may succeed in part."""
     kept: bool = False
     """True if the change failed and could not be taken back."""
     created: list[PartitionLog] = field(default_factory=list)

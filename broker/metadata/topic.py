@@ -58,6 +58,13 @@ class Topic:
     def is_led_by(self, broker_id: int, partition: int) -> bool:
         return self.partitions[partition].leader == broker_id
 
+    def copies_on(self, broker_id: int) -> list[int]:
+        """Return the partitions of which a broker has a copy."""
+        return [number for number, state in enumerate(self.partitions) if broker_id in state.replicas]
+
+    def with_properties(self, properties: Mapping[str, str]) -> "Topic":
+        return replace(self, properties=properties)
+
     def in_epochs(self, epochs: Iterable[int]) -> "Topic":
         """Return the topic with these leader epochs, one for each partition."""
         led = tuple(

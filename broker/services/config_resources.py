@@ -83,7 +83,7 @@ def alter_each(call: RequestContext, new_properties: NewProperties, now: Now) ->
         if (error := _entries_error(resource.configs)) is not None:
             twice[number] = error
     if call.request.validate_only:
-        return _check(call, new_properties, twice)[1](None)
+        return _check(call, new_properties, twice)[1](None, {})
     resources = call.request.resources
     # Settings of brokers are also defaults of topics, so they share their write with no other change.
     names = (resource.resource_name for resource in resources if resource.resource_type == ResourceType.TOPIC)
@@ -94,7 +94,7 @@ def alter_each(call: RequestContext, new_properties: NewProperties, now: Now) ->
 def _begin(call: RequestContext, new_properties: NewProperties, twice: Mapping[int, ApiError]) -> Answer | Planned:
     altered, outcome = _check(call, new_properties, twice)
     if not altered.topics and not altered.brokers:
-        return outcome(None)
+        return outcome(None, {})
     staged = plan_alteration(call.services, list(altered.topics.values()))
     if altered.brokers:
         properties = {**call.services.metadata.broker_properties, **altered.brokers}
@@ -104,15 +104,15 @@ def _begin(call: RequestContext, new_properties: NewProperties, twice: Mapping[i
         if error is not None:
             names = ", ".join([*altered.topics, *(name or "all brokers" for name in altered.brokers)])
             call.services.report(f"settings of {names} could not be altered: {error}")
-        return outcome(error)
+        return outcome(error, staged.errors)
 
     return Planned(staged, answer)
 
 
 def _check(
     call: RequestContext, new_properties: NewProperties, twice: Mapping[int, ApiError]
-) -> tuple[_Altered, Callable[[ApiError | None], Answer]]:
-    """Return the resources that can be altered, and the answer, given the error of the disk or None.
+) -> tuple[_Altered, Callable[[ApiError | None, Mapping[str, ApiError]], Answer]]:
+    """Return the resources that can be altered, and the answer, given the error of all or None, and those of topics.
 
     `twice` has an error for each resource, by its place, that names a setting twice.
     """
@@ -135,11 +135,14 @@ def _check(
         except InvalidSetting as error:
             refused[key] = ErrorCode.INVALID_CONFIG, in_kafkas_words(error)
 
-    def answered(error: ApiError | None) -> Answer:
-        result = (ErrorCode.NONE, None) if error is None else (error.code, error.message)
+    def answered(error: ApiError | None, errors: Mapping[str, ApiError]) -> Answer:
+        def result(resource: tuple[int, str]) -> tuple[ErrorCode, str | None]:
+            kind, name = resource
+            failure = error or (errors.get(name) if kind == ResourceType.TOPIC else None)
+            return (ErrorCode.NONE, None) if failure is None else (failure.code, failure.message)
 
         def response(resource: tuple[int, str]) -> Answer:
-            code, message = refused.get(resource, result)
+            code, message = refused.get(resource) or result(resource)
             kind, name = resource
             return {"error_code": code, "error_message": message, "resource_type": kind, "resource_name": name}
 

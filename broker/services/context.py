@@ -18,17 +18,20 @@ from broker.log.log_manager import LogManager
 from broker.log.partition_log import PartitionLog
 from broker.log.validation.open_job import OpenJob
 from broker.log.validation.opening import Limits, limits_of
+from broker.membership.hosted_partitions import without_leaders
+from broker.metadata.change import Change
 from broker.metadata.changes import MetadataChanges
 from broker.metadata.file_executor import FileExecutor
 from broker.metadata.image import Image, Node
 from broker.metadata.local_metadata import LocalMetadata
+from broker.metadata.producer_ids import ProducerIds
 from broker.metadata.topic import GROUP_OFFSETS_TOPIC, TRANSACTIONS_TOPIC, Topic
 from broker.metrics import Metrics
 from broker.now import Now
 from broker.produce.turn import ProduceTurn
 from broker.services.fetch_session import FetchSessions
-from broker.services.image_consequences import follow
-from broker.services.kafka_messages import ID_NOT_HOSTED, NOT_HOSTED, not_hosted
+from broker.services.image_consequences import follow_alone, follow_hosted, follow_metadata
+from broker.services.kafka_messages import not_led
 from broker.settings.config import BrokerConfig, ListenerLimits, TopicConfig, with_properties
 from broker.settings.group_config import GroupConfig
 from broker.settings.transaction_config import TransactionConfig
@@ -39,6 +42,7 @@ from broker.wire.errors import ApiError, ErrorCode
 from broker.wire.primitives import Buffer
 
 if TYPE_CHECKING:
+    from broker.membership.member import Member
     from broker.quota.quota_manager import Meter, QuotaManager
     from broker.services.coordinator_topic import CoordinatorPorts, CoordinatorTopic
     from broker.services.group_coordination import GroupCoordination
@@ -77,10 +81,16 @@ class BrokerServices:
     """This broker, at the address that clients of its first listener receive."""
     metadata: Image = field(init=False)
     """What the controller decided."""
+    hosted: Image = field(init=False)
+    """The partitions that this broker's directory hosts. On a server alone it is `metadata`."""
     changes: MetadataChanges = field(init=False)
     """The requests that change the metadata."""
+    producer_ids: ProducerIds = field(init=False)
+    """The producer ids that are reserved for this broker."""
+    hosting: MetadataChanges = field(init=False)
+    """The controller's orders that change `hosted`. On a server alone it is `changes`."""
     file_executor: FileExecutor = field(init=False)
-    """Carries out changes of what this broker keeps in its file."""
+    """Carries out changes of `hosted`, and writes them to the broker's file."""
     fetch_sessions: FetchSessions = field(init=False)
     record_limits: Limits = field(init=False)
     """The limits on the records that producers send."""
@@ -92,6 +102,8 @@ class BrokerServices:
     transaction_config: TransactionConfig = field(default_factory=TransactionConfig)
     partition_budget: PartitionBudget = field(default_factory=PartitionBudget)
     """The partitions that reads may still handle in this turn."""
+    member: "Member | None" = None
+    """This broker's part in a cluster; None on a server alone."""
     spread: Callable[[int], Spread] = field(default=_from_the_first)
     """Draws where a new topic's replicas begin among so many brokers."""
     _groups: "GroupCoordination | None" = None
@@ -103,12 +115,17 @@ class BrokerServices:
     def __post_init__(self) -> None:
         self._started_with = self.config
         self.node = self.local.broker.node
-        self.metadata = self.local.image
-        self.metadata.on_change = self._led.clear
+        self.hosted = self.local.image
+        self.hosted.on_change = self._led.clear
+        follow = follow_alone if self.member is None else follow_hosted
         self.file_executor = FileExecutor(self.local, self.logs, partial(follow, self), self.report)
-        ids = self.local.producer_ids
-        ids.reserve = self.file_executor.reserve_producer_ids
-        self.changes = MetadataChanges(self.file_executor, ids, self.purgatory)
+        ids = self.producer_ids = self.local.producer_ids
+        self.hosting = MetadataChanges(self.file_executor, ids, self.purgatory)
+        if self.member is None:
+            ids.reserve = self.file_executor.reserve_producer_ids
+            self.metadata, self.changes = self.hosted, self.hosting
+        else:
+            self._join(self.member)
         self.configure()
         slots, partitions = (
             self.config.max_incremental_fetch_session_cache_slots,
@@ -126,6 +143,20 @@ class BrokerServices:
             self.config.max_id_wait_ms,
         )
         self.use_quotas()
+
+    @property
+    def is_alone(self) -> bool:
+        """Return True if this server is no part of a cluster."""
+        return self.member is None
+
+    def _join(self, member: "Member") -> None:
+        """Take part in a cluster: its controller decides, and this broker's file keeps the hosted partitions only."""
+        self.metadata = member.image
+        self.metadata.on_change = self._led.clear
+        self.producer_ids = member.producer_ids
+        self.changes = MetadataChanges(member.executor, member.producer_ids, self.purgatory)
+        member.consequences = partial(follow_metadata, self)
+        member.touch = self.purgatory.touch
 
     # --- settings ------------------------------------------------------------------------------------------------
 
@@ -163,11 +194,15 @@ class BrokerServices:
         """
         self.logs.load_checkpoint()
         self.local.put_away(self.logs.finish_deletions(self.local.deleting))
-        for topic in self.metadata.topics():
+        for topic in self.hosted.topics():
             config = self.config_of(topic)
-            for partition, state in enumerate(topic.partitions):
+            for partition in topic.copies_on(self.node.id):
+                state = topic.partitions[partition]
                 self.logs.open_at_start(topic.name, partition, config, topic.id, state.leader_epoch)
-        self._begin_epochs()
+        if self.is_alone:
+            self._begin_epochs()
+        else:
+            self.hosted.apply([Change(without_leaders(self.hosted.topics()))])
         self.logs.opened()
 
     def _begin_epochs(self) -> None:
@@ -195,8 +230,8 @@ class BrokerServices:
         return self.config.topic_defaults.with_properties(topic.properties)
 
     def topic_configs(self) -> Mapping[str, TopicConfig]:
-        """Return the settings of all topics."""
-        return {topic.name: self.config_of(topic) for topic in self.metadata.topics()}
+        """Return the settings of all topics that are hosted."""
+        return {topic.name: self.config_of(topic) for topic in self.hosted.topics()}
 
     def log_of(self, topic: str | UUID, partition: int) -> PartitionLog:
         """Return the log of a partition. Raise ApiError if it does not exist, is offline, or has another leader."""
@@ -207,18 +242,10 @@ class BrokerServices:
         return log
 
     def _find_log(self, topic: str | UUID, partition: int) -> PartitionLog:
-        hosted = self.metadata.topic(topic)
-        if hosted is None:
-            if isinstance(topic, UUID):
-                raise ApiError(ErrorCode.UNKNOWN_TOPIC_ID, f"{ID_NOT_HOSTED} No topic has the id {topic}.")
-            raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, not_hosted(str(topic)))
-        if not 0 <= partition < len(hosted.partitions):
-            raise ApiError(
-                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-                f"{NOT_HOSTED} Topic {hosted.name} has partitions 0 to {len(hosted.partitions) - 1}, not {partition}.",
-            )
-        if not hosted.is_led_by(self.node.id, partition):
-            raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"another node leads {hosted.name}-{partition}")
+        hosted = self.hosted.topic(topic)
+        is_hosted = hosted is not None and 0 <= partition < len(hosted.partitions)
+        if hosted is None or not is_hosted or not hosted.is_led_by(self.node.id, partition):
+            raise not_led(self.metadata, topic, partition)
         log = self.logs.get(hosted.name, partition)
         if log.offline is not None:
             raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"{log.name} is offline: {log.offline}")
@@ -261,7 +288,9 @@ class BrokerServices:
         return CoordinatorPorts(
             node_id=self.node.id,
             metadata=self.metadata,
-            producer_ids=self.local.producer_ids,
+            hosted=self.hosted,
+            is_alone=self.is_alone,
+            producer_ids=self.producer_ids,
             logs=self.logs,
             purgatory=self.purgatory,
             id_stamper=self.id_stamper,
@@ -295,20 +324,23 @@ class BrokerServices:
         return Counter(transaction.state.title for transaction in transactions)
 
     def forget_topics(self, names: Collection[str], now: Now) -> None:
-        """Drop the coordinators' state about these deleted topics, and the state that was kept in them."""
-        if GROUP_OFFSETS_TOPIC in names and self._groups is not None:
-            self._groups.partitions.resign_all(now)
+        """Drop the offsets committed for these deleted topics."""
         if names:
             self.groups.forget_topics(names.__contains__, now)
+
+    def resign_coordinators(self, names: Collection[str], now: Now) -> None:
+        """Drop the state of the coordinators that was kept in these topics, whose logs were deleted here."""
+        if GROUP_OFFSETS_TOPIC in names and self._groups is not None:
+            self._groups.partitions.follow_leaders(now)
         if TRANSACTIONS_TOPIC in names:
-            self.transactions.topic_deleted(now)
+            self.transactions.deleted(now)
 
     def lead_coordinators(self, names: Collection[str], now: Now) -> None:
-        """Lead the coordinators of new partitions of these topics, if this broker leads the partitions."""
+        """Lead the coordinators of these topics' partitions that this broker leads now, and resign the others."""
         if GROUP_OFFSETS_TOPIC in names:
-            self.groups.partitions.lead_all(now)
+            self.groups.partitions.follow_leaders(now)
         if TRANSACTIONS_TOPIC in names:
-            self.transactions.partitions.lead_all(now)
+            self.transactions.partitions.follow_leaders(now)
 
     def coordinator_topic(self, name: str) -> "CoordinatorTopic | None":
         """Return the topic if a coordinator keeps its records in it, else None. The topic may not exist yet."""
@@ -320,17 +352,17 @@ class BrokerServices:
         """Load groups, offsets and transactions from their records, once the logs are open. Groups are first, because
         the ends of transactions that are continued may commit offsets."""
         self._start_ms = now.ms
-        if self.metadata.topic(GROUP_OFFSETS_TOPIC) is not None:
+        if self.hosted.topic(GROUP_OFFSETS_TOPIC) is not None:
             self.groups.load_all(now)
         is_open = any(log.producers.open_transactions() for log in self.logs.all())
-        if is_open or self.metadata.topic(TRANSACTIONS_TOPIC) is not None:
+        if is_open or self.hosted.topic(TRANSACTIONS_TOPIC) is not None:
             self.transactions.load_all(now)
 
     def adopt_late_logs(self, now: Now) -> None:
         """Load what coordinators keep in logs that the start could not open (a full disk), as a start does."""
         opened = self.logs.take_opened_late()
         for log in opened:
-            topic = self.metadata.topic(log.topic)
+            topic = self.hosted.topic(log.topic)
             if topic is not None:
                 log.start_leader_epoch(topic.partitions[log.partition].leader_epoch)
         late = {log.topic for log in opened}

@@ -164,12 +164,17 @@ class CoordinatorPartitions(Generic[C]):
         self._ports.purgatory.touch(led, now)
         self._begin(partition, self._unload(led), now)
 
-    def lead_all(self, now: Now) -> None:
-        """Lead all partitions of which the metadata says so, in the epochs it names."""
-        topic = self.topic.topic
-        for partition, state in enumerate(topic.partitions if topic is not None else ()):
+    def follow_leaders(self, now: Now) -> None:
+        """Lead all partitions that this broker leads now, in their epochs, and resign the others."""
+        topic = self._ports.hosted.topic(self.topic.name)
+        if topic is None:
+            self.resign_all(now)
+            return
+        for partition, state in enumerate(topic.partitions):
             if state.leader == self._ports.node_id:
                 self.lead(partition, state.leader_epoch, now)
+            elif partition in self._led:
+                self.resign(partition, max(state.leader_epoch, self._led[partition].leader_epoch), now)
 
     def resign_all(self, now: Now) -> None:
         """Stop coordinating all partitions, because the topic was deleted."""
@@ -177,11 +182,11 @@ class CoordinatorPartitions(Generic[C]):
             self.resign(led.partition, led.leader_epoch, now)
 
     def load_all(self, now: Now) -> None:
-        """Lead all partitions of which the metadata says so, and load them at once, before requests are served.
+        """Lead all partitions that this broker leads, and load them at once, before requests are served.
 
         Only a partition whose end must be on the disk first, and is not, is loaded later.
         """
-        self.lead_all(now)
+        self.follow_leaders(now)
         while self._jobs:
             self._run_slice(now)
 

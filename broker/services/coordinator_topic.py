@@ -33,6 +33,10 @@ class CoordinatorPorts:
     node_id: int
     """The id of this broker."""
     metadata: Image
+    hosted: Image
+    """The partitions that this broker hosts."""
+    is_alone: bool
+    """True if this server is no part of a cluster."""
     producer_ids: ProducerIds
     logs: LogManager
     purgatory: Purgatory
@@ -78,7 +82,9 @@ class CoordinatorTopic:
         if topic is None:
             return ErrorCode.NOT_COORDINATOR  # no client has called FindCoordinator yet, which makes the topic
         partition = partition_of(key, len(topic.partitions))
-        if not topic.is_led_by(self._ports.node_id, partition):
+        hosted = self._ports.hosted.topic(topic.id)
+        is_hosted = hosted is not None and partition < len(hosted.partitions)
+        if hosted is None or not is_hosted or not hosted.is_led_by(self._ports.node_id, partition):
             return ErrorCode.NOT_COORDINATOR
         try:
             log = self._ports.logs.get(topic.name, partition)

@@ -1,15 +1,19 @@
-"""The consequences of a change of the image for this broker's settings, quotas, logs, offsets and metrics.
+"""The consequences of a change of an image for this broker's settings, quotas, logs, offsets and metrics.
 
-They are the same whoever decided the change: the controller of a server alone, or that of a cluster.
+    follow_hosted     what this broker's directory hosts has changed: its logs, and the coordinators it leads
+    follow_metadata   what the controller decided has changed: settings, quotas, offsets of deleted topics
+
+On a server alone both images are one, and `follow_alone` does both.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from typing import Protocol
 
 from broker.log.io_jobs import PutAway
 from broker.log.log_manager import LogManager
 from broker.log.partition_log import PartitionLog
-from broker.metadata.image import ImageDelta
+from broker.metadata.change import Change
+from broker.metadata.image import Image, ImageDelta, Node
 from broker.metadata.topic import Topic
 from broker.metrics import Metrics
 from broker.now import Now
@@ -17,10 +21,12 @@ from broker.settings.config import TopicConfig
 
 
 class ChangedServices(Protocol):
-    """The services that a change of the image has consequences for."""
+    """The services that a change of an image has consequences for."""
 
+    hosted: Image
     logs: LogManager
     metrics: Metrics
+    node: Node
 
     def configure(self) -> None: ...
 
@@ -34,36 +40,82 @@ class ChangedServices(Protocol):
 
     def lead_coordinators(self, names: Collection[str], now: Now) -> None: ...
 
+    def resign_coordinators(self, names: Collection[str], now: Now) -> None: ...
+
     def forget_topics(self, names: Collection[str], now: Now) -> None: ...
 
 
-def follow(services: ChangedServices, delta: ImageDelta, now: Now) -> PutAway | None:
-    """Carry the consequences out. Return the job that puts the logs of deleted topics away, if there are any."""
-    if delta.alters_brokers:
-        services.configure()
-        services.logs.configure(services.topic_configs())
-    else:
-        altered = [after for before, after in delta.altered if before.properties != after.properties]
-        if altered:
-            services.logs.configure({topic.name: services.config_of(topic) for topic in altered})
-    if delta.alters_quotas:
-        services.use_quotas()
-    put_away = _delete(services, delta.deleted, now) if delta.deleted else None
-    services.lead_coordinators([topic.name for topic in (*delta.made, *(after for _, after in delta.altered))], now)
+def follow_alone(services: ChangedServices, delta: ImageDelta, now: Now) -> PutAway | None:
+    """Carry out all consequences on a server alone. Return the job that puts deleted logs away, if there are any."""
+    _use_settings(services, delta)
+    put_away = follow_hosted(services, delta, now)
+    services.forget_topics({topic.name for topic in delta.deleted}, now)
     return put_away
 
 
-def _delete(services: ChangedServices, topics: Sequence[Topic], now: Now) -> PutAway:
-    """Delete topics' logs and committed offsets, and answer the requests that wait for the logs.
+def follow_metadata(services: ChangedServices, delta: ImageDelta, now: Now) -> None:
+    """Carry out what follows from decisions of a cluster's controller, and from settings that a broker has changed."""
+    _use_settings(services, delta)
+    services.forget_topics({topic.name for topic in delta.deleted}, now)
+    altered = {}
+    for before, after in delta.altered:
+        own = services.hosted.topic(after.id) if before.properties != after.properties else None
+        if own is not None:
+            altered[own.name] = own.with_properties(after.properties)
+    if altered:
+        follow_hosted(services, services.hosted.apply([Change(altered)]), now)
 
-    A crash leaves the directories of the logs, which the metadata lists as deleted: the next start puts them away.
-    Until then no topic of that name is created, because it would begin with the old records.
+
+def _use_settings(services: ChangedServices, delta: ImageDelta) -> None:
+    if delta.alters_brokers:
+        services.configure()
+        services.logs.configure(services.topic_configs())
+    if delta.alters_quotas:
+        services.use_quotas()
+
+
+def follow_hosted(services: ChangedServices, delta: ImageDelta, now: Now) -> PutAway | None:
+    """Carry out what follows for the logs. Return the job that puts deleted logs away, if there are any."""
+    altered = [after for before, after in delta.altered if before.properties != after.properties]
+    if altered and not delta.alters_brokers:
+        services.logs.configure({topic.name: services.config_of(topic) for topic in altered})
+    lost = delta.copies_lost_by(services.node.id)
+    put_away = _delete(services, lost, now) if lost else None
+    led = [*delta.made, *(after for before, after in delta.altered if before.partitions is not after.partitions)]
+    for topic in led:
+        _begin_epochs(services, topic, now)
+    services.lead_coordinators([topic.name for topic in led], now)
+    return put_away
+
+
+def host(services: ChangedServices, topics: Mapping[str, Topic | None], now: Now) -> None:
+    """Change the leaders of hosted partitions. The file stays as it is, because no log is made or deleted."""
+    put_away = follow_hosted(services, services.hosted.apply([Change(topics)]), now)
+    assert put_away is None, "a log that is deleted must be noted in the file first"
+
+
+def _begin_epochs(services: ChangedServices, topic: Topic, now: Now) -> None:
+    """Begin the leader epochs in which this broker leads, and answer the requests that wait for other partitions."""
+    for partition, state in enumerate(topic.partitions):
+        log = services.logs.find(topic.name, partition)
+        if log is None:
+            continue
+        if state.leader == services.node.id:
+            log.start_leader_epoch(state.leader_epoch)
+        else:
+            services.touch(log, now)
+
+
+def _delete(services: ChangedServices, lost: Mapping[str, Collection[int]], now: Now) -> PutAway:
+    """Delete logs, given as partitions by topic, and answer the requests that wait for them.
+
+    A crash leaves the directories of the logs, which the file lists as deleted: the next start puts them away. Until
+    then no topic of that name is created, because it would begin with the old records.
     """
-    names = {topic.name for topic in topics}
-    logs = [log for log in services.logs.all() if log.topic in names]
-    put_away = services.logs.delete({topic.name: range(len(topic.partitions)) for topic in topics})
-    services.metrics.deleted(names, logs)
-    services.forget_topics(names, now)  # coordinators answer their waiting requests first
+    logs = [log for log in services.logs.all() if log.partition in lost.get(log.topic, ())]
+    put_away = services.logs.delete(lost)
+    services.metrics.deleted({name for name in lost if services.hosted.topic(name) is None}, logs)
+    services.resign_coordinators(lost.keys(), now)  # coordinators answer their waiting requests first
     for log in logs:
         services.touch(log, now)
     return put_away

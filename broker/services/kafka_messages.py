@@ -5,8 +5,12 @@ what else we know follows. The texts are those of Kafka 4.3, and tests/compat/cl
 a real node.
 """
 
+from uuid import UUID
+
+from broker.metadata.image import Image
 from broker.settings.config import NO_TOPIC_SETTING
 from broker.settings.kafka_settings import broker_setting, topic_setting
+from broker.wire.errors import ApiError, ErrorCode
 from idgen.settings import InvalidSetting
 
 NOT_HOSTED = "This server does not host this topic-partition."
@@ -50,3 +54,17 @@ def not_hosted(topic: str) -> str:
 def unknown_topic(name: str) -> str:
     """Return the message for a topic whose settings are altered and that does not exist."""
     return f"The topic '{name}' does not exist."
+
+
+def not_led(metadata: Image, topic: str | UUID, partition: int) -> ApiError:
+    """Return the error for a partition that this broker does not lead, by what the controller decided about it."""
+    described = metadata.topic(topic)
+    if described is None:
+        if isinstance(topic, UUID):
+            return ApiError(ErrorCode.UNKNOWN_TOPIC_ID, f"{ID_NOT_HOSTED} No topic has the id {topic}.")
+        return ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, not_hosted(topic))
+    if not 0 <= partition < len(described.partitions):
+        last = len(described.partitions) - 1
+        reason = f"{NOT_HOSTED} Topic {described.name} has partitions 0 to {last}, not {partition}."
+        return ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, reason)
+    return ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"another node leads {described.name}-{partition}")

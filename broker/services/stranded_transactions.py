@@ -78,7 +78,7 @@ class StrandedTransactions:
         self.since_ms, self._past = since_ms, Past(since_ms)
 
     def _is_led(self, log: PartitionLog) -> bool:
-        topic = self._ports.metadata.topic(log.topic)
+        topic = self._ports.hosted.topic(log.topic)
         return topic is not None and topic.is_led_by(self._ports.node_id, log.partition)
 
     def loaded(self, past: Past) -> None:

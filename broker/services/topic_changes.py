@@ -7,7 +7,7 @@ created, altered, deleted or given partitions, and each is answered with the err
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Protocol
+from typing import NamedTuple, Protocol, TypeAlias
 
 from broker.cluster.assignment import Spread, assign_added, assign_replicas
 from broker.log.log_manager import LogManager
@@ -23,6 +23,8 @@ from broker.now import Now
 from broker.settings.config import BrokerConfig, TopicConfig
 from broker.wire.errors import ApiError, ErrorCode
 
+Racks: TypeAlias = Mapping[int, str | None]
+
 
 class TopicServices(Protocol):
     """The services that changes of topics use."""
@@ -33,6 +35,9 @@ class TopicServices(Protocol):
     changes: MetadataChanges
     file_executor: FileExecutor
     logs: LogManager
+
+    @property
+    def is_alone(self) -> bool: ...
 
     def spread(self, brokers: int, /) -> Spread: ...
 
@@ -60,13 +65,14 @@ def plan_creation(services: TopicServices, new: Sequence[NewTopic]) -> tuple[lis
     """Return for each topic, in order, the topic to create or the error, and the change. Raise InvalidSetting."""
     for new_topic in new:
         services.config.topic_defaults.with_properties(new_topic.properties)
-    room = _Room(services)
+    room, racks = _Room(services), _racks(services)
     answers: list[Topic | ApiError] = []
     for new_topic in new:
         try:
             room.take(new_topic.name, new_topic.partitions)
-            topic = _new_topic(services, new_topic)
-            _check_directories(services, topic, 0)
+            topic = _new_topic(services, new_topic, racks)
+            if services.is_alone:
+                _check_directories(services, topic, 0)
             answers.append(topic)
         except ApiError as error:
             answers.append(error)
@@ -74,19 +80,26 @@ def plan_creation(services: TopicServices, new: Sequence[NewTopic]) -> tuple[lis
     return answers, Staged(_change(made), _new_logs(services, [(topic, 0) for topic in made]))
 
 
-def plan_growth(
-    services: TopicServices, partitions_wanted: Sequence[tuple[Topic, int]]
-) -> tuple[list[ApiError | None], Staged]:
-    """Raise topics' numbers of partitions to these. Return for each, in order, the error or None, and the change."""
-    room = _Room(services)
+class Growth(NamedTuple):
+    """A topic that grows to `partitions`. `assignments` are the replicas of the new ones, if a client gives them."""
+
+    topic: Topic
+    partitions: int
+    assignments: Sequence[tuple[int, ...]] | None = None
+
+
+def plan_growth(services: TopicServices, growths: Sequence[Growth]) -> tuple[list[ApiError | None], Staged]:
+    """Raise topics' numbers of partitions. Return for each, in order, the error or None, and the change."""
+    room, racks = _Room(services), _racks(services)
     answers: list[ApiError | None] = []
     grown: list[tuple[Topic, int]] = []
-    for topic, partitions in partitions_wanted:
-        before = len(topic.partitions)
+    for growth in growths:
+        topic, before = growth.topic, len(growth.topic.partitions)
         try:
-            room.take(topic.name, partitions - before)
-            new = _grown(services, topic, partitions)
-            _check_directories(services, new, before)
+            room.take(topic.name, growth.partitions - before)
+            new = _grown(growth, racks)
+            if services.is_alone:
+                _check_directories(services, new, before)
             grown.append((new, before))
             answers.append(None)
         except ApiError as error:
@@ -94,7 +107,7 @@ def plan_growth(
     return answers, Staged(_change(topic for topic, _ in grown), _new_logs(services, grown))
 
 
-def _new_topic(services: TopicServices, new: NewTopic) -> Topic:
+def _new_topic(services: TopicServices, new: NewTopic, racks: Racks) -> Topic:
     """Return a topic that is still to be committed.
 
     Raise ApiError TOPIC_ALREADY_EXISTS or INVALID_TOPIC_EXCEPTION. A name can collide with topics that exist, but not
@@ -103,32 +116,39 @@ def _new_topic(services: TopicServices, new: NewTopic) -> Topic:
     services.metadata.check_new(new.name)
     assignments = new.assignments
     if assignments is None:
-        racks = _racks(services)
         assigned = assign_replicas(racks, new.partitions, 1, services.spread(len(racks)))
         assignments = list(assigned.values())
     return Topic(new.name, services.local.new_uuid(), new_partitions(assignments), dict(new.properties))
 
 
-def _grown(services: TopicServices, topic: Topic, partitions: int) -> Topic:
+def _grown(growth: Growth, racks: Racks) -> Topic:
     """Return the topic with more partitions. It is still to be committed."""
-    existing, first_replicas = len(topic.partitions), topic.partitions[0].replicas
-    assigned = assign_added(_racks(services), partitions - existing, first_replicas, existing)
-    return replace(topic, partitions=topic.partitions + new_partitions(assigned.values()))
+    topic, partitions, assignments = growth
+    if assignments is None:
+        existing, first_replicas = len(topic.partitions), topic.partitions[0].replicas
+        assigned = assign_added(racks, partitions - existing, first_replicas, existing)
+        assignments = list(assigned.values())
+    return replace(topic, partitions=topic.partitions + new_partitions(assignments))
 
 
-def _racks(services: TopicServices) -> dict[int, str | None]:
+def _racks(services: TopicServices) -> Racks:
+    """Return the live brokers, with the rack of each."""
     return {broker.id: broker.rack for broker in services.metadata.brokers.values()}
 
 
 def _check_directories(services: TopicServices, topic: Topic, first: int) -> None:
     """Raise ApiError if a new partition of the topic, from `first` on, would begin with the records of an earlier one.
     """
-    directories = topic.directories[first:]
-    for directory in directories:
-        if services.local.is_deleting(directory):
-            reason = f"the log of an earlier {directory} could not be put away; the next start tries again"
-            raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, reason)
-    services.logs.check_new(directories)
+    for directory in topic.directories[first:]:
+        check_directory(services, directory)
+
+
+def check_directory(services: TopicServices, directory: str) -> None:
+    """Raise ApiError KAFKA_STORAGE_ERROR if a new log of this name would begin with the records of an earlier one."""
+    if services.local.is_deleting(directory):
+        reason = f"the log of an earlier {directory} could not be put away; the next start tries again"
+        raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, reason)
+    services.logs.check_new([directory])
 
 
 def _change(topics: Iterable[Topic]) -> Change:
@@ -136,7 +156,12 @@ def _change(topics: Iterable[Topic]) -> Change:
 
 
 def _new_logs(services: TopicServices, added: Sequence[tuple[Topic, int]]) -> dict[tuple[str, int], NewLog]:
-    """Return the logs of topics' partitions, of each topic from a number on."""
+    """Return the logs of topics' partitions, of each topic from a number on.
+
+    In a cluster the controller orders a broker to make them.
+    """
+    if not services.is_alone:
+        return {}
     return {
         (topic.name, partition): new
         for topic, first in added
@@ -149,11 +174,13 @@ class _Room:
     """The number of partitions for which `flakelog.max.partitions` leaves room."""
 
     def __init__(self, services: TopicServices) -> None:
-        planned = services.changes.new_partitions
         self._max_partitions = services.config.max_partitions
-        self._partitions_left = max(
-            self._max_partitions - len(services.logs.all()) - services.logs.to_make - planned, 0
-        )
+        if services.is_alone:
+            existing = len(services.logs.all()) + services.logs.to_make + services.changes.new_partitions
+        else:
+            self._max_partitions *= len(services.metadata.brokers)
+            existing = sum(len(topic.partitions) for topic in services.metadata.topics())
+        self._partitions_left = max(self._max_partitions - existing, 0)
 
     def take(self, name: str, partitions: int) -> None:
         """Take room for this many more partitions. Raise ApiError if there is not enough."""

@@ -85,8 +85,8 @@ class TransactionCoordination:
     def coordinator_epoch_max(self) -> int:
         """The highest epoch that a coordinator can have. Only a server alone knows it: its image has all leader epochs.
         """
-        metadata, topic = self._ports.metadata, self.topic.topic
-        if len(metadata.live_ids) > 1:
+        topic = self.topic.topic
+        if not self._ports.is_alone:
             return EPOCH_MAX
         return max((state.leader_epoch for state in topic.partitions), default=0) if topic is not None else 0
 
@@ -133,14 +133,15 @@ class TransactionCoordination:
         self.partitions.resign_all(now)
         self.load_all(now)
 
-    def topic_deleted(self, now: Now) -> None:
-        """Write the remaining markers at once, and forget all transactional ids, because the topic of their records was
-        deleted. Producers cannot end open transactions, so these are aborted."""
+    def deleted(self, now: Now) -> None:
+        """Write the remaining markers at once, and forget transactional ids, because the logs of their records were
+        deleted. Producers cannot end open transactions, so a server alone aborts these."""
         for led in self.partitions:
             led.finish_ends(now)
         self.requested_markers.finish(now)
-        self.partitions.resign_all(now)
-        self.load_all(now)
+        self.partitions.follow_leaders(now)
+        if self._ports.is_alone:
+            self.load_all(now)
 
     def _loaded(self, led: TransactionPartition, now: Now) -> None:
         self._stranded.loaded(led.core.loaded())

@@ -63,13 +63,14 @@ DAY_MS = 86_400_000
 
 class EngineBroker:
     """A broker without sockets. `settings` are fields of BrokerConfig, GroupConfig or TransactionConfig; `max_ahead_ms`
-    is the id worker's run-ahead."""
+    is the id worker's run-ahead. `member` is its part in a cluster, and `own` the broker that it registers."""
 
-    def __init__(self, storage=None, now_ms=1_000, max_ahead_ms=500, engine=Engine, **settings):
+    def __init__(self, storage=None, now_ms=1_000, max_ahead_ms=500, engine=Engine, member=None, own=None, **settings):
         self.storage = storage or MemoryStorage()
         self.now_ms = now_ms
         self.reported = []
         self.held = None
+        self.after_pump = lambda: None
         self.fed = []
         self._in_turn = False
         self._pumping = False
@@ -80,21 +81,21 @@ class EngineBroker:
             {name: value for name, value in settings.items() if name in config.__dataclass_fields__}
             for config in (GroupConfig, TransactionConfig)
         )
-        own = {name: value for name, value in settings.items() if name not in group | transaction}
-        config = BrokerConfig(**own)
-        own = RegisteredBroker(1, {"": ("localhost", 9092)})
+        broker = {name: value for name, value in settings.items() if name not in group | transaction}
+        config = BrokerConfig(**broker)
+        own = own or RegisteredBroker(1, {"": ("localhost", 9092)})
         local = LocalMetadata(FileMetadataStore(self.storage), own, self._new_uuid)
         local.load()
         logs = LogManager(self.storage, config, self.reported.append)
         purgatory = Purgatory(now_ms, config.max_delayed_operations)
         self.services = BrokerServices(
-            config, local, logs, purgatory, self.reported.append, group_config=GroupConfig(**group)
+            config, local, logs, purgatory, self.reported.append, group_config=GroupConfig(**group), member=member
         )
         self.services.transaction_config = TransactionConfig(**transaction)
         self.services.given = {each.name: str(settings[each.field]) for each in SETTINGS if each.field in settings}
         self.services.open_logs()
         self.worker = IdWorker(
-            Layout(), 1, start_ms=WALL_MS + now_ms, limit_ms=WALL_MS + 365 * DAY_MS, max_ahead_ms=max_ahead_ms
+            Layout(), own.id, start_ms=WALL_MS + now_ms, limit_ms=WALL_MS + 365 * DAY_MS, max_ahead_ms=max_ahead_ms
         )
         self.services.id_stamper.worker = lambda: self.worker
         self.services.load_coordinators(self.now)
@@ -155,6 +156,7 @@ class EngineBroker:
             self._pump()
         finally:
             self._pumping = False
+        self.after_pump()
 
     def _pump(self):
         self.execute()

@@ -129,8 +129,8 @@ def test_new_topic_is_read_on_request():
     watcher.settle()
     MemoryCoordinator(ensemble).execute(Create(topic_entity("t").path, encode_config({"a": "1"})))
     assert watcher.take() == []
-    watcher.watch.want_topic("t", watcher.now)
-    watcher.watch.want_topic("u", watcher.now)
+    watcher.watch.want_topic("t", None, watcher.now)
+    watcher.watch.want_topic("u", None, watcher.now)
     assert watcher.take() == [(topic_entity("t"), {"a": "1"}), (topic_entity("u"), {})]
 
 
@@ -138,11 +138,11 @@ def test_topic_that_is_wanted_again_during_its_read_is_read_again():
     ensemble = started()
     watcher = Watcher(ensemble)
     watcher.settle()
-    watcher.watch.want_topic("t", watcher.now)
+    watcher.watch.want_topic("t", None, watcher.now)
     (operation,) = watcher.watch.take_operations()
     outcome = pytest.raises(CoordinationError, watcher.coordinator.execute, operation).value
     write(ensemble, topic_entity("t"), a="1")
-    watcher.watch.want_topic("t", watcher.now)
+    watcher.watch.want_topic("t", None, watcher.now)
     watcher.watch.completed(operation, outcome, watcher.now)
     assert watcher.take()[-1] == (topic_entity("t"), {"a": "1"})
 
@@ -151,7 +151,7 @@ def test_topic_that_is_wanted_in_a_session_that_ends_is_read_in_the_next():
     ensemble = started()
     watcher = Watcher(ensemble)
     watcher.settle()
-    watcher.watch.want_topic("t", watcher.now)
+    watcher.watch.want_topic("t", None, watcher.now)
     watcher.watch.take_operations()
     watcher.coordinator.expire()
     assert watcher.take() == [(topic_entity("t"), {})]
@@ -324,7 +324,7 @@ class Model:
             path = topic_entity(topic).path
             MemoryCoordinator(self.ensemble).execute(Create(path, encode_config(self.values())))
             for watcher in self.watchers:
-                watcher.watch.want_topic(topic, watcher.now)
+                watcher.watch.want_topic(topic, None, watcher.now)
 
     def delete_topic(self):
         if self.topics:

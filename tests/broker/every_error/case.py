@@ -9,13 +9,14 @@ from tests.broker.any_api import KEYS, World
 
 OFFSETS, TRANSACTIONS = "__consumer_offsets", "__transaction_state"
 NOWHERE = "nowhere"
+ELSEWHERE = {"elsewhere": True, "inside": True}
 FAR_AHEAD_MS = 1 << 52
 LONG = "x" * 4_097  # longer than offset.metadata.max.bytes, 4,096
 
 
 class Case(NamedTuple):
     """An expected error. `ask` takes a World and returns the answer whose first error is checked; `settings` are the
-    broker's."""
+    broker's. With `elsewhere` the broker is one of a cluster whose controller is another."""
 
     api: str
     code: E
@@ -24,6 +25,7 @@ class Case(NamedTuple):
     newest: int = 99
     kafka: E | None = None
     inside: bool = False
+    elsewhere: bool = False
     settings: dict = {}
 
     @property

@@ -2,8 +2,10 @@
 
 from broker.log.storage.port import StorageError
 from broker.wire.errors import ErrorCode as E
-from tests.broker.every_error.case import NOWHERE, Case, full, offline
+from tests.broker.every_error.case import ELSEWHERE, NOWHERE, Case, full, offline
 
+MOVES = {"timeout": 10_000, "topics": None}
+NO_FEATURES = {"timeout": 10_000, "feature_updates": []}
 ANY_RULE = {
     "resource_type_filter": 1, "resource_name_filter": None, "pattern_type_filter": 1, "principal_filter": None,
     "host_filter": None, "operation": 1, "permission_type": 1,
@@ -100,6 +102,11 @@ NODE = [
     Case("AlterReplicaLogDirs", E.KAFKA_STORAGE_ERROR, lambda w: move(w, topic=offline(w)), inside=True),
     Case("DescribeQuorum", E.UNKNOWN_TOPIC_OR_PARTITION, lambda w: quorum(w, NOWHERE)),
     Case("DescribeQuorum", E.UNKNOWN_TOPIC_OR_PARTITION, lambda w: quorum(w, partition=7)),
+    Case("ElectLeaders", E.NOT_CONTROLLER, lambda w: elect(w, NOWHERE), **ELSEWHERE),
+    Case("AlterPartitionReassignments", E.NOT_CONTROLLER, lambda w: reassign(w, [1], NOWHERE), **ELSEWHERE),
+    Case("ListPartitionReassignments", E.NOT_CONTROLLER, lambda w: w.ask(w.name, MOVES), **ELSEWHERE),
+    Case("UpdateFeatures", E.NOT_CONTROLLER, lambda w: w.ask(w.name, NO_FEATURES), **ELSEWHERE),
+    Case("AlterUserScramCredentials", E.NOT_CONTROLLER, credential, **ELSEWHERE),
     Case("ElectLeaders", E.ELECTION_NOT_NEEDED, elect),
     Case("ElectLeaders", E.PREFERRED_LEADER_NOT_AVAILABLE, lambda w: elect(w, offline(w)), inside=True),
     Case("ElectLeaders", E.ELIGIBLE_LEADERS_NOT_AVAILABLE, lambda w: elect(w, offline(w), kind=1), oldest=1,

@@ -2,7 +2,7 @@
 
 from broker.wire.errors import ErrorCode as E
 from tests.broker.any_api import create_topic
-from tests.broker.every_error.case import NOWHERE, OFFSETS, Case, full
+from tests.broker.every_error.case import ELSEWHERE, NOWHERE, OFFSETS, Case, full
 from tests.broker.every_error.node import quota
 
 TOPIC, BROKER, LOGGER, METRICS, GROUP = 2, 4, 8, 16, 32
@@ -72,6 +72,9 @@ def retention(world, value, topic=None, **more):
 
 
 TOPICS = [
+    Case("CreateTopics", E.NOT_CONTROLLER, make, **ELSEWHERE),
+    Case("DeleteTopics", E.NOT_CONTROLLER, lambda w: remove(w, NOWHERE), **ELSEWHERE),
+    Case("CreatePartitions", E.NOT_CONTROLLER, lambda w: grow(w, NOWHERE), **ELSEWHERE),
     Case("Metadata", E.UNKNOWN_TOPIC_OR_PARTITION, lambda w: metadata(w, NOWHERE), oldest=4),
     Case("Metadata", E.INVALID_TOPIC_EXCEPTION, lambda w: metadata(w, "a/b")),
     Case("Metadata", E.UNKNOWN_TOPIC_ID, lambda w: metadata_by_id(w, w.id_of(NOWHERE)), oldest=12),

@@ -56,7 +56,7 @@ ATOMIC = {
     "validate topics": 400,
     "create topics": 1_040,
     "create a topic with many assignments": 130,
-    "create partitions": 600,
+    "create partitions": 760,
     "create partitions of unknown topics": 220,
     "create assigned partitions": 110,
     "delete unknown topics v5": 330,

@@ -8,8 +8,8 @@ from broker import steps
 from broker.group.offset_records import partition_of
 from broker.log.keyed_records import append_records
 from broker.metadata.change import Change
-from broker.metadata.image import RegisteredBroker
 from broker.metadata.staged import Staged
+from broker.record.control import Marker
 from broker.services.due_actions import MARKERS_AT_ONCE
 from broker.services.transaction_partition import Keyed
 from broker.txn.records import transaction_key
@@ -22,6 +22,7 @@ from tests.broker.engine_client import (
     WRITE_TXN_MARKERS,
     EngineBroker,
 )
+from tests.broker.engine_cluster import EngineCluster
 from tests.broker.handlers.transaction_steps import MANY, STATE, begin_in_many, ended_in, state_of, step
 from tests.broker.transactional import TransactionalProducer, committed
 
@@ -210,10 +211,12 @@ def test_the_markers_of_a_fresh_server_have_epoch_0_and_those_after_a_crash_a_la
     assert committed(crashed.connect(), "flights") == [b"a", b"b", b"c"]
 
 
-def join(broker):
-    """Let another broker be live, which may coordinate transactions."""
-    own = broker.services.metadata.brokers[1]
-    broker.services.metadata.register([own, RegisteredBroker(2, {"": ("another", 9092)})])
+@pytest.fixture
+def member():
+    """A broker of a cluster: others may coordinate transactions."""
+    cluster = EngineCluster(1, transaction_state_log_num_partitions=PARTITIONS, offsets_topic_num_partitions=1)
+    assert cluster.create("flights", 2) == 0
+    return cluster.nodes[1].broker
 
 
 def test_a_server_alone_refuses_an_epoch_that_no_coordinator_has_reached(broker):
@@ -225,30 +228,28 @@ def test_a_server_alone_refuses_an_epoch_that_no_coordinator_has_reached(broker)
     assert committed(broker.connect(), "flights") == [b"a"]
 
 
-def test_a_marker_of_a_later_coordinator_is_written_and_one_of_an_earlier_is_refused(broker):
-    producer = producer_of(broker)
-    join(broker)
+def test_a_marker_of_a_later_coordinator_is_written_and_one_of_an_earlier_is_refused(member):
+    producer = producer_of(member)
     producer.write("flights", b"a")
-    assert mark(broker, producer, 5) == 0
-    assert mark(broker, producer, 4) == ErrorCode.TRANSACTION_COORDINATOR_FENCED
-    assert mark(broker, producer, 5) == mark(broker, producer, 6) == 0
-    assert committed(broker.connect(), "flights") == [b"a"]
+    assert mark(member, producer, 5) == 0
+    assert mark(member, producer, 4) == ErrorCode.TRANSACTION_COORDINATOR_FENCED
+    assert mark(member, producer, 5) == mark(member, producer, 6) == 0
+    assert committed(member.connect(), "flights") == [b"a"]
 
 
-def test_the_end_of_a_fenced_coordinator_stays_open_and_goes_on_in_a_later_epoch(broker):
+def test_the_end_of_a_fenced_coordinator_stays_open_and_goes_on_in_a_later_epoch(member):
     """Another node coordinates the transaction, or has done so. Until this one hears of it, it completes nothing."""
-    producer = producer_of(broker)
-    join(broker)
+    producer = producer_of(member)
     producer.write("flights", b"a")
     producer.write("flights", b"b", partition=1)
-    assert mark(broker, producer, 1) == 0
-    assert producer.end(True) == 0 and state_of(broker) == "PrepareCommit"
-    broker.at(broker.now_ms + 10_000)
-    assert state_of(broker) == "PrepareCommit"
-    assert sum("tried again" in line for line in broker.reported) == 1
-    lead(broker, 2)
-    broker.at(broker.now_ms + 1_000)
-    assert state_of(broker) == "CompleteCommit" and coordinator_epoch(broker) == 2
+    assert mark(member, producer, 1) == 0
+    assert producer.end(True) == 0 and state_of(member) == "PrepareCommit"
+    member.at(member.now_ms + 10_000)
+    assert state_of(member) == "PrepareCommit"
+    assert sum("tried again" in line for line in member.reported) == 1
+    lead(member, 2)
+    member.at(member.now_ms + 1_000)
+    assert state_of(member) == "CompleteCommit" and coordinator_epoch(member) == 2
 
 
 # --- stranded transactions -------------------------------------------------------------------------------------------
@@ -288,9 +289,9 @@ def test_nothing_is_stranded_unless_the_coordinators_whole_topic_is_led_here_and
 
 def test_a_transaction_that_all_partitions_know_nothing_of_is_aborted_in_the_epoch_that_its_partition_has_seen(broker):
     producer = producer_of(broker)
-    join(broker)
     producer.write("flights", b"a")
-    assert mark(broker, producer, 3) == 0
+    log = broker.services.log_of("flights", 0)
+    broker.services.transactions.append_marker(log, producer.id, producer.epoch, Marker(True, 3), broker.now)
     assert producer.send("flights", b"b") == 0
     broker.delete(STATE)
     assert committed(broker.connect(), "flights") == [b"a"]

@@ -1,0 +1,111 @@
+"""LeaderAndIsr, v7: the controller names the leaders of partitions that this broker has a copy of.
+
+Behaviour: served on the listener of brokers only. An order of an earlier controller, or for an earlier life of this
+broker, is refused as a whole. A partition is refused with STALE_CONTROLLER_EPOCH unless its leader epoch rises, as by
+Kafka 3.9. New partitions get their logs, with the settings of their topic, which are read first. The answer waits until
+the file of this broker names new partitions, so that none is a stray at the next start.
+"""
+
+from typing import Any, TypeAlias
+
+from broker.log.new_logs import NewLog
+from broker.membership.hosted_partitions import HostedPlan, plan_leader_and_isr
+from broker.membership.member import SETTINGS_READ, Member
+from broker.metadata.change import Change
+from broker.metadata.changes import CHANGED, Planned
+from broker.metadata.staged import Staged
+from broker.metadata.topic import topic_keys
+from broker.now import Now
+from broker.services.context import RequestContext
+from broker.services.image_consequences import host
+from broker.services.membership import member_of
+from broker.services.topic_changes import check_directory
+from broker.waiting.purgatory import Delayed
+from broker.wire.errors import ApiError, ErrorCode
+
+Answer: TypeAlias = dict[str, Any]
+
+
+def handle(call: RequestContext, now: Now) -> Answer | Delayed[Answer]:
+    member = member_of(call.services)
+    refusal = member.refusal_of_order(call.request, now)
+    if refusal:
+        return {"error_code": refusal, "topics": ()}
+    order = _Order(call, member)
+    answer = order.try_complete(now)
+    if answer is not None:
+        return answer
+    # The coordinator answers, or the session ends and with it this life of the broker: the wait needs no limit.
+    return Delayed((SETTINGS_READ, CHANGED), None, order.try_complete, order.expire)
+
+
+class _Order:
+    """An order that waits for the settings of new topics, then for the file."""
+
+    def __init__(self, call: RequestContext, member: Member) -> None:
+        self._call = call
+        self._member = member
+        self._hosting: Answer | Delayed[Answer] | None = None
+
+    def try_complete(self, now: Now) -> Answer | None:
+        if self._hosting is None:
+            if not self._has_settings(now):
+                return None
+            keys = topic_keys(str(topic.topic_name) for topic in self._call.request.topic_states)
+            self._hosting = self._call.services.hosting.submit(keys, self._begin, now)
+        return self._hosting.try_complete(now) if isinstance(self._hosting, Delayed) else self._hosting
+
+    def expire(self, now: Now) -> Answer:
+        """Refuse the order, because too many requests wait; the controller repeats it to the next life only."""
+        return _answer(self._call, HostedPlan(), ErrorCode.KAFKA_STORAGE_ERROR)
+
+    def _has_settings(self, now: Now) -> bool:
+        hosted = self._call.services.hosted
+        topics = self._call.request.topic_states
+        new = [topic for topic in topics if hosted.topic(str(topic.topic_name)) is None]
+        return self._member.want_settings([(str(topic.topic_name), topic.topic_id) for topic in new], now)
+
+    def _begin(self, now: Now) -> Answer | Planned:
+        services = self._call.services
+        plan = plan_leader_and_isr(
+            services.hosted,
+            services.node.id,
+            self._call.request.topic_states,
+            self._member.settings_of,
+            lambda directory: check_directory(services, directory),
+        )
+        for problem in plan.problems:
+            services.report(problem)
+        logs = {}
+        for name, partition in plan.new:
+            topic = plan.topics[name]
+            assert topic is not None
+            epoch = topic.partitions[partition].leader_epoch
+            logs[name, partition] = NewLog(services.config_of(topic), topic.id, epoch)
+        if not logs:
+            host(services, plan.topics, now)
+            return _answer(self._call, plan)
+
+        def answer(error: ApiError | None, at: Now) -> Answer:
+            return _answer(self._call, plan, ErrorCode.NONE if error is None else error.code)
+
+        return Planned(Staged(Change(plan.topics), logs), answer)
+
+
+def _answer(call: RequestContext, plan: HostedPlan, error: ErrorCode = ErrorCode.NONE) -> Answer:
+    return {
+        "error_code": ErrorCode.NONE,
+        "topics": [
+            {
+                "topic_id": topic.topic_id,
+                "partition_errors": [
+                    {
+                        "partition_index": state.partition_index,
+                        "error_code": plan.refused.get((str(topic.topic_name), state.partition_index), error),
+                    }
+                    for state in topic.partition_states
+                ],
+            }
+            for topic in call.request.topic_states
+        ],
+    }

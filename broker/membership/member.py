@@ -1,0 +1,302 @@
+"""This broker's part in a cluster, without I/O: its life in the coordinator, its controller, its image, its peers.
+
+    session established -> settings are read -> (logs are open: `serve`) -> registered -> orders of the controller
+                                  ^                                             |
+                                  +---------- session ended, a new one <--------+
+
+A shell carries out `take_operations` and passes the results to `completed`, passes the coordinator's events to
+`notified`, sends `take_calls` to brokers and passes the responses to `called`, and calls `tick` at `next_deadline_ms`.
+
+A broker that has lost its session serves on as before (rule E7): whether it still leads is decided by the next order,
+which names its next life.
+"""
+
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple, Protocol
+from uuid import UUID
+
+from broker.cluster.channel import Call
+from broker.cluster.config_watch import ConfigWatch
+from broker.cluster.controller import Controller
+from broker.cluster.documents import CONTROLLER, Registration
+from broker.cluster.driver import Driver
+from broker.cluster.registration import Registered, create_persistent_nodes, register
+from broker.cluster.requests import Answer, Request
+from broker.membership.cluster_executor import ClusterExecutor
+from broker.membership.entity_settings import EntitySettings
+from broker.membership.metadata_updates import live_brokers, topics_of
+from broker.membership.peer_calls import PeerCall, PeerCalls
+from broker.membership.producer_id_requests import ProducerIdRequests
+from broker.metadata.change import Change
+from broker.metadata.image import Image, ImageDelta
+from broker.now import Now
+from broker.wire.errors import ErrorCode
+from coordination.port import Changed, CoordinationError, Event, Operation, Result, SessionEnded, SessionEstablished
+
+SETTINGS_READ = "settings of topics were read"
+"""The purgatory key of requests that wait for settings of topics."""
+
+
+@dataclass(frozen=True)
+class Membership:
+    """What a broker brings into a cluster. `listener` is the one that brokers reach each other on."""
+
+    broker_id: int
+    registration: Registration
+    listener: str
+    cluster_id: str
+    is_new_directory: bool
+    session_timeout_ms: int
+
+
+class AddressedCall(NamedTuple):
+    """A request to a broker, at its address on the listener of brokers. Pass its response to `Member.called`."""
+
+    host: str
+    port: int
+    call: Call | PeerCall
+
+
+class _Core(Protocol):
+    """A part that hands out operations of the coordinator."""
+
+    def take_operations(self) -> list[Operation]: ...
+
+    def completed(self, operation: Operation, outcome: Result | CoordinationError, now: Now) -> None: ...
+
+    def tick(self, now: Now) -> None: ...
+
+    def next_deadline_ms(self) -> int | None: ...
+
+
+class Member:
+    """See the module. `problem` is the error that ended a registration, which no retry mends."""
+
+    def __init__(
+        self, membership: Membership, report: Callable[[str], None], new_uuid: Callable[[], UUID]
+    ) -> None:
+        self.membership = membership
+        self.image = Image(membership.cluster_id)
+        self.controller = Controller(membership.broker_id, listener=membership.listener)
+        self.peers = PeerCalls()
+        self.consequences: Callable[[ImageDelta, Now], None] = lambda delta, now: None
+        """Called after each change of the image, with the difference."""
+        self.touch: Callable[[Hashable, Now], object] = lambda key, now: None
+        """Answers the requests that wait for a purgatory key."""
+        self.broker_epoch = -1
+        self.controller_epoch = 0
+        """Orders of an earlier controller are refused (rule E2)."""
+        self.is_registered = False
+        self.problem: Exception | None = None
+        self._report = report
+        self._registration = Driver()
+        self._configs = ConfigWatch()
+        self._settings = EntitySettings(report)
+        self._session_id = 0
+        self._serves = False
+        self._answered: dict[Request, Callable[[Answer, Now], None]] = {}
+        ids = ProducerIdRequests(membership.broker_id, self.peers, self._own_epoch, self._controller_id)
+        self.producer_id_requests, self.producer_ids = ids, ids.producer_ids
+        self.executor = ClusterExecutor(self.image, self.controller, self.submit, ids, new_uuid)
+        ids.on_block = self.executor.image_changed
+        self._parts: tuple[_Core, ...] = (self._registration, self._configs, self.controller, self.executor)
+        self._owners: dict[int, tuple[Operation, _Core]] = {}
+        """The part that each operation under way belongs to, by the identity of the operation."""
+
+    @property
+    def is_ready(self) -> bool:
+        """Return True if the settings of the cluster were read, so that logs can be opened."""
+        return bool(self._configs.has_read_all)
+
+    def _own_epoch(self) -> int:
+        return self.broker_epoch
+
+    def _controller_id(self) -> int:
+        return self.image.controller_id
+
+    # --- life ----------------------------------------------------------------------------------------------------
+
+    def serve(self, now: Now) -> None:
+        """Register, because the logs are open, and take orders from then on."""
+        self._serves = True
+        self._register(now)
+
+    def _prepared(self, value: None, error: Exception | None, now: Now) -> None:
+        """Read the settings, because the nodes of a cluster exist. A session that has ended begins anew."""
+        if error is None:
+            self._configs.begin(now)
+        elif not isinstance(error, CoordinationError):
+            raise error
+
+    def _register(self, now: Now) -> None:
+        can_register = self._serves and self._session_id and self.is_ready
+        if not can_register or self.is_registered or self._registration.is_running or self.problem is not None:
+            return
+        own = self.membership
+        procedure = register(
+            own.broker_id,
+            replace(own.registration, timestamp_ms=now.wall_ms),
+            session_id=self._session_id,
+            session_timeout_ms=own.session_timeout_ms,
+            cluster_id=own.cluster_id,
+            is_new_directory=own.is_new_directory,
+        )
+        self._registration.begin(procedure, self._registered, now)
+
+    def _registered(self, registered: Registered | None, error: Exception | None, now: Now) -> None:
+        if registered is None:
+            if not isinstance(error, CoordinationError):
+                self.problem = error
+            return
+        self.is_registered = True
+        self.broker_epoch = registered.broker_epoch
+        self.controller_epoch = max(self.controller_epoch, registered.controller_epoch)
+        self.image.cluster_id = registered.cluster_id
+        self.controller.registered(now)
+
+    @property
+    def waiting_for(self) -> str | None:
+        """Return what the registration waits for, for people."""
+        return self._registration.waiting_for
+
+    # --- the coordinator -----------------------------------------------------------------------------------------
+
+    def take_operations(self) -> list[Operation]:
+        """Return the operations to carry out now. Pass each result to `completed` with the same object."""
+        operations = []
+        for part in self._parts:
+            for operation in part.take_operations():
+                self._owners[id(operation)] = operation, part
+                operations.append(operation)
+        return operations
+
+    def completed(self, operation: Operation, outcome: Result | CoordinationError, now: Now) -> None:
+        """Take the result or the error of an operation."""
+        _, part = self._owners.pop(id(operation))
+        part.completed(operation, outcome, now)
+        self._follow(now)
+
+    def notified(self, event: Event, now: Now) -> None:
+        """Take an event of the coordinator."""
+        match event:
+            case SessionEstablished(session_id) if session_id != self._session_id:
+                self._session_id = session_id
+                self._registration.cancel()
+                self._registration.begin(create_persistent_nodes(), self._prepared, now)
+            case SessionEnded():
+                self._session_id = 0
+                self.is_registered = False
+                self._registration.cancel()
+        self.controller.notified(event, now)
+        self._configs.notified(event, now)
+        self._follow(now)
+
+    def _follow(self, now: Now) -> None:
+        """Apply what the parts have learned, and let them go on."""
+        updates, topics = self._configs.take_updates(), self._configs.take_topics_read()
+        if updates:
+            self.apply(self._settings.changes(self.image, updates), now)
+        if topics:
+            self._settings.read(topics)
+            self.touch(SETTINGS_READ, now)
+        self._register(now)
+        for request, answer in self.controller.take_answers():
+            self._answered.pop(request)(answer, now)
+
+    # --- other brokers -------------------------------------------------------------------------------------------
+
+    def take_calls(self, now: Now) -> list[AddressedCall]:
+        """Return the requests to send now. Pass the response of each to `called`, or None without one."""
+        calls: list[AddressedCall] = []
+        to_send: list[Call | PeerCall] = [*self.controller.take_calls(now), *self.peers.take()]
+        for call in to_send:
+            address = self._address(call)
+            if address is None:
+                self.called(call, None, now)
+            else:
+                calls.append(AddressedCall(*address, call))
+        return calls
+
+    def _address(self, call: Call | PeerCall) -> tuple[str, int] | None:
+        listener = self.membership.listener
+        if isinstance(call, Call):  # the controller knows a broker earlier than its image does
+            broker = self.controller.context.brokers.get(call.broker_id)
+            endpoints = () if broker is None else broker.endpoints
+            return next(((end.host, end.port) for end in endpoints if end.listener == listener), None)
+        node = self.image.node(call.broker_id, listener)
+        return None if node is None else (node.host, node.port)
+
+    def called(self, call: Call | PeerCall, response: Any | None, now: Now) -> None:
+        """Take the response to a call, None if the broker was not reached or did not answer."""
+        if isinstance(call, Call):
+            self.controller.called(call, response, now)
+        else:
+            self.peers.called(call, response, now)
+        self._follow(now)
+
+    # --- the controller ------------------------------------------------------------------------------------------
+
+    def submit(self, request: Request, answered: Callable[[Answer, Now], None], now: Now) -> None:
+        """Pass a request to the controller. `answered` receives NOT_CONTROLLER if that is another broker."""
+        self._answered[request] = answered
+        self.controller.submit(request, now)
+        self._follow(now)
+
+    def refusal_of_order(self, order: Any, now: Now) -> ErrorCode:
+        """Return the error for an order of a controller that was replaced (rule E2), or for an earlier life (E3)."""
+        if order.controller_epoch < self.controller_epoch:
+            return ErrorCode.STALE_CONTROLLER_EPOCH
+        if order.broker_epoch < self.broker_epoch or self.broker_epoch < 0:
+            return ErrorCode.STALE_BROKER_EPOCH
+        self.controller_epoch = order.controller_epoch
+        if self.controller.is_active and order.controller_epoch > self.controller.context.epoch:
+            self.controller.notified(Changed(CONTROLLER), now)  # it may have been replaced: let it look
+        return ErrorCode.NONE
+
+    def update_metadata(self, order: Any, now: Now) -> None:
+        """Take the live brokers and the leaders of partitions from an UpdateMetadata that was not refused."""
+        died = self.image.live_ids
+        self.image.register(live_brokers(order))
+        self.image.controller_id = int(order.controller_id)
+        self.apply([topics_of(self.image, order, self._settings.of_topic)], now)
+        self.want_settings([(str(topic.topic_name), topic.topic_id) for topic in order.topic_states], now)
+        for broker_id in died - self.image.live_ids:
+            self.peers.lost(broker_id, now)
+
+    def apply(self, changes: Iterable[Change], now: Now) -> None:
+        """Apply changes that the cluster has, and carry out their consequences."""
+        self.consequences(self.image.apply(list(changes)), now)
+        self.executor.image_changed(now)
+
+    # --- settings of topics --------------------------------------------------------------------------------------
+
+    def want_settings(self, topics: Iterable[tuple[str, UUID | None]], now: Now) -> bool:
+        """Have the settings of these topics read, given with their ids. Return True if all were read already.
+
+        The settings of a new topic are written before the topic, and no notification names them.
+        """
+        unknown = [topic for topic in topics if not self._settings.knows(*topic)]
+        for name, topic_id in unknown:
+            if self._settings.want(name, topic_id):
+                self._configs.want_topic(name, topic_id, now)
+        return not unknown
+
+    def settings_of(self, name: str) -> Mapping[str, str]:
+        """Return the settings of a topic that were read."""
+        return self._settings.of_topic(name)
+
+    # --- time ----------------------------------------------------------------------------------------------------
+
+    def tick(self, now: Now) -> None:
+        for part in self._parts:
+            part.tick(now)
+        self.peers.tick(now)
+        self.producer_id_requests.tick(now)
+        self._follow(now)
+
+    def next_deadline_ms(self) -> int | None:
+        """Return when `tick` is due, on the monotonic clock; None without a deadline."""
+        deadlines = [part.next_deadline_ms() for part in self._parts]
+        deadlines += self.peers.next_deadline_ms(), self.producer_id_requests.next_deadline_ms()
+        return min((deadline for deadline in deadlines if deadline is not None), default=None)
