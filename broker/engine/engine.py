@@ -23,10 +23,12 @@ it closes the connection of its request, and its traceback is reported.
 """
 
 from collections.abc import Callable, Mapping
+from typing import Any
 
 from broker.channel.connection import Connection
 from broker.channel.request_channel import RequestChannel
 from broker.channel.turn_queue import BACKLOG_WAITS
+from broker.cluster.channel import Call
 from broker.engine.api_table import APIS, Api
 from broker.engine.request_handler import RequestHandler
 from broker.engine.throttle import Throttle
@@ -34,11 +36,13 @@ from broker.log.io_jobs import METADATA_JOBS, ReadJob
 from broker.log.partition_log import PartitionLog
 from broker.log.sync_scheduler import IoJob
 from broker.log.validation.open_job import OpenJob
+from broker.membership.peer_calls import AddressedCall, PeerCall
 from broker.now import Now
 from broker.produce.batch_opening import BatchOpening
 from broker.produce.produce_commit import ProduceCommit
 from broker.services.context import BrokerServices
 from broker.wire.errors import WireError
+from coordination.port import CoordinationError, Event, Operation, Result
 
 TURN_NS = 2_000_000  # a turn that has lasted longer ends after its round
 
@@ -73,6 +77,8 @@ class Engine:
         self._pending = services.logs.pending
         self._turn = services.turn
         self._file_executor = services.file_executor
+        self._member = services.member
+        self._peer_calls = services.peer_calls
         self._budget = services.partition_budget
         self._throttle = Throttle(services, self.channel)
         self._produce_commit = ProduceCommit(services, self.channel)
@@ -150,13 +156,17 @@ class Engine:
 
     def next_deadline(self, now: Now) -> int:
         """Return when `tick` is due, on the monotonic clock (ms)."""
-        others = (
+        others: tuple[int | None, ...] = (
             self.services.purgatory.next_deadline_ms(),
             self.services.coordinators_deadline_ms(),
             self._connections.next_deadline_ms(),
             self.channel.memory.next_deadline_ms(now.ms),
         )
         deadline = self.services.logs.next_deadline_ms(now.ms)
+        if self._member is not None:
+            others = (*others, self._member.next_deadline_ms())
+        elif self._peer_calls is not None:
+            others = (*others, self._peer_calls.next_deadline_ms())
         for other in others:
             if other is not None and other < deadline:
                 deadline = other
@@ -167,6 +177,10 @@ class Engine:
         self._clock.now = now
         self.services.purgatory.advance(now)
         self.services.tick_coordinators(now)
+        if self._member is not None:
+            self._member.tick(now)
+        elif self._peer_calls is not None:
+            self._peer_calls.tick(now)
         for log in self.services.logs.tick(now):
             self.services.touch(log, now)
         self.services.adopt_late_logs(now)
@@ -211,6 +225,42 @@ class Engine:
             self.services.purgatory.touch(sync.key, now)
         elif isinstance(sync, METADATA_JOBS):
             self._file_executor.back(sync, error, now)
+
+    # --- other brokers -------------------------------------------------------------------------------------------
+
+    def take_calls(self, now: Now) -> list[AddressedCall]:
+        """Return requests to other brokers, each to be sent, and passed to `called` with its response.
+
+        Take them after each turn, tick and answer. A server alone has none.
+        """
+        self._clock.now = now
+        return [] if self._member is None else self._member.take_calls(now)
+
+    def called(self, call: Call | PeerCall, response: Any | None, now: Now) -> None:
+        """Take the response of a request to another broker, None if the broker sent none."""
+        self._clock.now = now
+        if self._member is not None:
+            self._member.called(call, response, now)
+        elif self._peer_calls is not None and isinstance(call, PeerCall):
+            self._peer_calls.called(call, response, now)
+
+    # --- the coordinator of a cluster ----------------------------------------------------------------------------
+
+    def take_operations(self) -> list[Operation]:
+        """Return operations to carry out on the coordinator. Pass each result to `completed` with the same object."""
+        return [] if self._member is None else self._member.take_operations()
+
+    def completed(self, operation: Operation, outcome: Result | CoordinationError, now: Now) -> None:
+        """Take the result or the error of an operation."""
+        self._clock.now = now
+        if self._member is not None:
+            self._member.completed(operation, outcome, now)
+
+    def notified(self, event: Event, now: Now) -> None:
+        """Take an event of the coordinator."""
+        self._clock.now = now
+        if self._member is not None:
+            self._member.notified(event, now)
 
     # --- turns ---------------------------------------------------------------------------------------------------
 

@@ -3,9 +3,10 @@
 Behaviour: ends a producer's open transaction in the partitions named, as its coordinator on another node asks, or an
 administrator for a transaction that hangs (KIP-664). Each partition has its error. A marker of an earlier coordinator
 epoch than the partition has seen for this producer is refused, that of a later one is written. An epoch that no
-coordinator has reached is refused by a server alone, because it would fence all markers after it. Many markers are
-written in slices, and the answer is sent after the last. If too many requests already have markers left, the next is
-refused.
+coordinator has reached is refused by a server alone, because it would fence all markers after it. If a crash left an
+earlier transaction of the producer open, that one is ended first. While that is not possible, the partition's error is
+NOT_LEADER_OR_FOLLOWER, which coordinators and administrators retry. Many markers are written in slices, and the answer
+is sent after the last. If too many requests already have markers left, the next is refused.
 Version notes: v2 names the rules the transaction follows (KIP-1228), which changes nothing here.
 """
 
@@ -111,6 +112,8 @@ def _write(call: RequestContext, requested: Any, topic: str, index: int, now: No
     marker = Marker(requested.transaction_result, requested.coordinator_epoch)
     try:
         log = call.services.log_of(topic, index)
+        if not call.services.transactions.end_earlier(log, requested.producer_id, now):
+            return ErrorCode.NOT_LEADER_OR_FOLLOWER
         call.services.transactions.append_marker(log, requested.producer_id, requested.producer_epoch, marker, now)
     except ApiError as error:
         return error.code

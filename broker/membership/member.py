@@ -26,7 +26,7 @@ from broker.cluster.requests import Answer, Request
 from broker.membership.cluster_executor import ClusterExecutor
 from broker.membership.entity_settings import EntitySettings
 from broker.membership.metadata_updates import live_brokers, topics_of
-from broker.membership.peer_calls import PeerCall, PeerCalls
+from broker.membership.peer_calls import AddressedCall, PeerCall, PeerCalls
 from broker.membership.producer_id_requests import ProducerIdRequests
 from broker.metadata.change import Change
 from broker.metadata.image import Image, ImageDelta
@@ -48,14 +48,6 @@ class Membership:
     cluster_id: str
     is_new_directory: bool
     session_timeout_ms: int
-
-
-class AddressedCall(NamedTuple):
-    """A request to a broker, at its address on the listener of brokers. Pass its response to `Member.called`."""
-
-    host: str
-    port: int
-    call: Call | PeerCall
 
 
 class _Core(Protocol):

@@ -8,8 +8,9 @@ ignored, so the broker may have carried the request out. Callers that repeat a r
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
+from broker.cluster.channel import Call
 from broker.now import Now
 from broker.waiting.timing_wheel import Timer, TimingWheel
 
@@ -28,6 +29,14 @@ class PeerCall:
     broker_id: int
     request: Any
     """A message of kio or `broker.wire.inter_broker`, whose class names key and version."""
+
+
+class AddressedCall(NamedTuple):
+    """A request to a broker, at its address on the listener of brokers: a controller's order, or another request."""
+
+    host: str
+    port: int
+    call: Call | PeerCall
 
 
 @dataclass(eq=False)
@@ -53,6 +62,8 @@ class PeerCalls:
         self._peers: dict[int, _Peer] = {}
         self._timeouts: TimingWheel[_Request] = TimingWheel()
         self._refused: deque[Answered] = deque()
+        self.before_take: list[Callable[[], None]] = []
+        """Called at the begin of each `take`, by those that gather what they ask (`broker.membership.peer_batches`)."""
 
     def ask(
         self, broker_id: int, request: Any, answered: Answered, now: Now, *, timeout_ms: int = TIMEOUT_MS
@@ -69,7 +80,9 @@ class PeerCalls:
         peer.waiting[pending] = None
 
     def take(self) -> list[PeerCall]:
-        """Return the calls to send now, in order for each broker."""
+        """Return the calls to send now, in order for each broker. The shell takes them after each turn and tick."""
+        for ask in self.before_take:
+            ask()
         calls = []
         for peer in self._peers.values():
             while peer.waiting and len(peer.under_way) < UNDER_WAY_MAX:

@@ -43,6 +43,7 @@ from broker.wire.primitives import Buffer
 
 if TYPE_CHECKING:
     from broker.membership.member import Member
+    from broker.membership.peer_calls import PeerCalls
     from broker.quota.quota_manager import Meter, QuotaManager
     from broker.services.coordinator_topic import CoordinatorPorts, CoordinatorTopic
     from broker.services.group_coordination import GroupCoordination
@@ -106,6 +107,10 @@ class BrokerServices:
     """This broker's part in a cluster; None on a server alone."""
     spread: Callable[[int], Spread] = field(default=_from_the_first)
     """Draws where a new topic's replicas begin among so many brokers."""
+    peer_calls: "PeerCalls | None" = None
+    """The requests to other brokers; None on a server alone."""
+    inter_broker_listener: str | None = None
+    """The name of the listener that other brokers use; None on a server alone."""
     _groups: "GroupCoordination | None" = None
     _transactions: "TransactionCoordination | None" = None
     _start_ms: int = 0
@@ -147,10 +152,11 @@ class BrokerServices:
     @property
     def is_alone(self) -> bool:
         """Return True if this server is no part of a cluster."""
-        return self.member is None
+        return self.peer_calls is None
 
     def _join(self, member: "Member") -> None:
         """Take part in a cluster: its controller decides, and this broker's file keeps the hosted partitions only."""
+        self.peer_calls, self.inter_broker_listener = member.peers, member.membership.listener
         self.metadata = member.image
         self.metadata.on_change = self._led.clear
         self.producer_ids = member.producer_ids
@@ -299,6 +305,7 @@ class BrokerServices:
             appended=self.appended,
             without_ids=self.clock_waits.refused,
             commit_timeout_ms=self.group_config.offsets_commit_timeout_ms,
+            peer_calls=self.peer_calls,
         )
 
     def _offsets_ended(self, partition: int, producer_id: int, commit: bool, now: Now) -> None:

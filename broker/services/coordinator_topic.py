@@ -12,6 +12,7 @@ from broker.group.offset_records import partition_of
 from broker.log.keyed_records import KeyedRecord, append_records
 from broker.log.log_manager import LogManager
 from broker.log.partition_log import PartitionLog
+from broker.membership.peer_calls import PeerCalls
 from broker.metadata.image import Image, Node
 from broker.metadata.producer_ids import ProducerIds
 from broker.metadata.topic import NewTopic, Topic
@@ -51,6 +52,8 @@ class CoordinatorPorts:
     """Must be called if a log had no ids for an append."""
     commit_timeout_ms: int
     """offsets.commit.timeout.ms: the longest wait of an answer for the disk."""
+    peer_calls: PeerCalls | None = None
+    """The requests to other brokers; None on a server alone."""
 
 
 class CoordinatorTopic:

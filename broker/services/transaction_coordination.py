@@ -12,7 +12,7 @@ from broker.services.coordinator_partitions import CoordinatorPartitions
 from broker.services.coordinator_topic import CoordinatorPorts, CoordinatorTopic
 from broker.services.due_actions import DueActions
 from broker.services.stranded_transactions import StrandedTransactions
-from broker.services.transaction_markers import LocalMarkers, OffsetsEnded, RequestedMarkers
+from broker.services.transaction_markers import LocalMarkers, OffsetsEnded, RequestedMarkers, TransactionMarkers
 from broker.services.transaction_partition import SharedParts, TransactionPartition
 from broker.services.transaction_verification import TransactionVerification
 from broker.settings.transaction_config import TransactionConfig
@@ -41,13 +41,14 @@ class TransactionCoordination:
         self.when_on_disk = self.partitions.when_on_disk
         self._ports = ports
         self._due = DueActions(config.transaction_marker_retry_ms)
-        markers = LocalMarkers(ports, offsets_ended)
-        self.append_marker = markers.append
+        local = LocalMarkers(ports, offsets_ended)
+        self.append_marker = local.append
         self.requested_markers = RequestedMarkers(self._due, config.marker_requests_max)
-        self._stranded = StrandedTransactions(ports, markers, self._due)
-        self.is_held_up = self._stranded.is_held_up
+        self._stranded = StrandedTransactions(ports, local, self._due)
+        self.is_held_up, self.end_earlier = self._stranded.is_held_up, self._stranded.end_earlier
         verification = TransactionVerification(config, self.topic, self.partitions)
         self.verify, self.refusal = verification.verify, verification.refusal
+        markers = _markers(ports, local)
         self._shared = SharedParts(self.topic, ports, self._due, markers, self.when_on_disk, self._run_due)
         self._totals = Totals()
         self._abort_ms = start_ms + config.transaction_abort_timed_out_transaction_cleanup_interval_ms
@@ -173,3 +174,12 @@ class TransactionCoordination:
         """True if all partitions of the topic are led here and loaded, or if there is no topic."""
         topic = self.topic.topic
         return all(self.partitions.at(partition) for partition in range(len(topic.partitions) if topic else 0))
+
+
+def _markers(ports: CoordinatorPorts, local: LocalMarkers) -> TransactionMarkers:
+    """Return what writes the markers of this broker's coordinators."""
+    if ports.peer_calls is None:
+        return local
+    from broker.services.peer_markers import PeerMarkers  # a server alone needs none of its messages
+
+    return PeerMarkers(ports, local, ports.peer_calls)

@@ -20,14 +20,6 @@ from broker.txn.coordinator import Partition
 from broker.wire.errors import ApiError, ErrorCode
 from idgen.errors import IdError, SequenceExhausted
 
-# Errors after which a marker must never be written: the producer has a later epoch, or the partition was deleted. A
-# later epoch of the coordinator is no such error. Another broker may coordinate the transaction by now, and this one
-# has not heard of it; until then the end stays open.
-_NO_MARKER = (
-    ErrorCode.INVALID_PRODUCER_EPOCH,
-    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-)
-
 OffsetsEnded: TypeAlias = Callable[[int, int, bool, Now], None]
 """Receives the marker of a partition of __consumer_offsets: (partition, producer id, True for a commit, now)."""
 
@@ -59,6 +51,38 @@ class TransactionMarkers(Protocol):
         """
 
 
+class MarkerOutcomes:
+    """Decides which refused markers are tried again, and informs the operator of them once for each partition.
+
+    A marker must never be written if the producer has a later epoch, or if the partition was deleted. A later epoch of
+    the coordinator (TRANSACTION_COORDINATOR_FENCED) is no such error. Another broker may coordinate the transaction by
+    now, and this one has not heard of it; until then the end stays open, and no partition takes its markers.
+    """
+
+    def __init__(self, ports: CoordinatorPorts) -> None:
+        self._ports = ports
+        self._failing: set[Partition] = set()
+
+    def written(self, partition: Partition) -> None:
+        self._failing.discard(partition)
+
+    def is_settled(self, partition: Partition, error: ApiError | IdError) -> bool:
+        """Return True if a refused marker needs no retry."""
+        if isinstance(error, ApiError) and error.code is ErrorCode.INVALID_PRODUCER_EPOCH:
+            return True
+        if not self._exists(partition):
+            return True
+        if partition not in self._failing:
+            self._failing.add(partition)
+            name = f"{partition[0]}-{partition[1]}"
+            self._ports.report(f"transactions in {name} cannot be ended, and are tried again: {error}")
+        return False
+
+    def _exists(self, partition: Partition) -> bool:
+        topic = self._ports.metadata.topic(partition[0])
+        return topic is not None and partition[1] < len(topic.partitions)
+
+
 class LocalMarkers:
     """Writes markers into the logs of the partitions that this node leads, at once.
 
@@ -68,8 +92,7 @@ class LocalMarkers:
     def __init__(self, ports: CoordinatorPorts, offsets_ended: OffsetsEnded) -> None:
         self._ports = ports
         self._offsets_ended = offsets_ended
-        self._failing: set[Partition] = set()
-        """Partitions that did not take a marker, so that the operator is informed once."""
+        self.outcomes = MarkerOutcomes(ports)
         self.end_earlier: EndEarlier = lambda log, producer_id, now: True
         """Called before each marker. If it returns False, the marker is tried again later."""
 
@@ -83,7 +106,7 @@ class LocalMarkers:
         try:
             log = self._ports.log_of(*end.partition)
         except ApiError as error:
-            return self._is_settled(end.partition, error)
+            return self.outcomes.is_settled(end.partition, error)
         if not self.end_earlier(log, end.producer_id, now):
             return False
         return self.try_append(log, end.producer_id, end.producer_epoch, end.marker, now)
@@ -93,8 +116,8 @@ class LocalMarkers:
         try:
             self.append(log, producer_id, epoch, marker, now)
         except (ApiError, IdError) as error:
-            return self._is_settled((log.topic, log.partition), error)
-        self._failing.discard((log.topic, log.partition))
+            return self.outcomes.is_settled((log.topic, log.partition), error)
+        self.outcomes.written((log.topic, log.partition))
         return True
 
     def append(self, log: PartitionLog, producer_id: int, epoch: int, marker: Marker, now: Now) -> None:
@@ -107,16 +130,6 @@ class LocalMarkers:
         self._ports.appended(log, now)
         if log.topic == GROUP_OFFSETS_TOPIC:
             self._offsets_ended(log.partition, producer_id, marker.commit, now)
-
-    def _is_settled(self, partition: Partition, error: ApiError | IdError) -> bool:
-        """Return True if a refused marker needs no retry. Otherwise report it once for each partition."""
-        if isinstance(error, ApiError) and error.code in _NO_MARKER:
-            return True
-        if partition not in self._failing:
-            self._failing.add(partition)
-            name = f"{partition[0]}-{partition[1]}"
-            self._ports.report(f"transactions in {name} cannot be ended, and are tried again: {error}")
-        return False
 
 
 class MarkersRequest(Protocol):

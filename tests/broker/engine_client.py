@@ -63,9 +63,12 @@ DAY_MS = 86_400_000
 
 class EngineBroker:
     """A broker without sockets. `settings` are fields of BrokerConfig, GroupConfig or TransactionConfig; `max_ahead_ms`
-    is the id worker's run-ahead. `member` is its part in a cluster, and `own` the broker that it registers."""
+    is the id worker's run-ahead. `own` is the broker, and `membership` are fields of BrokerServices that a broker of a
+    cluster has."""
 
-    def __init__(self, storage=None, now_ms=1_000, max_ahead_ms=500, engine=Engine, member=None, own=None, **settings):
+    def __init__(
+        self, storage=None, now_ms=1_000, max_ahead_ms=500, engine=Engine, own=None, membership=None, **settings
+    ):
         self.storage = storage or MemoryStorage()
         self.now_ms = now_ms
         self.reported = []
@@ -84,12 +87,13 @@ class EngineBroker:
         broker = {name: value for name, value in settings.items() if name not in group | transaction}
         config = BrokerConfig(**broker)
         own = own or RegisteredBroker(1, {"": ("localhost", 9092)})
+        self.node_id = own.id
         local = LocalMetadata(FileMetadataStore(self.storage), own, self._new_uuid)
         local.load()
         logs = LogManager(self.storage, config, self.reported.append)
         purgatory = Purgatory(now_ms, config.max_delayed_operations)
         self.services = BrokerServices(
-            config, local, logs, purgatory, self.reported.append, group_config=GroupConfig(**group), member=member
+            config, local, logs, purgatory, self.reported.append, group_config=GroupConfig(**group), **membership or {}
         )
         self.services.transaction_config = TransactionConfig(**transaction)
         self.services.given = {each.name: str(settings[each.field]) for each in SETTINGS if each.field in settings}

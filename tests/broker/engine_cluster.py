@@ -54,7 +54,7 @@ class ClusterNode:
     def open(self):
         """Open the logs, once the settings were read, and register."""
         self.broker = EngineBroker(
-            self.storage, self.cluster.now_ms, member=self.member, own=self.own, **self.cluster.settings
+            self.storage, self.cluster.now_ms, membership={"member": self.member}, own=self.own, **self.cluster.settings
         )
         self.broker.reported[:0] = self.reported
         self.reported = self.broker.reported

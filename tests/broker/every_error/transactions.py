@@ -173,6 +173,7 @@ TRANSACTED = [
     Case("WriteTxnMarkers", E.BROKER_NOT_AVAILABLE, lambda w: mark_many_twice(w), inside=True,
          settings={"marker_requests_max": 1}),
     Case("WriteTxnMarkers", E.KAFKA_STORAGE_ERROR, lambda w: w.mark((1, 0), offline(w)), inside=True),
+    Case("WriteTxnMarkers", E.NOT_LEADER_OR_FOLLOWER, lambda w: mark_while_searching(w), inside=True),
     *(Case(api, E.COORDINATOR_LOAD_IN_PROGRESS, lambda w, ask=ask: ask(loading(w)), inside=True)
       for api, ask in BY_COORDINATOR.items()),
     Case("ListTransactions", E.INVALID_REGULAR_EXPRESSION, lambda w: listed(w, "(a"), oldest=2),
@@ -205,6 +206,15 @@ def mark_earlier(world):
     topic, producer = world.create(1), (1_000_000 + world.number, 0)
     world.mark(producer, topic, coordinator_epoch=0)
     return world.mark(producer, topic, coordinator_epoch=-1)
+
+
+def mark_while_searching(world):
+    """Send a marker while the search for stranded transactions has not decided about an open one of its producer."""
+    producer = world.producer()
+    world.add(producer, version=3)
+    world.write(producer)
+    world.broker.services.transactions._stranded.remember()
+    return world.mark(producer)
 
 
 def twice_fenced(world):

@@ -264,6 +264,17 @@ def led_by(broker, partition, node):
     broker.services.transactions.load_again(broker.now)
 
 
+def with_a_record_off_the_disk(broker):
+    """Return a producer with an open transaction. The coordinator's partition cannot be loaded before the next sync."""
+    producer = producer_of(broker)
+    producer.write("flights", b"a")
+    broker.alter(STATE, {"flakelog.visible.after.flush": "true"})
+    broker.hold_syncs()
+    coordinator = broker.services.transactions.find("payments")
+    coordinator.run(coordinator.core.init_producer_id("new", 60_000, None, broker.now), broker.now)
+    return producer
+
+
 @pytest.mark.parametrize("elsewhere", [MINE, 1 - MINE])
 def test_nothing_is_stranded_unless_the_coordinators_whole_topic_is_led_here_and_loaded(broker, elsewhere):
     """Otherwise the records of a transaction may be in a partition that this node has not read."""
@@ -300,12 +311,7 @@ def test_a_transaction_that_all_partitions_know_nothing_of_is_aborted_in_the_epo
 
 def test_a_search_ends_when_the_last_partition_was_loaded_although_another_is_damaged(broker):
     """Until it ends no marker is written to a partition in which a transaction was open, so it must end."""
-    producer = producer_of(broker)
-    producer.write("flights", b"a")
-    broker.alter(STATE, {"flakelog.visible.after.flush": "true"})
-    broker.hold_syncs()
-    coordinator = broker.services.transactions.find("payments")
-    coordinator.run(coordinator.core.init_producer_id("new", 60_000, None, broker.now), broker.now)
+    producer = with_a_record_off_the_disk(broker)
     damaged = broker.services.log_of(STATE, 1 - MINE)
     append_records(damaged, [Keyed(transaction_key("x"), b"\xff\xff")], broker.services.id_stamper, broker.now)
     broker.services.transactions.load_again(broker.now)
@@ -319,6 +325,20 @@ def test_a_search_ends_when_the_last_partition_was_loaded_although_another_is_da
     producer.end(True)
     broker.at(broker.now_ms + 10_000)
     assert state_of(broker) == "CompleteCommit"
+    assert committed(broker.connect(), "flights") == [b"a"]
+
+
+def test_a_requested_marker_is_refused_until_the_search_has_ended_what_is_stranded(broker):
+    """It would decide a stranded transaction too, and the other way perhaps."""
+    join(broker)
+    producer = with_a_record_off_the_disk(broker)
+    broker.services.transactions.load_again(broker.now)
+    assert mark(broker, producer, 1) == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert broker.services.log_of("flights", 0).last_stable_offset == 0
+    broker.services.log_of(STATE, MINE).ask_sync(soon=True)
+    broker.release()
+    broker.at(broker.now_ms + 1_000)
+    assert mark(broker, producer, 1) == 0
     assert committed(broker.connect(), "flights") == [b"a"]
 
 
