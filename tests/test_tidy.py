@@ -9,7 +9,7 @@ import pytest
 
 from broker.client.consumer_config import ConsumerConfig
 from broker.client.group_config import GroupMemberConfig
-from broker.engine.api_table import APIS
+from broker.engine.api_table import APIS, INTER_BROKER
 from broker.settings.config import BrokerConfig, TopicConfig
 from broker.settings.group_config import GroupConfig
 from broker.settings.transaction_config import TransactionConfig
@@ -375,7 +375,7 @@ def test_tests_neither_sleep_nor_mock(path):
             assert text not in ("time.sleep", "sleep"), f"{name_of(path)}:{node.lineno}: wait for the thing itself"
 
 
-@pytest.mark.parametrize("api", APIS.values(), ids=lambda api: api.name)
+@pytest.mark.parametrize("api", [*APIS.values(), *INTER_BROKER.values()], ids=lambda api: f"{api.name}-{api.oldest}")
 def test_every_api_served_is_documented_where_it_is_handled(api):
     doc = import_module(f"broker.handlers.{api.module}").__doc__
     first = doc.split("\n")[0]

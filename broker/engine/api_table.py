@@ -115,10 +115,14 @@ _BROKER_ROWS = (
     Api(5, "StopReplica", 4, 4, 4, "stop_replica"),
     Api(6, "UpdateMetadata", 8, 8, 8, "update_metadata"),
     Api(7, "ControlledShutdown", 3, 3, 3, "controlled_shutdown"),
+    Api(24, "AddPartitionsToTxn", 4, 5, 3, "add_partitions_for_brokers"),
     Api(67, "AllocateProducerIds", 0, 0, 0, "allocate_producer_ids"),
 )
 
 APIS: dict[int, Api] = {row.key: row for row in _ROWS}
 
-BROKER_APIS: dict[int, Api] = APIS | {row.key: row for row in _BROKER_ROWS}
-"""The APIs on the listener of brokers. Who reaches it can delete data."""
+INTER_BROKER: dict[int, Api] = {row.key: row for row in _BROKER_ROWS}
+"""APIs and versions that the inter-broker listener serves beside `APIS`. ApiVersions does not show them.
+
+Who reaches that listener can delete data.
+"""

@@ -6,7 +6,7 @@ from typing import Any
 
 from broker.channel.connection import Connection
 from broker.channel.request_channel import RequestChannel
-from broker.engine.api_table import BROKER_APIS, PRODUCE, Api
+from broker.engine.api_table import INTER_BROKER, PRODUCE, Api
 from broker.engine.throttle import Throttle
 from broker.now import Now
 from broker.produce.batch_opening import BatchOpening
@@ -51,8 +51,6 @@ class RequestHandler:
     ) -> None:
         self._services = services
         self._apis = apis
-        member = services.member
-        self._broker_listener = None if member is None else member.membership.listener
         self._channel = channel
         self._clock = channel.clock
         self._throttle = throttle
@@ -251,14 +249,12 @@ class RequestHandler:
         """
         header = read_request_header(frame)
         key, version, correlation_id = header.api_key, header.version, header.correlation_id
-        api = (self._apis if conn.listener != self._broker_listener else BROKER_APIS).get(key)
-        if api is None:
-            raise WireError(f"API key {key} (v{version}) is not known; these bytes may not be Kafka's protocol")
-        if not api.oldest <= version <= api.newest:
-            if key == API_VERSIONS:
+        api = self._apis.get(key)
+        if api is None or not api.oldest <= version <= api.newest:
+            if api is not None and key == API_VERSIONS:
                 self._unsupported(conn, api, correlation_id)
                 return None
-            raise WireError(f"{api.name} v{version} is not served; v{api.oldest} to v{api.newest} are")
+            api = self._of_brokers(conn, key, version)
         position = header.body
         if version >= api.flexible:
             try:
@@ -277,6 +273,16 @@ class RequestHandler:
             frame = memoryview(bytearray(frame))
             request, original, tags = api.codec.decode(version, frame, position, self._limits)
         return frame, api, self._context(conn, version, header.client_id, request, original, tags), correlation_id
+
+    def _of_brokers(self, conn: Connection, key: int, version: int) -> Api:
+        """Return the row of a request that only other brokers may send, on their listener. Raise WireError."""
+        api = INTER_BROKER.get(key) if conn.listener == self._services.inter_broker_listener else None
+        if api is not None and api.oldest <= version <= api.newest:
+            return api
+        api = self._apis.get(key)
+        if api is None:
+            raise WireError(f"API key {key} (v{version}) is not known; these bytes may not be Kafka's protocol")
+        raise WireError(f"{api.name} v{version} is not served; v{api.oldest} to v{api.newest} are")
 
     def _context(
         self, conn: Connection, version: int, client_id: str | None, request: Any, original: Any, tags: Any

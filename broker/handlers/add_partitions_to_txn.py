@@ -4,7 +4,8 @@ Behaviour: adds all of the partitions to the producer's transaction, or none. Th
 transaction. If a partition does not exist, or belongs to a topic of the broker's internal records, it gets that error
 and the others get OPERATION_NOT_ATTEMPTED. While the last transaction is being ended the answer is
 CONCURRENT_TRANSACTIONS.
-Version notes: before v2 a fenced producer gets INVALID_PRODUCER_EPOCH (KIP-588). Only brokers send v4 and later.
+Version notes: before v2 a fenced producer gets INVALID_PRODUCER_EPOCH (KIP-588). Only brokers send v4 and later
+(broker.handlers.add_partitions_for_brokers).
 """
 
 from collections.abc import Callable, Mapping
@@ -14,6 +15,7 @@ from broker.metadata.topic import INTERNAL_TOPICS
 from broker.now import Now
 from broker.services.context import RequestContext
 from broker.services.coordinator_topic import Answer
+from broker.services.transaction_partition import TransactionPartition
 from broker.txn.coordinator import Partition
 from broker.waiting.purgatory import Delayed
 from broker.wire.errors import ErrorCode
@@ -23,7 +25,7 @@ FENCED_VERSION = 2
 
 def handle(call: RequestContext, now: Now) -> Answer | Delayed[Answer]:
     partitions = [(topic.name, index) for topic in call.request.v3_and_below_topics for index in topic.partitions]
-    refused = {partition: error for partition in partitions if (error := _refusal(call, partition))}
+    refused = {partition: error for partition in partitions if (error := refusal(call, partition))}
     if refused:
         return _answer(call, refused, ErrorCode.OPERATION_NOT_ATTEMPTED)
     request = call.request
@@ -38,9 +40,15 @@ def handle(call: RequestContext, now: Now) -> Answer | Delayed[Answer]:
     )
 
 
-def _refusal(call: RequestContext, partition: Partition) -> ErrorCode:
+def refusal(call: RequestContext, partition: Partition) -> ErrorCode:
+    """Return the error of a partition that a client may not add to a transaction, or NONE."""
     if partition[0] in INTERNAL_TOPICS:
         return ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    return missing(call, partition)
+
+
+def missing(call: RequestContext, partition: Partition) -> ErrorCode:
+    """Return the error of a partition that does not exist, or NONE."""
     topic = call.services.metadata.topic(partition[0])
     exists = topic is not None and 0 <= partition[1] < len(topic.partitions)
     return ErrorCode.NONE if exists else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -61,14 +69,26 @@ def add_partitions(
     led = transactions.find(transactional_id)
     if isinstance(led, ErrorCode):
         return answer(led)
-    error = ErrorCode.CONCURRENT_TRANSACTIONS
-    if not transactions.is_held_up(producer_id):
-        call.services.id_stamper.ensure(1, now)
-        decision = led.core.add_partitions(transactional_id, producer_id, epoch, partitions, now)
-        error = led.run(decision, now)
+    error = add_to(led, call, transactional_id, producer_id, epoch, partitions, now)
     if error == ErrorCode.PRODUCER_FENCED and call.version < FENCED_VERSION:
         error = ErrorCode.INVALID_PRODUCER_EPOCH
     return transactions.when_on_disk([led], answer(error), now)
+
+
+def add_to(
+    led: TransactionPartition,
+    call: RequestContext,
+    transactional_id: str,
+    producer_id: int,
+    epoch: int,
+    partitions: list[Partition],
+    now: Now,
+) -> ErrorCode:
+    """Let the coordinator of a transactional id add partitions. Raise Backpressure, with nothing changed."""
+    if call.services.transactions.is_held_up(producer_id):
+        return ErrorCode.CONCURRENT_TRANSACTIONS
+    call.services.id_stamper.ensure(1, now)
+    return led.run(led.core.add_partitions(transactional_id, producer_id, epoch, partitions, now), now)
 
 
 def _answer(call: RequestContext, refused: Mapping[Partition, ErrorCode], others: ErrorCode) -> dict[str, Any]:
