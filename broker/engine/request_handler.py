@@ -10,7 +10,7 @@ from broker.engine.api_table import INTER_BROKER, PRODUCE, Api
 from broker.engine.throttle import Throttle
 from broker.now import Now
 from broker.produce.batch_opening import BatchOpening
-from broker.produce.outcome import LogReserved, Postponed, WithoutIds
+from broker.produce.outcome import AwaitsVerification, LogReserved, Postponed, WithoutIds
 from broker.produce.produce_commit import ProduceCommit
 from broker.produce.turn import StagedProduce
 from broker.produce.validate import PARTITIONS_AT_ONCE
@@ -163,6 +163,8 @@ class RequestHandler:
             self._try_again(conn, frame, postponed.retry_wall_ms)
         elif isinstance(postponed, LogReserved):
             self._opening.wait(conn, frame, postponed.log)
+        elif isinstance(postponed, AwaitsVerification):
+            self._opening.verify(conn, frame, postponed.verifications)
         else:
             yield from self._opening.open_in_steps(conn, frame)
 

@@ -17,7 +17,7 @@ from broker.log.validation.record_check import Budget
 from broker.now import Now
 from broker.produce.outcome import Postponed, WithoutIds
 from broker.produce.turn import StagedProduce
-from broker.produce.validate import PARTITIONS_AT_ONCE, validate_again, validate_batch
+from broker.produce.validate import PARTITIONS_AT_ONCE, await_all, validate_again, validate_batch
 from broker.record.batch import is_transactional, record_count_of
 from broker.services.context import BrokerServices, RequestContext
 from broker.steps import Steps
@@ -75,7 +75,7 @@ def handle(call: RequestContext, now: Now) -> StagedProduce | Postponed:
         for index, (_, _, batch) in enumerate(partitions):
             outcome = validate_batch(services, staged, index, batch, now, budget)
             if isinstance(outcome, Postponed):
-                return outcome
+                return await_all(services, staged, index, outcome, now, budget)
             outcomes.append(outcome)
         for index, validated in enumerate(outcomes):
             turn.stage(staged, index, validated)
@@ -93,7 +93,7 @@ def _stage_in_steps(services: BrokerServices, staged: StagedProduce, now: Now) -
     for index, (_, _, batch) in enumerate(partitions):
         outcome = validate_batch(services, staged, index, batch, now, budget)
         if isinstance(outcome, Postponed):
-            return outcome
+            return await_all(services, staged, index, outcome, now, budget)
         if (index + 1) % PARTITIONS_AT_ONCE == 0:
             now = yield
     for index, (_, _, batch) in enumerate(partitions):

@@ -2,6 +2,7 @@
 
 Behaviour: as OffsetCommit, in a producer's transaction: the offsets are written at once, and count when the transaction
 commits. The group's partition of `__consumer_offsets` must have been added to the transaction (AddOffsetsToTxn).
+If another broker coordinates the transaction, it is asked first.
 Version notes: v2 has leader epochs (KIP-320); v3 names the member, whose generation is then checked (KIP-447); v4
 clients know TRANSACTION_ABORTABLE (KIP-890), and for earlier ones a group that was not added is INVALID_TXN_STATE.
 """
@@ -10,11 +11,13 @@ from collections.abc import Iterable
 from typing import Any
 
 from broker.group.results import CommitRequest, OffsetToCommit
-from broker.metadata.topic import GROUP_OFFSETS_TOPIC
+from broker.log.verification import Verification
 from broker.now import Now
+from broker.produce.outcome import Unverified
 from broker.services.context import RequestContext
 from broker.services.coordinator_topic import Answer
 from broker.services.group_coordination import GroupPartition
+from broker.stamping.id_stamper import Backpressure
 from broker.steps import CHANGES_AT_ONCE, Steps
 from broker.waiting.purgatory import Delayed
 from broker.wire.errors import ErrorCode
@@ -32,8 +35,38 @@ def handle(call: RequestContext, now: Now) -> Steps[Answer | Delayed[Answer]]:
         led = call.services.groups.find(call.request.group_id)
         if not isinstance(led, ErrorCode):
             coordinators.append(led)
-        errors += _commit_some(call, led, partitions[first : first + CHANGES_AT_ONCE], now)
+        try:
+            errors += _commit_some(call, led, partitions[first : first + CHANGES_AT_ONCE], now)
+        except Unverified as unverified:
+            if not first:
+                return _once_verified(call, unverified.verification, now)
+            errors += [ErrorCode.COORDINATOR_LOAD_IN_PROGRESS] * (len(partitions) - first)
+            break  # the transaction has ended meanwhile
     return call.services.groups.when_on_disk(coordinators, _answer(call, errors), now)
+
+
+def _once_verified(call: RequestContext, verification: Verification, now: Now) -> Delayed[Any]:
+    """Handle a request when another broker has answered whether the transaction has the group's partition."""
+    call.services.transactions.ask((verification,), now)
+    return Delayed(
+        (verification,),
+        None,
+        lambda at: None if verification.is_pending else _again(call, at),
+        lambda at: _not_now(call),
+    )
+
+
+def _again(call: RequestContext, now: Now) -> Steps[Any]:
+    try:
+        return (yield from handle(call, now))
+    except Backpressure:
+        return _not_now(call)
+
+
+def _not_now(call: RequestContext) -> Answer:
+    """Return an answer that makes the client retry."""
+    number = sum(len(topic.partitions) for topic in call.original.topics)
+    return _answer(call, [ErrorCode.COORDINATOR_LOAD_IN_PROGRESS] * number)
 
 
 def _commit_some(
@@ -90,9 +123,9 @@ def _refusal(call: RequestContext, led: GroupPartition) -> ErrorCode:
     request = call.request
     if not request.group_id:
         return ErrorCode.INVALID_GROUP_ID
-    offsets_partition = GROUP_OFFSETS_TOPIC, led.partition
+    assert led.log is not None, "a coordinator that is served has its log"
     producer = request.transactional_id, request.producer_id, request.producer_epoch
-    return call.services.transactions.refusal(*producer, offsets_partition, call.version >= ABORTABLE_VERSION)
+    return call.services.transactions.refusal(*producer, led.log, call.version >= ABORTABLE_VERSION)
 
 
 def _request(call: RequestContext, partitions: list[tuple[str, Any]]) -> CommitRequest:

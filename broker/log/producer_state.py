@@ -17,6 +17,7 @@ from typing import NamedTuple
 from crc32c import crc32c
 
 from broker.log.index.txn_index import AbortedTransaction
+from broker.log.verification import Verification
 from broker.record.batch import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE, BatchHeader
 from broker.record.control import Marker
 from broker.wire.errors import ApiError, ErrorCode
@@ -103,6 +104,8 @@ class ProducerState:
         """First offset of each open transaction by producer id, in order of their first offsets."""
         self._undecided: deque[tuple[int, int]] = deque()
         """(first offset, marker's offset) of ended transactions whose marker may be at or past the high watermark."""
+        self.verifications: dict[int, Verification] = {}
+        """By producer id: the question whether its transaction has this partition, and its answer."""
 
     def __len__(self) -> int:
         return len(self._producers)
@@ -158,7 +161,8 @@ class ProducerState:
             )
 
     def marked(self, header: BatchHeader, base_offset: int, marker: Marker, seen_ms: int = NOT_KNOWN) -> None:
-        """Note a marker that was appended at `base_offset`."""
+        """Note a marker that was appended at `base_offset`. The producer's next batch is verified again."""
+        self.verifications.pop(header.producer_id, None)
         producer = self._seen(header, seen_ms)
         producer.coordinator_epoch = marker.coordinator_epoch
         producer.first_offset = _NO_TRANSACTION

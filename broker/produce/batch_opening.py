@@ -11,12 +11,17 @@ Records that get their ids as headers need the ids before they are compressed. T
 reserves the log until the request is staged: ids rise with the offsets, so no other batch may come between. Requests
 for a reserved log are held too. A marker of a transaction is not held, nor is a batch that was staged before and waits
 for ids. If one comes between, the ids are stale, and the job is made again with other ids.
+
+A request whose transaction another broker coordinates is held in the same way until that broker has answered.
 """
+
+from collections.abc import Callable, Hashable, Sequence
 
 from broker.channel.connection import Connection
 from broker.channel.request_channel import RequestChannel
 from broker.log.partition_log import PartitionLog
 from broker.log.validation.open_job import OpenJob, OpenTask
+from broker.log.verification import Verification
 from broker.now import Now
 from broker.produce.ports import ProduceServices
 from broker.produce.produce_commit import ProduceCommit
@@ -85,6 +90,13 @@ class BatchOpening:
         conn.hold(frame)
         self._wait(conn, log)
 
+    def verify(self, conn: Connection, frame: memoryview, verifications: Sequence[Verification]) -> None:
+        """Hold a Produce until other brokers have answered whether transactions have its partitions."""
+        self.finish(conn)
+        conn.hold(frame)
+        self._services.transactions.ask(verifications, self._channel.clock.now)
+        self._wait_until(conn, verifications, lambda: not any(question.is_pending for question in verifications))
+
     def finish(self, conn: Connection) -> None:
         """Forget the connection's job, because its request is executed or the connection is closed."""
         job, conn.opened = conn.opened, None
@@ -121,9 +133,10 @@ class BatchOpening:
         self._channel.queue.resume(conn)
 
     def _wait(self, conn: Connection, log: PartitionLog) -> None:
-        waiting: Delayed[bool] = Delayed(
-            (_key_of(log),), None, lambda now: None if log in self._turn.reserved else True, lambda now: True
-        )
+        self._wait_until(conn, (_key_of(log),), lambda: log not in self._turn.reserved)
+
+    def _wait_until(self, conn: Connection, keys: Sequence[Hashable], is_over: Callable[[], bool]) -> None:
+        waiting: Delayed[bool] = Delayed(keys, None, lambda now: True if is_over() else None, lambda now: True)
         # Not limited: if the purgatory answered it early, it would be executed at once, for ever.
         self._services.purgatory.watch(waiting, lambda _: self._again(conn), self._channel.clock.now, limited=False)
 

@@ -1,10 +1,12 @@
 """The services of the broker that Produce uses; `BrokerServices` (broker.services.context) has them."""
 
+from collections.abc import Iterable
 from typing import Protocol
 from uuid import UUID
 
 from broker.log.partition_log import PartitionLog
 from broker.log.validation.opening import Limits
+from broker.log.verification import Verification
 from broker.metrics import Metrics
 from broker.now import Now
 from broker.produce.turn import ProduceTurn
@@ -20,7 +22,11 @@ class Transactions(Protocol):
 
     def verify(
         self, transactional_id: str | None, header: BatchHeader, log: PartitionLog, produce_version: int
-    ) -> None: ...
+    ) -> None:
+        """Raise ApiError for a batch that its transaction does not allow, or Unverified."""
+
+    def ask(self, verifications: Iterable[Verification], now: Now) -> None:
+        """Send the questions to other brokers, unless they were sent. See `PeerVerification.ask`."""
 
 
 class ProduceServices(Protocol):

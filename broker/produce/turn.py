@@ -22,7 +22,7 @@ from broker.log.validation.topic_rules import RecordsRefused
 from broker.metadata.image import Image
 from broker.metrics import Metrics
 from broker.now import Now
-from broker.produce.outcome import Postponed, Validated
+from broker.produce.outcome import Postponed, Validated, VerificationRefused
 from broker.record.batch import NO_TIMESTAMP, TIMESTAMP_TYPE_BIT, BatchHeader
 from broker.stamping.clock_waits import ClockWaits
 from broker.stamping.id_stamper import LEAD_RETRY_MS, IdStamper
@@ -161,6 +161,8 @@ class ProduceTurn:
         elif isinstance(validated, RecordsRefused):
             self.refuse(staged, index, validated, record_errors=validated.record_errors)
         else:
+            if isinstance(validated, VerificationRefused):
+                validated.verification.ask_again()
             self.refuse(staged, index, validated)
 
     def refuse(self, staged: StagedProduce, index: int, error: ApiError, **more: Any) -> None:

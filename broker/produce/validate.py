@@ -10,7 +10,15 @@ from broker.log.validation.opening import IdHeaders, check_records, prepare
 from broker.log.validation.record_check import Budget, OverBudget, end_of_usual_record
 from broker.metadata.topic import INTERNAL_TOPICS
 from broker.now import Now
-from broker.produce.outcome import MUST_OPEN, LogReserved, Outcome, Postponed, Validated
+from broker.produce.outcome import (
+    MUST_OPEN,
+    AwaitsVerification,
+    LogReserved,
+    Outcome,
+    Postponed,
+    Unverified,
+    Validated,
+)
 from broker.produce.ports import ProduceServices
 from broker.produce.turn import StagedProduce
 from broker.record.batch import COMPRESSION_MASK, HEADER_BYTES, TRANSACTIONAL_BIT, seal
@@ -65,6 +73,28 @@ def validate_batch(
         return error
     except OverBudget:
         return MUST_OPEN
+    except Unverified as unverified:
+        if budget.is_limited:
+            return AwaitsVerification((unverified.verification,))
+        return ApiError(ErrorCode.NOT_ENOUGH_REPLICAS, str(unverified))
+
+
+def await_all(
+    services: ProduceServices, staged: StagedProduce, index: int, first: Postponed, now: Now, budget: Budget
+) -> Postponed:
+    """Return why a request is postponed whose partition `index` is the `first` that postpones it.
+
+    If it awaits a verification, the following partitions are verified together with it, for one wait instead of many.
+    """
+    if not isinstance(first, AwaitsVerification):
+        return first
+    verifications = list(first.verifications)
+    partitions = staged.request.partitions
+    for following in range(index + 1, min(len(partitions), index + PARTITIONS_AT_ONCE)):
+        outcome = validate_batch(services, staged, following, partitions[following][2], now, budget)
+        if isinstance(outcome, AwaitsVerification):
+            verifications += outcome.verifications
+    return AwaitsVerification(tuple(verifications))
 
 
 def validate_again(

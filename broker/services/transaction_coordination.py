@@ -46,8 +46,8 @@ class TransactionCoordination:
         self.requested_markers = RequestedMarkers(self._due, config.marker_requests_max)
         self._stranded = StrandedTransactions(ports, local, self._due)
         self.is_held_up, self.end_earlier = self._stranded.is_held_up, self._stranded.end_earlier
-        verification = TransactionVerification(config, self.topic, self.partitions)
-        self.verify, self.refusal = verification.verify, verification.refusal
+        verification = TransactionVerification(config, self.topic, self.partitions, ports)
+        self.verify, self.refusal, self.ask = verification.verify, verification.refusal, verification.ask
         markers = _markers(ports, local)
         self._shared = SharedParts(self.topic, ports, self._due, markers, self.when_on_disk, self._run_due)
         self._totals = Totals()

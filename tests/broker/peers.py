@@ -30,6 +30,7 @@ from tests.broker.transactional import TransactionalProducer
 
 BETWEEN = "BETWEEN"
 """The listener of requests between brokers."""
+STEP_MS = 100
 MEMBERSHIP = {"inter_broker_listener": BETWEEN}
 
 
@@ -94,6 +95,8 @@ class PeerCluster:
             led = [number for number, leader in enumerate(leaders) if leader == node_id]
             logs = {(name, partition): NewLog(config, topic.id) for partition in led}
             broker.change(Staged(Change({name: topic}), logs))
+        while any(broker.services.logs.to_make for broker in self.brokers.values()):
+            self.later(STEP_MS)
 
     def delete(self, name):
         self._topics.pop(name)
@@ -162,7 +165,7 @@ class PeerCluster:
     def at(self, now_ms):
         """Advance the clock of all brokers, a step at a time."""
         while self.now_ms < now_ms:
-            next_ms = min(now_ms, self.now_ms + 100)
+            next_ms = min(now_ms, self.now_ms + STEP_MS)
             for broker in list(self.brokers.values()):
                 broker.at(next_ms)
                 broker.pump()

@@ -21,7 +21,7 @@ SETTINGS = {
 }
 # Codes that the broker's package names and that no API answers.
 NOT_ANSWERED = {
-    "NETWORK_EXCEPTION": "flakelog.testing closes connections with it",
+    "NETWORK_EXCEPTION": "flakelog.testing closes connections with it, and it stands for a broker that does not answer",
 }
 
 
