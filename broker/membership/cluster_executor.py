@@ -23,9 +23,9 @@ from broker.cluster.procedure import Procedure
 from broker.cluster.requests import Answer, CreatePartitions, CreateTopic, DeleteTopic, Request
 from broker.cluster.topic_creation import create_topic_as_broker
 from broker.membership.entity_settings import altered_entities, merged
-from broker.membership.producer_id_requests import ProducerIdRequests
 from broker.metadata.changes import Keys
 from broker.metadata.image import Image
+from broker.metadata.producer_ids import ProducerIds
 from broker.metadata.staged import Staged
 from broker.metadata.topic import Topic
 from broker.now import Now
@@ -64,14 +64,14 @@ class ClusterExecutor:
         image: Image,
         controller: Controller,
         submit: Submit,
-        ids: ProducerIdRequests,
+        producer_ids: ProducerIds,
         new_uuid: Callable[[], UUID],
     ) -> None:
         self.on_end: Callable[[Now], None] = lambda now: None
         self._image = image
         self._controller = controller
         self._submit = submit
-        self._ids = ids
+        self._producer_ids = producer_ids
         self._new_uuid = new_uuid
         self._works: list[_Work] = []
         self._owners: dict[int, tuple[Operation, Driver]] = {}
@@ -94,7 +94,7 @@ class ClusterExecutor:
         for entity, settings in altered_entities(self._image, change).items():
             self._write(work, entity, settings, now)
         if change.producer_ids:
-            self._ids.request(now)
+            self._producer_ids.reserve()
         self._part_ended(work, None, None, now)
 
     def _change_topic(self, work: _Work, name: str, topic: Topic | None, now: Now) -> None:
@@ -175,7 +175,7 @@ class ClusterExecutor:
     def _is_shown(self, staged: Staged) -> bool:
         change, image = staged.change, self._image
         topics = ((name, topic) for name, topic in change.topics.items() if name not in staged.errors)
-        if change.producer_ids and not self._ids.producer_ids.left:
+        if change.producer_ids and not self._producer_ids.left:
             return False
         return all(_shows(image.topic(name), topic) for name, topic in topics) and not altered_entities(image, change)
 

@@ -30,6 +30,7 @@ from broker.membership.peer_calls import AddressedCall, PeerCall, PeerCalls
 from broker.membership.producer_id_requests import ProducerIdRequests
 from broker.metadata.change import Change
 from broker.metadata.image import Image, ImageDelta
+from broker.metadata.producer_ids import ProducerIds
 from broker.now import Now
 from broker.wire.errors import ErrorCode
 from coordination.port import Changed, CoordinationError, Event, Operation, Result, SessionEnded, SessionEstablished
@@ -88,10 +89,17 @@ class Member:
         self._session_id = 0
         self._serves = False
         self._answered: dict[Request, Callable[[Answer, Now], None]] = {}
-        ids = ProducerIdRequests(membership.broker_id, self.peers, self._own_epoch, self._controller_id)
-        self.producer_id_requests, self.producer_ids = ids, ids.producer_ids
-        self.executor = ClusterExecutor(self.image, self.controller, self.submit, ids, new_uuid)
-        ids.on_block = self.executor.image_changed
+        self.producer_ids = ProducerIds()
+        self.producer_id_requests = ProducerIdRequests(
+            self.peers,
+            self.producer_ids,
+            self.image,
+            membership.broker_id,
+            lambda: self.broker_epoch,
+            lambda now: self.executor.image_changed(now),
+            report,
+        )
+        self.executor = ClusterExecutor(self.image, self.controller, self.submit, self.producer_ids, new_uuid)
         self._parts: tuple[_Core, ...] = (self._registration, self._configs, self.controller, self.executor)
         self._owners: dict[int, tuple[Operation, _Core]] = {}
         """The part that each operation under way belongs to, by the identity of the operation."""
@@ -100,12 +108,6 @@ class Member:
     def is_ready(self) -> bool:
         """Return True if the settings of the cluster were read, so that logs can be opened."""
         return bool(self._configs.has_read_all)
-
-    def _own_epoch(self) -> int:
-        return self.broker_epoch
-
-    def _controller_id(self) -> int:
-        return self.image.controller_id
 
     # --- life ----------------------------------------------------------------------------------------------------
 
@@ -195,11 +197,13 @@ class Member:
         self._register(now)
         for request, answer in self.controller.take_answers():
             self._answered.pop(request)(answer, now)
+        self.producer_id_requests.tick(now)
 
     # --- other brokers -------------------------------------------------------------------------------------------
 
     def take_calls(self, now: Now) -> list[AddressedCall]:
         """Return the requests to send now. Pass the response of each to `called`, or None without one."""
+        self.producer_id_requests.tick(now)  # a handler may have asked for a block
         calls: list[AddressedCall] = []
         to_send: list[Call | PeerCall] = [*self.controller.take_calls(now), *self.peers.take()]
         for call in to_send:
@@ -284,7 +288,6 @@ class Member:
         for part in self._parts:
             part.tick(now)
         self.peers.tick(now)
-        self.producer_id_requests.tick(now)
         self._follow(now)
 
     def next_deadline_ms(self) -> int | None:

@@ -1,75 +1,91 @@
-"""Blocks of producer ids that this broker asks the controller for (KIP-730, AllocateProducerIds).
+"""The producer ids of a broker of a cluster: blocks of them, which the controller allocates (KIP-730).
 
-One request is under way at a time. A broker that is no longer the controller, or does not answer, is asked again after
-a pause, as whoever is the controller then. A block whose answer was lost is never used: blocks are plenty.
+One request is under way at a time (Kafka's RPCProducerIdManager). If it fails, it is repeated after a pause, to the
+controller that the image names by then. If an answer is lost, the ids of its block stay unused.
 """
 
 from collections.abc import Callable
-from typing import Any
 
 from kio.schema.allocate_producer_ids.v0.request import AllocateProducerIdsRequest
+from kio.schema.allocate_producer_ids.v0.response import AllocateProducerIdsResponse
 from kio.schema.types import BrokerId
 from kio.static.primitive import i64
 
 from broker.membership.peer_calls import PeerCalls
-from broker.metadata.image import NO_CONTROLLER
+from broker.metadata.image import Image
 from broker.metadata.producer_ids import ProducerIds
 from broker.now import Now
 from broker.wire.errors import ErrorCode
 
-RETRY_MS = 100  # as the pause of a controller's channel
+RETRY_MS = 50  # as Kafka's brokers
 
 
 class ProducerIdRequests:
-    """Fills `producer_ids` with blocks. `controller_id` and `broker_epoch` return the present ones."""
+    """Keeps `ids` filled. `added` is called after each new block, `broker_epoch` returns the broker's present epoch."""
 
     def __init__(
-        self, broker_id: int, peers: PeerCalls, broker_epoch: Callable[[], int], controller_id: Callable[[], int]
+        self,
+        calls: PeerCalls,
+        ids: ProducerIds,
+        image: Image,
+        broker_id: int,
+        broker_epoch: Callable[[], int],
+        added: Callable[[Now], None],
+        report: Callable[[str], None],
     ) -> None:
-        self.producer_ids = ProducerIds()
-        self.producer_ids.reserve = self._reserve
-        self.on_block: Callable[[Now], None] = lambda now: None
-        """Called once there are more ids."""
+        self._calls = calls
+        self._ids = ids
+        self._image = image
         self._broker_id = broker_id
-        self._peers = peers
         self._broker_epoch = broker_epoch
-        self._controller_id = controller_id
+        self._added = added
+        self._report = report
         self._is_wanted = False
         self._is_under_way = False
-        self._due_ms = 0
+        self._retry_ms = 0
+        self._is_failing = False
+        """True from a failure to the next block, so that the operator is informed once."""
+        ids.reserve = self.reserve
 
-    def _reserve(self) -> None:
+    def reserve(self) -> None:
+        """Have the next block allocated, at the next `tick`."""
         self._is_wanted = True
 
-    def request(self, now: Now) -> None:
-        """Ask for a block, unless that is done already."""
-        self._is_wanted = True
-        self.tick(now)
+    def next_deadline_ms(self) -> int | None:
+        """Return when `tick` is due, on the monotonic clock; None if no block is wanted, or its request is under way.
+        """
+        return self._retry_ms if self._is_wanted and not self._is_under_way else None
 
     def tick(self, now: Now) -> None:
-        """Send the request that waits, if it is due."""
-        if not self._is_wanted or self._is_under_way or now.ms < self._due_ms:
+        """Ask for a block, if one is wanted and the pause after a failure is over."""
+        if not self._is_wanted or self._is_under_way or now.ms < self._retry_ms:
             return
-        controller_id = self._controller_id()
-        if controller_id == NO_CONTROLLER:
-            self._due_ms = now.ms + RETRY_MS
+        controller_id = self._image.controller_id
+        if controller_id not in self._image.live_ids:
+            self._try_later("no controller is known", now)
             return
         request = AllocateProducerIdsRequest(
             broker_id=BrokerId(self._broker_id), broker_epoch=i64(self._broker_epoch())
         )
+
+        def answered(response: AllocateProducerIdsResponse | None, at: Now) -> None:
+            self._answered(controller_id, response, at)
+
         self._is_under_way = True
-        self._peers.ask(controller_id, request, self._answered, now)
+        self._calls.ask(controller_id, request, answered, now)
 
-    def next_deadline_ms(self) -> int | None:
-        """Return when `tick` is due."""
-        return self._due_ms if self._is_wanted and not self._is_under_way else None
-
-    def _answered(self, response: Any | None, now: Now) -> None:
+    def _answered(self, controller_id: int, response: AllocateProducerIdsResponse | None, now: Now) -> None:
         self._is_under_way = False
-        if response is None or response.error_code != ErrorCode.NONE:
-            self._due_ms = now.ms + RETRY_MS
+        code = ErrorCode.NETWORK_EXCEPTION if response is None else ErrorCode(response.error_code)
+        if response is None or code or response.producer_id_len <= 0:
+            self._try_later(f"controller {controller_id} answers {code.name}", now)
             return
-        self._is_wanted = False
-        first = int(response.producer_id_start)
-        self.producer_ids.add(range(first, first + int(response.producer_id_len)))
-        self.on_block(now)
+        self._ids.add(range(response.producer_id_start, response.producer_id_start + response.producer_id_len))
+        self._is_wanted = self._is_failing = False
+        self._added(now)
+
+    def _try_later(self, reason: str, now: Now) -> None:
+        self._retry_ms = now.ms + RETRY_MS
+        if not self._is_failing:
+            self._is_failing = True
+            self._report(f"producer ids cannot be allocated, and are tried again: {reason}")
