@@ -48,7 +48,7 @@ class PeerMarkers:
         """Write the markers, or have them written. See `TransactionMarkers`."""
         for end in ends:
             leader = self._leader_of(end.partition)
-            if leader is None or leader == self._ports.node_id:
+            if leader == self._ports.node_id:
                 self._local.write((end,), tried, now)
             elif leader in self._ports.metadata.live_ids:
                 self._batches.add(leader, _Sent(end, tried), now)
@@ -56,12 +56,18 @@ class PeerMarkers:
                 error = ApiError(ErrorCode.LEADER_NOT_AVAILABLE, "the partition has no live leader")
                 tried(end.partition, self._outcomes.is_settled(end.partition, error), now)
 
-    def _leader_of(self, partition: Partition) -> int | None:
-        """Return the id of the leader, None if the partition does not exist."""
-        topic = self._ports.metadata.topic(partition[0])
-        if topic is None or partition[1] >= len(topic.partitions):
-            return None
-        return topic.partitions[partition[1]].leader
+    def _leader_of(self, partition: Partition) -> int:
+        """Return the id of the leader. For a partition that does not exist it is this broker's, which finds that out.
+
+        A broker learns that it leads a partition before the metadata says so.
+        """
+        try:
+            self._ports.log_of(*partition)
+        except ApiError:
+            topic = self._ports.metadata.topic(partition[0])
+            if topic is not None and partition[1] < len(topic.partitions):
+                return topic.partitions[partition[1]].leader
+        return self._ports.node_id
 
     def _settle(self, broker_id: int, sent: list[_Sent], response: Any | None, now: Now) -> None:
         """Pass on the outcome of each marker of a request."""

@@ -213,6 +213,34 @@ def test_a_connection_that_is_closed_while_it_waits_leaves_nothing_behind(cluste
     assert producer.send("flights", b"a", partition=partition) == 0 and questions(cluster) == 1
 
 
+def test_two_producers_with_one_transactional_id_are_not_mistaken_for_each_other(cluster, producer, remote):
+    partition = remote[0]
+    producer.add(("flights", partition))
+    other = ClusterProducer(cluster)
+    other.id, other.epoch = producer.id + 1, producer.epoch
+    leader = cluster.leader_of("flights", partition)
+    clients = leader.connect(), leader.connect()
+    with leader.turn():
+        for sender, client in zip((producer, other), clients, strict=True):
+            send_batch(sender, cluster, partition, b"a", 0, client)
+    assert [codes(client) for client in clients] == [[ErrorCode.NOT_ENOUGH_REPLICAS]] * 2
+    assert producer.send("flights", b"a", partition=partition) == 0
+    assert other.send("flights", b"a", partition=partition) == ErrorCode.INVALID_PRODUCER_ID_MAPPING
+
+
+def test_the_question_of_a_later_epoch_replaces_that_of_an_earlier(cluster, producer, remote):
+    partition = remote[0]
+    producer.add(("flights", partition))
+    cluster.holds = lambda call: call.request.__api_key__ == ADD_PARTITIONS_TO_TXN
+    earlier = send_batch(producer, cluster, partition, b"a")
+    assert producer.end(True) == producer.init() == producer.add(("flights", partition)) == 0
+    later = send_batch(producer, cluster, partition, b"b")
+    assert len(cluster.held) == 2
+    cluster.release()
+    assert codes(later) == [0]
+    assert codes(earlier)[0] in (ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.INVALID_PRODUCER_EPOCH)
+
+
 def test_a_partition_of_the_coordinators_own_broker_is_verified_without_a_request(cluster, producer, remote):
     (own,) = set(range(3)) - set(remote)
     producer.write("flights", b"a", partition=own)
