@@ -7,6 +7,7 @@ PROTOCOLS = ("SASL_SSL", "PLAINTEXT", "SSL", "SASL_PLAINTEXT")
 SERVED = "PLAINTEXT"
 LISTENERS = "listeners"
 EVERYWHERE = ("", "0.0.0.0", "::")  # hosts to listen on that clients cannot connect to
+LISTEN_BACKLOG = 1_024  # of ids and HTTP; with Twisted's 50, a burst of clients fills the queue and has to wait 1 s
 _FORM = "must be PLAINTEXT://host:port, several with a comma between, or empty to turn the broker off"
 
 
@@ -74,7 +75,11 @@ def moved(texts: Mapping[str, str], port: int) -> dict[str, str]:
     first = next(iter(parse_listeners(texts[LISTENERS])), None)
     if first is None or not first.port:
         raise ValueError(f"there is nothing to move: {LISTENERS}={texts[LISTENERS]} has no port of the broker")
-    distance = port - first.port
+    return moved_by(texts, port - first.port)
+
+
+def moved_by(texts: Mapping[str, str], distance: int) -> dict[str, str]:
+    """Return listeners moved by `distance`; port 0 stays 0. Raise ValueError if a port would be none."""
     return {
         name: ",".join(_moved(name, listener, distance) for listener in text.split(",")) for name, text in texts.items()
     }

@@ -7,7 +7,7 @@ from typing import Any
 from twisted.internet.protocol import Factory
 
 from broker.net.address import host_port
-from flakelog.listeners import EVERYWHERE
+from flakelog.listeners import EVERYWHERE, LISTEN_BACKLOG
 from flakelog.server.lifecycle import Lifecycle, Stage
 from flakelog.settings import Settings
 from idgen.clock import IdClock
@@ -16,7 +16,6 @@ from idgen.http_port import HttpFactory
 from idgen.server import IdFactory, IdQueue, ThriftFactory
 from idgen.service import IdService
 
-LISTEN_BACKLOG = 1_024  # with Twisted's 50, a burst of clients fills the queue and has to wait 1 s
 MakeSite = Callable[[IdQueue, OwnHosts], Any]
 
 

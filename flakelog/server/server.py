@@ -9,6 +9,7 @@ from typing import Any
 from broker.engine.engine import Engine
 from coordination.port import Coordinator
 from flakelog.console.security import console_address
+from flakelog.ready_line import ready_line
 from flakelog.server.lifecycle import Lifecycle
 from flakelog.settings import Settings
 from idgen.claim import WorkerClaim
@@ -57,14 +58,18 @@ class Server:
         """The claims of this process's worker numbers: the log's and the id service's."""
         return self._claim_driver.claims
 
-    def ready_line(self) -> str:
-        """Return the line that says that it serves: its addresses, the console's among them, and its ids' scope."""
+    @property
+    def shown_addresses(self) -> dict[str, str]:
+        """The addresses by name, the console's among them if there is a console."""
         addresses = dict(self.addresses)
         if self.engine is not None and "http" in addresses:
             console = console_address(self.settings.server, addresses["http"], socket.gethostname())
             addresses |= {} if console is None else {"console": console}
-        parts = [f"{name}={address}" for name, address in addresses.items()]
-        return f"ready: {' '.join(parts)} ids unique in {self.scope}"
+        return addresses
+
+    def ready_line(self) -> str:
+        """Return the line that says that it serves."""
+        return ready_line(self.shown_addresses, self.scope)
 
 
 def default_data_dir() -> Path:
