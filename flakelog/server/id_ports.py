@@ -1,7 +1,7 @@
 """The ports of ids and HTTP: bound early, so that the registry gets an address, and served once there is a service."""
 
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from twisted.internet.protocol import Factory
@@ -22,11 +22,18 @@ MakeSite = Callable[[IdQueue, OwnHosts], Any]
 class IdPorts:
     """The bound ports. Connections wait in the backlog until `serve` accepts them."""
 
-    def __init__(self, settings: Settings, reactor: Any, lifecycle: Lifecycle) -> None:
-        """Bind the ports that the settings name; CannotListenError if one is in use."""
+    def __init__(
+        self, settings: Settings, reactor: Any, lifecycle: Lifecycle, inherited: Mapping[str, int] | None = None
+    ) -> None:
+        """Bind the ports that the settings name; CannotListenError if one is in use.
+
+        `inherited` has the descriptors of listening sockets that a parent bound in place of these ports, by their
+        names: ids, http. Other processes accept their connections too.
+        """
         self._settings = settings
         self._reactor = reactor
         self._lifecycle = lifecycle
+        self._inherited = inherited or {}
         self.addresses: dict[str, str] = {}
         """Each port's address by its name: ids, http."""
         self._ports: dict[str, Any] = {}
@@ -35,12 +42,20 @@ class IdPorts:
                 self._bind(name, *address)
 
     def _bind(self, name: str, host: str, number: int) -> None:
-        port = self._reactor.listenTCP(number, Factory(), backlog=LISTEN_BACKLOG, interface=host)
+        if name in self._inherited:
+            port = self._adopt(self._inherited[name])
+        else:
+            port = self._reactor.listenTCP(number, Factory(), backlog=LISTEN_BACKLOG, interface=host)
         self._lifecycle.take(Stage.ID_PORTS, port.stopListening)
         port.stopReading()
         self._ports[name] = port
         bound = port.getHost()
         self.addresses[name] = host_port(bound.host, bound.port)
+
+    def _adopt(self, descriptor: int) -> Any:
+        """Return the port of an inherited socket. Its end does not shut down the socket, which others share."""
+        with socket.socket(fileno=descriptor) as inherited:  # closed, because the port makes a duplicate
+            return self._reactor.adoptStreamPort(descriptor, inherited.family, Factory())
 
     @property
     def advertised(self) -> str:

@@ -5,7 +5,7 @@
 Each step hands what it took to the Lifecycle. A start that fails releases all of that before it fails.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -46,7 +46,10 @@ DAY_S = 86_400
 
 
 class Starter:
-    """The start of one server process. `topics` are created before it serves, unless they exist."""
+    """The start of one server process. `topics` are created before it serves, unless they exist.
+
+    `inherited` has the descriptors of listening sockets that the process inherited, by their names: ids, http.
+    """
 
     def __init__(
         self,
@@ -59,6 +62,7 @@ class Starter:
         *,
         topics: "Sequence[NewTopic]" = (),
         make_engine: MakeEngine = plain_engine,
+        inherited: Mapping[str, int] | None = None,
     ) -> None:
         self._settings = settings
         self._data_dir = data_dir
@@ -68,6 +72,7 @@ class Starter:
         self._lifecycle = lifecycle
         self._topics = topics
         self._make_engine = make_engine
+        self._inherited = inherited
         self._clock = IdClock()
 
     @inlineCallbacks
@@ -103,7 +108,7 @@ class Starter:
         if settings.server.broker_listeners:
             broker = open_broker(settings, storage, self._make_engine, *shared)
         engine = None if broker is None else broker.engine
-        ports = IdPorts(settings, self._reactor, lifecycle)
+        ports = IdPorts(settings, self._reactor, lifecycle, self._inherited)
         session = yield open_registry(
             settings, self._data_dir, self._zookeeper, self._reactor, self._report, lifecycle
         )

@@ -7,18 +7,23 @@ import re
 import signal
 import socket
 import sys
+import urllib.request
 from contextlib import closing
+from pathlib import Path
 from threading import Event as Flag
 
 import pytest
 
 from coordination.directory import DirectoryCoordinator
 from coordination.port import Changed, Children
-from tests.compat.server_process import DidNotStart, ServerProcess
+from flakelog.processes.plan import Machine, plan
+from idgen.client.blocking import IdClient
+from tests.compat.server_process import FREE_PORTS, DidNotStart, ServerProcess
 from tests.patience import MS, SECONDS, until
 
 PARENT = "tests.compat.server.parent_program"
 CHILD = "tests.compat.server.child_program"
+SERVER = "tests.compat.server.child_server_program"
 
 
 class ParentProcess(ServerProcess):
@@ -166,3 +171,47 @@ def test_systemd_hears_from_the_parent_alone(tmp_path):
             messages = []
             until(lambda: messages.append(manager.recv(4_096)) or messages[-1] == b"STOPPING=1")
     assert parent.log.count("told of systemd: False") == 2
+
+
+def _servers(directory):
+    """Return a parent of two real servers, planned as for an operator."""
+    planned = plan(FREE_PORTS, 2, directory, Machine(2, None, 1_000))
+    options = [
+        {"settings": FREE_PORTS | child.settings, "data_dir": str(child.data_dir)} for child in planned.children
+    ]
+    commands = [[sys.executable, "-m", SERVER, json.dumps(child)] for child in options]
+    return ParentProcess(directory, commands=commands, sockets=planned.sockets)
+
+
+def _stop(pid):
+    """Stop a process, and wait until it stands still."""
+    os.kill(pid, signal.SIGSTOP)
+    until(lambda: "State:\tT" in Path(f"/proc/{pid}/status").read_text())
+
+
+def _ask(parent):
+    """Request an id over HTTP and one over Thrift, by new connections."""
+    request = urllib.request.Request(f"http://{parent.http}/id", method="POST")
+    with urllib.request.urlopen(request, timeout=SECONDS) as answer:
+        assert answer.status == 200
+    with IdClient(parent.ids) as client:
+        assert client.get_id()
+
+
+def test_all_servers_answer_at_one_port_of_http_and_one_of_ids(tmp_path):
+    """Each of two servers answers alone while the other stands still, and also after its death and restart."""
+    with _servers(tmp_path) as parent:
+        brokers = parent.address.split(",")
+        assert len(brokers) == 2 and parent.http.count(":") == parent.ids.count(":") == 1
+        pids = parent.child(1), parent.child(2)
+        for stopped in pids:
+            _stop(stopped)
+            _ask(parent)
+            os.kill(stopped, signal.SIGCONT)
+        mark = parent.kill_child(1)
+        assert parent.child(1, since=mark) != pids[0]
+        _stop(pids[1])
+        _ask(parent)
+        os.kill(pids[1], signal.SIGCONT)
+        assert parent.stop() == 0
+    assert (tmp_path / "metadata.json").exists() and (tmp_path / "nodes" / "2" / "metadata.json").exists()

@@ -1,0 +1,46 @@
+"""A real server as a child of parent_program.py: argv[1] has its settings and its data directory as JSON."""
+
+import json
+import os
+import sys
+from pathlib import Path
+
+from twisted.internet import reactor
+
+from flakelog.processes.child import Child, inherited_from
+from flakelog.processes.messages import Ready
+from flakelog.server.lifecycle import Lifecycle
+from flakelog.server.starter import Starter
+from flakelog.settings import Settings, collect
+
+
+def report(line):
+    print(line, file=sys.stderr, flush=True)
+
+
+def main():
+    options = json.loads(sys.argv[1])
+    inherited = inherited_from(os.environ)
+    properties = collect(None, [f"{name}={text}" for name, text in options["settings"].items()])
+    settings = Settings(properties.texts, properties.shown)
+    lifecycle = Lifecycle(reactor, report, 0)
+    child = Child(inherited, reactor, reactor.stop)
+    starter = Starter(
+        settings, Path(options["data_dir"]), None, reactor, report, lifecycle, inherited=inherited.sockets
+    )
+
+    def started(server):
+        report(f"began {os.getpid()}")
+        child.ready(Ready(server.shown_addresses, server.scope))
+
+    def begin():
+        child.begin()
+        starter.start().addCallback(started)
+
+    reactor.callWhenRunning(begin)
+    reactor.addSystemEventTrigger("before", "shutdown", lifecycle.stop)
+    reactor.run()
+
+
+if __name__ == "__main__":
+    main()
