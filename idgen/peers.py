@@ -23,10 +23,19 @@ SPREAD = 0.2  # of the interval, at random, so that processes synchronised by an
 
 
 class Peers:
-    """The peers of one process; `own` returns its own numbers. `offset_ms` is our clock less the mean of theirs."""
+    """The peers of one process, which has the numbers that `own` returns, and the address `own_address`.
+
+    `offset_ms` is our clock less the mean of theirs.
+    """
 
     def __init__(
-        self, reactor: Reactor, execute: Execute, registry: Registry, config: IdgenConfig, own: Callable[[], set[int]]
+        self,
+        reactor: Reactor,
+        execute: Execute,
+        registry: Registry,
+        config: IdgenConfig,
+        own: Callable[[], set[int]],
+        own_address: str,
     ) -> None:
         self.offset_ms: int | None = None
         self.answering = 0
@@ -35,6 +44,7 @@ class Peers:
         self._registry = registry
         self._config = config
         self._own = own
+        self._own_address = own_address
         self._timer: DelayedCall | None = None
         self._stopped = False
 
@@ -69,7 +79,8 @@ class Peers:
         neighbours = self._registry.neighbours(self._own(), self._config.ids_sanity_max_peers)
         workers: list[Worker] = yield carry_out(neighbours, self._execute)
         timeout_s = self._config.ids_sanity_timeout_ms / 1_000
-        outcomes = yield gatherResults([deferToThread(ask, peer, timeout_s) for peer in peers_of(workers)])
+        peers = peers_of(workers, self._own_address)
+        outcomes = yield gatherResults([deferToThread(ask, peer, timeout_s) for peer in peers])
         answers = [answer for answer in outcomes if answer is not None]
         self.offset_ms, self.answering = mean_offset_ms(answers), len(answers)
         return answers

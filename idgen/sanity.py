@@ -35,9 +35,14 @@ class Answer(NamedTuple):
     offset_ms: int
 
 
-def peers_of(workers: Iterable[Worker]) -> list[Peer]:
-    """Return the live id services. A worker without a mark counts as one of Twitter's."""
-    services = [worker for worker in workers if worker.living and (worker.mark is None or worker.mark.role == IDS)]
+def peers_of(workers: Iterable[Worker], own_address: str) -> list[Peer]:
+    """Return the live id services. A worker without a mark counts as one of Twitter's.
+
+    Leave out those at our own address. They are processes that share our port, so any of them may accept the
+    connection, and they have the same clock; or they are an earlier life of this process.
+    """
+    living = (worker for worker in workers if worker.living and worker.address != own_address)
+    services = [worker for worker in living if worker.mark is None or worker.mark.role == IDS]
     peers = (_peer(worker.number, worker.address) for worker in services)
     return [peer for peer in peers if peer is not None]
 

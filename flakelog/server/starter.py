@@ -117,7 +117,7 @@ class Starter:
         service = yield self._claim(numbers, engine, ports)
         peers: Peers | None = None
         if settings.idgen.ids_sanity_check:
-            peers = yield numbers.check_peers()
+            peers = yield numbers.check_peers(ports.advertised)
         if lifecycle.stopped:
             raise StoppedWhileStarting
         addresses = {**(broker.addresses if broker is not None else {}), **ports.addresses}

@@ -152,13 +152,13 @@ class WorkerNumbers:
         return held.addErrback(given_up).addBoth(cancel_timers)
 
     @inlineCallbacks
-    def check_peers(self) -> Any:
+    def check_peers(self, own_address: str) -> Any:
         """Check the other id services of the registry, and keep measuring our clock against theirs; fire with Peers.
 
         If the registry cannot be read, report that and continue.
         """
         idgen, execute = self._settings.idgen, executor(self._session, self._reactor)
-        peers = Peers(self._reactor, execute, registry_of(idgen), idgen, self.driver.numbers)
+        peers = Peers(self._reactor, execute, registry_of(idgen), idgen, self.driver.numbers, own_address)
         self._lifecycle.take(Stage.TIMERS, peers.stop)
         try:
             yield peers.check()

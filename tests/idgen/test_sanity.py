@@ -35,11 +35,17 @@ def test_the_living_id_services_are_asked_and_nobody_else():
         worker(7, "[fe80::1]:7609"),
         worker(8, "damaged"),
     ]
-    assert peers_of(workers) == [
+    assert peers_of(workers, "") == [
         Peer(0, "10.0.0.1", 7609),
         Peer(4, "twitter", 7609),
         Peer(7, "fe80::1", 7609),
     ]
+
+
+def test_processes_that_share_our_port_are_not_asked():
+    """Whichever accepts the connection would answer with its number, which may be none of those in the registry yet."""
+    workers = [worker(0, "10.0.0.1:7609"), worker(1, "10.0.0.1:7609"), worker(2, "10.0.0.1:7610")]
+    assert peers_of(workers, "10.0.0.1:7609") == [Peer(2, "10.0.0.1", 7610)]
 
 
 def test_peers_that_are_who_they_are_shown_as_are_fine():
