@@ -65,7 +65,8 @@ class Parent:
     ) -> None:
         """`sockets` are host and port of the sockets that all children share, by name. `report` gets a line of the log.
 
-        With `json_log`, each line of a child that is a JSON object gets a field in place of a prefix.
+        `stop_timeout_ms` is the time between TERM and KILL, with the children's flakelog.shutdown.grace.ms. With
+        `json_log`, each line of a child that is a JSON object gets a field in place of a prefix.
         """
         self._programs = programs
         self._addresses = sockets

@@ -11,8 +11,7 @@ import sys
 import threading
 from pathlib import Path
 
-from twisted.internet import reactor
-
+from broker.net import reactor as fast
 from coordination.directory import DirectoryCoordinator
 from coordination.port import Create
 from flakelog.processes.child import Child, inherited_from
@@ -27,6 +26,9 @@ def tell(line):
 
 
 def main():
+    fast.install()  # as the command line does
+    from twisted.internet import reactor
+
     options = json.loads(sys.argv[1])
     directory = Path(options["directory"])
     if "refuses" in options:

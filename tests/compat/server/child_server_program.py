@@ -5,8 +5,7 @@ import os
 import sys
 from pathlib import Path
 
-from twisted.internet import reactor
-
+from broker.net import reactor as fast
 from flakelog.processes.child import Child, inherited_from
 from flakelog.processes.messages import Ready
 from flakelog.server.lifecycle import Lifecycle
@@ -15,16 +14,28 @@ from flakelog.settings import Settings, collect
 
 
 def report(line):
-    print(line, file=sys.stderr, flush=True)
+    try:
+        print(line, file=sys.stderr, flush=True)
+    except BrokenPipeError:
+        return  # the parent has ended
 
 
 def main():
+    fast.install()  # as the command line does
+    from twisted.internet import reactor
+
     options = json.loads(sys.argv[1])
     inherited = inherited_from(os.environ)
     properties = collect(None, [f"{name}={text}" for name, text in options["settings"].items()])
     settings = Settings(properties.texts, properties.shown)
-    lifecycle = Lifecycle(reactor, report, 0)
-    child = Child(inherited, reactor, reactor.stop)
+    lifecycle = Lifecycle(reactor, report, settings.server.shutdown_grace_ms)
+    fast.when_stopped_again(reactor, lifecycle.end_grace)
+
+    def parent_ended():
+        lifecycle.stop().addBoth(lambda _: reactor.stop())
+        lifecycle.end_grace()  # the next parent waits for the directory
+
+    child = Child(inherited, reactor, parent_ended)
     starter = Starter(
         settings, Path(options["data_dir"]), None, reactor, report, lifecycle, inherited=inherited.sockets
     )

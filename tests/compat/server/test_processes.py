@@ -173,11 +173,12 @@ def test_systemd_hears_from_the_parent_alone(tmp_path):
     assert parent.log.count("told of systemd: False") == 2
 
 
-def _servers(directory):
+def _servers(directory, **settings):
     """Return a parent of two real servers, planned as for an operator."""
-    planned = plan(FREE_PORTS, 2, directory, Machine(2, None, 1_000))
+    given = FREE_PORTS | settings
+    planned = plan(given, 2, directory, Machine(2, None, 1_000))
     options = [
-        {"settings": FREE_PORTS | child.settings, "data_dir": str(child.data_dir)} for child in planned.children
+        {"settings": given | child.settings, "data_dir": str(child.data_dir)} for child in planned.children
     ]
     commands = [[sys.executable, "-m", SERVER, json.dumps(child)] for child in options]
     return ParentProcess(directory, commands=commands, sockets=planned.sockets)
@@ -215,3 +216,22 @@ def test_all_servers_answer_at_one_port_of_http_and_one_of_ids(tmp_path):
         os.kill(pids[1], signal.SIGCONT)
         assert parent.stop() == 0
     assert (tmp_path / "metadata.json").exists() and (tmp_path / "nodes" / "2" / "metadata.json").exists()
+
+
+GRACE = {"flakelog.shutdown.grace.ms": str(MS)}
+
+
+def test_a_second_signal_ends_the_grace_of_all_servers(tmp_path):
+    with _servers(tmp_path, **GRACE) as parent:
+        parent.send_signal(signal.SIGTERM)
+        for number in (1, 2):
+            parent.wait_for_log(f"[broker {number}] told to stop: not ready any more")
+        assert parent.stop() == 0
+    assert parent.log.count("told to stop again: the grace ends now") == 2
+
+
+def test_servers_stop_cleanly_at_once_when_their_parent_is_killed(tmp_path):
+    parent = _servers(tmp_path, **GRACE).start()
+    parent.kill()
+    marks = [tmp_path / ".stopped-cleanly", tmp_path / "nodes" / "2" / ".stopped-cleanly"]
+    until(lambda: all(mark.exists() for mark in marks))
