@@ -1,6 +1,7 @@
-"""AllocateProducerIds, v0: a broker asks the controller for a block of producer ids (KIP-730).
+"""AllocateProducerIds, v0 to v0.
 
-Behaviour: served on the listener of brokers only, by the controller. A request of a life that is over is refused.
+Behaviour: a broker asks the controller for a block of producer ids (KIP-730). Served on the listener of brokers only,
+by the controller. A request of a life that is over is refused.
 """
 
 from typing import Any

@@ -1,7 +1,8 @@
-"""ControlledShutdown, v3: a broker is about to stop, and asks the controller to move what it leads (KIP-49).
+"""ControlledShutdown, v3 to v3.
 
-Behaviour: served on the listener of brokers only, by the controller. The answer names the partitions that the broker
-still leads. A partition of one copy is neither moved nor named, as by Kafka.
+Behaviour: a broker is about to stop, and asks the controller to move what it leads (KIP-49). Served on the listener of
+brokers only, by the controller. The answer names the partitions that the broker still leads. A partition of one copy is
+neither moved nor named, as by Kafka.
 """
 
 from typing import Any

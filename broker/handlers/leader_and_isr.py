@@ -1,9 +1,10 @@
-"""LeaderAndIsr, v7: the controller names the leaders of partitions that this broker has a copy of.
+"""LeaderAndIsr, v7 to v7.
 
-Behaviour: served on the listener of brokers only. An order of an earlier controller, or for an earlier life of this
-broker, is refused as a whole. A partition is refused with STALE_CONTROLLER_EPOCH unless its leader epoch rises, as by
-Kafka 3.9. New partitions get their logs, with the settings of their topic, which are read first. The answer waits until
-the file of this broker names new partitions, so that none is a stray at the next start.
+Behaviour: the controller names the leaders of partitions that this broker has a copy of. Served on the listener of
+brokers only. An order of an earlier controller, or for an earlier life of this broker, is refused as a whole. A
+partition is refused with STALE_CONTROLLER_EPOCH unless its leader epoch rises, as by Kafka 3.9. New partitions get
+their logs, with the settings of their topic, which are read first. The answer waits until the file of this broker names
+new partitions, so that none is a stray at the next start.
 """
 
 from typing import Any, TypeAlias

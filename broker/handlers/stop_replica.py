@@ -1,9 +1,10 @@
-"""StopReplica, v4: the controller ends copies of partitions on this broker, and has the logs of some deleted.
+"""StopReplica, v4 to v4.
 
-Behaviour: served on the listener of brokers only. An order of an earlier controller, or for an earlier life of this
-broker, is refused as a whole. A partition is refused with FENCED_LEADER_EPOCH if the order names an earlier leader
-epoch; the order to delete a topic names none (KIP-570). A partition without a copy here needs nothing. The answer waits
-until the file of this broker lists the deleted logs: none comes back at the next start.
+Behaviour: the controller ends copies of partitions on this broker, and has the logs of some deleted. Served on the
+listener of brokers only. An order of an earlier controller, or for an earlier life of this broker, is refused as a
+whole. A partition is refused with FENCED_LEADER_EPOCH if the order names an earlier leader epoch; the order to delete a
+topic names none (KIP-570). A partition without a copy here needs nothing. The answer waits until the file of this
+broker lists the deleted logs: none comes back at the next start.
 """
 
 from typing import Any, TypeAlias

@@ -1,8 +1,8 @@
-"""UpdateMetadata, v8: the controller names the live brokers, and the leaders of partitions.
+"""UpdateMetadata, v8 to v8.
 
-Behaviour: served on the listener of brokers only. An order of an earlier controller, or for an earlier life of this
-broker, is refused. The first order of a controller, or to a life of a broker, has all partitions: it replaces the image
-(Type 2, KIP-866).
+Behaviour: the controller names the live brokers, and the leaders of partitions. Served on the listener of brokers only.
+An order of an earlier controller, or for an earlier life of this broker, is refused. The first order of a controller,
+or to a life of a broker, has all partitions: it replaces the image (Type 2, KIP-866).
 """
 
 from typing import Any

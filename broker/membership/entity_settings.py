@@ -71,6 +71,11 @@ class EntitySettings:
             if self._wanted.get(name) == topic_id:
                 self._wanted.pop(name, None)
 
+    def forget(self, name: str) -> None:
+        """Forget a topic that was deleted."""
+        self._of_topics.pop(name, None)
+        self._ids.pop(name, None)
+
     # --- updates -------------------------------------------------------------------------------------------------
 
     def changes(self, image: Image, updates: Iterable[Update]) -> list[Change]:

@@ -13,7 +13,7 @@ which names its next life.
 
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 from uuid import UUID
 
 from broker.cluster.channel import Call
@@ -32,7 +32,7 @@ from broker.metadata.change import Change
 from broker.metadata.image import Image, ImageDelta
 from broker.metadata.producer_ids import ProducerIds
 from broker.now import Now
-from broker.wire.errors import ErrorCode
+from broker.wire.errors import ErrorCode, WireError
 from coordination.port import Changed, CoordinationError, Event, Operation, Result, SessionEnded, SessionEstablished
 
 SETTINGS_READ = "settings of topics were read"
@@ -240,10 +240,17 @@ class Member:
         self._follow(now)
 
     def refusal_of_order(self, order: Any, now: Now) -> ErrorCode:
-        """Return the error for an order of a controller that was replaced (rule E2), or for an earlier life (E3)."""
+        """Return the error for an order of a controller that was replaced (rule E2), or for an earlier life (E3).
+
+        An order for a later life is taken, because the answer to this broker's registration may still be under way.
+        Before the first registration this broker cannot tell whom to refuse: WireError closes the connection, and the
+        controller repeats the order.
+        """
+        if self.broker_epoch < 0:
+            raise WireError("this broker has not registered yet, so it takes no orders")
         if order.controller_epoch < self.controller_epoch:
             return ErrorCode.STALE_CONTROLLER_EPOCH
-        if order.broker_epoch < self.broker_epoch or self.broker_epoch < 0:
+        if order.broker_epoch < self.broker_epoch:
             return ErrorCode.STALE_BROKER_EPOCH
         self.controller_epoch = order.controller_epoch
         if self.controller.is_active and order.controller_epoch > self.controller.context.epoch:
@@ -262,7 +269,11 @@ class Member:
 
     def apply(self, changes: Iterable[Change], now: Now) -> None:
         """Apply changes that the cluster has, and carry out their consequences."""
-        self.consequences(self.image.apply(list(changes)), now)
+        delta = self.image.apply(list(changes))
+        for topic in delta.deleted:
+            self._configs.forget_topic(topic.name)
+            self._settings.forget(topic.name)
+        self.consequences(delta, now)
         self.executor.image_changed(now)
 
     # --- settings of topics --------------------------------------------------------------------------------------
