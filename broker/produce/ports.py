@@ -7,6 +7,7 @@ from uuid import UUID
 from broker.log.partition_log import PartitionLog
 from broker.log.validation.opening import Limits
 from broker.log.verification import Verification
+from broker.metadata.image import Image
 from broker.metrics import Metrics
 from broker.now import Now
 from broker.produce.turn import ProduceTurn
@@ -33,12 +34,16 @@ class ProduceServices(Protocol):
     """The broker's services, as far as Produce uses them."""
 
     config: BrokerConfig
+    metadata: Image
     clock_waits: ClockWaits
     id_stamper: IdStamper
     metrics: Metrics
     purgatory: Purgatory
     record_limits: Limits
     turn: ProduceTurn
+
+    @property
+    def is_alone(self) -> bool: ...
 
     @property
     def transactions(self) -> Transactions: ...

@@ -8,6 +8,7 @@ from broker.channel.connection import Connection, Slot
 from broker.channel.request_channel import RequestChannel, reason_of
 from broker.log.partition_log import PartitionLog
 from broker.now import Now
+from broker.produce.current_leader import with_leaders
 from broker.produce.disk_wait import when_on_disk
 from broker.produce.ports import ProduceServices
 from broker.produce.turn import StagedProduce
@@ -96,12 +97,15 @@ class ProduceCommit:
             self._channel.failed([conn])
 
     def _answer_in_full(self, staged: StagedProduce, slot: Slot | None) -> None:
+        conn = staged.conn
         response: Any = staged.results
         if not staged.acks:
             failed = next((result for result in staged.results if result and result.error_code), None)
             if failed is not None:
                 raise ApiError(ErrorCode(failed.error_code), f"a Produce with acks=0 failed: {failed.message}")
             response = None
+        elif not self._services.is_alone:
+            response = with_leaders(response, self._services.metadata, staged.version, conn.listener)
         if staged.adapt is not None:
             response = staged.adapt(response)
         template = staged.template
@@ -111,7 +115,7 @@ class ProduceCommit:
         elif response is None:
             self._produced.observe(self._channel.clock.clock_ns() - staged.began_ns)
         else:
-            self._channel.reply(staged.conn, staged.codec, staged.version, staged.correlation_id, response, slot)
+            self._channel.reply(conn, staged.codec, staged.version, staged.correlation_id, response, slot)
 
     def _put(self, staged: StagedProduce, slot: Slot | None, parts: list[Part], size: int) -> None:
         """Send an answer that a template has encoded."""

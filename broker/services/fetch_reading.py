@@ -8,11 +8,13 @@ from broker.log.leader_epochs import NO_EPOCH
 from broker.log.log_reader import EMPTY
 from broker.log.non_blocking_reader import NotCached
 from broker.log.partition_log import PartitionLog
+from broker.produce.current_leader import ELSEWHERE, current_leader
 from broker.record.compression import Codec
 from broker.services.context import RequestContext
 from broker.services.fetch_session import FetchSession, WantedPartition, with_news
+from broker.wire.current_leader import CurrentLeader
 from broker.wire.errors import ApiError, ErrorCode
-from broker.wire.fetch import READ_COMMITTED, FetchedPartition, FetchPartition, FetchRequest
+from broker.wire.fetch import CURRENT_LEADERS, READ_COMMITTED, FetchedPartition, FetchPartition, FetchRequest
 from broker.wire.frame import FileRegion
 
 STORAGE_ERROR_VERSION = 6
@@ -48,7 +50,7 @@ def collect(
     are left out. `so_far` counts the bytes of a request that is read in slices.
     """
     request: FetchRequest = call.request
-    generation = call.services.metadata.generation
+    generation = call.services.hosted.generation
     wants_ids, committed = request.wants_ids, request.isolation_level == READ_COMMITTED
     has_rules = request.replica_id >= 0 or call.version < ZSTD_VERSION
     if so_far is None:
@@ -78,7 +80,8 @@ def collect(
                     log, offset, limit if limit < bytes_left else bytes_left, not size, wants_ids, committed, waits
                 )
         except ApiError as error:
-            result = FetchedPartition(topic, partition, _code_for(call, error.code))
+            leader = _leader(call, error, wanted)
+            result = FetchedPartition(topic, partition, _code_for(call, error.code), leader=leader)
             enough = True
         except NotCached as cold:
             unread.append((cold, wanted.log, offset))
@@ -138,6 +141,14 @@ def _code_for(call: RequestContext, code: ErrorCode) -> ErrorCode:
     if code == ErrorCode.KAFKA_STORAGE_ERROR and call.version < STORAGE_ERROR_VERSION:
         return ErrorCode.NOT_LEADER_OR_FOLLOWER  # such a client would give up at a code it does not know
     return code
+
+
+def _leader(call: RequestContext, error: ApiError, wanted: WantedPartition) -> CurrentLeader | None:
+    """Return the leader that a client should fetch from, in place of this broker (KIP-951)."""
+    if call.services.is_alone or call.version < CURRENT_LEADERS or error.code not in ELSEWHERE:
+        return None
+    requested = wanted.requested
+    return current_leader(call.services.metadata, requested.topic, requested.partition, call.listener)
 
 
 def _diverging(log: PartitionLog, requested: FetchPartition) -> tuple[int, int] | None:

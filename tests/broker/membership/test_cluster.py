@@ -8,6 +8,7 @@ import pytest
 from broker.client.address import Address
 from broker.client.connection import ClientConnection
 from broker.client.message_exchange import exchange_of, response_to
+from broker.wire.current_leader import CurrentLeader, NodeEndpoint
 from broker.wire.errors import ErrorCode
 from tests.broker.engine_client import (
     ALTER_QUOTAS,
@@ -16,10 +17,12 @@ from tests.broker.engine_client import (
     DELETE_TOPICS,
     DESCRIBE_CLUSTER,
     DESCRIBE_SCRAM,
+    FETCH,
     FIND_COORDINATOR,
     INCREMENTAL_ALTER_CONFIGS,
     INIT_PRODUCER_ID,
     METADATA,
+    fetch_request,
 )
 from tests.broker.engine_cluster import BROKERS, SESSION_MS, EngineCluster
 from tests.broker.membership.orders import leader_and_isr, stop_replica, update_metadata
@@ -358,6 +361,29 @@ def test_each_broker_names_the_cluster_its_brokers_and_its_controller(cluster):
     assert {answer.cluster_id for answer in answers} == {cluster.cluster_id}
     for answer in answers:
         assert [(node.broker_id, node.port) for node in answer.brokers] == [(1, 9_001), (2, 9_002), (3, 9_003)]
+
+
+@pytest.mark.parametrize("version", [9, 10, 12])
+def test_a_produce_that_went_to_another_broker_is_answered_with_the_leader(cluster, version):
+    """KIP-951: from version 10 on, with the address on the listener of the client."""
+    cluster.create("flights", 3)
+    result = cluster.client(1).produce("flights", b"a", partition=2, version=version)
+    assert result.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert result.leader == (None if version < 10 else CurrentLeader(3, 0, NodeEndpoint(3, "localhost", 9_003)))
+
+
+@pytest.mark.parametrize("version", [15, 16, 17])
+def test_a_fetch_that_went_to_another_broker_is_answered_with_the_leader(cluster, version):
+    """KIP-951: from version 16 on. The partition of a dead broker has no leader, and an epoch."""
+    cluster.create("flights", 3)
+    topic_id = cluster.nodes[1].member.image.topic("flights").id
+    (result,) = cluster.client(1).ask(FETCH, version, fetch_request(topic_id, partition=2)).partitions
+    assert result.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert result.leader == (None if version < 16 else CurrentLeader(3, 0, NodeEndpoint(3, "localhost", 9_003)))
+    cluster.kill(3)
+    cluster.expire(3)
+    (result,) = cluster.client(1).ask(FETCH, version, fetch_request(topic_id, partition=2)).partitions
+    assert result.leader == (None if version < 16 else CurrentLeader(-1, 1))
 
 
 def test_producer_ids_are_never_given_twice_whoever_is_the_controller(cluster):
