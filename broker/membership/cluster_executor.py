@@ -6,7 +6,7 @@
     producer ids                     a block of the controller
 
 A change has ended once the coordinator has it and this broker's image shows it, or SHOWN_MS after the coordinator has
-it. Changes of different things go on at the same time. A topic fails by itself: the others of its request are made.
+it. Changes of different things go on at the same time. If one topic of a request fails, the others are made.
 """
 
 from collections.abc import Callable, Hashable, Mapping

@@ -1,4 +1,4 @@
-"""What a controller's orders make of the partitions that this broker hosts (Kafka's ReplicaManager).
+"""Plans the changes of hosted partitions that a controller orders (Kafka's ReplicaManager).
 
 LeaderAndIsr names the leader of partitions that this broker has a copy of; StopReplica ends copies. Both are planned
 against the hosted image, as topics to change; nothing is changed here.
@@ -31,7 +31,7 @@ class HostedPlan:
     """The changes of the hosted image that an order asks for."""
 
     topics: dict[str, Topic | None] = field(default_factory=dict)
-    """Changed topics by name; None if no partition of the topic is hosted any more."""
+    """Changed topics by name; None for a topic whose last hosted partition is deleted."""
     new: list[tuple[str, int]] = field(default_factory=list)
     """Partitions that get a log."""
     refused: dict[tuple[str, int], ErrorCode] = field(default_factory=dict)
@@ -39,7 +39,7 @@ class HostedPlan:
     deletes: bool = False
     """True if logs are deleted."""
     problems: list[str] = field(default_factory=list)
-    """What the operator should hear of."""
+    """Lines for the operator."""
 
 
 def without_leaders(topics: Iterable[Topic]) -> dict[str, Topic | None]:

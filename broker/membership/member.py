@@ -41,7 +41,7 @@ SETTINGS_READ = "settings of topics were read"
 
 @dataclass(frozen=True)
 class Membership:
-    """What a broker brings into a cluster. `listener` is the one that brokers reach each other on."""
+    """The facts that a broker brings into a cluster. Brokers reach each other on `listener`."""
 
     broker_id: int
     registration: Registration

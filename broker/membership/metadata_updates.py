@@ -1,4 +1,4 @@
-"""What UpdateMetadata makes of the image of a cluster (Kafka's ZkMetadataCache)."""
+"""Turns UpdateMetadata into changes of the image of a cluster (Kafka's ZkMetadataCache)."""
 
 from collections.abc import Callable, Mapping
 from typing import Any

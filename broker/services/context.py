@@ -106,7 +106,7 @@ class BrokerServices:
     member: "Member | None" = None
     """This broker's part in a cluster; None on a server alone."""
     spread: Callable[[int], Spread] = field(default=_from_the_first)
-    """Draws where a new topic's replicas begin among so many brokers."""
+    """Draws the place of a new topic's first replica among so many brokers."""
     peer_calls: "PeerCalls | None" = None
     """The requests to other brokers; None on a server alone."""
     inter_broker_listener: str | None = None

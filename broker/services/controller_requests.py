@@ -1,4 +1,4 @@
-"""What holds for all requests that only the controller answers: those that change topics, and elections.
+"""The checks of requests that only the controller answers: those that change topics, and elections.
 
 Another broker answers NOT_CONTROLLER, and clients ask Metadata for the controller. A server alone is the controller.
 

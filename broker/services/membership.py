@@ -1,4 +1,4 @@
-"""What handlers ask of this broker's part in a cluster."""
+"""The handlers' way to this broker's part in a cluster."""
 
 from collections.abc import Callable
 from typing import Any

@@ -1,4 +1,4 @@
-"""What LeaderAndIsr and StopReplica make of the partitions that a broker hosts (rules E4 and S4)."""
+"""LeaderAndIsr and StopReplica change the partitions that a broker hosts (rules E4 and S4)."""
 
 from uuid import UUID
 

@@ -1,4 +1,4 @@
-"""What UpdateMetadata makes of a broker's image of the cluster."""
+"""UpdateMetadata changes a broker's image of the cluster."""
 
 from uuid import UUID
 
