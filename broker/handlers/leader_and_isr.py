@@ -83,14 +83,27 @@ class _Order:
             assert topic is not None
             epoch = topic.partitions[partition].leader_epoch
             logs[name, partition] = NewLog(services.config_of(topic), topic.id, epoch)
-        if not logs:
+        if not logs and not plan.stores:
             host(services, plan.topics, now)
             return _answer(self._call, plan)
 
         def answer(error: ApiError | None, at: Now) -> Answer:
-            return _answer(self._call, plan, ErrorCode.NONE if error is None else error.code)
+            return _answer(self._call, plan) if error is None else self._not_stored(plan, error, at)
 
         return Planned(Staged(Change(plan.topics), logs), answer)
+
+    def _not_stored(self, plan: HostedPlan, error: ApiError, now: Now) -> Answer:
+        """Refuse the topics with new partitions, because the file could not be written. The others need no file: a full
+        disk shall not keep their records from readers."""
+        services = self._call.services
+        services.report(f"hosted partitions could not be stored: {error}")
+        new = {name for name, _ in plan.new}
+        host(services, {name: topic for name, topic in plan.topics.items() if name not in new}, now)
+        for name in new:
+            topic = plan.topics[name]
+            assert topic is not None
+            plan.refused.update(((name, partition), error.code) for partition in range(len(topic.partitions)))
+        return _answer(self._call, plan)
 
 
 def _answer(call: RequestContext, plan: HostedPlan, error: ErrorCode = ErrorCode.NONE) -> Answer:

@@ -27,7 +27,7 @@ from broker.metadata.changes import Keys
 from broker.metadata.image import Image
 from broker.metadata.producer_ids import ProducerIds
 from broker.metadata.staged import Staged
-from broker.metadata.topic import Topic
+from broker.metadata.topic import NO_LEADER, Topic
 from broker.now import Now
 from broker.wire.errors import ApiError, ErrorCode
 from coordination.errors import FlakelogError
@@ -51,6 +51,8 @@ class _Work:
     parts: int = 1
     """The parts that have not ended, and 1 while parts are begun."""
     is_carried_out: bool = False
+    new_partitions: dict[str, int] = field(default_factory=dict)
+    """By topic, the first partition that is new."""
     drivers: list[Driver] = field(default_factory=list)
 
 
@@ -102,11 +104,13 @@ class ClusterExecutor:
         if topic is None:
             self._ask(work, name, DeleteTopic(name), now)
         elif before is None or before.id != topic.id:
+            work.new_partitions[name] = 0
             self._create(work, topic, now)
         else:
             existing = len(before.partitions)
             added = tuple(state.replicas for state in topic.partitions[existing:])
             if added:
+                work.new_partitions[name] = existing
                 self._ask(work, name, CreatePartitions(name, len(topic.partitions), added), now)
 
     def _create(self, work: _Work, topic: Topic, now: Now) -> None:
@@ -165,19 +169,21 @@ class ClusterExecutor:
             return
         if not work.is_carried_out:
             staged.error = _unanswered("the coordinator does not answer")
-        if staged.error is not None or is_late or self._is_shown(staged):
+        if staged.error is not None or is_late or self._is_shown(work):
             self._works.remove(work)
             for driver in work.drivers:
                 driver.cancel()
             staged.is_done = True
             self.on_end(now)
 
-    def _is_shown(self, staged: Staged) -> bool:
-        change, image = staged.change, self._image
-        topics = ((name, topic) for name, topic in change.topics.items() if name not in staged.errors)
+    def _is_shown(self, work: _Work) -> bool:
+        change, image, errors = work.staged.change, self._image, work.staged.errors
         if change.producer_ids and not self._producer_ids.left:
             return False
-        return all(_shows(image.topic(name), topic) for name, topic in topics) and not altered_entities(image, change)
+        for name, topic in change.topics.items():
+            if name not in errors and not _shows(image.topic(name), topic, work.new_partitions.get(name)):
+                return False
+        return not altered_entities(image, change)
 
     # --- the coordinator -----------------------------------------------------------------------------------------
 
@@ -226,8 +232,8 @@ def _unanswered(reason: str) -> ApiError:
     return ApiError(ErrorCode.REQUEST_TIMED_OUT, f"{reason}: the change may have been made, or not")
 
 
-def _shows(shown: Topic | None, decided: Topic | None) -> bool:
-    """Return True if the image has what was decided: the topic with all partitions, each with a leader, or no topic.
+def _shows(shown: Topic | None, decided: Topic | None, first_new: int | None) -> bool:
+    """Return True if the image has what was decided: the topic with all partitions, the new ones with leaders, or none.
 
     Another topic of the same name, made by another broker at the same time, shows it too.
     """
@@ -235,5 +241,6 @@ def _shows(shown: Topic | None, decided: Topic | None) -> bool:
         return shown is decided
     if shown.id != decided.id:
         return True
-    is_grown = len(shown.partitions) >= len(decided.partitions)
-    return is_grown and shown.properties == decided.properties and all(p.leader >= 0 for p in shown.partitions)
+    if len(shown.partitions) < len(decided.partitions) or shown.properties != decided.properties:
+        return False
+    return first_new is None or all(state.leader != NO_LEADER for state in shown.partitions[first_new:])

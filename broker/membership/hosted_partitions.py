@@ -18,6 +18,9 @@ from broker.metadata.topic import NO_LEADER, PartitionState, Topic
 from broker.wire.errors import ApiError, ErrorCode
 
 NO_EPOCH = -1
+STORED_EVERY = 256
+"""The file has an epoch of a partition at most this far behind, so that recovery can tell a damaged epoch in a batch
+(broker.log.recovery) from one that began since the file was written."""
 UNHOSTED = PartitionState(NO_LEADER, NO_EPOCH, (), ())
 """A partition of a hosted topic that has no copy here."""
 
@@ -38,6 +41,8 @@ class HostedPlan:
     """The errors of partitions that take no part in the order."""
     deletes: bool = False
     """True if logs are deleted."""
+    stores: bool = False
+    """True if the file must have the leader epochs, because it is far behind or was written by an earlier process."""
     problems: list[str] = field(default_factory=list)
     """Lines for the operator."""
 
@@ -80,6 +85,7 @@ def plan_leader_and_isr(
                 plan.refused[name, number] = ErrorCode.STALE_CONTROLLER_EPOCH
             elif broker_id in held.replicas or _is_new(plan, name, number, check_directory):
                 partitions[number] = state
+                plan.stores = plan.stores or held.leader_epoch // STORED_EVERY != state.leader_epoch // STORED_EVERY
         ordered_topic = replace(topic, partitions=tuple(partitions))
         if ordered_topic.partitions != topic.partitions and ordered_topic.copies_on(broker_id):
             plan.topics[name] = ordered_topic

@@ -31,10 +31,22 @@ from broker.membership.producer_id_requests import ProducerIdRequests
 from broker.metadata.change import Change
 from broker.metadata.image import Image, ImageDelta
 from broker.metadata.producer_ids import ProducerIds
+from broker.metadata.topic import Topic
 from broker.now import Now
 from broker.wire.errors import ErrorCode, WireError
-from coordination.port import Changed, CoordinationError, Event, Operation, Result, SessionEnded, SessionEstablished
+from coordination.port import (
+    Changed,
+    CoordinationError,
+    Event,
+    Operation,
+    Result,
+    SessionEnded,
+    SessionEstablished,
+    SessionLost,
+)
 
+RETRY_MS = 1_000
+"""The pause after a registration that the coordinator refused."""
 SETTINGS_READ = "settings of topics were read"
 """The purgatory key of requests that wait for settings of topics."""
 
@@ -88,6 +100,7 @@ class Member:
         self._settings = EntitySettings(report)
         self._session_id = 0
         self._serves = False
+        self._retry_ms = 0
         self._answered: dict[Request, Callable[[Answer, Now], None]] = {}
         self.producer_ids = ProducerIds()
         self.producer_id_requests = ProducerIdRequests(
@@ -124,7 +137,7 @@ class Member:
             raise error
 
     def _register(self, now: Now) -> None:
-        can_register = self._serves and self._session_id and self.is_ready
+        can_register = self._serves and self._session_id and self.is_ready and now.ms >= self._retry_ms
         if not can_register or self.is_registered or self._registration.is_running or self.problem is not None:
             return
         own = self.membership
@@ -140,10 +153,16 @@ class Member:
 
     def _registered(self, registered: Registered | None, error: Exception | None, now: Now) -> None:
         if registered is None:
-            if not isinstance(error, CoordinationError):
+            if isinstance(error, SessionLost):
+                self._session_id = 0  # the next session registers
+            elif isinstance(error, CoordinationError):
+                self._report(f"this broker could not register, and tries again: {error}")
+                self._retry_ms = now.ms + RETRY_MS
+            else:
                 self.problem = error
             return
         self.is_registered = True
+        self._retry_ms = 0
         self.broker_epoch = registered.broker_epoch
         self.controller_epoch = max(self.controller_epoch, registered.controller_epoch)
         self.image.cluster_id = registered.cluster_id
@@ -259,12 +278,12 @@ class Member:
 
     def update_metadata(self, order: Any, now: Now) -> None:
         """Take the live brokers and the leaders of partitions from an UpdateMetadata that was not refused."""
-        died = self.image.live_ids
+        live_before = self.image.live_ids
         self.image.register(live_brokers(order))
         self.image.controller_id = int(order.controller_id)
         self.apply([topics_of(self.image, order, self._settings.of_topic)], now)
         self.want_settings([(str(topic.topic_name), topic.topic_id) for topic in order.topic_states], now)
-        for broker_id in died - self.image.live_ids:
+        for broker_id in live_before - self.image.live_ids:
             self.peers.lost(broker_id, now)
 
     def apply(self, changes: Iterable[Change], now: Now) -> None:
@@ -293,6 +312,10 @@ class Member:
         """Return the settings of a topic that were read."""
         return self._settings.of_topic(name)
 
+    def with_settings(self, topics: Iterable[Topic]) -> dict[str, Topic | None]:
+        """Return topics with the settings that were read, which may have changed since the topics were stored."""
+        return {topic.name: topic.with_properties(dict(self.settings_of(topic.name))) for topic in topics}
+
     # --- time ----------------------------------------------------------------------------------------------------
 
     def tick(self, now: Now) -> None:
@@ -305,4 +328,6 @@ class Member:
         """Return when `tick` is due, on the monotonic clock; None without a deadline."""
         deadlines = [part.next_deadline_ms() for part in self._parts]
         deadlines += self.peers.next_deadline_ms(), self.producer_id_requests.next_deadline_ms()
+        if self._serves and not self.is_registered and self._retry_ms:
+            deadlines.append(self._retry_ms)
         return min((deadline for deadline in deadlines if deadline is not None), default=None)

@@ -198,6 +198,8 @@ class BrokerServices:
 
         Raise CheckpointDamaged, JournalUnreadable or StorageError.
         """
+        if self.member is not None:
+            self.hosted.apply([Change(self.member.with_settings(self.hosted.topics()))])
         self.logs.load_checkpoint()
         self.local.put_away(self.logs.finish_deletions(self.local.deleting))
         for topic in self.hosted.topics():

@@ -58,10 +58,10 @@ def follow_metadata(services: ChangedServices, delta: ImageDelta, now: Now) -> N
     _use_settings(services, delta)
     services.forget_topics({topic.name for topic in delta.deleted}, now)
     altered = {}
-    for before, after in delta.altered:
-        own = services.hosted.topic(after.id) if before.properties != after.properties else None
-        if own is not None:
-            altered[own.name] = own.with_properties(after.properties)
+    for topic in (*delta.made, *(after for before, after in delta.altered if before.properties != after.properties)):
+        own = services.hosted.topic(topic.id)
+        if own is not None and own.properties != topic.properties:
+            altered[own.name] = own.with_properties(topic.properties)
     if altered:
         follow_hosted(services, services.hosted.apply([Change(altered)]), now)
 
@@ -104,6 +104,7 @@ def _begin_epochs(services: ChangedServices, topic: Topic, now: Now) -> None:
             log.start_leader_epoch(state.leader_epoch)
         else:
             services.touch(log, now)
+    services.logs.pending.changed()  # the next checkpoint stores the epochs
 
 
 def _delete(services: ChangedServices, lost: Mapping[str, Collection[int]], now: Now) -> PutAway:

@@ -194,6 +194,9 @@ class EngineCluster:
                 node.tick()
             self.settle()
         self.now_ms = now_ms
+        for node in self._alive():
+            if node.broker is not None:
+                node.broker.now_ms = now_ms
         self.settle()
 
     def later(self, ms):

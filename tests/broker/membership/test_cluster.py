@@ -8,6 +8,7 @@ import pytest
 from broker.client.address import Address
 from broker.client.connection import ClientConnection
 from broker.client.message_exchange import exchange_of, response_to
+from broker.metadata.document import FILE, decode
 from broker.wire.current_leader import CurrentLeader, NodeEndpoint
 from broker.wire.errors import ErrorCode
 from tests.broker.engine_client import (
@@ -350,6 +351,58 @@ def test_settings_survive_the_brokers(cluster):
         (log,) = [log for log in node.broker.services.logs.all() if log.topic == "flights"]
         assert log.config.retention_ms == 77_777
         assert node.broker.services.config.topic_defaults.retention_ms == 99_999
+
+
+def test_a_broker_comes_back_to_settings_that_were_altered_meanwhile(cluster):
+    """Its logs are opened with them: the settings of before might delete records that shall be kept."""
+    cluster.create("flights", 3, retention_ms=77_777)
+    cluster.kill(3)
+    cluster.expire(3)
+    assert alter(cluster, 2, 2, "flights", retention_ms=88_888) == 0
+    cluster.restart(3)
+    (log,) = [log for log in cluster.nodes[3].broker.services.logs.all() if log.topic == "flights"]
+    assert log.config.retention_ms == 88_888
+
+
+# --- the broker's file -----------------------------------------------------------------------------------------------
+
+
+def stored_epochs(cluster, broker_id, topic):
+    """Return the leader epoch of each partition in the file of a broker."""
+    file = cluster.nodes[broker_id].storage.open(FILE)
+    return [state.leader_epoch for state in decode(file.read(0, file.size)).topics[topic].partitions]
+
+
+def test_the_file_has_the_leader_epochs_and_is_never_far_behind(cluster):
+    """Recovery takes an epoch far above that of the file for damage, and would cut the log there."""
+    cluster.create("flights", 1)
+    cluster.kill(1)
+    cluster.expire(1)
+    cluster.restart(1)
+    cluster.later(1_000)
+    assert stored_epochs(cluster, 1, "flights") == [1], "the first order of a process is stored"
+    member = cluster.nodes[1].member
+    present = {"controller_epoch": member.controller_epoch, "broker_epoch": member.broker_epoch}
+    topic_id = member.image.topic("flights").id
+    for epoch, stored in ((3, 1), (255, 1), (256, 256), (400, 256), (700, 700)):
+        response = order(cluster, 1, leader_and_isr("flights", (0, 1, epoch), topic_id=topic_id, **present))
+        assert response.topics[0].partition_errors[0].error_code == 0
+        assert stored_epochs(cluster, 1, "flights") == [stored]
+
+
+def test_a_full_disk_keeps_no_records_from_readers_and_takes_no_new_partition(cluster):
+    cluster.create("flights", 3)
+    cluster.client(3).produce("flights", b"a", partition=2)
+    cluster.kill(3)
+    cluster.expire(3)
+    cluster.nodes[3].storage.free_bytes = 0
+    cluster.restart(3)
+    cluster.later(1_000)
+    assert cluster.client(3).fetch("flights", partition=2) == [b"a"]
+    cluster.create("storms", assignments=(3,))
+    cluster.later(10_000)
+    assert cluster.client(3).produce("storms", b"b").error_code != 0
+    assert [line for line in cluster.nodes[3].reported if "could not be stored" in line]
 
 
 # --- the cluster as clients see it -----------------------------------------------------------------------------------
