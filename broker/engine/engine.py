@@ -23,12 +23,11 @@ it closes the connection of its request, and its traceback is reported.
 """
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 from broker.channel.connection import Connection
 from broker.channel.request_channel import RequestChannel
 from broker.channel.turn_queue import BACKLOG_WAITS
-from broker.cluster.channel import Call
 from broker.engine.api_table import APIS, Api
 from broker.engine.request_handler import RequestHandler
 from broker.engine.throttle import Throttle
@@ -36,13 +35,16 @@ from broker.log.io_jobs import METADATA_JOBS, ReadJob
 from broker.log.partition_log import PartitionLog
 from broker.log.sync_scheduler import IoJob
 from broker.log.validation.open_job import OpenJob
-from broker.membership.peer_calls import AddressedCall, PeerCall
 from broker.now import Now
 from broker.produce.batch_opening import BatchOpening
 from broker.produce.produce_commit import ProduceCommit
 from broker.services.context import BrokerServices
 from broker.wire.errors import WireError
 from coordination.port import CoordinationError, Event, Operation, Result
+
+if TYPE_CHECKING:  # a server alone has no other brokers
+    from broker.cluster.channel import Call
+    from broker.membership.peer_calls import AddressedCall, PeerCall
 
 TURN_NS = 2_000_000  # a turn that has lasted longer ends after its round
 
@@ -228,7 +230,7 @@ class Engine:
 
     # --- other brokers -------------------------------------------------------------------------------------------
 
-    def take_calls(self, now: Now) -> list[AddressedCall]:
+    def take_calls(self, now: Now) -> "list[AddressedCall]":
         """Return requests to other brokers, each to be sent, and passed to `called` with its response.
 
         Take them after each turn, tick and answer. A server alone has none.
@@ -236,13 +238,13 @@ class Engine:
         self._clock.now = now
         return [] if self._member is None else self._member.take_calls(now)
 
-    def called(self, call: Call | PeerCall, response: Any | None, now: Now) -> None:
+    def called(self, call: "Call | PeerCall", response: Any | None, now: Now) -> None:
         """Take the response of a request to another broker, None if the broker sent none."""
         self._clock.now = now
         if self._member is not None:
             self._member.called(call, response, now)
-        elif self._peer_calls is not None and isinstance(call, PeerCall):
-            self._peer_calls.called(call, response, now)
+        elif self._peer_calls is not None:
+            self._peer_calls.called(cast("PeerCall", call), response, now)
 
     # --- the coordinator of a cluster ----------------------------------------------------------------------------
 

@@ -81,8 +81,7 @@ class _Order:
         for name, partition in plan.new:
             topic = plan.topics[name]
             assert topic is not None
-            epoch = topic.partitions[partition].leader_epoch
-            logs[name, partition] = NewLog(services.config_of(topic), topic.id, epoch)
+            logs[name, partition] = NewLog(services.config_of(topic), topic.id)
         if not logs and not plan.stores:
             host(services, plan.topics, now)
             return _answer(self._call, plan)

@@ -146,11 +146,9 @@ class LogManager:
         try:
             if not self.storage.exists(f"{key[0]}-{key[1]}"):
                 make_directories(self.storage, self._new.following(key, self.config.max_new_logs_at_once))
-            self.open(*key, new.config, new.topic_id)
+            self.open(*key, *new)
         except StorageError as error:
             raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
-        if (log := self._logs.get(key)) is not None:
-            log.start_leader_epoch(new.leader_epoch)
         self._new.forget(key)
 
     def _make_due(self, now_ms: int) -> None:

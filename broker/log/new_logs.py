@@ -30,7 +30,6 @@ Key = tuple[str, int]
 class NewLog(NamedTuple):
     config: TopicConfig
     topic_id: UUID
-    leader_epoch: int = 0
 
 
 def make_directories(storage: Storage, logs: Iterable[Key]) -> None:
@@ -57,7 +56,6 @@ def create(
                 is_uncut=True,
                 open_segments=open_segments,
             )
-            log.start_leader_epoch(new.leader_epoch)
             created.append(log)
     except (StorageError, LogDamaged):
         for log in created:

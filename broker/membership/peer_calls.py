@@ -8,11 +8,13 @@ ignored, so the broker may have carried the request out. Callers that repeat a r
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
-from broker.cluster.channel import Call
 from broker.now import Now
 from broker.waiting.timing_wheel import Timer, TimingWheel
+
+if TYPE_CHECKING:
+    from broker.cluster.channel import Call
 
 UNDER_WAY_MAX = 5  # as `max.in.flight.requests.per.connection` of clients: hides the network's delay, buries no broker
 WAITING_MAX = 1_000  # a broker that does not answer costs this many requests of memory, not one for each transaction
@@ -36,7 +38,7 @@ class AddressedCall(NamedTuple):
 
     host: str
     port: int
-    call: Call | PeerCall
+    call: "Call | PeerCall"
 
 
 @dataclass(eq=False)

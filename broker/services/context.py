@@ -257,6 +257,9 @@ class BrokerServices:
         log = self.logs.get(hosted.name, partition)
         if log.offline is not None:
             raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"{log.name} is offline: {log.offline}")
+        if log.leader_epoch < hosted.partitions[partition].leader_epoch:  # the log was made since that epoch began
+            log.start_leader_epoch(hosted.partitions[partition].leader_epoch)
+            self.logs.pending.changed()  # the next checkpoint stores the epoch
         return log
 
     def new_uuid(self) -> UUID:

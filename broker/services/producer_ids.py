@@ -33,7 +33,9 @@ def once_reserved(
         try:
             return handle(call, at)
         except NoProducerIds as failure:
-            return failed(ApiError(ErrorCode.KAFKA_STORAGE_ERROR, str(failure)))
+            alone = call.services.is_alone  # else no controller has answered, and clients try again at this code
+            code = ErrorCode.KAFKA_STORAGE_ERROR if alone else ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+            return failed(ApiError(code, str(failure)))
         except Backpressure:  # the ids of messages have run out too; the client retries
             return producer_answer(ErrorCode.CONCURRENT_TRANSACTIONS)
 

@@ -390,6 +390,18 @@ def test_the_file_has_the_leader_epochs_and_is_never_far_behind(cluster):
         assert stored_epochs(cluster, 1, "flights") == [stored]
 
 
+def test_a_log_that_is_made_after_its_leader_epoch_began_has_that_epoch():
+    cluster = EngineCluster(1, max_new_logs_at_once=1)
+    cluster.create("flights", 3)
+    member = cluster.nodes[1].member
+    present = {"controller_epoch": member.controller_epoch, "broker_epoch": member.broker_epoch}
+    topic_id = member.image.topic("flights").id
+    order(cluster, 1, leader_and_isr("flights", *((n, 1, 5) for n in range(3)), topic_id=topic_id, **present))
+    for partition in range(3):
+        assert cluster.client(1).produce("flights", b"a", partition=partition).error_code == 0
+        assert cluster.nodes[1].broker.services.log_of("flights", partition).leader_epoch == 5
+
+
 def test_a_full_disk_keeps_no_records_from_readers_and_takes_no_new_partition(cluster):
     cluster.create("flights", 3)
     cluster.client(3).produce("flights", b"a", partition=2)
@@ -456,6 +468,18 @@ def test_producer_ids_are_never_given_twice_whoever_is_the_controller(cluster):
     cluster.later(1_000)
     ids += new_ids(9)
     assert len(set(ids)) == 27
+
+
+def test_a_producer_id_is_waited_for_while_no_controller_answers(cluster):
+    """Clients try again at COORDINATOR_LOAD_IN_PROGRESS, and would give up at an error of the disk."""
+    other = next(broker_id for broker_id in ALL if broker_id != cluster.controller.id)
+    cluster.kill(cluster.controller.id)
+    client = cluster.client(other)
+    request = {"transactional_id": None, "transaction_timeout": 0, "producer_id": -1, "producer_epoch": -1}
+    client.send(INIT_PRODUCER_ID, 4, request)
+    cluster.later(10_000)
+    ((_, answer),) = client.replies()
+    assert answer.error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
 
 
 def test_a_request_for_the_controller_waits_no_longer_than_its_time_while_the_coordinator_is_away(cluster):
