@@ -23,7 +23,7 @@ from broker.metadata.image import RegisteredBroker
 from broker.now import Now
 from coordination.memory import Ensemble, MemoryCoordinator
 from coordination.port import CoordinationError
-from tests.broker.engine_client import CREATE_TOPICS, WALL_MS, EngineBroker
+from tests.broker.engine_client import CREATE_TOPICS, FIND_COORDINATOR, WALL_MS, EngineBroker
 
 CLIENTS, BROKERS = "CLIENTS", "BROKERS"
 """The listeners of each broker."""
@@ -224,6 +224,24 @@ class EngineCluster:
         """Return the node that is the controller."""
         (node,) = [node for node in self._alive() if node.member.controller.is_active]
         return node
+
+    # --- leaders -------------------------------------------------------------------------------------------------
+
+    def leader_of(self, topic, partition=0):
+        """Return the broker that leads a partition, as its controller decided."""
+        return self.nodes[self.controller.member.image.topic(topic).partitions[partition].leader].broker
+
+    def coordinator_of(self, transactional_id):
+        return self._coordinator(1, transactional_id)
+
+    def group_coordinator_of(self, group_id):
+        return self._coordinator(0, group_id)
+
+    def _coordinator(self, key_type, key):
+        request = {"key_type": key_type, "coordinator_keys": [key]}
+        (answer,) = self.client(self.controller.id).ask(FIND_COORDINATOR, 4, request).coordinators
+        assert answer.error_code == 0, answer.error_message
+        return self.nodes[answer.node_id].broker
 
     # --- lives ---------------------------------------------------------------------------------------------------
 

@@ -1,0 +1,74 @@
+"""Groups and transactions over three brokers are whole, whichever broker dies."""
+
+import pytest
+
+from broker.wire.errors import ErrorCode
+from tests.broker.engine_client import FIND_COORDINATOR, OFFSET_COMMIT, OFFSET_FETCH
+from tests.broker.engine_cluster import EngineCluster
+from tests.broker.peers import ClusterProducer
+from tests.broker.transactional import committed
+
+
+@pytest.fixture
+def cluster():
+    return EngineCluster(3, offsets_topic_num_partitions=3, transaction_state_log_num_partitions=3)
+
+
+def committed_offset(cluster, group_id):
+    request = {"groups": [{"group_id": group_id, "topics": None}], "require_stable": True}
+    (answer,) = cluster.group_coordinator_of(group_id).connect().ask(OFFSET_FETCH, 8, request).groups
+    assert answer.error_code == 0
+    return [row.committed_offset for topic in answer.topics for row in topic.partitions]
+
+
+def test_a_transaction_over_all_brokers_is_whole_with_the_offsets_of_its_group(cluster):
+    cluster.create("flights", 3)
+    producer = ClusterProducer(cluster)
+    assert producer.init() == 0
+    for commits in (True, False, True):
+        for partition in range(3):
+            producer.write("flights", b"%d" % commits, partition=partition)
+        assert producer.add_offsets("readers") == 0
+        assert producer.commit_offset("readers", "flights", 7 if commits else 9) == 0
+        producer.find_coordinator()
+        assert producer.end(commits) == 0
+    cluster.later(1_000)
+    for partition in range(3):
+        assert committed(cluster.leader_of("flights", partition).connect(), "flights", partition) == [b"1", b"1"]
+    assert committed_offset(cluster, "readers") == [7]
+
+
+def test_a_transaction_is_ended_whole_after_the_death_of_its_coordinator_and_of_the_controller(cluster):
+    cluster.create("flights", 3)
+    producer = ClusterProducer(cluster)
+    assert producer.init() == 0
+    for partition in range(3):
+        producer.write("flights", b"a", partition=partition)
+    for dead in {cluster.coordinator_of(producer.transactional_id).node_id, cluster.controller.id}:
+        cluster.kill(dead)
+        cluster.expire(dead)
+        cluster.restart(dead)
+        cluster.later(2_000)
+    producer.find_coordinator()
+    assert producer.end(True) == 0
+    cluster.later(2_000)
+    for partition in range(3):
+        assert committed(cluster.leader_of("flights", partition).connect(), "flights", partition) == [b"a"]
+
+
+def test_a_group_is_unavailable_while_its_coordinator_is_dead_and_has_its_offsets_afterwards(cluster):
+    cluster.create("flights", 3)
+    coordinator = cluster.group_coordinator_of("readers")
+    row = {"partition_index": 0, "committed_offset": 7, "committed_leader_epoch": -1, "committed_metadata": ""}
+    request = {"group_id": "readers", "generation_id_or_member_epoch": -1, "member_id": ""}
+    topics = [{"name": "flights", "partitions": [row]}]
+    answer = coordinator.connect().ask(OFFSET_COMMIT, 8, request | {"topics": topics})
+    assert answer.topics[0].partitions[0].error_code == 0
+    cluster.kill(coordinator.node_id)
+    cluster.expire(coordinator.node_id)
+    asked = {"key_type": 0, "coordinator_keys": ["readers"]}
+    (answer,) = cluster.client(cluster.controller.id).ask(FIND_COORDINATOR, 4, asked).coordinators
+    assert answer.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    cluster.restart(coordinator.node_id)
+    cluster.later(2_000)
+    assert committed_offset(cluster, "readers") == [7]
