@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from broker.net.address import host_port
+from broker.address import host_port
 
 
 class Address(NamedTuple):

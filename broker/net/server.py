@@ -17,13 +17,13 @@ from twisted.internet.threads import deferToThreadPool
 from twisted.python.failure import Failure
 from twisted.python.threadpool import ThreadPool
 
+from broker.address import host_port
 from broker.channel.connection import Connection
 from broker.engine.engine import Engine
 from broker.log.io_jobs import METADATA_JOBS, ReadJob, SyncJournal
 from broker.log.storage.os_storage import read_into_memory
 from broker.log.sync_scheduler import IoJob
 from broker.log.validation.open_job import OpenJob
-from broker.net.address import host_port
 from broker.net.transport import RECEIVE_BYTES, KafkaPort, KafkaTransport, NullProtocol, ReceiveBuffer
 from broker.net.worker_thread import WorkerThread
 from broker.now import Now

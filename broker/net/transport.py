@@ -20,10 +20,10 @@ from twisted.internet import main, tcp
 from twisted.internet.protocol import Protocol as TwistedProtocol
 from twisted.logger import ILogObserver, Logger
 
+from broker.address import host_port
 from broker.channel.connection import Connection
 from broker.log.storage.os_storage import is_in_memory, read_now, read_now_into
 from broker.log.storage.port import StorageError
-from broker.net.address import host_port
 from broker.settings.config import BrokerConfig
 from broker.wire.frame import FileRegion, Part, RegionDescriptor, size_of
 

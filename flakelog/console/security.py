@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from ipaddress import ip_address
 from typing import NamedTuple
 
-from broker.net.address import host_port
+from broker.address import host_port
 from flakelog.config import ServerConfig
 from flakelog.listeners import EVERYWHERE
 from idgen.http_hosts import ANY_HOST, parse_hosts

@@ -20,7 +20,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from broker.net.address import host_port
+from broker.address import host_port
 from coordination.wake_ups import wake_all
 from flakelog.listeners import LISTEN_BACKLOG
 from flakelog.processes.messages import Inherited, LineBuffer, forwarded, messages_of, with_inherited

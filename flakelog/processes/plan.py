@@ -25,7 +25,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from broker.net.address import host_port
+from broker.address import host_port
 from broker.settings.config import BrokerConfig
 from flakelog.config import ServerConfig
 from flakelog.listeners import EVERYWHERE, LISTENERS, Listener, moved, moved_by, parse_listeners, parse_names

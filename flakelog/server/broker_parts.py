@@ -7,12 +7,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from broker.address import host_port
 from broker.engine.engine import Engine
 from broker.log.log_manager import LogManager
 from broker.log.storage.os_storage import OsStorage
 from broker.metadata.image import RegisteredBroker
 from broker.metadata.local_metadata import FileMetadataStore, LocalMetadata
-from broker.net.address import host_port
 from broker.net.server import BrokerServer
 from broker.services.context import BrokerServices
 from broker.services.lower_replication import lowered_default

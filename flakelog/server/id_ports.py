@@ -6,7 +6,7 @@ from typing import Any
 
 from twisted.internet.protocol import Factory
 
-from broker.net.address import host_port
+from broker.address import host_port
 from flakelog.listeners import EVERYWHERE, LISTEN_BACKLOG
 from flakelog.server.lifecycle import Lifecycle, Stage
 from flakelog.settings import Settings

@@ -13,13 +13,13 @@ from twisted.internet.defer import inlineCallbacks
 from twisted.internet.error import CannotListenError
 from twisted.internet.task import LoopingCall
 
+from broker.address import host_port
 from broker.engine.engine import Engine
 from broker.log.checkpoint import CheckpointDamaged
 from broker.log.journal import JournalUnreadable
 from broker.log.storage.os_storage import DIRECTORY_MODE, OsStorage
 from broker.log.storage.port import StorageError
 from broker.metadata.document import MetadataDamaged
-from broker.net.address import host_port
 from broker.services.context import BrokerServices
 from broker.stamping.id_stamper import AheadIds
 from coordination.port import CoordinationError

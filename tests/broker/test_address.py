@@ -2,8 +2,8 @@
 
 import pytest
 
+from broker.address import host_port
 from broker.client.core import Address, parse_addresses
-from broker.net.address import host_port
 
 
 @pytest.mark.parametrize("host, text", [("127.0.0.1", "127.0.0.1:9092"), ("::1", "[::1]:9092"), ("a.b", "a.b:9092")])
