@@ -63,6 +63,8 @@ SHELLS = {
     "idgen/client/blocking.py",
     "idgen/client/twisted.py",
     "idgen/snowflake.py",
+    "broker/net/coordination.py",
+    "broker/net/peers.py",
     "broker/net/server.py",
     "broker/net/transport.py",
     "broker/net/reactor.py",

@@ -4,12 +4,14 @@
     end of the turn    -> engine.execute -> take_replies  -> send
                                          -> take_syncs    -> thread -> synced
                                          -> next_deadline -> one callLater -> tick
+    in a cluster                         -> take_calls      -> PeerConnections  -> called
+                                         -> take_operations -> CoordinatorShell -> completed
 """
 
 import time
 from collections.abc import Callable
 from traceback import format_exc
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from twisted.internet.defer import Deferred, DeferredList, maybeDeferred
 from twisted.internet.protocol import Factory
@@ -31,6 +33,10 @@ from broker.settings.config import BrokerConfig
 from broker.wire.frame import FileRegion
 from idgen.clock import IdClock
 from idgen.peer_log import PeerLog
+
+if TYPE_CHECKING:  # a server alone imports neither
+    from broker.net.coordination import CoordinatorShell
+    from broker.net.peers import AnyCall, PeerConnections
 
 CLEANER_THREADS = 1  # it cleans one log at a time, and syncs must not wait for it
 # A round of the journal begins this many polls after the last one ended, so that the clients it answered can send more:
@@ -75,6 +81,7 @@ class BrokerServer:
         self._polls = 0  # left before the next round of the journal
         self._stopping = False
         self._accepting_later: set[KafkaPort] = set()
+        self._cluster: "tuple[CoordinatorShell, PeerConnections] | None" = None
         self.receive_buffer = ReceiveBuffer()
         self._pool = ThreadPool(0, 1, "sync")
         self._read_pool = ThreadPool(0, config.read_threads, "read")
@@ -108,6 +115,12 @@ class BrokerServer:
         """Set the engine to serve; it is made after `bind`, because it must know the port."""
         self._engine = engine
         self._pool.adjustPoolsize(0, engine.services.config.sync_threads + CLEANER_THREADS)
+
+    def join(self, coordination: "CoordinatorShell", peers: "PeerConnections") -> None:
+        """Serve as a part of a cluster. Call it at `serve`, after `use`."""
+        self._cluster = coordination, peers
+        coordination.serve(self._engine, lambda: self._flush(self.now()))
+        peers.answered = self._called
 
     def serve(self) -> None:
         self._pool.start()
@@ -262,6 +275,8 @@ class BrokerServer:
         """Execute a turn, send, close, sync and set the timer; `now` is one moment for all."""
         self._engine.execute(now)
         self.receive_buffer.clear()
+        if self._cluster is not None:
+            self._ask_others(*self._cluster, now)
         self._send(now)
         for conn in self._engine.take_closes():
             self._close(conn)
@@ -276,6 +291,20 @@ class BrokerServer:
         if self._engine.has_work and not self._stopping:
             self._continue()
         self._arm(now)
+
+    def _ask_others(self, coordination: "CoordinatorShell", peers: "PeerConnections", now: Now) -> None:
+        """Send the engine's requests to other brokers, and its operations to the coordinator."""
+        peers.send(self._engine.take_calls(now))
+        coordination.carry_out(self._engine.take_operations())
+
+    def _called(self, call: "AnyCall", response: Any | None) -> None:
+        """Pass the response of another broker to the engine, and let it go on."""
+        now = self.now()
+        try:
+            self._engine.called(call, response, now)
+        except Exception:
+            self._log(f"a fault of the broker's own, after an answer of broker {call.broker_id}:\n{format_exc()}")
+        self._flush(now)
 
     def _continue(self) -> None:
         """Have another turn, once the reactor has looked at its events."""
