@@ -124,7 +124,7 @@ def test_first_controller_leads_with_epochs_above_those_of_the_directory():
         world.run(500)
     world.run(2_000)
     world.check_quiet()
-    leaders = {(p.topic, p.partition): (row.leader, row.leader_epoch) for p, row in world.nodes_image().items()}
+    leaders = {(p.topic, p.partition): (row.leader, row.leader_epoch) for p, row in world.ensemble.image().items()}
     assert leaders == {("t", 0): (1, 5), ("t", 1): (1, 1), ("__consumer_offsets", 0): (1, 8)}
 
 

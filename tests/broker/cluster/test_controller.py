@@ -68,10 +68,10 @@ def test_deletion_of_an_unknown_topic_is_removed():
 def test_topic_is_made_again_under_another_id():
     world = started()
     create(world, [(2,)])
-    first = world.nodes_image()[TopicPartition("t", 0)].topic_id
+    first = world.ensemble.image()[TopicPartition("t", 0)].topic_id
     answer_of(world, DeleteTopic("t"))
     create(world, [(2,)])
-    assert world.nodes_image()[TopicPartition("t", 0)].topic_id != first
+    assert world.ensemble.image()[TopicPartition("t", 0)].topic_id != first
     world.check_quiet()
 
 

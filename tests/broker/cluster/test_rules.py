@@ -348,7 +348,7 @@ class TestS4:
         """The world checks each order that a broker accepts against the states that were written."""
         world = started()
         create(world, [(2,)])
-        assert (T0, world.nodes_image()[T0].topic_id, 2, 0) in world.ensemble.decided
+        assert (T0, world.ensemble.image()[T0].topic_id, 2, 0) in world.ensemble.decided
         kinds = [type(request) for broker_id, request in world.calls if broker_id == 2][-2:]
         assert kinds == [LeaderAndIsrRequest, UpdateMetadataRequest]
 

@@ -5,8 +5,6 @@ expire, cut controllers go on as zombies, brokers die at any step and come back 
 oracle watches each write of the ensemble and each order that a broker accepts, and compares everything at the end.
 """
 
-import heapq
-import random
 from collections.abc import Callable
 from itertools import count
 from uuid import UUID
@@ -15,20 +13,16 @@ from broker.cluster.controller import Controller
 from broker.cluster.documents import (
     CLUSTER_ID,
     CONTROLLER,
-    CONTROLLER_EPOCH,
     DELETE_TOPICS,
     NO_LEADER,
-    TOPICS,
     Assignment,
     Endpoint,
-    LeaderAndIsr,
     Registration,
     Topic,
     TopicPartition,
     config_path,
     decode_cluster_id,
     encode_config,
-    state_path,
     topic_path,
 )
 from broker.cluster.driver import Driver
@@ -37,70 +31,14 @@ from broker.cluster.requests import Answer, ControlledShutdown, Request
 from broker.now import Now
 from broker.wire.errors import ErrorCode
 from broker.wire.inter_broker import LeaderAndIsrRequest
-from coordination.memory import Ensemble, MemoryCoordinator
-from coordination.port import CoordinationError, Create, Delete, Multi, NodeExists, NoNode, SessionEnded, Set
+from coordination.memory import MemoryCoordinator
+from coordination.port import CoordinationError, Create, Multi, NodeExists, NoNode, SessionEnded
 from tests.broker.cluster.model_broker import ImageRow, ModelBroker
+from tests.broker.cluster.timeline import Timeline
+from tests.broker.cluster.watched_ensemble import WatchedEnsemble
 
 SESSION_MS = 1_000
 WALL_MS = 1_795_000_000_000
-
-
-class WatchedEnsemble(Ensemble):
-    """An ensemble whose writes are recorded, and checked: only the controller writes states, one higher each time."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.writes: list[tuple[str, object]] = []  # (session, operation), without the Checks
-        self.decided: set[tuple[TopicPartition, UUID | None, int, int]] = set()
-        self.topic_ids: set[UUID | None] = set()  # of all topics that there ever were
-        self.to_delete: set[UUID | None] = set()  # the ids of the topics whose deletion was asked for
-        self.on_topic_deleted: Callable[[str], None] = lambda name: None
-        self.is_recording = False
-
-    def apply(self, session_id, operation, notify):
-        operations = operation.operations if isinstance(operation, Multi) else (operation,)
-        before = {part.path: self.nodes.get(part.path) for part in operations}
-        result = super().apply(session_id, operation, notify)
-        for write in operations:
-            if isinstance(write, Create | Set | Delete):
-                if self.is_recording:
-                    self.writes.append(write)
-                self._check(session_id, write, before)
-                self._follow_topics(write, before)
-        return result
-
-    def _follow_topics(self, write, before):
-        if write.path.startswith(DELETE_TOPICS + "/") and isinstance(write, Create):
-            topic = self.nodes.get(topic_path(write.path.removeprefix(DELETE_TOPICS + "/")))
-            self.to_delete.add(None if topic is None else Topic.decode(write.path, topic.data).topic_id)
-        if write.path.startswith(TOPICS + "/") and write.path.count("/") == 3:
-            if isinstance(write, Delete):
-                topic_id = Topic.decode(write.path, before[write.path].data).topic_id
-                assert topic_id in self.to_delete, f"E1: {write.path} was created anew, and its deletion not asked for"
-                self.on_topic_deleted(write.path.removeprefix(TOPICS + "/"))
-            else:
-                self.topic_ids.add(Topic.decode(write.path, write.data).topic_id)
-
-    def _check(self, session_id, write, before):
-        is_state = write.path.endswith("/state")
-        is_topic = write.path.startswith(TOPICS + "/")
-        if is_state or (is_topic and not isinstance(write, Create)):
-            controller = self.nodes.get(CONTROLLER)
-            assert controller is None or controller.owner == session_id, f"E1: a stale controller wrote {write}"
-        if is_state and not isinstance(write, Delete):
-            state = LeaderAndIsr.decode(write.path, self.nodes[write.path])
-            assert state.controller_epoch == int(self.nodes[CONTROLLER_EPOCH].data), f"E1: a stale epoch in {write}"
-            if isinstance(write, Set):
-                earlier = LeaderAndIsr.decode(write.path, before[write.path])
-                assert state.leader_epoch > earlier.leader_epoch, f"E4: the leader epoch stays in {write}"
-            self.note_decision(write.path)
-
-    def note_decision(self, path):
-        """Remember the leader that a state names, so that an order may name it too (rule S4)."""
-        state = LeaderAndIsr.decode(path, self.nodes[path])
-        *_, topic, _, index, _ = path.split("/")
-        topic_id = Topic.decode(path, self.nodes[topic_path(topic)].data).topic_id
-        self.decided.add((TopicPartition(topic, int(index)), topic_id, state.leader, state.leader_epoch))
 
 
 class Process:
@@ -251,45 +189,23 @@ class Machine:
             self.start()
 
 
-class World:
-    """Time, the network, the machines, and the oracle."""
+class World(Timeline):
+    """The network, the machines, and the oracle."""
 
     def __init__(self, seed: int = 0, brokers: int = 3, *, delay_ms: tuple[int, int] = (1, 1)) -> None:
-        self.random = random.Random(seed)
-        self.now_ms = 1_000
+        super().__init__(seed, delay_ms)
         self.ensemble = WatchedEnsemble()
         self.loss = 0.0  # the chance that a call or its answer gets lost
         self.multi_loss = 0.0  # the chance that the answer of a Multi gets lost
         self.led: dict[tuple[TopicPartition, UUID | None, int], int] = {}
         self.producer_ids: list[tuple[int, int]] = []
         self.calls: list[object] = []
-        self._delay_ms = delay_ms
-        self._queue: list[tuple[int, int, Callable[[], None]]] = []
-        self._numbers = count()
         self._uuids = count(1)
         self.machines = {broker_id: Machine(self, broker_id) for broker_id in range(1, brokers + 1)}
 
     @property
     def now(self) -> Now:
         return Now(self.now_ms, WALL_MS + self.now_ms)
-
-    def delay(self) -> int:
-        low, high = self._delay_ms
-        return self.random.randint(low, high) if high > low else low
-
-    def at(self, time_ms: int, action: Callable[[], None]) -> None:
-        heapq.heappush(self._queue, (time_ms, next(self._numbers), action))
-
-    def after(self, ms: int, action: Callable[[], None]) -> None:
-        self.at(self.now_ms + ms, action)
-
-    def run(self, ms: int) -> None:
-        """Let time pass."""
-        end_ms = self.now_ms + ms
-        while self._queue and self._queue[0][0] <= end_ms:
-            self.now_ms, _, action = heapq.heappop(self._queue)
-            action()
-        self.now_ms = end_ms
 
     def processes(self) -> list[Process]:
         return [machine.process for machine in self.machines.values() if machine.process is not None]
@@ -377,29 +293,13 @@ class World:
     def images(self) -> dict[int, dict[TopicPartition, ImageRow]]:
         return {m.broker_id: m.model.image for m in self.machines.values() if m.process is not None}
 
-    def nodes_image(self) -> dict[TopicPartition, ImageRow]:
-        """Return the image that the nodes of the ensemble show."""
-        image: dict[TopicPartition, ImageRow] = {}
-        nodes = self.ensemble.nodes
-        for name in self.ensemble.names(TOPICS):
-            topic = Topic.decode(topic_path(name), nodes[topic_path(name)].data)
-            for index, assignment in topic.assignments.items():
-                partition = TopicPartition(name, index)
-                node = nodes.get(state_path(partition))
-                assert node is not None, f"{partition} has no state"
-                state = LeaderAndIsr.decode(state_path(partition), node)
-                image[partition] = ImageRow(
-                    topic.topic_id, state.leader, state.leader_epoch, state.isr, node.version, assignment.replicas
-                )
-        return image
-
     def check_quiet(self) -> None:
         """Check a world that was healed and then left alone."""
         active = [process for process in self.processes() if process.controller.is_active]
         assert len(active) == 1, f"{len(active)} controllers"
         assert active[0].controller.is_idle, "the controller still works"
         assert not list(self.ensemble.names(DELETE_TOPICS)), "a deletion does not end"
-        expected = self.nodes_image()
+        expected = self.ensemble.image()
         assert all(row.leader != NO_LEADER for row in expected.values()), f"a partition has no leader: {expected}"
         for broker_id, image in self.images().items():
             assert image == expected, f"the image of broker {broker_id} differs from the nodes"
