@@ -125,7 +125,8 @@ def _grown(growth: Growth, racks: Racks) -> Topic:
     """Return the topic with more partitions. It is still to be committed."""
     topic, partitions, assignments = growth
     if assignments is None:
-        existing, first_replicas = len(topic.partitions), topic.partitions[0].replicas
+        existing = len(topic.partitions)
+        first_replicas = topic.partitions[0].replicas or tuple(sorted(racks)[:1])  # it may wait for its first leader
         assigned = assign_added(racks, partitions - existing, first_replicas, existing)
         assignments = list(assigned.values())
     return replace(topic, partitions=topic.partitions + new_partitions(assignments))
