@@ -64,11 +64,12 @@ DAY_MS = 86_400_000
 class EngineBroker:
     """A broker without sockets. `settings` are fields of BrokerConfig, GroupConfig or TransactionConfig; `max_ahead_ms`
     is the id worker's run-ahead. `own` is the broker, and `membership` are fields of BrokerServices that a broker of a
-    cluster has."""
+    cluster has. `wall_step_ms` is how far its wall clock is ahead."""
 
     def __init__(
         self, storage=None, now_ms=1_000, max_ahead_ms=500, engine=Engine, own=None, membership=None, **settings
     ):
+        self.wall_step_ms = 0
         self.storage = storage or MemoryStorage()
         self.now_ms = now_ms
         self.reported = []
@@ -111,7 +112,7 @@ class EngineBroker:
 
     @property
     def now(self):
-        return Now(self.now_ms, WALL_MS + self.now_ms)
+        return Now(self.now_ms, WALL_MS + self.now_ms + self.wall_step_ms)
 
     def delete(self, topic):
         """Delete a topic, as if a client had asked for it."""

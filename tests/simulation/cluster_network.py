@@ -1,0 +1,175 @@
+"""The network of a simulated cluster: connections that delay, lose, and are cut in one direction.
+
+A connection carries its bytes in order. A lost request or answer breaks it. Bytes that a cut holds back arrive when the
+cut is healed, unless the connection was broken meanwhile. What a sender sent before it closed a connection arrives
+nevertheless: a process that was stopped for a while finds it in its socket when it goes on.
+"""
+
+from collections import deque
+
+from broker.client.address import Address
+from broker.client.connection import ClientConnection
+from broker.client.message_exchange import exchange_of, response_to
+from tests.broker.engine_client import PRODUCE
+from tests.broker.engine_cluster import BROKERS, CLIENTS
+
+CALL_MS = 5_000
+"""A broker closes a connection on which another does not answer for so long."""
+
+
+class Connection:
+    """A connection to a broker's process, from a broker (`source`) or from a client (None)."""
+
+    def __init__(self, world, source, process, listener, name):
+        self.world, self.source, self.process = world, source, process
+        self.peer = process.broker.connect(name, listener=listener)
+        self.is_open = True
+        self._held = []
+        self._arrival_ms = self._answer_ms = 0
+        process.connections.append(self)
+
+    def send(self, data):
+        """Send a request."""
+        if self.world.is_lost():
+            self.world.after(self.world.delay(), self.end)
+        elif self.world.is_cut(self.source, self.process.id):
+            self._held.append(lambda: self.send(data))
+        else:
+            self._arrival_ms = max(self._arrival_ms, self.world.now_ms + self.world.delay())
+            self.world.at(self._arrival_ms, lambda: self._arrive(data))
+
+    def _arrive(self, data):
+        def arrive():
+            if self.peer.closed is None and self.peer.conn.close_reason is None:
+                self.peer.feed(data)
+
+        self.process.do(arrive)
+
+    def answer(self, deliver):
+        """Pass an answer to the other end with `deliver`."""
+        if not self.is_open:
+            return
+        if self.world.is_lost():
+            self.world.after(self.world.delay(), self.end)
+        elif self.world.is_cut(self.process.id, self.source):
+            self._held.append(lambda: self.answer(deliver))
+        else:
+            self._answer_ms = max(self._answer_ms, self.world.now_ms + self.world.delay())
+            self.world.at(self._answer_ms, lambda: deliver() if self.is_open else None)
+
+    def healed(self):
+        """Let the bytes go on that a cut has held back."""
+        held, self._held = self._held, []
+        for go_on in held:
+            go_on()
+
+    def pumped(self):
+        """Take what the process has answered, or closed."""
+        if self.peer.received:
+            self.take_answers()
+        if self.peer.closed is not None and self.is_open:
+            self.world.after(self.world.delay(), self.end)
+
+    def end(self):
+        """Break the connection: both ends hear of it."""
+        if not self.is_open:
+            return
+        self.is_open = False
+        self._held.clear()
+        self.lost()
+        self._arrival_ms = max(self._arrival_ms, self.world.now_ms + self.world.delay())
+        self.world.at(self._arrival_ms, lambda: self.process.do(self._close))
+
+    def _close(self):
+        if self in self.process.connections:
+            self.process.connections.remove(self)
+            if self.peer.closed is None:
+                self.process.broker.engine.closed(self.peer.conn)
+
+    def take_answers(self):
+        """Pass the answers that `peer` has received on."""
+        raise NotImplementedError
+
+    def lost(self):
+        """Take note that no more answers come."""
+        raise NotImplementedError
+
+
+class Link(Connection):
+    """A connection from one broker to another."""
+
+    def __init__(self, sender, process):
+        super().__init__(sender.world, sender.id, process, BROKERS, f"broker-{sender.id}")
+        self.sender = sender
+        self._frames = ClientConnection(str(sender.id))
+        self._calls = deque()
+
+    def call(self, call):
+        self._calls.append(call)
+        _, data = self._frames.request(exchange_of(Address("localhost", 1), call.request))
+        self.send(data)
+        self.world.after(CALL_MS, lambda: self.sender.do(lambda: self._time_out(call)))
+
+    def _time_out(self, call):
+        if call in self._calls:
+            self.end()
+
+    def take_answers(self):
+        data, self.peer.received[:] = bytes(self.peer.received), b""
+        self.answer(lambda: self.sender.do(lambda: self._received(data)))
+
+    def _received(self, data):
+        if not self.is_open:
+            return
+        for answer in self._frames.receive(memoryview(data)):
+            call = self._calls.popleft()
+            self.sender.called(call, response_to(call.request, answer.body))
+
+    def lost(self):
+        calls, self._calls = list(self._calls), deque()
+        for call in calls:
+            self.sender.do(lambda call=call: self.sender.called(call, None))
+
+
+class ClientLink(Connection):
+    """A client's connection to a broker, with one request at a time."""
+
+    def __init__(self, world, process, name):
+        super().__init__(world, None, process, CLIENTS, name)
+        self.name = name
+        self.sent_ms = None
+        self._answered = self._asked = None
+
+    def ask(self, asked, answered):
+        """Send a request. `answered` receives the answer, or None if the connection is lost."""
+        assert self._answered is None
+        self._asked, self._answered, self.sent_ms = asked, answered, self.world.now_ms
+        _, data = self.peer.frame(asked.api_key, asked.version, asked.fields, asked.tags)
+        self.send(data)
+
+    def take_answers(self):
+        ((_, answer),) = self.peer.replies()
+        served = self._served()
+        if served is not None and self._asked.api_key == PRODUCE and answer[0].error_code == 0:
+            self.world.oracle.note_served(served, self.process.id)
+        self.answer(lambda: self._deliver(answer, served))
+
+    def _served(self):
+        """Return (topic id, partition, leader epoch) of the partition that was asked for, None if it is not hosted."""
+        if self._asked.partition is None:
+            return None
+        name, number = self._asked.partition
+        topic = self.process.broker.services.hosted.topic(name)
+        if topic is None or number >= len(topic.partitions):
+            return None
+        return topic.id, number, topic.partitions[number].leader_epoch
+
+    def _deliver(self, answer, served=None):
+        if self._answered is not None:
+            answered, self._answered = self._answered, None
+            self.sent_ms = None
+            self.world.served[self.name] = None if served is None else served[:2]
+            answered(answer)
+
+    def lost(self):
+        self._deliver(None)

@@ -1,0 +1,134 @@
+"""What a simulated cluster promises: the oracle knows what clients sent and what brokers answered.
+
+    lost-write         a record that was acknowledged is not at its offset
+    duplicate          a value is in a topic twice, although its producer is idempotent
+    another topic      a record of a deleted topic is in the topic that was made again under its name
+    id twice, id falls an id is given to two records, or is not above the one before it
+    two leaders        two brokers serve one epoch of a partition
+    producer id twice  two producers have the same id
+    half, aborted-read a transaction is visible in a part of its partitions, or although nobody asked to commit it
+"""
+
+from dataclasses import dataclass, field
+
+
+@dataclass
+class Transaction:
+    """A transaction: its values by (topic id, partition), and its end as far as its producer knows it."""
+
+    values: dict = field(default_factory=dict)
+    asked: bool | None = None
+    """True: a commit. False: an abort. None: neither."""
+    answered: bool = False
+
+
+class Oracle:
+    def __init__(self):
+        self.acked = {}
+        """By (topic id, partition): offset -> (value, id)."""
+        self.places = {}
+        """By value: the (topic id, partition) that acknowledged it last."""
+        self.owners = {}
+        """By (topic id, partition): the broker that served it last."""
+        self.ids = {}
+        """By id: the value that it was given to."""
+        self.leaders = {}
+        self.producer_ids = {}
+        self.transactions = []
+        self.offsets = {}
+        """By group: (the offset that was committed last, the later ones whose commit may have been made)."""
+        self.sent = set()
+        self.has_lost = False
+        """True after a power cut without durable acks. The coordinator may know nothing of a transaction then, which
+        holds its partitions back until an operator aborts it, as in Kafka."""
+
+    # --- what brokers answer -------------------------------------------------------------------------------------
+
+    def note_producer_id(self, producer_id, owner):
+        known = self.producer_ids.setdefault(producer_id, owner)
+        assert known == owner, f"producer id twice: {producer_id} is that of {known} and of {owner}"
+
+    def note_served(self, served, broker_id):
+        """Note that a broker has appended to (topic id, partition, leader epoch)."""
+        leader = self.leaders.setdefault(served, broker_id)
+        assert leader == broker_id, f"two leaders: {leader} and {broker_id} serve {served}"
+        self.owners[served[:2]] = broker_id
+
+    def note_acked(self, partition, base_offset, values, runs):
+        ids = [first + n for first, length in runs for n in range(length)]
+        assert not ids or len(ids) == len(values), f"{len(ids)} ids for {len(values)} values"
+        records = self.acked.setdefault(partition, {})
+        for number, value in enumerate(values):
+            record_id = ids[number] if ids else None
+            records[base_offset + number] = value, record_id
+            self.places[value] = partition
+            if record_id is not None:
+                self._note_id(record_id, value)
+
+    def _note_id(self, record_id, value):
+        known = self.ids.setdefault(record_id, value)
+        assert known == value, f"id twice: {record_id} is that of {known} and of {value}"
+
+    def note_power_cut(self, broker_id):
+        """Forget what a broker may have lost, because its acks were not durable."""
+        self.has_lost = True
+        for partition, owner in self.owners.items():
+            if owner == broker_id:
+                self.acked.pop(partition, None)
+        self.offsets.clear()
+
+    # --- what readers find ---------------------------------------------------------------------------------------
+
+    def check_read(self, partition, start, records, ids):
+        """Check records [(offset, value)] that were read from `start` on, and their ids by offset."""
+        acked = self.acked.get(partition, {})
+        last_id = -1
+        seen = {}
+        for offset, value in records:
+            assert value in self.sent, f"{partition}: {value} was never sent"
+            assert value not in seen, f"duplicate: {partition} has {value} at {seen[value]} and at {offset}"
+            seen[value] = offset
+            record_id = ids[offset]
+            assert record_id > last_id, f"id falls: {partition} has {record_id} after {last_id}"
+            last_id = record_id
+            self._note_id(record_id, value)
+            place = self.places.get(value, partition)
+            assert place == partition, f"another topic: {value} of {place} is in {partition}"
+            if offset in acked:
+                assert acked[offset] == (value, acked[offset][1]), f"lost-write: {acked[offset]} is {value} at {offset}"
+                assert acked[offset][1] in (None, record_id), f"another id: {acked[offset]} has {record_id}"
+        return seen
+
+    def check_partition(self, partition, records, ids):
+        """Check all records of a partition, from offset 0 on."""
+        self.check_read(partition, 0, records, ids)
+        offsets = {offset for offset, _ in records}
+        lost = {offset: record for offset, record in self.acked.get(partition, {}).items() if offset not in offsets}
+        assert not lost, f"lost-write: {partition} lacks {lost}"
+
+    def check_transactions(self, committed):
+        """Check all transactions, given the committed values of each partition that there is."""
+        for transaction in self.transactions:
+            visible = {
+                place: values & committed[place] for place, values in transaction.values.items() if place in committed
+            }
+            if transaction.asked is not True:
+                assert not any(visible.values()), f"aborted-read: {transaction} shows {visible}"
+            if self.has_lost or not visible:
+                continue
+            is_whole = all(visible[place] == transaction.values[place] for place in visible)
+            if transaction.answered and transaction.asked:
+                assert is_whole, f"lost-write: of {transaction} only {visible} is visible"
+            assert is_whole or not any(visible.values()), f"half: of {transaction} only {visible} is visible"
+
+    # --- groups --------------------------------------------------------------------------------------------------
+
+    def note_offset(self, group, offset, *, is_sure):
+        committed, doubtful = self.offsets.get(group, (-1, frozenset()))
+        self.offsets[group] = (offset, frozenset()) if is_sure else (committed, doubtful | {offset})
+
+    def check_offset(self, group, offset):
+        if group not in self.offsets:
+            return
+        committed, doubtful = self.offsets[group]
+        assert offset in doubtful | {committed}, f"offset lost: {group} has {offset}, not {committed} or {doubtful}"

@@ -1,0 +1,225 @@
+"""The processes of a simulated cluster: real engines whose every step takes a time, and machines that outlive them."""
+
+from broker.log.storage.memory_storage import MemoryStorage
+from broker.now import Now
+from coordination.port import CoordinationError, Multi, SessionEnded
+from idgen.layout import Layout
+from idgen.worker import IdWorker
+from tests.broker.engine_client import DAY_MS, WALL_MS
+from tests.broker.engine_cluster import SESSION_MS, ClusterNode
+from tests.simulation.cluster_network import ClientLink, Link
+
+MAX_AHEAD_MS = 500
+
+
+class Process(ClusterNode):
+    """A broker's process, from its start to its death."""
+
+    def __init__(self, world, machine):
+        super().__init__(world, machine.id, machine.storage)
+        self.world, self.machine = world, machine
+        self.connections = []
+        self.listens = False
+        """True from its first registration on, because a broker opens its listeners then."""
+        self.ticks = 0
+        self._stalled_until_ms = 0
+        self._executes_ms = self._jobs_ms = 0
+        self._tick_ms = None
+        self._read_reports = 0
+        self.coordinator.on_wake(lambda: world.after(world.delay(), lambda: self.do(self._take_events)))
+        self.do(self._take_events)
+
+    @property
+    def now(self):
+        return Now(self.world.now_ms, WALL_MS + self.world.now_ms + self.machine.wall_step_ms)
+
+    @property
+    def core(self):
+        """Return the engine, or the member before the logs are open: both have the verbs of a member."""
+        return self.member if self.broker is None else self.broker.engine
+
+    def do(self, act):
+        """Let the process act, when it is not stopped, and move what can move then. A dead process does nothing."""
+        if not self.is_alive:
+            return
+        if self.world.now_ms < self._stalled_until_ms:
+            self.world.at(self._stalled_until_ms, lambda: self.do(act))
+            return
+        if self.broker is not None:
+            self.broker.now_ms, self.broker.wall_step_ms = self.world.now_ms, self.machine.wall_step_ms
+        act()
+        self.pump()
+
+    def pump(self):
+        """Move everything that can move between the engine and the world."""
+        if self.broker is None and self.member.is_ready:
+            self.open()
+        while True:
+            if self.broker is not None:
+                self.broker.pump()
+            operations = self.core.take_operations()
+            for operation in operations:
+                self._executes_ms = max(self._executes_ms, self.world.now_ms + self.world.delay())
+                self.world.at(self._executes_ms, lambda op=operation: self._execute(op))
+            calls = [] if self.broker is None else self.core.take_calls(self.now)
+            for addressed in calls:
+                self._send(addressed.call)
+            if not (operations or calls):
+                break
+        self._check_reports()
+        if self.member.problem is not None:
+            self.world.log(f"{self.id} ends: {self.member.problem}")
+            self.machine.kill(at_once=True)
+            self.world.after(SESSION_MS, self.machine.start)
+            return
+        self.listens = self.listens or self.member.is_registered
+        if self.broker is not None:
+            self._begin_jobs()
+            for connection in list(self.connections):
+                connection.pumped()
+        self._plan_tick()
+
+    def open(self):
+        super().open()
+        self.broker.after_pump = lambda: None
+        self.broker.now_ms, self.broker.wall_step_ms = self.world.now_ms, self.machine.wall_step_ms
+        self.broker.hold_syncs()
+        self.broker.worker = self.world.new_worker(self)
+        self.world.log(f"{self.id} is open")
+
+    def _check_reports(self):
+        for line in self.reported[self._read_reports :]:
+            assert "Traceback" not in line, f"broker {self.id}: {line}"
+            self.world.log(f"{self.id} reports: {line}")
+        self._read_reports = len(self.reported)
+
+    # --- jobs in threads -----------------------------------------------------------------------------------------
+
+    def _begin_jobs(self):
+        jobs, self.broker.held[:] = list(self.broker.held), []
+        for job in jobs:
+            self.world.after(self.world.delay(), lambda job=job: self.do(lambda: self.broker.run(job)))
+
+    # --- the coordinator -----------------------------------------------------------------------------------------
+
+    def _take_events(self):
+        for event in self.coordinator.take_events():
+            if isinstance(event, SessionEnded):
+                self.world.log(f"{self.id} loses its session")
+            self.core.notified(event, self.now)
+
+    def _execute(self, operation):
+        """Carry out an operation. A process that died meanwhile had sent it, and hears no result."""
+        if self.world.now_ms < self._stalled_until_ms:
+            self.world.at(self._stalled_until_ms, lambda: self._execute(operation))
+            return
+        if isinstance(operation, Multi) and self.world.random.random() < self.world.multi_loss:
+            self.coordinator.lose_answers += 1
+        try:
+            outcome = self.coordinator.execute(operation)
+        except CoordinationError as error:
+            outcome = error
+        self.world.after(
+            self.world.delay(), lambda: self.do(lambda: self.core.completed(operation, outcome, self.now))
+        )
+
+    # --- other brokers -------------------------------------------------------------------------------------------
+
+    def _send(self, call):
+        link = self.links.get(call.broker_id)
+        if link is None or not link.is_open:
+            process = self.world.machines[call.broker_id].process
+            if process is None or not process.listens:  # refused
+                self.world.after(self.world.delay(), lambda: self.do(lambda: self.called(call, None)))
+                return
+            link = self.links[call.broker_id] = Link(self, process)
+        link.call(call)
+
+    def called(self, call, response):
+        self.core.called(call, response, self.now)
+
+    # --- time ----------------------------------------------------------------------------------------------------
+
+    def _plan_tick(self):
+        due_ms = self.member.next_deadline_ms() if self.broker is None else self.core.next_deadline(self.now)
+        if due_ms is None:
+            return
+        due_ms = max(due_ms, self.world.now_ms + 1)
+        if self._tick_ms is None or due_ms < self._tick_ms:
+            self._tick_ms = due_ms
+            self.world.at(due_ms, lambda: self._tick(due_ms))
+
+    def _tick(self, due_ms):
+        if self._tick_ms == due_ms:
+            self.do(self._ticked)
+
+    def _ticked(self):
+        self._tick_ms = None
+        self.ticks += 1
+        self.core.tick(self.now)
+
+    # --- lives ---------------------------------------------------------------------------------------------------
+
+    def stall(self, ms):
+        """Stop the process (SIGSTOP) for a time. It wakes with a new session, and sends first what it had prepared."""
+        self._stalled_until_ms = max(self._stalled_until_ms, self.world.now_ms + ms)
+        session_id = self.coordinator.session_id
+
+        def expire():
+            if self.is_alive and self.coordinator.session_id == session_id:
+                self.coordinator.expire()
+
+        if ms > SESSION_MS:
+            self.world.after(SESSION_MS, expire)
+
+    def die(self):
+        self.is_alive = False
+        for link in self.links.values():
+            link.end()
+        for connection in list(self.connections):
+            connection.end()
+
+
+class Machine:
+    """A broker's machine: its disk and its clock outlive its processes."""
+
+    def __init__(self, world, broker_id):
+        self.world, self.id = world, broker_id
+        self.storage = MemoryStorage()
+        self.wall_step_ms = 0
+        self.process = None
+
+    def start(self):
+        if self.process is None:
+            self.world.log(f"{self.id} starts")
+            self.process = Process(self.world, self)
+
+    def kill(self, *, at_once):
+        """Kill the process (kill -9); its session ends at once, as its parent tells, or after its time."""
+        process, self.process = self.process, None
+        if process is not None:
+            process.die()
+            session_id = process.coordinator.session_id
+            self.world.after(0 if at_once else SESSION_MS, lambda: self.world.ensemble.end_session(session_id))
+
+    def cut_power(self, *, at_once=False):
+        self.kill(at_once=at_once)
+        self.storage = self.storage.power_cut(self.world.random.randrange)
+
+    def stop(self):
+        """Stop the process cleanly: its logs are closed."""
+        if self.process is not None and self.process.broker is not None:
+            self.process.broker.services.logs.close()
+            self.kill(at_once=True)
+
+    def connect(self, name):
+        """Return a client's connection, None if no process listens."""
+        process = self.process
+        return None if process is None or not process.listens else ClientLink(self.world, process, name)
+
+
+def new_worker(number, start_ms):
+    """Return an id worker that has a number for itself."""
+    return IdWorker(
+        Layout(), number, start_ms=start_ms, limit_ms=start_ms + 365 * DAY_MS, max_ahead_ms=MAX_AHEAD_MS
+    )
