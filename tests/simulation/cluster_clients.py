@@ -149,6 +149,18 @@ class Client:
 
         return (yield from self.retry(attempt))
 
+    def check_offset(self, group):
+        """Ask for the offset of a group, and hold the answer to what was committed. Return the error code."""
+        fields = {"group_id": group, "topics": [{"name": STABLE, "partition_indexes": [0]}], "require_stable": True}
+
+        def code_of(answer):
+            return answer.error_code or answer.topics[0].partitions[0].error_code
+
+        code, answer = yield from self.ask_coordinator(GROUP, group, OFFSET_FETCH, 7, fields, code_of)
+        if code == 0:
+            self.world.oracle.check_offset(group, answer.topics[0].partitions[0].committed_offset)
+        return code
+
     def leader_of(self, topic, partition):
         _, leaders = self.topics.get(topic, (None, {}))
         leader = leaders.get(partition, -1)
@@ -207,13 +219,13 @@ class Producer(Client):
             return (NOT_SERVED, None) if answer is None else (answer[0].error_code, answer[0])
 
         code, result = yield from self.retry(attempt)
-        place = self.world.served[self.name] if code == 0 else None
-        if place is not None:
-            self.world.oracle.note_acked(place, result.base_offset, values, result.runs)
+        key = self.world.served[self.name] if code == 0 else None
+        if key is not None:
+            self.world.oracle.note_acked(key, result.base_offset, values, result.runs)
             if transaction is not None:
-                transaction.values.setdefault(place, set()).update(values)
+                transaction.values.setdefault(key, set()).update(values)
         self.sequences[topic_id, partition] = sequence + len(values)
-        is_other = place is not None and place != (topic_id, partition)  # the topic was made again meanwhile
+        is_other = key is not None and key != (topic_id, partition)  # the topic was made again meanwhile
         return NOT_SERVED if is_other else code
 
 
@@ -243,20 +255,21 @@ class TransactionalProducer(Producer):
             yield from self.init()
         if self.id < 0:
             return
-        transaction = Transaction()
+        transaction, losses = Transaction(), self.world.oracle.losses
         self.world.oracle.transactions.append(transaction)
         is_good = yield from self.write(transaction)
         if self.random.random() < 0.1:
             yield Sleep(2 * TIMEOUT_MS)  # it is aborted meanwhile
         is_commit = is_good and self.random.random() < 0.8
-        transaction.asked = is_commit
+        transaction.commits = is_commit
         fields = self.fields() | {"transactional_id": self.name, "committed": is_commit}
         code, _ = yield from self.ask(END_TXN, 3, fields, lambda answer: answer.error_code)
         transaction.answered = code == 0
         if transaction.values.get(self.group):
             (offset,) = transaction.values.pop(self.group)
             if is_commit:
-                self.world.oracle.note_offset(self.group, offset, is_sure=code == 0)
+                is_sure = code == 0 and losses == self.world.oracle.losses
+                self.world.oracle.note_offset(self.group, offset, is_sure=is_sure)
         if code or not is_good:
             self.id = -1
 
@@ -312,9 +325,12 @@ class TransactionalProducer(Producer):
 
 
 class Committer(Client):
-    """A consumer that commits offsets of its group, each above the one before."""
+    """A consumer that commits offsets of its group, each above the one before, and asks for them."""
 
     def act(self):
+        if self.random.random() < 0.4:
+            yield from self.check_offset(self.name)
+            return
         self.values += 1
         partitions = [{"partition_index": 0, "committed_offset": self.values, "committed_metadata": ""}]
         fields = {"group_id": self.name, "topics": [{"name": STABLE, "partitions": partitions}]}
@@ -357,9 +373,9 @@ class Reader(Client):
         answer = yield Ask(leader, LIST_OFFSETS, 7, fields, {tags.IDS: tags.REQUEST}, (topic, partition))
         if answer is None or self.world.served[self.name] != (topic_id, partition):
             return
-        found = answer.topics[0].partitions[0]
-        if found.error_code == 0 and offset in self.world.oracle.acked.get((topic_id, partition), {}):
-            assert found.offset == offset, f"lost-write: id {acked[offset]} of offset {offset} is at {found.offset}"
+        result = answer.topics[0].partitions[0]
+        if result.error_code == 0 and offset in self.world.oracle.acked.get((topic_id, partition), {}):
+            assert result.offset == offset, f"lost-write: id {acked[offset]} of offset {offset} is at {result.offset}"
 
     def read(self, topic, partition, offset, isolation=READ_UNCOMMITTED):
         """Return (records, ids by offset, answer), None without an answer."""
@@ -389,8 +405,8 @@ class Admin(Client):
         if kind == "delete":
             answer = yield Ask(target, DELETE_TOPICS, 5, {"topic_names": [topic], "timeout": 10_000})
         elif kind == "grow":
-            asked = {"name": topic, "count": min(6, len(self.topics[topic][1]) + 1), "assignments": None}
-            answer = yield Ask(target, CREATE_PARTITIONS, 3, {"topics": [asked], "timeout": 10_000})
+            growth = {"name": topic, "count": min(6, len(self.topics[topic][1]) + 1), "assignments": None}
+            answer = yield Ask(target, CREATE_PARTITIONS, 3, {"topics": [growth], "timeout": 10_000})
         elif kind == "configure":
             config = {"name": "segment.bytes", "config_operation": 0, "value": str(self.random.randint(10_000, 90_000))}
             resource = {"resource_type": 2, "resource_name": topic, "configs": [config]}
@@ -427,29 +443,22 @@ class Checker(Reader):
         assert set(self.topics) == set(TOPICS), f"topics that cannot be made: {self.topics}"
         for topic, (topic_id, leaders) in self.topics.items():
             for partition in leaders:
-                place = topic_id, partition
+                key = topic_id, partition
                 yield from writer.refresh(topic)
                 code = yield from writer.send(topic, partition, writer.new_values())
                 assert code == 0, f"{topic}-{partition} cannot be written: {code}"
                 records, ids, answer = yield from self.read(topic, partition, 0)
-                oracle.check_partition(place, records, ids)
+                oracle.check_partition(key, records, ids)
                 read = yield from self.read(topic, partition, 0, READ_COMMITTED)
-                committed[place] = set(committed_in(read[2]))
+                committed[key] = set(committed_in(read[2]))
                 state = read[2].partitions[0]
                 is_free = state.last_stable_offset == state.high_watermark
-                assert is_free or oracle.has_lost, f"{topic}-{partition} is held back"
+                assert is_free or oracle.losses, f"{topic}-{partition} is held back"
         oracle.check_transactions(committed)
         for group in list(oracle.offsets):
-            fields = {"group_id": group, "topics": [{"name": STABLE, "partition_indexes": [0]}], "require_stable": True}
-            code, answer = yield from self.ask_coordinator(
-                GROUP, group, OFFSET_FETCH, 7, fields, lambda answer: answer.error_code
-            )
-            assert code == 0, f"the offsets of {group} cannot be read: {code}"
-            found = answer.topics[0].partitions[0]
-            if found.error_code == ErrorCode.UNSTABLE_OFFSET_COMMIT and oracle.has_lost:
-                continue
-            assert found.error_code == 0, f"the offsets of {group} cannot be read: {found.error_code}"
-            oracle.check_offset(group, found.committed_offset)
+            code = yield from self.check_offset(group)
+            is_held_back = code == ErrorCode.UNSTABLE_OFFSET_COMMIT and oracle.losses
+            assert code == 0 or is_held_back, f"the offsets of {group} cannot be read: {code}"
         self.world.is_checked = True
 
 

@@ -138,27 +138,27 @@ class ClientLink(Connection):
         super().__init__(world, None, process, CLIENTS, name)
         self.name = name
         self.sent_ms = None
-        self._answered = self._asked = None
+        self._answered = self._request = None
 
-    def ask(self, asked, answered):
+    def ask(self, request, answered):
         """Send a request. `answered` receives the answer, or None if the connection is lost."""
         assert self._answered is None
-        self._asked, self._answered, self.sent_ms = asked, answered, self.world.now_ms
-        _, data = self.peer.frame(asked.api_key, asked.version, asked.fields, asked.tags)
+        self._request, self._answered, self.sent_ms = request, answered, self.world.now_ms
+        _, data = self.peer.frame(request.api_key, request.version, request.fields, request.tags)
         self.send(data)
 
     def take_answers(self):
         ((_, answer),) = self.peer.replies()
         served = self._served()
-        if served is not None and self._asked.api_key == PRODUCE and answer[0].error_code == 0:
+        if served is not None and self._request.api_key == PRODUCE and answer[0].error_code == 0:
             self.world.oracle.note_served(served, self.process.id)
         self.answer(lambda: self._deliver(answer, served))
 
     def _served(self):
         """Return (topic id, partition, leader epoch) of the partition that was asked for, None if it is not hosted."""
-        if self._asked.partition is None:
+        if self._request.partition is None:
             return None
-        name, number = self._asked.partition
+        name, number = self._request.partition
         topic = self.process.broker.services.hosted.topic(name)
         if topic is None or number >= len(topic.partitions):
             return None

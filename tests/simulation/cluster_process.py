@@ -98,7 +98,8 @@ class Process(ClusterNode):
     def _begin_jobs(self):
         jobs, self.broker.held[:] = list(self.broker.held), []
         for job in jobs:
-            self.world.after(self.world.delay(), lambda job=job: self.do(lambda: self.broker.run(job)))
+            takes_ms = self.world.random.randint(1, self.machine.job_ms)
+            self.world.after(takes_ms, lambda job=job: self.do(lambda: self.broker.run(job)))
 
     # --- the coordinator -----------------------------------------------------------------------------------------
 
@@ -187,6 +188,8 @@ class Machine:
         self.world, self.id = world, broker_id
         self.storage = MemoryStorage()
         self.wall_step_ms = 0
+        self.job_ms = world.random.choice((30, 30, 500))
+        """The longest time that a job of a thread takes: some disks are slow."""
         self.process = None
 
     def start(self):

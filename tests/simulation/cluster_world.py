@@ -14,6 +14,7 @@ import time
 from collections import Counter
 from uuid import UUID
 
+from broker import steps
 from broker.cluster.documents import (
     CONTROLLER,
     DELETE_TOPICS,
@@ -52,7 +53,8 @@ HAPPENINGS = {
     "stop": 3,
     "bounce": 6,
     "kill the controller": 5,
-    "stall": 8,
+    "stall": 6,
+    "stall the controller": 6,
     "expire": 5,
     "lose answers": 6,
     "lose requests": 4,
@@ -141,7 +143,14 @@ class ClusterWorld(Timeline):
     # --- the history ---------------------------------------------------------------------------------------------
 
     def history(self):
-        """Run the seed."""
+        """Run the seed. Coordinators load a record at a time, so that loads take a while."""
+        items_at_once, steps.ITEMS_AT_ONCE = steps.ITEMS_AT_ONCE, 1
+        try:
+            self._history()
+        finally:
+            steps.ITEMS_AT_ONCE = items_at_once
+
+    def _history(self):
         for machine in self.machines.values():
             machine.start()
         self.run(2_000)
@@ -221,6 +230,17 @@ class ClusterWorld(Timeline):
         process = self.process()
         if process is not None:
             process.stall(self.random.choice((500, SESSION_MS - 500, SESSION_MS + 500, 2 * SESSION_MS)))
+
+    def _stall_the_controller(self):
+        """Stop the controller in the middle of a change. It wakes as a zombie, with orders that it had prepared."""
+        process = next((process for process in self.processes() if process.member.controller.is_active), None)
+        others = [other for other in self.processes() if other is not process]
+        if process is not None and others:
+            bounced = self.random.choice(others).machine
+            bounced.kill(at_once=True)
+            bounced.start()
+            self.run(self.random.randint(0, 400))
+            process.stall(self.random.choice((SESSION_MS + 500, 2 * SESSION_MS)))
 
     def _expire(self):
         process = self.process()
@@ -303,17 +323,17 @@ class ClusterWorld(Timeline):
         assert max(ticks.values()) <= QUIET_TICKS, f"a broker keeps waking up: {ticks}"
 
     def _check_broker(self, process, expected):
-        who, services = f"broker {process.id}", process.broker.services
+        name, services = f"broker {process.id}", process.broker.services
         image = {}
         for topic in services.metadata.topics():
             config = decode_config(config_path(topic.name), self.ensemble.nodes[config_path(topic.name)].data)
-            assert dict(topic.properties) == config, f"{who} has other settings of {topic.name} than {config}"
+            assert dict(topic.properties) == config, f"{name} has other settings of {topic.name} than {config}"
             for number, state in enumerate(topic.partitions):
                 image[TopicPartition(topic.name, number)] = ImageRow(
                     topic.id, state.leader, state.leader_epoch, state.isr, state.partition_epoch, state.replicas
                 )
-        assert image == expected, f"the image of {who} differs from the nodes: {image} {expected}"
-        assert services.metadata.live_ids == frozenset(self.machines), f"{who} does not know all live brokers"
+        assert image == expected, f"the image of {name} differs from the nodes: {image} {expected}"
+        assert services.metadata.live_ids == frozenset(self.machines), f"{name} does not know all live brokers"
         hosted, logs = {}, {}
         for topic in services.hosted.topics():
             for number in topic.copies_on(process.id):
@@ -324,9 +344,9 @@ class ClusterWorld(Timeline):
         for log in services.logs.all():
             logs[log.topic, log.partition] = log.topic_id
         assigned = {(p.topic, p.partition): row for p, row in expected.items() if process.id in row.replicas}
-        rows = {place: (row.topic_id, row.leader, row.leader_epoch) for place, row in assigned.items()}
-        assert hosted == rows, f"{who} hosts {hosted}, not {rows}"
-        assert logs == {place: row.topic_id for place, row in assigned.items()}, f"{who} has other logs: {logs}"
+        rows = {key: (row.topic_id, row.leader, row.leader_epoch) for key, row in assigned.items()}
+        assert hosted == rows, f"{name} hosts {hosted}, not {rows}"
+        assert logs == {key: row.topic_id for key, row in assigned.items()}, f"{name} has other logs: {logs}"
 
 
 def main():
