@@ -174,6 +174,8 @@ class Producer(Client):
         super().__init__(world, name)
         self.id = self.epoch = -1
         self.sequences = {}
+        self.topic_ids = {}
+        """By name: the topic that this producer id has written to."""
         self.is_transactional = False
 
     def init(self):
@@ -181,6 +183,7 @@ class Producer(Client):
         if answer is not None and answer.error_code == 0:
             self.id, self.epoch = answer.producer_id, answer.producer_epoch
             self.sequences.clear()
+            self.topic_ids.clear()
             owner = f"{self.name} {self.values}"
             self.world.oracle.note_producer_id(self.id, owner)
 
@@ -197,6 +200,8 @@ class Producer(Client):
     def send(self, topic, partition, values, transaction=None):
         """Send values until they are acknowledged or refused; return the error code."""
         topic_id, _ = self.topics[topic]
+        if self.topic_ids.setdefault(topic, topic_id) != topic_id:
+            return NOT_SERVED  # made again, or an image of earlier: sequences begin anew, and so must the producer id
         sequence = self.sequences.get((topic_id, partition), 0)
         batch = batch_of(
             *values,
@@ -244,6 +249,7 @@ class TransactionalProducer(Producer):
         if code == 0:
             self.id, self.epoch = answer.producer_id, answer.producer_epoch
             self.sequences.clear()
+            self.topic_ids.clear()
             self.world.oracle.note_producer_id(self.id, self.name)
 
     def ask(self, api_key, version, fields, code_of):
