@@ -1,5 +1,6 @@
 """The processes of a simulated cluster: real engines whose every step takes a time, and machines that outlive them."""
 
+from broker.cluster.documents import CONTROLLER_EPOCH, NO_LEADER, TopicPartition, broker_path
 from broker.log.storage.memory_storage import MemoryStorage
 from broker.now import Now
 from coordination.port import CoordinationError, Multi, SessionEnded
@@ -21,11 +22,19 @@ class Process(ClusterNode):
         self.connections = []
         self.listens = False
         """True from its first registration on, because a broker opens its listeners then."""
+        self._was_registered = False
+        self._czxid = self._epoch_at_creation = 0
         self.ticks = 0
         self._stalled_until_ms = 0
         self._executes_ms = self._jobs_ms = 0
         self._tick_ms = None
         self._read_reports = 0
+        self._epochs = {}
+        """By (topic, partition) and topic id: the leader epoch that is hosted."""
+        self._hosted_generation = -1
+        self._least_controller_epoch = 0
+        self._refusal_of_order = self.member.refusal_of_order
+        self.member.refusal_of_order = self._check_order
         self.coordinator.on_wake(lambda: world.after(world.delay(), lambda: self.do(self._take_events)))
         self.do(self._take_events)
 
@@ -72,8 +81,9 @@ class Process(ClusterNode):
             self.machine.kill(at_once=True)
             self.world.after(SESSION_MS, self.machine.start)
             return
-        self.listens = self.listens or self.member.is_registered
+        self._note_registration()
         if self.broker is not None:
+            self._check_hosted()
             self._begin_jobs()
             for connection in list(self.connections):
                 connection.pumped()
@@ -92,6 +102,50 @@ class Process(ClusterNode):
             assert "Traceback" not in line, f"broker {self.id}: {line}"
             self.world.log(f"{self.id} reports: {line}")
         self._read_reports = len(self.reported)
+
+    # --- orders --------------------------------------------------------------------------------------------------
+
+    def _note_registration(self):
+        """Note below which controller epoch orders are to be refused: its registration has read that one, or another.
+        """
+        if self.member.is_registered and not self._was_registered:
+            self.listens = True
+            self._least_controller_epoch = max(self._least_controller_epoch, self._epoch_at_creation)
+        self._was_registered = self.member.is_registered
+
+    def _note_creation(self):
+        """Note the controller epoch at the time when this life's node was made."""
+        nodes = self.world.ensemble.nodes
+        node = nodes.get(broker_path(self.id))
+        if node is not None and node.owner == self.coordinator.session_id and node.czxid != self._czxid:
+            self._czxid = node.czxid
+            self._epoch_at_creation = int(nodes[CONTROLLER_EPOCH].data) if CONTROLLER_EPOCH in nodes else 0
+
+    def _check_order(self, order, now):
+        """Check that an order which is taken is of no earlier controller than others were, and for this life."""
+        epoch, broker_epoch = self.member.controller_epoch, self.member.broker_epoch
+        error = self._refusal_of_order(order, now)
+        if not error:
+            least = max(epoch, self._least_controller_epoch)
+            assert order.controller_epoch >= least, f"E2: {self.id} takes an order of a controller before {least}"
+            assert order.broker_epoch >= broker_epoch, f"E3: {self.id} takes an order for an earlier life"
+        return error
+
+    def _check_hosted(self):
+        """Check that leaders are as the nodes had them before (S4), and that no leader epoch falls (E4)."""
+        hosted = self.broker.services.hosted
+        if hosted.generation == self._hosted_generation:
+            return
+        self._hosted_generation = hosted.generation
+        for topic in hosted.topics():
+            for number in topic.copies_on(self.id):
+                state, partition = topic.partitions[number], TopicPartition(topic.name, number)
+                decision = partition, topic.id, state.leader, state.leader_epoch
+                is_decided = state.leader == NO_LEADER or decision in self.world.ensemble.decided
+                assert is_decided, f"S4: {self.id} hosts {decision}, which was never written"
+                epoch = self._epochs.get((partition, topic.id), -1)
+                assert state.leader_epoch >= epoch, f"E4: {self.id} goes from epoch {epoch} to {decision}"
+                self._epochs[partition, topic.id] = state.leader_epoch
 
     # --- jobs in threads -----------------------------------------------------------------------------------------
 
@@ -120,6 +174,7 @@ class Process(ClusterNode):
             outcome = self.coordinator.execute(operation)
         except CoordinationError as error:
             outcome = error
+        self._note_creation()
         self.world.after(
             self.world.delay(), lambda: self.do(lambda: self.core.completed(operation, outcome, self.now))
         )
