@@ -12,7 +12,7 @@ from kio.schema.types import BrokerId, TopicName
 from kio.static.primitive import i8, i16, i32, i64
 
 from broker.cluster.controller_context import ControllerContext
-from broker.cluster.documents import LEADER_DURING_DELETE, LeaderAndIsr, Registration, TopicPartition
+from broker.cluster.documents import LEADER_DURING_DELETE, NO_LEADER, LeaderAndIsr, Registration, TopicPartition
 from broker.wire.inter_broker import (
     LeaderAndIsrLiveLeader,
     LeaderAndIsrPartitionState,
@@ -29,6 +29,9 @@ from broker.wire.inter_broker import (
 )
 
 T = TypeVar("T")
+UNDECIDED = LeaderAndIsr(NO_LEADER, (), leader_epoch=-1, partition_epoch=-1)
+"""The state of a partition in UpdateMetadata that the controller has not decided about."""
+
 Order: TypeAlias = LeaderAndIsrRequest | UpdateMetadataRequest | StopReplicaRequest
 
 UNKNOWN, FULL = 0, 2  # the Type of an order
@@ -105,6 +108,18 @@ class Orders:
         self._is_full = True
         self.add_update_metadata(broker_ids, self._context.partitions_with_leadership())
 
+    def _add_undecided(self) -> None:
+        """Add the partitions that have no leader yet to their topics, because no replica of theirs has lived.
+
+        Kafka's controller leaves them out. Our brokers look groups and transactional ids up by the number of a topic's
+        partitions, so they need all: else the coordinator of a group would be another until the last one is decided.
+        """
+        for topic in {partition.topic for partition in self._update_metadata} - self._context.topics_to_delete:
+            for index in self._context.assignments.get(topic, ()):
+                partition = TopicPartition(topic, index)
+                if partition not in self._context.leadership:
+                    self._update_metadata.setdefault(partition, self._metadata_of(partition, UNDECIDED))
+
     def _metadata_of(self, partition: TopicPartition, leadership: LeaderAndIsr) -> UpdateMetadataPartitionState:
         if partition.topic in self._context.topics_to_delete:
             decided_by = leadership.controller_epoch
@@ -128,6 +143,7 @@ class Orders:
         for broker_id, leaders in self._leader_and_isr.items():
             if broker_id in live:
                 orders.append((broker_id, self._leader_and_isr_request(broker_id, leaders)))
+        self._add_undecided()
         topics, brokers = self._metadata_topics(), self._live_brokers()
         for broker_id in sorted(self._update_metadata_brokers & live.keys()):
             request = UpdateMetadataRequest(

@@ -8,9 +8,14 @@ from kio.schema.errors import ErrorCode as SchemaErrorCode
 from broker.cluster.documents import (
     CONTROLLER,
     CONTROLLER_EPOCH,
+    NO_LEADER,
+    Assignment,
     LeaderAndIsr,
+    Topic,
     TopicPartition,
     broker_path,
+    config_path,
+    encode_config,
     state_path,
     topic_path,
 )
@@ -24,7 +29,7 @@ from broker.cluster.requests import (
 )
 from broker.wire.errors import ErrorCode
 from broker.wire.inter_broker import LeaderAndIsrRequest, StopReplicaRequest, UpdateMetadataRequest
-from coordination.port import Check, Delete, Multi, Set
+from coordination.port import Check, Create, Delete, Multi, Set
 from tests.broker.cluster.world import SESSION_MS, World
 
 T0 = TopicPartition("t", 0)
@@ -453,3 +458,23 @@ def lose_the_answer_of_the_next_multi(world, *, applied=True):
         return execute(operation)
 
     coordinator.execute = lossy
+
+
+def test_brokers_hear_of_all_partitions_of_a_topic_although_one_has_no_live_replica():
+    """They look a group up by the number of the partitions of its topic."""
+    world = World(brokers=3)
+    for broker_id in (1, 2):
+        world.machines[broker_id].start()
+    world.run(2_000)
+    document = Topic(world.uuid(), {0: Assignment((1,)), 1: Assignment((2,)), 2: Assignment((3,))})
+    coordinator = world.machines[1].process.coordinator
+    coordinator.execute(Create(config_path("t"), encode_config({})))
+    coordinator.execute(Create(topic_path("t"), document.encode()))
+    world.run(2_000)
+    image = world.machines[1].model.image
+    assert [(p.partition, row.leader, row.replicas) for p, row in sorted(image.items())] == [
+        (0, 1, (1,)), (1, 2, (2,)), (2, NO_LEADER, (3,))
+    ]  # fmt: skip
+    world.machines[3].start()
+    world.run(2_000)
+    world.check_quiet()
