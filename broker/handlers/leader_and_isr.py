@@ -68,6 +68,9 @@ class _Order:
 
     def _begin(self, now: Now) -> Answer | Planned:
         services = self._call.services
+        refusal = self._member.refusal_of_order(self._call.request, now)  # another life may have begun meanwhile
+        if refusal:
+            return {"error_code": refusal, "topics": ()}
         plan = plan_leader_and_isr(
             services.hosted,
             services.node.id,

@@ -25,15 +25,15 @@ Answer: TypeAlias = dict[str, Any]
 
 
 def handle(call: RequestContext, now: Now) -> Answer | Delayed[Answer]:
-    refusal = member_of(call.services).refusal_of_order(call.request, now)
-    if refusal:
-        return {"error_code": refusal, "partition_errors": ()}
     keys = topic_keys(str(topic.topic_name) for topic in call.request.topic_states)
     return call.services.hosting.submit(keys, lambda at: _begin(call, at), now)
 
 
 def _begin(call: RequestContext, now: Now) -> Answer | Planned:
     services = call.services
+    refusal = member_of(services).refusal_of_order(call.request, now)  # another life may have begun meanwhile
+    if refusal:
+        return {"error_code": refusal, "partition_errors": ()}
     plan = plan_stop_replica(services.hosted, services.node.id, call.request.topic_states)
     if not plan.deletes:
         host(services, plan.topics, now)

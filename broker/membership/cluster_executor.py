@@ -22,7 +22,7 @@ from broker.cluster.entity_configs import write_config
 from broker.cluster.procedure import Procedure
 from broker.cluster.requests import Answer, CreatePartitions, CreateTopic, DeleteTopic, Request
 from broker.cluster.topic_creation import create_topic_as_broker
-from broker.membership.entity_settings import altered_entities, merged
+from broker.membership.entity_settings import AlteredEntities, altered_entities, merged
 from broker.metadata.changes import Keys
 from broker.metadata.image import Image
 from broker.metadata.producer_ids import ProducerIds
@@ -53,6 +53,7 @@ class _Work:
     is_carried_out: bool = False
     new_partitions: dict[str, int] = field(default_factory=dict)
     """By topic, the first partition that is new."""
+    settings: AlteredEntities = field(default_factory=dict)
     drivers: list[Driver] = field(default_factory=list)
 
 
@@ -93,7 +94,8 @@ class ClusterExecutor:
         change = staged.change
         for name, topic in change.topics.items():
             self._change_topic(work, name, topic, now)
-        for entity, settings in altered_entities(self._image, change).items():
+        work.settings = altered_entities(self._image, change)
+        for entity, settings in work.settings.items():
             self._write(work, entity, settings, now)
         if change.producer_ids:
             self._producer_ids.reserve()
@@ -183,7 +185,8 @@ class ClusterExecutor:
         for name, topic in change.topics.items():
             if name not in errors and not _shows(image.topic(name), topic, work.new_partitions.get(name)):
                 return False
-        return not altered_entities(image, change)
+        missing = altered_entities(image, change)  # of this change: others may alter the same entities meanwhile
+        return not any(missing.get(entity, {}).keys() & values.keys() for entity, values in work.settings.items())
 
     # --- the coordinator -----------------------------------------------------------------------------------------
 
@@ -241,6 +244,6 @@ def _shows(shown: Topic | None, decided: Topic | None, first_new: int | None) ->
         return shown is decided
     if shown.id != decided.id:
         return True
-    if len(shown.partitions) < len(decided.partitions) or shown.properties != decided.properties:
+    if len(shown.partitions) < len(decided.partitions):
         return False
     return first_new is None or all(state.leader != NO_LEADER for state in shown.partitions[first_new:])

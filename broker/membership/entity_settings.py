@@ -6,6 +6,7 @@ left out, because another broker may have written it: the other values hold.
 """
 
 from collections.abc import Callable, Iterable, Mapping
+from typing import TypeAlias
 from uuid import UUID
 
 from broker.cluster.config_entity import (
@@ -35,7 +36,9 @@ from idgen.settings import InvalidSetting
 _MECHANISMS = {"SCRAM-SHA-256": 1, "SCRAM-SHA-512": 2}
 _MECHANISM_NAMES = {number: name for name, number in _MECHANISMS.items()}
 
-Update = tuple[ConfigEntity, Mapping[str, str]]
+Update: TypeAlias = tuple[ConfigEntity, Mapping[str, str]]
+AlteredEntities: TypeAlias = dict[ConfigEntity, dict[str, str | None]]
+"""New values of settings by entity; None removes one."""
 
 
 class EntitySettings:
@@ -71,10 +74,13 @@ class EntitySettings:
             if self._wanted.get(name) == topic_id:
                 self._wanted.pop(name, None)
 
-    def forget(self, name: str) -> None:
-        """Forget a topic that was deleted."""
+    def forget(self, name: str) -> bool:
+        """Forget a topic that was deleted. Return False if the settings of another of its name are to be read."""
+        if name in self._wanted:
+            return False
         self._of_topics.pop(name, None)
         self._ids.pop(name, None)
+        return True
 
     # --- updates -------------------------------------------------------------------------------------------------
 
@@ -190,13 +196,13 @@ def _entity(owner: Entity) -> ConfigEntity:
 # --- changes ---------------------------------------------------------------------------------------------------------
 
 
-def altered_entities(image: Image, change: Change) -> dict[ConfigEntity, dict[str, str | None]]:
+def altered_entities(image: Image, change: Change) -> AlteredEntities:
     """Return what a change asks of the settings in the coordinator, by entity: new values, and None for removals.
 
     They are the differences to the image, so that what another broker writes at the same time is kept. The settings of
     new topics are not among them: they are written with the topic.
     """
-    altered: dict[ConfigEntity, dict[str, str | None]] = {}
+    altered: AlteredEntities = {}
     for name, topic in change.topics.items():
         before = image.topic(name)
         if topic is not None and before is not None and before.id == topic.id:

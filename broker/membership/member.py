@@ -290,8 +290,8 @@ class Member:
         """Apply changes that the cluster has, and carry out their consequences."""
         delta = self.image.apply(list(changes))
         for topic in delta.deleted:
-            self._configs.forget_topic(topic.name)
-            self._settings.forget(topic.name)
+            if self._settings.forget(topic.name):
+                self._configs.forget_topic(topic.name)
         self.consequences(delta, now)
         self.executor.image_changed(now)
 

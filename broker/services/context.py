@@ -30,7 +30,7 @@ from broker.metrics import Metrics
 from broker.now import Now
 from broker.produce.turn import ProduceTurn
 from broker.services.fetch_session import FetchSessions
-from broker.services.image_consequences import follow_alone, follow_hosted, follow_metadata
+from broker.services.image_consequences import follow_alone, follow_metadata, follow_stored
 from broker.services.kafka_messages import not_led
 from broker.settings.config import BrokerConfig, ListenerLimits, TopicConfig, with_properties
 from broker.settings.group_config import GroupConfig
@@ -122,8 +122,9 @@ class BrokerServices:
         self.node = self.local.broker.node
         self.hosted = self.local.image
         self.hosted.on_change = self._led.clear
-        follow = follow_alone if self.member is None else follow_hosted
-        self.file_executor = FileExecutor(self.local, self.logs, partial(follow, self), self.report)
+        member = self.member
+        follow = partial(follow_alone, self) if member is None else partial(follow_stored, self, member.settings_of)
+        self.file_executor = FileExecutor(self.local, self.logs, follow, self.report)
         ids = self.producer_ids = self.local.producer_ids
         self.hosting = MetadataChanges(self.file_executor, ids, self.purgatory)
         if self.member is None:

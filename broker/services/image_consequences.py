@@ -6,7 +6,7 @@
 On a server alone both images are one, and `follow_alone` does both.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Protocol
 
 from broker.log.io_jobs import PutAway
@@ -85,6 +85,21 @@ def follow_hosted(services: ChangedServices, delta: ImageDelta, now: Now) -> Put
     for topic in led:
         _begin_epochs(services, topic, now)
     services.lead_coordinators([topic.name for topic in led], now)
+    return put_away
+
+
+def follow_stored(
+    services: ChangedServices, settings_of: Callable[[str], Mapping[str, str]], delta: ImageDelta, now: Now
+) -> PutAway | None:
+    """Carry out what follows once the file has what is hosted. Settings may have been altered while it was written."""
+    put_away = follow_hosted(services, delta, now)
+    late: dict[str, Topic | None] = {
+        topic.name: topic.with_properties(dict(settings_of(topic.name)))
+        for topic in (*delta.made, *(after for _, after in delta.altered))
+        if topic.properties != settings_of(topic.name)
+    }
+    if late:
+        host(services, late, now)
     return put_away
 
 

@@ -179,7 +179,7 @@ class _Room:
         if services.is_alone:
             existing = len(services.logs.all()) + services.logs.to_make + services.changes.new_partitions
         else:
-            self._max_partitions *= len(services.metadata.brokers)
+            self._max_partitions *= max(len(services.metadata.brokers), 1)
             existing = sum(len(topic.partitions) for topic in services.metadata.topics())
         self._partitions_left = max(self._max_partitions - existing, 0)
 

@@ -61,6 +61,7 @@ class TransactionVerification:
         self._topic = topic
         self._partitions = partitions
         self._node_id = ports.node_id
+        self._is_alone = ports.is_alone
         self._peers = _peers(ports, self._leader_of)
 
     def verify(
@@ -117,7 +118,8 @@ class TransactionVerification:
             return ErrorCode.INVALID_REQUEST
         topic = self._topic.topic
         if topic is None:
-            return ErrorCode.INVALID_PRODUCER_ID_MAPPING  # no transactional id has a producer yet
+            # No transactional id has a producer yet, or this broker of a cluster has not heard of the topic.
+            return ErrorCode.INVALID_PRODUCER_ID_MAPPING if self._is_alone else ErrorCode.COORDINATOR_NOT_AVAILABLE
         led = self._partitions.at(_partition_of(transactional_id, len(topic.partitions)))
         if led is None:
             error = self._elsewhere(transactional_id, producer, log)

@@ -44,10 +44,15 @@ def delete(cluster, topic):
     return cluster.client(cluster.controller.id).ask(DELETE_TOPICS, 6, request).responses[0].error_code
 
 
-def alter(cluster, broker_id, kind, name, **properties):
+def altering(kind, name, **properties):
+    """Return the fields of IncrementalAlterConfigs that set these settings of a topic (2) or of brokers (4)."""
     configs = [
         {"name": key.replace("_", "."), "config_operation": 0, "value": str(value)} for key, value in properties.items()
     ]
     resource = {"resource_type": kind, "resource_name": name, "configs": configs}
-    request = {"resources": [resource], "validate_only": False}
+    return {"resources": [resource], "validate_only": False}
+
+
+def alter(cluster, broker_id, kind, name, **properties):
+    request = altering(kind, name, **properties)
     return cluster.client(broker_id).ask(INCREMENTAL_ALTER_CONFIGS, 1, request).responses[0].error_code

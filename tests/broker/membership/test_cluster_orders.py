@@ -10,9 +10,15 @@ from broker.client.connection import ClientConnection
 from broker.client.message_exchange import exchange_of
 from broker.metadata.document import FILE, decode
 from broker.wire.errors import ErrorCode
-from tests.broker.engine_client import ALTER_QUOTAS, ALTER_SCRAM, DESCRIBE_SCRAM
+from tests.broker.engine_client import (
+    ALTER_QUOTAS,
+    ALTER_SCRAM,
+    CREATE_PARTITIONS,
+    DESCRIBE_SCRAM,
+    INCREMENTAL_ALTER_CONFIGS,
+)
 from tests.broker.engine_cluster import EngineCluster
-from tests.broker.membership.cluster_steps import ALL, alter, leaders, order
+from tests.broker.membership.cluster_steps import ALL, alter, altering, leaders, order
 from tests.broker.membership.orders import leader_and_isr, stop_replica, update_metadata
 
 
@@ -134,6 +140,22 @@ def test_quotas_and_credentials_of_one_user_are_kept_beside_each_other(cluster):
         assert dict(node.member.image.quotas) == {(("user", "ann"),): {"producer_byte_rate": 1_024.0}}
         (described,) = node.broker.connect().ask(DESCRIBE_SCRAM, 0, {"users": [{"name": "ann"}]}).results
         assert [info.iterations for info in described.credential_infos] == [4_096]
+
+
+def test_settings_that_are_altered_while_new_partitions_are_stored_hold_for_all_logs(cluster):
+    cluster.create("flights", assignments=(2,), retention_ms=77_777)
+    broker = cluster.nodes[2].broker
+    broker.hold_syncs()
+    topics = [{"name": "flights", "count": 2, "assignments": [{"broker_ids": [2]}]}]
+    request = {"topics": topics, "timeout": 30_000, "validate_only": False}
+    cluster.client(cluster.controller.id).send(CREATE_PARTITIONS, 3, request)
+    cluster.client(1).send(INCREMENTAL_ALTER_CONFIGS, 1, altering(2, "flights", retention_ms=88_888))
+    cluster.settle()
+    broker.release()
+    cluster.later(1_000)
+    logs = [log for log in broker.services.logs.all() if log.topic == "flights"]
+    assert [log.config.retention_ms for log in logs] == [88_888, 88_888]
+    assert broker.services.hosted.topic("flights").properties == {"retention.ms": "88888"}
 
 
 def test_settings_survive_the_brokers(cluster):
