@@ -114,7 +114,7 @@ class Orders:
         Kafka's controller leaves them out. Our brokers look groups and transactional ids up by the number of a topic's
         partitions, so they need all: else the coordinator of a group would be another until the last one is decided.
         """
-        for topic in {partition.topic for partition in self._update_metadata} - self._context.topics_to_delete:
+        for topic in {partition.topic for partition in self._update_metadata}:
             for index in self._context.assignments.get(topic, ()):
                 partition = TopicPartition(topic, index)
                 if partition not in self._context.leadership:

@@ -460,8 +460,8 @@ def lose_the_answer_of_the_next_multi(world, *, applied=True):
     coordinator.execute = lossy
 
 
-def test_brokers_hear_of_all_partitions_of_a_topic_although_one_has_no_live_replica():
-    """They look a group up by the number of the partitions of its topic."""
+def with_a_partition_of_a_dead_broker():
+    """Return a world of three brokers, where broker 3 has not started, and a topic with a partition on each."""
     world = World(brokers=3)
     for broker_id in (1, 2):
         world.machines[broker_id].start()
@@ -471,6 +471,12 @@ def test_brokers_hear_of_all_partitions_of_a_topic_although_one_has_no_live_repl
     coordinator.execute(Create(config_path("t"), encode_config({})))
     coordinator.execute(Create(topic_path("t"), document.encode()))
     world.run(2_000)
+    return world
+
+
+def test_brokers_hear_of_all_partitions_of_a_topic_although_one_has_no_live_replica():
+    """They look a group up by the number of the partitions of its topic."""
+    world = with_a_partition_of_a_dead_broker()
     image = world.machines[1].model.image
     assert [(p.partition, row.leader, row.replicas) for p, row in sorted(image.items())] == [
         (0, 1, (1,)), (1, 2, (2,)), (2, NO_LEADER, (3,))
@@ -478,3 +484,10 @@ def test_brokers_hear_of_all_partitions_of_a_topic_although_one_has_no_live_repl
     world.machines[3].start()
     world.run(2_000)
     world.check_quiet()
+
+
+def test_brokers_forget_all_partitions_of_a_deleted_topic_although_one_never_had_a_leader():
+    world = with_a_partition_of_a_dead_broker()
+    answer_of(world, DeleteTopic("t"))
+    world.run(2_000)
+    assert world.machines[1].model.image == world.machines[2].model.image == {}
