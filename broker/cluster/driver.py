@@ -1,7 +1,7 @@
 """Drives one procedure at a time: hands out its operations, collects their outcomes, pauses after lost answers."""
 
-from collections.abc import Callable
-from typing import Any, TypeAlias
+from collections.abc import Callable, Iterable
+from typing import Any, Protocol, TypeAlias
 
 from broker.cluster.procedure import Outcome, Pause, Procedure
 from broker.now import Now
@@ -12,6 +12,36 @@ RETRY_MS = 100
 
 OnEnd: TypeAlias = Callable[[Any, Exception | None, Now], None]
 """Receives the value of a procedure that ended, or the exception that ended it."""
+
+
+class Core(Protocol):
+    """A part that hands out operations."""
+
+    def take_operations(self) -> list[Operation]: ...
+
+    def completed(self, operation: Operation, outcome: Outcome, now: Now) -> None: ...
+
+
+class OperationOwners:
+    """The operations of several cores that are under way, so that each result reaches the core it belongs to."""
+
+    def __init__(self) -> None:
+        self._owners: dict[int, tuple[Operation, Core]] = {}
+        """By the identity of the operation, because two cores may hand out equal ones."""
+
+    def take(self, cores: Iterable[Core]) -> list[Operation]:
+        """Return the operations that the cores hand out now."""
+        operations = []
+        for core in cores:
+            for operation in core.take_operations():
+                self._owners[id(operation)] = operation, core
+                operations.append(operation)
+        return operations
+
+    def completed(self, operation: Operation, outcome: Outcome, now: Now) -> None:
+        """Pass the result or the error of an operation to its core."""
+        _, core = self._owners.pop(id(operation))
+        core.completed(operation, outcome, now)
 
 
 class Driver:

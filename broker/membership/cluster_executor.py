@@ -17,7 +17,7 @@ from uuid import UUID
 from broker.cluster.config_entity import TOPIC_TYPE, ConfigEntity
 from broker.cluster.controller import Controller
 from broker.cluster.documents import DamagedDocument
-from broker.cluster.driver import Driver
+from broker.cluster.driver import Driver, OperationOwners
 from broker.cluster.entity_configs import write_config
 from broker.cluster.procedure import Procedure
 from broker.cluster.requests import Answer, CreatePartitions, CreateTopic, DeleteTopic, Request
@@ -77,7 +77,7 @@ class ClusterExecutor:
         self._producer_ids = producer_ids
         self._new_uuid = new_uuid
         self._works: list[_Work] = []
-        self._owners: dict[int, tuple[Operation, Driver]] = {}
+        self._owners = OperationOwners()
 
     # --- changes -------------------------------------------------------------------------------------------------
 
@@ -192,18 +192,11 @@ class ClusterExecutor:
 
     def take_operations(self) -> list[Operation]:
         """Return the operations to carry out now. Pass each result to `completed` with the same object."""
-        operations = []
-        for work in self._works:
-            for driver in work.drivers:
-                for operation in driver.take_operations():
-                    self._owners[id(operation)] = operation, driver
-                    operations.append(operation)
-        return operations
+        return self._owners.take(driver for work in self._works for driver in work.drivers)
 
     def completed(self, operation: Operation, outcome: Result | CoordinationError, now: Now) -> None:
         """Take the result or the error of an operation."""
-        _, driver = self._owners.pop(id(operation))
-        driver.completed(operation, outcome, now)
+        self._owners.completed(operation, outcome, now)
 
     # --- time ----------------------------------------------------------------------------------------------------
 

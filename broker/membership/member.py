@@ -20,7 +20,7 @@ from broker.cluster.channel import Call
 from broker.cluster.config_watch import ConfigWatch
 from broker.cluster.controller import Controller
 from broker.cluster.documents import CONTROLLER, Registration
-from broker.cluster.driver import Driver
+from broker.cluster.driver import Core, Driver, OperationOwners
 from broker.cluster.registration import Registered, create_persistent_nodes, register
 from broker.cluster.requests import Answer, Request
 from broker.membership.cluster_executor import ClusterExecutor
@@ -63,12 +63,8 @@ class Membership:
     session_timeout_ms: int
 
 
-class _Core(Protocol):
-    """A part that hands out operations of the coordinator."""
-
-    def take_operations(self) -> list[Operation]: ...
-
-    def completed(self, operation: Operation, outcome: Result | CoordinationError, now: Now) -> None: ...
+class _TimedCore(Core, Protocol):
+    """A part that hands out operations of the coordinator, and has deadlines of its own."""
 
     def tick(self, now: Now) -> None: ...
 
@@ -113,14 +109,13 @@ class Member:
             report,
         )
         self.executor = ClusterExecutor(self.image, self.controller, self.submit, self.producer_ids, new_uuid)
-        self._parts: tuple[_Core, ...] = (self._registration, self._configs, self.controller, self.executor)
-        self._owners: dict[int, tuple[Operation, _Core]] = {}
-        """The part that each operation under way belongs to, by the identity of the operation."""
+        self._parts: tuple[_TimedCore, ...] = (self._registration, self._configs, self.controller, self.executor)
+        self._owners = OperationOwners()
 
     @property
     def is_ready(self) -> bool:
         """Return True if the settings of the cluster were read, so that logs can be opened."""
-        return bool(self._configs.has_read_all)
+        return self._configs.has_read_all
 
     # --- life ----------------------------------------------------------------------------------------------------
 
@@ -177,17 +172,11 @@ class Member:
 
     def take_operations(self) -> list[Operation]:
         """Return the operations to carry out now. Pass each result to `completed` with the same object."""
-        operations = []
-        for part in self._parts:
-            for operation in part.take_operations():
-                self._owners[id(operation)] = operation, part
-                operations.append(operation)
-        return operations
+        return self._owners.take(self._parts)
 
     def completed(self, operation: Operation, outcome: Result | CoordinationError, now: Now) -> None:
         """Take the result or the error of an operation."""
-        _, part = self._owners.pop(id(operation))
-        part.completed(operation, outcome, now)
+        self._owners.completed(operation, outcome, now)
         self._follow(now)
 
     def notified(self, event: Event, now: Now) -> None:

@@ -1,4 +1,4 @@
-"""What a broker makes of an image or a file that is behind the cluster."""
+"""A broker whose image or file is behind the cluster catches up."""
 
 from dataclasses import replace
 
