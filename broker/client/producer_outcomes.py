@@ -60,12 +60,18 @@ class Calls:
 
     @contextmanager
     def enter(self) -> Iterator[None]:
-        """Enter and leave a call. Raise ClientError if this thread runs a callback."""
+        """Enter and leave a call. Raise ClientError if this thread runs a callback.
+
+        librdkafka's Python API sometimes loses the KeyboardInterrupt of Ctrl-C between two callbacks, and its call
+        fails with SystemError. No other exception is lost so, because callbacks raise none. It is raised again.
+        """
         self.check()
         thread = get_ident()
         try:
             self._threads.add(thread)  # in the block, because Ctrl-C may come between any two lines
             yield
+        except SystemError as error:
+            raise KeyboardInterrupt from error
         finally:
             self._threads.discard(thread)
 

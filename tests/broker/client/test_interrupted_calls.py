@@ -27,3 +27,10 @@ def test_an_interrupted_call_leaves_no_thread_inside(lines):
     finally:
         sys.settrace(None)
     calls.check()
+
+
+def test_an_interrupt_that_the_call_lost_is_raised():
+    calls = Calls()
+    with pytest.raises(KeyboardInterrupt), calls.enter():
+        raise SystemError("<method 'poll'> returned NULL without setting an exception")
+    calls.check()
