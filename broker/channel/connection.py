@@ -88,6 +88,13 @@ class Connection:
         return len(self.slots) + self.staged < self._max_inflight
 
     @property
+    def has_requests(self) -> bool:
+        """True if whole requests wait to be executed, and not for the answer to an earlier one."""
+        if self.close_reason is not None or self.slots:
+            return False
+        return self.frame is not None or self.held is not None or self.staged > 0 or self.decoder.has_frame()
+
+    @property
     def wants_data(self) -> bool:
         return self.readable and not self.backlogged
 

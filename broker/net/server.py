@@ -63,6 +63,8 @@ class BrokerServer:
         self._log = log
         self._transports: dict[Connection, KafkaTransport] = {}
         self._paused: set[KafkaTransport] = set()
+        self._ended: set[KafkaTransport] = set()
+        """Transports whose peers send nothing more, while their requests are executed."""
         self._ports: list[KafkaPort] = []
         self._refused: set[Connection] = set()
         """Connections over a limit of connections, until they are closed."""
@@ -260,11 +262,25 @@ class BrokerServer:
 
         began.addBoth(finished)
 
+    def ended(self, transport: KafkaTransport) -> bool:
+        """Note that a peer sends nothing more. Return True if its requests are executed first, then the close."""
+        if not transport.conn.has_requests:
+            return False
+        self._ended.add(transport)
+        return True
+
+    def _close_ended(self) -> None:
+        """Close the connections whose peers have ended, and whose requests are executed."""
+        for transport in [transport for transport in self._ended if not transport.conn.has_requests]:
+            self._ended.discard(transport)
+            transport.close()
+
     def disconnected(self, conn: Connection) -> None:
         transport = self._transports.pop(conn, None)
         self._refused.discard(conn)
         if transport is not None:
             self._paused.discard(transport)
+            self._ended.discard(transport)
         self._engine.closed(conn)
         if (self._paused or self._engine.has_work) and not self._stopping:  # another connection may have waited for it
             self._reactor.callLater(0, lambda: self._flush(self.now()))
@@ -283,6 +299,8 @@ class BrokerServer:
         if not self._stopping:
             for sync in self._engine.take_syncs(not self._polls):
                 self._sync(sync)
+        if self._ended:
+            self._close_ended()
         if stalled := self._engine.take_stalled():
             transports = self._transports
             self._paused.update(transports[conn] for conn in stalled if conn in transports)

@@ -69,6 +69,8 @@ class Broker(Protocol):
 
     def broken(self, conn: Connection, reason: str) -> None: ...
 
+    def ended(self, transport: "KafkaTransport") -> bool: ...
+
     def disconnected(self, conn: Connection) -> None: ...
 
     def closed_at_once(self, host: str, port: int) -> None: ...
@@ -92,6 +94,7 @@ class KafkaTransport(tcp.Server):
         self._paused = False
         self._reading_ahead = False
         self._was_read = False
+        self._has_ended = False
         self._abort_later: Any = None
         self._broker: Broker = server.broker
         self._receive_buffer = self._broker.receive_buffer
@@ -109,16 +112,24 @@ class KafkaTransport(tcp.Server):
         except OSError:
             return main.CONNECTION_LOST
         if size == 0:
-            return main.CONNECTION_DONE
+            return self._end()
         if buffer is shared.room:
             shared.room = buffer[size:]
         self._broker.received(conn, buffer[:size])
         return None
 
+    def _end(self) -> Exception | None:
+        """Read nothing more, and stay open while requests of the peer are left: those of acks=0 count as sent."""
+        if not self._broker.ended(self):
+            return main.CONNECTION_DONE
+        self._has_ended = True
+        self.stopReading()
+        return None
+
     def pause_unless_readable(self) -> bool:
         """Stop or start reading as the connection says; True while it is paused."""
         wants_data = self.conn.wants_data
-        if wants_data == self._paused and not self.disconnecting:
+        if wants_data == self._paused and not self.disconnecting and not self._has_ended:
             self._paused = not wants_data
             (self.startReading if wants_data else self.stopReading)()
         return self._paused

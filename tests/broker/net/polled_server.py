@@ -8,6 +8,7 @@ from itertools import count
 from types import SimpleNamespace
 
 from twisted.internet.task import Clock
+from twisted.python.failure import Failure
 
 from broker.net.server import BrokerServer
 from broker.net.transport import KafkaTransport, NullProtocol
@@ -54,11 +55,18 @@ class Reactor(Clock):
             call, arguments = self._from_threads.popleft()
             call(*arguments)
         for descriptor in [*self.readers]:
-            descriptor.doRead()
+            self._close_after(descriptor, descriptor.doRead())
         for descriptor in [*self.writers]:
-            descriptor.doWrite()
+            self._close_after(descriptor, descriptor.doWrite())
         for call in self._after_events:
             call()
+
+    def _close_after(self, descriptor, error):
+        """End a descriptor whose event returned an error, as every reactor does."""
+        if error is not None:
+            self.removeReader(descriptor)
+            self.removeWriter(descriptor)
+            descriptor.connectionLost(Failure(error))
 
 
 class Socket:
@@ -98,6 +106,9 @@ class Socket:
 
     def fileno(self):
         return -1
+
+    def shutdown(self, how):
+        pass
 
     def close(self):
         pass
@@ -172,6 +183,10 @@ class Peer:
         frames = [self.client.frame(*request) for request in requests]
         self.socket.incoming.append(b"".join(data for _, data in frames))
         return [correlation_id for correlation_id, _ in frames]
+
+    def end(self):
+        """Send nothing more, as a client does that closes its socket."""
+        self.socket.incoming.append(b"")
 
     def answered(self):
         self.client.received += self.socket.sent

@@ -14,7 +14,7 @@ from broker.net.transport import (
 )
 from broker.record.compression import Codec
 from tests.broker.engine.opening_world import large, small_budget
-from tests.broker.engine_client import METADATA, PRODUCE, WALL_MS, produce_request
+from tests.broker.engine_client import FETCH, METADATA, PRODUCE, WALL_MS, fetch_request, produce_request
 from tests.broker.net.polled_server import PolledServer
 from tests.patience import until
 
@@ -96,6 +96,56 @@ def test_a_large_request_is_read_into_memory_of_its_own(world):
         assert other.answered() == sent_by_other
     assert peer.answered() == sent
     assert value in world.broker.connect().fetch("flights", max_bytes=1 << 24)
+
+
+# --- peers that close ------------------------------------------------------------------------------------------------
+
+
+def unanswered(value, **more):
+    return PRODUCE, 9, produce_request("flights", value, acks=0, **more)
+
+
+def poll_until_closed(world, peer):
+    until(lambda: world.poll() or peer.transport.conn.close_reason is not None, what="the end of the connection")
+
+
+def test_all_it_sent_before_it_closed_is_executed(world):
+    """With acks=0 a producer counts a message as delivered when it is sent."""
+    peer = world.connect()
+    values = [b"%d" % number for number in range(200)]
+    peer.send(*map(unanswered, values))
+    peer.end()
+    poll_until_closed(world, peer)
+    assert world.broker.connect().fetch("flights", max_bytes=1 << 24) == values
+    assert not peer.is_read_from
+
+
+def test_a_large_batch_is_opened_and_written_although_its_producer_closed(world, monkeypatch):
+    small_budget(monkeypatch)
+    peer, reader = world.connect(), world.broker.connect()
+    batch = large(count=2_500, codec=Codec.ZSTD)
+    peer.send((PRODUCE, 9, produce_request("flights", batch=batch, acks=0)), unanswered(b"behind it"))
+    peer.end()
+    poll_until_closed(world, peer)
+    assert len(reader.fetch("flights", max_bytes=1 << 24)) == 2_501
+
+
+def test_a_request_that_came_in_part_ends_with_its_peer(world):
+    peer = world.connect()
+    peer.send(producing(b"whole"), producing(b"cut"))
+    peer.socket.incoming[0] = peer.socket.incoming[0][:-1]
+    peer.end()
+    poll_until_closed(world, peer)
+    assert world.broker.connect().fetch("flights") == [b"whole"]
+
+
+def test_a_request_that_waits_ends_with_its_peer(world):
+    peer = world.connect()
+    peer.send((FETCH, 12, fetch_request("flights", max_wait_ms=500)))
+    world.poll_until_idle()
+    peer.end()
+    poll_until_closed(world, peer)
+    assert len(world.broker.services.purgatory) == 0
 
 
 # --- paused connections ----------------------------------------------------------------------------------------------
