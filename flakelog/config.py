@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from coordination.access import an_ensemble
 from flakelog.listeners import (
     EVERYWHERE,
     PROTOCOLS,
@@ -64,6 +65,34 @@ class ServerConfig:
     )
     inter_broker_listener_name: str | None = setting(
         "inter.broker.listener.name", None, "The listener for other brokers; it must be one of listeners."
+    )
+    zookeeper_connect: str | None = setting(
+        "zookeeper.connect",
+        None,
+        "host:port,host:port/chroot of the ZooKeeper through which servers are one cluster; without it a server is "
+        "alone. Credentials and TLS are those of flakelog.ids.zookeeper.*. Worker numbers are kept there too, unless "
+        "flakelog.ids.zookeeper.connect names another.",
+        check=an_ensemble,
+    )
+    zookeeper_session_timeout_ms: int = setting(
+        "zookeeper.session.timeout.ms",
+        18_000,
+        "How long after its last sign of life a broker counts as dead.",
+        check=between(1_000, 600_000),
+        unit="ms",
+    )
+    controlled_shutdown_enable: bool = setting(
+        "controlled.shutdown.enable", True, "Whether a stop first asks the controller to move what the broker leads."
+    )
+    controlled_shutdown_max_retries: int = setting(
+        "controlled.shutdown.max.retries", 3, "How often a stop asks the controller.", check=between(1, 100)
+    )
+    controlled_shutdown_retry_backoff_ms: int = setting(
+        "controlled.shutdown.retry.backoff.ms",
+        5_000,
+        "The pause before a stop asks the controller again.",
+        check=at_least(1),
+        unit="ms",
     )
     controller_listener_names: str | None = setting(
         "controller.listener.names",
@@ -260,6 +289,11 @@ class ServerConfig:
     def open_listeners(self) -> list[Listener]:
         """The opened listeners that other machines may reach."""
         return [listener for listener in self.broker_listeners if not is_local(listener.host)]
+
+    @property
+    def inter_broker_listener(self) -> str:
+        """The name of the listener on which brokers reach each other: by default the first one."""
+        return (self.inter_broker_listener_name or self.broker_listeners[0].name).upper()
 
     @property
     def http_address(self) -> tuple[str, int] | None:

@@ -348,6 +348,10 @@ def _verdict_on_synonym(given: Given, layer: Mapping[str, Given]) -> Verdict:
     if target == given.name:
         return Verdict(given, REFUSED, f"settings hold for all listeners; set {given.name.split('.', 3)[-1]}")
     ranks = [target, *dict(SYNONYMS[target])]
+    # A parent of several brokers adds --set node.id to its own arguments, so there node.id goes before.
+    is_clash = given.name == "broker.id" and target in layer and layer[target].text != given.text
+    if is_clash and given.origin != "--set":
+        return Verdict(given, REFUSED, f"{target}={layer[target].text} is given too; give one of both")
     before = next(name for name in ranks if name in layer)
     if before != given.name:
         return Verdict(given, IGNORED, f"{before} is given too, and goes before it")

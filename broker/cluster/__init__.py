@@ -4,5 +4,5 @@ Beside it stands what any broker reads and writes in the coordinator: settings, 
 clients need, and the data that the directory of a server alone brings along.
 
 The room coordinates brokers by operations on the coordinator, as values, and orders them by the messages between
-brokers. No server uses it yet.
+brokers.
 """

@@ -37,6 +37,7 @@ from broker.wire.errors import ErrorCode, WireError
 from coordination.port import (
     Changed,
     CoordinationError,
+    CoordinatorUnavailable,
     Event,
     Operation,
     Result,
@@ -150,7 +151,7 @@ class Member:
         if registered is None:
             if isinstance(error, SessionLost):
                 self._session_id = 0  # the next session registers
-            elif isinstance(error, CoordinationError):
+            elif isinstance(error, CoordinationError) and not isinstance(error, CoordinatorUnavailable):
                 self._report(f"this broker could not register, and tries again: {error}")
                 self._retry_ms = now.ms + RETRY_MS
             else:

@@ -39,6 +39,8 @@ class Document(NamedTuple):
     """Directories of deleted topics that may still have their name. No log is opened in one of them."""
     doubtful_producer_ids_end: int = 0
     """Producer ids below it were given away before an unclean start, which may have lost their last epochs."""
+    coordinator: str = ""
+    """The coordinator of the cluster that the directory belongs to, as text; "" for a server alone."""
 
     def changed(self, changes: Iterable[Change], commits: int) -> "Document":
         """Return the document with these changes, as commit number `commits`."""
@@ -83,6 +85,7 @@ class DocumentEncoder:
             "brokers": _text({name: dict(properties) for name, properties in document.brokers.items()}),
             "cluster_id": _text(document.cluster_id),
             "commits": str(document.commits),
+            "coordinator": _text(document.coordinator) if document.coordinator else "",
             "deleting": _text(document.deleting) if document.deleting else "",
             "doubtful_producer_ids_end": str(document.doubtful_producer_ids_end or ""),
             "producer_ids_end": str(document.producer_ids_end),
@@ -151,6 +154,7 @@ def decode(data: bytes) -> Document:
             topics={name: Topic.from_json(name, topic) for name, topic in document["topics"].items()},
             deleting=tuple(document.get("deleting", ())),
             doubtful_producer_ids_end=int(document.get("doubtful_producer_ids_end", 0)),
+            coordinator=str(document.get("coordinator", "")),
         )
     except (KeyError, IndexError, TypeError, ValueError) as error:
         if isinstance(error, MetadataDamaged):

@@ -68,6 +68,8 @@ class LocalMetadata:
         """Number of commits to the store, over all restarts."""
         self.lacks_space = False
         """True if the disk was full at the start, and the document is still to be stored."""
+        self.coordinator = ""
+        """The coordinator of the cluster that this directory belongs to, as text; "" for a server alone."""
         self._deleting: dict[str, None] = {}
         """Directories of deleted topics that may still have their name."""
         self._encoder = DocumentEncoder()
@@ -118,6 +120,7 @@ class LocalMetadata:
         self._producer_ids_end = document.producer_ids_end
         self.producer_ids.doubtful_end = document.doubtful_producer_ids_end
         self._deleting = dict.fromkeys(document.deleting)
+        self.coordinator = document.coordinator
         self.image.apply([Change(document.topics, document.brokers, document.quotas, document.credentials)])
 
     def document(self) -> Document:
@@ -132,7 +135,13 @@ class LocalMetadata:
             {topic.name: topic for topic in self.image.topics()},
             tuple(self._deleting),
             self.producer_ids.doubtful_end,
+            self.coordinator,
         )
+
+    def join(self, cluster_id: str, coordinator: str) -> None:
+        """Note on the disk that this directory belongs to a coordinator's cluster. Raise StorageError."""
+        self.image.cluster_id, self.coordinator = cluster_id, coordinator
+        self.save(self.document())
 
     def save(self, document: Document) -> None:
         """Write a document. If this raises StorageError the store keeps the previous one.

@@ -121,7 +121,7 @@ class BrokerServer:
     def join(self, coordination: "CoordinatorShell", peers: "PeerConnections") -> None:
         """Serve as a part of a cluster. Call it at `serve`, after `use`."""
         self._cluster = coordination, peers
-        coordination.serve(self._engine, lambda: self._flush(self.now()))
+        coordination.serve(self._engine, self.turn)
         peers.answered = self._called
 
     def serve(self) -> None:
@@ -309,6 +309,10 @@ class BrokerServer:
         if self._engine.has_work and not self._stopping:
             self._continue()
         self._arm(now)
+
+    def turn(self) -> None:
+        """Have a turn, because the engine was given work from elsewhere."""
+        self._flush(self.now())
 
     def _ask_others(self, coordination: "CoordinatorShell", peers: "PeerConnections", now: Now) -> None:
         """Send the engine's requests to other brokers, and its operations to the coordinator."""

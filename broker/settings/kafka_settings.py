@@ -259,6 +259,9 @@ _BROKER_ROWS = [
         compression.type string producer
         compression.zstd.level int 3
         connections.max.idle.ms long 600000
+        controlled.shutdown.enable boolean true
+        ~controlled.shutdown.max.retries int 3
+        ~controlled.shutdown.retry.backoff.ms long 5000
         controller.listener.names list -
         controller.quota.window.num int 11
         controller.quota.window.size.seconds int 1
@@ -331,6 +334,8 @@ _BROKER_ROWS = [
         transaction.state.log.num.partitions int 50
         transaction.state.log.segment.bytes int 104857600
         transactional.id.expiration.ms int 604800000
+        ~zookeeper.connect string -
+        ~zookeeper.session.timeout.ms int 18000
         """,
         HONOURED,
         "",
@@ -717,7 +722,6 @@ _BROKER_ROWS = [
         alter.log.dirs.replication.quota.window.num int 11
         alter.log.dirs.replication.quota.window.size.seconds int 1
         auto.leader.rebalance.enable boolean true
-        controlled.shutdown.enable boolean true
         default.replication.factor int 1
         leader.imbalance.check.interval.seconds long 300
         log.dir.failure.timeout.ms long 30000
@@ -790,14 +794,10 @@ _BROKER_ROWS = [
         """
         ~zookeeper.client.secure string -
         ~zookeeper.clientCnxnSocket string -
-        ~zookeeper.connect string -
         ~zookeeper.connection.timeout.ms string -
         ~zookeeper.max.in.flight.requests string -
         ~zookeeper.metadata.migration.enable string -
-        ~zookeeper.session.timeout.ms string -
-        ~zookeeper.set.acl string -
         ~zookeeper.ssl.cipher.suites string -
-        ~zookeeper.ssl.client.enable string -
         ~zookeeper.ssl.crl.enable string -
         ~zookeeper.ssl.enabled.protocols string -
         ~zookeeper.ssl.endpoint.identification.algorithm string -
@@ -812,15 +812,22 @@ _BROKER_ROWS = [
         ~zookeeper.sync.time.ms string -
         """,
         IGNORED,
-        "Kafka 4 has no ZooKeeper, and metadata is one file of the data directory; worker numbers: flakelog "
-        "server --zookeeper",
+        "Kafka 4 has no ZooKeeper; a cluster's sessions take the settings flakelog.ids.zookeeper.*",
+    ),
+    *_rows(
+        """
+        ~zookeeper.set.acl boolean false
+        ~zookeeper.ssl.client.enable boolean false
+        """,
+        REFUSED,
+        "a cluster's sessions take their security from other settings; set flakelog.ids.zookeeper.set.acl and "
+        "flakelog.ids.zookeeper.ssl.client.enable",
+        ("", "false"),
     ),
     *_rows(
         """
         ~auto.include.jmx.reporter string -
         ~broker.id.generation.enable string -
-        ~controlled.shutdown.max.retries string -
-        ~controlled.shutdown.retry.backoff.ms string -
         ~delegation.token.master.key string -
         ~eligible.leader.replicas.enable string -
         ~group.coordinator.new.enable string -

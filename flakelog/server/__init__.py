@@ -1,7 +1,9 @@
 """A server process put together: broker, id service, HTTP.
 
     starter.py         takes what a server needs, in an order in which each step can fail without damage
-      broker_parts.py    the broker: bound sockets, metadata, logs, engine
+      bound_broker.py    the broker's bound sockets, and its metadata
+      cluster_part.py    in a cluster: the session, the registration, the connections to other brokers
+      broker_parts.py    the broker's logs and engine
       id_ports.py        the ports of ids and HTTP
       worker_numbers.py  the session with the registry, and the claims of worker numbers
     server.py          the finished server, which the starter returns

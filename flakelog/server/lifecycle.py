@@ -26,17 +26,20 @@ class Stage(IntEnum):
     """The order in which things are released. It differs from the order in which a start takes them.
 
     No new work comes first, then the end of the work under way, then the things that the work needed: the broker's
-    threads end before the logs are closed, and connections are closed before they could be refused ids.
+    threads end before the logs are closed, and connections are closed before they could be refused ids. The
+    session of a cluster ends after the logs (rule S6): a broker that still writes is not dead.
     """
 
     TIMERS = 0
     ID_PORTS = 1
     ID_CONNECTIONS = 2
-    BROKER = 3
-    WORKER_NUMBERS = 4
-    REGISTRY = 5
-    LOGS = 6
-    DIRECTORY = 7
+    LEADERSHIP = 3
+    BROKER = 4
+    WORKER_NUMBERS = 5
+    REGISTRY = 6
+    LOGS = 7
+    SESSION = 8
+    DIRECTORY = 9
 
 
 class Lifecycle:

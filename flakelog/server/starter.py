@@ -2,6 +2,8 @@
 
     lock the data directory -> bind the ports -> open metadata and logs -> claim worker numbers -> serve
 
+In a cluster, the session and its settings come before the logs, and the registration comes before `serve`.
+
 Each step hands what it took to the Lifecycle. A start that fails releases all of that before it fails.
 """
 
@@ -23,6 +25,7 @@ from broker.metadata.document import MetadataDamaged
 from broker.services.context import BrokerServices
 from broker.stamping.id_stamper import AheadIds
 from coordination.port import CoordinationError
+from flakelog.server.bound_broker import BoundBroker, bind_broker
 from flakelog.server.broker_parts import MakeEngine, open_broker, plain_engine
 from flakelog.server.id_ports import IdPorts
 from flakelog.server.lifecycle import Lifecycle, Report, Stage, StartError, StoppedWhileStarting
@@ -106,11 +109,13 @@ class Starter:
         storage = self._lock_directory()
         broker = None
         if settings.server.broker_listeners:
-            broker = open_broker(settings, storage, self._make_engine, *shared)
+            bound = bind_broker(settings, storage, *shared)
+            cluster = yield self._join(bound)
+            broker = open_broker(bound, settings, self._make_engine, self._report, lifecycle, cluster)
         engine = None if broker is None else broker.engine
         ports = IdPorts(settings, self._reactor, lifecycle, self._inherited)
         session = yield open_registry(
-            settings, self._data_dir, self._zookeeper, self._reactor, self._report, lifecycle
+            settings, self._data_dir, self._registry, self._reactor, self._report, lifecycle
         )
         self._report_layout_ending_daily()
         numbers = WorkerNumbers(settings, session, *shared)
@@ -118,6 +123,8 @@ class Starter:
         peers: Peers | None = None
         if settings.idgen.ids_sanity_check:
             peers = yield numbers.check_peers(ports.advertised)
+        if broker is not None and broker.cluster is not None:
+            yield broker.cluster.register()
         if lifecycle.stopped:
             raise StoppedWhileStarting
         addresses = {**(broker.addresses if broker is not None else {}), **ports.addresses}
@@ -130,6 +137,30 @@ class Starter:
             broker.serve(self._topics)
         lifecycle.begin_serving()
         return server
+
+    @property
+    def _registry(self) -> str | None:
+        """The ensemble that keeps worker numbers: that of the cluster, unless another is named."""
+        settings = self._settings
+        return self._zookeeper or settings.idgen.ids_zookeeper_connect or settings.server.zookeeper_connect
+
+    @inlineCallbacks
+    def _join(self, bound: BoundBroker) -> Any:
+        """Begin to take part in a cluster if the settings name its coordinator; fire with the ClusterPart or None."""
+        ensemble = self._settings.server.zookeeper_connect
+        if ensemble is None:
+            if bound.local.coordinator:
+                raise StartError(
+                    f"{self._data_dir} belongs to the cluster of {bound.local.coordinator}: start it with "
+                    "zookeeper.connect, since that has its topics"
+                )
+            return None
+        if self._topics:
+            raise StartError("--topic is for a server alone; in a cluster, `flakelog topic create` creates topics")
+        from flakelog.server.cluster_part import join_cluster
+
+        part = yield join_cluster(ensemble, self._settings, bound, self._reactor, self._report, self._lifecycle)
+        return part
 
     def _lock_directory(self) -> OsStorage:
         if (self._data_dir / KAFKA_FILE).exists():

@@ -171,9 +171,18 @@ def test_a_setting_like_no_other_is_refused_without_a_guess():
 
 
 def test_what_changes_nothing_is_left_aside():
-    found = collect(None, ["num.io.threads=16", "zookeeper.connect=localhost:2181", "listener.name.x.ssl.protocol=TLS"])
+    found = collect(None, ["num.io.threads=16", "zookeeper.sync.time.ms=9", "listener.name.x.ssl.protocol=TLS"])
     assert found.texts == {}
-    assert found.ignored == ["listener.name.x.ssl.protocol", "num.io.threads", "zookeeper.connect"]
+    assert found.ignored == ["listener.name.x.ssl.protocol", "num.io.threads", "zookeeper.sync.time.ms"]
+
+
+def test_two_ids_of_one_broker_are_refused(tmp_path):
+    file = tmp_path / "server.properties"
+    file.write_text("node.id=3\nbroker.id=3\n")
+    assert collect(file).texts == {"node.id": "3"}
+    file.write_text("node.id=3\nbroker.id=4\n")
+    with pytest.raises(InvalidSetting, match="broker.id=4: node.id=3 is given too; give one of both"):
+        collect(file)
 
 
 def test_what_would_mean_something_else_is_refused_with_a_way_out():

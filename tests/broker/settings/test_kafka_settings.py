@@ -59,7 +59,8 @@ def test_a_name_is_in_the_table_once():
     "name, standing",
     [
         ("num.io.threads", IGNORED),
-        ("zookeeper.connect", IGNORED),
+        ("zookeeper.connect", HONOURED),
+        ("zookeeper.ssl.client.enable", REFUSED),
         ("ssl.keystore.location", IGNORED),
         ("listener.name.internal.ssl.keystore.location", IGNORED),
         ("listener.name.internal.plain.sasl.jaas.config", IGNORED),

@@ -119,12 +119,12 @@ def test_a_server_is_configured_by_its_environment(tmp_path):
 
 def test_kafkas_own_file_starts_a_server_in_its_directory(tmp_path):
     file = tmp_path / "server.properties"
-    lines = ("num.network.threads=3", f"log.dirs={tmp_path}/kafka", "zookeeper.connect=x:2181", "log.retention.hours=1")
+    lines = ("num.network.threads=3", f"log.dirs={tmp_path}/kafka", "zookeeper.sync.time.ms=9", "log.retention.hours=1")
     file.write_text("\n".join(lines))
     with FileServer(file) as server:
         assert (tmp_path / "kafka" / "metadata.json").exists()
         line = server.wait_for_log("settings without effect here")
-        assert line.endswith("num.network.threads, zookeeper.connect")
+        assert line.endswith("num.network.threads, zookeeper.sync.time.ms")
 
 
 class FileServer(ServerProcess):

@@ -1,0 +1,289 @@
+"""A server's part in a cluster: its session with the coordinator, its Member, and its connections to other brokers.
+
+    session -> the directory's data is brought into an empty coordinator -> settings are read -> (logs open)
+      -> registered -> (serves) ... told to stop -> controlled shutdown -> (logs closed) -> session ends
+"""
+
+import random
+import time
+import uuid
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from twisted.internet.defer import Deferred, inlineCallbacks
+from twisted.internet.task import LoopingCall, deferLater
+from twisted.internet.threads import deferToThread
+
+from broker.cluster.adoption import AdoptedData, AdoptedTopic, adopt
+from broker.cluster.assignment import Spread
+from broker.cluster.documents import Endpoint, Registration
+from broker.cluster.procedure import Pause, Procedure
+from broker.log.leader_epochs import FILE, decode
+from broker.membership.entity_settings import altered_entities
+from broker.membership.member import Member, Membership
+from broker.metadata.change import Change
+from broker.metadata.image import Image
+from broker.metadata.topic import Topic
+from broker.net.coordination import CoordinatorShell
+from broker.net.peers import PeerConnections
+from broker.wire.errors import ErrorCode
+from broker.wire.inter_broker import ControlledShutdownRequest
+from coordination.port import ConnectionLost, CoordinationError, Coordinator, SessionLost
+from coordination.sessions import open_session
+from flakelog.listeners import is_local
+from flakelog.server.bound_broker import BoundBroker
+from flakelog.server.lifecycle import Lifecycle, Report, Stage, StartError
+from flakelog.server.worker_numbers import repeat_while_waiting
+from flakelog.settings import Settings
+
+RETRY_S = 0.1
+CHECK_S = 1.0
+SHUTDOWN_TIMEOUT_MS = 30_000
+
+
+@inlineCallbacks
+def join_cluster(
+    ensemble: str, settings: Settings, bound: BoundBroker, reactor: Any, report: Report, lifecycle: Lifecycle
+) -> Any:
+    """Open a session, and read the settings of the cluster, so that logs can be opened; fire with the ClusterPart."""
+    access = replace(
+        settings.idgen.ids_zookeeper_access, session_timeout_ms=settings.server.zookeeper_session_timeout_ms
+    )
+    session = open_session(zookeeper=ensemble, access=access, wait=False)
+    lifecycle.take(Stage.SESSION, session.close)
+    timeout_ms = settings.server.start_timeout_ms
+    waiting = f"waiting for ZooKeeper at {ensemble}, which does not answer; the start fails after {timeout_ms} ms"
+    end = repeat_while_waiting(reactor, lambda: report(waiting))
+    yield deferToThread(session.wait_until_connected, timeout_ms).addBoth(end)
+    data = adopted_data(bound)
+    if data is not None:
+        yield deferToThread(_run, session, adopt(bound.config.node_id, data), lambda: lifecycle.stopped)
+        report(f"the data of this directory is in the cluster of {session.scope}")
+    part = ClusterPart(settings, bound, session, reactor, report, lifecycle)
+    yield part.until(lambda: part.member.is_ready, "the settings of the cluster")
+    return part
+
+
+class ClusterPart:
+    """The part in a cluster of a broker that is being started, serves, or is being stopped."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        bound: BoundBroker,
+        session: Coordinator,
+        reactor: Any,
+        report: Report,
+        lifecycle: Lifecycle,
+    ) -> None:
+        self._settings = settings
+        self._bound = bound
+        self._session = session
+        self._reactor = reactor
+        self._report = report
+        self._lifecycle = lifecycle
+        self._waits: list[tuple[Callable[[], object], Deferred[None]]] = []
+        self._pause_reason = ""
+        broker_id = bound.config.node_id
+        self.member = Member(self._membership(), report, uuid.uuid4)
+        self.coordination = CoordinatorShell(reactor, session, self.member, bound.network.now, report)
+        self.coordination.followed = self._followed
+        self.peers = PeerConnections(reactor, broker_id, lambda call, response: None, report)
+        self._checks = LoopingCall(self._check)
+        self._checks.clock = reactor
+        lifecycle.take(Stage.LEADERSHIP, self._leave)
+        self.coordination.begin()
+
+    def _membership(self) -> Membership:
+        server, local = self._settings.server, self._bound.local
+        listener = server.inter_broker_listener
+        served = {own.name: own.host for own in server.broker_listeners}
+        if not is_local(served[listener]):
+            self._report(
+                f"who reaches the listener {listener} can delete the cluster's data: it serves brokers, and no "
+                "listener asks who it is"
+            )
+        endpoints = tuple(Endpoint(name, "PLAINTEXT", *address) for name, address in local.broker.endpoints.items())
+        return Membership(
+            self._bound.config.node_id,
+            Registration(endpoints, 0, local.broker.rack),
+            listener,
+            local.image.cluster_id,
+            not local.coordinator,
+            server.zookeeper_session_timeout_ms,
+        )
+
+    def fields_of_services(self) -> dict[str, Any]:
+        """Return the fields of BrokerServices that a broker of a cluster has."""
+        return {"member": self.member, "spread": _spread}
+
+    # --- the start -----------------------------------------------------------------------------------------------
+
+    @inlineCallbacks
+    def register(self) -> Any:
+        """Register the broker, whose logs are open, and note in its directory which cluster it belongs to."""
+        self.member.serve(self._bound.network.now())
+        self.coordination.turn()
+        yield self.until(lambda: self.member.is_registered, "the registration of this broker")
+        self._bound.local.join(self.member.image.cluster_id, self._session.scope)
+        self._lifecycle.take(Stage.TIMERS, self._checks.stop)
+        self._checks.start(CHECK_S)
+
+    def until(self, there: Callable[[], object], what: str) -> "Deferred[None]":
+        """Fire once `there` returns True; fail with StartError if the cluster refuses this broker, or is late."""
+        timeout_ms = self._settings.server.start_timeout_ms
+        waiting: Deferred[None] = Deferred()
+        self._waits.append((there, waiting))
+        late = self._reactor.callLater(timeout_ms / 1000, self._late, waiting, f"{what}: not within {timeout_ms} ms")
+
+        def end(result: Any) -> Any:
+            self._waits = [wait for wait in self._waits if wait[1] is not waiting]
+            if late.active():
+                late.cancel()
+            return result
+
+        waiting.addBoth(end)
+        self._followed()
+        return waiting
+
+    def _late(self, waiting: "Deferred[None]", reason: str) -> None:
+        waiting.errback(StartError(f"{reason}; {self._pause_reason}" if self._pause_reason else reason))
+
+    def _followed(self) -> None:
+        """Tell the operator what the registration waits for, and let the start go on."""
+        waiting_for = self.member.waiting_for
+        if waiting_for is not None and waiting_for != self._pause_reason:
+            self._pause_reason = waiting_for
+            self._report(waiting_for)
+        for there, waiting in list(self._waits):
+            if self._lifecycle.stopped:
+                waiting.errback(StartError("the server was told to stop"))
+            elif self.member.problem is not None:
+                waiting.errback(StartError(str(self.member.problem)))
+            elif there():
+                waiting.callback(None)
+
+    def _check(self) -> None:
+        """Stop the server if the cluster refuses it after a session has ended, as when its id was taken."""
+        if self.member.problem is not None:
+            self._checks.stop()
+            self._report(f"this broker stops, because the cluster refuses it: {self.member.problem}")
+            self._lifecycle.stop().addBoth(lambda _: self._reactor.stop())
+
+    # --- the stop ------------------------------------------------------------------------------------------------
+
+    @inlineCallbacks
+    def _leave(self) -> Any:
+        """Ask the controller to move what this broker leads, then take no more part in the cluster (rule S6)."""
+        self._followed()  # a start that waits ends
+        server = self._settings.server
+        if self.member.is_registered and server.controlled_shutdown_enable:
+            for attempt in range(server.controlled_shutdown_max_retries):
+                if self.member.image.live_ids <= {self._bound.config.node_id}:
+                    break
+                if attempt:
+                    yield deferLater(self._reactor, server.controlled_shutdown_retry_backoff_ms / 1000)
+                if (yield self._shut_down()):
+                    break
+        self.member.controller.stop(self._bound.network.now())
+        self.coordination.stop()
+        self.peers.stop()
+
+    def _shut_down(self) -> "Deferred[bool]":
+        """Ask the controller once; fire with True if it has moved all that it can move."""
+        member, answer = self.member, Deferred[bool]()
+        request = ControlledShutdownRequest(
+            broker_id=self._bound.config.node_id,  # type: ignore[arg-type]
+            broker_epoch=member.broker_epoch,  # type: ignore[arg-type]
+        )
+
+        def answered(response: Any, at: Any) -> None:
+            is_done = response is not None and response.error_code == ErrorCode.NONE
+            answer.callback(is_done and not response.remaining_partitions)
+
+        now = self._bound.network.now()
+        member.peers.ask(member.image.controller_id, request, answered, now, timeout_ms=SHUTDOWN_TIMEOUT_MS)
+        self._bound.network.turn()
+        return answer
+
+
+def _spread(brokers: int) -> Spread:
+    return Spread(random.randrange(brokers), random.randrange(brokers)) if brokers else Spread(0, 0)
+
+
+def _run(session: Coordinator, procedure: Procedure[Any], is_stopped: Callable[[], bool]) -> None:
+    """Carry out a procedure in a thread that may block. Raise its error."""
+    step = next(procedure, None)
+    while step is not None and not is_stopped():
+        outcomes: list[Any] = []
+        if isinstance(step, Pause):
+            time.sleep(step.ms / 1000)
+        else:
+            for operation in step:
+                try:
+                    outcomes.append(session.execute(operation))
+                except SessionLost:
+                    raise
+                except CoordinationError as error:
+                    outcomes.append(error)
+        if any(isinstance(outcome, ConnectionLost) for outcome in outcomes):
+            time.sleep(RETRY_S)
+        try:
+            step = procedure.send(outcomes)
+        except StopIteration:
+            return
+
+
+# --- adoption --------------------------------------------------------------------------------------------------------
+
+
+def adopted_data(bound: BoundBroker) -> AdoptedData | None:
+    """Return what a directory brings into a cluster; None if it belongs to one, or has nothing."""
+    local = bound.local
+    document = local.document()
+    if document.coordinator:
+        return None
+    change = Change(
+        broker_properties=document.brokers or None,
+        quotas=document.quotas or None,
+        credentials=document.credentials or None,
+    )
+    configs = {
+        entity: {name: value for name, value in values.items() if value is not None}
+        for entity, values in altered_entities(Image(), change).items()
+    }
+    if not (document.topics or configs or document.producer_ids_end):
+        return None
+    foreign = [
+        name
+        for name, topic in document.topics.items()
+        if any(state.replicas != (local.broker.id,) for state in topic.partitions)
+    ]
+    if foreign:
+        raise StartError(
+            f"the topics of this directory are those of another broker.id ({', '.join(foreign[:3])}): give this server "
+            "the id that it had"
+        )
+    topics = {
+        name: AdoptedTopic(topic.id, _leader_epochs(bound, topic), topic.properties)
+        for name, topic in document.topics.items()
+    }
+    return AdoptedData(
+        document.cluster_id, topics, configs, first_unused_producer_id=document.producer_ids_end
+    )
+
+
+def _leader_epochs(bound: BoundBroker, topic: Topic) -> tuple[int, ...]:
+    """Return the last leader epoch of each partition: a log may be ahead of the metadata."""
+    epochs = []
+    for directory, state in zip(topic.directories, topic.partitions, strict=True):
+        path, last = f"{directory}/{FILE}", state.leader_epoch
+        if bound.storage.exists(path):
+            file = bound.storage.open(path)
+            try:
+                last = max([last, *(epoch for epoch, _ in decode(bytes(file.read(0, file.size))))])
+            except ValueError:
+                pass  # recovery writes it again
+        epochs.append(last)
+    return tuple(epochs)
