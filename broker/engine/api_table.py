@@ -12,7 +12,7 @@ from typing import Any
 from broker.now import Now
 from broker.services.context import RequestContext
 from broker.wire import produce
-from broker.wire.codec import Codec, codec_of
+from broker.wire.codec import API_VERSIONS, Codec, codec_of
 
 Handler = Callable[[RequestContext, Now], Any]
 
@@ -53,6 +53,7 @@ class Api:
 
 
 PRODUCE = produce.API_KEY
+WRITE_TXN_MARKERS = 27
 
 _ROWS = (
     Api(0, "Produce", 3, 13, 9, "produce", advertise_from=0),
@@ -126,3 +127,7 @@ INTER_BROKER: dict[int, Api] = {row.key: row for row in _BROKER_ROWS}
 
 Who reaches that listener can delete data.
 """
+
+SERVED_UNINFORMED = frozenset({API_VERSIONS, WRITE_TXN_MARKERS, *INTER_BROKER})
+"""APIs that a broker serves before the controller has told it of the cluster: those of connections to come, and those
+of other brokers, which may share their connection with the orders of the controller."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass, fields
 from types import GeneratorType
 from typing import Any, TypeVar
 
-from broker.engine.api_table import PRODUCE, Api
+from broker.engine.api_table import PRODUCE, WRITE_TXN_MARKERS, Api
 from broker.now import Now
 from broker.produce.outcome import Postponed
 from broker.produce.turn import StagedProduce
@@ -22,8 +22,6 @@ from broker.wire.frame import Part
 from broker.wire.request_limits import DEFAULT_LIMITS, RequestLimits
 
 T = TypeVar("T")
-
-WRITE_TXN_MARKERS = 27  # brokers send it to each other, so as in Kafka its time is not counted
 
 
 class MeteredRequest:
@@ -54,7 +52,7 @@ class MeteredRequest:
 
     def worked(self, began_ns: int, now: Now) -> None:
         """Count the time since `began_ns`."""
-        if self._key != WRITE_TXN_MARKERS:
+        if self._key != WRITE_TXN_MARKERS:  # brokers send it to each other, so as in Kafka its time is not counted
             self.meter.worked(self.clock_ns() - began_ns, now.ms)
 
     def counted(self, steps: Steps[T]) -> Steps[T]:

@@ -6,9 +6,9 @@ from typing import Any
 
 from broker.channel.connection import Connection
 from broker.channel.request_channel import RequestChannel
-from broker.engine.api_table import INTER_BROKER, PRODUCE, Api
+from broker.engine.api_table import INTER_BROKER, PRODUCE, SERVED_UNINFORMED, Api
 from broker.engine.throttle import Throttle
-from broker.now import Now
+from broker.metadata.image import IMAGE_CAME
 from broker.produce.batch_opening import BatchOpening
 from broker.produce.outcome import AwaitsVerification, LogReserved, Postponed, WithoutIds
 from broker.produce.produce_commit import ProduceCommit
@@ -33,6 +33,8 @@ BYTES_AT_ONCE = 8 << 10
 """A request of a cold API that is larger is decoded in slices; nearly all are smaller."""
 READ_BYTES_AT_ONCE = 16 << 10
 """A Fetch or ListOffsets that is larger is decoded in a slice of its own; it mostly names over 500 partitions."""
+IMAGE_WAIT_MS = 30_000
+"""A request that waits for the image of the cluster is looked at again after this time."""
 _NO_TAGS: Mapping[int, Buffer] = {}
 _record = tuple.__new__  # as RequestContext(...), at half its price
 
@@ -54,6 +56,8 @@ class RequestHandler:
         self._channel = channel
         self._clock = channel.clock
         self._throttle = throttle
+        self._uninformed = services.member
+        """The part in a cluster that does not know the cluster yet; None once it does."""
         self._commit = produce_commit
         self._opening = opening
         config = services.config
@@ -257,6 +261,8 @@ class RequestHandler:
                 self._unsupported(conn, api, correlation_id)
                 return None
             api = self._of_brokers(conn, key, version)
+        if self._uninformed is not None and self._awaits_image(conn, frame, key):
+            return None
         position = header.body
         if version >= api.flexible:
             try:
@@ -275,6 +281,31 @@ class RequestHandler:
             frame = memoryview(bytearray(frame))
             request, original, tags = api.codec.decode(version, frame, position, self._limits)
         return frame, api, self._context(conn, version, header.client_id, request, original, tags), correlation_id
+
+    def _awaits_image(self, conn: Connection, frame: memoryview, key: int) -> bool:
+        """Hold a client's request until the controller has told this broker of the cluster; return True if it waits.
+
+        Without that, every topic would be unknown. Kafka's brokers say so for a moment, and some clients then wait
+        for minutes before they ask again.
+        """
+        if key in SERVED_UNINFORMED:
+            return False
+        member = self._uninformed
+        if member is None or member.is_informed:
+            self._uninformed = None
+            return False
+        conn.hold(frame)
+        waiting: Delayed[bool] = Delayed(
+            (IMAGE_CAME,),
+            self._clock.now.ms + IMAGE_WAIT_MS,
+            lambda now: True if member.is_informed else None,
+            lambda now: True,
+        )
+        # Not limited: if the purgatory answered it early, it would be executed at once, for ever.
+        self._services.purgatory.watch(
+            waiting, lambda _: self._execute_held(conn), self._clock.now, limited=False
+        )
+        return True
 
     def _of_brokers(self, conn: Connection, key: int, version: int) -> Api:
         """Return the row of a request that only other brokers may send, on their listener. Raise WireError."""
@@ -304,13 +335,13 @@ class RequestHandler:
     def _try_again(self, conn: Connection, frame: memoryview, retry_wall_ms: int) -> None:
         """Keep a request that had no effect, and execute it again later; its connection is not read meanwhile."""
         conn.hold(frame)
-
-        def again(_: Now) -> None:
-            held = conn.release()
-            if held is not None and conn.close_reason is None:
-                conn.decoder.put_back(held)
-                self._channel.queue.resume(conn)
-
         now = self._clock.now
         deadline_ms = now.ms + max(retry_wall_ms - now.wall_ms, 1)
-        self._services.purgatory.call_at(deadline_ms, again)
+        self._services.purgatory.call_at(deadline_ms, lambda _: self._execute_held(conn))
+
+    def _execute_held(self, conn: Connection) -> None:
+        """Execute the request of a connection that was held, in the next turn."""
+        held = conn.release()
+        if held is not None and conn.close_reason is None:
+            conn.decoder.put_back(held)
+            self._channel.queue.resume(conn)

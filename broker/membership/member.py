@@ -29,7 +29,7 @@ from broker.membership.metadata_updates import live_brokers, topics_of
 from broker.membership.peer_calls import AddressedCall, PeerCall, PeerCalls
 from broker.membership.producer_id_requests import ProducerIdRequests
 from broker.metadata.change import Change
-from broker.metadata.image import Image, ImageDelta
+from broker.metadata.image import IMAGE_CAME, Image, ImageDelta
 from broker.metadata.producer_ids import ProducerIds
 from broker.metadata.topic import Topic
 from broker.now import Now
@@ -117,6 +117,11 @@ class Member:
     def is_ready(self) -> bool:
         """Return True if the settings of the cluster were read, so that logs can be opened."""
         return self._configs.has_read_all
+
+    @property
+    def is_informed(self) -> bool:
+        """Return True if the controller has told this broker of the cluster and of itself: clients may be answered."""
+        return self.membership.broker_id in self.image.live_ids
 
     # --- life ----------------------------------------------------------------------------------------------------
 
@@ -268,13 +273,15 @@ class Member:
 
     def update_metadata(self, order: Any, now: Now) -> None:
         """Take the live brokers and the leaders of partitions from an UpdateMetadata that was not refused."""
-        live_before = self.image.live_ids
+        live_before, was_informed = self.image.live_ids, self.is_informed
         self.image.register(live_brokers(order))
         self.image.controller_id = int(order.controller_id)
         self.apply([topics_of(self.image, order, self._settings.of_topic)], now)
         self.want_settings([(str(topic.topic_name), topic.topic_id) for topic in order.topic_states], now)
         for broker_id in live_before - self.image.live_ids:
             self.peers.lost(broker_id, now)
+        if not was_informed:
+            self.touch(IMAGE_CAME, now)
 
     def apply(self, changes: Iterable[Change], now: Now) -> None:
         """Apply changes that the cluster has, and carry out their consequences."""

@@ -15,6 +15,8 @@ from broker.metadata.topic import Topic, check_name, metric_name
 from broker.wire.errors import ApiError, ErrorCode
 
 NO_CONTROLLER = -1
+IMAGE_CAME = "the first image of the cluster came"
+"""The purgatory key of requests that wait until the broker knows its cluster."""
 
 
 class Node(NamedTuple):

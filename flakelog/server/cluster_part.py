@@ -23,10 +23,11 @@ from broker.log.leader_epochs import FILE, decode
 from broker.membership.entity_settings import altered_entities
 from broker.membership.member import Member, Membership
 from broker.metadata.change import Change
-from broker.metadata.image import Image
+from broker.metadata.image import IMAGE_CAME, Image
 from broker.metadata.topic import Topic
 from broker.net.coordination import CoordinatorShell
 from broker.net.peers import PeerConnections
+from broker.waiting.purgatory import Delayed, Purgatory
 from broker.wire.errors import ErrorCode
 from broker.wire.inter_broker import ControlledShutdownRequest
 from coordination.port import ConnectionLost, CoordinationError, Coordinator, SessionLost
@@ -129,6 +130,14 @@ class ClusterPart:
         self._bound.local.join(self.member.image.cluster_id, self._session.scope)
         self._lifecycle.take(Stage.TIMERS, self._checks.stop)
         self._checks.start(CHECK_S)
+
+    def informed(self, purgatory: Purgatory) -> "Deferred[None]":
+        """Fire once the controller has told this broker, which serves, of the cluster: clients are answered then."""
+        waiting: Delayed[bool] = Delayed(
+            (IMAGE_CAME,), None, lambda now: True if self.member.is_informed else None, lambda now: True
+        )
+        purgatory.watch(waiting, lambda _: self._followed(), self._bound.network.now(), limited=False)
+        return self.until(lambda: self.member.is_informed, "the first image of the cluster from its controller")
 
     def until(self, there: Callable[[], object], what: str) -> "Deferred[None]":
         """Fire once `there` returns True; fail with StartError if the cluster refuses this broker, or is late."""

@@ -135,6 +135,8 @@ class Starter:
             self._serve_ids(server, service, ports)
         if broker is not None:
             broker.serve(self._topics)
+            if broker.cluster is not None:
+                yield broker.cluster.informed(broker.engine.services.purgatory)
         lifecycle.begin_serving()
         return server
 
