@@ -12,7 +12,8 @@ memory, so the same core runs under Twisted, in a plain program and in the simul
 - An acknowledged change is never lost, whichever process stops. An ephemeral node lasts until its session ends, unless
   it is deleted.
 - ConnectionLost means that the outcome is unknown: applied, not applied, or applied later. Read before you assume.
-- A watch fires once, after the change can be read; it does not say how many changes there were meanwhile.
+- A watch fires once, after the change can be read; it does not say how many changes there were meanwhile. It may fire
+  without a change, as after a lost connection.
 - A Multi is carried out whole or not at all, also if a process or the power fails in the middle of it.
 - A node's `czxid` is the number of the transaction that created it. A later transaction has a higher number, whatever
   the path, and also after a restart of everything or a power cut.

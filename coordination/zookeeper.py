@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from threading import Event as Flag
 from threading import Lock
-from typing import Any
+from typing import Any, NamedTuple
 
 from kazoo.client import KazooClient, TransactionRequest
 from kazoo.exceptions import (
@@ -130,6 +130,8 @@ class ZooKeeperCoordinator:
         self._pid = os.getpid()
         self._lock = Lock()
         self._events: dict[Event, None] = {}  # an ordered set: one entry for each event, even if it came several times
+        self._lost_watches: dict[str, None] = {}  # an ordered set of paths whose watches ended with their connection
+        self._is_connected = False
         self._settled = Flag()  # connected, refused or closed: nothing to wait for
         self._closed = False
         self._wake: Callable[[], None] | None = None
@@ -217,24 +219,39 @@ class ZooKeeperCoordinator:
             case Delete(path, version):
                 return client.delete_async(path, version)
             case Children(path, watch):
-                return client.get_children_async(path, watch=self._watched if watch else None)
+                return client.get_children_async(path, watch=_Watch(self._watched, path) if watch else None)
             case Get(path, watch):
                 if watch:  # `exists` leaves a watch on a missing node too; the answers come in order
-                    client.exists_async(path, watch=self._watched)
+                    client.exists_async(path, watch=_Watch(self._watched, path))
                 return client.get_async(path)
             case Multi(operations):
                 return _transaction(client, operations).commit_async()
 
-    def _watched(self, event: WatchedEvent) -> None:
-        if event.path is not None:
-            self._happened(Changed(event.path))
+    def _watched(self, path: str, event: WatchedEvent) -> None:
+        """Report a change of a node. Report one too if the watch ended with its connection, once there is another.
+
+        kazoo does not set watches again on a new connection, and the node may have changed meanwhile.
+        """
+        if event.path is None:
+            with self._lock:
+                if not self._is_connected:
+                    self._lost_watches[path] = None
+                    return
+        self._happened(Changed(path))
 
     def _state_changed(self, state: str) -> None:
         self._settled.set()
+        with self._lock:
+            self._is_connected = state == KazooState.CONNECTED
+            lost = list(self._lost_watches) if self._is_connected else []
+            for path in lost:
+                del self._lost_watches[path]
         if state == KazooState.CONNECTED:
             self._happened(SessionEstablished(self.session_id))
         else:
             self._happened(SessionEnded() if state == KazooState.LOST else SessionSuspended())
+        for path in lost:
+            self._happened(Changed(path))
 
     def _happened(self, event: Event) -> None:
         with self._lock:
@@ -242,6 +259,16 @@ class ZooKeeperCoordinator:
             self._events[event] = None
         if self._wake is not None:
             self._wake()
+
+
+class _Watch(NamedTuple):
+    """A watch of a node. Two of the same node are equal, so that kazoo keeps one of them."""
+
+    watched: Callable[[str, WatchedEvent], None]
+    path: str
+
+    def __call__(self, event: WatchedEvent) -> None:
+        self.watched(self.path, event)
 
 
 def _client(hosts: str, access: Access) -> KazooClient:

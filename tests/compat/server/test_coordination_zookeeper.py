@@ -8,10 +8,14 @@ from kazoo.client import KazooClient
 from coordination.access import Access
 from coordination.embedded_zookeeper import EmbeddedZooKeeper
 from coordination.port import (
+    Changed,
+    Children,
     ConnectionLost,
     CoordinatorUnavailable,
     Create,
+    Delete,
     Get,
+    NoNode,
     SessionEnded,
     SessionEstablished,
     SessionSuspended,
@@ -101,6 +105,34 @@ def test_a_server_killed_and_restarted_keeps_nodes_and_sessions(tmp_path):
         assert one.execute(Set("/a", b"y", 0)) == 1
         assert one.execute(Get("/e")).owner == session
         one.close()
+
+
+@pytest.mark.parametrize("watched", (Get("/n", watch=True), Children("/", watch=True)))
+def test_a_change_is_told_although_the_connection_was_lost_before_it(tmp_path, watched):
+    """kazoo sets no watches again when it connects again."""
+    with EmbeddedZooKeeper(tmp_path) as server:
+        access = Access(session_timeout_ms=30_000)
+        watching, writing = ZooKeeperCoordinator(server.hosts, access), ZooKeeperCoordinator(server.hosts, access)
+        writing.execute(Create("/n"))
+        watching.execute(watched)
+        server.kill()
+        seen(watching, SessionSuspended)
+        server.start()
+        until(lambda: _written(writing, Delete("/n")))
+        assert seen(watching, Changed)[-1] == Changed(watched.path)
+        watching.close()
+        writing.close()
+
+
+def _written(coordinator, operation):
+    """Carry out an operation once the coordinator is connected again."""
+    try:
+        coordinator.execute(operation)
+    except ConnectionLost:
+        return False
+    except NoNode:
+        pass
+    return True
 
 
 def test_a_connection_that_is_never_answered_is_given_up_before_the_session_ends(zookeeper):
