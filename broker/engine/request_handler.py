@@ -1,5 +1,6 @@
 """Execution of one request: decode its bytes by a template or in full, call its handler, send the response."""
 
+import sys
 from collections.abc import Mapping
 from types import GeneratorType
 from typing import Any
@@ -64,6 +65,8 @@ class RequestHandler:
         self._limits = RequestLimits(
             config.max_cold_request_bytes, config.max_request_items, config.max_request_partitions
         )
+        self._broker_limits = RequestLimits(config.socket_request_max_bytes, sys.maxsize, sys.maxsize)
+        """A controller's order names all partitions of a cluster, however many there are."""
         store = TemplateStore(services.config.max_request_templates)
         self.produce_templates = ProduceTemplates(store)
         self._templates: dict[int, Templates] = {
@@ -120,7 +123,7 @@ class RequestHandler:
     ) -> None:
         """Call the handler of a request, and send its response: now, at the commit, or when it is ready."""
         api, quotas = served, self._services.quotas
-        if quotas is not None:
+        if quotas is not None and INTER_BROKER.get(api.key) is not api:
             api = self._throttle.metered(conn, served, call.client_id, len(frame), quotas)
         try:
             response = api.handle(call, self._clock.now)
@@ -195,7 +198,8 @@ class RequestHandler:
         self, conn: Connection, frame: memoryview, api: Api, header: RequestHeader, position: int
     ) -> Steps[None]:
         """Decode a request in slices, then execute it. `frame` must stay valid until the last slice."""
-        decoded = yield from api.codec.decode_in_steps(header.version, frame, position, self._limits)
+        limits = self._limits_of(api)
+        decoded = yield from api.codec.decode_in_steps(header.version, frame, position, limits)
         call = self._context(conn, header.version, header.client_id, *decoded)
         self._execute(conn, frame, api, call, header.correlation_id)
 
@@ -274,7 +278,7 @@ class RequestHandler:
             steps = self._decode_in_steps(conn, kept, api, header, position)
             self._channel.slices.begin(conn, self._guarded(conn, kept, steps))
             return None
-        request, original, tags = api.codec.decode(version, frame, position, self._limits)
+        request, original, tags = api.codec.decode(version, frame, position, self._limits_of(api))
         if key in self._templates:
             self._templates[key].learn(frame, header, request)
         elif key == PRODUCE and len(request.partitions) > PARTITIONS_AT_ONCE:
@@ -306,6 +310,9 @@ class RequestHandler:
             waiting, lambda _: self._execute_held(conn), self._clock.now, limited=False
         )
         return True
+
+    def _limits_of(self, api: Api) -> RequestLimits:
+        return self._broker_limits if INTER_BROKER.get(api.key) is api else self._limits
 
     def _of_brokers(self, conn: Connection, key: int, version: int) -> Api:
         """Return the row of a request that only other brokers may send, on their listener. Raise WireError."""

@@ -1,0 +1,34 @@
+"""Limits and quotas of clients do not hold for requests between brokers."""
+
+from broker.engine.engine import Engine
+from tests.broker.engine_client import ALTER_QUOTAS, METADATA
+from tests.broker.engine_cluster import EngineCluster
+
+
+def assert_known_to_all(cluster, name, partitions):
+    for broker_id in cluster.nodes:
+        (topic,) = cluster.client(broker_id).ask(METADATA, 12, {"topics": [{"topic_id": None, "name": name}]}).topics
+        assert [partition.leader_id in cluster.nodes for partition in topic.partitions] == [True] * partitions
+
+
+def test_an_order_may_name_more_partitions_than_a_request_of_a_client():
+    cluster = EngineCluster(3, max_request_partitions=5, max_request_items=20, max_cold_request_bytes=1_100)
+    assert cluster.create("flights", partitions=60) == 0
+    assert_known_to_all(cluster, "flights", 60)
+
+
+def test_no_quota_holds_back_the_orders_of_a_controller():
+    clock = [0]
+
+    def clock_ns():
+        clock[0] += 1_000_000
+        return clock[0]
+
+    cluster = EngineCluster(3, engine=lambda services: Engine(services, clock_ns))
+    ops = [{"key": "request_percentage", "value": 0.001, "remove": False}]
+    entity = [{"entity_type": "client-id", "entity_name": str(cluster.controller.id)}]
+    request = {"entries": [{"entity": entity, "ops": ops}], "validate_only": False}
+    assert cluster.client(1).ask(ALTER_QUOTAS, 1, request).entries[0].error_code == 0
+    for number in range(5):
+        assert cluster.create(f"flights-{number}", partitions=6) == 0
+        assert_known_to_all(cluster, f"flights-{number}", 6)
