@@ -3,110 +3,11 @@
 from contextlib import ExitStack
 
 import pytest
-from confluent_kafka import Consumer, Producer
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka import Producer
 
+from tests.compat.cluster_servers import PARTITIONS, SETTINGS, Alone, Servers, values
 from tests.compat.server_process import DidNotStart, ServerProcess
 from tests.patience import SECONDS, until
-
-PARTITIONS = range(6)
-SESSION_MS = 4_000
-SETTINGS = {
-    "flakelog.http.listener": "",
-    "flakelog.ids.listener": "",
-    "listeners": "PLAINTEXT://127.0.0.1:0,BROKERS://127.0.0.1:0",
-    "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,BROKERS:PLAINTEXT",
-    "inter.broker.listener.name": "BROKERS",
-    "zookeeper.session.timeout.ms": str(SESSION_MS),
-    "group.initial.rebalance.delay.ms": "0",
-    "offsets.topic.num.partitions": "3",
-    "transaction.state.log.num.partitions": "3",
-}
-
-
-class Servers:
-    """Brokers 1 to 3 of one chroot."""
-
-    def __init__(self, directory, zookeeper, stack):
-        self.zookeeper = zookeeper
-        self.servers = {}
-        for number in (1, 2, 3):
-            settings = SETTINGS | {"broker.id": str(number), "zookeeper.connect": zookeeper}
-            self.servers[number] = stack.enter_context(_Launched(directory / str(number), settings))
-        for server in self.servers.values():
-            server.launch()
-        for server in self.servers.values():
-            server.await_ready()
-        until(lambda: len(self.brokers) == 3, "all brokers in the metadata")
-
-    def __getitem__(self, number):
-        return self.servers[number]
-
-    @property
-    def bootstrap(self):
-        return ",".join(server.address for server in self.servers.values() if server.running)
-
-    @property
-    def admin(self):
-        return AdminClient({"bootstrap.servers": self.bootstrap})
-
-    @property
-    def brokers(self):
-        return self.admin.list_topics(timeout=SECONDS).brokers
-
-    def leaders(self, topic):
-        """Return the leader of each partition."""
-        partitions = self.admin.list_topics(topic, timeout=SECONDS).topics[topic].partitions
-        return {number: partition.leader for number, partition in partitions.items()}
-
-    def await_leaders(self, topic):
-        until(lambda: -1 not in self.leaders(topic).values(), "a leader of each partition")
-
-    def produce(self, topic, text, partitions=PARTITIONS):
-        """Produce a record to each partition, and wait for all."""
-        producer, errors = Producer({"bootstrap.servers": self.bootstrap}), []
-        for partition in partitions:
-            delivered = {"partition": partition, "on_delivery": lambda error, _: errors.append(error)}
-            producer.produce(topic, f"{text}-{partition}", **delivered)
-        assert producer.flush(SECONDS) == 0 and not any(errors), errors
-
-    def consume(self, topic, number, group="readers", commit=True):
-        """Return `number` values, read by a member of a group."""
-        consumer = Consumer(
-            {
-                "bootstrap.servers": self.bootstrap,
-                "group.id": group,
-                "auto.offset.reset": "earliest",
-                "enable.auto.commit": False,
-            }
-        )
-        consumer.subscribe([topic])
-        values = []
-
-        def read():
-            values.extend(record.value().decode() for record in consumer.consume(number, 0.5) if not record.error())
-            return len(values) >= number
-
-        until(read, f"{number} records of {topic}")
-        if commit:
-            consumer.commit(asynchronous=False)
-        consumer.close()
-        return sorted(values)
-
-
-class _Launched(ServerProcess):
-    """A server that is started beside others."""
-
-    def __enter__(self):
-        return self
-
-    def await_ready(self):
-        self._await(lambda: self._addresses or not self.running, "no ready: line")
-        assert self._addresses, self.log
-
-
-def values(text):
-    return [f"{text}-{partition}" for partition in PARTITIONS]
 
 
 @pytest.fixture(scope="module")
@@ -115,14 +16,8 @@ def cluster(tmp_path_factory, zookeeper):
         yield Servers(tmp_path_factory.mktemp("cluster"), f"{zookeeper.hosts}/cluster", stack)
 
 
-def create(cluster, topic):
-    admin = cluster.admin
-    admin.create_topics([NewTopic(topic, len(PARTITIONS), 1)])[topic].result(SECONDS)
-    cluster.await_leaders(topic)
-
-
 def test_a_topics_partitions_lie_on_all_brokers_and_every_client_finds_them(cluster):
-    create(cluster, "flights")
+    cluster.create("flights")
     assert set(cluster.leaders("flights").values()) == {1, 2, 3}
     cluster.produce("flights", "first")
     assert cluster.consume("flights", 6) == values("first")
@@ -131,7 +26,7 @@ def test_a_topics_partitions_lie_on_all_brokers_and_every_client_finds_them(clus
 
 
 def test_a_transaction_over_partitions_of_all_brokers_is_whole(cluster):
-    create(cluster, "payments")
+    cluster.create("payments")
     producer = Producer({"bootstrap.servers": cluster.bootstrap, "transactional.id": "payer"})
     producer.init_transactions(SECONDS)
     for text, end in (("aborted", producer.abort_transaction), ("committed", producer.commit_transaction)):
@@ -144,7 +39,7 @@ def test_a_transaction_over_partitions_of_all_brokers_is_whole(cluster):
 
 
 def test_a_killed_broker_takes_only_its_own_partitions_away_until_it_is_back(cluster):
-    create(cluster, "orders")
+    cluster.create("orders")
     cluster.produce("orders", "before")
     led = [partition for partition, leader in cluster.leaders("orders").items() if leader == 3]
     cluster[3].kill()
@@ -159,7 +54,7 @@ def test_a_killed_broker_takes_only_its_own_partitions_away_until_it_is_back(clu
 
 
 def test_all_records_are_there_after_a_clean_stop_of_all_and_a_start(cluster):
-    create(cluster, "kept")
+    cluster.create("kept")
     cluster.produce("kept", "kept")
     for number in (1, 2, 3):
         assert cluster[number].stop() == 0
@@ -190,7 +85,7 @@ def test_an_id_that_another_broker_has_refuses_the_start(cluster, tmp_path):
 def test_the_data_of_a_server_alone_is_brought_into_an_empty_coordinator(zookeeper, tmp_path):
     with ServerProcess(tmp_path / "alone") as alone:
         one = Alone(alone)
-        create(one, "old")
+        one.create("old")
         one.produce("old", "old")
         assert one.consume("old", 6) == values("old")
         one.produce("old", "unread")
@@ -202,14 +97,7 @@ def test_the_data_of_a_server_alone_is_brought_into_an_empty_coordinator(zookeep
         with pytest.raises(DidNotStart, match="coordinator belongs to cluster"):
             other = ServerProcess(tmp_path / "other", {"broker.id": "2"})
             with other:
-                create(Alone(other), "mine")
+                Alone(other).create("mine")
                 assert other.stop() == 0
                 other.settings |= SETTINGS | {"zookeeper.connect": f"{zookeeper.hosts}/adopted"}
                 other.start()
-
-
-class Alone(Servers):
-    """A client of one server."""
-
-    def __init__(self, server):
-        self.servers = {1: server}

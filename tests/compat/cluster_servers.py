@@ -1,0 +1,140 @@
+"""Servers that are one cluster by a real ZooKeeper, and what stock clients do with them."""
+
+from contextlib import closing
+
+from confluent_kafka import Consumer, Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from coordination.free_port import FreePort
+from tests.compat.server_process import ServerProcess
+from tests.patience import SECONDS, until
+
+PARTITIONS = range(6)
+SESSION_MS = 4_000
+SETTINGS = {
+    "flakelog.http.listener": "",
+    "flakelog.ids.listener": "",
+    "listeners": "PLAINTEXT://127.0.0.1:0,BROKERS://127.0.0.1:0",
+    "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,BROKERS:PLAINTEXT",
+    "inter.broker.listener.name": "BROKERS",
+    "zookeeper.session.timeout.ms": str(SESSION_MS),
+    "group.initial.rebalance.delay.ms": "0",
+    "offsets.topic.num.partitions": "3",
+    "transaction.state.log.num.partitions": "3",
+}
+
+
+class Servers:
+    """Brokers 1 to 3 of one chroot. `prefixes` are commands to run brokers under, by their numbers.
+
+    A broker keeps its ports: librdkafka does not find a coordinator again that returns at another port.
+    """
+
+    def __init__(self, directory, zookeeper, stack, prefixes=None):
+        self.zookeeper = zookeeper
+        self.servers = {}
+        for number in (1, 2, 3):
+            ports = [stack.enter_context(closing(FreePort())).number for _ in range(2)]
+            listeners = "PLAINTEXT://127.0.0.1:{},BROKERS://127.0.0.1:{}".format(*ports)
+            own = {"broker.id": str(number), "zookeeper.connect": zookeeper, "listeners": listeners}
+            settings = SETTINGS | own
+            prefix = (prefixes or {}).get(number, ())
+            server = _Launched(directory / str(number), settings, prefix=prefix)
+            self.servers[number] = stack.enter_context(server)
+        for server in self.servers.values():
+            server.launch()
+        for server in self.servers.values():
+            server.await_ready()
+        until(lambda: len(self.brokers) == 3, "all brokers in the metadata")
+
+    def __getitem__(self, number):
+        return self.servers[number]
+
+    @property
+    def bootstrap(self):
+        return ",".join(server.address for server in self.servers.values() if server.running)
+
+    @property
+    def admin(self):
+        return AdminClient({"bootstrap.servers": self.bootstrap})
+
+    @property
+    def controller(self):
+        """Return the number of the controller, as the living brokers say."""
+        return self.admin.list_topics(timeout=SECONDS).controller_id
+
+    @property
+    def brokers(self):
+        return self.admin.list_topics(timeout=SECONDS).brokers
+
+    def create(self, topic, partitions=len(PARTITIONS)):
+        """Create a topic, and wait for its leaders."""
+        self.ask_for(topic, partitions)
+        self.await_leaders(topic)
+
+    def ask_for(self, topic, partitions, timeout_s=SECONDS):
+        """Create a topic; raise KafkaException if it is not decided in time."""
+        admin = self.admin  # its future fails if it is collected
+        times = {"operation_timeout": timeout_s / 2, "request_timeout": timeout_s}
+        admin.create_topics([NewTopic(topic, partitions, 1)], **times)[topic].result(SECONDS)
+
+    def leaders(self, topic):
+        """Return the leader of each partition."""
+        partitions = self.admin.list_topics(topic, timeout=SECONDS).topics[topic].partitions
+        return {number: partition.leader for number, partition in partitions.items()}
+
+    def await_leaders(self, topic):
+        until(lambda: -1 not in self.leaders(topic).values(), "a leader of each partition")
+
+    def produce(self, topic, text, partitions=PARTITIONS):
+        """Produce a record to each partition, and wait for all."""
+        producer, errors = Producer({"bootstrap.servers": self.bootstrap}), []
+        for partition in partitions:
+            delivered = {"partition": partition, "on_delivery": lambda error, _: errors.append(error)}
+            producer.produce(topic, f"{text}-{partition}", **delivered)
+        assert producer.flush(SECONDS) == 0 and not any(errors), errors
+
+    def consume(self, topic, number, group="readers", commit=True):
+        """Return `number` values, read by a member of a group."""
+        consumer = Consumer(
+            {
+                "bootstrap.servers": self.bootstrap,
+                "group.id": group,
+                "auto.offset.reset": "earliest",
+                "enable.auto.commit": False,
+            }
+        )
+        consumer.subscribe([topic])
+        values = []
+
+        def read():
+            values.extend(record.value().decode() for record in consumer.consume(number, 0.5) if not record.error())
+            return len(values) >= number
+
+        until(read, f"{number} records of {topic}")
+        if commit:
+            consumer.commit(asynchronous=False)
+        consumer.close()
+        return sorted(values)
+
+
+class Alone(Servers):
+    """A client of one server."""
+
+    def __init__(self, server):
+        self.servers = {1: server}
+
+
+class _Launched(ServerProcess):
+    """A server that is started beside others."""
+
+    def __enter__(self):
+        return self
+
+    def await_ready(self):
+        self._await(lambda: self._addresses or not self.running, "no ready: line")
+        assert self._addresses, self.log
+
+
+def values(text):
+    return [f"{text}-{partition}" for partition in PARTITIONS]
