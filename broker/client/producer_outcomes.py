@@ -62,8 +62,9 @@ class Calls:
     def enter(self) -> Iterator[None]:
         """Enter and leave a call. Raise ClientError if this thread runs a callback.
 
-        librdkafka's Python API sometimes loses the KeyboardInterrupt of Ctrl-C between two callbacks, and its call
-        fails with SystemError. No other exception is lost so, because callbacks raise none. It is raised again.
+        librdkafka's Python API sometimes loses the exception of a signal handler between two callbacks, and its call
+        fails with SystemError. That exception is nearly always the KeyboardInterrupt of Ctrl-C, so this call raises
+        KeyboardInterrupt. Exceptions of callbacks are not lost: `tell` keeps them.
         """
         self.check()
         thread = get_ident()

@@ -21,6 +21,8 @@ Handler = Callable[[RequestContext, Now], Any]
 class Api:
     """`oldest` to `newest` are served; `flexible` is the first flexible version (KIP-482).
 
+    Limits and quotas of clients do not hold for a row `between_brokers`.
+
     Codec and handler are attributes, not properties, because every request reads them.
     """
 
@@ -31,6 +33,7 @@ class Api:
     flexible: int
     module: str
     advertise_from: int | None = None
+    between_brokers: bool = False
     codec: Codec = field(init=False, repr=False)
     handle: Handler = field(init=False, repr=False)
 
@@ -112,12 +115,12 @@ _ROWS = (
 )
 
 _BROKER_ROWS = (
-    Api(4, "LeaderAndIsr", 7, 7, 7, "leader_and_isr"),
-    Api(5, "StopReplica", 4, 4, 4, "stop_replica"),
-    Api(6, "UpdateMetadata", 8, 8, 8, "update_metadata"),
-    Api(7, "ControlledShutdown", 3, 3, 3, "controlled_shutdown"),
-    Api(24, "AddPartitionsToTxn", 4, 5, 3, "add_partitions_for_brokers"),
-    Api(67, "AllocateProducerIds", 0, 0, 0, "allocate_producer_ids"),
+    Api(4, "LeaderAndIsr", 7, 7, 7, "leader_and_isr", between_brokers=True),
+    Api(5, "StopReplica", 4, 4, 4, "stop_replica", between_brokers=True),
+    Api(6, "UpdateMetadata", 8, 8, 8, "update_metadata", between_brokers=True),
+    Api(7, "ControlledShutdown", 3, 3, 3, "controlled_shutdown", between_brokers=True),
+    Api(24, "AddPartitionsToTxn", 4, 5, 3, "add_partitions_for_brokers", between_brokers=True),
+    Api(67, "AllocateProducerIds", 0, 0, 0, "allocate_producer_ids", between_brokers=True),
 )
 
 APIS: dict[int, Api] = {row.key: row for row in _ROWS}

@@ -123,7 +123,7 @@ class RequestHandler:
     ) -> None:
         """Call the handler of a request, and send its response: now, at the commit, or when it is ready."""
         api, quotas = served, self._services.quotas
-        if quotas is not None and INTER_BROKER.get(api.key) is not api:
+        if quotas is not None and not served.between_brokers:
             api = self._throttle.metered(conn, served, call.client_id, len(frame), quotas)
         try:
             response = api.handle(call, self._clock.now)
@@ -312,7 +312,7 @@ class RequestHandler:
         return True
 
     def _limits_of(self, api: Api) -> RequestLimits:
-        return self._broker_limits if INTER_BROKER.get(api.key) is api else self._limits
+        return self._broker_limits if api.between_brokers else self._limits
 
     def _of_brokers(self, conn: Connection, key: int, version: int) -> Api:
         """Return the row of a request that only other brokers may send, on their listener. Raise WireError."""

@@ -132,19 +132,19 @@ class ClusterPart:
         self._checks.start(CHECK_S)
 
     def informed(self, purgatory: Purgatory) -> "Deferred[None]":
-        """Fire once the controller has told this broker, which serves, of the cluster: clients are answered then."""
+        """Fire once the controller has told this broker of the cluster; from then on the broker answers clients."""
         waiting: Delayed[bool] = Delayed(
             (IMAGE_CAME,), None, lambda now: True if self.member.is_informed else None, lambda now: True
         )
         purgatory.watch(waiting, lambda _: self._followed(), self._bound.network.now(), limited=False)
         return self.until(lambda: self.member.is_informed, "the first image of the cluster from its controller")
 
-    def until(self, there: Callable[[], object], what: str) -> "Deferred[None]":
-        """Fire once `there` returns True; fail with StartError if the cluster refuses this broker, or is late."""
+    def until(self, condition: Callable[[], object], name: str) -> "Deferred[None]":
+        """Fire once `condition` returns True; fail with StartError if the cluster refuses this broker, or is late."""
         timeout_ms = self._settings.server.start_timeout_ms
         waiting: Deferred[None] = Deferred()
-        self._waits.append((there, waiting))
-        late = self._reactor.callLater(timeout_ms / 1000, self._late, waiting, f"{what}: not within {timeout_ms} ms")
+        self._waits.append((condition, waiting))
+        late = self._reactor.callLater(timeout_ms / 1000, self._late, waiting, f"{name}: not within {timeout_ms} ms")
 
         def end(result: Any) -> Any:
             self._waits = [wait for wait in self._waits if wait[1] is not waiting]
@@ -165,12 +165,12 @@ class ClusterPart:
         if waiting_for is not None and waiting_for != self._pause_reason:
             self._pause_reason = waiting_for
             self._report(waiting_for)
-        for there, waiting in list(self._waits):
+        for condition, waiting in list(self._waits):
             if self._lifecycle.stopped:
                 waiting.errback(StartError("the server was told to stop"))
             elif self.member.problem is not None:
                 waiting.errback(StartError(str(self.member.problem)))
-            elif there():
+            elif condition():
                 waiting.callback(None)
 
     def _check(self) -> None:

@@ -29,7 +29,7 @@ def cluster(tmp_path_factory, zookeeper):
 
 def fill(servers, topic):
     """Produce batches to each partition by turns; return the ids told, by (partition, offset)."""
-    told = {}
+    ids = {}
     with Client(servers) as client:
         client.create_topic(topic, partitions=len(PARTITIONS))
         until(lambda: read_if_led(servers, topic) == {}, "leaders that all brokers know")
@@ -37,9 +37,9 @@ def fill(servers, topic):
             for partition in PARTITIONS:
                 records = [BatchRecord(n, n, None, b"%d of %d" % (n, number)) for n in range(RECORDS)]
                 result = client.produce(topic, partition, encode_batch(records, base_timestamp_ms=1))
-                ids = [first + n for first, count in result.runs for n in range(count)]
-                told |= {(partition, result.base_offset + n): id for n, id in enumerate(ids)}
-    return told
+                of_batch = [first + n for first, count in result.runs for n in range(count)]
+                ids |= {(partition, result.base_offset + n): id for n, id in enumerate(of_batch)}
+    return ids
 
 
 def read(servers, topic):
@@ -63,41 +63,41 @@ def read_if_led(servers, topic):
 
 
 def test_the_id_told_is_read_also_after_a_restart_and_from_another_controller(cluster):
-    told = fill(cluster.bootstrap, "told")
-    assert len(told) == len(set(told.values())) == BATCHES * RECORDS * len(PARTITIONS)
-    assert read(cluster.bootstrap, "told") == told
+    ids = fill(cluster.bootstrap, "told")
+    assert len(ids) == len(set(ids.values())) == BATCHES * RECORDS * len(PARTITIONS)
+    assert read(cluster.bootstrap, "told") == ids
     before = cluster.controller
     cluster[before].kill()
     until(lambda: cluster.controller not in (-1, before), "another controller")
     cluster[before].start()
-    assert until(lambda: read_if_led(cluster.bootstrap, "told")) == told
+    assert until(lambda: read_if_led(cluster.bootstrap, "told")) == ids
     later = fill(cluster.bootstrap, "later")
-    assert not set(later.values()) & set(told.values())
-    for (partition, offset), id in list(told.items())[:: len(told) // 6]:
-        found = CliRunner().invoke(main, ["id", "find", str(id), "--servers", cluster.bootstrap])
-        assert found.exit_code == 0
-        words = [line.split() for line in found.output.splitlines()[:3]]
+    assert not set(later.values()) & set(ids.values())
+    for (partition, offset), id in list(ids.items())[:: len(ids) // 6]:
+        result = CliRunner().invoke(main, ["id", "find", str(id), "--servers", cluster.bootstrap])
+        assert result.exit_code == 0
+        words = [line.split() for line in result.output.splitlines()[:3]]
         assert words == [["topic:", "told"], ["partition:", str(partition)], ["offset:", str(offset)]]
 
 
 def test_a_range_by_id_has_the_same_rows_on_one_broker_and_on_three(cluster, broker, tmp_path):
     spark = spark_session("ids", master="local[2]", **FOR_SESSION)
     rows = []
-    for place, servers in (("one", broker.address), ("three", cluster.bootstrap)):
-        told = fill(servers, "ranges")
-        start, end = told[(0, RECORDS + 2)], told[(3, 3 * RECORDS + 1)]
-        within = {place: id for place, id in told.items() if start <= id < end}
+    for name, servers in (("one", broker.address), ("three", cluster.bootstrap)):
+        ids = fill(servers, "ranges")
+        start, end = ids[(0, RECORDS + 2)], ids[(3, 3 * RECORDS + 1)]
+        within = {at: id for at, id in ids.items() if start <= id < end}
         options = {"kafka.bootstrap.servers": servers, "subscribe": "ranges"}
         options |= {"startingId": str(start), "endingId": str(end)}
         by_spark = spark.read.format("flakelog").options(**options).load().select("partition", "offset", "id", "value")
         by_spark = {(row[0], row[1]): (row[2], bytes(row[3])) for row in by_spark.collect()}
         assert {at: id for at, (id, _) in by_spark.items()} == within
-        storage = Storage.at(tmp_path / place)
+        storage = Storage.at(tmp_path / name)
         receipt = replay(servers, make_manifest(options), storage)
         tables = [pq.read_table(storage.open(name)) for name in receipt.files]
         columns = ("partition", "offset", "id", "value")
         by_replay = {
-            row[:2]: row[2:] for table in tables for row in zip(*(table[name].to_pylist() for name in columns))
+            row[:2]: row[2:] for table in tables for row in zip(*(table[column].to_pylist() for column in columns))
         }
         assert by_replay == by_spark
         rows.append({at: value for at, (_, value) in by_spark.items()})
