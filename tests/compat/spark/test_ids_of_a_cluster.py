@@ -1,5 +1,6 @@
 """Ids of a cluster: the id told at produce is the id read, and a range by id has the same rows as on one broker."""
 
+import time
 from contextlib import ExitStack
 
 import pyarrow.parquet as pq
@@ -10,6 +11,7 @@ from broker.client.blocking import Client
 from broker.client.errors import BrokerError
 from broker.record.records import BatchRecord, encode_batch
 from flakelog.cli import main
+from idgen.layout import Layout
 from spark_bridge.output.storage import Storage
 from spark_bridge.replay.arrow_job import replay
 from spark_bridge.replay.job import make_manifest
@@ -19,6 +21,7 @@ from tests.compat.spark.spark_jars import FOR_SESSION
 from tests.patience import until
 
 BATCHES, RECORDS = 4, 5
+CLOCKS_MS = 20  # the clocks of two brokers differ by less
 
 
 @pytest.fixture(scope="module")
@@ -28,7 +31,11 @@ def cluster(tmp_path_factory, zookeeper):
 
 
 def fill(servers, topic):
-    """Produce batches to each partition by turns; return the ids told, by (partition, offset)."""
+    """Produce batches to each partition by turns; return the ids told, by (partition, offset).
+
+    Brokers order the ids of one millisecond by their worker numbers. Here a batch comes milliseconds after the one
+    before, so that ids rise from batch to batch on every broker.
+    """
     ids = {}
     with Client(servers) as client:
         client.create_topic(topic, partitions=len(PARTITIONS))
@@ -39,6 +46,8 @@ def fill(servers, topic):
                 result = client.produce(topic, partition, encode_batch(records, base_timestamp_ms=1))
                 of_batch = [first + n for first, count in result.runs for n in range(count)]
                 ids |= {(partition, result.base_offset + n): id for n, id in enumerate(of_batch)}
+                next_ms = Layout().unpack(of_batch[-1]).time_ms + CLOCKS_MS
+                until(lambda: time.time() * 1000 > next_ms, "the time of the next batch")
     return ids
 
 
