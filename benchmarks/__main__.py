@@ -23,6 +23,7 @@ from benchmarks import (
     flooder,
     ids,
     manager,
+    many_brokers,
     multilang,
     python_clients,
     single,
@@ -39,7 +40,7 @@ from tests.compat.server_process import ROOT
 
 PLAIN_WIDTH = 160  # of tables that go to a file
 MODULES = bulk, defaults, single, clients, flooder, consumers, python_clients, ids, startup, big_log, stalls, compaction
-MODULES += manager, topologies, multilang, arrow_reads, spark_reads, spark_streams
+MODULES += manager, topologies, multilang, arrow_reads, spark_reads, spark_streams, many_brokers
 ROWS = {row.name: row for module in MODULES for row in module.ROWS}
 
 

@@ -32,10 +32,10 @@ ORIGIN = "import importlib.util as u; print(u.find_spec('broker').origin, u.find
 
 
 @contextmanager
-def flakelog(root: Path = ROOT) -> Iterator[ServerProcess]:
-    """Run a broker of the checkout at `root`, in a data directory of its own."""
+def flakelog(root: Path = ROOT, prefix: Sequence[str] = ()) -> Iterator[ServerProcess]:
+    """Run a broker of the checkout at `root`, in a data directory of its own. `prefix` is a command to run it under."""
     with TemporaryDirectory(prefix="flakelog-bench-") as directory:
-        with ServerProcess(Path(directory) / "data", SETTINGS, root=root) as server:
+        with ServerProcess(Path(directory) / "data", SETTINGS, root=root, prefix=prefix) as server:
             yield server
 
 

@@ -38,8 +38,11 @@ transaction.state.log.min.isr=1
 
 
 class KafkaCluster:
-    def __init__(self, directory):
-        self._java = kafka_command(*JVM_OPTIONS)
+    """`settings` are added to PROPERTIES, and replace them."""
+
+    def __init__(self, directory, jvm_options=JVM_OPTIONS, settings=None):
+        self._java = kafka_command(*jvm_options)
+        self._settings = settings or {}
         self._directory = directory
         self._ports = {node: FreePort() for node in (0, *NODES)}
         self._processes = {}
@@ -51,7 +54,7 @@ class KafkaCluster:
             formats = [self._java_process(node, "format", *self._format(node)) for node in NODES]
             assert [each.wait(START_SECONDS) for each in formats] == [0] * len(NODES)
             for node in NODES:
-                self._begin(node)
+                self.launch(node)
             for node, process in self._processes.items():
                 await_answer(self.addresses[node], process)
         except BaseException:
@@ -67,10 +70,11 @@ class KafkaCluster:
 
     def start(self, node):
         """Start a node that was killed, on its data, and wait for its first answer."""
-        self._begin(node)
+        self.launch(node)
         await_answer(self.addresses[node], self._processes[node])
 
-    def _begin(self, node):
+    def launch(self, node):
+        """Start a node that was killed, without waiting for its answer."""
         self._processes[node] = self._java_process(node, "log", "kafka.Kafka", self._properties(node))
 
     def kill(self, node):
@@ -93,6 +97,7 @@ class KafkaCluster:
                 address=address,
                 data=self._directory / f"data-{node}",
             )
+            + "".join(f"{name}={value}\n" for name, value in self._settings.items())
         )
         return "kafka.tools.StorageTool", "format", "-t", "4L6g3nShT-eMCtK--X86sw", "-c", self._properties(node)
 
