@@ -6,8 +6,9 @@ listens.
 """
 
 from collections import deque
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
 
 from broker.cluster.orders import Order
 from broker.now import Now
@@ -24,12 +25,17 @@ class Call:
     request: Order
 
 
+Sent: TypeAlias = Mapping[int, tuple[int, int]]
+"""By broker, its life and the number of requests that were decided for this life so far."""
+
+
 @dataclass
 class _Channel:
     broker_epoch: int
     queue: deque[Order] = field(default_factory=deque)
     call: Call | None = None
     retry_ms: int | None = None
+    answered: int = 0
 
 
 class Channels:
@@ -54,6 +60,21 @@ class Channels:
         if channel is not None:
             channel.queue.append(request)
 
+    @property
+    def sent(self) -> Sent:
+        return {
+            broker_id: (channel.broker_epoch, channel.answered + len(channel.queue))
+            for broker_id, channel in self._channels.items()
+        }
+
+    def have_answered(self, sent: Sent) -> bool:
+        """Return True if the lives that go on have answered all requests that were sent then."""
+        return all(
+            channel.answered >= number
+            for broker_id, (broker_epoch, number) in sent.items()
+            if (channel := self._channels.get(broker_id)) is not None and channel.broker_epoch == broker_epoch
+        )
+
     def take_calls(self, now: Now) -> list[Call]:
         """Return the requests to send now, at most one for each broker."""
         calls = []
@@ -75,6 +96,7 @@ class Channels:
             channel.retry_ms = now.ms + RETRY_MS
             return False
         channel.queue.popleft()
+        channel.answered += 1
         return True
 
     def next_deadline_ms(self) -> int | None:

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, TypeAlias
 
-from broker.cluster.channel import Call, Channels
+from broker.cluster.channel import Call, Channels, Sent
 from broker.cluster.client_requests import answer
 from broker.cluster.cluster_changes import ClusterChanges
 from broker.cluster.controller_context import ControllerContext, Replica
@@ -173,6 +173,15 @@ class Controller:
             answered = _deletion_answered(call, call.request, response)
             if answered.deleted or answered.failed:
                 self._queue(answered, now)
+
+    @property
+    def sent(self) -> Sent:
+        """Return the orders that were decided so far, for `have_answered`. Without the control there are none."""
+        return self._channels.sent
+
+    def have_answered(self, sent: Sent) -> bool:
+        """Return True if all brokers that live on have answered these orders."""
+        return self._channels.have_answered(sent)
 
     # Requests
 

@@ -6,7 +6,9 @@
     producer ids                     a block of the controller
 
 A change has ended once the coordinator has it and this broker's image shows it, or SHOWN_MS after the coordinator has
-it. Changes of different things go on at the same time. If one topic of a request fails, the others are made.
+it. The controller also waits until the other brokers have taken its orders, but for TOLD_MS at most: a client that has
+created a topic may ask any of them next. Kafka's controller does not wait for them. Changes of different things go on
+at the same time. If one topic of a request fails, the others are made.
 """
 
 from collections.abc import Callable, Hashable, Mapping
@@ -14,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 from uuid import UUID
 
+from broker.cluster.channel import Sent
 from broker.cluster.config_entity import TOPIC_TYPE, ConfigEntity
 from broker.cluster.controller import Controller
 from broker.cluster.documents import DamagedDocument
@@ -35,6 +38,8 @@ from coordination.port import CoordinationError, Operation, Result
 
 SHOWN_MS = 5_000
 """The longest wait for the controller's orders after the coordinator has a change."""
+TOLD_MS = 1_000
+"""The longest wait for the other brokers after this broker's image shows a change: one of them may be stalled."""
 GIVE_UP_MS = 15_000
 """The longest wait for the coordinator, so that no client waits for ever while it is away."""
 
@@ -51,6 +56,8 @@ class _Work:
     parts: int = 1
     """The parts that have not ended, and 1 while parts are begun."""
     is_carried_out: bool = False
+    orders: Sent | None = None
+    """Once this broker's image shows the change: the orders of the controller that have told it to others."""
     new_partitions: dict[str, int] = field(default_factory=dict)
     """By topic, the first partition that is new."""
     settings: AlteredEntities = field(default_factory=dict)
@@ -160,8 +167,8 @@ class ClusterExecutor:
 
     # --- the end of a change -------------------------------------------------------------------------------------
 
-    def image_changed(self, now: Now) -> None:
-        """End the changes that the image shows now."""
+    def follow(self, now: Now) -> None:
+        """End the changes that the image shows now, and that other brokers know."""
         for work in list(self._works):
             self._end_if_shown(work, now)
 
@@ -171,7 +178,7 @@ class ClusterExecutor:
             return
         if not work.is_carried_out:
             staged.error = _unanswered("the coordinator does not answer")
-        if staged.error is not None or is_late or self._is_shown(work):
+        if staged.error is not None or is_late or self._is_shown(work) and self._is_told(work, now):
             self._works.remove(work)
             for driver in work.drivers:
                 driver.cancel()
@@ -187,6 +194,15 @@ class ClusterExecutor:
                 return False
         missing = altered_entities(image, change)  # of this change: others may alter the same entities meanwhile
         return not any(missing.get(entity, {}).keys() & values.keys() for entity, values in work.settings.items())
+
+    def _is_told(self, work: _Work, now: Now) -> bool:
+        """Return True if the other brokers know of a change of topics that this broker's image shows."""
+        if not work.staged.change.topics:
+            return True
+        if work.orders is None:
+            work.orders = self._controller.sent
+            work.ends_by_ms = min(work.ends_by_ms, now.ms + TOLD_MS)
+        return self._controller.have_answered(work.orders)
 
     # --- the coordinator -----------------------------------------------------------------------------------------
 

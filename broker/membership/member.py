@@ -106,7 +106,7 @@ class Member:
             self.image,
             membership.broker_id,
             lambda: self.broker_epoch,
-            lambda now: self.executor.image_changed(now),
+            lambda now: self.executor.follow(now),
             report,
         )
         self.executor = ClusterExecutor(self.image, self.controller, self.submit, self.producer_ids, new_uuid)
@@ -241,6 +241,7 @@ class Member:
         """Take the response to a call, None if the broker was not reached or did not answer."""
         if isinstance(call, Call):
             self.controller.called(call, response, now)
+            self.executor.follow(now)
         else:
             self.peers.called(call, response, now)
         self._follow(now)
@@ -290,7 +291,7 @@ class Member:
             if self._settings.forget(topic.name):
                 self._configs.forget_topic(topic.name)
         self.consequences(delta, now)
-        self.executor.image_changed(now)
+        self.executor.follow(now)
 
     # --- settings of topics --------------------------------------------------------------------------------------
 
