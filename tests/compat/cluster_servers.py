@@ -1,12 +1,14 @@
 """Servers that are one cluster by a real ZooKeeper, and what stock clients do with them."""
 
-from contextlib import closing
+import os
+from contextlib import ExitStack, closing, contextmanager
 
 from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from coordination.embedded_zookeeper import EmbeddedZooKeeper
 from coordination.free_port import FreePort
-from tests.compat.server_process import ServerProcess
+from tests.compat.server_process import KEEP_ALL, ServerProcess
 from tests.patience import SECONDS, until
 
 PARTITIONS = range(6)
@@ -22,24 +24,31 @@ SETTINGS = {
     "offsets.topic.num.partitions": "3",
     "transaction.state.log.num.partitions": "3",
 }
+THREE_BROKERS = "FLAKELOG_TEST_THREE_BROKERS"
+"""The environment variable that puts three brokers in the place of one."""
+ALL_PORTS = {
+    "flakelog.http.listener": "127.0.0.1:0",
+    "flakelog.ids.listener": "127.0.0.1:0",
+    "zookeeper.session.timeout.ms": "30000",  # a busy machine ends no session
+}
 
 
 class Servers:
-    """Brokers 1 to 3 of one chroot. `prefixes` are commands to run brokers under, by their numbers.
+    """Brokers 1 to 3 of one chroot. `prefixes` are commands to run brokers under, by their numbers. `settings` are
+    added to SETTINGS, and replace them.
 
     A broker keeps its ports: librdkafka does not find a coordinator again that returns at another port.
     """
 
-    def __init__(self, directory, zookeeper, stack, prefixes=None):
+    def __init__(self, directory, zookeeper, stack, prefixes=None, settings=None):
         self.zookeeper = zookeeper
         self.servers = {}
         for number in (1, 2, 3):
             ports = [stack.enter_context(closing(FreePort())).number for _ in range(2)]
             listeners = "PLAINTEXT://127.0.0.1:{},BROKERS://127.0.0.1:{}".format(*ports)
             own = {"broker.id": str(number), "zookeeper.connect": zookeeper, "listeners": listeners}
-            settings = SETTINGS | own
             prefix = (prefixes or {}).get(number, ())
-            server = _Launched(directory / str(number), settings, prefix=prefix)
+            server = _Launched(directory / str(number), SETTINGS | (settings or {}) | own, prefix=prefix)
             self.servers[number] = stack.enter_context(server)
         for server in self.servers.values():
             server.launch()
@@ -138,3 +147,38 @@ class _Launched(ServerProcess):
 
 def values(text):
     return [f"{text}-{partition}" for partition in PARTITIONS]
+
+
+# --- three brokers in the place of one -------------------------------------------------------------------------------
+
+
+@contextmanager
+def one_or_three(directory, settings=None):
+    """Run a server for tests that do not kill it; where THREE_BROKERS says so, run three that are one cluster."""
+    if not os.environ.get(THREE_BROKERS):
+        with ServerProcess(directory / "data", settings) as server:
+            yield server
+        return
+    with EmbeddedZooKeeper(directory / "zookeeper") as zookeeper, ExitStack() as stack:
+        settings = KEEP_ALL | ALL_PORTS | (settings or {})
+        yield OneOfThree(Servers(directory, zookeeper.hosts, stack, settings=settings))
+
+
+class OneOfThree:
+    """Three brokers in the place of one: programs begin at the addresses of all, and a test that looks at a process
+    looks at the first."""
+
+    def __init__(self, servers):
+        self._servers = servers
+
+    @property
+    def address(self):
+        return self._servers.bootstrap
+
+    def directory_of(self, partition):
+        """Return the directory of a partition on the broker that has it."""
+        directories = [server.data_dir / partition for server in self._servers.servers.values()]
+        return next(directory for directory in directories if directory.exists())
+
+    def __getattr__(self, name):
+        return getattr(self._servers[1], name)

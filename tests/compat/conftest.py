@@ -12,6 +12,7 @@ from benchmarks.native import Unavailable
 from coordination.embedded_zookeeper import EmbeddedZooKeeper
 from flakelog.cli import REPORT, main
 from tests.compat import numbers_topic, served_data, stock_java
+from tests.compat.cluster_servers import one_or_three
 from tests.compat.server_process import ServerProcess
 
 # The longest files, which start first. All tests of a file run in one worker process, so a long file that starts last
@@ -74,14 +75,14 @@ def java():
 @pytest.fixture(scope="session")
 def broker(tmp_path_factory):
     """Run a `flakelog server`. Each test uses separate topics and leaves the server running."""
-    with ServerProcess(tmp_path_factory.mktemp("broker") / "data") as server:
+    with one_or_three(tmp_path_factory.mktemp("broker")) as server:
         yield server
 
 
 @pytest.fixture(scope="session")
 def group_broker(tmp_path_factory):
     """Run a `flakelog server` on which sessions of group members may be short, so that a killed one is found soon."""
-    with ServerProcess(tmp_path_factory.mktemp("group-broker") / "data", SHORT_SESSIONS) as server:
+    with one_or_three(tmp_path_factory.mktemp("group-broker"), SHORT_SESSIONS) as server:
         yield server
 
 

@@ -157,7 +157,7 @@ class ServerProcess:
     def restart_without(self, partition):
         """Restart with a partition, such as "kept-1", offline: a directory stands in place of its first log file."""
         self.kill()
-        log = self.data_dir / partition / f"{0:020}.log"
+        log = self.directory_of(partition) / f"{0:020}.log"
         log.unlink()
         log.mkdir()
         return self.start()
@@ -170,6 +170,10 @@ class ServerProcess:
                 self._ports.append(FreePort())
                 self.settings[name] = address.replace(":0", f":{self._ports[-1].number}")
         return self
+
+    def directory_of(self, partition):
+        """Return the directory of a partition, such as "kept-1"."""
+        return self.data_dir / partition
 
     # --- addresses, log and figures ------------------------------------------------------------------------------
 

@@ -30,7 +30,7 @@ from kafka.admin import ConfigResource as PythonResource
 from kafka.admin import ConfigResourceType
 from kafka.admin import NewTopic as PythonTopic
 
-from tests.compat.server_process import ServerProcess
+from tests.compat.cluster_servers import one_or_three
 from tests.compat.stock_clients import QUIET
 from tests.patience import SECONDS
 
@@ -41,7 +41,7 @@ _numbers = count()
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory):
-    with ServerProcess(tmp_path_factory.mktemp("admin") / "data", SETTINGS) as server:
+    with one_or_three(tmp_path_factory.mktemp("admin"), SETTINGS) as server:
         yield server
 
 

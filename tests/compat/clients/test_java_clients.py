@@ -9,7 +9,7 @@ from itertools import count
 
 import pytest
 
-from tests.compat.server_process import ServerProcess
+from tests.compat.cluster_servers import one_or_three
 from tests.compat.stock_java import need_java
 from tests.compat.stock_process import ClientError
 
@@ -23,7 +23,7 @@ need_java()
 
 @pytest.fixture(scope="module")
 def server(java, tmp_path_factory):
-    with ServerProcess(tmp_path_factory.mktemp("java") / "data", SETTINGS) as server:
+    with one_or_three(tmp_path_factory.mktemp("java"), SETTINGS) as server:
         yield server
 
 

@@ -7,7 +7,7 @@ from itertools import count
 
 import pytest
 
-from tests.compat.server_process import ServerProcess
+from tests.compat.cluster_servers import one_or_three
 from tests.patience import SECONDS
 
 _numbers = count()
@@ -18,7 +18,7 @@ if not shutil.which("kcat"):
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory):
-    with ServerProcess(tmp_path_factory.mktemp("kcat") / "data", {"group.initial.rebalance.delay.ms": 0}) as server:
+    with one_or_three(tmp_path_factory.mktemp("kcat"), {"group.initial.rebalance.delay.ms": 0}) as server:
         yield server
 
 

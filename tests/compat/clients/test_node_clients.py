@@ -9,7 +9,7 @@ from itertools import count
 import pytest
 
 from tests.compat.clients.stock_node import need_node, stock_node
-from tests.compat.server_process import ServerProcess
+from tests.compat.cluster_servers import one_or_three
 from tests.compat.stock_process import ClientError
 
 SETTINGS = {"group.initial.rebalance.delay.ms": 0}
@@ -28,7 +28,7 @@ def node():
 
 @pytest.fixture(scope="module")
 def server(node, tmp_path_factory):
-    with ServerProcess(tmp_path_factory.mktemp("node") / "data", SETTINGS) as server:
+    with one_or_three(tmp_path_factory.mktemp("node"), SETTINGS) as server:
         yield server
 
 

@@ -24,6 +24,7 @@ import flakelog
 from flakelog.cli import main
 from flakelog.commands.exit_codes import LOST_DATA
 from spark_bridge.source.datasource import FlakelogDataSource
+from tests.compat.cluster_servers import one_or_three
 from tests.compat.server_process import ServerProcess
 from tests.compat.stock_clients import CLIENTS, QUIET
 from tests.patience import SECONDS, until
@@ -42,7 +43,7 @@ _numbers = count()
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory):
-    with ServerProcess(tmp_path_factory.mktemp("old") / "data", SETTINGS) as server:
+    with one_or_three(tmp_path_factory.mktemp("old"), SETTINGS) as server:
         yield server
 
 
@@ -90,7 +91,7 @@ def read(server, topic, **config):
 
 def size_of(server, topic):
     size = 0
-    for path in (server.data_dir / f"{topic}-0").glob("*.log"):
+    for path in server.directory_of(f"{topic}-0").glob("*.log"):
         with suppress(FileNotFoundError):  # it was removed meanwhile
             size += path.stat().st_size
     return size
@@ -216,7 +217,7 @@ def test_records_are_deleted_by_stock_admin_clients(server):
     with pytest.raises(KafkaException) as refused:
         admin.delete_records([TopicPartition(topic, 0, 1001)])[TopicPartition(topic, 0, 1001)].result(SECONDS)
     assert refused.value.args[0].code() == KafkaError.OFFSET_OUT_OF_RANGE
-    until(lambda: len(list((server.data_dir / f"{topic}-0").glob("*.log"))) < 6, what="the files' going")
+    until(lambda: len(list(server.directory_of(f"{topic}-0").glob("*.log"))) < 6, what="the files' going")
 
 
 def test_what_was_deleted_stays_so_after_kill_9(tmp_path):

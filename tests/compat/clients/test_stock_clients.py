@@ -18,6 +18,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from broker.record.batch import walk
 from broker.record.compression import Codec
+from tests.compat.cluster_servers import one_or_three
 from tests.compat.server_process import ROOT, ServerProcess
 from tests.compat.stock_clients import CLIENTS, QUIET, Message, gather
 from tests.patience import SECONDS, until
@@ -34,7 +35,7 @@ _numbers = count()
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory):
-    with ServerProcess(tmp_path_factory.mktemp("stock") / "data", SETTINGS) as server:
+    with one_or_three(tmp_path_factory.mktemp("stock"), SETTINGS) as server:
         yield server
 
 
@@ -76,7 +77,7 @@ def test_what_one_client_writes_every_client_reads(server, client, codec, topic)
         pytest.skip(f"{client.name} needs its extra for {codec}")
     sent = messages(200)
     client.produce(server.address, topic, sent, codec)
-    log = (server.data_dir / f"{topic}-0" / "00000000000000000000.log").read_bytes()
+    log = (server.directory_of(f"{topic}-0") / "00000000000000000000.log").read_bytes()
     # librdkafka does not compress a batch that would not become smaller, such as a single first message on a busy
     # machine.
     used = {header.compression for _, header in walk(log)} - {Codec.NONE}

@@ -54,7 +54,7 @@ def read(broker, topic, number):
 
 def codecs_in(broker, topic):
     """Return the codecs of the batches on the disk."""
-    segment = broker.data_dir / f"{topic}-0" / f"{0:020d}.log"
+    segment = broker.directory_of(f"{topic}-0") / f"{0:020d}.log"
     return {header.compression for _, header in walk(segment.read_bytes())}
 
 

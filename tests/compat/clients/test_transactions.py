@@ -14,6 +14,7 @@ import confluent_kafka
 import pytest
 from confluent_kafka import KafkaException, TopicPartition
 
+from tests.compat.cluster_servers import one_or_three
 from tests.compat.server_process import ServerProcess
 from tests.compat.stock_clients import QUIET
 from tests.patience import SECONDS, until
@@ -89,7 +90,7 @@ def create(server, topic):
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory):
-    with ServerProcess(tmp_path_factory.mktemp("transactions") / "data", SETTINGS) as server:
+    with one_or_three(tmp_path_factory.mktemp("transactions"), SETTINGS) as server:
         yield server
 
 

@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from tests.compat.server_process import ServerProcess
+from tests.compat.cluster_servers import one_or_three
 from tests.compat.stock_java import need_java
 
 TOOLS = "org.apache.kafka.tools"
@@ -17,7 +17,7 @@ need_java()
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory):
-    with ServerProcess(tmp_path_factory.mktemp("scripts") / "data") as server:
+    with one_or_three(tmp_path_factory.mktemp("scripts")) as server:
         yield server
 
 

@@ -14,6 +14,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from broker.client.blocking import Client
 from broker.client.core import LATEST
+from tests.compat.cluster_servers import one_or_three
 from tests.compat.server_process import ServerProcess
 from tests.compat.stock_java import need_java
 from tests.patience import MS, SECONDS, until
@@ -30,7 +31,7 @@ need_java()
 
 @pytest.fixture(scope="module")
 def server(java, tmp_path_factory):
-    with ServerProcess(tmp_path_factory.mktemp("tools") / "data", SETTINGS) as server:
+    with one_or_three(tmp_path_factory.mktemp("tools"), SETTINGS) as server:
         yield server
 
 

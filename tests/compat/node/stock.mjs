@@ -29,7 +29,7 @@ const messagesOf = (call, time = String) =>
 
 // --- kafkajs --------------------------------------------------------------------------------------------------------
 
-const kafka = call => new Kafka({ brokers: [call.address], clientId: 'kafkajs', logLevel: logLevel.NOTHING, connectionTimeout: 60_000 })
+const kafka = call => new Kafka({ brokers: call.address.split(','), clientId: 'kafkajs', logLevel: logLevel.NOTHING, connectionTimeout: 60_000 })
 
 async function using(client, work) {
   await client.connect()
@@ -156,7 +156,7 @@ const forKafkajs = {
 
 // --- @platformatic/kafka --------------------------------------------------------------------------------------------
 
-const options = call => ({ clientId: 'platformatic', bootstrapBrokers: [call.address], timeout: 60_000, connectTimeout: 60_000, retries: 1 })
+const options = call => ({ clientId: 'platformatic', bootstrapBrokers: call.address.split(','), timeout: 60_000, connectTimeout: 60_000, retries: 1 })
 
 const { stringSerializers, stringDeserializers } = platformatic
 
