@@ -17,7 +17,7 @@ from broker.cluster.documents import (
     topic_path,
 )
 from broker.cluster.leader_election import elect_preferred, elect_unclean
-from broker.cluster.procedure import Procedure, failed_index, read_node, write
+from broker.cluster.procedure import Outcome, Procedure, failed_index, read_node, write
 from broker.cluster.producer_id_blocks import allocate_block
 from broker.cluster.requests import (
     AllocateProducerIds,
@@ -32,11 +32,13 @@ from broker.cluster.requests import (
 from broker.wire.errors import ApiError, ErrorCode
 from coordination.port import (
     ANY_VERSION,
+    Check,
     CoordinationError,
     Create,
     Multi,
     NodeExists,
     Set,
+    check_operation,
 )
 
 
@@ -77,6 +79,16 @@ def _racks(context: ControllerContext) -> dict[int, str | None]:
     return {broker_id: broker.rack for broker_id, broker in context.brokers.items()}
 
 
+def _write(*parts: Check | Create | Set) -> Procedure[Outcome]:
+    """Carry out a Multi. Raise ApiError for one that no coordinator can keep, such as a name with a leading dot."""
+    multi = Multi(parts)
+    try:
+        check_operation(multi)
+    except ValueError as error:
+        raise ApiError(ErrorCode.INVALID_REQUEST, f"The coordinator cannot keep the topic: {error}") from error
+    return (yield from write(multi))
+
+
 def _create_topic(changes: ClusterChanges, request: CreateTopic) -> Procedure[Answer]:
     context, name = changes.context, request.name
     if name in context.assignments:
@@ -92,7 +104,7 @@ def _create_topic(changes: ClusterChanges, request: CreateTopic) -> Procedure[An
     settings = encode_config(request.settings)
     config: Create | Set = Create(config_path(name), settings)
     while True:
-        outcome = yield from write(Multi((context.fence(), config, Create(topic_path(name), topic.encode()))))
+        outcome = yield from _write(context.fence(), config, Create(topic_path(name), topic.encode()))
         index = failed_index(outcome)
         if not isinstance(outcome, CoordinationError):
             break
@@ -124,7 +136,7 @@ def _create_partitions(changes: ClusterChanges, request: CreatePartitions) -> Pr
         grown = Topic(
             topic.topic_id, {**topic.assignments, **{i: Assignment(replicas) for i, replicas in added.items()}}
         )
-        outcome = yield from write(Multi((context.fence(), Set(topic_path(name), grown.encode(), node.version))))
+        outcome = yield from _write(context.fence(), Set(topic_path(name), grown.encode(), node.version))
         failed_index(outcome)
         if isinstance(outcome, CoordinationError):
             node = yield from read_node(topic_path(name))

@@ -11,7 +11,17 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import TypeAlias, TypeVar
 
-from coordination.port import Children, ConnectionLost, CoordinationError, Get, Node, NoNode, Operation, Result
+from coordination.port import (
+    Children,
+    ConnectionLost,
+    CoordinationError,
+    CoordinatorUnavailable,
+    Get,
+    Node,
+    NoNode,
+    Operation,
+    Result,
+)
 
 T = TypeVar("T")
 
@@ -73,8 +83,13 @@ def read_children(path: str, *, watch: bool = False) -> Procedure[list[str]]:
 
 
 def write(operation: Operation) -> Procedure[Outcome]:
-    """Carry out one write and return its outcome, which may be ConnectionLost: its caller reads before it repeats."""
+    """Carry out one write and return its outcome, which may be ConnectionLost: its caller reads before it repeats.
+
+    Raise CoordinatorUnavailable, because the same write would be refused again.
+    """
     (outcome,) = yield (operation,)
+    if isinstance(outcome, CoordinatorUnavailable):
+        raise outcome
     return outcome
 
 

@@ -134,12 +134,13 @@ class Member:
         """Read the settings, because the nodes of a cluster exist. A session that has ended begins anew."""
         if error is None:
             self._configs.begin(now)
+        elif isinstance(error, CoordinatorUnavailable):
+            self.problem = error
         elif not isinstance(error, CoordinationError):
             raise error
 
     def _register(self, now: Now) -> None:
-        can_register = self._serves and self._session_id and self.is_ready and now.ms >= self._retry_ms
-        if not can_register or self.is_registered or self._registration.is_running or self.problem is not None:
+        if not self._may_register or now.ms < self._retry_ms:
             return
         own = self.membership
         procedure = register(
@@ -151,6 +152,12 @@ class Member:
             is_new_directory=own.is_new_directory,
         )
         self._registration.begin(procedure, self._registered, now)
+
+    @property
+    def _may_register(self) -> bool:
+        """Return True if nothing but a pause is in the way of the next registration."""
+        can_register = self._serves and self._session_id and self.is_ready
+        return bool(can_register) and not (self.is_registered or self._registration.is_running or self.problem)
 
     def _registered(self, registered: Registered | None, error: Exception | None, now: Now) -> None:
         if registered is None:
@@ -326,6 +333,6 @@ class Member:
         """Return when `tick` is due, on the monotonic clock; None without a deadline."""
         deadlines = [part.next_deadline_ms() for part in self._parts]
         deadlines += self.peers.next_deadline_ms(), self.producer_id_requests.next_deadline_ms()
-        if self._serves and not self.is_registered and self._retry_ms:
+        if self._may_register:
             deadlines.append(self._retry_ms)
         return min((deadline for deadline in deadlines if deadline is not None), default=None)

@@ -7,7 +7,7 @@ from broker.cluster.documents import TOPICS, TopicPartition, deletion_path, topi
 from broker.cluster.requests import AllocateProducerIds, CreatePartitions, CreateTopic, DeleteTopic
 from broker.wire.errors import ErrorCode
 from coordination.memory import Ensemble
-from coordination.port import Changed, Create, Set
+from coordination.port import Changed, CoordinatorUnavailable, Create, Multi, Set
 from tests.broker.cluster.test_rules import answer_of, create, started, state
 
 
@@ -47,6 +47,25 @@ def test_epoch_that_cannot_be_read_is_tried_again_after_a_pause():
     world.ensemble.apply(session_id, Set("/controller_epoch", b"7", epoch), lambda event: None)
     world.run(3_000)
     assert world.controller().controller.context.epoch == 8
+
+
+def test_a_write_that_the_coordinator_cannot_carry_out_ends_the_term_and_is_not_repeated_at_once():
+    """Each other event would wait behind it for ever."""
+    world = started()
+    writes, apply = [], world.ensemble.apply
+
+    def refuse(session_id, operation, notify):
+        if isinstance(operation, Multi) and operation.operations[-1].path == topic_path("u"):
+            writes.append(operation)
+            raise CoordinatorUnavailable("no rights")
+        return apply(session_id, operation, notify)
+
+    world.ensemble.apply = refuse
+    assert answer_of(world, CreateTopic("u", world.uuid(), {})).error_code == ErrorCode.NOT_CONTROLLER
+    assert len(writes) == 1
+    assert world.machines[1].process.controller.problem == "no rights"
+    world.run(3_000)
+    create(world, [(2,)])
 
 
 def test_topic_grows_over_the_live_brokers():
@@ -93,6 +112,10 @@ def test_blocks_of_producer_ids_follow_each_other():
         (lambda i: CreateTopic("u", i, {}, assignments={0: (9,)}), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
         (lambda i: CreateTopic("u", i, {}, assignments={0: (1, 1)}), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
         (lambda i: CreateTopic("u", i, {}, assignments={1: (1,)}), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        (lambda i: CreateTopic(".u", i, {}), ErrorCode.INVALID_REQUEST),
+        (lambda i: CreateTopic("u" * 201, i, {}), ErrorCode.INVALID_REQUEST),
+        (lambda i: CreateTopic("u", i, {"retention.ms": "1" * 2_000_000}), ErrorCode.INVALID_REQUEST),
+        (lambda i: CreatePartitions("t", 100_000), ErrorCode.INVALID_REQUEST),
         (lambda i: CreatePartitions("u", 2), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
         (lambda i: CreatePartitions("t", 1), ErrorCode.INVALID_PARTITIONS),
         (lambda i: CreatePartitions("t", 2, ()), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
