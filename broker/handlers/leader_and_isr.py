@@ -36,8 +36,9 @@ def handle(call: RequestContext, now: Now) -> Answer | Delayed[Answer]:
     answer = order.try_complete(now)
     if answer is not None:
         return answer
-    # The coordinator answers, or the session ends and with it this life of the broker: the wait needs no limit.
-    return Delayed((SETTINGS_READ, CHANGED), None, order.try_complete, order.expire)
+    # The coordinator answers, or the session ends and with it this life of the broker: the wait needs no limit. It holds
+    # its connection, so that it waits however many clients wait: the controller does not repeat an order that was refused.
+    return Delayed((SETTINGS_READ, CHANGED), None, order.try_complete, order.expire, holds_connection=True)
 
 
 class _Order:
@@ -57,7 +58,7 @@ class _Order:
         return self._hosting.try_complete(now) if isinstance(self._hosting, Delayed) else self._hosting
 
     def expire(self, now: Now) -> Answer:
-        """Refuse the order, because too many requests wait; the controller repeats it to the next life only."""
+        """Refuse the order. Nothing calls this: the wait has no deadline, and no limit."""
         return _answer(self._call, HostedPlan(), ErrorCode.KAFKA_STORAGE_ERROR)
 
     def _has_settings(self, now: Now) -> bool:

@@ -1,7 +1,7 @@
 """Limits and quotas of clients do not hold for requests between brokers."""
 
 from broker.engine.engine import Engine
-from tests.broker.engine_client import ALTER_QUOTAS, METADATA
+from tests.broker.engine_client import ALTER_QUOTAS, FETCH, METADATA, fetch_request
 from tests.broker.engine_cluster import EngineCluster
 
 
@@ -32,3 +32,14 @@ def test_no_quota_holds_back_the_orders_of_a_controller():
     for number in range(5):
         assert cluster.create(f"flights-{number}", partitions=6) == 0
         assert_known_to_all(cluster, f"flights-{number}", 6)
+
+
+def test_an_order_waits_for_the_settings_of_its_topic_however_many_clients_wait():
+    """The controller does not repeat an order that was refused: the partition would have no leader for ever."""
+    cluster = EngineCluster(3, max_delayed_operations=2)
+    cluster.create("flights", partitions=3)
+    for _ in range(3):
+        cluster.client(2).send(FETCH, 11, fetch_request("flights", partition=1, max_wait_ms=60_000))
+    assert cluster.nodes[2].broker.services.purgatory.overflowed
+    assert cluster.create("storms", partitions=3) == 0
+    assert cluster.client(2).produce("storms", b"a", partition=1).error_code == 0
