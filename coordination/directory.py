@@ -17,7 +17,7 @@ import fcntl
 import os
 import secrets
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from weakref import WeakSet
@@ -152,16 +152,29 @@ class DirectoryCoordinator:
             self._wake_ups = WakeUps(self._root, self._session_id, wake, self._is_watched)
 
     def take_events(self) -> list[Event]:
-        """Return the events since the last call."""
-        events, self._events = self._events, []
+        """Return the events since the last call. After an error no event is lost: the next call returns them."""
         due = self._due_watches() if self._session_fd >= 0 else ()
         if due:
-            with self._exclusive():
-                for watch in self._watches.keys() & due:
-                    if self._state_of(self._nodes, *watch) != self._watches[watch]:
-                        del self._watches[watch]
-                        events.append(Changed(watch[1]))
+            look_s, self._look_s = self._look_s, 0.0  # after an error the next call checks all watches
+            try:
+                with self._exclusive():
+                    self._check_watches(self._watches.keys() & due)
+            except OSError as error:
+                raise ConnectionLost(f"the watches of {len(due)} nodes in {self._root}: {error}") from error
+            self._look_s = look_s
+        events, self._events = self._events, []
         return events
+
+    def _check_watches(self, watches: Iterable[tuple[str, str]]) -> None:
+        """Note which watched nodes have changed, or are damaged: a read of such a node raises the reason."""
+        for watch in watches:
+            try:
+                is_changed = self._state_of(self._nodes, *watch) != self._watches[watch]
+            except CoordinatorUnavailable:
+                is_changed = True
+            if is_changed:
+                del self._watches[watch]
+                self._events.append(Changed(watch[1]))
 
     def close(self) -> None:
         """End the session; the next session that reads one of its ephemeral nodes removes that node."""

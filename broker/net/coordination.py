@@ -127,11 +127,11 @@ class CoordinatorShell:
 
     def _guarded(self, step: Callable[[Now], None]) -> None:
         """Let the core take a step, and let it go on. Report a fault of the broker's own: others must still come."""
-        try:
-            step(self._now())
-        except Exception:
-            self._report(f"a fault of the broker's own, with the coordinator:\n{format_exc()}")
-        self._turn()
+        for call in (lambda: step(self._now()), lambda: self._turn()):
+            try:
+                call()
+            except Exception:
+                self._report(f"a fault of the broker's own, with the coordinator:\n{format_exc()}")
 
     # --- the Member, until the broker serves ---------------------------------------------------------------------
 

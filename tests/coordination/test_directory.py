@@ -12,6 +12,7 @@ from coordination import directory
 from coordination.directory import DirectoryCoordinator, file_system_of
 from coordination.memory import Ensemble, MemoryCoordinator
 from coordination.port import (
+    Changed,
     Check,
     Children,
     ConnectionLost,
@@ -277,3 +278,34 @@ def test_a_child_forked_inside_an_operation_does_not_hold_the_lock_on(world):
         os.waitpid(child, 0)
         os.close(reader)
         other.close()
+
+
+def test_no_event_is_lost_while_the_lock_cannot_be_opened(world):
+    """A process may have no descriptor left for a while."""
+    one, other = world.connect(), world.connect()
+    one.execute(Create("/a"))
+    one.execute(Get("/a", watch=True))
+    one.take_events()
+    other.execute(Set("/a", b"x", 0))
+    lock, kept = world.directory / ".lock", world.directory / ".kept"
+    lock.rename(kept)
+    lock.mkdir()
+    with pytest.raises(ConnectionLost):
+        one.take_events()
+    lock.rmdir()
+    kept.rename(lock)
+    assert one.take_events() == [Changed("/a")]
+
+
+def test_a_damaged_node_hides_no_change_of_another(world):
+    one, other = world.connect(), world.connect()
+    for path in ("/a", "/b", "/c"):
+        one.execute(Create(path))
+        one.execute(Get(path, watch=True))
+    one.take_events()
+    other.execute(Set("/a", b"x", 0))
+    other.execute(Set("/c", b"x", 0))
+    (world.directory / "nodes" / "b" / ".node").write_bytes(b"damaged")
+    assert {event.path for event in one.take_events()} == {"/a", "/b", "/c"}
+    with pytest.raises(CoordinatorUnavailable):
+        one.execute(Get("/b"))

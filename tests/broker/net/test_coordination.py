@@ -13,6 +13,7 @@ from coordination.port import (
     Create,
     Get,
     Node,
+    SessionEnded,
     SessionEstablished,
     SessionLost,
     Set,
@@ -190,6 +191,21 @@ def test_once_the_broker_serves_its_engine_is_asked_by_its_server(world):
     assert engine.outcomes == [(operation, "/a")] and turns == [1]
     world.later(10)
     assert world.core.ticks == [] and world.core.outcomes == []
+
+
+def test_a_fault_of_the_server_keeps_no_event_from_coming(world):
+    def fault():
+        raise RuntimeError("a bug")
+
+    engine = Core()
+    world.shell.serve(engine, fault)
+    world.coordinator.expire()
+    world.later()
+    assert [type(event) for event in engine.events] == [SessionEnded, SessionEstablished]
+    world.coordinator.on_wake(lambda: None)
+    world.coordinator.expire()
+    world.later(POLL_SECONDS)
+    assert len(engine.events) == 4
 
 
 def test_nothing_is_passed_on_after_a_stop(world):
