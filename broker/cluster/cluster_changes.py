@@ -29,7 +29,7 @@ from broker.cluster.partition_writes import read_states
 from broker.cluster.procedure import Procedure, failed_index, read, read_children, write
 from broker.cluster.replica_machine import ReplicaMachine
 from broker.cluster.topic_deletion import TopicDeletion
-from coordination.port import ConnectionLost, Create, Delete, Get, Multi, Node
+from coordination.port import ConnectionLost, CoordinatorUnavailable, Create, Delete, Get, Multi, Node
 
 
 class LiveBroker(NamedTuple):
@@ -161,6 +161,8 @@ class ClusterChanges:
     def topic_changed(self, name: str) -> Procedure[None]:
         """Take partitions that were added to a topic. A topic that is being deleted does not grow."""
         context = self.context
+        if context.damaged.pop(topic_path(name), None) is not None:
+            yield from self.topics_changed()  # its node may have been mended
         if name not in context.assignments:
             return
         topics = yield from self._read_named_topics([name])
@@ -233,6 +235,8 @@ class ClusterChanges:
                     topics[name] = Topic.decode(topic_path(name), node.data)
                 except DamagedDocument as error:
                     self.context.damaged[topic_path(name)] = str(error)
+            elif isinstance(node, CoordinatorUnavailable):
+                self.context.damaged[topic_path(name)] = str(node)
         return topics
 
     # Orders

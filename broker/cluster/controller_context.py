@@ -12,6 +12,7 @@ from uuid import UUID
 from broker.cluster.documents import (
     CONTROLLER_EPOCH,
     EPOCH_DURING_DELETE,
+    TOPICS,
     Assignment,
     LeaderAndIsr,
     Registration,
@@ -101,6 +102,11 @@ class ControllerContext:
         for index in sorted(added):
             assignments[index] = topic.assignments[index]
         return {TopicPartition(name, index) for index in added}
+
+    @property
+    def knows_all_topics(self) -> bool:
+        """True if no topic, and no state of a partition, is damaged."""
+        return not any(path.startswith(f"{TOPICS}/") for path in self.damaged)
 
     def topic(self, name: str) -> Topic:
         """Return the document of a topic, as the controller knows it."""

@@ -103,9 +103,10 @@ class Orders:
         """Tell brokers all partitions, and that they know no others: the first UpdateMetadata of a term or of a life.
 
         A topic may have been deleted while a broker was away, or by a controller that died before all had heard of it.
-        Its Type is FULL (KIP-866), which Kafka's brokers ignore unless they migrate to KRaft.
+        Its Type is FULL (KIP-866), which Kafka's brokers ignore unless they migrate to KRaft. It is not FULL while the
+        node of a topic is damaged: brokers would take that topic for deleted, and drop the offsets committed for it.
         """
-        self._is_full = True
+        self._is_full = self._context.knows_all_topics
         self.add_update_metadata(broker_ids, self._context.partitions_with_leadership())
 
     def _add_undecided(self) -> None:

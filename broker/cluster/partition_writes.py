@@ -28,6 +28,7 @@ from broker.cluster.procedure import (
 )
 from coordination.port import (
     CoordinationError,
+    CoordinatorUnavailable,
     Create,
     Get,
     Multi,
@@ -154,11 +155,15 @@ def _is_own(proposal: LeaderAndIsr, version: int, reading: Outcome) -> bool:
 
 
 def _decode(context: ControllerContext, partition: TopicPartition, outcome: Outcome) -> LeaderAndIsr | None:
+    path = state_path(partition)
+    if isinstance(outcome, CoordinatorUnavailable):
+        context.damaged[path] = str(outcome)
     if not isinstance(outcome, Node):
         return None
-    path = state_path(partition)
     try:
-        return LeaderAndIsr.decode(path, outcome)
+        state = LeaderAndIsr.decode(path, outcome)
     except DamagedDocument as error:
         context.damaged[path] = str(error)
         return None
+    context.damaged.pop(path, None)
+    return state

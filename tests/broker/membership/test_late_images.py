@@ -2,10 +2,15 @@
 
 from dataclasses import replace
 
+import pytest
+
+from broker.cluster.documents import TopicPartition, state_path, topic_path
 from broker.metadata.change import Change
 from broker.metadata.topic import NO_LEADER, PartitionState
-from tests.broker.engine_client import CREATE_PARTITIONS, INCREMENTAL_ALTER_CONFIGS
+from coordination.port import Set
+from tests.broker.engine_client import CREATE_PARTITIONS, INCREMENTAL_ALTER_CONFIGS, OFFSET_COMMIT
 from tests.broker.engine_cluster import EngineCluster
+from tests.broker.membership.cluster_steps import leaders
 
 
 def test_a_broker_that_was_away_has_the_settings_of_its_topics_that_were_altered_meanwhile():
@@ -41,3 +46,39 @@ def test_a_topic_grows_although_its_first_partition_had_no_leader_yet():
     ((_, answer),) = client.replies()
     assert answer.results[0].error_code == 0
     assert len(broker.services.metadata.topic("flights").partitions) == 3
+
+
+def damage(cluster, path):
+    """Let a node have bytes that no broker writes. Return how to mend it."""
+    node = cluster.ensemble.nodes[path]
+    session_id = cluster.ensemble.begin_session()
+    cluster.ensemble.apply(session_id, Set(path, b"{", node.version), lambda event: None)
+    return lambda: cluster.ensemble.apply(session_id, Set(path, node.data, node.version + 1), lambda event: None)
+
+
+@pytest.mark.parametrize("path", [topic_path("flights"), state_path(TopicPartition("flights", 0))])
+def test_a_topic_whose_node_is_damaged_is_not_taken_for_deleted_by_the_brokers_of_the_next_controller(path):
+    """They would drop the offsets that groups have committed for it."""
+    cluster = EngineCluster(3, offsets_topic_num_partitions=3)
+    assert cluster.create("flights", assignments=[2]) == 0
+    coordinator = cluster.group_coordinator_of("readers")
+    assert coordinator is not cluster.controller.broker
+    row = {"partition_index": 0, "committed_offset": 7}
+    asked = {"group_id": "readers", "generation_id_or_member_epoch": -1, "member_id": ""}
+    asked["topics"] = [{"name": "flights", "partitions": [row]}]
+    coordinator.connect().ask(OFFSET_COMMIT, 9, asked)
+    mend = damage(cluster, path)
+    dead = cluster.controller.id
+    cluster.kill(dead)
+    cluster.expire(dead)
+    cluster.later(1_000)
+    assert path in cluster.controller.member.controller.context.damaged
+    assert coordinator.services.groups.offsets_number == 1
+    assert cluster.client(2).produce("flights", b"a").error_code == 0
+    mend()
+    cluster.later(1_000)
+    cluster.restart(dead)
+    cluster.later(10_000)
+    assert coordinator.services.groups.offsets_number == 1
+    assert cluster.controller.member.controller.context.damaged == {}
+    assert leaders(cluster, "flights", dead) == [2]
