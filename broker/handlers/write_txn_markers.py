@@ -6,17 +6,21 @@ epoch than the partition has seen for this producer is refused, that of a later 
 coordinator has reached is refused by a server alone, because it would fence all markers after it. If a crash left an
 earlier transaction of the producer open, that one is ended first. While that is not possible, the partition's error is
 NOT_LEADER_OR_FOLLOWER, which coordinators and administrators retry. Many markers are written in slices, and the answer
-is sent after the last. If too many requests already have markers left, the next is refused.
+is sent after the last. In a topic with durable acks the answer waits until the markers are on the disk, because its
+coordinator then completes the transaction. A marker that is not on the disk after offsets.commit.timeout.ms is answered
+with REQUEST_TIMED_OUT, and that of a log which goes offline with KAFKA_STORAGE_ERROR. If too many requests already have
+markers left, the next is refused.
 Version notes: v2 names the rules the transaction follows (KIP-1228), which changes nothing here.
 """
 
 from collections import deque
 from typing import Any
 
+from broker.log.partition_log import PartitionLog
 from broker.now import Now
 from broker.record.control import Marker
 from broker.services.context import RequestContext
-from broker.services.coordinator_topic import Answer
+from broker.services.coordinator_topic import Answer, is_awaited
 from broker.services.due_actions import MARKERS_AT_ONCE
 from broker.waiting.purgatory import Delayed
 from broker.wire.errors import ApiError, ErrorCode
@@ -28,14 +32,16 @@ def handle(call: RequestContext, now: Now) -> Answer | Delayed[Answer]:
     if markers.left > MARKERS_AT_ONCE and not call.services.transactions.requested_markers.has_room:
         return markers.refused(ErrorCode.BROKER_NOT_AVAILABLE)  # Kafka's admin clients retry this code
     markers.write(MARKERS_AT_ONCE, now)
-    if not markers.left:
+    if markers.is_done:
         return markers.answer()
-    call.services.transactions.requested_markers.write_in_turn(markers, now)
+    if markers.left:
+        call.services.transactions.requested_markers.write_in_turn(markers, now)
     return Delayed((markers,), None, markers.if_done, markers.at_once)
 
 
 class _RequestedMarkers:
-    """The markers of one request, written in slices as those of EndTxn. The answer is sent after the last."""
+    """The markers of one request, written in slices as those of EndTxn. The answer is sent when the last is on the
+    disk, if its topic requires that."""
 
     def __init__(self, call: RequestContext) -> None:
         self._call = call
@@ -47,6 +53,10 @@ class _RequestedMarkers:
             for index in topic.partition_indexes
         )
         self._codes: list[ErrorCode] = []
+        self._ends: dict[int, tuple[PartitionLog, int]] = {}
+        """By place in `_codes`: the log and the end that has to be on the disk."""
+        self.is_done = False
+        """True if all markers are written, and on the disk or too late for it."""
 
     @property
     def left(self) -> int:
@@ -69,16 +79,49 @@ class _RequestedMarkers:
             if marker.coordinator_epoch > self._epoch_max:
                 self._codes.append(ErrorCode.TRANSACTION_COORDINATOR_FENCED)
             else:
-                self._codes.append(_write(self._call, marker, topic, index, now))
+                self._codes.append(self._write_one(marker, topic, index, now))
         if not self.left:
-            self._call.services.purgatory.touch(self, now)
+            self._call.services.purgatory.watch(self._disk_wait(now), self._done, now, limited=False)
+
+    def _write_one(self, requested: Any, topic: str, index: int, now: Now) -> ErrorCode:
+        services = self._call.services
+        marker = Marker(requested.transaction_result, requested.coordinator_epoch)
+        try:
+            log = services.log_of(topic, index)
+            if not services.transactions.end_earlier(log, requested.producer_id, now):
+                return ErrorCode.NOT_LEADER_OR_FOLLOWER
+            services.transactions.append_marker(log, requested.producer_id, requested.producer_epoch, marker, now)
+        except ApiError as error:
+            return error.code
+        except IdError as error:
+            services.report(f"no ids for a marker that {self._call.peer} asks for: {error}")
+            return ErrorCode.KAFKA_STORAGE_ERROR
+        if is_awaited(log):
+            self._ends[len(self._codes)] = log, log.log_end_offset
+        return ErrorCode.NONE
+
+    def _disk_wait(self, now: Now) -> Delayed[Now]:
+        """Return the wait for the disk, which may fail or take too long."""
+
+        def try_complete(at: Now) -> Now | None:
+            is_over = all(_is_on_disk(log, end) or log.offline is not None for log, end in self._ends.values())
+            return at if is_over else None
+
+        keys = {log.durability.key for log, _ in self._ends.values()}
+        deadline_ms = now.ms + self._call.services.group_config.offsets_commit_timeout_ms
+        return Delayed(keys, deadline_ms, try_complete, lambda at: at)
+
+    def _done(self, now: Now) -> None:
+        self.is_done = True
+        self._call.services.purgatory.touch(self, now)
 
     def if_done(self, now: Now) -> Answer | None:
-        return None if self.left else self.answer()
+        return self.answer() if self.is_done else None
 
     def at_once(self, now: Now) -> Answer:
         """Write all remaining markers and return the answer, because too many requests wait."""
-        self.finish(now)
+        if self.left:
+            self.finish(now)
         return self.answer()
 
     def refused(self, code: ErrorCode) -> Answer:
@@ -87,7 +130,7 @@ class _RequestedMarkers:
         return self.answer()
 
     def answer(self) -> Answer:
-        codes = iter(self._codes)
+        codes = iter([code or self._disk_error(place) for place, code in enumerate(self._codes)])
         return {
             "markers": [
                 {
@@ -107,17 +150,13 @@ class _RequestedMarkers:
             ]
         }
 
+    def _disk_error(self, place: int) -> ErrorCode:
+        """Return the error of a marker that was written, but may not be on the disk."""
+        log, end = self._ends.get(place, (None, 0))
+        if log is None or _is_on_disk(log, end):
+            return ErrorCode.NONE
+        return ErrorCode.REQUEST_TIMED_OUT if log.offline is None else ErrorCode.KAFKA_STORAGE_ERROR
 
-def _write(call: RequestContext, requested: Any, topic: str, index: int, now: Now) -> ErrorCode:
-    marker = Marker(requested.transaction_result, requested.coordinator_epoch)
-    try:
-        log = call.services.log_of(topic, index)
-        if not call.services.transactions.end_earlier(log, requested.producer_id, now):
-            return ErrorCode.NOT_LEADER_OR_FOLLOWER
-        call.services.transactions.append_marker(log, requested.producer_id, requested.producer_epoch, marker, now)
-    except ApiError as error:
-        return error.code
-    except IdError as error:
-        call.services.report(f"no ids for a marker that {call.peer} asks for: {error}")
-        return ErrorCode.KAFKA_STORAGE_ERROR
-    return ErrorCode.NONE
+
+def _is_on_disk(log: PartitionLog, end_offset: int) -> bool:
+    return log.durability.end_offset >= end_offset

@@ -135,21 +135,7 @@ class CoordinatorTopic:
     def once_on_disk(self, log: PartitionLog, then: Callable[[Now], None], now: Now) -> None:
         """Call `then` when a partition's log is on the disk as it is now, or at once if the topic does not require
         that. Never call it if the disk fails."""
-        if not is_awaited(log):
-            return then(now)
-        end = log.log_end_offset
-
-        def done(at: Now) -> None:
-            if log.offline is None:
-                then(at)
-
-        settled: Delayed[Now] = Delayed(
-            [log.durability.key],
-            None,
-            lambda at: at if log.durability.end_offset >= end or log.offline is not None else None,
-            lambda at: at,
-        )
-        self._ports.purgatory.watch(settled, done, now, limited=False)
+        once_on_disk(self._ports.purgatory, log, lambda is_on_disk, at: then(at) if is_on_disk else None, now)
 
     def append(
         self,
@@ -182,6 +168,24 @@ class CoordinatorTopic:
 def is_awaited(log: PartitionLog) -> bool:
     """Return True if answers must wait until the log is on the disk, and it is not."""
     return ACKS_ALL in log.waiting_acks and log.durability.end_offset < log.log_end_offset
+
+
+def once_on_disk(purgatory: Purgatory, log: PartitionLog, then: Callable[[bool, Now], object], now: Now) -> None:
+    """Call `then(True, now)` when a log is on the disk as it is now, or at once if the topic does not require that.
+
+    Call `then(False, now)` if the log goes offline before.
+    """
+    if not is_awaited(log):
+        then(True, now)
+        return
+    end = log.log_end_offset
+
+    def try_complete(at: Now) -> tuple[bool, Now] | None:
+        is_on_disk = log.durability.end_offset >= end
+        return (is_on_disk, at) if is_on_disk or log.offline is not None else None
+
+    waiting: Delayed[tuple[bool, Now]] = Delayed([log.durability.key], None, try_complete, lambda at: (False, at))
+    purgatory.watch(waiting, lambda outcome: then(*outcome), now, limited=False)
 
 
 def on_disk(

@@ -13,7 +13,7 @@ from broker.log.partition_log import PartitionLog
 from broker.metadata.topic import GROUP_OFFSETS_TOPIC
 from broker.now import Now
 from broker.record.control import Marker
-from broker.services.coordinator_topic import CoordinatorPorts
+from broker.services.coordinator_topic import CoordinatorPorts, once_on_disk
 from broker.services.due_actions import MARKERS_AT_ONCE, DueActions
 from broker.stamping.id_stamper import Backpressure
 from broker.txn.coordinator import Partition
@@ -84,7 +84,7 @@ class MarkerOutcomes:
 
 
 class LocalMarkers:
-    """Writes markers into the logs of the partitions that this node leads, at once.
+    """Writes markers into the logs of the partitions that this node leads.
 
     A partition with another leader takes no marker here, so its end is tried again.
     """
@@ -97,19 +97,28 @@ class LocalMarkers:
         """Called before each marker. If it returns False, the marker is tried again later."""
 
     def write(self, ends: Iterable[PartitionEnd], tried: Tried, now: Now) -> None:
-        """Write the markers now. See `TransactionMarkers`."""
-        for end in ends:
-            tried(end.partition, self._try(end, now), now)
+        """Write the markers now. See `TransactionMarkers`.
 
-    def _try(self, end: PartitionEnd, now: Now) -> bool:
-        """Write a partition's marker. Return True if the partition has it, or must not have it."""
+        A marker counts when it is on the disk, if its topic requires that. Otherwise a power cut could lose the marker
+        of a transaction that is complete, and nothing would end it in that partition.
+        """
+        for end in ends:
+            self._try(end, tried, now)
+
+    def _try(self, end: PartitionEnd, tried: Tried, now: Now) -> None:
+        """Write a partition's marker."""
         try:
             log = self._ports.log_of(*end.partition)
         except ApiError as error:
-            return self.outcomes.is_settled(end.partition, error)
-        if not self.end_earlier(log, end.producer_id, now):
-            return False
-        return self.try_append(log, end.producer_id, end.producer_epoch, end.marker, now)
+            tried(end.partition, self.outcomes.is_settled(end.partition, error), now)
+            return
+        is_settled = self.end_earlier(log, end.producer_id, now) and self.try_append(
+            log, end.producer_id, end.producer_epoch, end.marker, now
+        )
+        if not is_settled:
+            tried(end.partition, False, now)
+            return
+        once_on_disk(self._ports.purgatory, log, lambda is_on_disk, at: tried(end.partition, is_on_disk, at), now)
 
     def try_append(self, log: PartitionLog, producer_id: int, epoch: int, marker: Marker, now: Now) -> bool:
         """Write a marker to a log. Return True if the log has it, or must not have it."""

@@ -11,8 +11,10 @@ from tests.broker.engine_client import (
     OFFSET_COMMIT,
     OFFSET_DELETE,
     OFFSET_FETCH,
+    WRITE_TXN_MARKERS,
     EngineBroker,
 )
+from tests.broker.handlers.transaction_steps import state_of
 from tests.broker.transactional import TransactionalProducer, committed
 
 LATE_MS = 5_000
@@ -131,10 +133,81 @@ def test_no_marker_is_written_before_the_decision_is_on_the_disk(broker):
     assert broker.services.log_of("flights", 0).log_end_offset == before
     broker.run(held.pop(0))
     broker.pump()
+    assert broker.services.log_of("flights", 0).log_end_offset == before + 1
+    broker.release()
     ((_, answer),) = producer.client.replies()
-    assert answer.error_code == 0 and broker.services.log_of("flights", 0).log_end_offset == before + 1
+    assert answer.error_code == 0
     found = after_a_power_cut(broker)
     assert [committed(found.connect(), "flights", partition) for partition in range(2)] == [[b"a"], [b"a"]]
+
+
+def test_a_transaction_is_complete_when_its_markers_are_on_the_disk(broker):
+    """A power cut could lose the marker of a complete transaction, and nothing would end it in that partition."""
+    producer = TransactionalProducer(broker)
+    producer.init()
+    producer.write("flights", b"a")
+    before = broker.services.log_of("flights", 0).log_end_offset
+    held = broker.hold_syncs()
+    fields = {"transactional_id": "payments", "producer_id": producer.id, "producer_epoch": producer.epoch}
+    producer.client.send(END_TXN, 4, fields | {"committed": True})
+    broker.run(held.pop(0))  # the decision
+    broker.pump()
+    assert broker.services.log_of("flights", 0).log_end_offset == before + 1
+    assert state_of(broker) == "PrepareCommit" and producer.client.replies() == []
+    broker.release()
+    assert state_of(broker) == "CompleteCommit" and producer.client.replies()[0][1].error_code == 0
+
+
+def send_marker(producer):
+    """Send the request of a coordinator on another broker to commit a transaction in partition 0."""
+    marker = {
+        "producer_id": producer.id,
+        "producer_epoch": producer.epoch,
+        "transaction_result": True,
+        "coordinator_epoch": 0,
+        "topics": [{"name": "flights", "partition_indexes": [0]}],
+    }
+    producer.client.send(WRITE_TXN_MARKERS, 1, {"markers": [marker]})
+
+
+def marked(producer):
+    """Return the errors of the answers to WriteTxnMarkers."""
+    answers = [answer for _, answer in producer.client.replies()]
+    return [answer.markers[0].topics[0].partitions[0].error_code for answer in answers]
+
+
+@pytest.fixture
+def writer(broker):
+    producer = TransactionalProducer(broker)
+    producer.init()
+    producer.write("flights", b"a")
+    return producer
+
+
+def test_a_marker_is_answered_when_it_is_on_the_disk(broker, writer):
+    broker.hold_syncs()
+    send_marker(writer)
+    assert marked(writer) == []
+    broker.release()
+    assert marked(writer) == [0]
+    assert committed(after_a_power_cut(broker).connect(), "flights") == [b"a"]
+
+
+def test_a_marker_that_takes_too_long_is_sent_again(broker, writer):
+    broker.hold_syncs()
+    send_marker(writer)
+    broker.at(broker.now_ms + LATE_MS - 1)
+    assert marked(writer) == []
+    broker.at(broker.now_ms + 1)
+    assert marked(writer) == [ErrorCode.REQUEST_TIMED_OUT]
+
+
+def test_a_marker_on_a_disk_that_fails_is_not_taken_for_written(broker, writer):
+    held = broker.hold_syncs()
+    send_marker(writer)
+    broker.storage.failing_syncs.add(held[0].to.name)
+    broker.release()
+    assert marked(writer) == [ErrorCode.KAFKA_STORAGE_ERROR]
 
 
 def test_a_decision_that_never_reached_the_disk_is_an_abort_in_all_partitions(broker):
