@@ -11,7 +11,6 @@ from typing import Any
 from broker.group.results import GroupProtocol, JoinRequest, JoinResult
 from broker.now import Now
 from broker.services.context import RequestContext
-from broker.services.group_coordination import when_answered
 from broker.waiting.purgatory import Delayed
 from broker.wire.cold import milliseconds
 from broker.wire.errors import ErrorCode
@@ -34,7 +33,7 @@ def handle(call: RequestContext, now: Now) -> dict[str, Any] | Delayed[dict[str,
     pending = led.core.join(_request(call), now)
     led.settle(now)
     crowded = JoinResult(error=ErrorCode.COORDINATOR_NOT_AVAILABLE, member_id=request.member_id)
-    return when_answered(pending, answer, crowded)
+    return groups.when_answered(led, pending, answer, crowded, now)
 
 
 def _request(call: RequestContext) -> JoinRequest:

@@ -1,6 +1,7 @@
 """SyncGroup, v0 to v5.
 
 Behaviour: a member waits here for its assignment, which comes with the leader's SyncGroup (broker.group.rebalance).
+With durable acks it also waits until the assignment is on the disk, as OffsetCommit does.
 Version notes: v3 has static members (KIP-345); from v5 the member must name the protocol it means (KIP-559).
 """
 
@@ -9,7 +10,7 @@ from typing import Any
 from broker.group.results import SyncRequest, SyncResult
 from broker.now import Now
 from broker.services.context import RequestContext
-from broker.services.group_coordination import unless_loading, when_answered
+from broker.services.group_coordination import unless_loading
 from broker.waiting.purgatory import Delayed
 from broker.wire.errors import ErrorCode
 
@@ -36,7 +37,7 @@ def handle(call: RequestContext, now: Now) -> dict[str, Any] | Delayed[dict[str,
     )
     pending = led.core.sync(sync_request, now)
     led.settle(now)
-    return when_answered(pending, _answer, SyncResult(error=ErrorCode.COORDINATOR_NOT_AVAILABLE))
+    return groups.when_answered(led, pending, _answer, SyncResult(error=ErrorCode.COORDINATOR_NOT_AVAILABLE), now)
 
 
 def _answer(result: SyncResult) -> dict[str, Any]:

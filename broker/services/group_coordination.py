@@ -13,7 +13,7 @@ from broker.group.alarms import ring_due
 from broker.group.coordinator import GroupCoordinator
 from broker.group.offset_records import BadOffsetsRecord
 from broker.group.outbox import Append
-from broker.group.results import DescribedGroup, FetchedOffset, ListedGroup, Pending
+from broker.group.results import DescribedGroup, FetchedOffset, JoinResult, ListedGroup, Pending, SyncResult
 from broker.group.shared import Shared
 from broker.group.states import GroupState
 from broker.log.keyed_records import Ended, Replayed
@@ -21,13 +21,13 @@ from broker.log.partition_log import PartitionLog
 from broker.metadata.topic import GROUP_OFFSETS_TOPIC
 from broker.now import Now
 from broker.services.coordinator_partitions import CoordinatorPartitions, LoadState, PartitionCoordinator
-from broker.services.coordinator_topic import CoordinatorPorts, CoordinatorTopic
+from broker.services.coordinator_topic import Answer, CoordinatorPorts, CoordinatorTopic
 from broker.settings.group_config import GroupConfig
 from broker.steps import Pace, Steps
 from broker.waiting.purgatory import Delayed
 from broker.wire.errors import ErrorCode
 
-R = TypeVar("R")
+R = TypeVar("R", JoinResult, SyncResult)
 
 # Errors that clients receive when a record could not be appended: Kafka's translation (CoordinatorRuntime), in which
 # COORDINATOR_NOT_AVAILABLE stands for every error that may pass.
@@ -193,6 +193,39 @@ class GroupCoordination:
         """The number of committed offsets of all groups."""
         return sum(led.core.offsets_number for led in self.partitions)
 
+    def when_answered(
+        self,
+        led: GroupPartition,
+        pending: Pending[R],
+        answer: Callable[[R], Answer],
+        crowded: R,
+        now: Now,
+    ) -> Answer | Delayed[Any]:
+        """Return the answer to a join or a sync of a group of `led`, or a Delayed until there is one.
+
+        The group's timers bound the wait. `crowded` is the result if too many requests wait already
+        (`flakelog.max.delayed.operations`). Like Kafka, a successful answer waits for the group's records to be on the
+        disk, if the topic requires that. After a power cut an earlier generation would come back otherwise, and its
+        members would own partitions that others have been assigned.
+        """
+
+        def stored(result: R, at: Now) -> Answer | Delayed[Answer]:
+            return answer(result) if result.error else self.when_on_disk([led], answer(result), at)
+
+        def waits_again(following: Delayed[Answer]) -> Steps[Delayed[Answer]]:
+            yield from ()
+            return following
+
+        def try_complete(at: Now) -> Answer | Steps[Delayed[Answer]] | None:
+            if pending.result is None:
+                return None
+            answered = stored(pending.result, at)
+            return waits_again(answered) if isinstance(answered, Delayed) else answered
+
+        if pending.result is not None:
+            return stored(pending.result, now)
+        return Delayed((pending.key,), None, try_complete, lambda at: answer(crowded))
+
     # --- events --------------------------------------------------------------------------------------------------
 
     def transaction_ended(self, partition: int, producer_id: int, commit: bool, now: Now) -> None:
@@ -247,17 +280,3 @@ def unless_loading(error: ErrorCode, instead: ErrorCode) -> ErrorCode:
     """Return the error of `find`, or another while the group is loaded, for an API whose older clients do not expect
     COORDINATOR_LOAD_IN_PROGRESS."""
     return instead if error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS else error
-
-
-def when_answered(
-    pending: Pending[R], answer: Callable[[R], dict[str, Any]], crowded: R
-) -> dict[str, Any] | Delayed[dict[str, Any]]:
-    """Return the answer, or a Delayed until there is one. The group's timers bound the wait. `crowded` is the result if
-    too many requests wait already (`flakelog.max.delayed.operations`)."""
-    if pending.result is not None:
-        return answer(pending.result)
-
-    def try_complete(now: Now) -> dict[str, Any] | None:
-        return None if pending.result is None else answer(pending.result)
-
-    return Delayed((pending.key,), None, try_complete, lambda now: answer(crowded))

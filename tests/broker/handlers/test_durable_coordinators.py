@@ -14,6 +14,7 @@ from tests.broker.engine_client import (
     WRITE_TXN_MARKERS,
     EngineBroker,
 )
+from tests.broker.handlers.consumer_group import Member
 from tests.broker.handlers.transaction_steps import state_of
 from tests.broker.transactional import TransactionalProducer, committed
 
@@ -237,3 +238,48 @@ def test_after_a_crash_no_marker_is_written_before_the_decision_is_on_the_disk(b
     assert again.services.log_of("flights", 0).log_end_offset == before
     again.pump()
     assert committed(again.connect(), "flights") == [b"a"]
+
+
+def joined_members(broker):
+    """Return two members of a group that wait for their assignments: the leader and a follower."""
+    broker.connect().ask(FIND_COORDINATOR, 1, {"key": "g", "key_type": 0})
+    members = [Member(broker), Member(broker)]
+    for member in members:
+        member.join()
+    broker.at(broker.now_ms + 7_000)  # group.initial.rebalance.delay.ms, twice
+    for member in members:
+        member.joined()
+    return sorted(members, key=lambda member: not member.is_leader)
+
+
+def test_an_assignment_is_answered_when_it_is_on_the_disk(broker):
+    """Otherwise an earlier generation could come back after a power cut, and a partition would have two owners."""
+    leader, follower = joined_members(broker)
+    shares = [(leader, b"first"), (follower, b"second")]
+    follower.sync()
+    broker.hold_syncs()
+    leader.sync(shares)
+    assert leader.client.replies() == follower.client.replies() == []
+    again = Member(broker)
+    again.id, again.generation = follower.id, follower.generation
+    again.sync()  # the group is stable already
+    assert again.client.replies() == []
+    broker.release()
+    assert [member.synced() for member in (leader, follower, again)] == [b"first", b"second", b"second"]
+    found = after_a_power_cut(broker)
+    again = Member(found)
+    again.id, again.generation = follower.id, follower.generation
+    again.sync()
+    assert again.synced() == b"second"
+
+
+def test_members_join_again_if_the_disk_loses_their_assignment(broker):
+    leader, follower = joined_members(broker)
+    follower.sync()
+    held = broker.hold_syncs()
+    leader.sync([(leader, b"first"), (follower, b"second")])
+    broker.storage.failing_syncs.add(held[0].to.name)
+    broker.release()
+    for member in (leader, follower):
+        ((_, answer),) = member.client.replies()
+        assert answer.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
