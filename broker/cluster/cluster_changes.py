@@ -4,6 +4,7 @@ Each method is one event, carried out to the end of its operations. A watch is s
 change after the read causes another event. The order of the steps is Kafka's: brokers expect it.
 """
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from broker.cluster.channel import Channels
@@ -126,6 +127,13 @@ class ClusterChanges:
         if not others:
             self.orders.add_update_metadata(context.broker_epochs)  # the machines sent none; fewer brokers are live
             self._send()
+
+    def order_again(self, replicas: Sequence[Replica]) -> Procedure[None]:
+        """Repeat the orders that the disk of a live broker did not take. Kafka's brokers take the directory offline
+        until their next start, and their controller then repeats all orders."""
+        online = [r for r in replicas if self.context.replica_states.get(r) is ReplicaState.ONLINE]
+        yield from self.replicas.change(online, ReplicaState.ONLINE)
+        yield from self.deletion.retry(replica.partition.topic for replica in replicas)
 
     def controlled_shutdown(self, broker_id: int) -> Procedure[tuple[TopicPartition, ...]]:
         """Move the leaders of a broker that stops. Return the partitions that it still leads."""

@@ -31,7 +31,7 @@ from broker.cluster.procedure import ControllerMoved, Pause, Procedure
 from broker.cluster.requests import NOT_CONTROLLER, Answer, Request
 from broker.now import Now
 from broker.wire.errors import ErrorCode
-from broker.wire.inter_broker import StopReplicaRequest
+from broker.wire.inter_broker import LeaderAndIsrRequest, StopReplicaRequest
 from coordination.port import (
     Changed,
     CoordinationError,
@@ -72,9 +72,23 @@ class DeletionAnswered:
     failed: tuple[Replica, ...]
 
 
-PAUSE_AFTER_ERROR_MS = 1_000
+@dataclass(frozen=True)
+class DiskFailed:
+    """The disk of a life of a broker was full or failed when these replicas were ordered: the orders are repeated."""
 
-QueuedEvent: TypeAlias = Change | PartitionChange | DeletionAnswered | Request
+    broker_id: int
+    broker_epoch: int
+    replicas: tuple[Replica, ...]
+
+
+PAUSE_AFTER_ERROR_MS = 1_000
+PAUSE_AFTER_DISK_MS = 10_000
+"""The pause before an order is repeated that a broker's disk did not take: someone has to make room on it."""
+
+QueuedEvent: TypeAlias = Change | PartitionChange | DeletionAnswered | DiskFailed | Request
+
+_OWN_EVENTS = Change | PartitionChange | DeletionAnswered | DiskFailed
+"""The events that nobody waits for an answer to."""
 
 CHANGES_BY_PATH = {
     CONTROLLER: Change.CONTROLLER,
@@ -104,6 +118,8 @@ class Controller:
         self._changes = self._new_term()
         self._driver = Driver()
         self._events: deque[QueuedEvent] = deque()
+        self._postponed: deque[tuple[int, DiskFailed]] = deque()
+        """The orders to repeat, each with its time, in the order of these times."""
         self._current: QueuedEvent | None = None
         self._is_in_run = False
         self._answers: list[tuple[Request, Answer]] = []
@@ -119,8 +135,9 @@ class Controller:
 
     @property
     def is_idle(self) -> bool:
-        """Return True if no event, operation or order is in progress."""
-        return not self._events and not self._driver.is_running and self._channels.is_idle()
+        """Return True if no event, operation or order is in progress, and none is to be repeated."""
+        is_waiting = self._events or self._postponed
+        return not is_waiting and not self._driver.is_running and self._channels.is_idle()
 
     # The life of the broker
 
@@ -169,7 +186,11 @@ class Controller:
         assert response is not None
         if response.error_code == ErrorCode.STALE_CONTROLLER_EPOCH:
             self._queue(Change.CONTROLLER, now)
-        elif isinstance(call.request, StopReplicaRequest):
+            return
+        failed = _disk_failed(call, response)
+        if failed.replicas:
+            self._postponed.append((now.ms + PAUSE_AFTER_DISK_MS, failed))
+        if isinstance(call.request, StopReplicaRequest):
             answered = _deletion_answered(call, call.request, response)
             if answered.deleted or answered.failed:
                 self._queue(answered, now)
@@ -200,9 +221,13 @@ class Controller:
 
     def tick(self, now: Now) -> None:
         self._driver.tick(now)
+        while self._postponed and self._postponed[0][0] <= now.ms:
+            _, failed = self._postponed.popleft()
+            self._queue(failed, now)
 
     def next_deadline_ms(self) -> int | None:
-        deadlines = (self._driver.next_deadline_ms(), self._channels.next_deadline_ms())
+        repeat_ms = self._postponed[0][0] if self._postponed else None
+        deadlines = (self._driver.next_deadline_ms(), self._channels.next_deadline_ms(), repeat_ms)
         return min((deadline for deadline in deadlines if deadline is not None), default=None)
 
     # The queue
@@ -248,6 +273,10 @@ class Controller:
                 if self.context.broker_epochs.get(broker_id) != broker_epoch:
                     return None
                 return changes.deletion_answered(list(deleted), list(failed))
+            case DiskFailed(broker_id, broker_epoch, replicas):
+                if self.context.broker_epochs.get(broker_id) != broker_epoch:
+                    return None
+                return changes.order_again(replicas)
             case _:
                 return answer(changes, event)
 
@@ -307,8 +336,9 @@ class Controller:
         unanswered = [self._current, *self._events]
         self._current = None
         self._events.clear()
+        self._postponed.clear()
         for event in unanswered:
-            if event is not None and not isinstance(event, Change | PartitionChange | DeletionAnswered):
+            if event is not None and not isinstance(event, _OWN_EVENTS):
                 self._answers.append((event, NOT_CONTROLLER))
         self._changes = self._new_term()
 
@@ -331,3 +361,24 @@ def _deletion_answered(call: Call, request: StopReplicaRequest, response: Any) -
                 replicas = deleted if error_code == ErrorCode.NONE else failed
                 replicas.append(Replica(partition, call.broker_id))
     return DeletionAnswered(call.broker_id, call.broker_epoch, tuple(deleted), tuple(failed))
+
+
+def _disk_failed(call: Call, response: Any) -> DiskFailed:
+    """Return the replicas of an order that the disk of a broker did not take."""
+    failed: list[TopicPartition] = []
+    if isinstance(call.request, LeaderAndIsrRequest):
+        names = {topic.topic_id: topic.topic_name for topic in call.request.topic_states}
+        failed += (
+            TopicPartition(names[topic.topic_id], error.partition_index)
+            for topic in response.topics
+            for error in topic.partition_errors
+            if error.error_code == ErrorCode.KAFKA_STORAGE_ERROR
+        )
+    elif isinstance(call.request, StopReplicaRequest):
+        failed += (
+            TopicPartition(error.topic_name, error.partition_index)
+            for error in response.partition_errors
+            if error.error_code == ErrorCode.KAFKA_STORAGE_ERROR
+        )
+    replicas = tuple(Replica(partition, call.broker_id) for partition in failed)
+    return DiskFailed(call.broker_id, call.broker_epoch, replicas)

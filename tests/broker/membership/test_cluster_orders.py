@@ -8,12 +8,14 @@ import pytest
 from broker.client.address import Address
 from broker.client.connection import ClientConnection
 from broker.client.message_exchange import exchange_of
+from broker.cluster.controller import PAUSE_AFTER_DISK_MS
 from broker.metadata.document import FILE, decode
 from broker.wire.errors import ErrorCode
 from tests.broker.engine_client import (
     ALTER_QUOTAS,
     ALTER_SCRAM,
     CREATE_PARTITIONS,
+    DELETE_TOPICS,
     DESCRIBE_SCRAM,
     INCREMENTAL_ALTER_CONFIGS,
 )
@@ -99,6 +101,34 @@ def test_an_order_that_comes_before_the_registration_is_repeated(cluster):
     cluster.restart(dead)
     cluster.later(1_000)
     assert leaders(cluster, "storms", dead) == leaders(cluster, "storms", cluster.controller.id)
+
+
+def test_an_order_that_a_full_disk_refuses_is_repeated_once_there_is_room(cluster):
+    disk = cluster.nodes[2].storage
+    disk.free_bytes = 0
+    assert cluster.create("flights", 3) == 0
+    assert cluster.client(2).produce("flights", b"a", partition=1).error_code != 0
+    cluster.later(30_000)
+    assert cluster.client(2).produce("flights", b"a", partition=1).error_code != 0
+    disk.free_bytes = None
+    cluster.later(PAUSE_AFTER_DISK_MS + 1_000)
+    assert cluster.client(2).produce("flights", b"a", partition=1).error_code == 0
+    assert cluster.controller.member.controller.is_idle
+
+
+def test_a_deletion_that_a_full_disk_refuses_goes_on_once_there_is_room(cluster):
+    cluster.create("flights", 3)
+    disk = cluster.nodes[2].storage
+    disk.free_bytes = 0
+    request = {"topics": [{"name": "flights", "topic_id": None}], "timeout": 30_000}
+    cluster.client(cluster.controller.id).send(DELETE_TOPICS, 6, request)
+    cluster.later(30_000)
+    assert "flights" in cluster.controller.member.controller.context.topics_to_delete
+    disk.free_bytes = None
+    cluster.later(PAUSE_AFTER_DISK_MS + 1_000)
+    assert not cluster.controller.member.controller.context.topics_to_delete
+    assert cluster.create("flights", 3) == 0
+    assert cluster.client(2).produce("flights", b"a", partition=1).error_code == 0
 
 
 def test_the_requests_of_brokers_are_served_on_their_listener_only(cluster):
