@@ -25,7 +25,6 @@ from tests.broker.engine_client import (
     INIT_PRODUCER_ID,
     LIST_OFFSETS,
     METADATA,
-    OFFSET_COMMIT,
     OFFSET_FETCH,
     PRODUCE,
     TXN_OFFSET_COMMIT,
@@ -149,16 +148,21 @@ class Client:
 
         return (yield from self.retry(attempt))
 
-    def check_offset(self, group):
-        """Ask for the offset of a group, and hold the answer to what was committed. Return the error code."""
+    def fetch_offset(self, group):
+        """Ask for the offset of a group; return (error code, offset)."""
         fields = {"group_id": group, "topics": [{"name": STABLE, "partition_indexes": [0]}], "require_stable": True}
 
         def code_of(answer):
             return answer.error_code or answer.topics[0].partitions[0].error_code
 
         code, answer = yield from self.ask_coordinator(GROUP, group, OFFSET_FETCH, 7, fields, code_of)
+        return code, answer.topics[0].partitions[0].committed_offset if code == 0 else -1
+
+    def check_offset(self, group):
+        """Ask for the offset of a group, and hold the answer to what was committed. Return the error code."""
+        code, offset = yield from self.fetch_offset(group)
         if code == 0:
-            self.world.oracle.check_offset(group, answer.topics[0].partitions[0].committed_offset)
+            self.world.oracle.check_offset(group, offset)
         return code
 
     def leader_of(self, topic, partition):
@@ -264,9 +268,10 @@ class TransactionalProducer(Producer):
         transaction, losses = Transaction(), self.world.oracle.losses
         self.world.oracle.transactions.append(transaction)
         is_good = yield from self.write(transaction)
+        is_late = self.random.random() < 0.1 and self.send_late(transaction)
         if self.random.random() < 0.1:
             yield Sleep(2 * TIMEOUT_MS)  # it is aborted meanwhile
-        is_commit = is_good and self.random.random() < 0.8
+        is_commit = is_good and not is_late and self.random.random() < 0.8
         transaction.commits = is_commit
         fields = self.fields() | {"transactional_id": self.name, "committed": is_commit}
         code, _ = yield from self.ask(END_TXN, 3, fields, lambda answer: answer.error_code)
@@ -276,8 +281,21 @@ class TransactionalProducer(Producer):
             if is_commit:
                 is_sure = code == 0 and losses == self.world.oracle.losses
                 self.world.oracle.note_offset(self.group, offset, is_sure=is_sure)
-        if code or not is_good:
+        if code or not is_good or is_late:
             self.id = -1
+
+    def send_late(self, transaction):
+        """Send one more batch, which may come after the transaction was aborted. Return False if there is no partition
+        to send it to."""
+        topics = {topic_id: name for name, (topic_id, _) in self.topics.items()}
+        partitions = [key for key in transaction.values if key in self.sequences and key[0] in topics]
+        if not partitions:
+            return False
+        topic_id, partition = self.random.choice(partitions)
+        values, producer = self.new_values(), (self.id, self.epoch, self.sequences[topic_id, partition])
+        transaction.values[topic_id, partition].update(values)
+        self.world.begin(LateBatch(self, topics[topic_id], partition, values, *producer))
+        return True
 
     def fields(self):
         return {"producer_id": self.id, "producer_epoch": self.epoch}
@@ -330,23 +348,23 @@ class TransactionalProducer(Producer):
         return code
 
 
-class Committer(Client):
-    """A consumer that commits offsets of its group, each above the one before, and asks for them."""
+class LateBatch(Client):
+    """A batch of a transaction that is sent, and arrives, apart from the producer's other requests (KIP-890)."""
 
-    def act(self):
-        if self.random.random() < 0.4:
-            yield from self.check_offset(self.name)
-            return
-        self.values += 1
-        partitions = [{"partition_index": 0, "committed_offset": self.values, "committed_metadata": ""}]
-        fields = {"group_id": self.name, "topics": [{"name": STABLE, "partitions": partitions}]}
-        fields |= {"generation_id_or_member_epoch": -1, "member_id": ""}
-        self.world.oracle.note_offset(self.name, self.values, is_sure=False)
-        code, _ = yield from self.ask_coordinator(
-            GROUP, self.name, OFFSET_COMMIT, 8, fields, lambda answer: answer.topics[0].partitions[0].error_code
-        )
-        if code == 0:
-            self.world.oracle.note_offset(self.name, self.values, is_sure=True)
+    def __init__(self, producer, topic, partition, values, producer_id, epoch, sequence):
+        super().__init__(producer.world, f"{producer.name} {values[0].decode()} late")
+        self.topic, self.partition, self.owner = topic, partition, producer.name
+        self.leader = producer.leader_of(topic, partition)
+        ids = {"producer_id": producer_id, "producer_epoch": epoch, "base_sequence": sequence}
+        self.batch = batch_of(*values, **ids, transactional=True)
+
+    def run(self):
+        yield Sleep(self.random.choice((0, 300, 3_000, TIMEOUT_MS)))
+        if self.leader is not None:
+            records = [(self.topic, self.partition, memoryview(self.batch))]
+            request = produce.ProduceRequest(self.owner, -1, 30_000, records, True)
+            yield Ask(self.leader, PRODUCE, 9, request, partition=(self.topic, self.partition))
+            self.world.counts["late batch"] += 1
 
 
 class Reader(Client):

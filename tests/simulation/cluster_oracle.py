@@ -6,6 +6,7 @@
     id twice, id falls an id is given to two records, or is not above the one before it
     two leaders        two brokers serve one epoch of a partition
     producer id twice  two producers have the same id
+    two owners         two members of a generation own one partition, or a commit of an earlier generation is taken
     half, aborted-read a transaction is visible in a part of its partitions, or although nobody asked to commit it
 """
 
@@ -37,6 +38,10 @@ class Oracle:
         self.transactions = []
         self.offsets = {}
         """By group: (the offset that was committed last, the later ones whose commit may have been made)."""
+        self.group_owners = {}
+        """By (group, generation): the id of the member that owns the partition."""
+        self.generations = {}
+        """By group: the latest generation whose owner was told."""
         self.sent = set()
         self.losses = 0
         """The number of power cuts without durable acks. The coordinator may know nothing of a transaction then, which
@@ -127,7 +132,19 @@ class Oracle:
 
     def note_offset(self, group, offset, *, is_sure):
         committed, doubtful = self.offsets.get(group, (-1, frozenset()))
+        if is_sure and offset < committed:
+            return  # another member has committed since this one was answered
         self.offsets[group] = (offset, frozenset()) if is_sure else (committed, doubtful | {offset})
+
+    def note_owner(self, group, generation, member_id):
+        owner = self.group_owners.setdefault((group, generation), member_id)
+        assert owner == member_id, f"two owners: {owner} and {member_id} in generation {generation} of {group}"
+        self.generations[group] = max(self.generations.get(group, -1), generation)
+
+    def check_generation(self, group, generation, newest):
+        """Check the generation of a commit that was taken, given the newest one that had an owner before it was sent.
+        """
+        assert generation >= newest, f"two owners: {group} takes a commit of {generation} in generation {newest}"
 
     def check_offset(self, group, offset):
         if group not in self.offsets:

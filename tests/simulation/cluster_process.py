@@ -1,14 +1,18 @@
 """The processes of a simulated cluster: real engines whose every step takes a time, and machines that outlive them."""
 
+from kio.schema.types import BrokerId
+from kio.static.primitive import i64
+
 from broker.cluster.documents import CONTROLLER_EPOCH, NO_LEADER, TopicPartition, broker_path
 from broker.log.storage.memory_storage import MemoryStorage
 from broker.now import Now
+from broker.wire.inter_broker import ControlledShutdownRequest
 from coordination.port import CoordinationError, Multi, SessionEnded
 from idgen.layout import Layout
 from idgen.worker import IdWorker
 from tests.broker.engine_client import DAY_MS, WALL_MS
 from tests.broker.engine_cluster import SESSION_MS, ClusterNode
-from tests.simulation.cluster_network import ClientLink, Link
+from tests.simulation.cluster_network import CALL_MS, ClientLink, Link
 
 MAX_AHEAD_MS = 500
 
@@ -228,6 +232,20 @@ class Process(ClusterNode):
         if ms > SESSION_MS:
             self.world.after(SESSION_MS, expire)
 
+    def shut_down(self):
+        """Ask the controller to move what this broker leads, as a stop does, and stop when it has answered."""
+
+        def answered(response, at):
+            error = "no answer" if response is None else response.error_code
+            self.world.log(f"{self.id} stops: {error}")
+            self.world.after(0, lambda: self.machine.stopped(self))
+
+        if not self.member.is_registered:
+            answered(None, self.now)
+            return
+        request = ControlledShutdownRequest(broker_id=BrokerId(self.id), broker_epoch=i64(self.member.broker_epoch))
+        self.member.peers.ask(self.member.image.controller_id, request, answered, self.now, timeout_ms=CALL_MS)
+
     def die(self):
         self.is_alive = False
         for link in self.links.values():
@@ -265,10 +283,24 @@ class Machine:
         self.storage = self.storage.power_cut(self.world.random.randrange)
 
     def stop(self):
-        """Stop the process cleanly: its logs are closed."""
+        """Stop the process cleanly, once the controller has moved its leaders."""
         if self.process is not None and self.process.broker is not None:
-            self.process.broker.services.logs.close()
+            self.process.do(self.process.shut_down)
+
+    def stopped(self, process):
+        """End a process that was stopped cleanly: its logs are closed."""
+        if self.process is process:
+            process.broker.services.logs.close()
             self.kill(at_once=True)
+
+    def heal_disk(self):
+        """Make room on the disk. A disk that failed is mended, and its broker starts again."""
+        self.storage.free_bytes = None
+        if self.storage.failing_syncs:
+            self.storage.failing_syncs.clear()
+            if self.process is not None:
+                self.kill(at_once=True)
+                self.start()
 
     def connect(self, name):
         """Return a client's connection, None if no process listens."""

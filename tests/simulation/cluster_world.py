@@ -3,10 +3,11 @@
     .venv/bin/python -m tests.simulation.cluster_world SEED...      prints the history of a seed, and its CPU time
 
 Three to five brokers keep their files in memory and share one ensemble. Each operation, request, answer and job of a
-thread takes a random time. Clients write, read, commit offsets, and change topics (cluster_clients.py), while brokers
-are killed, stopped, cut off and started again. Then everything is healed. When the world is quiet, the images of all
-brokers equal the nodes, each partition is led and can be written, and the oracle compares what clients were answered
-with what is there (cluster_oracle.py).
+thread takes a random time. Clients write, read, and change topics (cluster_clients.py), and the members of a group
+share a partition and commit its offsets (cluster_group.py). Meanwhile brokers are killed, stopped, cut off and started
+again, and disks run full or fail. Then everything is healed. When the world is quiet, the images of all brokers equal
+the nodes, each partition is led and can be written, and the oracle compares what clients were answered with what is
+there (cluster_oracle.py).
 """
 
 import sys
@@ -29,7 +30,8 @@ from tests.broker.cluster.timeline import Timeline
 from tests.broker.cluster.watched_ensemble import WatchedEnsemble
 from tests.broker.engine_client import WALL_MS
 from tests.broker.engine_cluster import SESSION_MS
-from tests.simulation.cluster_clients import Admin, Checker, Committer, Producer, Reader, Sleep, TransactionalProducer
+from tests.simulation.cluster_clients import Admin, Checker, Producer, Reader, Sleep, TransactionalProducer
+from tests.simulation.cluster_group import Committer, GroupMember
 from tests.simulation.cluster_oracle import Oracle
 from tests.simulation.cluster_process import Machine, new_worker
 
@@ -45,6 +47,7 @@ SETTINGS = {
     "offsets_topic_num_partitions": 3,
     "log_flush_offset_checkpoint_interval_ms": 20_000,
     "num_partitions": 2,
+    "group_initial_rebalance_delay_ms": 300,
 }
 
 HAPPENINGS = {
@@ -62,6 +65,8 @@ HAPPENINGS = {
     "take the coordinator away": 3,
     "cut one way": 8,
     "step the clock": 3,
+    "fill a disk": 6,
+    "fail syncs": 2,
     "start": 14,
 }
 
@@ -155,6 +160,7 @@ class ClusterWorld(Timeline):
             machine.start()
         self.run(2_000)
         clients = [Producer, Producer, TransactionalProducer, TransactionalProducer, Committer, Reader, Admin]
+        clients += [GroupMember] * 3
         for number, kind in enumerate(clients):
             self.begin(kind(self, f"{kind.__name__.lower()}{number}"))
         kinds, weights = list(HAPPENINGS), list(HAPPENINGS.values())
@@ -175,6 +181,8 @@ class ClusterWorld(Timeline):
         self.is_healing = True
         self.loss = self.multi_loss = 0.0
         self._heal_cuts(set(self._cuts))
+        for machine in self.machines.values():
+            machine.heal_disk()
         for process in self.processes():
             process.coordinator.lose_answers = process.coordinator.lose_requests = 0
         self._start()
@@ -297,6 +305,18 @@ class ClusterWorld(Timeline):
 
     def _step_the_clock(self):
         self.machine().wall_step_ms += self.random.choice((-2_000, -300, 300, 2_000))
+
+    def _fill_a_disk(self):
+        """Leave a disk little room or none. Appends, new logs and files of the broker fail until there is room."""
+        machine = self.machine()
+        machine.storage.free_bytes = self.random.choice((0, 100, 2_000))
+        self.after(self.random.choice((500, 3_000, 15_000)), machine.heal_disk)
+
+    def _fail_syncs(self):
+        """Let a disk fail. The broker takes its logs offline, until someone mends the disk and starts it again."""
+        machine = self.machine()
+        machine.storage.failing_syncs.update(machine.storage.files)
+        self.after(self.random.choice((500, 3_000, 15_000)), machine.heal_disk)
 
     def _start(self):
         for machine in self.machines.values():
