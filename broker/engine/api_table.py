@@ -126,7 +126,7 @@ _BROKER_ROWS = (
 APIS: dict[int, Api] = {row.key: row for row in _ROWS}
 
 INTER_BROKER: dict[int, Api] = {row.key: row for row in _BROKER_ROWS}
-"""APIs and versions that the inter-broker listener serves beside `APIS`. ApiVersions does not show them.
+"""APIs and versions that the inter-broker listener serves beside `APIS`. ApiVersions shows them on that listener only.
 
 Who reaches that listener can delete data.
 """
@@ -134,3 +134,21 @@ Who reaches that listener can delete data.
 SERVED_UNINFORMED = frozenset({API_VERSIONS, WRITE_TXN_MARKERS, *INTER_BROKER})
 """APIs that a broker serves before the controller has told it of the cluster: those of connections to come, and those
 of other brokers, which may share their connection with the orders of the controller."""
+
+
+def advertised_to_clients() -> list[tuple[int, int, int]]:
+    """Return (API key, oldest version, newest version) of each API, as ApiVersions shows them to clients."""
+    return [(api.key, api.advertised_oldest, api.newest) for api in APIS.values()]
+
+
+def advertised_to_brokers() -> list[tuple[int, int, int]]:
+    """Return the same with the APIs and versions of the inter-broker listener.
+
+    Brokers of Kafka ask for them before they send AddPartitionsToTxn to a transaction coordinator, or
+    AllocateProducerIds to the controller.
+    """
+    advertised = {row[0]: row for row in advertised_to_clients()}
+    for key, api in INTER_BROKER.items():
+        _, oldest, newest = advertised.get(key, (key, api.oldest, api.newest))
+        advertised[key] = key, min(oldest, api.oldest), max(newest, api.newest)
+    return sorted(advertised.values())

@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any, cast
 from broker.channel.connection import Connection
 from broker.channel.request_channel import RequestChannel
 from broker.channel.turn_queue import BACKLOG_WAITS
-from broker.engine.api_table import APIS, Api
+from broker.engine.api_table import APIS, Api, advertised_to_brokers, advertised_to_clients
 from broker.engine.request_handler import RequestHandler
 from broker.engine.throttle import Throttle
 from broker.log.io_jobs import METADATA_JOBS, ReadJob
@@ -65,7 +65,8 @@ class Engine:
         """`clock_ns` is a monotonic clock that measures durations; without one, turns are bounded by rounds only."""
         self.services = services
         self.metrics = services.metrics
-        services.advertised = [(api.key, api.advertised_oldest, api.newest) for api in APIS.values()]
+        services.advertised = advertised_to_clients()
+        services.advertised_to_brokers = advertised_to_brokers()
         self.channel = channel(services, clock_ns)
         self._clock = self.channel.clock
         self._connections = self.channel.connections

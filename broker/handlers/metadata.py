@@ -63,9 +63,19 @@ def _begin(call: RequestContext, now: Now) -> Answer | Planned:
 
     def answer(error: ApiError | None, at: Now) -> Answer:
         failed = {name: error or staged.errors.get(name) for name in staged.change.topics}
-        return _answer(call, refused | {name: failure.code for name, failure in failed.items() if failure is not None})
+        return _answer(call, refused | {name: _not_shown(failure) for name, failure in failed.items()})
 
     return Planned(staged, answer)
+
+
+def _not_shown(failure: ApiError | None) -> ErrorCode:
+    """Return the error of a topic that was to be made, in case the image does not have it.
+
+    In a cluster the image may be late: the topic was made, by this broker or another, and has no leader yet.
+    """
+    if failure is None or failure.code == ErrorCode.TOPIC_ALREADY_EXISTS:
+        return ErrorCode.LEADER_NOT_AVAILABLE
+    return failure.code
 
 
 def _answer(call: RequestContext, refused: Mapping[str, ErrorCode]) -> Answer:

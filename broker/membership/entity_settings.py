@@ -29,7 +29,7 @@ from broker.cluster.config_entity import (
 from broker.cluster.documents import DamagedDocument
 from broker.metadata.change import Change, Credential, Entity, entity_of
 from broker.metadata.image import Image
-from broker.quota.client_quotas import CLIENT_ID, IP, USER
+from broker.quota.client_quotas import CLIENT_ID, IP, USER, quota_text
 from broker.settings.config import BrokerConfig, TopicConfig, with_properties
 from idgen.settings import InvalidSetting
 
@@ -214,7 +214,7 @@ def altered_entities(image: Image, change: Change) -> AlteredEntities:
     if change.quotas is not None:
         for owner in {*image.quotas, *change.quotas}:
             before_texts, after_texts = (
-                {name: _number(value) for name, value in quotas.get(owner, {}).items()}
+                {name: quota_text(name, value) for name, value in quotas.get(owner, {}).items()}
                 for quotas in (image.quotas, change.quotas)
             )
             _add(altered, _entity(owner), before_texts, after_texts)
@@ -244,11 +244,6 @@ def _add(
 def merged(present: Mapping[str, str], values: Mapping[str, str | None]) -> dict[str, str]:
     """Return settings with new values, and without those that are None."""
     return {name: value for name, value in {**present, **values}.items() if value is not None}
-
-
-def _number(value: float) -> str:
-    """Return a quota as Kafka writes it: 1024.0."""
-    return repr(float(value))
 
 
 def _text(credential: Credential) -> str:

@@ -136,3 +136,9 @@ def _check_value(keys: Mapping[str, tuple[float, bool]], key: str, value: float)
         raise _refuse(f"Quota {key} must be greater than 0, and at most {most}; it is {value}")
     if not fraction and abs(value % 1.0) > 1e-6:
         raise _refuse(f"{key} cannot be a fractional value.")
+
+
+def quota_text(key: str, value: float) -> str:
+    """Return a quota as Kafka's brokers write it to ZooKeeper: a rate of bytes as 1024, a percentage as 50.0."""
+    _, fraction = (_CLIENT_KEYS | _IP_KEYS).get(key, (0, True))
+    return repr(float(value)) if fraction else str(round(value))

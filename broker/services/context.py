@@ -71,6 +71,8 @@ class BrokerServices:
     metrics: Metrics = field(default_factory=Metrics)
     advertised: Sequence[tuple[int, int, int]] = ()
     """The answer of ApiVersions: (API key, lowest version, highest version) of each API."""
+    advertised_to_brokers: Sequence[tuple[int, int, int]] = ()
+    """The answer of ApiVersions on the inter-broker listener."""
     group_config: GroupConfig = field(default_factory=GroupConfig)
     listener_limits: Mapping[str, ListenerLimits] = field(default_factory=dict)
     """The limits that apply to one listener in addition to the general ones, by its name."""

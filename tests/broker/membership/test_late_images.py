@@ -7,8 +7,15 @@ import pytest
 from broker.cluster.documents import TopicPartition, state_path, topic_path
 from broker.metadata.change import Change
 from broker.metadata.topic import NO_LEADER, PartitionState
+from broker.wire.errors import ErrorCode
 from coordination.port import Set
-from tests.broker.engine_client import CREATE_PARTITIONS, INCREMENTAL_ALTER_CONFIGS, OFFSET_COMMIT
+from tests.broker.engine_client import (
+    CREATE_PARTITIONS,
+    FIND_COORDINATOR,
+    INCREMENTAL_ALTER_CONFIGS,
+    METADATA,
+    OFFSET_COMMIT,
+)
 from tests.broker.engine_cluster import EngineCluster
 from tests.broker.membership.cluster_steps import leaders
 
@@ -82,3 +89,37 @@ def test_a_topic_whose_node_is_damaged_is_not_taken_for_deleted_by_the_brokers_o
     assert coordinator.services.groups.offsets_number == 1
     assert cluster.controller.member.controller.context.damaged == {}
     assert leaders(cluster, "flights", dead) == [2]
+
+
+def test_a_topic_that_another_broker_has_made_by_asking_has_no_leader_yet_where_the_image_is_late():
+    """Kafka's brokers answer LEADER_NOT_AVAILABLE, which clients retry."""
+    request = {"topics": [{"name": "flights"}], "allow_auto_topic_creation": True}
+    cluster, answer = asked_where_the_image_is_late(METADATA, 12, request)
+    (described,) = answer.topics
+    assert described.error_code == ErrorCode.LEADER_NOT_AVAILABLE
+    (described,) = cluster.client(2).ask(METADATA, 12, request).topics
+    assert described.error_code == 0
+
+
+def test_a_coordinators_topic_that_another_broker_has_made_is_no_failure_where_the_image_is_late():
+    request = {"key_type": 0, "coordinator_keys": ["readers"]}
+    cluster, answer = asked_where_the_image_is_late(FIND_COORDINATOR, 4, request)
+    (coordinator,) = answer.coordinators
+    assert coordinator.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert not [line for line in cluster.controller.reported if "could not be made" in line]
+
+
+def asked_where_the_image_is_late(api_key, version, request):
+    """Send a request to a broker, then to the controller, which cannot reach its own listener. Return its answer."""
+    cluster = EngineCluster(2)
+    controller = cluster.controller.id
+    assert controller == 1
+    cluster.cut_pairs.add((controller, controller))
+    client, late = cluster.client(2), cluster.client(controller)
+    client.send(api_key, version, request)
+    cluster.later(1_000)
+    assert client.replies()
+    late.send(api_key, version, request)
+    cluster.later(6_000)
+    ((_, answer),) = late.replies()
+    return cluster, answer
