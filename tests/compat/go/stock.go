@@ -34,10 +34,12 @@ type call struct {
 	Group     string
 	Count     int
 	Heartbeat int64 // ms
+	Spread    int32 // the number of partitions that the values go to in turn, from partition 0; 0: all to Partition
+	Committed bool  // whether to read only records of committed transactions
 }
 
 var calls = map[string]func(context.Context, call) (any, error){
-	"ask": ask, "produce": produce, "transact": transact, "read": read,
+	"ask": ask, "route": route, "produce": produce, "transact": transact, "read": read,
 }
 
 func main() {
@@ -79,8 +81,21 @@ func client(asked call, more ...kgo.Opt) (*kgo.Client, error) {
 	return kgo.NewClient(append(options, more...)...)
 }
 
-// ask sends one request with the given fields and returns its answer, by kmsg's names.
+// ask sends one request with the given fields to the address and returns its answer, by kmsg's names.
 func ask(ctx context.Context, asked call) (any, error) {
+	return request(asked, func(c *kgo.Client, r kmsg.Request) (kmsg.Response, error) {
+		return c.SeedBrokers()[0].Request(ctx, r)
+	})
+}
+
+// route sends one request to the broker that franz-go chooses, such as the controller, and returns its answer.
+func route(ctx context.Context, asked call) (any, error) {
+	return request(asked, func(c *kgo.Client, r kmsg.Request) (kmsg.Response, error) {
+		return c.Request(ctx, r)
+	})
+}
+
+func request(asked call, send func(*kgo.Client, kmsg.Request) (kmsg.Response, error)) (any, error) {
 	c, err := client(asked)
 	if err != nil {
 		return nil, err
@@ -93,7 +108,7 @@ func ask(ctx context.Context, asked call) (any, error) {
 	if err := json.Unmarshal(asked.Fields, request); err != nil {
 		return nil, err
 	}
-	return c.SeedBrokers()[0].Request(ctx, request)
+	return send(c, request)
 }
 
 // produce writes the values in order, as an idempotent producer.
@@ -109,8 +124,12 @@ func produce(ctx context.Context, asked call) (any, error) {
 func records(asked call) []*kgo.Record {
 	var made []*kgo.Record
 	for n, value := range asked.Values {
+		partition := asked.Partition
+		if asked.Spread > 0 {
+			partition = int32(n) % asked.Spread
+		}
 		made = append(made, &kgo.Record{
-			Topic: asked.Topic, Partition: asked.Partition, Timestamp: time.UnixMilli(asked.Timestamp),
+			Topic: asked.Topic, Partition: partition, Timestamp: time.UnixMilli(asked.Timestamp),
 			Key: fmt.Appendf(nil, "k%d", n), Value: []byte(value),
 		})
 	}
@@ -140,8 +159,12 @@ func transact(ctx context.Context, asked call) (any, error) {
 // read joins the group, reads "count" records, commits their offsets and returns their values.
 func read(ctx context.Context, asked call) (any, error) {
 	heartbeat := time.Duration(asked.Heartbeat) * time.Millisecond
+	isolation := kgo.ReadUncommitted()
+	if asked.Committed {
+		isolation = kgo.ReadCommitted()
+	}
 	c, err := client(
-		asked, kgo.ConsumerGroup(asked.Group), kgo.ConsumeTopics(asked.Topic), kgo.DisableAutoCommit(),
+		asked, kgo.FetchIsolationLevel(isolation), kgo.ConsumerGroup(asked.Group), kgo.ConsumeTopics(asked.Topic), kgo.DisableAutoCommit(),
 		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), kgo.HeartbeatInterval(heartbeat),
 	)
 	if err != nil {
