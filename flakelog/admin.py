@@ -17,6 +17,7 @@ from flakelog.operations.cluster import Cluster, LogDir
 from flakelog.operations.configs import broker_resource, topic_resource
 from flakelog.operations.groups import Group, ListedGroup
 from flakelog.operations.partitions import Replicas
+from flakelog.operations.placement import Placement, find_placement
 from flakelog.operations.quotas import Quota
 from flakelog.operations.topics import BROKER_DEFAULT
 from flakelog.operations.transactions import ActiveProducer, ListedTransaction, Transaction
@@ -152,6 +153,10 @@ class Admin:
     def cluster(self) -> Cluster:
         """Return the cluster's id, its controller and its brokers."""
         return cluster.describe_cluster(self._client)
+
+    def placement(self) -> Placement:
+        """Return the brokers with the number of partitions that each leads, and the partitions that are offline."""
+        return find_placement(self._client)
 
     def log_dirs(self) -> list[LogDir]:
         """Return the data directories of all brokers, with the bytes of each partition."""

@@ -1,42 +1,84 @@
-"""`flakelog cluster`: describe the cluster and its disks."""
+"""`flakelog cluster`: describe the cluster, the placement of its partitions, and its disks."""
 
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from flakelog.commands.arguments import BROKER
-from flakelog.commands.terminal import client_of, count_of, json_option, print_json, print_table, servers_option
+from flakelog.commands.terminal import (
+    client_of,
+    count_of,
+    json_option,
+    print_json,
+    print_line,
+    print_table,
+    servers_option,
+)
 from flakelog.commands.transfer import size_of
 
 if TYPE_CHECKING:
     from flakelog.operations.cluster import LogDir
+    from flakelog.operations.placement import Placement
+
+OFFLINE_SHOWN = 10
 
 
 @click.group()
 def cluster() -> None:
-    """Describe the cluster: brokers, versions and disks. `flakelog config --all-brokers` has its settings."""
+    """Describe the cluster: brokers, leaders and disks. `flakelog config --all-brokers` has its settings."""
 
 
 @cluster.command()
 @servers_option
 @json_option
 def describe(servers: str, as_json: bool) -> None:
-    """Show the cluster's id, its controller, its brokers, and how many topics and partitions it has."""
-    from flakelog.operations.cluster import describe_cluster
+    """Show the cluster's id, its controller, its brokers, the partitions that each leads, and those offline.
+
+    A broker that is not live is listed while partitions have a copy on it.
+    """
+    from flakelog.operations.placement import find_placement
 
     with client_of(servers) as client:
-        described = describe_cluster(client)
-        topics = client.topics()
-    partitions = sum(topic.partitions for topic in topics)
+        placement = find_placement(client)
     if as_json:
-        shown = {"cluster_id": described.id, "controller": described.controller, "topics": len(topics)}
-        brokers = [broker._asdict() for broker in described.brokers]
-        print_json(shown | {"partitions": partitions, "brokers": brokers})
+        print_json(_placement_json(placement))
         return
-    click.echo(f"cluster {described.id}: {count_of(len(topics), 'topic')}, {count_of(partitions, 'partition')}")
-    roles = {described.controller: "controller"}
-    rows = [(broker.id, broker.address, broker.rack, roles.get(broker.id)) for broker in described.brokers]
-    print_table(("BROKER", "ADDRESS", "RACK", "ROLE"), rows)
+    counts = f"{count_of(placement.topics, 'topic')}, {count_of(placement.partitions, 'partition')}"
+    click.echo(f"cluster {placement.cluster_id}: {counts}, {len(placement.offline)} offline")
+    rows = [
+        (
+            broker.id,
+            broker.address,
+            broker.rack,
+            "yes" if broker.live else "no",
+            broker.leads,
+            "controller" if broker.id == placement.controller else None,
+        )
+        for broker in placement.brokers
+    ]
+    print_table(("BROKER", "ADDRESS", "RACK", "LIVE", "LEADS", "ROLE"), rows)
+    if placement.offline:
+        names = [f"{topic}-{number}" for topic, number in placement.offline[:OFFLINE_SHOWN]]
+        more = len(placement.offline) - len(names)
+        rest = f" and {more} more: `flakelog partitions list --all --problems` lists all" if more else ""
+        print_line(f"offline: {', '.join(names)}{rest}")
+    if placement.all_on_broker is not None:
+        click.echo(
+            f"all partitions are on broker {placement.all_on_broker}: new topics are spread over all live brokers, "
+            "partitions that exist stay where they are"
+        )
+
+
+def _placement_json(placement: "Placement") -> dict[str, Any]:
+    return {
+        "cluster_id": placement.cluster_id,
+        "controller": placement.controller,
+        "topics": placement.topics,
+        "partitions": placement.partitions,
+        "offline": [{"topic": topic, "partition": number} for topic, number in placement.offline],
+        "all_on_broker": placement.all_on_broker,
+        "brokers": [broker._asdict() for broker in placement.brokers],
+    }
 
 
 @cluster.command()

@@ -169,7 +169,10 @@ def test_several_topics_are_created_described_and_deleted(flakelog):
 
 def test_the_cluster_and_its_disks_are_described(flakelog, broker):
     (described,) = objects(flakelog("cluster describe --json")[1])
-    assert described["brokers"] == [{"id": 1, "address": broker.address, "rack": None}] and described["controller"] == 1
+    (node,) = described["brokers"]
+    assert (node["id"], node["address"], node["rack"], node["live"]) == (1, broker.address, None, True)
+    assert node["leads"] == described["partitions"] and described["controller"] == 1
+    assert described["offline"] == [] and described["all_on_broker"] is None
     (disk,) = objects(flakelog("cluster disks --json")[1])
     assert disk["path"] == str(broker.data_dir) and 0 < disk["usable_bytes"] < disk["total_bytes"]
     assert broker.address in flakelog("cluster describe")[1] and str(broker.data_dir) in flakelog("cluster disks")[1]

@@ -1,10 +1,14 @@
 """Servers that are one cluster by a real ZooKeeper, as stock clients see them."""
 
+import json
 from contextlib import ExitStack
 
 import pytest
+from click.testing import CliRunner
 from confluent_kafka import Producer
 
+from flakelog.admin import Admin
+from flakelog.cli import main
 from tests.compat.cluster_servers import PARTITIONS, SETTINGS, Alone, Servers, values
 from tests.compat.server_process import DidNotStart, ServerProcess
 from tests.patience import SECONDS, until
@@ -44,6 +48,7 @@ def test_a_killed_broker_takes_only_its_own_partitions_away_until_it_is_back(clu
     led = [partition for partition, leader in cluster.leaders("orders").items() if leader == 3]
     cluster[3].kill()
     until(lambda: set(cluster.leaders("orders").values()) == {-1, 1, 2}, "the end of its session")
+    assert_described(cluster, dead=3, offline=led)
     living = [partition for partition in PARTITIONS if partition not in led]
     cluster.produce("orders", "without", living)
     cluster[3].start()
@@ -51,6 +56,20 @@ def test_a_killed_broker_takes_only_its_own_partitions_away_until_it_is_back(clu
     cluster.produce("orders", "after")
     expected = values("before") + values("after") + [f"without-{partition}" for partition in living]
     assert cluster.consume("orders", len(expected), commit=False, group="audit") == sorted(expected)
+
+
+def assert_described(cluster, dead, offline):
+    """`flakelog cluster describe` names the broker that is not live and the partitions that are offline."""
+    command = ["cluster", "describe", "--servers", cluster.bootstrap]
+    described = json.loads(CliRunner().invoke(main, [*command, "--json"]).stdout)
+    assert [broker["id"] for broker in described["brokers"] if not broker["live"]] == [dead]
+    assert {"topic": "orders", "partition": offline[0]} in described["offline"]
+    led = sum(broker["leads"] for broker in described["brokers"])
+    assert led + len(described["offline"]) == described["partitions"]
+    lines = CliRunner().invoke(main, command).stdout.splitlines()
+    assert f" {len(described['offline'])} offline" in lines[0]
+    assert [line.split()[:4] for line in lines if " no " in line] == [[str(dead), "-", "-", "no"]]
+    assert lines[-1].startswith("offline: ")
 
 
 def test_all_records_are_there_after_a_clean_stop_of_all_and_a_start(cluster):
@@ -94,6 +113,9 @@ def test_the_data_of_a_server_alone_is_brought_into_an_empty_coordinator(zookeep
         alone.start()
         one.await_leaders("old")
         assert one.consume("old", 6) == values("unread"), "offsets and groups are there too"
+        with ServerProcess(tmp_path / "second", alone.settings | {"broker.id": "2"}), Admin(alone.address) as admin:
+            assert until(lambda: len(admin.cluster().brokers) == 2, "the second broker")
+            assert admin.placement().all_on_broker == 1, "what was there before stays where it is"
         with pytest.raises(DidNotStart, match="coordinator belongs to cluster"):
             other = ServerProcess(tmp_path / "other", {"broker.id": "2"})
             with other:
