@@ -295,6 +295,20 @@ class ServerConfig:
         """The name of the listener on which brokers reach each other: by default the first one."""
         return (self.inter_broker_listener_name or self.broker_listeners[0].name).upper()
 
+    def danger_of_inter_broker(self, name: str) -> str | None:
+        """Return the danger of the listener on which brokers reach each other, while no listener asks who a client is.
+
+        There is none if only this machine reaches it, or if `inter.broker.listener.name` names one of several: the
+        others are for clients.
+        """
+        is_brokers_own = self.inter_broker_listener_name is not None and len(self.broker_listeners) > 1
+        if is_brokers_own or name not in [listener.name for listener in self.open_listeners]:
+            return None
+        return (
+            f"every client of the listener {name} can delete the cluster's data, because brokers use it too: give "
+            "them a listener of their own by inter.broker.listener.name, in a network that clients cannot reach"
+        )
+
     @property
     def http_address(self) -> tuple[str, int] | None:
         return split_address(self.http_listener)

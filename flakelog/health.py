@@ -1,14 +1,19 @@
 """The answers of /health and /health/ready: whether all is well, and which parts are not."""
 
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any, Protocol
 
+from broker.metadata.image import NO_CONTROLLER
+from broker.metadata.topic import NO_LEADER
 from flakelog.figures import MeasuredServer
+from flakelog.settings import Settings
 
 
 class WatchedServer(MeasuredServer, Protocol):
     """The parts of a server process that its health depends on."""
 
+    settings: Settings
     addresses: dict[str, str]
 
     @property
@@ -35,6 +40,27 @@ def health(server: WatchedServer) -> tuple[bool, Mapping[str, Any]]:
         "partitions_offline": offline,
         "partitions_waiting_for_clock": waits,
         "disk_full": full,
+        "cluster": _cluster(server),
+    }
+
+
+def _cluster(server: WatchedServer) -> Mapping[str, Any] | None:
+    """Return the cluster as this broker knows it, None on a server alone.
+
+    Offline partitions of other brokers do not make this server unhealthy, because each broker says so of its own.
+    """
+    if server.engine is None or server.engine.services.member is None:
+        return None
+    services = server.engine.services
+    image, listener = services.metadata, services.inter_broker_listener
+    leaders = Counter(partition.leader for topic in image.topics() for partition in topic.partitions)
+    return {
+        "id": image.cluster_id,
+        "controller": image.controller_id if image.controller_id != NO_CONTROLLER else None,
+        "live_brokers": sorted(image.live_ids),
+        "partitions_led": leaders[services.node.id],
+        "partitions_offline": leaders[NO_LEADER],
+        "danger": None if listener is None else server.settings.server.danger_of_inter_broker(listener),
     }
 
 

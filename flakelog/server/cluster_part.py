@@ -32,7 +32,6 @@ from broker.wire.errors import ErrorCode
 from broker.wire.inter_broker import ControlledShutdownRequest
 from coordination.port import ConnectionLost, CoordinationError, Coordinator, SessionLost
 from coordination.sessions import open_session
-from flakelog.listeners import is_local
 from flakelog.server.bound_broker import BoundBroker
 from flakelog.server.lifecycle import Lifecycle, Report, Stage, StartError
 from flakelog.server.worker_numbers import repeat_while_waiting
@@ -99,12 +98,9 @@ class ClusterPart:
     def _membership(self) -> Membership:
         server, local = self._settings.server, self._bound.local
         listener = server.inter_broker_listener
-        served = {own.name: own.host for own in server.broker_listeners}
-        if not is_local(served[listener]):
-            self._report(
-                f"who reaches the listener {listener} can delete the cluster's data: it serves brokers, and no "
-                "listener asks who it is"
-            )
+        danger = server.danger_of_inter_broker(listener)
+        if danger is not None:
+            self._report(danger)
         endpoints = tuple(Endpoint(name, "PLAINTEXT", *address) for name, address in local.broker.endpoints.items())
         return Membership(
             self._bound.config.node_id,

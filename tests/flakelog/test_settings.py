@@ -292,6 +292,19 @@ def test_several_listeners_have_names_that_a_map_gives_a_protocol():
     assert [each.name for each in server.open_listeners] == ["INSIDE"]
 
 
+def test_a_listener_of_brokers_is_a_danger_while_other_machines_reach_it_and_clients_use_it_too():
+    def danger(listeners, **named):
+        settings = {"listeners": listeners, "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,B:PLAINTEXT"}
+        server = Settings(settings | {name.replace("_", "."): value for name, value in named.items()}).server
+        return server.danger_of_inter_broker(server.inter_broker_listener)
+
+    assert "can delete the cluster's data" in danger("PLAINTEXT://10.0.0.1:9092")
+    assert "listener PLAINTEXT" in danger("PLAINTEXT://10.0.0.1:9092", inter_broker_listener_name="PLAINTEXT")
+    assert danger("PLAINTEXT://10.0.0.1:9092,B://10.0.0.1:9093") is not None, "no setting says which is the brokers'"
+    assert danger("PLAINTEXT://10.0.0.1:9092,B://10.0.0.1:9093", inter_broker_listener_name="B") is None
+    assert danger("PLAINTEXT://127.0.0.1:9092") is None
+
+
 def test_the_names_that_kafka_users_know_are_accepted():
     """The names are those of https://kafka.apache.org/documentation/#brokerconfigs."""
     assert {"listeners", "num.partitions", "log.segment.bytes", "message.max.bytes", "node.id"} <= set(names())

@@ -103,3 +103,19 @@ def test_a_registry_that_is_away_leaves_a_server_ready_as_long_as_its_ids_go_on(
             until(lambda: health(server, "/health/ready")[0] == 200)
             server.wait_for_log("is held again")
             until(lambda: client.get_id() > 0)
+
+
+def test_the_cluster_is_shown_and_a_listener_of_brokers_on_which_clients_of_other_machines_are(tmp_path, zookeeper):
+    with ServerProcess(tmp_path / "alone") as alone:
+        assert health(alone, "/health")[1]["cluster"] is None
+    settings = {"zookeeper.connect": f"{zookeeper.hosts}/health", "listeners": "PLAINTEXT://:0", "broker.id": "4"}
+    with ServerProcess(tmp_path / "data", settings) as server:
+        with Client(server.address) as client:
+            client.create_topic("flights", 3)
+        status, body = health(server, "/health")
+        shown = body["cluster"]
+        danger = shown.pop("danger")
+        assert status == 200 and shown.pop("id")
+        assert shown == {"controller": 4, "live_brokers": [4], "partitions_led": 3, "partitions_offline": 0}
+        assert "every client of the listener PLAINTEXT can delete the cluster's data" in danger
+        assert danger in server.log, "the start warns in the same words"
