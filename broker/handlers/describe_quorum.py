@@ -1,9 +1,10 @@
 """DescribeQuorum, v0 to v2.
 
-Behaviour: describes the quorum of the metadata, the only quorum here: this node leads and votes alone. Kafka counts
-records of its metadata log, and this broker counts commits of the metadata file; both only rise (KIP-595).
+Behaviour: describes the quorum of the metadata, the only quorum here: the controller leads it and votes alone, in its
+epoch. Kafka counts records of its metadata log, and this broker counts commits of its metadata file; both only rise
+(KIP-595).
 Version notes: v1 has the time at which a voter was last heard of (KIP-836), which for the leader is now; v2 the address
-of the controllers (KIP-853), which is this node's.
+of the controllers (KIP-853), of which a cluster has one.
 """
 
 from typing import Any
@@ -16,7 +17,7 @@ from broker.services.kafka_messages import NOT_HOSTED
 from broker.steps import LazyArray
 from broker.wire.errors import ErrorCode
 
-LEADER_EPOCH = 1  # no other leader was ever elected
+EPOCH_ALONE = 1  # on a server alone, no other leader was ever elected
 
 
 def handle(call: RequestContext, now: Now) -> dict[str, Any]:
@@ -51,7 +52,8 @@ def _unknown(index: int) -> dict[str, Any]:
 
 
 def _partition(call: RequestContext, now: Now) -> dict[str, Any]:
-    controller_id, commits = call.services.metadata.controller_id, call.services.local.commits
+    services = call.services
+    controller_id, commits = services.metadata.controller_id, services.local.commits
     leader = {
         "replica_id": controller_id,
         "log_end_offset": commits,
@@ -63,7 +65,7 @@ def _partition(call: RequestContext, now: Now) -> dict[str, Any]:
         "error_code": ErrorCode.NONE,
         "error_message": "",
         "leader_id": controller_id,
-        "leader_epoch": LEADER_EPOCH,
+        "leader_epoch": EPOCH_ALONE if services.member is None else services.member.controller_epoch,
         "high_watermark": commits,
         "current_voters": [leader],
         "observers": (),
