@@ -13,10 +13,11 @@ class FreePort:
     once: the port is only known to have been free.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, number: int = 0) -> None:
+        """Reserve a port, or the one with this number; raise OSError if that is in use."""
         self._socket = socket.socket()
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        self._socket.bind(("127.0.0.1", 0))
+        self._socket.bind(("127.0.0.1", number))
         self.number = int(self._socket.getsockname()[1])
         if sys.platform != "linux":
             self.close()

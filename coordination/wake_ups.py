@@ -5,15 +5,16 @@
 A datagram has the paths of the nodes that changed, one on each line, or ANY. It may get lost, if the receiver does not
 read (a stopped process): so the receiver also looks for itself, about once a second. Datagrams that wait in numbers are
 taken for ANY, because the kernel drops those that come after them.
-The path of a socket has at most 107 bytes (unix(7)), so the folder is opened, and named as /proc/self/fd/N.
 """
 
 import os
 import socket
-from collections.abc import Callable, Collection, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Collection, Iterable
+from contextlib import suppress
 from pathlib import Path
 from threading import Lock, Thread
+
+from coordination.socket_folder import make_folder, opened_folder
 
 FOLDER = "wake"
 ANY = b"*"  # no path: each node may have changed
@@ -34,11 +35,11 @@ class WakeUps:
         self._lock = Lock()
         self._changed: dict[str, None] = {}
         self._any = True
-        (directory / FOLDER).mkdir(mode=0o700, exist_ok=True)
+        make_folder(directory / FOLDER)
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         try:
-            with _short_path(directory) as folder:
-                self._socket.bind(f"{folder}/{self._name}")
+            with opened_folder(directory / FOLDER) as folder:
+                self._socket.bind(f"{folder.path}/{self._name}")
         except OSError:
             self._socket.close()
             raise
@@ -106,22 +107,12 @@ def _send(directory: Path, datagram: bytes) -> None:
         names = os.listdir(directory / FOLDER)
         if not names:
             return
-        with _short_path(directory) as folder, socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
+        with opened_folder(directory / FOLDER) as folder, socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
             sender.setblocking(False)
             for name in names:
                 try:
-                    sender.sendto(datagram, f"{folder}/{name}")
+                    sender.sendto(datagram, f"{folder.path}/{name}")
                 except ConnectionRefusedError:  # its process has ended
                     (directory / FOLDER / name).unlink(missing_ok=True)
                 except OSError:
                     continue  # it does not read, or has just ended
-
-
-@contextmanager
-def _short_path(directory: Path) -> Iterator[str]:
-    fd = os.open(directory / FOLDER, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        short = f"/proc/self/fd/{fd}"
-        yield short if os.path.isdir(short) else str(directory / FOLDER)
-    finally:
-        os.close(fd)

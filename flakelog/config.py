@@ -31,6 +31,7 @@ def _parsed_by(parse: Callable[[str], object]) -> Check:
     return check
 
 
+PROCESSES_MAX = 64  # of 1,024 worker numbers, each process holds two, and each death leaves two resting
 TOKEN_CHARACTERS_MIN = 16  # a token that cannot be guessed by trying
 
 
@@ -104,6 +105,13 @@ class ServerConfig:
         None,
         "The data directory; --data-dir goes before it. By default ~/.local/state/flakelog.",
         check=_one_directory,
+    )
+    processes: int = setting(
+        "flakelog.processes",
+        1,
+        "Brokers that the server runs, each as a process with a core of its own; --processes is the same. Broker ids "
+        "and the ports of listeners count up from those that are set.",
+        check=between(1, PROCESSES_MAX),
     )
     shutdown_grace_ms: int = setting(
         "flakelog.shutdown.grace.ms",

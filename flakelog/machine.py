@@ -39,8 +39,13 @@ def fitting_settings(memory_bytes: int | None, open_files: int) -> dict[str, str
 
 def machine_defaults(open_files: int) -> tuple[Given, ...]:
     """Return the settings that fit this machine and process, below all other sources."""
-    fitting = fitting_settings(memory_bytes(_CGROUP_LIMITS), open_files)
+    fitting = fitting_settings(own_memory_bytes(), open_files)
     return tuple(Given(name, text, ORIGIN) for name, text in fitting.items())
+
+
+def own_memory_bytes() -> int | None:
+    """Return the memory of this machine or container; None if the system does not tell."""
+    return memory_bytes(_CGROUP_LIMITS)
 
 
 def memory_bytes(limits: Iterable[Path] = ()) -> int | None:
@@ -57,6 +62,14 @@ def memory_bytes(limits: Iterable[Path] = ()) -> int | None:
         if text.isdigit():  # cgroup v2 says "max" if there is no limit
             sizes.append(int(text))
     return min((size for size in sizes if size > 0), default=None)
+
+
+def usable_cores() -> int:
+    """Return the number of processors that this process may use."""
+    try:
+        return len(os.sched_getaffinity(0))
+    except AttributeError:  # not Linux
+        return os.cpu_count() or 1
 
 
 def raise_file_limit() -> None:

@@ -49,6 +49,7 @@ SHELLS = {
     "coordination/java.py",
     "coordination/packed_nodes.py",
     "coordination/sessions.py",
+    "coordination/socket_folder.py",
     "coordination/stored_nodes.py",
     "coordination/transaction_numbers.py",
     "coordination/wake_ups.py",

@@ -45,13 +45,16 @@ class Connections:
         conn.active_ms = now.ms
         self._metrics.connections_opened += 1
         self._open[conn] = None
-        refusal = self._limits.opened(conn.address, config, now.ms, listener)
-        if refusal is not None:
-            self.close(conn, refusal)
+        if listener != self._services.protected_listener:
+            refusal = self._limits.opened(conn.address, config, now.ms, listener)
+            if refusal is not None:
+                self.close(conn, refusal)
         return conn
 
     def accept_pause_ms(self, listener: str, now: Now) -> int:
         """Return how long the shell shall accept no connection there because they come too fast; 0 nearly always."""
+        if listener == self._services.protected_listener:
+            return 0
         return self._limits.pause_ms(self._services.config, now.ms, listener)
 
     def note_active(self, conn: Connection, now: Now) -> None:
@@ -66,7 +69,7 @@ class Connections:
 
     def closed(self, conn: Connection) -> None:
         """Forget a closed connection."""
-        if self._open.pop(conn, self) is None:
+        if self._open.pop(conn, self) is None and conn.listener != self._services.protected_listener:
             self._limits.closed(conn.address, conn.listener)
 
     def next_deadline_ms(self) -> int | None:

@@ -7,7 +7,7 @@ with `delete` passes the check of the leader epoch, so a late order of a replace
 
 from typing import NamedTuple
 
-from broker.cluster.adoption_marker import wait_for_adoption
+from broker.cluster.adoption_marker import POLL_MS, wait_for_adoption
 from broker.cluster.documents import (
     CLUSTER_ID,
     CONTROLLER_EPOCH,
@@ -65,6 +65,12 @@ def register(
     broker_epoch = yield from _create(broker_id, registration, session_id, session_timeout_ms)
     epoch = yield from read_node(CONTROLLER_EPOCH)
     return Registered(broker_epoch, 0 if epoch is None else decode_epoch(epoch.data), coordinator_cluster_id)
+
+
+def await_cluster() -> Procedure[None]:
+    """Wait until another broker has begun the cluster."""
+    while (yield from read_node(CLUSTER_ID)) is None:
+        yield Pause(POLL_MS, "the first broker begins the cluster")
 
 
 def create_persistent_nodes() -> Procedure[None]:

@@ -94,7 +94,8 @@ class Engine:
     def opened(self, peer: str, now: Now, listener: str = "") -> Connection:
         """Add a connection of a peer ("host:port") to a listener; close it at once if it exceeds a connection limit."""
         conn = self._connections.opened(peer, now, listener)
-        if self.services.quotas is not None and conn.close_reason is None:
+        is_of_client = listener != self.services.protected_listener
+        if self.services.quotas is not None and conn.close_reason is None and is_of_client:
             self._throttle.count_connection(conn, self.services.quotas, now)
         return conn
 

@@ -36,8 +36,8 @@ def handle(call: RequestContext, now: Now) -> Answer | Delayed[Answer]:
     answer = order.try_complete(now)
     if answer is not None:
         return answer
-    # The coordinator answers, or the session ends and with it this life of the broker: the wait needs no limit. It holds
-    # its connection, so that it waits however many clients wait: the controller repeats a refused order after seconds.
+    # The coordinator answers, or the session ends and with it this life of the broker: the wait needs no limit. It
+    # holds its connection, so that it waits however many clients wait: a refused order is repeated after seconds only.
     return Delayed((SETTINGS_READ, CHANGED), None, order.try_complete, order.expire, holds_connection=True)
 
 

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from twisted.internet.defer import Deferred
 from twisted.internet.endpoints import HostnameEndpoint, connectProtocol
+from twisted.internet.interfaces import ITCPTransport
 from twisted.internet.protocol import Protocol, connectionDone
 from twisted.python.failure import Failure
 
@@ -184,7 +185,8 @@ class _Connection(Protocol):
         self._timer: Any = None
 
     def connectionMade(self) -> None:
-        self.transport.setTcpNoDelay(True)
+        if ITCPTransport.providedBy(self.transport):
+            self.transport.setTcpNoDelay(True)
 
     def send(self, call: AnyCall) -> None:
         _, data = self._frames.request(exchange_of(self._link.address, call.request))

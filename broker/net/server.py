@@ -8,6 +8,7 @@
                                          -> take_operations -> CoordinatorShell -> completed
 """
 
+import socket
 import time
 from collections.abc import Callable
 from traceback import format_exc
@@ -26,7 +27,7 @@ from broker.log.io_jobs import METADATA_JOBS, ReadJob, SyncJournal
 from broker.log.storage.os_storage import read_into_memory
 from broker.log.sync_scheduler import IoJob
 from broker.log.validation.open_job import OpenJob
-from broker.net.transport import RECEIVE_BYTES, KafkaPort, KafkaTransport, NullProtocol, ReceiveBuffer
+from broker.net.transport import RECEIVE_BYTES, KafkaPort, KafkaTransport, LocalPort, NullProtocol, ReceiveBuffer
 from broker.net.worker_thread import WorkerThread
 from broker.now import Now
 from broker.settings.config import BrokerConfig
@@ -104,14 +105,19 @@ class BrokerServer:
 
         Call it for each listener.
         """
-        factory = Factory.forProtocol(NullProtocol)
-        factory.noisy = False
-        bound = KafkaPort(port, factory, self._config, host, self._reactor, self, listener)
-        bound.startListening()
-        bound.stopReading()
-        self._ports.append(bound)
+        bound = KafkaPort(port, _factory(), self._config, host, self._reactor, self, listener)
+        self._listen(bound)
         address = bound.getHost()
         return address.host, address.port
+
+    def bind_local(self, listening: socket.socket, listener: str) -> None:
+        """Serve a listener at a unix socket, whose peers are other brokers of this machine."""
+        self._listen(LocalPort(listening, _factory(), self._config, self._reactor, self, listener))
+
+    def _listen(self, port: KafkaPort) -> None:
+        port.startListening()
+        port.stopReading()
+        self._ports.append(port)
 
     def use(self, engine: Engine) -> None:
         """Set the engine to serve; it is made after `bind`, because it must know the port."""
@@ -439,3 +445,9 @@ class BrokerServer:
 
 def _exception(failure: Failure) -> Exception:
     return failure.value if isinstance(failure.value, Exception) else Exception(failure.getErrorMessage())
+
+
+def _factory() -> "Factory[Any]":
+    factory: Factory[Any] = Factory.forProtocol(NullProtocol)
+    factory.noisy = False
+    return factory

@@ -6,7 +6,7 @@ regions leave by `sendfile`. Each connection gets a byte budget a turn, so a fas
 others. A worker thread reads a region first that is not cached: only its connection waits for the disk.
 
 Private names of Twisted relied on: `Connection.doRead`, `doWrite`, `_postLoseConnection`, `Port.transport`,
-`Port._logger` and the fields of its events
+`Port._preexistingSocket`, `Port._buildAddr`, `Port._logger` and the fields of its events
 (tests/broker/net/test_transport.py holds them to be there).
 """
 
@@ -17,6 +17,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Protocol, cast
 
 from twisted.internet import main, tcp
+from twisted.internet.address import UNIXAddress
 from twisted.internet.protocol import Protocol as TwistedProtocol
 from twisted.logger import ILogObserver, Logger
 
@@ -359,6 +360,33 @@ class KafkaPort(tcp.Port):
         if config.socket_receive_buffer_bytes > 0:
             made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, config.socket_receive_buffer_bytes)
         return made
+
+
+class LocalTransport(KafkaTransport):
+    """An accepted connection of a LocalPort. Its peer, which has no address, is "local" and a number."""
+
+    def __init__(
+        self, sock: socket.socket, protocol: Any, client: Any, server: Any, session: int, reactor: Any
+    ) -> None:
+        super().__init__(sock, protocol, ("local", session), server, session, reactor)
+
+    def setTcpNoDelay(self, enabled: bool) -> None:
+        """Do nothing, because a unix socket delays nothing."""
+
+
+class LocalPort(KafkaPort):
+    """A listening unix socket, made by its owner."""
+
+    transport = LocalTransport
+
+    def __init__(
+        self, listening: socket.socket, factory: Any, config: BrokerConfig, reactor: Any, broker: Broker, listener: str
+    ) -> None:
+        super().__init__(0, factory, config, "", reactor, broker, listener)
+        self._preexistingSocket = listening
+
+    def _buildAddr(self, address: object) -> UNIXAddress:
+        return UNIXAddress(None)
 
 
 class NullProtocol(TwistedProtocol):

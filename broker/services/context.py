@@ -113,6 +113,8 @@ class BrokerServices:
     """The requests to other brokers; None on a server alone."""
     inter_broker_listener: str | None = None
     """The name of the listener that other brokers use; None on a server alone."""
+    protected_listener: str | None = None
+    """The same, if clients have another listener."""
     _groups: "GroupCoordination | None" = None
     _transactions: "TransactionCoordination | None" = None
     _start_ms: int = 0
@@ -160,6 +162,7 @@ class BrokerServices:
     def _join(self, member: "Member") -> None:
         """Take part in a cluster: its controller decides, and this broker's file keeps the hosted partitions only."""
         self.peer_calls, self.inter_broker_listener = member.peers, member.membership.listener
+        self.protected_listener = self.inter_broker_listener if len(self.local.broker.endpoints) > 1 else None
         self.metadata = member.image
         self.metadata.on_change = self._led.clear
         self.producer_ids = member.producer_ids

@@ -8,6 +8,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -15,12 +16,21 @@ import click
 
 from flakelog.commands.arguments import Ensemble, Seconds, Whole
 from flakelog.commands.exit_codes import WrongSettings
+from flakelog.commands.server_processes import (
+    announce_to_parent,
+    check_left_out,
+    fields_of_child,
+    inherited_from_parent,
+    serve_processes,
+)
+from flakelog.config import PROCESSES_MAX
 from flakelog.settings import Given, Properties, Settings, collect, gather, misspelt_variables
 from idgen.settings import InvalidSetting, settings_of
 
 if TYPE_CHECKING:
     from flakelog.control import Control
-    from flakelog.server.lifecycle import Lifecycle
+    from flakelog.processes.messages import Inherited
+    from flakelog.server.lifecycle import Lifecycle, Report
     from flakelog.server.server import Server
 
 Option = Callable[[Callable[..., Any]], Callable[..., Any]]
@@ -51,6 +61,7 @@ class ProcessOptions(NamedTuple):
     topics: tuple[str, ...] = ()
     dev: bool = False
     controlled: bool = False
+    port: int | None = None
 
 
 def _options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -111,6 +122,13 @@ def _options(command: Callable[..., Any]) -> Callable[..., Any]:
     help="Where the broker listens. The ports of ids and HTTP move by the same distance: 9192 takes 7709 and 8709 too.",
 )
 @click.option(
+    "--processes",
+    type=Whole(1, PROCESSES_MAX),
+    metavar="N",
+    help="Run N brokers, each with a core of its own, at N ports; those of HTTP and ids come after the last. They are "
+    "one cluster: flakelog.processes.",
+)
+@click.option(
     "--dev",
     is_flag=True,
     help="For development: a temporary directory, gone at exit; no waiting for members; replication lowered to 1.",
@@ -138,6 +156,7 @@ def server(
     as_json: bool,
     checked: Path | None,
     port: int | None,
+    processes: int | None,
     dev: bool,
     topics: tuple[str, ...],
     controlled: bool,
@@ -149,10 +168,10 @@ def server(
     """
     if checked is not None:
         raise SystemExit(_check(checked, as_json))
-    run = ProcessOptions(data_dir, zookeeper, log_format, print_config, as_json, topics, dev, controlled)
+    run = ProcessOptions(data_dir, zookeeper, log_format, print_config, as_json, topics, dev, controlled, port)
     mode = DEV if dev else ()
     moves = () if port is None else _moves(port, config, assignments, mode)
-    _run(run, config, (*assignments, *_timeout(timeout)), mode, moves)
+    _run(run, config, (*assignments, *_timeout(timeout), *_processes(processes)), mode, moves)
 
 
 @click.command()
@@ -217,6 +236,10 @@ def _timeout(seconds: float | None) -> tuple[str, ...]:
     return () if seconds is None else (f"flakelog.start.timeout.ms={int(seconds * 1000)}",)
 
 
+def _processes(number: int | None) -> tuple[str, ...]:
+    return () if number is None else (f"flakelog.processes={number}",)
+
+
 def _check(file: Path, as_json: bool) -> int:
     from flakelog.commands.config_report import print_verdicts
 
@@ -233,6 +256,7 @@ def _run(
 ) -> None:
     from flakelog.machine import file_limit, machine_defaults, raise_file_limit
 
+    inherited = inherited_from_parent()
     raise_file_limit()
     with _wrong_settings():
         properties = collect(config, assignments, os.environ, (*machine_defaults(file_limit()), *mode), fixed)
@@ -247,8 +271,35 @@ def _run(
         print_values(settings, properties.origins, run.as_json)
         return
     topics = _topics(run.topics)
+    several = inherited is None and settings.server.processes > 1 and fixed != NO_BROKER
+    if several:
+        _check_options_of_several(run)
     with _directory(run, settings) as directory:
-        _serve(settings, directory, run, topics, _warnings(properties))
+        if inherited is None:
+            check_left_out(settings, directory)
+        if not several:
+            _serve(settings, directory, run, topics, _warnings(properties), inherited)
+            return
+        unmoved = collect(config, assignments, os.environ, mode)
+        arguments = [*_shared_arguments(run, config), *(f"--set={assignment}" for assignment in assignments)]
+        serve_processes(settings, unmoved.texts, directory, arguments, port=run.port, log_format=run.log_format)
+
+
+def _check_options_of_several(run: ProcessOptions) -> None:
+    """Raise BadParameter for an option that several processes do not take."""
+    if run.topics:
+        create = "it is for one process; with several, `flakelog topic create` creates topics"
+        raise click.BadParameter(create, param_hint="--topic")
+    if run.controlled:
+        raise click.BadParameter("it is for one process, and --processes asks for several", param_hint="--controlled")
+
+
+def _shared_arguments(run: ProcessOptions, config: Path | None) -> list[str]:
+    """Return the options of this command that go to all of several brokers."""
+    arguments = [f"--log-format={run.log_format}"]
+    arguments += [] if config is None else [f"--config={config}"]
+    arguments += [] if run.zookeeper is None else [f"--zookeeper={run.zookeeper}"]
+    return arguments + (["--dev"] if run.dev else [])
 
 
 def _warnings(properties: Properties) -> list[str]:
@@ -276,20 +327,26 @@ def _directory(run: ProcessOptions, settings: Settings) -> Iterator[Path]:
         shutil.rmtree(temporary, ignore_errors=True)
 
 
-def _serve(settings: Settings, directory: Path, run: ProcessOptions, topics: "list[Any]", warnings: list[str]) -> None:
+def _serve(
+    settings: Settings,
+    directory: Path,
+    run: ProcessOptions,
+    topics: "list[Any]",
+    warnings: list[str],
+    inherited: "Inherited | None",
+) -> None:
     from broker.net import reactor as fast
 
     fast.install(settings.server.busy_poll_us)
     _leave_test_tools_out()
     from twisted.internet import reactor as installed
-    from twisted.internet.task import LoopingCall
     from twisted.logger import Logger
 
     from flakelog import server_log
     from flakelog.server.broker_parts import plain_engine
     from flakelog.server.lifecycle import Lifecycle, StartError, StoppedWhileStarting
     from flakelog.server.starter import Starter
-    from flakelog.service_manager import notify, watchdog_seconds
+    from flakelog.service_manager import notify
 
     reactor: Any = installed
     server_log.begin(run.log_format)
@@ -305,9 +362,10 @@ def _serve(settings: Settings, directory: Path, run: ProcessOptions, topics: "li
     fast.when_stopped_again(reactor, lifecycle.end_grace)
     control = _control(lifecycle, reactor) if run.controlled else None
     make_engine = plain_engine if control is None else control.make_engine
-    starter = Starter(
-        settings, directory, run.zookeeper, reactor, report, lifecycle, topics=topics, make_engine=make_engine
-    )
+    taken = {} if inherited is None else fields_of_child(inherited)
+    shell = reactor, report, lifecycle
+    starter = Starter(settings, directory, run.zookeeper, *shell, topics=topics, make_engine=make_engine, **taken)
+    announce = partial(_announce, report) if inherited is None else announce_to_parent(inherited, lifecycle, reactor)
     outcome: list[str] = []
 
     def failed(failure: Any) -> None:
@@ -321,16 +379,11 @@ def _serve(settings: Settings, directory: Path, run: ProcessOptions, topics: "li
         starter.start().addCallback(started).addErrback(failed)
 
     def started(server: "Server") -> None:
-        line = server.ready_line()
         # Freeze all objects of the start, because they stay: the collector would walk them again and again, for some ms
         # each time.
         gc.freeze()
         gc.set_threshold(*GC_THRESHOLD)
-        print(line, flush=True)
-        notify(report, "READY=1", f"STATUS={line}")
-        seconds = watchdog_seconds(os.environ, os.getpid())
-        if seconds is not None:
-            LoopingCall(notify, lambda _: None, "WATCHDOG=1").start(seconds)
+        announce(server)
 
     def stop() -> Any:
         notify(report, "STOPPING=1")
@@ -343,6 +396,20 @@ def _serve(settings: Settings, directory: Path, run: ProcessOptions, topics: "li
         control.clean_up()
     if outcome:
         raise click.ClickException(outcome[0])
+
+
+def _announce(report: "Report", server: "Server") -> None:
+    """Print the `ready:` line, and tell systemd; feed its watchdog from now on."""
+    from twisted.internet.task import LoopingCall
+
+    from flakelog.service_manager import notify, watchdog_seconds
+
+    line = server.ready_line()
+    print(line, flush=True)
+    notify(report, "READY=1", f"STATUS={line}")
+    seconds = watchdog_seconds(os.environ, os.getpid())
+    if seconds is not None:
+        LoopingCall(notify, lambda _: None, "WATCHDOG=1").start(seconds)
 
 
 def _leave_test_tools_out() -> None:

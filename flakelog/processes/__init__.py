@@ -6,5 +6,5 @@
     child.py       the child's side, in the reactor of a broker: beats, readiness, the end of the parent
     messages.py    lines between both, and the descriptors that a child inherits
 
-The parent parses no request. No command uses this package yet.
+The parent parses no request. `flakelog server --processes N` runs it (flakelog/commands/server_processes.py).
 """

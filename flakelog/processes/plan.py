@@ -30,6 +30,7 @@ from broker.settings.config import BrokerConfig
 from flakelog.config import ServerConfig
 from flakelog.listeners import EVERYWHERE, LISTENERS, Listener, moved, moved_by, parse_listeners, parse_names
 from flakelog.machine import fitting_settings, partition_files
+from flakelog.server.cluster_coordinator import cluster_dir_of, data_dir_of
 from idgen.config import IdgenConfig
 from idgen.settings import InvalidSetting, split_address
 
@@ -119,11 +120,11 @@ def plan(
         settings = {NODE_ID: str(first_id + index), **own_listeners, **shared, **limits}
         if WORKER in texts:
             settings[WORKER] = str(int(texts[WORKER]) + index)
-        directory = data_dir / "nodes" / str(first_id + index) if index else data_dir
+        directory = data_dir_of(data_dir, first_id + index, first_id)
         children.append(ChildPlan(first_id + index, directory, settings))
     addresses = {name: split_address(shared[setting]) for name, setting in SHARED.items()}
     sockets = {name: address for name, address in addresses.items() if address is not None}
-    return Plan(tuple(children), sockets, data_dir / "cluster")
+    return Plan(tuple(children), sockets, cluster_dir_of(data_dir))
 
 
 def _moved_by(texts: Mapping[str, str], distance: int) -> dict[str, str]:

@@ -63,7 +63,7 @@ def open_broker(
     cluster: "ClusterPart | None",
 ) -> BrokerParts:
     """Open the logs."""
-    network, addresses, config, storage, local = bound
+    network, addresses, config, storage, local, _ = bound
     max_open_files = storage.descriptors.limit = config.max_open_files or partition_files(file_limit())
     logs = LogManager(storage, config, report, max_open_files)
     purgatory = Purgatory(network.now().ms, config.max_delayed_operations)

@@ -9,16 +9,22 @@ import time
 import uuid
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 from twisted.internet.defer import Deferred, inlineCallbacks
+from twisted.internet.endpoints import UNIXClientEndpoint, connectProtocol
+from twisted.internet.protocol import Protocol
 from twisted.internet.task import LoopingCall, deferLater
 from twisted.internet.threads import deferToThread
 
+from broker.client.core import Address
 from broker.cluster.adoption import AdoptedData, AdoptedTopic, adopt
 from broker.cluster.assignment import Spread
 from broker.cluster.documents import Endpoint, Registration
 from broker.cluster.procedure import Pause, Procedure
+from broker.cluster.registration import await_cluster
 from broker.log.leader_epochs import FILE, decode
 from broker.membership.entity_settings import altered_entities
 from broker.membership.member import Member, Membership
@@ -26,13 +32,15 @@ from broker.metadata.change import Change
 from broker.metadata.image import IMAGE_CAME, Image
 from broker.metadata.topic import Topic
 from broker.net.coordination import CoordinatorShell
-from broker.net.peers import PeerConnections
+from broker.net.peers import CONNECT_SECONDS, PeerConnections
 from broker.waiting.purgatory import Delayed, Purgatory
 from broker.wire.errors import ErrorCode
 from broker.wire.inter_broker import ControlledShutdownRequest
 from coordination.port import ConnectionLost, CoordinationError, Coordinator, SessionLost
 from coordination.sessions import open_session
+from coordination.socket_folder import SocketFolder
 from flakelog.server.bound_broker import BoundBroker
+from flakelog.server.cluster_coordinator import PROCESSES, ClusterCoordinator, ClusterDirectory
 from flakelog.server.lifecycle import Lifecycle, Report, Stage, StartError
 from flakelog.server.worker_numbers import repeat_while_waiting
 from flakelog.settings import Settings
@@ -44,9 +52,30 @@ SHUTDOWN_TIMEOUT_MS = 30_000
 
 @inlineCallbacks
 def join_cluster(
-    ensemble: str, settings: Settings, bound: BoundBroker, reactor: Any, report: Report, lifecycle: Lifecycle
+    coordinator: ClusterCoordinator,
+    settings: Settings,
+    bound: BoundBroker,
+    reactor: Any,
+    report: Report,
+    lifecycle: Lifecycle,
 ) -> Any:
     """Open a session, and read the settings of the cluster, so that logs can be opened; fire with the ClusterPart."""
+    if isinstance(coordinator, ClusterDirectory):
+        session = yield _enter(coordinator, bound, lifecycle)
+    else:
+        session = yield _connect(coordinator.hosts, settings, reactor, report, lifecycle)
+    data = adopted_data(bound)
+    if data is not None:
+        yield deferToThread(_run, session, adopt(bound.config.node_id, data), lambda: lifecycle.stopped)
+        report(f"the data of this directory is in the cluster of {session.scope}")
+    part = ClusterPart(settings, bound, session, reactor, report, lifecycle)
+    yield part.until(lambda: part.member.is_ready, "the settings of the cluster")
+    return part
+
+
+@inlineCallbacks
+def _connect(ensemble: str, settings: Settings, reactor: Any, report: Report, lifecycle: Lifecycle) -> Any:
+    """Fire with a session with a ZooKeeper once that answers."""
     access = replace(
         settings.idgen.ids_zookeeper_access, session_timeout_ms=settings.server.zookeeper_session_timeout_ms
     )
@@ -56,13 +85,27 @@ def join_cluster(
     waiting = f"waiting for ZooKeeper at {ensemble}, which does not answer; the start fails after {timeout_ms} ms"
     end = repeat_while_waiting(reactor, lambda: report(waiting))
     yield deferToThread(session.wait_until_connected, timeout_ms).addBoth(end)
-    data = adopted_data(bound)
-    if data is not None:
-        yield deferToThread(_run, session, adopt(bound.config.node_id, data), lambda: lifecycle.stopped)
-        report(f"the data of this directory is in the cluster of {session.scope}")
-    part = ClusterPart(settings, bound, session, reactor, report, lifecycle)
-    yield part.until(lambda: part.member.is_ready, "the settings of the cluster")
-    return part
+    return session
+
+
+@inlineCallbacks
+def _enter(directory: ClusterDirectory, bound: BoundBroker, lifecycle: Lifecycle) -> Any:
+    """Fire with a session in a directory.
+
+    The first broker begins the cluster, because its data directory may have topics to bring. The others wait for that.
+    """
+    is_first = Path(bound.storage.location).absolute() == directory.first_data_dir.absolute()
+
+    def wait() -> None:
+        while not (is_first or directory.is_begun() or lifecycle.stopped):
+            time.sleep(RETRY_S)
+
+    yield deferToThread(wait)
+    session = open_session(directory=directory.path)
+    lifecycle.take(Stage.SESSION, session.close)
+    if not is_first:
+        yield deferToThread(_run, session, await_cluster(), lambda: lifecycle.stopped)
+    return session
 
 
 class ClusterPart:
@@ -89,7 +132,8 @@ class ClusterPart:
         self.member = Member(self._membership(), report, uuid.uuid4)
         self.coordination = CoordinatorShell(reactor, session, self.member, bound.network.now, report)
         self.coordination.followed = self._followed
-        self.peers = PeerConnections(reactor, broker_id, lambda call, response: None, report)
+        connect = None if bound.sockets is None else partial(_connect_local, reactor, bound.sockets)
+        self.peers = PeerConnections(reactor, broker_id, lambda call, response: None, report, connect)
         self._checks = LoopingCall(self._check)
         self._checks.clock = reactor
         lifecycle.take(Stage.LEADERSHIP, self._leave)
@@ -97,7 +141,7 @@ class ClusterPart:
 
     def _membership(self) -> Membership:
         server, local = self._settings.server, self._bound.local
-        listener = server.inter_broker_listener
+        listener = PROCESSES if self._bound.sockets is not None else server.inter_broker_listener
         danger = server.danger_of_inter_broker(listener)
         if danger is not None:
             self._report(danger)
@@ -185,15 +229,29 @@ class ClusterPart:
         server = self._settings.server
         if self.member.is_registered and server.controlled_shutdown_enable:
             for attempt in range(server.controlled_shutdown_max_retries):
-                if self.member.image.live_ids <= {self._bound.config.node_id}:
-                    break
                 if attempt:
-                    yield deferLater(self._reactor, server.controlled_shutdown_retry_backoff_ms / 1000)
-                if (yield self._shut_down()):
+                    yield self._back_off(server.controlled_shutdown_retry_backoff_ms / 1000)
+                if self._is_last or (yield self._shut_down()):
                     break
         self.member.controller.stop(self._bound.network.now())
         self.coordination.stop()
         self.peers.stop()
+
+    @property
+    def _is_last(self) -> bool:
+        """True if no other broker lives."""
+        return self.member.image.live_ids <= {self._bound.config.node_id}
+
+    @inlineCallbacks
+    def _back_off(self, seconds: float) -> Any:
+        """Wait before the controller is asked again.
+
+        A controller that stops too is soon replaced: then the wait ends, because the new one can be asked at once.
+        """
+        image, end_s = self.member.image, self._reactor.seconds() + seconds
+        replaced = image.controller_id
+        while image.controller_id == replaced and not self._is_last and self._reactor.seconds() < end_s:
+            yield deferLater(self._reactor, RETRY_S)
 
     def _shut_down(self) -> "Deferred[bool]":
         """Ask the controller once; fire with True if it has moved all that it can move."""
@@ -211,6 +269,14 @@ class ClusterPart:
         member.peers.ask(member.image.controller_id, request, answered, now, timeout_ms=SHUTDOWN_TIMEOUT_MS)
         self._bound.network.turn()
         return answer
+
+
+def _connect_local(reactor: Any, sockets: SocketFolder, address: Address, protocol: Protocol) -> "Deferred[Any]":
+    """Connect to the socket of another broker, whose name is the host of its endpoint."""
+    path = sockets.socket_path(address.host)
+    endpoint = UNIXClientEndpoint(reactor, path, CONNECT_SECONDS)  # type: ignore[no-untyped-call]
+    connecting: Deferred[Any] = connectProtocol(endpoint, protocol)  # type: ignore[no-untyped-call]
+    return connecting
 
 
 def _spread(brokers: int) -> Spread:

@@ -27,6 +27,7 @@ from broker.stamping.id_stamper import AheadIds
 from coordination.port import CoordinationError
 from flakelog.server.bound_broker import BoundBroker, bind_broker
 from flakelog.server.broker_parts import MakeEngine, open_broker, plain_engine
+from flakelog.server.cluster_coordinator import ClusterDirectory, check_belongs, coordinator_of
 from flakelog.server.id_ports import IdPorts
 from flakelog.server.lifecycle import Lifecycle, Report, Stage, StartError, StoppedWhileStarting
 from flakelog.server.server import Server
@@ -52,6 +53,8 @@ class Starter:
     """The start of one server process. `topics` are created before it serves, unless they exist.
 
     `inherited` has the descriptors of listening sockets that the process inherited, by their names: ids, http.
+    `cluster_dir` is the directory in which the brokers of one machine meet; without one, that is where the data
+    directory keeps it.
     """
 
     def __init__(
@@ -66,6 +69,7 @@ class Starter:
         topics: "Sequence[NewTopic]" = (),
         make_engine: MakeEngine = plain_engine,
         inherited: Mapping[str, int] | None = None,
+        cluster_dir: Path | None = None,
     ) -> None:
         self._settings = settings
         self._data_dir = data_dir
@@ -76,6 +80,7 @@ class Starter:
         self._topics = topics
         self._make_engine = make_engine
         self._inherited = inherited
+        self._cluster_coordinator = coordinator_of(data_dir, settings.server.zookeeper_connect, cluster_dir)
         self._clock = IdClock()
 
     @inlineCallbacks
@@ -109,13 +114,13 @@ class Starter:
         storage = self._lock_directory()
         broker = None
         if settings.server.broker_listeners:
-            bound = bind_broker(settings, storage, *shared)
+            bound = bind_broker(settings, storage, *shared, self._cluster_directory)
             cluster = yield self._join(bound)
             broker = open_broker(bound, settings, self._make_engine, self._report, lifecycle, cluster)
         engine = None if broker is None else broker.engine
         ports = IdPorts(settings, self._reactor, lifecycle, self._inherited)
         session = yield open_registry(
-            settings, self._data_dir, self._registry, self._reactor, self._report, lifecycle
+            settings, self._registry_dir, self._registry, self._reactor, self._report, lifecycle
         )
         self._report_layout_ending_daily()
         numbers = WorkerNumbers(settings, session, *shared)
@@ -146,22 +151,28 @@ class Starter:
         settings = self._settings
         return self._zookeeper or settings.idgen.ids_zookeeper_connect or settings.server.zookeeper_connect
 
+    @property
+    def _cluster_directory(self) -> ClusterDirectory | None:
+        return self._cluster_coordinator if isinstance(self._cluster_coordinator, ClusterDirectory) else None
+
+    @property
+    def _registry_dir(self) -> Path:
+        """The directory with the registry of worker numbers: the brokers of one machine have one."""
+        directory = self._cluster_directory
+        return self._data_dir if directory is None else directory.first_data_dir
+
     @inlineCallbacks
     def _join(self, bound: BoundBroker) -> Any:
-        """Begin to take part in a cluster if the settings name its coordinator; fire with the ClusterPart or None."""
-        ensemble = self._settings.server.zookeeper_connect
-        if ensemble is None:
-            if bound.local.coordinator:
-                raise StartError(
-                    f"{self._data_dir} belongs to the cluster of {bound.local.coordinator}: start it with "
-                    "zookeeper.connect, since that has its topics"
-                )
+        """Begin to take part in a cluster if it has a coordinator; fire with the ClusterPart or None."""
+        check_belongs(self._data_dir, bound.local.coordinator, self._cluster_coordinator)
+        if self._cluster_coordinator is None:
             return None
         if self._topics:
             raise StartError("--topic is for a server alone; in a cluster, `flakelog topic create` creates topics")
         from flakelog.server.cluster_part import join_cluster
 
-        part = yield join_cluster(ensemble, self._settings, bound, self._reactor, self._report, self._lifecycle)
+        shell = self._reactor, self._report, self._lifecycle
+        part = yield join_cluster(self._cluster_coordinator, self._settings, bound, *shell)
         return part
 
     def _lock_directory(self) -> OsStorage:

@@ -8,14 +8,13 @@ import os
 import select
 import signal
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import flakelog
+from flakelog.own_program import own_command, with_own_path
 
 STOP_SECONDS = 30.0
 ORDER_SECONDS = 30.0
@@ -59,8 +58,7 @@ class BrokerProcess:
         with self.log.open("ab") as log:
             begin = log.tell()
             self._process = subprocess.Popen(
-                # -P: a directory of the user's with the name of one of our packages must not be imported in its place.
-                [sys.executable, "-P", "-m", "flakelog", "server", "--controlled", *arguments],
+                own_command("server", "--controlled", *arguments),
                 env=_environment(os.environ),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
@@ -166,8 +164,4 @@ class BrokerProcess:
 
 def _environment(environment: Mapping[str, str]) -> dict[str, str]:
     """Return the environment without settings for other brokers, and with the path to this program's flakelog."""
-    kept = {name: value for name, value in environment.items() if not name.startswith("FLAKELOG_")}
-    home = Path(flakelog.__file__).resolve().parent.parent
-    if home.name not in ("site-packages", "dist-packages"):  # a checkout that is not installed
-        kept["PYTHONPATH"] = os.pathsep.join(filter(None, [str(home), environment.get("PYTHONPATH")]))
-    return kept
+    return with_own_path({name: value for name, value in environment.items() if not name.startswith("FLAKELOG_")})

@@ -2,7 +2,7 @@
 
 from broker.engine.engine import Engine
 from tests.broker.engine_client import ALTER_QUOTAS, FETCH, METADATA, fetch_request
-from tests.broker.engine_cluster import EngineCluster
+from tests.broker.engine_cluster import BROKERS, CLIENTS, EngineCluster
 
 
 def assert_known_to_all(cluster, name, partitions):
@@ -43,3 +43,19 @@ def test_an_order_waits_for_the_settings_of_its_topic_however_many_clients_wait(
     assert cluster.nodes[2].broker.services.purgatory.overflowed
     assert cluster.create("storms", partitions=3) == 0
     assert cluster.client(2).produce("storms", b"a", partition=1).error_code == 0
+
+
+def test_no_limit_and_no_quota_of_connections_holds_at_the_listener_of_brokers():
+    """With KIP-402, clients never keep out brokers; a peer at a unix socket has no address for a quota either."""
+    cluster = EngineCluster(3, max_connections=3, max_connections_per_ip=3)
+    broker = cluster.nodes[1].broker
+    ops = [{"key": "connection_creation_rate", "value": 1, "remove": False}]
+    entity = [{"entity_type": "ip", "entity_name": None}]
+    request = {"entries": [{"entity": entity, "ops": ops}], "validate_only": False}
+    assert cluster.client(1).ask(ALTER_QUOTAS, 1, request).entries[0].error_code == 0
+    of_brokers = [broker.engine.opened(f"local:{number}", broker.now, BROKERS) for number in range(9)]
+    assert [conn.close_reason for conn in of_brokers] == [None] * 9
+    of_clients = [broker.engine.opened(f"10.0.0.7:{number}", broker.now, CLIENTS) for number in range(9)]
+    assert any(conn.close_reason for conn in of_clients)
+    for conn in (*of_brokers, *of_clients):
+        broker.engine.closed(conn)

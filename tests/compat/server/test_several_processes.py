@@ -1,0 +1,124 @@
+"""`flakelog server --processes N`: several brokers on one machine, which stock clients see as one cluster."""
+
+import os
+import signal
+from contextlib import ExitStack
+
+import pytest
+from confluent_kafka import Producer
+
+from tests.compat.cluster_servers import PARTITIONS, values
+from tests.compat.server_process import DidNotStart, ServerProcess
+from tests.compat.several_processes import SeveralProcesses
+from tests.patience import SECONDS, until
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    with ExitStack() as stack:
+        directory = tmp_path_factory.mktemp("several") / "data"
+        yield stack.enter_context(SeveralProcesses(directory, 3, stack=stack))
+
+
+def test_one_line_names_all_brokers_and_the_partitions_of_a_topic_lie_on_all(server):
+    assert server.address.count(",") == 2 and server.http.count(":") == server.ids.count(":") == 1
+    cluster = server.cluster
+    assert sorted(cluster.brokers) == [1, 2, 3]
+    cluster.create("flights")
+    assert set(cluster.leaders("flights").values()) == {1, 2, 3}
+    cluster.produce("flights", "first")
+    assert cluster.consume("flights", 6) == values("first")
+    cluster.produce("flights", "second")
+    assert cluster.consume("flights", 6) == values("second"), "the group went on at its offsets"
+    assert set(cluster.leaders("__consumer_offsets").values()) == {1, 2, 3}
+
+
+def test_each_broker_names_all_others(server):
+    for address in server.address.split(","):
+        brokers = server.cluster_at(address).brokers
+        assert sorted(f"{broker.host}:{broker.port}" for broker in brokers.values()) == server.address.split(",")
+
+
+def test_a_transaction_over_partitions_of_all_processes_is_whole(server):
+    cluster = server.cluster
+    cluster.create("payments")
+    producer = Producer({"bootstrap.servers": cluster.bootstrap, "transactional.id": "payer"})
+    producer.init_transactions(SECONDS)
+    for text, end in (("aborted", producer.abort_transaction), ("committed", producer.commit_transaction)):
+        producer.begin_transaction()
+        for partition in PARTITIONS:
+            producer.produce("payments", f"{text}-{partition}", partition=partition)
+        producer.flush(SECONDS)
+        end(SECONDS)
+    assert cluster.consume("payments", 6, "payees") == values("committed")
+
+
+def test_a_killed_process_is_started_again_with_its_partitions_while_the_others_serve_on(server):
+    cluster = server.cluster
+    cluster.create("orders")
+    cluster.produce("orders", "before")
+    killed = server.child(3)
+    os.kill(killed, signal.SIGSTOP)  # its partitions wait meanwhile
+    others = [partition for partition, leader in cluster.leaders("orders").items() if leader != 3]
+    cluster.produce("orders", "without", others)
+    server.kill_child(3)
+    until(lambda: set(cluster.leaders("orders").values()) == {1, 2, 3}, "its partitions")
+    cluster.produce("orders", "after")
+    expected = values("before") + values("after") + [f"without-{partition}" for partition in others]
+    assert cluster.consume("orders", len(expected), commit=False, group="audit") == sorted(expected)
+
+
+def test_only_the_owner_can_open_what_the_processes_meet_at(server):
+    sockets = server.data_dir / "cluster" / "sockets"
+    assert [(server.data_dir / "cluster").stat().st_mode & 0o777, sockets.stat().st_mode & 0o777] == [0o700, 0o700]
+    assert {name.name: name.stat().st_mode & 0o777 for name in sockets.iterdir() if name.is_socket()} == {
+        f"broker-{number}": 0o600 for number in (1, 2, 3)
+    }
+
+
+def test_all_records_are_there_after_a_stop_and_a_start(server):
+    cluster = server.cluster
+    cluster.create("kept")
+    cluster.produce("kept", "kept")
+    assert server.stop() == 0
+    server.start()
+    cluster.await_leaders("kept")
+    assert cluster.consume("kept", 6, "keepers") == values("kept")
+    assert "fault" not in server.log
+
+
+def test_a_stop_does_not_wait_for_a_controller_that_stops_too(tmp_path):
+    settings = {"controlled.shutdown.retry.backoff.ms": "3600000"}
+    with SeveralProcesses(tmp_path, 3, settings) as server:
+        assert server.stop() == 0
+
+
+def test_the_processes_end_with_their_parent_and_the_next_start_has_all(tmp_path):
+    with SeveralProcesses(tmp_path / "data") as server:
+        server.cluster.create("kept")
+        server.cluster.produce("kept", "kept")
+        children = [server.child(1), server.child(2)]
+        server.kill()
+        until(lambda: not any(os.path.exists(f"/proc/{pid}") for pid in children), "the end of the children")
+        server.start()
+        server.cluster.await_leaders("kept")
+        assert server.cluster.consume("kept", 6) == values("kept")
+
+
+def test_fewer_processes_are_refused_while_one_of_the_missing_has_partitions(tmp_path):
+    with SeveralProcesses(tmp_path / "data", 3) as server:
+        server.cluster.create("flights", 3)
+        server.cluster.create("orders", 3)
+        server.stop()
+        for fewer in (server.alone(), SeveralProcesses(server.data_dir, 2)):
+            with pytest.raises(DidNotStart) as refused:
+                fewer.start()
+            assert "broker 3 (" in refused.value.stderr and "start it with --processes 3" in refused.value.stderr
+            assert refused.value.exit_code == 1
+
+
+def test_a_directory_of_another_broker_is_not_opened_as_a_server_alone(tmp_path):
+    with SeveralProcesses(tmp_path / "data") as server:
+        server.stop()
+    with pytest.raises(DidNotStart, match="start the server with the directory of the first broker as --data-dir"):
+        ServerProcess(server.data_dir / "nodes" / "2", {"node.id": "2"}).start()
