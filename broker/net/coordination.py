@@ -127,9 +127,10 @@ class CoordinatorShell:
 
     def _guarded(self, step: Callable[[Now], None]) -> None:
         """Let the core take a step, and let it go on. Report a fault of the broker's own: others must still come."""
-        for call in (lambda: step(self._now()), lambda: self._turn()):
+        steps: tuple[Callable[[], None], ...] = (lambda: step(self._now()), self._turn)
+        for carry_out in steps:
             try:
-                call()
+                carry_out()
             except Exception:
                 self._report(f"a fault of the broker's own, with the coordinator:\n{format_exc()}")
 
