@@ -346,12 +346,12 @@ class BrokerServices:
         if names:
             self.groups.forget_topics(names.__contains__, now)
 
-    def resign_coordinators(self, names: Collection[str], now: Now) -> None:
-        """Drop the state of the coordinators that was kept in these topics, whose logs were deleted here."""
-        if GROUP_OFFSETS_TOPIC in names and self._groups is not None:
+    def resign_coordinators(self, deleted: Mapping[str, Collection[int]], now: Now) -> None:
+        """Drop the state of the coordinators that was kept in deleted logs, given as partitions by topic."""
+        if GROUP_OFFSETS_TOPIC in deleted and self._groups is not None:
             self._groups.partitions.follow_leaders(now)
-        if TRANSACTIONS_TOPIC in names:
-            self.transactions.deleted(now)
+        if TRANSACTIONS_TOPIC in deleted:
+            self.transactions.deleted(deleted[TRANSACTIONS_TOPIC], now)
 
     def lead_coordinators(self, names: Collection[str], now: Now) -> None:
         """Lead the coordinators of these topics' partitions that this broker leads now, and resign the others."""

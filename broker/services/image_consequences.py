@@ -40,7 +40,7 @@ class ChangedServices(Protocol):
 
     def lead_coordinators(self, names: Collection[str], now: Now) -> None: ...
 
-    def resign_coordinators(self, names: Collection[str], now: Now) -> None: ...
+    def resign_coordinators(self, deleted: Mapping[str, Collection[int]], now: Now) -> None: ...
 
     def forget_topics(self, names: Collection[str], now: Now) -> None: ...
 
@@ -131,7 +131,7 @@ def _delete(services: ChangedServices, lost: Mapping[str, Collection[int]], now:
     logs = [log for log in services.logs.all() if log.partition in lost.get(log.topic, ())]
     put_away = services.logs.delete(lost)
     services.metrics.deleted({name for name in lost if services.hosted.topic(name) is None}, logs)
-    services.resign_coordinators(lost.keys(), now)  # coordinators answer their waiting requests first
+    services.resign_coordinators(lost, now)  # coordinators answer their waiting requests first
     for log in logs:
         services.touch(log, now)
     return put_away

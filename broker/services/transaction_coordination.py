@@ -134,14 +134,16 @@ class TransactionCoordination:
         self.partitions.resign_all(now)
         self.load_all(now)
 
-    def deleted(self, now: Now) -> None:
-        """Write the remaining markers at once, and forget transactional ids, because the logs of their records were
-        deleted. Producers cannot end open transactions, so a server alone aborts these."""
-        for led in self.partitions:
-            led.finish_ends(now)
-        self.requested_markers.finish(now)
+    def deleted(self, partitions: Collection[int], now: Now) -> None:
+        """Forget the transactional ids of partitions whose logs were deleted, and write their last markers at once.
+        Producers cannot end open transactions, so a server alone aborts these."""
+        for partition in partitions:
+            led = self.partitions.at(partition)
+            if led is not None:
+                led.finish_ends(now)
         self.partitions.follow_leaders(now)
         if self._ports.is_alone:
+            self.requested_markers.finish(now)
             self.load_all(now)
 
     def _loaded(self, led: TransactionPartition, now: Now) -> None:

@@ -1,10 +1,16 @@
 """Groups and transactions over three brokers are whole, whichever broker dies."""
 
+from itertools import count
+
 import pytest
 
+from broker.group.offset_records import partition_of
+from broker.metadata.topic import TRANSACTIONS_TOPIC
 from broker.wire.errors import ErrorCode
 from tests.broker.engine_client import FIND_COORDINATOR, OFFSET_COMMIT, OFFSET_FETCH
 from tests.broker.engine_cluster import EngineCluster
+from tests.broker.membership.cluster_steps import leaders, order
+from tests.broker.membership.orders import stop_replica
 from tests.broker.peers import ClusterProducer
 from tests.broker.transactional import committed
 
@@ -72,3 +78,24 @@ def test_a_group_is_unavailable_while_its_coordinator_is_dead_and_has_its_offset
     cluster.restart(coordinator.node_id)
     cluster.later(2_000)
     assert committed_offset(cluster, "readers") == [7]
+
+
+def test_a_deleted_partition_of_the_transactions_takes_no_end_of_another_with_it():
+    """Both are led by one broker; the end waits for a broker that cannot be reached."""
+    cluster = EngineCluster(2, offsets_topic_num_partitions=2, transaction_state_log_num_partitions=4)
+    cluster.create("flights", assignments=[2])
+    partition = next(n for n in range(4) if leaders(cluster, TRANSACTIONS_TOPIC)[n] == 1)
+    producer = ClusterProducer(cluster, next(f"p{n}" for n in count() if partition_of(f"p{n}", 4) == partition))
+    assert producer.init() == 0
+    producer.write("flights", b"a")
+    cluster.cut_pairs.add((1, 2))
+    assert producer.end(True) == 0
+    assert committed(cluster.client(2), "flights") == []
+    other = next(n for n in range(4) if n != partition and leaders(cluster, TRANSACTIONS_TOPIC)[n] == 1)
+    controller = cluster.controller.member.controller.context
+    epochs = {"controller_epoch": controller.epoch, "broker_epoch": controller.broker_epochs[1]}
+    stop = stop_replica(TRANSACTIONS_TOPIC, other, delete=True, **epochs)
+    assert [error.error_code for error in order(cluster, 1, stop).partition_errors] == [0]
+    cluster.cut_pairs.clear()
+    cluster.later(5_000)
+    assert committed(cluster.client(2), "flights") == [b"a"]
