@@ -241,15 +241,19 @@ class Controller:
         if self._is_in_run:  # the loop below is in progress, and takes the next event
             return
         self._is_in_run = True
-        try:
-            while self._events and not self._driver.is_running:
-                event = self._events.popleft()
-                procedure = self._procedure(event, now)
-                if procedure is not None:
-                    self._current = event
+        fault: Exception | None = None
+        while self._events and not self._driver.is_running:
+            event = self._events.popleft()
+            procedure = self._procedure(event, now)
+            if procedure is not None:
+                self._current = event
+                try:
                     self._driver.begin(procedure, self._ended, now)
-        finally:
-            self._is_in_run = False
+                except Exception as error:  # the events that wait, such as the next election, must still come
+                    fault = error
+        self._is_in_run = False
+        if fault is not None:
+            raise fault
 
     def _procedure(self, event: QueuedEvent, now: Now) -> Procedure[Any] | None:
         if event is Change.REELECT:

@@ -68,6 +68,28 @@ def test_a_write_that_the_coordinator_cannot_carry_out_ends_the_term_and_is_not_
     create(world, [(2,)])
 
 
+def test_a_fault_of_the_controller_ends_its_term_and_another_begins():
+    """The fault is raised before the first operation of an event that waited behind another."""
+    world = started()
+    process = world.controller()
+
+    process.controller.context.broker_epochs = Faulty(process.controller.context.broker_epochs)
+    world.request(CreateTopic("t", world.uuid(), {}))
+    world.request(AllocateProducerIds(9, 0))
+    with pytest.raises(RuntimeError):
+        world.run(500)
+    world.run(3_000)
+    assert world.controller() is not None
+    create(world, [(2,)], "u")
+
+
+class Faulty(dict):
+    def get(self, broker_id, default=None):
+        if broker_id == 9:
+            raise RuntimeError("a bug")
+        return super().get(broker_id, default)
+
+
 def test_topic_grows_over_the_live_brokers():
     world = started()
     create(world, [(2,)])
@@ -81,6 +103,21 @@ def test_deletion_of_an_unknown_topic_is_removed():
     world = started()
     world.ensemble.apply(world.ensemble.begin_session(), Create(deletion_path("nope")), lambda event: None)
     world.run(500)
+    world.check_quiet()
+
+
+def test_a_deletion_looks_at_no_topic_that_another_change_is_about():
+    """Else the deletion of thousands of topics would keep a controller busy for minutes."""
+    world = started()
+    for number in range(20):
+        create(world, [(2,)], f"t{number}")
+    context, looks = world.controller().controller.context, []
+    look = context.all_replicas_in_state
+    context.all_replicas_in_state = lambda topic, state: looks.append(topic) or look(topic, state)
+    answers = [world.request(DeleteTopic(f"t{number}")) for number in range(20)]
+    world.run(2_000)
+    assert [answer.error_code for (answer,) in answers] == [ErrorCode.NONE] * 20 and not context.assignments
+    assert len(looks) <= 20 * 3
     world.check_quiet()
 
 
