@@ -85,6 +85,7 @@ def test_describe_topic_partitions_has_leaders_and_offline_replicas(cluster):
         rows = [(row.leader_id, list(row.offline_replicas)) for row in answer.topics[0].partitions]
         assert rows == [(1, []), (2, []), (-1, [3])]
     cluster.restart(3)
+    cluster.later(1_000)
     delete(cluster, "flights")
     for answer in answers(cluster, DESCRIBE_TOPIC_PARTITIONS, 0, request).values():
         assert answer.topics[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -181,5 +182,6 @@ def test_describe_log_dirs_has_the_logs_that_a_broker_has_and_none_of_a_deleted_
     cluster.create("late", assignments=(3,))
     assert logs() == {1: [("flights", 0), ("flights", 3)], 3: [("flights", 2), ("flights", 5), ("late", 0)]}
     cluster.restart(2)
+    cluster.later(1_000)
     delete(cluster, "flights")
     assert logs() == {1: [], 2: [], 3: [("late", 0)]}
