@@ -22,6 +22,9 @@ from broker.cluster.procedure import Pause, Procedure, read, read_node, write
 from coordination.errors import FlakelogError
 from coordination.port import ConnectionLost, Create, Get, Multi, NodeExists, NoNode, Set
 
+TICK_MS = 2_000
+"""ZooKeeper ends a session up to a tick after its time is over; this is the tick of most configurations."""
+
 
 class Registered(NamedTuple):
     """This life of the broker: its epoch, the controller epoch below which it refuses orders, and its cluster."""
@@ -104,7 +107,7 @@ def _create(
     read, and the Multi only gives the node the version that Kafka's has.
     """
     path = broker_path(broker_id)
-    has_waited = False
+    pauses_ms = iter((session_timeout_ms, TICK_MS))
     while True:
         node = yield from read_node(path)
         if node is None:
@@ -117,13 +120,13 @@ def _create(
             raise AssertionError(outcome)
         if node.owner == session_id:
             return node.czxid
-        if has_waited:
+        pause_ms = next(pauses_ms, None)
+        if pause_ms is None:
             raise BrokerIdTaken(
                 f"Another broker with id {broker_id} is registered: give this one another broker.id, or stop the other"
             )
-        has_waited = True
         yield Pause(
-            session_timeout_ms,
-            f"broker id {broker_id} is registered, perhaps by this broker's own last session: waiting "
-            f"{session_timeout_ms} ms for that session to end",
+            pause_ms,
+            f"broker id {broker_id} is registered, perhaps by this broker's own last session: waiting {pause_ms} ms "
+            "for that session to end",
         )

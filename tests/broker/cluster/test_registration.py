@@ -10,7 +10,7 @@ from broker.cluster.documents import (
     broker_path,
 )
 from broker.cluster.producer_id_blocks import skip_used_ids
-from broker.cluster.registration import BrokerIdTaken, OtherCluster, register
+from broker.cluster.registration import TICK_MS, BrokerIdTaken, OtherCluster, register
 from coordination.memory import Ensemble, MemoryCoordinator
 from tests.broker.cluster.procedures import Procedure
 
@@ -71,12 +71,25 @@ def test_own_id_of_a_session_that_ends_is_waited_for():
     assert restarted.run(SESSION_MS).broker_epoch > former_epoch
 
 
+def test_own_session_may_end_a_tick_after_its_time():
+    """ZooKeeper looks for sessions to end at each tick; a start that was refused then would name another broker."""
+    ensemble = Ensemble()
+    former = MemoryCoordinator(ensemble)
+    former_epoch = begin(former).run().broker_epoch
+    restarted = begin(MemoryCoordinator(ensemble))
+    restarted.run()
+    assert restarted.run(SESSION_MS) is None and restarted.error is None
+    former.close()
+    assert restarted.run(SESSION_MS + TICK_MS).broker_epoch > former_epoch
+
+
 def test_id_of_another_live_broker_is_refused_by_name():
     ensemble = Ensemble()
     begin(MemoryCoordinator(ensemble)).run()
     second = begin(MemoryCoordinator(ensemble))
     second.run()
     second.run(SESSION_MS)
+    second.run(SESSION_MS + TICK_MS)
     assert isinstance(second.error, BrokerIdTaken) and "id 1" in str(second.error)
 
 

@@ -144,7 +144,7 @@ def test_a_broker_that_comes_back_before_its_death_was_seen_waits_for_its_old_se
 def test_a_broker_whose_id_is_taken_for_longer_gives_up_by_name(cluster):
     cluster.kill(3)
     cluster.restart(3)
-    cluster.later(SESSION_MS + 1_000)
+    cluster.later(SESSION_MS + 3_000)
     assert "Another broker with id 3 is registered" in str(cluster.nodes[3].member.problem)
 
 
