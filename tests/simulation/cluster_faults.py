@@ -3,7 +3,9 @@
 from dataclasses import replace
 
 from broker.cluster import producer_id_blocks
-from broker.handlers import leader_and_isr
+from broker.cluster.cluster_changes import ClusterChanges
+from broker.group.commits import Commits
+from broker.handlers import leader_and_isr, write_txn_markers
 from broker.log.producer_state import ProducerState
 from broker.membership import hosted_partitions, metadata_updates
 from broker.membership.entity_settings import EntitySettings
@@ -11,9 +13,11 @@ from broker.membership.member import Member
 from broker.metadata.change import Change
 from broker.metadata.image import Image
 from broker.metadata.local_metadata import LocalMetadata
-from broker.services import coordinator_partitions, coordinator_topic
+from broker.services import coordinator_partitions, coordinator_topic, transaction_markers
 from broker.services.coordinator_partitions import CoordinatorPartitions, LoadState
+from broker.services.group_coordination import GroupCoordination
 from broker.services.peer_markers import PeerMarkers
+from broker.waiting.purgatory import Delayed
 from broker.wire.errors import ApiError, ErrorCode
 from tests.simulation import cluster_process
 from tests.simulation.cluster_world import ClusterWorld
@@ -162,6 +166,51 @@ def shares_a_worker_number(patch):
     )
 
 
+def completes_before_markers_are_on_the_disk(patch):
+    """A transaction is complete although a power cut can lose its markers."""
+    patch.setattr(write_txn_markers, "is_awaited", lambda log: False)
+    patch.setattr(transaction_markers, "once_on_disk", lambda purgatory, log, then, now: then(True, now))
+
+
+def assigns_before_the_record(patch):
+    """The members of a group are assigned before the record of their generation is on the disk."""
+
+    def when_answered(groups, led, pending, answer, crowded, now):
+        if pending.result is not None:
+            return answer(pending.result)
+
+        def try_complete(at):
+            return None if pending.result is None else answer(pending.result)
+
+        return Delayed((pending.key,), None, try_complete, lambda at: answer(crowded))
+
+    patch.setattr(GroupCoordination, "when_answered", when_answered)
+
+
+def takes_commits_of_earlier_generations(patch):
+    """A group takes any commit, whatever its generation is. A member that is not known has an earlier one, so that the
+    check of members has to go too."""
+    checked = Commits.commit
+
+    def commit(commits, request, now):
+        group = commits._group(request, now)
+        if isinstance(group, ErrorCode) or request.producer is not None:
+            return checked(commits, request, now)
+        return [commits._commit(group, offset, request.retention_ms, now) for offset in request.offsets]
+
+    patch.setattr(Commits, "commit", commit)
+
+
+def repeats_no_order_after_a_full_disk(patch):
+    """An order that a full disk refused is repeated to the next life of the broker only."""
+    patch.setattr(ClusterChanges, "order_again", lambda changes, replicas: iter(()))
+
+
+def verifies_nothing(patch):
+    """Batches are not verified, so that one which comes after its transaction opens another (KIP-890)."""
+    patch.setattr(ClusterWorld, "broker_settings", {"transaction_partition_verification_enable": False})
+
+
 FAULTS = (
     takes_orders_of_earlier_controllers,
     reads_no_controller_epoch,
@@ -175,6 +224,11 @@ FAULTS = (
     keeps_what_a_full_update_does_not_name,
     forgets_markers_without_answer,
     keeps_verifications_over_markers,
+    completes_before_markers_are_on_the_disk,
+    assigns_before_the_record,
+    takes_commits_of_earlier_generations,
+    repeats_no_order_after_a_full_disk,
+    verifies_nothing,
     keeps_a_worker_number,
     shares_a_worker_number,
 )

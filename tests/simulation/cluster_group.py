@@ -2,7 +2,7 @@
 
 from broker.wire.errors import ErrorCode
 from tests.broker.engine_client import HEARTBEAT, JOIN_GROUP, LEAVE_GROUP, OFFSET_COMMIT, SYNC_GROUP
-from tests.simulation.cluster_clients import GROUP, NOT_SERVED, STABLE, Client
+from tests.simulation.cluster_clients import GROUP, NOT_SERVED, STABLE, Client, Sleep
 
 TRAVELLERS = "travellers"
 OWNER = b"partition 0"
@@ -68,6 +68,8 @@ class GroupMember(Consumer):
         if self.generation < 0:
             yield from self.join()
             return
+        if self.random.random() < 0.05:
+            yield Sleep(REBALANCE_MS + self.random.choice((1_000, SESSION_MS)))  # it wakes with an earlier generation
         if self.random.random() < 0.1:
             yield from self.ask(LEAVE_GROUP, 1)
             self._take_error(ErrorCode.UNKNOWN_MEMBER_ID)

@@ -74,6 +74,9 @@ HAPPENINGS = {
 class ClusterWorld(Timeline):
     """Time, the network, the machines and the clients of one seed. `log_line` receives each line of the history."""
 
+    broker_settings = {}
+    """More settings of all brokers."""
+
     def __init__(self, seed, log_line=lambda line: None):
         super().__init__(seed, (1, 30))
         self.seed = seed
@@ -82,7 +85,7 @@ class ClusterWorld(Timeline):
         self.ensemble = WatchedEnsemble()
         self.cluster_id = "cluster"
         self.is_durable = seed % 3 != 0
-        self.settings = SETTINGS | {"durable_acks": self.is_durable}
+        self.settings = SETTINGS | {"durable_acks": self.is_durable} | self.broker_settings
         self.oracle = Oracle()
         self.served = {}
         """By client: the (topic id, partition) that its last answer came from."""
