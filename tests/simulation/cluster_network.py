@@ -124,6 +124,7 @@ class Link(Connection):
         for answer in self._frames.receive(memoryview(data)):
             call = self._calls.popleft()
             self.sender.called(call, response_to(call.request, answer.body))
+            self.world.promised(call.request.__api_key__, self.process)
 
     def lost(self):
         calls, self._calls = list(self._calls), deque()
@@ -166,6 +167,8 @@ class ClientLink(Connection):
 
     def _deliver(self, answer, served=None):
         if self._answered is not None:
+            if answer is not None:
+                self.world.promised(self._request.api_key, self.process)
             answered, self._answered = self._answered, None
             self.sent_ms = None
             self.world.served[self.name] = None if served is None else served[:2]

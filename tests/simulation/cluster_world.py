@@ -28,7 +28,15 @@ from broker.now import Now
 from tests.broker.cluster.model_broker import ImageRow
 from tests.broker.cluster.timeline import Timeline
 from tests.broker.cluster.watched_ensemble import WatchedEnsemble
-from tests.broker.engine_client import WALL_MS
+from tests.broker.engine_client import (
+    END_TXN,
+    INIT_PRODUCER_ID,
+    OFFSET_COMMIT,
+    PRODUCE,
+    SYNC_GROUP,
+    WALL_MS,
+    WRITE_TXN_MARKERS,
+)
 from tests.broker.engine_cluster import SESSION_MS
 from tests.simulation.cluster_clients import Admin, Checker, Producer, Reader, Sleep, TransactionalProducer
 from tests.simulation.cluster_group import Committer, GroupMember
@@ -53,6 +61,7 @@ SETTINGS = {
 HAPPENINGS = {
     "kill": 8,
     "cut power": 5,
+    "cut power at a promise": 6,
     "stop": 3,
     "bounce": 6,
     "kill the controller": 5,
@@ -69,6 +78,10 @@ HAPPENINGS = {
     "fail syncs": 2,
     "start": 14,
 }
+
+
+PROMISES = (SYNC_GROUP, WRITE_TXN_MARKERS, END_TXN, OFFSET_COMMIT, PRODUCE, INIT_PRODUCER_ID)
+"""The requests whose answers have to be on the disk when they are given, if acks are durable."""
 
 
 class ClusterWorld(Timeline):
@@ -93,6 +106,7 @@ class ClusterWorld(Timeline):
         self.loss, self.multi_loss = 0.01, 0.05
         self.is_healing = self.is_checked = False
         self._cuts = set()
+        self._awaited_promise = None
         self._uuids = self._workers = 0
         self._links, self._clients = {}, {}
         self.machines = {broker_id: Machine(self, broker_id) for broker_id in range(1, 4 + seed % 3)}
@@ -182,6 +196,7 @@ class ClusterWorld(Timeline):
     def _heal(self):
         self.log("heal")
         self.is_healing = True
+        self._awaited_promise = None
         self.loss = self.multi_loss = 0.0
         self._heal_cuts(set(self._cuts))
         for machine in self.machines.values():
@@ -212,7 +227,20 @@ class ClusterWorld(Timeline):
             process.machine.kill(at_once=self.random.random() < 0.5)
 
     def _cut_power(self):
-        machine = self.machine()
+        self._cut_power_of(self.machine())
+
+    def _cut_power_at_a_promise(self):
+        """Cut the power of the next machine that gives an answer of a kind, as soon as the answer has arrived."""
+        self._awaited_promise = self.random.choice(PROMISES)
+
+    def promised(self, api_key, process):
+        """Take note that the answer of a process has arrived."""
+        if api_key == self._awaited_promise:
+            self._awaited_promise = None
+            self.log(f"{process.id} loses power after an answer to {api_key}")
+            self.after(0, lambda: self._cut_power_of(process.machine) if process.is_alive else None)
+
+    def _cut_power_of(self, machine):
         if not self.is_durable:
             self.oracle.note_power_cut(machine.id)
         machine.cut_power(at_once=self.random.random() < 0.5)
