@@ -11,6 +11,7 @@ PIP := $(BIN)/python -m pip install --disable-pip-version-check -c constraints.t
 
 # Stock clients in other languages, for tests/compat: Kafka's jars by Maven, Node's packages by npm, franz-go by Go.
 JARS := tests/compat/java/target/classpath
+KAFKA39 := tests/compat/kafka_cluster/target/classpath
 NODE := tests/compat/node/node_modules/.package-lock.json
 FRANZ := tests/compat/go/target/stock
 # Spark's connector for Kafka, by Maven, for tests and benchmarks. For benchmarks: Storm's storm.py, by Maven, and what
@@ -44,7 +45,7 @@ bytecode: $(DEMO_STAMP) | python
 	@$(BIN)/python -m compileall -q $(PACKAGES)
 
 # Where there is no Maven, npm or Go, or they cannot reach their registries, the tests that need them say so.
-stock: $(JARS) $(NODE) $(FRANZ) $(CONNECTOR) storm
+stock: $(JARS) $(KAFKA39) $(NODE) $(FRANZ) $(CONNECTOR) storm
 
 # Apache Storm, where `flakelog spout run --storm` looks for it; nothing to do if it is there.
 storm: venv
@@ -55,6 +56,12 @@ $(JARS): tests/compat/java/pom.xml
 	  echo "fetching Kafka's Java clients and tools: once, 60 MB"; \
 	  mvn -q -B -f $< dependency:build-classpath -Dmdep.outputFile=target/classpath && touch $@ \
 	  || echo "Maven failed: Kafka's Java clients and tools are not tested"
+
+$(KAFKA39): tests/compat/kafka_cluster/pom.xml
+	@command -v mvn > /dev/null || { echo "no Maven (mvn): our brokers are not tested beside Kafka 3.9.1's"; exit 0; }; \
+	  echo "fetching Kafka 3.9.1: once, 60 MB"; \
+	  mvn -q -B -f $< dependency:build-classpath -Dmdep.outputFile=target/classpath && touch $@ \
+	  || echo "Maven failed: our brokers are not tested beside Kafka 3.9.1's"
 
 $(NODE): tests/compat/node/package.json tests/compat/node/package-lock.json
 	@command -v npm > /dev/null || { echo "no Node.js (npm): its Kafka clients are not tested"; exit 0; }; \
@@ -139,4 +146,4 @@ $(STREAM_PACKAGES)/.installed: benchmarks/stream_program.py | venv
 	done; touch $@
 
 clean:
-	rm -rf $(VENV) build dist *.egg-info demo-out tests/compat/java/target benchmarks/connector/target benchmarks/storm_py/target tests/compat/node/node_modules
+	rm -rf $(VENV) build dist *.egg-info demo-out tests/compat/java/target tests/compat/kafka_cluster/target benchmarks/connector/target benchmarks/storm_py/target tests/compat/node/node_modules

@@ -4,6 +4,9 @@ A write sets the entity's node and creates a change node below /config/changes, 
 the entity again. Kafka writes the two one after the other; here one Multi does both, in the same order, so that each
 change has its change node. As in Kafka, the write of a node that exists checks that /controller exists.
 
+A client id, user or IP address without settings has no node, as in Kafka: its node is deleted with the last setting. A
+topic's and a broker's node stays.
+
 A Set names the version that was read. If another broker has written meanwhile, the node is read again and the change
 is made anew, so the quotas that one broker writes and the credentials of another, in one document, are both kept.
 """
@@ -16,9 +19,11 @@ from broker.cluster.config_entity import (
     CLIENT_TYPE,
     CONFIG,
     ENTITY_TYPES,
+    IP_TYPE,
     USER_TYPE,
     ConfigEntity,
     decode_entity_path,
+    user_entity,
 )
 from broker.cluster.documents import (
     CONFIG_CHANGES,
@@ -28,7 +33,7 @@ from broker.cluster.documents import (
     encode_config,
     encode_config_change,
 )
-from broker.cluster.procedure import Pause, Procedure, read, read_node, write
+from broker.cluster.procedure import Pause, Procedure, read, read_children, read_node, write
 from coordination.errors import FlakelogError
 from coordination.port import (
     ANY_VERSION,
@@ -38,11 +43,13 @@ from coordination.port import (
     ConnectionLost,
     CoordinationError,
     Create,
+    Delete,
     Get,
     Multi,
     Node,
     NodeExists,
     NoNode,
+    NotEmpty,
     Set,
     check_operation,
     parent,
@@ -52,6 +59,8 @@ CONFIG_CHANGE = f"{CONFIG_CHANGES}/config_change_"
 CONTROLLER_RETRY_MS = 200
 CONTROLLER_TRIES = 50
 """A write waits 10 s for a controller, which is more than an election needs after the session of the last one ended."""
+
+_DELETED_IF_EMPTY = (CLIENT_TYPE, USER_TYPE, IP_TYPE)
 
 Settings: TypeAlias = dict[str, str]
 Change: TypeAlias = Callable[[Mapping[str, str]], Mapping[str, str]]
@@ -130,17 +139,18 @@ def _write(entity: ConfigEntity, change: Mapping[str, str] | Change) -> Procedur
         node = yield from read_node(path)
         settings = dict(change(_decode(path, node)) if callable(change) else change)
         data = encode_config(settings)
+        deletions = [] if node is None or settings else (yield from _deletions(entity, node))
         if node is None:
             operation = Multi((Create(path, data), change_node))
         else:
             is_controlled = Check(CONTROLLER, ANY_VERSION)
-            operation = Multi((is_controlled, Set(path, data, node.version), change_node))
+            operation = Multi((is_controlled, *(deletions or [Set(path, data, node.version)]), change_node))
         check_operation(operation)
         outcome = yield from write(operation)
         if not isinstance(outcome, CoordinationError):
             return settings
         if isinstance(outcome, ConnectionLost):
-            if (yield from _is_written(path, node, data)):
+            if (yield from _is_written(path, node, None if deletions else data)):
                 return settings
         elif isinstance(outcome, NoNode) and outcome.index == 0:
             if node is not None:
@@ -148,20 +158,40 @@ def _write(entity: ConfigEntity, change: Mapping[str, str] | Change) -> Procedur
             yield from _create_parents(path)
         elif isinstance(outcome, NoNode) and outcome.index == len(operation.operations) - 1:
             yield from _create_parents(CONFIG_CHANGE)
-        elif not isinstance(outcome, NodeExists | BadVersion | NoNode):
+        elif not isinstance(outcome, NodeExists | BadVersion | NoNode | NotEmpty):
             raise outcome
+
+
+def _deletions(entity: ConfigEntity, node: Node) -> Procedure[list[Delete]]:
+    """Return the deletions of an entity's node, and of the nodes above it that are of no more use.
+
+    Return none if the node stays: that of a topic or a broker, or of a user whose client ids have quotas.
+    """
+    if entity.entity_type not in _DELETED_IF_EMPTY or (yield from read_children(entity.path)):
+        return []
+    deletions = [Delete(entity.path, node.version)]
+    if len(entity.names) > 1:
+        user, clients = user_entity(entity.names[0]).path, parent(entity.path)
+        if len((yield from read_children(clients))) == 1:
+            deletions.append(Delete(clients))
+            user_node = yield from read_node(user)
+            if user_node is not None and user_node.data in (b"", encode_config({})):
+                deletions.append(Delete(user, user_node.version))
+    return deletions
 
 
 def _decode(path: str, node: Node | None) -> Settings:
     return {} if node is None else decode_config(path, node.data)
 
 
-def _is_written(path: str, before: Node | None, data: bytes) -> Procedure[bool]:
-    """Return True if the next write of a node after `before` was the one of `data`.
+def _is_written(path: str, before: Node | None, data: bytes | None) -> Procedure[bool]:
+    """Return True if the next write of a node after `before` was the one of `data`; None stands for its deletion.
 
     Another broker's equal write is taken for this one: it was told to the brokers as well.
     """
     node = yield from read_node(path)
+    if data is None:
+        return node is None
     version = 0 if before is None else before.version + 1
     return node is not None and (node.version, node.data) == (version, data)
 

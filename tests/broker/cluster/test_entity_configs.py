@@ -181,6 +181,42 @@ def test_all_entities_are_read():
     assert run(coordinator, read_config(client_entity("unknown"))) == {}
 
 
+@pytest.mark.parametrize("entity", [client_entity("c"), user_entity("u"), ip_entity("10.0.0.1"), user_entity(None)])
+def test_an_owner_of_quotas_without_settings_has_no_node(entity):
+    """As in Kafka (AdminZkClient.changeEntityConfig)."""
+    ensemble = started()
+    coordinator = MemoryCoordinator(ensemble)
+    run(coordinator, write_config(entity, {"request_percentage": "1.5"}))
+    run(coordinator, write_config(entity, {}))
+    assert entity.path not in ensemble.nodes
+    assert len(change_nodes(ensemble)) == 2
+
+
+def test_a_client_id_of_a_user_takes_the_nodes_above_it_along_if_they_are_empty():
+    ensemble = started()
+    coordinator = MemoryCoordinator(ensemble)
+    for client_id in ("a", "b"):
+        run(coordinator, write_config(user_client_entity("u", client_id), {"request_percentage": "1.5"}))
+    run(coordinator, write_config(user_entity("u"), {"request_percentage": "2.5"}))
+    run(coordinator, write_config(user_client_entity("u", "a"), {}))
+    assert [path for path in ensemble.nodes if path.startswith("/config/users/u/clients/")] == [
+        "/config/users/u/clients/b"
+    ]
+    run(coordinator, write_config(user_entity("u"), {}))
+    assert "/config/users/u" in ensemble.nodes, "its client ids have quotas"
+    run(coordinator, write_config(user_client_entity("u", "b"), {}))
+    assert not [path for path in ensemble.nodes if path.startswith("/config/users/u")]
+
+
+@pytest.mark.parametrize("entity", [topic_entity("t"), broker_entity(1)])
+def test_a_topic_or_a_broker_without_settings_keeps_its_node(entity):
+    ensemble = started()
+    coordinator = MemoryCoordinator(ensemble)
+    run(coordinator, write_config(entity, {"retention.ms": "5"}))
+    run(coordinator, write_config(entity, {}))
+    assert settings_of(ensemble, entity) == {}
+
+
 @pytest.mark.parametrize("data", [b"{", b"[]", b'{"version":1,"config":[]}', b"\xff"])
 def test_damaged_entity_is_named_and_the_others_are_read(data):
     ensemble = started()
