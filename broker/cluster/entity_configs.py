@@ -11,7 +11,7 @@ A Set names the version that was read. If another broker has written meanwhile, 
 is made anew, so the quotas that one broker writes and the credentials of another, in one document, are both kept.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import NamedTuple, TypeAlias
 
@@ -139,12 +139,14 @@ def _write(entity: ConfigEntity, change: Mapping[str, str] | Change) -> Procedur
         node = yield from read_node(path)
         settings = dict(change(_decode(path, node)) if callable(change) else change)
         data = encode_config(settings)
-        deletions = [] if node is None or settings else (yield from _deletions(entity, node))
+        deletions: Sequence[Delete] = ()
         if node is None:
             operation = Multi((Create(path, data), change_node))
         else:
-            is_controlled = Check(CONTROLLER, ANY_VERSION)
-            operation = Multi((is_controlled, *(deletions or [Set(path, data, node.version)]), change_node))
+            if not settings:
+                deletions = yield from _deletions(entity, node)
+            writes = deletions or (Set(path, data, node.version),)
+            operation = Multi((Check(CONTROLLER, ANY_VERSION), *writes, change_node))
         check_operation(operation)
         outcome = yield from write(operation)
         if not isinstance(outcome, CoordinationError):

@@ -1,6 +1,6 @@
 """AlterPartitionReassignments, v0 to v1.
 
-Behaviour: a partition can only be on the one node. An assignment to that node is done at once, and any other is
+Behaviour: a partition stays where it is, on one broker. An assignment to that broker is done at once, and any other is
 refused. A request to cancel an assignment is refused too, because none is ever in progress (KIP-455).
 Version notes: v1 can forbid to change the number of replicas, which is always one.
 """
@@ -54,4 +54,8 @@ def _check(call: RequestContext, name: str, index: int, replicas: Any) -> None:
     if replicas is None:
         reason = f"No partition reassignment is in progress. {name}-{index} is not being moved."
         raise ApiError(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, reason)
-    check_replicas(call, replicas, len(topic.partitions[index].replicas))
+    present = topic.partitions[index].replicas
+    check_replicas(call, replicas, len(present))
+    if tuple(replicas) != present:
+        reason = f"{name}-{index} stays on broker {present[0]}: no partition can be moved yet."
+        raise ApiError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, reason)

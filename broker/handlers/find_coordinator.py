@@ -41,8 +41,8 @@ def handle(call: RequestContext, now: Now) -> Answer | Delayed[Answer]:
 
         def answer(error: ApiError | None, at: Now) -> Answer:
             failure = error or staged.errors.get(topic.name)
+            # Another broker may have made it, and the image may be late.
             if failure is None or failure.code == ErrorCode.TOPIC_ALREADY_EXISTS or topic.topic is not None:
-                # Another broker may have made it, and the image may be late.
                 return _answers(call, None)
             return _answers(call, topic.not_made(failure))
 

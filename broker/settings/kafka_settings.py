@@ -717,8 +717,6 @@ _BROKER_ROWS = [
     ),
     *_rows(
         """
-        add.partitions.to.txn.retry.backoff.max.ms int 100
-        add.partitions.to.txn.retry.backoff.ms int 20
         alter.log.dirs.replication.quota.window.num int 11
         alter.log.dirs.replication.quota.window.size.seconds int 1
         auto.leader.rebalance.enable boolean true
@@ -739,17 +737,25 @@ _BROKER_ROWS = [
         replica.socket.timeout.ms int 30000
         replication.quota.window.num int 11
         replication.quota.window.size.seconds int 1
-        request.timeout.ms int 30000
-        security.inter.broker.protocol string PLAINTEXT
-        socket.connection.setup.timeout.max.ms long 30000
-        socket.connection.setup.timeout.ms long 10000
         transaction.state.log.min.isr int 2
         transaction.state.log.replication.factor short 3
         unclean.leader.election.enable boolean false
         ~unclean.leader.election.interval.ms long 300000
         """,
         IGNORED,
-        "there is one node, so that nothing is replicated, moved or elected",
+        "each partition has one copy, so that nothing is replicated, moved or elected",
+    ),
+    *_rows(
+        """
+        add.partitions.to.txn.retry.backoff.max.ms int 100
+        add.partitions.to.txn.retry.backoff.ms int 20
+        request.timeout.ms int 30000
+        security.inter.broker.protocol string PLAINTEXT
+        socket.connection.setup.timeout.max.ms long 30000
+        socket.connection.setup.timeout.ms long 10000
+        """,
+        IGNORED,
+        "requests between brokers have fixed times, and go over `inter.broker.listener.name` in PLAINTEXT",
     ),
     *_rows(
         """
@@ -857,7 +863,7 @@ _BROKER_ROWS = [
         ~replica.alter.log.dirs.io.max.bytes.per.second long -
         """,
         IGNORED,
-        "there is one node, so that there is no replication to slow down",
+        "each partition has one copy, so that there is no replication to slow down",
     ),
     *_rows(
         """
@@ -917,7 +923,7 @@ _TOPIC_ROWS = [
         unclean.leader.election.enable boolean false
         """,
         IGNORED,
-        "there is one node, so that nothing is replicated or elected",
+        "each partition has one copy, so that nothing is replicated or elected",
     ),
     *_rows(
         """

@@ -5,12 +5,14 @@ import pytest
 from broker.wire.current_leader import CurrentLeader, NodeEndpoint
 from broker.wire.errors import ErrorCode
 from tests.broker.engine_client import (
+    ALTER_REASSIGNMENTS,
     CREATE_PARTITIONS,
     DESCRIBE_CLUSTER,
     FETCH,
     FIND_COORDINATOR,
     INIT_PRODUCER_ID,
     METADATA,
+    UNREGISTER_BROKER,
     fetch_request,
 )
 from tests.broker.engine_cluster import SESSION_MS, EngineCluster
@@ -96,6 +98,23 @@ def test_a_coordinators_topic_is_made_once_when_several_brokers_are_asked_for_it
     assert [answer.error_code for answer in answers] == [0, 0]
     assert len({answer.node_id for answer in answers}) == 1
     assert leaders(cluster, "__consumer_offsets") == [1, 2, 3]
+
+
+@pytest.mark.parametrize("replicas, code", [([2], 0), ([3], ErrorCode.INVALID_REPLICA_ASSIGNMENT)])
+def test_a_partition_is_not_said_to_move_while_it_stays(cluster, replicas, code):
+    cluster.create("flights", assignments=(2,))
+    partitions = [{"partition_index": 0, "replicas": replicas}]
+    request = {"timeout": 10_000, "topics": [{"name": "flights", "partitions": partitions}]}
+    (topic,) = cluster.client(cluster.controller.id).ask(ALTER_REASSIGNMENTS, 0, request).responses
+    assert topic.partitions[0].error_code == code
+    assert leaders(cluster, "flights") == [2]
+
+
+@pytest.mark.parametrize(
+    "broker_id, code", [(3, ErrorCode.INVALID_REQUEST), (7, ErrorCode.BROKER_ID_NOT_REGISTERED)]
+)
+def test_a_broker_that_runs_is_not_unregistered_by_a_client(cluster, broker_id, code):
+    assert cluster.client(1).ask(UNREGISTER_BROKER, 0, {"broker_id": broker_id}).error_code == code
 
 
 # --- deaths and returns ----------------------------------------------------------------------------------------------
