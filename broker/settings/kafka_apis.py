@@ -88,7 +88,7 @@ KAFKA_APIS: dict[int, tuple[str, int, int]] = {
 }
 
 _AUTHENTICATION = "no listener asks who a client is"
-_QUORUM = "controllers are not a Raft quorum: any broker may become the controller, by ZooKeeper"
+_QUORUM = "controllers are not a Raft quorum: any broker may become the controller"
 _SHARE = "share groups (KIP-932) are not served"
 
 # Why an API is not served.
@@ -153,11 +153,11 @@ NOT_SERVED = {
 DIFFERENCES = (
     (
         "Nodes",
-        "One, or with `zookeeper.connect` several as of Kafka 3.9: a partition has one copy, so that nothing is "
-        "replicated or moved. In a server alone a start after a crash begins a new leader epoch in each partition; in "
-        "Kafka, a start after a clean stop does so too. UnregisterBroker of a broker that runs is refused; Kafka does "
-        "it, and has partitions without a leader then. A partition whose disk has failed has no leader, as there, and "
-        "keeps its leader epoch; Kafka begins a new one.",
+        "One, or several with `zookeeper.connect` or `--processes`, as in Kafka 3.9 with ZooKeeper: a partition has "
+        "one copy, so that nothing is replicated or moved. In a server alone a start after a crash begins a new leader "
+        "epoch in each partition; in Kafka, a start after a clean stop does so too. UnregisterBroker of a broker that "
+        "runs is refused; Kafka does it, and has partitions without a leader then. A partition whose disk has failed "
+        "has no leader, as there, and keeps its leader epoch; Kafka begins a new one.",
     ),
     ("Listeners", "PLAINTEXT only, and on this machine only unless `listeners` says more: there is no TLS, no SASL."),
     (
