@@ -36,13 +36,18 @@ class SocketFolder:
             )
         return path
 
+    def free(self, name: str) -> str:
+        """Remove the socket that an earlier process left; return its path. Raise OSError."""
+        path = self.socket_path(name)
+        if os.path.lexists(path):
+            os.unlink(path)
+        return path
+
     def listen(self, name: str, backlog: int) -> socket.socket:
         """Return a listening, non-blocking socket in place of an earlier one of this name. Raise OSError."""
-        path = self.socket_path(name)
+        path = self.free(name)
         listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
-            if os.path.lexists(path):
-                os.unlink(path)
             listening.bind(path)
             os.chmod(path, SOCKET_MODE)
             listening.setblocking(False)

@@ -10,7 +10,7 @@ from typing import Protocol
 from prometheus_client import GC_COLLECTOR, PROCESS_COLLECTOR, CollectorRegistry
 from prometheus_client.core import HistogramMetricFamily, Metric
 
-from broker.engine.api_table import APIS
+from broker.engine.api_table import name_of
 from broker.engine.engine import Engine
 from broker.log.disk_watch import DiskWatch
 from broker.log.log_manager import LogManager
@@ -105,7 +105,7 @@ def _throttled(metrics: Metrics) -> Iterator[Metric]:
 
 def _requests(metrics: Metrics) -> Iterator[Metric]:
     durations = histogram("flakelog_request_seconds")
-    latencies = [(APIS[key].name, latency) for key, latency in sorted(metrics.requests.items())]
+    latencies = [(name_of(key), latency) for key, latency in sorted(metrics.requests.items())]
     for name, latency in latencies:
         _add(durations, [name], latency)
     yield durations

@@ -45,6 +45,20 @@ def _slice() -> Callable[[], bool]:
     return lambda: time.perf_counter() >= end
 
 
+def text_of(parts: Iterator[bytes], cooperator: Cooperator | None = None) -> "Deferred[bytes]":
+    """Fire with the whole text of parts that are made between the other work of the reactor."""
+    gathered: list[bytes] = []
+
+    def gather() -> Iterator[None]:
+        for part in parts:
+            gathered.append(part)
+            yield None
+
+    task = (cooperator or Cooperator(terminationPredicateFactory=_slice)).cooperate(gather())
+    done: Deferred[Any] = task.whenDone()
+    return done.addCallback(lambda _: b"".join(gathered))
+
+
 class MetricsPage:
     """Makes the page between the other work of the reactor. Requests that come meanwhile get the same page."""
 
@@ -56,18 +70,15 @@ class MetricsPage:
     def render(self, request: Any) -> Deferred[bytes]:
         """Return the page, and set its content type."""
         request.setHeader(b"Content-Type", CONTENT_TYPE)
+        return self.text()
+
+    def text(self) -> Deferred[bytes]:
+        """Return the page."""
         page: Deferred[bytes] = Deferred()
         self._waiting.append(page)
         if len(self._waiting) == 1:
-            parts: list[bytes] = []
-            task = self._cooperator.cooperate(self._gather(parts))
-            task.whenDone().addCallbacks(lambda _: self._answer(b"".join(parts)), self._fail)
+            text_of(parts_of(self._registry), self._cooperator).addCallbacks(self._answer, self._fail)
         return page
-
-    def _gather(self, parts: list[bytes]) -> Iterator[None]:
-        for part in parts_of(self._registry):
-            parts.append(part)
-            yield None
 
     def _answer(self, text: bytes) -> None:
         for request in self._taken():

@@ -1,23 +1,27 @@
 """The HTTP site: ids, health, metrics, the web console."""
 
 import json
-from collections.abc import Mapping
-from typing import Any, Protocol
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
 
 from klein import Klein
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import Deferred, succeed
 from twisted.internet.threads import deferToThreadPool
 
 from broker.engine.engine import Engine
 from flakelog import health as told
 from flakelog.figures import registry_of
-from flakelog.metrics_page import MetricsPage
+from flakelog.metrics_page import CONTENT_TYPE, MetricsPage, text_of
 from flakelog.settings import Settings
 from idgen.http import SmallSite, add_id_routes
 from idgen.http_api import Route
-from idgen.http_hosts import OwnHosts
+from idgen.http_hosts import EVERY_HOST, OwnHosts
 from idgen.server import IdQueue
 
+if TYPE_CHECKING:
+    from flakelog.processes.siblings import Siblings
+
+Join = Callable[[Mapping[int, bytes], Sequence[int]], tuple[bool, Mapping[str, Any]]]
 _NOT_WELL = {503: "it is not"}
 HEALTH = (
     Route("GET", "/health", "health", "Whether all is well, for people.", "Health", refusals=_NOT_WELL),
@@ -33,20 +37,45 @@ class SiteServer(told.WatchedServer, Protocol):
     reactor: Any
 
 
-def make_site(server: SiteServer, line: IdQueue, hosts: OwnHosts) -> SmallSite:
-    """Return the HTTP site of one server process."""
+def make_site(
+    server: SiteServer, line: IdQueue, hosts: OwnHosts, siblings: "Siblings | None" = None
+) -> SmallSite:
+    """Return the HTTP site of one server process; with `siblings`, it answers for all brokers of the machine."""
     app = Klein()
     app.url_map.merge_slashes = False  # as the console, which shares it
-    page = MetricsPage(registry_of(server, server.settings.server.metrics_partitions_max))
-
-    @app.route("/health", methods=["GET"])
-    def health(request: Any) -> bytes:
-        return _answer(request, *told.health(server))
+    if siblings is None:
+        _add_pages(app, server)
+    else:
+        _add_joined_pages(app, server, siblings)
 
     @app.route("/health/live", methods=["GET"])
     def live(request: Any) -> bytes:
         """Answer 200 always, because a process that hangs does not answer."""
         return _answer(request, True, {"live": True})
+
+    if server.service is not None:
+        add_id_routes(app, server.service, line, HEALTH)
+    if server.engine is not None and server.settings.server.console_enable:
+        _add_console(app, server, server.engine)
+    times = server.settings.server
+    return SmallSite(app.resource(), hosts, idle_ms=times.http_idle_ms, request_ms=times.http_request_ms)
+
+
+def make_site_for_siblings(server: SiteServer) -> SmallSite:
+    """Return the site at which the other brokers of the machine ask for the pages of this process."""
+    app = Klein()
+    _add_pages(app, server)
+    times = server.settings.server
+    return SmallSite(app.resource(), EVERY_HOST, idle_ms=times.http_idle_ms, request_ms=times.http_request_ms)
+
+
+def _add_pages(app: Klein, server: SiteServer) -> None:
+    """Add the pages of this process."""
+    page = _metrics_page(server)
+
+    @app.route("/health", methods=["GET"])
+    def health(request: Any) -> bytes:
+        return _answer(request, *told.health(server))
 
     @app.route("/health/ready", methods=["GET"])
     def ready(request: Any) -> bytes:
@@ -56,12 +85,34 @@ def make_site(server: SiteServer, line: IdQueue, hosts: OwnHosts) -> SmallSite:
     def metrics(request: Any) -> Any:
         return page.render(request)
 
-    if server.service is not None:
-        add_id_routes(app, server.service, line, HEALTH)
-    if server.engine is not None and server.settings.server.console_enable:
-        _add_console(app, server, server.engine)
-    times = server.settings.server
-    return SmallSite(app.resource(), hosts, idle_ms=times.http_idle_ms, request_ms=times.http_request_ms)
+
+def _add_joined_pages(app: Klein, server: SiteServer, siblings: "Siblings") -> None:
+    """Add pages that join those of all brokers of the machine."""
+    from flakelog.processes.joined_pages import joined_health, joined_metrics, joined_ready
+
+    page = _metrics_page(server)
+
+    def joined(request: Any, path: str, own: Mapping[str, Any], join: Join) -> Any:
+        pages = siblings.pages(path, succeed(json.dumps(own).encode()))
+        return pages.addCallback(lambda pages: _answer(request, *join(pages, siblings.without_answer(pages))))
+
+    @app.route("/health", methods=["GET"])
+    def health(request: Any) -> Any:
+        return joined(request, "/health", told.health(server)[1], joined_health)
+
+    @app.route("/health/ready", methods=["GET"])
+    def ready(request: Any) -> Any:
+        return joined(request, "/health/ready", told.ready(server)[1], joined_ready)
+
+    @app.route("/metrics", methods=["GET"])
+    def metrics(request: Any) -> Any:
+        request.setHeader(b"Content-Type", CONTENT_TYPE)
+        pages = siblings.pages("/metrics", page.text())
+        return pages.addCallback(lambda pages: text_of(joined_metrics(pages, siblings.without_answer(pages))))
+
+
+def _metrics_page(server: SiteServer) -> MetricsPage:
+    return MetricsPage(registry_of(server, server.settings.server.metrics_partitions_max))
 
 
 def _add_console(app: Klein, server: SiteServer, engine: Engine) -> None:

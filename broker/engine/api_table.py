@@ -152,3 +152,8 @@ def advertised_to_brokers() -> list[tuple[int, int, int]]:
         _, oldest, newest = advertised.get(key, (key, api.oldest, api.newest))
         advertised[key] = key, min(oldest, api.oldest), max(newest, api.newest)
     return sorted(advertised.values())
+
+
+def name_of(key: int) -> str:
+    """Return the name of an API that clients or other brokers ask for."""
+    return (APIS.get(key) or INTER_BROKER[key]).name

@@ -38,7 +38,9 @@ def serve_processes(
     from flakelog.processes.parent import STOP_TIMEOUT_MS, Parent, Program
 
     planned = _plan(settings, texts, directory, port)
-    programs = [Program(child.name, own_command("server", *arguments, *child.arguments)) for child in planned.children]
+    programs = [
+        Program(child.name, own_command("server", *arguments, *child.arguments), child.id) for child in planned.children
+    ]
     os.environ.update(with_own_path(os.environ))  # for the children
     server_log.begin(log_format)
     log = Logger("flakelog")
@@ -98,7 +100,11 @@ def inherited_from_parent() -> "Inherited | None":
 
 def fields_of_child(inherited: "Inherited") -> dict[str, Any]:
     """Return the arguments of a Starter that a child has from its parent."""
-    return {"inherited": inherited.sockets, "cluster_dir": Path(inherited.cluster_dir)}
+    return {
+        "inherited": inherited.sockets,
+        "cluster_dir": Path(inherited.cluster_dir),
+        "broker_ids": inherited.broker_ids,
+    }
 
 
 def announce_to_parent(

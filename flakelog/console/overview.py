@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from broker.engine.api_table import APIS
+from broker.engine.api_table import name_of
 from broker.engine.engine import Engine
 from broker.metrics import BOUNDS_NS, Latency
 from broker.version import VERSION
@@ -95,7 +95,7 @@ def latencies(requests: Mapping[int, Latency]) -> list[LatencyRow]:
     busiest = sorted(requests.items(), key=lambda key_and_latency: -key_and_latency[1].number)[:BUSIEST]
     return [
         LatencyRow(
-            APIS[key].name, latency.number, share_ms(latency, 0.5), share_ms(latency, 0.99), latency.max_ns / 1e6
+            name_of(key), latency.number, share_ms(latency, 0.5), share_ms(latency, 0.99), latency.max_ns / 1e6
         )
         for key, latency in busiest
         if latency.number

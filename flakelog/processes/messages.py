@@ -5,7 +5,7 @@
 """
 
 import json
-from collections.abc import Iterator, Mapping, MutableMapping
+from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from typing import NamedTuple
 
 BEAT_MS = 1_000
@@ -31,6 +31,8 @@ class Inherited(NamedTuple):
     sockets: dict[str, int]
     """The listening sockets by the names of their addresses: http, ids."""
     cluster_dir: str
+    broker_ids: Sequence[int]
+    """The ids of all brokers of this machine."""
 
 
 class LineBuffer:

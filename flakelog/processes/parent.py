@@ -36,10 +36,11 @@ FAILURE = 1  # the exit code of `flakelog server` if it cannot start
 
 
 class Program(NamedTuple):
-    """A child: its name for the operator, and the command that runs it."""
+    """A child: its name for the operator, the command that runs it, and the id of its broker."""
 
     name: str
     argv: Sequence[str]
+    broker_id: int | None = None
 
 
 class Ending(NamedTuple):
@@ -71,6 +72,7 @@ class Parent:
         self._programs = programs
         self._addresses = sockets
         self._cluster_dir = cluster_dir
+        self._broker_ids = [program.broker_id for program in programs if program.broker_id is not None]
         self._report = report
         self._json_log = json_log
         names = [program.name for program in programs]
@@ -137,7 +139,7 @@ class Parent:
         sockets = {name: shared.fileno() for name, shared in self._sockets.items()}
         self._supervisor.began(index, _now_ms())
         try:
-            process = _Process(program.argv, sockets, self._cluster_dir)
+            process = _Process(program.argv, sockets, self._cluster_dir, self._broker_ids)
         except OSError as error:
             self._last_lines[index] = f"it cannot begin: {error}"
             self._report(f"{program.name}: {self._last_lines[index]}")
@@ -228,10 +230,12 @@ class Parent:
 class _Process:
     """A process of a child, with the parent's ends of its pipes. Raises OSError if it cannot be made."""
 
-    def __init__(self, argv: Sequence[str], sockets: Mapping[str, int], cluster_dir: Path) -> None:
+    def __init__(
+        self, argv: Sequence[str], sockets: Mapping[str, int], cluster_dir: Path, broker_ids: Sequence[int]
+    ) -> None:
         self.report, report = os.pipe()
         parent, self._life = os.pipe()
-        inherited = Inherited(report, parent, dict(sockets), str(cluster_dir))
+        inherited = Inherited(report, parent, dict(sockets), str(cluster_dir), broker_ids)
         environment = {name: text for name, text in os.environ.items() if name not in NOTIFIED}
         try:
             self._process = subprocess.Popen(

@@ -44,6 +44,7 @@ from idgen.settings import InvalidSetting
 
 if TYPE_CHECKING:
     from flakelog.new_topic import NewTopic
+    from flakelog.processes.siblings import Siblings
 
 KAFKA_FILE = "meta.properties"  # marks a data directory of Kafka, whose logs must not be touched
 DAY_S = 86_400
@@ -54,7 +55,7 @@ class Starter:
 
     `inherited` has the descriptors of listening sockets that the process inherited, by their names: ids, http.
     `cluster_dir` is the directory in which the brokers of one machine meet; without one, that is where the data
-    directory keeps it.
+    directory keeps it. `broker_ids` are all brokers of the machine, if a parent has started several.
     """
 
     def __init__(
@@ -70,6 +71,7 @@ class Starter:
         make_engine: MakeEngine = plain_engine,
         inherited: Mapping[str, int] | None = None,
         cluster_dir: Path | None = None,
+        broker_ids: Sequence[int] = (),
     ) -> None:
         self._settings = settings
         self._data_dir = data_dir
@@ -80,6 +82,8 @@ class Starter:
         self._topics = topics
         self._make_engine = make_engine
         self._inherited = inherited
+        self._cluster_dir = cluster_dir
+        self._broker_ids = broker_ids
         self._cluster_coordinator = coordinator_of(data_dir, settings.server.zookeeper_connect, cluster_dir)
         self._clock = IdClock()
 
@@ -238,9 +242,28 @@ class Starter:
         services.id_stamper.ahead = AheadIds(claim.usable_worker, need)
 
     def _serve_ids(self, server: Server, service: IdService, ports: IdPorts) -> None:
+        siblings = self._siblings(server) if "http" in ports.addresses else None
+
         def site(queue: IdQueue, hosts: OwnHosts) -> Any:
             from flakelog.site import make_site
 
-            return make_site(server, queue, hosts)
+            return make_site(server, queue, hosts, siblings)
 
         ports.serve(service, self._clock, site)
+
+    def _siblings(self, server: Server) -> "Siblings | None":
+        """Serve the pages of this process to the other brokers of the machine; None if there are none."""
+        if self._cluster_dir is None or not self._broker_ids:
+            return None
+        from flakelog.processes.siblings import Siblings
+
+        def site() -> Any:
+            from flakelog.site import make_site_for_siblings
+
+            return make_site_for_siblings(server)
+
+        sockets = ClusterDirectory(self._cluster_dir).open_sockets()
+        self._lifecycle.take(Stage.SESSION, sockets.close)
+        siblings = Siblings(self._reactor, sockets, self._settings.broker.node_id, self._broker_ids)
+        self._lifecycle.take(Stage.ID_PORTS, siblings.serve(site).stopListening)
+        return siblings

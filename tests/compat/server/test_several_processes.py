@@ -1,12 +1,18 @@
 """`flakelog server --processes N`: several brokers on one machine, which stock clients see as one cluster."""
 
+import json
 import os
+import re
 import signal
+import urllib.error
+import urllib.request
 from contextlib import ExitStack
+from pathlib import Path
 
 import pytest
 from confluent_kafka import Producer
 
+from idgen.client.blocking import IdClient
 from tests.compat.cluster_servers import PARTITIONS, values
 from tests.compat.server_process import DidNotStart, ServerProcess
 from tests.compat.several_processes import SeveralProcesses
@@ -72,7 +78,7 @@ def test_only_the_owner_can_open_what_the_processes_meet_at(server):
     sockets = server.data_dir / "cluster" / "sockets"
     assert [(server.data_dir / "cluster").stat().st_mode & 0o777, sockets.stat().st_mode & 0o777] == [0o700, 0o700]
     assert {name.name: name.stat().st_mode & 0o777 for name in sockets.iterdir() if name.is_socket()} == {
-        f"broker-{number}": 0o600 for number in (1, 2, 3)
+        f"{kind}-{number}": 0o600 for number in (1, 2, 3) for kind in ("broker", "http")
     }
 
 
@@ -122,3 +128,52 @@ def test_a_directory_of_another_broker_is_not_opened_as_a_server_alone(tmp_path)
         server.stop()
     with pytest.raises(DidNotStart, match="start the server with the directory of the first broker as --data-dir"):
         ServerProcess(server.data_dir / "nodes" / "2", {"node.id": "2"}).start()
+
+
+def _page(server, path):
+    """Return status and text of a page of HTTP."""
+    try:
+        with urllib.request.urlopen(f"http://{server.http}{path}", timeout=SECONDS) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as error:
+        return error.code, error.read().decode()
+
+
+def test_each_process_answers_for_all_at_the_one_port_of_http(server):
+    server.cluster.create("measured", 3)
+    status, text = _page(server, "/metrics")
+    assert status == 200
+    for number in (1, 2, 3):
+        assert f'flakelog_broker_up{{broker="{number}"}} 1' in text
+        assert f'flakelog_request_seconds_count{{broker="{number}",api="UpdateMetadata"}}' in text
+    assert text.count("# HELP flakelog_connections ") == 1
+    status, text = _page(server, "/health")
+    health = json.loads(text)
+    assert (status, health["healthy"], health["without_answer"]) == (200, True, []), health
+    assert sorted(health["brokers"]) == ["1", "2", "3"]
+    status, text = _page(server, "/health/ready")
+    assert (status, json.loads(text)["ready"]) == (200, True)
+
+
+def test_a_process_that_does_not_answer_is_named(server):
+    stopped = server.child(2)
+    os.kill(stopped, signal.SIGSTOP)
+    until(lambda: "State:\tT" in Path(f"/proc/{stopped}/status").read_text())
+    status, text = _page(server, "/health")
+    assert (status, json.loads(text)["without_answer"]) == (503, [2])
+    assert 'flakelog_broker_up{broker="2"} 0' in _page(server, "/metrics")[1]
+    status, text = _page(server, "/health/ready")
+    assert (status, json.loads(text)["without_answer"]) == (200, [2])
+    os.kill(stopped, signal.SIGCONT)
+    until(lambda: _page(server, "/health")[0] == 200)
+
+
+def test_ids_of_all_processes_are_different(server):
+    """Each connection is accepted by one of the processes, whose worker numbers are its own."""
+    ids = []
+    for _ in range(30):
+        with IdClient(server.ids) as client:
+            ids.append(client.get_id())
+    assert len(set(ids)) == len(ids)
+    workers = re.findall(r'flakelog_ids_lead_seconds{broker="\d",worker="(\d+)"}', _page(server, "/metrics")[1])
+    assert len(set(workers)) == len(workers) == 6, "one for messages and one for the service, of each process"

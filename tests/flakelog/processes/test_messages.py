@@ -39,8 +39,8 @@ def test_a_line_without_an_end_fills_no_memory_and_the_last_one_is_kept():
 
 
 def test_a_child_takes_its_descriptors_out_of_the_environment():
-    environment = with_inherited({"HOME": "/"}, Inherited(3, 4, {"http": 5}, "/data/cluster"))
-    assert take_inherited(environment) == Inherited(3, 4, {"http": 5}, "/data/cluster")
+    environment = with_inherited({"HOME": "/"}, Inherited(3, 4, {"http": 5}, "/data/cluster", [1, 2]))
+    assert take_inherited(environment) == Inherited(3, 4, {"http": 5}, "/data/cluster", [1, 2])
     assert environment == {"HOME": "/"} and take_inherited(environment) is None
 
 
