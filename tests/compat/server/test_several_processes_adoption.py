@@ -130,3 +130,16 @@ def test_a_directory_of_several_processes_is_not_opened_with_a_zookeeper(alone):
     alone.settings["zookeeper.connect"] = "127.0.0.1:1"
     with pytest.raises(DidNotStart, match="belongs to the cluster of its own processes: start it without zookeeper"):
         alone.start()
+
+
+def test_several_processes_join_a_zookeeper_if_it_is_given(zookeeper, tmp_path):
+    settings = {"zookeeper.connect": f"{zookeeper.hosts}/several", "zookeeper.session.timeout.ms": "4000"}
+    with SeveralProcesses(tmp_path / "data", 2, settings) as server:
+        server.cluster.create("flights")
+        assert set(server.cluster.leaders("flights").values()) == {1, 2}
+        server.cluster.produce("flights", "flight")
+        assert server.cluster.consume("flights", 6) == values("flight")
+        assert server.stop() == 0
+        assert not (tmp_path / "data" / "cluster" / "nodes").exists()
+    with pytest.raises(DidNotStart, match="belongs to the cluster of zookeeper .*: start it with zookeeper.connect"):
+        SeveralProcesses(tmp_path / "data", 2).start()
