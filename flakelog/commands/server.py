@@ -62,6 +62,7 @@ class ProcessOptions(NamedTuple):
     dev: bool = False
     controlled: bool = False
     port: int | None = None
+    cluster_dir: Path | None = None
 
 
 def _options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -145,6 +146,12 @@ def _options(command: Callable[..., Any]) -> Callable[..., Any]:
     is_flag=True,
     help="For tests (flakelog.testing): take orders on stdin, fail on demand, end when stdin does.",
 )
+@click.option(
+    "--cluster-dir",
+    type=click.Path(path_type=Path, file_okay=False),
+    hidden=True,
+    help="For tests (flakelog.testing): the directory in which brokers of this machine meet.",
+)
 def server(
     data_dir: Path | None,
     config: Path | None,
@@ -160,6 +167,7 @@ def server(
     dev: bool,
     topics: tuple[str, ...],
     controlled: bool,
+    cluster_dir: Path | None,
 ) -> None:
     """Serve the log (Kafka's protocol), ids (Thrift), and HTTP for ids, metrics and health.
 
@@ -168,7 +176,8 @@ def server(
     """
     if checked is not None:
         raise SystemExit(_check(checked, as_json))
-    run = ProcessOptions(data_dir, zookeeper, log_format, print_config, as_json, topics, dev, controlled, port)
+    common = data_dir, zookeeper, log_format, print_config, as_json
+    run = ProcessOptions(*common, topics, dev, controlled, port, cluster_dir)
     mode = DEV if dev else ()
     moves = () if port is None else _moves(port, config, assignments, mode)
     _run(run, config, (*assignments, *_timeout(timeout), *_processes(processes)), mode, moves)
@@ -275,7 +284,7 @@ def _run(
     if several:
         _check_options_of_several(run)
     with _directory(run, settings) as directory:
-        if inherited is None:
+        if inherited is None and run.cluster_dir is None:
             check_left_out(settings, directory)
         if not several:
             _serve(settings, directory, run, topics, _warnings(properties), inherited)
@@ -362,7 +371,7 @@ def _serve(
     fast.when_stopped_again(reactor, lifecycle.end_grace)
     control = _control(lifecycle, reactor) if run.controlled else None
     make_engine = plain_engine if control is None else control.make_engine
-    taken = {} if inherited is None else fields_of_child(inherited)
+    taken = {"cluster_dir": run.cluster_dir} if inherited is None else fields_of_child(inherited)
     shell = reactor, report, lifecycle
     starter = Starter(settings, directory, run.zookeeper, *shell, topics=topics, make_engine=make_engine, **taken)
     announce = partial(_announce, report) if inherited is None else announce_to_parent(inherited, lifecycle, reactor)

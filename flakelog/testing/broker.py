@@ -9,8 +9,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from coordination.free_port import FreePort
-from flakelog.testing.process import BrokerError, BrokerProcess
+from flakelog.testing.node import Node
+from flakelog.testing.process import BrokerError
 
 if TYPE_CHECKING:
     from broker.client.blocking import Client
@@ -30,11 +30,17 @@ SETTINGS = {
     "offsets.topic.num.partitions": "1",
     "transaction.state.log.num.partitions": "1",
 }
-PORTS = ("listeners", "flakelog.http.listener")
+PORTS = {name: SETTINGS[name] for name in ("listeners", "flakelog.http.listener")}
+OWN_OF_NODE = ("broker.id", "node.id", "listeners", "advertised.listeners", "flakelog.http.listener")
+NODES_MAX = 16
 
 
 class Broker:
     """A broker in a separate process, which ends when it is closed or when this program ends.
+
+    With `nodes`, it is a cluster of so many brokers, each in a process of its own: 1 to `nodes` are their ids, which
+    `kill`, `restart`, `stall` and `resume` take. Without an id these do it to all of them. Faults on demand are for
+    each node that runs.
 
     `settings` are a server's, by name (`flakelog settings` lists them). `directory` keeps the data; without one, the
     data is in a temporary directory, which is removed at the end. `start_seconds` limits the time of a start. `start`
@@ -48,16 +54,20 @@ class Broker:
         *,
         directory: str | os.PathLike[str] | None = None,
         start_seconds: float = START_SECONDS,
+        nodes: int = 1,
     ) -> None:
+        if not 1 <= nodes <= NODES_MAX:
+            raise ValueError(f"nodes={nodes}: a cluster has 1 to {NODES_MAX}")
+        own = sorted({*OWN_OF_NODE} & {*(settings or {})}) if nodes > 1 else []
+        if own:
+            raise ValueError(f"{', '.join(own)}: with several nodes, each has its own; leave it out")
         self._topics = {name: _parsed(name, wanted) for name, wanted in (topics or {}).items()}
         self._settings = SETTINGS | {name: _text(value) for name, value in (settings or {}).items()}
         self._directory = directory
         self._start_seconds = start_seconds
         self._home: Path | None = None
-        self._process: BrokerProcess | None = None
-        self._addresses: dict[str, str] = {}
-        self._ports: dict[str, FreePort] = {}
-        """Ports that no setting names; reserved, so that no program takes them while the broker is down."""
+        self._number_of_nodes = nodes
+        self._nodes: tuple[Node, ...] = ()
         self._client: Client | None = None
 
     def __enter__(self) -> "Broker":
@@ -72,90 +82,108 @@ class Broker:
 
     def start(self) -> "Broker":
         """Start the broker, and return when it serves. `with` calls this. Raises DidNotStart."""
-        if self._process is None:
+        if not self._nodes:
             self._home = Path(tempfile.mkdtemp(prefix="flakelog-test-"))
-            self._process = BrokerProcess(self._home / "log")
-            self._ports = {name: FreePort() for name in PORTS if self._settings[name] == SETTINGS[name]}
+            self._nodes = tuple(self._new_node(self._home, number + 1) for number in range(self._number_of_nodes))
+        is_first = not self._nodes[0].addresses
         try:
-            self._start(self._process)
+            for node in [node for node in self._nodes if not node.process.running] or self._nodes:
+                self._start(node, is_first)
+            if is_first and self._is_cluster:
+                self._create_topics()
         except BrokerError:
-            if not self._addresses:  # the first start: there is nothing useful to keep
+            if is_first:  # there is nothing useful to keep
                 self.close()
             raise
         return self
 
-    def _start(self, process: BrokerProcess) -> None:
-        assert self._home is not None
-        data = self._home / "data" if self._directory is None else Path(self._directory)
-        arguments = ["--dev", "--data-dir", str(data)]
-        for name, value in (self._settings | self._same_ports()).items():
-            arguments += ["--set", f"{name}={value}"]
-        first = not self._addresses
-        topics = self._topics if first else {}
-        for name, (partitions, config) in topics.items():
+    def _new_node(self, home: Path, number: int) -> Node:
+        data = home / "data" if self._directory is None else Path(self._directory)
+        cluster = data / "cluster" if self._is_cluster else None
+        ports = {name: address for name, address in PORTS.items() if self._settings[name] == address}
+        return Node(number, data if number == 1 else data / "nodes" / str(number), home / "log", ports, cluster)
+
+    @property
+    def _is_cluster(self) -> bool:
+        return self._number_of_nodes > 1
+
+    def _start(self, node: Node, is_first: bool) -> None:
+        arguments = []
+        for name, (partitions, config) in self._topics.items() if is_first and not self._is_cluster else ():
             values = ",".join(f"{setting}={value}" for setting, value in config.items())
             arguments += ["--topic", f"{name}:{'' if partitions is None else partitions}:{values}"]
-        self._addresses = process.start(arguments, self._start_seconds)
-        process.order(do="remove", directory=str(self._home))
+        node.start(self._settings, arguments, self._start_seconds)
+        node.process.order(do="remove", directory=str(self._home))
 
-    def _same_ports(self) -> dict[str, str]:
-        """Return settings with fixed ports, so that clients find the broker again after a restart."""
-        if not self._addresses:
-            return {name: SETTINGS[name].replace(":0", f":{port.number}") for name, port in self._ports.items()}
-        return {"listeners": f"PLAINTEXT://{self.address}", "flakelog.http.listener": self.http_address}
+    def _create_topics(self) -> None:
+        """Create the topics that are not there: all nodes run, so that each gets partitions."""
+        client = self._connected()
+        present = {topic.name for topic in client.topics()}
+        for name, (partitions, config) in self._topics.items():
+            if name not in present:
+                client.create_topic(name, -1 if partitions is None else partitions, config)
 
     def close(self) -> None:
         """Stop the broker and remove its temporary files; do nothing if it is closed."""
         self._drop_client()
-        if self._process is not None:
+        for node in self._nodes:
             if self._directory is None:
-                self._process.kill()
+                node.process.kill()
             else:
-                self._process.stop()
+                node.process.stop()
         if self._home is not None:
             shutil.rmtree(self._home, ignore_errors=True)
-        for port in self._ports.values():
-            port.close()
-        self._home, self._process, self._addresses, self._ports = None, None, {}, {}
+        for node in self._nodes:
+            node.close()
+        self._home, self._nodes = None, ()
 
-    def kill(self) -> None:
+    def kill(self, node: int | None = None) -> None:
         """Send SIGKILL, as in a crash. `restart` starts the broker again with the same port and data."""
         self._drop_client()
-        self._running.kill()
+        for chosen in self._of(node):
+            chosen.process.kill()
 
-    def restart(self) -> "Broker":
+    def restart(self, node: int | None = None) -> "Broker":
         """Stop the broker cleanly if it runs, and start it with the same port and data. Faults are cleared."""
         self._drop_client()
-        self._running.stop()
-        return self.start()
+        nodes = self._of(node)
+        for stopping in nodes:
+            stopping.process.stop()
+        for starting in nodes:
+            self._start(starting, is_first=False)
+        return self
 
-    def stall(self) -> None:
+    def stall(self, node: int | None = None) -> None:
         """Freeze the broker: connections stay open and nothing is answered until `resume`."""
-        self._running.stall()
+        for chosen in self._of(node):
+            chosen.process.stall()
 
-    def resume(self) -> None:
+    def resume(self, node: int | None = None) -> None:
         """Continue after `stall`."""
-        self._running.resume()
+        for chosen in self._of(node):
+            chosen.process.resume()
 
     # --- state ---------------------------------------------------------------------------------------------------
 
     @property
     def running(self) -> bool:
-        return self._process is not None and self._process.running
+        """True if the broker runs, or any node of a cluster."""
+        return any(node.process.running for node in self._nodes)
 
     @property
     def pid(self) -> int:
-        return self._running.pid
+        """The process id, in a cluster that of the first node."""
+        return self._first.process.pid
 
     @property
     def bootstrap_servers(self) -> str:
-        """The address as `host:port`, as Kafka's clients take it."""
-        return self._address("broker")
+        """The address as `host:port`, as Kafka's clients take it; in a cluster those of all nodes, with commas."""
+        return ",".join(self._address("broker", node) for node in self._nodes) or self.address
 
     @property
     def address(self) -> str:
-        """The same address as `bootstrap_servers`, as `host:port`."""
-        return self._address("broker")
+        """The address as `host:port`, in a cluster that of the first node."""
+        return self._address("broker", self._first)
 
     @property
     def port(self) -> int:
@@ -164,15 +192,15 @@ class Broker:
     @property
     def http_address(self) -> str:
         """The address of metrics and health, as `host:port`."""
-        return self._address("http")
+        return self._address("http", self._first)
 
     def log(self, since: int = 0) -> str:
         """Return the broker's log of all its runs, or the part since a `mark`."""
-        return self._running.log.read_bytes()[since:].decode(errors="replace")
+        return self._first.process.log.read_bytes()[since:].decode(errors="replace")
 
     def mark(self) -> int:
         """Return the end of the log, as a position for `log` and `wait_for_log`."""
-        return self._running.log.stat().st_size
+        return self._first.process.log.stat().st_size
 
     def wait_for_log(self, text: str, seconds: float = 10.0, since: int = 0) -> str:
         """Return the first line of the log with this text; raise TimeoutError, with the log, if none comes in time."""
@@ -216,7 +244,7 @@ class Broker:
         if self._client is None:
             from broker.client.blocking import Client
 
-            self._client = Client(self.address)
+            self._client = Client(self.bootstrap_servers)
         return self._client
 
     def _drop_client(self) -> None:
@@ -232,47 +260,70 @@ class Broker:
         `api` is a name such as "Produce", "Fetch" or "FindCoordinator"; `error` is a name or a number of Kafka's
         protocol. The fault is queued after earlier ones. Raises ValueError if the API cannot fail with this error.
         """
-        self._running.order(do="fail", api=api, error=error, times=times)
+        self._order(do="fail", api=api, error=error, times=times)
 
     def close_next(self, api: str, times: int = 1, when: str = "before") -> None:
         """Close the connections of the next requests of an API without an answer.
 
         `when` is "before" or "after" the request is carried out; a client cannot know which it was.
         """
-        self._running.order(do="close", api=api, when=when, times=times)
+        self._order(do="close", api=api, when=when, times=times)
 
     def delay(self, api: str, ms: int, times: int | None = None) -> None:
         """Carry out requests of an API, but delay their answers by `ms`: the next `times`, or all until `ms` is 0."""
-        self._running.order(do="delay", api=api, ms=ms, times=times)
+        self._order(do="delay", api=api, ms=ms, times=times)
 
     def clear_faults(self) -> None:
         """Clear all pending faults."""
-        self._running.order(do="clear")
+        self._order(do="clear")
 
     def faults_left(self) -> dict[str, dict[str, int]]:
-        """Return the pending faults, such as {"Produce": {"queue": 2, "delay_ms": 0}}; {} if none are pending."""
-        pending: dict[str, dict[str, int]] = self._running.order(do="left")
+        """Return the pending faults, such as {"Produce": {"queue": 2, "delay_ms": 0}}; {} if none are pending.
+
+        In a cluster, `queue` is the sum of all nodes that run, and `delay_ms` the longest.
+        """
+        pending: dict[str, dict[str, int]] = {}
+        for of_node in self._order(do="left"):
+            for api, faults in of_node.items():
+                known = pending.setdefault(api, {"queue": 0, "delay_ms": 0})
+                known["queue"] += faults["queue"]
+                known["delay_ms"] = max(known["delay_ms"], faults["delay_ms"])
         return pending
 
     def heal(self) -> None:
         """Restart the broker if it does not run, resume it, and clear all faults. Its records stay."""
-        if not self.running:
-            self.restart()
+        for node in self._of(None):
+            if not node.process.running:
+                self.restart(node.number)
         self.resume()
         self.clear_faults()
 
     # --- inside --------------------------------------------------------------------------------------------------
 
     @property
-    def _running(self) -> BrokerProcess:
-        if self._process is None:
-            raise BrokerError("it is not started; use it in a `with`, or start() it")
-        return self._process
+    def _first(self) -> Node:
+        return self._of(None)[0]
 
-    def _address(self, name: str) -> str:
-        if name not in self._addresses:
+    def _of(self, number: int | None) -> tuple[Node, ...]:
+        """Return a node, or all without a number. Raise BrokerError before the start, ValueError for no node's number.
+        """
+        if not self._nodes:
+            raise BrokerError("it is not started; use it in a `with`, or start() it")
+        if number is None:
+            return self._nodes
+        if not 1 <= number <= len(self._nodes):
+            raise ValueError(f"no node {number}: the nodes are 1 to {len(self._nodes)}")
+        return (self._nodes[number - 1],)
+
+    def _order(self, **order: Any) -> list[Any]:
+        """Give an order to each node that runs; return the answers. Raise BrokerError if none runs."""
+        running = [node for node in self._of(None) if node.process.running] or [self._first]
+        return [node.process.order(**order) for node in running]
+
+    def _address(self, name: str, node: Node) -> str:
+        if name not in node.addresses:
             raise BrokerError(f"there is no {name} address: it is not started, or that part is off")
-        return self._addresses[name]
+        return node.addresses[name]
 
 
 def _parsed(name: str, wanted: int | Mapping[str, Any]) -> tuple[int | None, dict[str, str]]:
