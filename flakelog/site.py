@@ -56,7 +56,10 @@ def make_site(
     if server.service is not None:
         add_id_routes(app, server.service, line, HEALTH)
     if server.engine is not None and server.settings.server.console_enable:
-        _add_console(app, server, server.engine)
+        if siblings is None:
+            _add_console(app, server, server.engine)
+        else:
+            _add_forwarded_console(app, siblings)
     times = server.settings.server
     return SmallSite(app.resource(), hosts, idle_ms=times.http_idle_ms, request_ms=times.http_request_ms)
 
@@ -64,7 +67,10 @@ def make_site(
 def make_site_for_siblings(server: SiteServer) -> SmallSite:
     """Return the site at which the other brokers of the machine ask for the pages of this process."""
     app = Klein()
+    app.url_map.merge_slashes = False
     _add_pages(app, server)
+    if server.engine is not None and server.settings.server.console_enable:
+        _add_console(app, server, server.engine)
     times = server.settings.server
     return SmallSite(app.resource(), EVERY_HOST, idle_ms=times.http_idle_ms, request_ms=times.http_request_ms)
 
@@ -146,6 +152,19 @@ def _add_console(app: Klein, server: SiteServer, engine: Engine) -> None:
             return made[0]
         loaded: Deferred[tuple[Any, Any]] = deferToThreadPool(server.reactor, server.reactor.getThreadPool(), load)
         return loaded.addCallback(make)
+
+
+def _add_forwarded_console(app: Klein, siblings: "Siblings") -> None:
+    """Serve the console of the first broker of the machine."""
+    from flakelog.processes.forwarded_pages import ForwardedPages
+
+    pages = ForwardedPages(siblings)
+
+    @app.route("/", methods=["GET", "HEAD"], endpoint="console_home")
+    @app.route("/console", methods=["GET", "HEAD"], endpoint="console_without_slash")
+    @app.route("/console/", methods=["GET", "HEAD", "POST"], branch=True, endpoint="console")
+    def console(request: Any) -> Any:
+        return pages
 
 
 def _answer(request: Any, good: bool, body: Mapping[str, Any]) -> bytes:

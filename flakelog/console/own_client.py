@@ -1,7 +1,8 @@
 """SHELL (Twisted, sockets, threads): a client of the broker in the same process, and threads that wait for answers.
 
 Messages and actions go through the broker's listener, as those of every client do, so that validation, quotas and the
-log treat them alike. The client connects to the socket that the broker listens on, whatever address it advertises.
+log treat them alike. The client connects to the socket that the broker listens on, whatever address it advertises; in a
+cluster it connects to other brokers at the addresses that they advertise.
 
 A job that reads for a page ends at the page's deadline, when its browser leaves, and when the server stops: each of
 them ends the job's client, and with it the call that the job waits in, or its next one. A job that unpacks a batch at
@@ -39,11 +40,15 @@ JOBS_MAX = 32  # jobs that run or wait; one more is refused
 
 
 class OwnClient(Client):
-    """A client that sends everything to one address, whichever address the broker advertises."""
+    """A client that sends everything to one address, whichever address the broker advertises.
 
-    def __init__(self, address: Address) -> None:
+    In a cluster, `advertised` is the broker's address for clients, and requests to other brokers go to theirs.
+    """
+
+    def __init__(self, address: Address, advertised: Address | None = None) -> None:
         super().__init__([address], timeout_ms=TIMEOUT_MS, client_id=CLIENT_ID)
         self._own = address
+        self._advertised = advertised
         self._end: Exception | None = None
 
     def end(self, reason: Exception) -> None:
@@ -59,11 +64,15 @@ class OwnClient(Client):
     def send(self, exchange: Exchange) -> None:
         self.check()
         with self._ending():
-            super().send(exchange._replace(address=self._own))
+            super().send(exchange._replace(address=self._reached(exchange.address)))
 
     def receive(self, address: Address) -> memoryview:
         with self._ending():
-            return super().receive(self._own)
+            return super().receive(self._reached(address))
+
+    def _reached(self, address: Address) -> Address:
+        """Return the address to connect to for a broker that advertises `address`."""
+        return self._own if self._advertised in (None, address) else address
 
     @contextmanager
     def _ending(self) -> Iterator[None]:
@@ -75,19 +84,23 @@ class OwnClient(Client):
             raise
 
     def give_up(self, address: Address) -> None:
-        super().give_up(self._own)
+        super().give_up(self._reached(address))
 
 
 class OwnBroker:
     """The broker of this process, for jobs that wait for its answers. `listens` is "host:port".
 
-    A page is answered `page_seconds` after its request, with what its job has read by then or with PageTimeout.
+    In a cluster, `advertised` is its address for clients. A page is answered `page_seconds` after its request, with
+    what its job has read by then or with PageTimeout.
     """
 
-    def __init__(self, reactor: Any, listens: str, page_seconds: float) -> None:
+    def __init__(
+        self, reactor: Any, listens: str, page_seconds: float, advertised: Address | None = None
+    ) -> None:
         (bound,) = parse_addresses(listens)
         loopback = "::1" if ":" in bound.host else "127.0.0.1"
         self._address = Address(loopback if bound.host in EVERYWHERE else bound.host, bound.port)
+        self._advertised = advertised
         self._reactor = reactor
         self._page_seconds = page_seconds
         self._threads: _Threads | None = None
@@ -103,7 +116,7 @@ class OwnBroker:
         not end soon then fails with it. A caller that cancels the Deferred ends its job. The job counts until it has
         ended, so that visitors who come and go cannot make more jobs wait than JOBS_MAX.
         """
-        client = OwnClient(self._address)
+        client = OwnClient(self._address, self._advertised)
         running = self._start(client, job)
         wanted: Deferred[T] = Deferred(lambda _: client.end(CancelledError()))
         late = PageTimeout(f"reading took longer than {self._page_seconds:g} s, and was ended")
@@ -140,7 +153,7 @@ class OwnBroker:
             if not wanted.called:
                 wanted.callback(result)
 
-        start = self._changes.run(lambda: self._start(OwnClient(self._address), job))
+        start = self._changes.run(lambda: self._start(OwnClient(self._address, self._advertised), job))
         start.addBoth(ended).addBoth(forward)
         return wanted
 

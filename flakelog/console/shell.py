@@ -13,6 +13,7 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 from werkzeug.exceptions import HTTPException
 
+from broker.client.address import Address
 from broker.client.errors import BrokerError, ClientError
 from broker.engine.engine import Engine
 from broker.record.batch import CorruptBatch
@@ -82,7 +83,9 @@ class Console:
         config = server.settings.server
         self.gate = gate_of(config, server.addresses["http"], secrets.token_bytes(32))
         self.templates = templates
-        jobs = OwnBroker(server.reactor, server.addresses["broker"], config.console_page_timeout_ms / 1_000)
+        node, page_seconds = engine.services.node, config.console_page_timeout_ms / 1_000
+        advertised = None if engine.services.is_alone else Address(node.host, node.port)
+        jobs = OwnBroker(server.reactor, server.addresses["broker"], page_seconds, advertised)
         self.messages = MessagePages(engine.services, jobs, config, self.pages.layout)
         self.search = SearchPages(engine.services, jobs, config, self._now_ms)
         self.actions = ActionPages(engine.services, jobs, self._now_ms)

@@ -11,6 +11,7 @@ from twisted.internet.defer import Deferred, DeferredList
 from twisted.internet.endpoints import UNIXClientEndpoint
 from twisted.internet.protocol import Factory
 from twisted.web.client import Agent, readBody
+from twisted.web.http_headers import Headers
 from twisted.web.iweb import IAgentEndpointFactory
 from zope.interface import implementer
 
@@ -57,11 +58,19 @@ class Siblings:
         """Return the ids of the brokers that gave no page."""
         return [broker_id for broker_id in self.broker_ids if broker_id not in pages]
 
-    def _ask(self, broker_id: int, path: str) -> "Deferred[bytes]":
+    def forward(self, method: bytes, path: bytes, headers: Headers, body: Any) -> "Deferred[Any]":
+        """Ask the first broker for a page; fire with its response."""
+        return self._request(self.broker_ids[0], method, path, headers, body)
+
+    def _request(self, broker_id: int, method: bytes, path: bytes, *more: Any) -> "Deferred[Any]":
         if self._agent is None:
             endpoints = _Endpoints(self._reactor, self._sockets)
             self._agent = Agent.usingEndpointFactory(self._reactor, endpoints)  # type: ignore[no-untyped-call]
-        answer: Deferred[Any] = self._agent.request(b"GET", f"http://{_name(broker_id)}{path}".encode())
+        answer: Deferred[Any] = self._agent.request(method, f"http://{_name(broker_id)}".encode() + path, *more)
+        return answer
+
+    def _ask(self, broker_id: int, path: str) -> "Deferred[bytes]":
+        answer = self._request(broker_id, b"GET", path.encode())
         return answer.addCallback(readBody).addTimeout(ANSWER_SECONDS, self._reactor)
 
 

@@ -14,6 +14,7 @@ from confluent_kafka import Producer
 
 from idgen.client.blocking import IdClient
 from tests.compat.cluster_servers import PARTITIONS, values
+from tests.compat.console.console_visitor import Visitor
 from tests.compat.server_process import DidNotStart, ServerProcess
 from tests.compat.several_processes import SeveralProcesses
 from tests.patience import SECONDS, until
@@ -177,3 +178,24 @@ def test_ids_of_all_processes_are_different(server):
     assert len(set(ids)) == len(ids)
     workers = re.findall(r'flakelog_ids_lead_seconds{broker="\d",worker="(\d+)"}', _page(server, "/metrics")[1])
     assert len(set(workers)) == len(workers) == 6, "one for messages and one for the service, of each process"
+
+
+TOKEN = "a secret of sixteen"
+
+
+def test_one_console_answers_whichever_process_accepts_a_visitor(tmp_path):
+    """Its sessions and its pages are those of one process, so another one could not go on with them."""
+    with SeveralProcesses(tmp_path, 2, {"flakelog.console.token": TOKEN}) as server:
+        visitor = Visitor(server.http)  # whose connections are all new
+        assert visitor.post("/console/login", {"token": TOKEN, "next": "/console/topics"})[0] == 303
+        status, text = visitor.confirm("create-topic", name="orders", partitions="4")
+        assert status == 200, text
+        server.cluster.await_leaders("orders")
+        for _ in range(10):
+            status, text = visitor.get("/console/topics")
+            assert status == 200 and "orders" in text
+        stopped = server.child(2)
+        os.kill(stopped, signal.SIGSTOP)
+        assert visitor.get("/console/topics")[0] == 200
+        os.kill(stopped, signal.SIGCONT)
+        assert Visitor(server.http).get("/console/topics")[0] == 303, "a visitor without a session"
