@@ -19,7 +19,7 @@ from idgen.http_hosts import EVERY_HOST, OwnHosts
 from idgen.server import IdQueue
 
 if TYPE_CHECKING:
-    from flakelog.processes.siblings import Siblings
+    from flakelog.siblings.siblings import Siblings
 
 Join = Callable[[Mapping[int, bytes], Sequence[int]], tuple[bool, Mapping[str, Any]]]
 _NOT_WELL = {503: "it is not"}
@@ -94,7 +94,7 @@ def _add_pages(app: Klein, server: SiteServer) -> None:
 
 def _add_joined_pages(app: Klein, server: SiteServer, siblings: "Siblings") -> None:
     """Add pages that join those of all brokers of the machine."""
-    from flakelog.processes.joined_pages import joined_health, joined_metrics, joined_ready
+    from flakelog.siblings.joined_pages import joined_health, joined_metrics, joined_ready
 
     page = _metrics_page(server)
 
@@ -156,7 +156,7 @@ def _add_console(app: Klein, server: SiteServer, engine: Engine) -> None:
 
 def _add_forwarded_console(app: Klein, siblings: "Siblings") -> None:
     """Serve the console of the first broker of the machine."""
-    from flakelog.processes.forwarded_pages import ForwardedPages
+    from flakelog.siblings.forwarded_pages import ForwardedPages
 
     pages = ForwardedPages(siblings)
 

@@ -4,9 +4,6 @@
     supervisor.py  the core of the parent: states of the children, pauses, time limits
     parent.py      its shell: processes, pipes, signals, shared sockets, systemd
     child.py       the child's side, in the reactor of a broker: beats, readiness, the end of the parent
-    siblings.py    the brokers ask each other for their pages of HTTP
-    forwarded_pages.py  the web console, which the first broker serves
-    joined_pages.py  the pages of all brokers as one
     messages.py    lines between both, and the descriptors that a child inherits
 
 The parent parses no request. `flakelog server --processes N` runs it (flakelog/commands/server_processes.py).

@@ -44,7 +44,7 @@ from idgen.settings import InvalidSetting
 
 if TYPE_CHECKING:
     from flakelog.new_topic import NewTopic
-    from flakelog.processes.siblings import Siblings
+    from flakelog.siblings.siblings import Siblings
 
 KAFKA_FILE = "meta.properties"  # marks a data directory of Kafka, whose logs must not be touched
 DAY_S = 86_400
@@ -255,7 +255,7 @@ class Starter:
         """Serve the pages of this process to the other brokers of the machine; None if there are none."""
         if self._cluster_dir is None or not self._broker_ids:
             return None
-        from flakelog.processes.siblings import Siblings
+        from flakelog.siblings.siblings import Siblings
 
         def site() -> Any:
             from flakelog.site import make_site_for_siblings

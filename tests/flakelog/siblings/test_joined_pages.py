@@ -1,10 +1,10 @@
-"""flakelog.processes.joined_pages: the pages of several brokers as one."""
+"""flakelog.siblings.joined_pages: the pages of several brokers as one."""
 
 import json
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from flakelog.processes.joined_pages import joined_health, joined_metrics, joined_ready
+from flakelog.siblings.joined_pages import joined_health, joined_metrics, joined_ready
 
 PAGE = b"""# HELP flakelog_connections Open connections.
 # TYPE flakelog_connections gauge

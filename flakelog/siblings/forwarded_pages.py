@@ -13,7 +13,7 @@ from twisted.web.http_headers import Headers
 from twisted.web.resource import Resource
 from twisted.web.server import NOT_DONE_YET
 
-from flakelog.processes.siblings import Siblings
+from flakelog.siblings.siblings import Siblings
 
 OF_CONNECTION = (b"connection", b"content-length", b"keep-alive", b"te", b"transfer-encoding", b"upgrade")
 
