@@ -10,8 +10,9 @@ from pathlib import Path
 
 from tests.archives import unpack_tar
 
-BEFORE = "dcb015ae3d064364e308da20022a559d9f3f8c8e"
-"""The last commit before the request path was rewritten."""
+BEFORE = "5f9f0951036156b1de699acb4ac5e643615e9fd5"
+"""The last commit that changed answers on purpose: since then a marker counts, and SyncGroup is answered, once it is on
+the disk. Up to its grandparent the request path behaved as at dcb015ae, the last commit before it was rewritten."""
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent

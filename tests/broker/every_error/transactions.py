@@ -173,6 +173,7 @@ TRANSACTED = [
     Case("WriteTxnMarkers", E.BROKER_NOT_AVAILABLE, lambda w: mark_many_twice(w), inside=True,
          settings={"marker_requests_max": 1}),
     Case("WriteTxnMarkers", E.KAFKA_STORAGE_ERROR, lambda w: w.mark((1, 0), offline(w)), inside=True),
+    Case("WriteTxnMarkers", E.REQUEST_TIMED_OUT, lambda w: mark_unsynced(w), inside=True),
     Case("WriteTxnMarkers", E.NOT_LEADER_OR_FOLLOWER, lambda w: mark_while_searching(w), inside=True),
     *(Case(api, E.COORDINATOR_LOAD_IN_PROGRESS, lambda w, ask=ask: ask(loading(w)), inside=True)
       for api, ask in BY_COORDINATOR.items()),
@@ -199,6 +200,13 @@ def mark_late(world):
     topic = world.create(1)
     world.produce(topic, of_producer(world, epoch=3), version=9)
     return world.mark((1_000_000 + world.number, 1), topic)
+
+
+def mark_unsynced(world):
+    """Send a marker for a topic with durable acks while nothing gets onto the disk."""
+    topic = world.create(1, flakelog_durable_acks="true")
+    world.broker.hold_syncs()
+    return world.mark((1, 0), topic)
 
 
 def mark_earlier(world):
