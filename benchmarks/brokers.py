@@ -111,9 +111,14 @@ def report_origin(name: str, pid: int, root: Path) -> None:
 
 
 class Topics:
-    """Fresh topics on one broker. Each is deleted after its run, so that its dirty pages do not slow the next run."""
+    """Fresh topics. Each is deleted after its run, so that its dirty pages do not slow the next run.
 
-    def __init__(self, address: str) -> None:
+    With a `broker_id` all their partitions lie on this broker of several. `prefix` begins their names.
+    """
+
+    def __init__(self, address: str, broker_id: int | None = None, prefix: str = "bench") -> None:
+        self._broker_id = broker_id
+        self._prefix = prefix
         self._admin = AdminClient({"bootstrap.servers": address, "log_level": 0})
         self._address = address
         self._numbers = numbered()
@@ -121,8 +126,12 @@ class Topics:
     @contextmanager
     def fresh(self, partitions: int = 1, **config: str) -> Iterator[str]:
         """Create a topic and yield its name; `config` has underscores for dots."""
-        name = f"bench-{next(self._numbers)}"
-        topic = NewTopic(name, partitions, 1, config={key.replace("_", "."): value for key, value in config.items()})
+        name = f"{self._prefix}-{next(self._numbers)}"
+        configs = {key.replace("_", "."): value for key, value in config.items()}
+        if self._broker_id is None:
+            topic = NewTopic(name, partitions, 1, config=configs)
+        else:
+            topic = NewTopic(name, partitions, replica_assignment=[[self._broker_id]] * partitions, config=configs)
         self._admin.create_topics([topic])[name].result()
         self._await_leaders(name, partitions)
         try:

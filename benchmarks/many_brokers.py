@@ -1,5 +1,5 @@
-"""Several brokers, one copy of each partition: what a core for each gives, transactions over three brokers beside three
-of Apache Kafka's, and how soon a killed broker takes records again."""
+"""Several brokers, one copy of each partition: what a core for each gives, as servers of their own and as processes of
+one; transactions over three brokers beside three of Apache Kafka's; how soon a killed broker takes records again."""
 
 import os
 import statistics
@@ -18,14 +18,15 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from benchmarks import apache, bulk
 from benchmarks.apache import JVM_OPTIONS, Peer
-from benchmarks.brokers import Topics, flakelog
+from benchmarks.brokers import SETTINGS, Topics, brokers, flakelog
 from benchmarks.load import CONNECTIONS, Load, run_load
 from benchmarks.measure import OURS, Contenders, Figures, Row, Scale, numbered
 from benchmarks.native import Unavailable, program, run_program
-from benchmarks.plan import leader_acks
+from benchmarks.plan import leader_acks, sizes_vary
 from coordination.embedded_zookeeper import EmbeddedZooKeeper
 from tests.compat.cluster_servers import SESSION_MS, Servers
 from tests.compat.python.kafka_cluster import KafkaCluster
+from tests.compat.several_processes import SeveralProcesses
 
 BROKERS = 1, 2, 3
 PARTITIONS = 50
@@ -58,19 +59,20 @@ def _need_cores(cores: int) -> None:
 
 
 class Pair(NamedTuple):
-    """A broker and its load program, on one core. Its topics lie on this broker only."""
+    """A broker and its load program, on one core, or on any with `core` None."""
 
     peer: Peer
     topics: Topics
     directory: Path
-    core: int
+    core: int | None = None
 
 
 def _rates(pairs: Sequence[Pair], run: Callable[[Pair], Figures]) -> Figures:
     """Run the load of all pairs at once, and add up their rates."""
 
     def on_its_core(pair: Pair) -> Figures:
-        os.sched_setaffinity(0, {pair.core})  # of this thread, and of the programs that it starts
+        if pair.core is not None:
+            os.sched_setaffinity(0, {pair.core})  # of this thread, and of the programs that it starts
         return run(pair)
 
     with ThreadPoolExecutor(len(pairs)) as pool:
@@ -82,6 +84,11 @@ def _small(count: int, pair: Pair) -> Figures:
     return run_load(pair.peer, pair.topics, pair.directory, Load(leader_acks, partitions=PARTITIONS), count)
 
 
+def _in_turn(count: int, pair: Pair) -> Figures:
+    load = Load(sizes_vary, connections=CONNECTIONS // 2, partitions=PARTITIONS // 2, step=1)
+    return run_load(pair.peer, pair.topics, pair.directory, load, count)
+
+
 def _bulk(count: int, size: int, pair: Pair) -> Figures:
     with pair.topics.fresh() as topic:
         bulk.ready_memory(bulk.kept_bytes(count, size))
@@ -89,19 +96,54 @@ def _bulk(count: int, size: int, pair: Pair) -> Figures:
 
 
 @contextmanager
+def _processes(cores: Sequence[int | None]) -> Iterator[list[Pair]]:
+    """Run a server of so many processes, each on its core; yield them with their load programs."""
+    with ExitStack() as stack:
+        data_dir = Path(stack.enter_context(TemporaryDirectory(prefix="flakelog-bench-"))) / "data"
+        server = stack.enter_context(SeveralProcesses(data_dir, len(cores), SETTINGS))
+        pairs = []
+        for broker_id, (address, core) in enumerate(zip(server.address.split(","), cores, strict=True), 1):
+            pid = server.child(broker_id)
+            for task in os.listdir(f"/proc/{pid}/task") if core is not None else ():
+                os.sched_setaffinity(int(task), {core})
+            directory = Path(stack.enter_context(TemporaryDirectory()))
+            pairs.append(Pair(Peer(address, pid), Topics(address, broker_id, f"bench-{broker_id}"), directory, core))
+        yield pairs
+
+
+@contextmanager
 def _cores_row(run: Callable[[Pair], Figures], scale: Scale) -> Iterator[Contenders]:
     """One broker and its load program on a core, beside two such pairs on two cores."""
     _need_cores(2)
+    cores = sorted(os.sched_getaffinity(0))[:2]
     with ExitStack() as stack:
         pairs = []
-        for core in sorted(os.sched_getaffinity(0))[:2]:
+        for core in cores:
             server = stack.enter_context(flakelog(prefix=("taskset", "-c", str(core))))
             directory = Path(stack.enter_context(TemporaryDirectory()))
             pairs.append(Pair(Peer(server.address, server.pid), Topics(server.address), directory, core))
+        processes = stack.enter_context(_processes(cores))
         yield {
             f"{OURS}, two servers on two cores": partial(_rates, pairs, run),
+            f"{OURS}, --processes 2 on two cores": partial(_rates, processes, run),
             f"{OURS}, one server on one core": partial(_rates, pairs[:1], run),
         }
+
+
+@contextmanager
+def _processes_row(scale: Scale) -> Iterator[Contenders]:
+    """Two load programs, whose broker shares all cores with them: a process for each program, one for both, Kafka."""
+    _need_cores(2)
+    count = scale.of(100_000, PARTITIONS)
+    with ExitStack() as stack:
+        contenders = {}
+        for name, peer in stack.enter_context(brokers(scale._replace(against=None))).items():
+            directories = [Path(stack.enter_context(TemporaryDirectory())) for _ in range(2)]
+            topics = [Topics(peer.address, prefix=f"bench-{number}") for number in range(2)]
+            pairs = [Pair(peer, own, at) for own, at in zip(topics, directories, strict=True)]
+            contenders[name] = partial(_rates, pairs, partial(_in_turn, count))
+        processes = stack.enter_context(_processes((None, None)))
+        yield {f"{OURS}, --processes 2": partial(_rates, processes, partial(_in_turn, count)), **contenders}
 
 
 # --- three brokers ---------------------------------------------------------------------------------------------------
@@ -128,6 +170,17 @@ class OurCluster:
         self._servers[number].launch()
 
 
+class OurProcesses:
+    """The brokers of one server, whose parent process starts a killed one again."""
+
+    def __init__(self, directory: Path, stack: ExitStack) -> None:
+        self._server = stack.enter_context(SeveralProcesses(directory / "data", len(BROKERS), stack=stack))
+        self.bootstrap = self._server.address
+
+    def bounce(self, number: int) -> None:
+        self._server.kill_child(number)
+
+
 class ApacheCluster:
     def __init__(self, directory: Path, stack: ExitStack) -> None:
         self._cluster = stack.enter_context(KafkaCluster(directory, JVM_OPTIONS, ONE_COPY))
@@ -140,12 +193,16 @@ class ApacheCluster:
 
 @contextmanager
 def _clusters(scale: Scale) -> Iterator[dict[str, Cluster]]:
-    """Start three brokers of ours at a ZooKeeper, and three of Kafka's, each in a JVM of its own."""
+    """Start three brokers of ours at a ZooKeeper, three processes of one server, and three of Kafka's, each in a JVM of
+    its own."""
     with ExitStack() as stack:
-        directories = [Path(stack.enter_context(TemporaryDirectory(prefix="flakelog-bench-"))) for _ in range(2)]
-        clusters: dict[str, Cluster] = {OURS: OurCluster(directories[0], stack)}
+        directories = [Path(stack.enter_context(TemporaryDirectory(prefix="flakelog-bench-"))) for _ in range(3)]
+        clusters: dict[str, Cluster] = {
+            OURS: OurCluster(directories[0], stack),
+            f"{OURS}, --processes 3": OurProcesses(directories[1], stack),
+        }
         if scale.kafka and apache.why_not() is None:
-            clusters[apache.NAME] = ApacheCluster(directories[1], stack)
+            clusters[apache.NAME] = ApacheCluster(directories[2], stack)
         yield clusters
 
 
@@ -238,6 +295,12 @@ ROWS = [
         "two-cores-produce-1k",
         "the same with bulk produce, 1 KiB, librdkafka",
         lambda scale: _cores_row(partial(_bulk, scale.of(300_000), 1024), scale),
+    ),
+    Row(
+        "processes-turn-50p",
+        f"turn-50p by two programs of {CONNECTIONS // 2} connections and {PARTITIONS // 2} partitions, on the cores of "
+        "the broker; the rates added up",
+        _processes_row,
     ),
     Row(
         "three-brokers-transactions",

@@ -42,10 +42,18 @@ class SeveralProcesses(ServerProcess):
     def child(self, broker_id):
         """Return the process id of a broker, which is a child of this process."""
         setting = f"--set=node.id={broker_id}"
-        children = Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text().split()
         return next(
-            (int(pid) for pid in children if setting in Path(f"/proc/{pid}/cmdline").read_text().split("\0")), None
+            (pid for pid in self._children() if setting in Path(f"/proc/{pid}/cmdline").read_text().split("\0")), None
         )
+
+    def _children(self):
+        return [int(pid) for pid in Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text().split()]
+
+    def kill(self):
+        """Send SIGKILL to the parent, and wait until its brokers have ended too."""
+        brokers = self._children() if self.running else []
+        super().kill()
+        until(lambda: not any(map(_is_running, brokers)), "the end of the brokers")
 
     def kill_child(self, broker_id):
         """Kill a broker. Return its process id once another process has taken its place."""
@@ -69,6 +77,13 @@ class Brokers(Servers):
     @property
     def bootstrap(self):
         return self._bootstrap or super().bootstrap
+
+
+def _is_running(pid):
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
 
 
 def consecutive_ports(number, stack):

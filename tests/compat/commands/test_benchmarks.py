@@ -23,7 +23,6 @@ pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="th
 ALONE = {
     "fetch-1k", "fetch-default", "trickle-1000", "list-offsets", "fetch-small", "java-consumer", "spark-connector",
     "turn-10p", "turn-50p", "turn-100p", "two-partitions", "idempotent-5", "produce-and-fetch",
-    "three-brokers-transactions", "three-brokers-return",
     *(row.name for row in compaction.ROWS),
 }  # fmt: skip
 BROUGHT_BY_MAVEN = {
