@@ -30,6 +30,7 @@ _numbers = count(1)
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addini("flakelog_settings", "settings of the tests' broker, NAME=VALUE, one a line", type="linelist")
+    parser.addini("flakelog_nodes", "brokers of the tests' cluster; 1 is a broker alone", type="string", default="1")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -41,7 +42,8 @@ def flakelog_broker(pytestconfig: pytest.Config) -> "Generator[Broker]":
     """Provide a flakelog.testing.Broker that all tests of this process share."""
     from flakelog.testing import Broker
 
-    with Broker(settings=_settings(pytestconfig.getini("flakelog_settings"))) as broker:
+    settings, nodes = _settings(pytestconfig.getini("flakelog_settings")), _nodes(pytestconfig.getini("flakelog_nodes"))
+    with Broker(settings=settings, nodes=nodes) as broker:
         pytestconfig.stash[_BROKER] = broker
         yield broker
         del pytestconfig.stash[_BROKER]
@@ -62,6 +64,14 @@ def _settings(lines: list[str]) -> dict[str, str]:
         if "=" not in line:
             raise pytest.UsageError(f"flakelog_settings: {line!r} must be NAME=VALUE")
     return {name.strip(): value.strip() for name, _, value in (line.partition("=") for line in lines)}
+
+
+def _nodes(text: str) -> int:
+    from flakelog.testing.broker import NODES_MAX
+
+    if not (text.isdecimal() and 1 <= int(text) <= NODES_MAX):
+        raise pytest.UsageError(f"flakelog_nodes: {text!r} must be a number from 1 to {NODES_MAX}")
+    return int(text)
 
 
 def _wanted(marker: pytest.Mark | None) -> Mapping[str, Any]:

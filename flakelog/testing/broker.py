@@ -291,11 +291,11 @@ class Broker:
         return pending
 
     def heal(self) -> None:
-        """Restart the broker if it does not run, resume it, and clear all faults. Its records stay."""
+        """Resume the broker, restart it if it does not run, and clear all faults. Its records stay."""
+        self.resume()  # a node that starts waits for the controller, which may be stalled
         for node in self._of(None):
             if not node.process.running:
                 self.restart(node.number)
-        self.resume()
         self.clear_faults()
 
     # --- inside --------------------------------------------------------------------------------------------------

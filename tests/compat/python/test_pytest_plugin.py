@@ -108,6 +108,23 @@ def test_settings_stand_in_the_ini_file_and_a_wrong_one_is_said(suite):
     assert "flakelog_settings: 'num.partitions' must be NAME=VALUE" in printed
 
 
+def test_the_ini_file_makes_the_broker_a_cluster_which_the_next_test_finds_healed(suite):
+    tests = """
+        def test_before(flakelog_broker):
+            flakelog_broker.kill(1)
+            flakelog_broker.stall(2)
+
+        def test_after(flakelog_broker, flakelog_topic):
+            from confluent_kafka.admin import AdminClient
+            admin = AdminClient({"bootstrap.servers": flakelog_broker.bootstrap_servers})
+            assert sorted(admin.list_topics(flakelog_topic, timeout=60).brokers) == [1, 2]
+        """
+    code, printed = suite(tests, ini="flakelog_nodes = 2\n")
+    assert code == 0, printed
+    code, printed = suite(tests, ini="flakelog_nodes = many\n")
+    assert "flakelog_nodes: 'many' must be a number from 1 to 16" in printed
+
+
 def test_a_marker_with_an_unknown_word_is_refused(suite):
     code, printed = suite(
         """
