@@ -242,7 +242,14 @@ CLIENTS = {
 }
 """The metrics of a program's own clients, by `ClientMetrics`."""
 
-ALL = {row.name: row for sections in (SERVER, TOPOLOGY, CLIENTS) for rows in sections.values() for row in rows}
+PROCESSES = {
+    "Processes": _rows(
+        ("broker_up", GAUGE, "Whether a broker answers; it is one of the processes of this server", "broker"),
+    ),
+}
+
+TABLES = SERVER, PROCESSES, TOPOLOGY, CLIENTS
+ALL = {row.name: row for sections in TABLES for rows in sections.values() for row in rows}
 
 
 def family(name: str) -> Family:

@@ -14,7 +14,7 @@ from broker.metadata.topic import topic_keys
 from broker.now import Now
 from broker.services.context import RequestContext
 from broker.services.coordinator_topic import Answer, CoordinatorTopic
-from broker.services.topic_changes import plan_creation
+from broker.services.topic_changes import is_there_already, plan_creation
 from broker.steps import LazyArray
 from broker.waiting.purgatory import Delayed
 from broker.wire.errors import ApiError, ErrorCode
@@ -41,8 +41,7 @@ def handle(call: RequestContext, now: Now) -> Answer | Delayed[Answer]:
 
         def answer(error: ApiError | None, at: Now) -> Answer:
             failure = error or staged.errors.get(topic.name)
-            # Another broker may have made it, and the image may be late.
-            if failure is None or failure.code == ErrorCode.TOPIC_ALREADY_EXISTS or topic.topic is not None:
+            if failure is None or is_there_already(failure) or topic.topic is not None:
                 return _answers(call, None)
             return _answers(call, topic.not_made(failure))
 

@@ -21,7 +21,7 @@ from broker.now import Now
 from broker.services.authorized_operations import CLUSTER, TOPIC, operations
 from broker.services.context import BrokerServices, RequestContext
 from broker.services.partition_nodes import partition_nodes
-from broker.services.topic_changes import plan_creation
+from broker.services.topic_changes import is_there_already, plan_creation
 from broker.steps import LazyArray
 from broker.waiting.purgatory import Delayed
 from broker.wire.errors import ApiError, ErrorCode
@@ -73,9 +73,7 @@ def _not_shown(failure: ApiError | None) -> ErrorCode:
 
     In a cluster the image may be late: the topic was made, by this broker or another, and has no leader yet.
     """
-    if failure is None or failure.code == ErrorCode.TOPIC_ALREADY_EXISTS:
-        return ErrorCode.LEADER_NOT_AVAILABLE
-    return failure.code
+    return ErrorCode.LEADER_NOT_AVAILABLE if failure is None or is_there_already(failure) else failure.code
 
 
 def _answer(call: RequestContext, refused: Mapping[str, ErrorCode]) -> Answer:

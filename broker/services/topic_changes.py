@@ -80,6 +80,12 @@ def plan_creation(services: TopicServices, new: Sequence[NewTopic]) -> tuple[lis
     return answers, Staged(_change(made), _new_logs(services, [(topic, 0) for topic in made]))
 
 
+def is_there_already(error: ApiError) -> bool:
+    """Return True if a topic could not be made because it is there: in a cluster another broker may have made it, and
+    the image of this one may be late."""
+    return error.code == ErrorCode.TOPIC_ALREADY_EXISTS
+
+
 class Growth(NamedTuple):
     """A topic that grows to `partitions`. `assignments` are the replicas of the new ones, if a client gives them."""
 

@@ -11,9 +11,10 @@ import json
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
+from flakelog.metric_table import ALL
+
 LINES_AT_ONCE = 2_000  # take 1 to 2 ms
 UP = "flakelog_broker_up"
-_UP_HELP = f"# HELP {UP} Whether the broker answers; it is one of the processes of this server.\n# TYPE {UP} gauge\n"
 
 
 def joined_metrics(pages: Mapping[int, bytes], without_answer: Collection[int]) -> Iterator[bytes]:
@@ -40,7 +41,9 @@ def joined_metrics(pages: Mapping[int, bytes], without_answer: Collection[int]) 
     for lines in families.values():
         yield b"\n".join(lines) + b"\n"
     ups = dict.fromkeys(pages, 1) | dict.fromkeys(without_answer, 0)
-    yield (_UP_HELP + "".join(f'{UP}{{broker="{broker_id}"}} {up}\n' for broker_id, up in sorted(ups.items()))).encode()
+    lines = [f"# HELP {UP} {ALL[UP].meaning}", f"# TYPE {UP} {ALL[UP].kind}"]
+    lines += [f'{UP}{{broker="{broker_id}"}} {up}' for broker_id, up in sorted(ups.items())]
+    yield "".join(f"{line}\n" for line in lines).encode()
 
 
 def _labelled(line: bytes, label: bytes) -> bytes:

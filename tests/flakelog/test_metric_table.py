@@ -8,7 +8,7 @@ from importlib.util import module_from_spec, spec_from_file_location
 
 import pytest
 
-from flakelog.metric_table import ALL, CLIENTS, COUNTER, HISTOGRAM, SERVER, TOPOLOGY, family
+from flakelog.metric_table import ALL, COUNTER, HISTOGRAM, TABLES, family
 from tests.test_papers import PAPERS, ROOT, names
 
 ROWS = list(ALL.values())
@@ -19,7 +19,7 @@ OTHER_UNITS = set(
 )
 TYPES = {"counter", "gauge", "histogram", "summary", "untyped"}
 RESERVED_LABELS = {"le", "quantile", "job", "instance"}
-FIXTURES = {"flakelog_broker", "flakelog_settings", "flakelog_topic"}  # of our pytest plugin
+FIXTURES = {"flakelog_broker", "flakelog_nodes", "flakelog_settings", "flakelog_topic"}  # of our pytest plugin
 PAGES = [paper for paper in PAPERS if paper.name != "CHANGELOG.md"]  # which names former metrics too
 
 
@@ -56,7 +56,7 @@ def test_a_family_has_the_type_and_the_words_of_its_row():
 
 
 def test_no_metric_is_twice_in_the_table():
-    rows = [row.name for sections in (SERVER, TOPOLOGY, CLIENTS) for rows in sections.values() for row in rows]
+    rows = [row.name for sections in TABLES for rows in sections.values() for row in rows]
     assert len(rows) == len(set(rows)) == len(ALL)
 
 
