@@ -9,6 +9,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from coordination.embedded_zookeeper import EmbeddedZooKeeper
 from coordination.free_port import FreePort
 from tests.compat.server_process import KEEP_ALL, ServerProcess
+from tests.compat.tcp_proxy import TcpProxy
 from tests.patience import SECONDS, until
 
 PARTITIONS = range(6)
@@ -35,18 +36,22 @@ ALL_PORTS = {
 
 class Servers:
     """Brokers 1 to 3 of one chroot. `prefixes` are commands to run brokers under, by their numbers. `settings` are
-    added to SETTINGS, and replace them.
+    added to SETTINGS, and replace them. `proxied` brokers are reached by other brokers, and reach ZooKeeper, through
+    the proxies `from_brokers` and `to_zookeeper`.
 
     A broker keeps its ports: librdkafka does not find a coordinator again that returns at another port.
     """
 
-    def __init__(self, directory, zookeeper, stack, prefixes=None, settings=None):
+    def __init__(self, directory, zookeeper, stack, prefixes=None, settings=None, proxied=()):
         self.zookeeper = zookeeper
         self.servers = {}
+        self.from_brokers, self.to_zookeeper = {}, {}
         for number in (1, 2, 3):
             ports = [stack.enter_context(closing(FreePort())).number for _ in range(2)]
             listeners = "PLAINTEXT://127.0.0.1:{},BROKERS://127.0.0.1:{}".format(*ports)
             own = {"broker.id": str(number), "zookeeper.connect": zookeeper, "listeners": listeners}
+            if number in proxied:
+                own |= self._through_proxies(number, stack, zookeeper, *ports)
             prefix = (prefixes or {}).get(number, ())
             server = _Launched(directory / str(number), SETTINGS | (settings or {}) | own, prefix=prefix)
             self.servers[number] = stack.enter_context(server)
@@ -55,6 +60,15 @@ class Servers:
         for server in self.servers.values():
             server.await_ready()
         until(lambda: len(self.brokers) == 3, "all brokers in the metadata")
+
+    def _through_proxies(self, number, stack, zookeeper, clients_port, brokers_port):
+        """Return the settings of a broker whose ways to and from the others can be cut."""
+        hosts, slash, chroot = zookeeper.partition("/")
+        self.from_brokers[number] = stack.enter_context(TcpProxy(brokers_port))
+        self.to_zookeeper[number] = stack.enter_context(TcpProxy(int(hosts.rpartition(":")[2])))
+        listeners = f"PLAINTEXT://127.0.0.1:{clients_port},BROKERS://127.0.0.1:{self.from_brokers[number].port}"
+        ensemble = f"127.0.0.1:{self.to_zookeeper[number].port}{slash}{chroot}"
+        return {"advertised.listeners": listeners, "zookeeper.connect": ensemble}
 
     def __getitem__(self, number):
         return self.servers[number]
@@ -75,6 +89,10 @@ class Servers:
     @property
     def brokers(self):
         return self.admin.list_topics(timeout=SECONDS).brokers
+
+    @property
+    def topics(self):
+        return self.admin.list_topics(timeout=SECONDS).topics
 
     def create(self, topic, partitions=len(PARTITIONS)):
         """Create a topic, and wait for its leaders."""

@@ -11,12 +11,14 @@ from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
 
 from broker.client.consumer import Consumer
 from coordination.embedded_zookeeper import EmbeddedZooKeeper
-from tests.compat.cluster_servers import PARTITIONS, Servers
+from tests.compat.cluster_servers import PARTITIONS, Alone, Servers
 from tests.compat.faults.small_disk import SmallDisk
 from tests.patience import SECONDS, until
 
 FULL = 2
 """The broker whose disk is small."""
+CUT = 3
+"""The broker whose network is cut."""
 DISK_BYTES = 64 << 20
 ROUNDS = 20
 """How often the soak makes each fault."""
@@ -184,7 +186,7 @@ def cluster(tmp_path_factory, zookeeper, small_disk):
         prefixes[FULL] = small_disk.prefix
         (directory / str(FULL)).symlink_to(small_disk.directory)
     with ExitStack() as stack:
-        yield Servers(directory, f"{zookeeper.hosts}/cluster", stack, prefixes)
+        yield Servers(directory, f"{zookeeper.hosts}/cluster", stack, prefixes, proxied=(CUT,))
 
 
 @pytest.fixture(params=[0, *(pytest.param(number, marks=pytest.mark.soak) for number in range(1, ROUNDS))])
@@ -261,6 +263,31 @@ def test_a_controller_that_slept_past_its_session_changes_nothing(cluster, loads
     until(lambda: cluster.controller not in (-1, slept), "another controller")
     cluster[slept].send_signal(signal.SIGCONT)
     until(lambda: cluster.controller not in (-1, slept), "the old controller knows the new one")
+
+
+def test_a_broker_cut_from_zookeeper_past_its_session_serves_on_and_takes_part_again(cluster, loads):
+    load, _ = loads
+    own, _ = load.led_by(CUT)
+    cluster.to_zookeeper[CUT].cut()
+    other = Alone(cluster[1])
+    until(lambda: {other.leaders(load.topic)[partition] for partition in own} == {-1}, "the end of its session")
+    load.await_more()  # of its partitions too, as rule E7 says
+    cluster.to_zookeeper[CUT].heal()
+    until(lambda: {other.leaders(load.topic)[partition] for partition in own} == {CUT}, "it leads again")
+
+
+def test_a_broker_that_the_others_cannot_reach_serves_on_and_hears_of_changes_later(cluster, loads):
+    load, transactions = loads
+    cluster.from_brokers[CUT].cut()
+    load.await_more(number=200)
+    made = f"made-beside-a-cut-{next(NAMES)}"
+    cluster.ask_for(made, len(PARTITIONS))
+    reached = [number for number in cluster.servers if number != CUT]
+    until(lambda: made in Alone(cluster[reached[0]]).topics, "the topic on the others")
+    cluster.from_brokers[CUT].heal()
+    cluster.await_leaders(made)
+    until(lambda: made in Alone(cluster[CUT]).topics, "the topic on the broker that was cut off")
+    cluster.produce(made, "after")
 
 
 def test_a_full_disk_of_one_broker_stops_only_its_own_partitions(cluster, loads, small_disk):
