@@ -121,6 +121,17 @@ class Servers:
             producer.produce(topic, f"{text}-{partition}", **delivered)
         assert producer.flush(SECONDS) == 0 and not any(errors), errors
 
+    def transact(self, topic, text, *, commit):
+        """Produce a record to each partition in one transaction, and end it."""
+        producer = Producer({"bootstrap.servers": self.bootstrap, "transactional.id": f"for-{topic}"})
+        producer.init_transactions(SECONDS)
+        producer.begin_transaction()
+        for partition in PARTITIONS:
+            producer.produce(topic, f"{text}-{partition}", partition=partition)
+        producer.flush(SECONDS)
+        end = producer.commit_transaction if commit else producer.abort_transaction
+        end(SECONDS)
+
     def consume(self, topic, number, group="readers", commit=True):
         """Return `number` values, read by a member of a group."""
         consumer = Consumer(

@@ -5,13 +5,12 @@ from contextlib import ExitStack
 
 import pytest
 from click.testing import CliRunner
-from confluent_kafka import Producer
 
 from flakelog.admin import Admin
 from flakelog.cli import main
 from tests.compat.cluster_servers import PARTITIONS, SETTINGS, Alone, Servers, values
 from tests.compat.server_process import DidNotStart, ServerProcess
-from tests.patience import SECONDS, until
+from tests.patience import until
 
 
 @pytest.fixture(scope="module")
@@ -31,14 +30,8 @@ def test_a_topics_partitions_lie_on_all_brokers_and_every_client_finds_them(clus
 
 def test_a_transaction_over_partitions_of_all_brokers_is_whole(cluster):
     cluster.create("payments")
-    producer = Producer({"bootstrap.servers": cluster.bootstrap, "transactional.id": "payer"})
-    producer.init_transactions(SECONDS)
-    for text, end in (("aborted", producer.abort_transaction), ("committed", producer.commit_transaction)):
-        producer.begin_transaction()
-        for partition in PARTITIONS:
-            producer.produce("payments", f"{text}-{partition}", partition=partition)
-        producer.flush(SECONDS)
-        end(SECONDS)
+    cluster.transact("payments", "aborted", commit=False)
+    cluster.transact("payments", "committed", commit=True)
     assert cluster.consume("payments", 6, "payees") == values("committed")
 
 

@@ -10,10 +10,9 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Producer
 
 from idgen.client.blocking import IdClient
-from tests.compat.cluster_servers import PARTITIONS, values
+from tests.compat.cluster_servers import values
 from tests.compat.console.console_visitor import Visitor
 from tests.compat.server_process import DidNotStart, ServerProcess
 from tests.compat.several_processes import SeveralProcesses
@@ -49,14 +48,8 @@ def test_each_broker_names_all_others(server):
 def test_a_transaction_over_partitions_of_all_processes_is_whole(server):
     cluster = server.cluster
     cluster.create("payments")
-    producer = Producer({"bootstrap.servers": cluster.bootstrap, "transactional.id": "payer"})
-    producer.init_transactions(SECONDS)
-    for text, end in (("aborted", producer.abort_transaction), ("committed", producer.commit_transaction)):
-        producer.begin_transaction()
-        for partition in PARTITIONS:
-            producer.produce("payments", f"{text}-{partition}", partition=partition)
-        producer.flush(SECONDS)
-        end(SECONDS)
+    cluster.transact("payments", "aborted", commit=False)
+    cluster.transact("payments", "committed", commit=True)
     assert cluster.consume("payments", 6, "payees") == values("committed")
 
 
