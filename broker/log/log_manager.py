@@ -232,6 +232,7 @@ class LogManager:
     def configure(self, configs: Mapping[str, TopicConfig]) -> None:
         """Apply changed settings of topics, by topic name. Logs read their settings at each use."""
         self._new.configure(configs)
+        self._opener.unopened.configure(configs)
         changed = [log for log in self._logs.values() if configs.get(log.topic, log.config) != log.config]
         for log in changed:
             log.config = configs[log.topic]

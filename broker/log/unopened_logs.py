@@ -3,7 +3,7 @@
 Opening a log reads its files. It writes only if a crash left something to repair, or if the log is to be made.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 from uuid import UUID
 
@@ -64,6 +64,12 @@ class UnopenedLogs:
     def failed(self, now_ms: int) -> None:
         """Try again later, because the disk is still full."""
         self._due_ms = now_ms + RETRY_MS
+
+    def configure(self, configs: Mapping[str, TopicConfig]) -> None:
+        """Apply changed settings of topics, by topic name."""
+        for key, log in self._logs.items():
+            if key[0] in configs:
+                self._logs[key] = log._replace(config=configs[key[0]])
 
     def next_deadline_ms(self) -> int | None:
         return self._due_ms if self._logs else None

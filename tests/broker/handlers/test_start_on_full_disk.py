@@ -97,6 +97,18 @@ def test_a_topic_that_is_deleted_before_its_log_is_opened_stays_deleted():
     assert broker.services.logs.offline == {} and broker.services.logs.all() == []
 
 
+def test_settings_that_are_altered_before_a_log_is_opened_hold_for_it():
+    before = filled(flakelog_durable_acks=True)
+    log = before.storage.files["flights-0/00000000000000000000.log"]
+    log.truncate(len(log.data) // 2)
+    broker = started_full(before)
+    broker.storage.free_bytes = 1 << 20
+    broker.alter("flights", {"segment.bytes": "5000"})
+    broker.at(broker.now_ms + 5_000)
+    (opened,) = broker.services.logs.all()
+    assert opened.config.segment_bytes == 5_000 and not opened.config.durable_acks
+
+
 def test_groups_of_a_partition_that_is_opened_late_have_their_offsets():
     before = EngineBroker(durable_acks=True, offsets_topic_num_partitions=2)
     before.create("flights")
