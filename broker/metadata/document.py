@@ -41,6 +41,8 @@ class Document(NamedTuple):
     """Producer ids below it were given away before an unclean start, which may have lost their last epochs."""
     coordinator: str = ""
     """The coordinator of the cluster that the directory belongs to, as text; "" for a server alone."""
+    broker_id: int | None = None
+    """The id that the broker of this directory has in its cluster; None for a server alone."""
 
     def changed(self, changes: Iterable[Change], commits: int) -> "Document":
         """Return the document with these changes, as commit number `commits`."""
@@ -82,6 +84,7 @@ class DocumentEncoder:
     def encode(self, document: Document) -> bytes:
         """Return the bytes of the store's file. Not thread-safe."""
         parts = {
+            "broker_id": "" if document.broker_id is None else str(document.broker_id),
             "brokers": _text({name: dict(properties) for name, properties in document.brokers.items()}),
             "cluster_id": _text(document.cluster_id),
             "commits": str(document.commits),
@@ -155,6 +158,7 @@ def decode(data: bytes) -> Document:
             deleting=tuple(document.get("deleting", ())),
             doubtful_producer_ids_end=int(document.get("doubtful_producer_ids_end", 0)),
             coordinator=str(document.get("coordinator", "")),
+            broker_id=None if document.get("broker_id") is None else int(document["broker_id"]),
         )
     except (KeyError, IndexError, TypeError, ValueError) as error:
         if isinstance(error, MetadataDamaged):

@@ -70,6 +70,8 @@ class LocalMetadata:
         """True if the disk was full at the start, and the document is still to be stored."""
         self.coordinator = ""
         """The coordinator of the cluster that this directory belongs to, as text; "" for a server alone."""
+        self.joined_id: int | None = None
+        """The id with which the broker of this directory joined its cluster; None for a server alone."""
         self._deleting: dict[str, None] = {}
         """Directories of deleted topics that may still have their name."""
         self._encoder = DocumentEncoder()
@@ -120,7 +122,7 @@ class LocalMetadata:
         self._producer_ids_end = document.producer_ids_end
         self.producer_ids.doubtful_end = document.doubtful_producer_ids_end
         self._deleting = dict.fromkeys(document.deleting)
-        self.coordinator = document.coordinator
+        self.coordinator, self.joined_id = document.coordinator, document.broker_id
         self.image.apply([Change(document.topics, document.brokers, document.quotas, document.credentials)])
 
     def document(self) -> Document:
@@ -136,11 +138,12 @@ class LocalMetadata:
             tuple(self._deleting),
             self.producer_ids.doubtful_end,
             self.coordinator,
+            self.joined_id,
         )
 
     def join(self, cluster_id: str, coordinator: str) -> None:
-        """Note on the disk that this directory belongs to a coordinator's cluster. Raise StorageError."""
-        self.image.cluster_id, self.coordinator = cluster_id, coordinator
+        """Note on the disk that this directory is this broker's in a coordinator's cluster. Raise StorageError."""
+        self.image.cluster_id, self.coordinator, self.joined_id = cluster_id, coordinator, self.broker.id
         self.save(self.document())
 
     def save(self, document: Document) -> None:

@@ -24,7 +24,7 @@ def check(directory: ClusterDirectory, first_id: int, processes: int) -> None:
         return
     brokers = "; ".join(f"broker {broker_id} ({_some(topics_by_broker[broker_id])})" for broker_id in left_out)
     if left_out[0] < first_id:
-        fix = f"start it with node.id={left_out[0]}, or a lower one"
+        fix = f"start it with node.id={left_out[0]}"
     else:
         fix = f"start it with --processes {left_out[-1] - first_id + 1}, or delete these topics first"
     raise StartError(

@@ -27,7 +27,12 @@ from broker.stamping.id_stamper import AheadIds
 from coordination.port import CoordinationError
 from flakelog.server.bound_broker import BoundBroker, bind_broker
 from flakelog.server.broker_parts import MakeEngine, open_broker, plain_engine
-from flakelog.server.cluster_coordinator import ClusterDirectory, check_belongs, coordinator_of
+from flakelog.server.cluster_coordinator import (
+    ClusterDirectory,
+    check_belongs,
+    check_broker_id,
+    coordinator_of,
+)
 from flakelog.server.id_ports import IdPorts
 from flakelog.server.lifecycle import Lifecycle, Report, Stage, StartError, StoppedWhileStarting
 from flakelog.server.server import Server
@@ -169,6 +174,7 @@ class Starter:
     def _join(self, bound: BoundBroker) -> Any:
         """Begin to take part in a cluster if it has a coordinator; fire with the ClusterPart or None."""
         check_belongs(self._data_dir, bound.local.coordinator, self._cluster_coordinator)
+        check_broker_id(self._data_dir, bound.local.joined_id, bound.config.node_id)
         if self._cluster_coordinator is None:
             return None
         if self._topics:

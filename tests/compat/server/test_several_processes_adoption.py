@@ -143,3 +143,18 @@ def test_several_processes_join_a_zookeeper_if_it_is_given(zookeeper, tmp_path):
         assert not (tmp_path / "data" / "cluster" / "nodes").exists()
     with pytest.raises(DidNotStart, match="belongs to the cluster of zookeeper .*: start it with zookeeper.connect"):
         SeveralProcesses(tmp_path / "data", 2).start()
+
+
+def test_another_id_of_the_first_broker_is_refused_because_its_partitions_are_in_the_directory(tmp_path):
+    settings = {"broker.id": "2"}
+    with SeveralProcesses(tmp_path / "data", 2, settings) as server:
+        server.cluster.create("flights")
+        assert server.stop() == 0
+    lower = SeveralProcesses(tmp_path / "data", 3, {"broker.id": "1"})
+    with pytest.raises(DidNotStart, match="has the partitions of broker 2, and node.id is 1: start it with node.id=2"):
+        lower.start()
+    higher = SeveralProcesses(tmp_path / "data", 2, {"broker.id": "3"})
+    with pytest.raises(DidNotStart, match=r"broker 2 \(flights\); start it with node.id=2$"):
+        higher.start()
+    with SeveralProcesses(tmp_path / "data", 2, settings) as server:
+        server.cluster.await_leaders("flights")
