@@ -11,6 +11,7 @@ from broker.services.context import BrokerServices
 from flakelog.config import ServerConfig
 from flakelog.console import messages
 from flakelog.console.pages import NotThere, View
+from flakelog.console.partitions_elsewhere import UNKNOWN, all_bounds, candidates_elsewhere, led_elsewhere
 from flakelog.console.visit import BadField, Fields
 from idgen.layout import ID_BITS, Layout
 
@@ -49,16 +50,17 @@ class MessagePages:
         """Return a Deferred of the page of a topic's messages, or the form of one that is refused, with the reason."""
         self._check(name)
         start, value = fields.text("start", messages.NEWEST), fields.text("value")
-        spans = messages.spans_of(self._services, name)
+        spans, elsewhere = messages.spans_of(self._services, name), led_elsewhere(self._services, name)
+        choices = dict(sorted({**dict.fromkeys(elsewhere, UNKNOWN), **spans}.items()))
         try:
             query = messages.query_of(name, fields.text("partition"), start, value)
         except BadField as error:
-            refused = messages.Query(name, _number_in(spans, fields.text("partition")), start, text=value)
-            page = messages.MessagePage(refused, (), spans, None, None, {}, wrong=str(error))
+            refused = messages.Query(name, _number_in(choices, fields.text("partition")), start, text=value)
+            page = messages.MessagePage(refused, (), choices, None, None, {}, wrong=str(error))
             return View("messages.html", f"Messages of {name}", HERE, page, status=400)
-        if query.partition is not None and query.partition not in spans:
+        if query.partition is not None and query.partition not in choices:
             offline = self._services.logs.offline.get(f"{name}-{query.partition}")
-            why = "has no such partition here" if offline is None else f"is offline: {offline}"
+            why = "has no such partition, or no broker serves it now" if offline is None else f"is offline: {offline}"
             raise NotThere(f"{name}-{query.partition} {why}")
 
         def view(page: messages.MessagePage) -> View:
@@ -69,21 +71,26 @@ class MessagePages:
                 stream = f"tail&topic={quote(name)}{only}&at={messages.positions_text(shown)}"
             return View("messages.html", f"Messages of {name}", HERE, page, stream)
 
-        read = self._jobs.run(lambda client: messages.read_page(client, query, spans, self._limits))
-        return read.addCallback(view)
+        def read(client: Client) -> messages.MessagePage:
+            if query.partition is None:
+                return messages.read_page(client, query, all_bounds(client, name, spans, elsewhere), self._limits)
+            wanted = {query.partition} & {*elsewhere}
+            return messages.read_page(client, query, choices | all_bounds(client, name, {}, wanted), self._limits)
+
+        return self._jobs.run(read).addCallback(view)
 
     def message_page(self, fields: Fields, name: str) -> Any:
         """Return a Deferred of the page of one message."""
         partition, offset = fields.number("partition"), fields.number("offset")
 
-        def view(record: Record) -> View:
+        def view(read: tuple[Record, messages.PartitionBounds]) -> View:
+            record, span = read
             row = messages.row_of(partition, record, messages.WHOLE_CHARACTERS)
             parts = None if row.id is None else self._layout.unpack(row.id)
-            model = {"topic": name, "row": row, "id": parts, "span": spans.get(partition)}
+            model = {"topic": name, "row": row, "id": parts, "span": span}
             return View("message.html", f"{name}-{partition}, offset {offset}", HERE, model)
 
         self._check(name)
-        spans = messages.spans_of(self._services, name)
         return self._read_one(name, partition, offset).addCallback(view)
 
     def raw(self, fields: Fields, name: str) -> Any:
@@ -91,7 +98,8 @@ class MessagePages:
         partition, offset, part = fields.number("partition"), fields.number("offset"), fields.text("part", "value")
         self._check(name)
 
-        def raw_of(record: Record) -> Raw:
+        def raw_of(read: tuple[Record, messages.PartitionBounds]) -> Raw:
+            record, _ = read
             return Raw(f"{name}-{partition}-{offset}.{part}", (record.key if part == "key" else record.value) or b"")
 
         if part not in ("key", "value"):
@@ -104,6 +112,7 @@ class MessagePages:
         if not 0 < id < 1 << ID_BITS:
             raise NotThere("no message has the id 0")
         candidates = messages.candidates(self._services, id)
+        candidates += candidates_elsewhere(self._services, messages.CANDIDATES_MAX - len(candidates))
 
         def address(position: tuple[str, int, int] | None) -> str:
             if position is None:
@@ -141,10 +150,19 @@ class MessagePages:
             raise NotThere(f"there is no topic {name!r}")
 
     def _read_one(self, name: str, partition: int, offset: int) -> Any:
-        span = messages.spans_of(self._services, name).get(partition)
+        """Return a Deferred of the message at an offset, and of the offsets of its partition."""
+        spans = messages.spans_of(self._services, name)
+        wanted = {partition} & {*led_elsewhere(self._services, name)}
         nothing = f"{name}-{partition} has no message at offset {offset}"
-        if span is None or not span.start <= offset < span.end:
-            raise NotThere(nothing)
+
+        def check(span: messages.PartitionBounds | None) -> messages.PartitionBounds:
+            if span is None or not span.start <= offset < span.end:
+                raise NotThere(nothing)
+            return span
+
+        def read(client: Client) -> tuple[Record, messages.PartitionBounds]:
+            span = check(all_bounds(client, name, spans, wanted).get(partition))
+            return checked(messages.read_one(client, name, partition, offset)), span
 
         def checked(record: Record | PoisonBatch | None) -> Record:
             if record is None:  # compaction removed it, or it is the marker of a transaction
@@ -154,7 +172,9 @@ class MessagePages:
                 raise NotThere(f"the message cannot be shown: {record}")
             return record
 
-        return self._jobs.run(lambda client: messages.read_one(client, name, partition, offset)).addCallback(checked)
+        if not wanted:
+            check(spans.get(partition))
+        return self._jobs.run(read)
 
 
 def _number_in(spans: dict[int, messages.PartitionBounds], partition: str) -> int | None:

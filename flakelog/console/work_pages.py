@@ -11,6 +11,7 @@ from flakelog.console.broker_pages import ConsoleServer, LivePart
 from flakelog.console.history import INTERVAL_MS, SeriesByName
 from flakelog.console.message_pages import Jobs
 from flakelog.console.pages import NotThere, View
+from flakelog.console.partitions_elsewhere import UNKNOWN, all_bounds, bounds_elsewhere, led_elsewhere
 from flakelog.console.visit import Fields
 from spark_bridge.output.replay_topic import TOPIC as REPLAYS_TOPIC
 
@@ -85,7 +86,9 @@ class WorkPages:
 
     def _documents(self, now_ms: int) -> Any:
         """Return a Deferred of the documents of the processes that run."""
-        partitions = list(messages.spans_of(self._services, TOPOLOGIES_TOPIC))
+        partitions = [
+            *messages.spans_of(self._services, TOPOLOGIES_TOPIC), *led_elsewhere(self._services, TOPOLOGIES_TOPIC)
+        ]  # fmt: skip
 
         def keep(documents: list[dict[str, Any]]) -> list[dict[str, Any]]:
             self._read_ms, self._read = now_ms, documents
@@ -97,11 +100,14 @@ class WorkPages:
     def _with_lost(self) -> Any:
         """Return a Deferred of the documents of the processes that run, and of those that are lost."""
         starts = messages.starts_of(self._services, TOPOLOGIES_TOPIC, topologies.LOST_BYTES_MAX)
+        elsewhere = led_elsewhere(self._services, TOPOLOGIES_TOPIC)
         now_ms = self._server.clock.now_ms()
 
         def read(client: Client) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-            now = topologies.read_documents(client, TOPOLOGIES_TOPIC, list(starts), now_ms)
-            return now, topologies.read_lost(client, TOPOLOGIES_TOPIC, starts, now_ms)
+            bounds = bounds_elsewhere(client, TOPOLOGIES_TOPIC, elsewhere)
+            begins = {number: span.start for number, span in bounds.items()} | starts
+            now = topologies.read_documents(client, TOPOLOGIES_TOPIC, list(begins), now_ms)
+            return now, topologies.read_lost(client, TOPOLOGIES_TOPIC, begins, now_ms)
 
         return self._jobs.run(read)
 
@@ -115,7 +121,12 @@ class WorkPages:
         def view(page: letters.LettersPage) -> View:
             return View("letters.html", f"Dead letters in {name}", TOPOLOGIES, page)
 
-        return self._jobs.run(lambda client: letters.read_letters(client, name, spans, self._limits)).addCallback(view)
+        elsewhere = led_elsewhere(self._services, name)
+
+        def read(client: Client) -> letters.LettersPage:
+            return letters.read_letters(client, name, all_bounds(client, name, spans, elsewhere), self._limits)
+
+        return self._jobs.run(read).addCallback(view)
 
     # --- replays and loads ---------------------------------------------------------------------------------------
 
@@ -139,5 +150,10 @@ class WorkPages:
 
     def _work(self) -> Any:
         spans = messages.spans_of(self._services, REPLAYS_TOPIC)
-        span = spans.get(0, messages.PartitionBounds(0, 0))
-        return self._jobs.run(lambda client: {} if span.end == span.start else replays.read_documents(client, span))
+        elsewhere = led_elsewhere(self._services, REPLAYS_TOPIC)
+
+        def read(client: Client) -> dict[str, Any]:
+            span = all_bounds(client, REPLAYS_TOPIC, spans, elsewhere).get(0, UNKNOWN)
+            return {} if span.end == span.start else replays.read_documents(client, span)
+
+        return self._jobs.run(read)

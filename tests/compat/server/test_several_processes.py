@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from broker.client.blocking import Client
+from flakelog.operations.partitions import read_records
 from idgen.client.blocking import IdClient
 from tests.compat.cluster_servers import values
 from tests.compat.console.console_visitor import Visitor
@@ -192,3 +194,24 @@ def test_one_console_answers_whichever_process_accepts_a_visitor(tmp_path):
         assert visitor.get("/console/topics")[0] == 200
         os.kill(stopped, signal.SIGCONT)
         assert Visitor(server.http).get("/console/topics")[0] == 303, "a visitor without a session"
+
+
+def test_the_console_shows_the_messages_of_all_processes(server):
+    server.cluster.create("shown", 3)
+    producer = Producer({"bootstrap.servers": server.address})
+    for partition in range(3):
+        producer.produce("shown", f"message {partition}", partition=partition)
+    assert producer.flush(SECONDS) == 0
+    assert set(server.cluster.leaders("shown").values()) == {1, 2, 3}
+    visitor = Visitor(server.http)
+    status, text = visitor.get("/console/topics/shown/messages")
+    assert status == 200 and all(f"message {partition}" in text for partition in range(3)), text
+    for partition in range(3):
+        status, text = visitor.get(f"/console/topics/shown/messages?partition={partition}")
+        assert status == 200 and f"message {partition}" in text and "which has 0 to 1" in text
+        assert visitor.get(f"/console/topics/shown/message?partition={partition}&offset=0")[0] == 200
+        assert visitor.get(f"/console/topics/shown/message?partition={partition}&offset=1")[0] == 404
+        with Client(server.address) as client:
+            (record,) = read_records(client, ("shown", partition), 0, 1)
+        assert visitor.get(f"/console/find?id={record.id}")[0] == 303
+    assert visitor.get("/console/topics/shown/messages?partition=3")[0] == 404
