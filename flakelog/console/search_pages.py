@@ -4,17 +4,20 @@ The page's script asks for one part after the other, until the search has read, 
 Nothing is kept here between two parts, so a search ends with its page.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 from urllib.parse import urlencode
 
+from broker.client.blocking import Client
 from broker.services.context import BrokerServices
 from flakelog.config import ServerConfig
 from flakelog.console import messages, search
 from flakelog.console.message_pages import HERE, Jobs
 from flakelog.console.pages import NotThere, View
+from flakelog.console.partitions_elsewhere import all_bounds, led_elsewhere
 from flakelog.console.visit import BadField, Fields
 
+Bounds = Mapping[int, messages.PartitionBounds]
 RANGE = ("text", "partition", "start", "value", "end", "end_value")
 
 
@@ -66,21 +69,23 @@ class SearchPages:
         """
         if self._services.metadata.topic(name) is None:
             raise NotThere(f"there is no topic {name!r}")
-        spans = messages.spans_of(self._services, name)
-        page = SearchPage(name, {field: fields.text(field) for field in RANGE}, list(spans))
+        spans, elsewhere = messages.spans_of(self._services, name), led_elsewhere(self._services, name)
+        partitions = sorted({*spans, *elsewhere})
+        page = SearchPage(name, {field: fields.text(field) for field in RANGE}, partitions)
         remainder = search.parse_remainder(fields.text("at"))
         try:
             wanted = search.search_of(name, fields)
         except BadField as error:
             return self._view(page._replace(wrong=str(error)))._replace(status=400)
         partition = wanted.start.partition
-        if partition is not None and partition not in spans:
+        if partition is not None and partition not in partitions:
             raise NotThere(f"{name}-{partition} is not here, or is offline")
         if not wanted.text:
             return self._view(page)
         before = self._counts(fields)
 
-        def view(part: search.Slice) -> View:
+        def view(read: tuple[search.Slice, Bounds]) -> View:
+            part, bounds = read
             counts = before._replace(
                 bytes=before.bytes + part.bytes,
                 messages=before.messages + part.messages,
@@ -88,15 +93,18 @@ class SearchPages:
             )
             goes_on = part.remainder is not None and not self._is_over(counts)
             following = "" if part.remainder is None else self._address(page, part.remainder, counts, goes_on)
-            percent = search.progress(wanted, part.remainder, spans)
+            percent = search.progress(wanted, part.remainder, bounds)
             return self._view(page._replace(
                 matches=part.matches, counts=counts, percent=percent, following=following, goes_on=goes_on
             ))  # fmt: skip
 
         matches_max = min(max(before.round * self._matches_max - before.matches, 1), self._matches_max)
-        return self._jobs.run(
-            lambda client: search.search_slice(client, wanted, remainder, spans, matches_max)
-        ).addCallback(view)
+
+        def read(client: Client) -> tuple[search.Slice, Bounds]:
+            bounds = all_bounds(client, name, spans, elsewhere)
+            return search.search_slice(client, wanted, remainder, bounds, matches_max), bounds
+
+        return self._jobs.run(read).addCallback(view)
 
     def _view(self, page: SearchPage) -> View:
         return View("search.html", f"Search in {page.topic}", HERE, page)

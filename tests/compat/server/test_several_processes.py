@@ -215,3 +215,5 @@ def test_the_console_shows_the_messages_of_all_processes(server):
             (record,) = read_records(client, ("shown", partition), 0, 1)
         assert visitor.get(f"/console/find?id={record.id}")[0] == 303
     assert visitor.get("/console/topics/shown/messages?partition=3")[0] == 404
+    status, text = visitor.get("/console/topics/shown/search?text=message")
+    assert status == 200 and "3 found in 3 messages" in text, text
