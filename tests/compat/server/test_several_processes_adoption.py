@@ -94,6 +94,8 @@ def test_the_directory_of_a_single_server_opens_as_a_cluster_with_all_it_had(alo
         facts = _facts(address)
         assert server.stop() == 0
         server.start()
+        server.cluster.await_leaders("old")
+        server.cluster.await_leaders("new")
         until(lambda: _facts(server.address.split(",")[0]) == facts, "all facts after the next start")
 
 
