@@ -4,6 +4,9 @@ At the start of each session the watch reads all entities. From then on it reads
 /config/changes name, in the order of their numbers, and topics on request, because a new topic has no change node. A
 change node says only that an entity changed; the settings are those of the entity's node when it is read.
 
+The server of this session may be behind the one that the controller writes to (ZooKeeper's servers lag). So a topic on
+request is read once the server shows the topic itself, which was written after its settings or together with them.
+
     begin -> read change nodes (watched), read all -> updates
              /config/changes changed -> read new change nodes (watched), read their entities -> updates
              want_topic -> read the topic -> an update
@@ -13,11 +16,11 @@ A shell carries out `take_operations` and passes the results to `completed`, pas
 """
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import UUID
 
 from broker.cluster.config_entity import ConfigEntity, decode_entity_path, topic_entity
-from broker.cluster.documents import CONFIG_CHANGES, DamagedDocument, decode_config_change
+from broker.cluster.documents import CONFIG_CHANGES, DamagedDocument, Topic, decode_config_change, topic_path
 from broker.cluster.driver import Driver
 from broker.cluster.entity_configs import Configs, Settings, read_configs, read_entities
 from broker.cluster.procedure import Pause, Procedure, read, read_children
@@ -44,6 +47,17 @@ Each broker has read the node by then: a session without any answer ends within 
 
 PAUSE_AFTER_ERROR_MS = 1_000
 
+LAG_MAX_MS = 10_000
+"""How long the watch waits for a wanted topic that the coordinator does not show. It may have been deleted."""
+LOOK_AGAIN_MS = 100
+
+
+class _WantedTopic(NamedTuple):
+    """A topic whose settings are read once the topic is there, or at `until_ms` in any case."""
+
+    topic_id: UUID | None
+    until_ms: int
+
 
 class ConfigWatch:
     """The settings of all entities, as this broker has read them.
@@ -59,7 +73,8 @@ class ConfigWatch:
         self._settings: dict[ConfigEntity, Settings] = {}  # as the updates told them
         self._updates: list[tuple[ConfigEntity, Settings]] = []
         self._changes_seen: dict[str, int] = {}  # change nodes, with the time of the first look at each
-        self._wanted: dict[ConfigEntity, UUID | None] = {}
+        self._wanted: dict[ConfigEntity, _WantedTopic] = {}
+        self._look_ms = 0  # when the wanted topics are read next
         self._topics_read: list[tuple[str, UUID | None]] = []
         self._is_in_session = False
         self._must_read_all = False
@@ -74,7 +89,7 @@ class ConfigWatch:
     @property
     def is_idle(self) -> bool:
         """Return True if no read is in progress or waits."""
-        return not self._driver.is_running and not self._next_work()
+        return not self._driver.is_running and not (self._is_in_session and (self._must_read or self._wanted))
 
     def begin(self, now: Now) -> None:
         """Read all entities, because a session has begun. The nodes that each broker expects must exist: a node that
@@ -91,11 +106,12 @@ class ConfigWatch:
 
     def want_topic(self, topic: str, topic_id: UUID | None, now: Now) -> None:
         """Read a topic's settings from now on. An update follows, without settings if the topic has none, and
-        `take_topics_read` names the topic with the id.
+        `take_topics_read` names the topic with the id. Both wait for a topic of this id, of any id if it is None.
 
         No update follows if the topic's node is damaged.
         """
-        self._wanted[topic_entity(topic)] = topic_id
+        self._wanted[topic_entity(topic)] = _WantedTopic(topic_id, now.ms + LAG_MAX_MS)
+        self._look_ms = now.ms
         self._run(now)
 
     def take_topics_read(self) -> list[tuple[str, UUID | None]]:
@@ -132,17 +148,21 @@ class ConfigWatch:
 
     def tick(self, now: Now) -> None:
         self._driver.tick(now)
+        self._run(now)
 
     def next_deadline_ms(self) -> int | None:
-        return self._driver.next_deadline_ms()
+        is_waiting = self._is_in_session and self._wanted and not self._driver.is_running
+        return self._look_ms if is_waiting else self._driver.next_deadline_ms()
 
     # The work
 
-    def _next_work(self) -> bool:
-        return self._is_in_session and (self._must_read_all or self._must_read_changes or bool(self._wanted))
+    @property
+    def _must_read(self) -> bool:
+        return self._must_read_all or self._must_read_changes
 
     def _run(self, now: Now) -> None:
-        if not self._driver.is_running and self._next_work():
+        is_due = self._must_read or (self._wanted and now.ms >= self._look_ms)
+        if is_due and self._is_in_session and not self._driver.is_running:
             self._driver.begin(self._work(now), self._ended, now)
 
     def _work(self, now: Now) -> Procedure[None]:
@@ -154,7 +174,7 @@ class ConfigWatch:
         elif self._must_read_changes:
             yield from self._read_changes(now)
         else:
-            yield from self._read_wanted()
+            yield from self._read_wanted(now)
         self._failure = None
 
     def _ended(self, value: Any, error: Exception | None, now: Now) -> None:
@@ -210,17 +230,38 @@ class ConfigWatch:
             self.problems[path] = str(error)
             return None
 
-    def _read_wanted(self) -> Procedure[None]:
+    def _read_wanted(self, now: Now) -> Procedure[None]:
         """Read the topics that are wanted now. A topic that is wanted again meanwhile is read again."""
         wanted, self._wanted = self._wanted, {}
-        is_read = False
+        to_read_again = wanted  # after an error, or the end of the session
         try:
-            yield from self._read(wanted)
-            is_read = True
-            self._topics_read += [(str(entity.names[0]), topic_id) for entity, topic_id in wanted.items()]
+            late = yield from self._late_topics(wanted, now)
+            topics = {entity: topic for entity, topic in wanted.items() if entity not in late}
+            yield from self._read(topics)
+            self._topics_read += [(str(entity.names[0]), topic.topic_id) for entity, topic in topics.items()]
+            to_read_again = late
+            if late and not self._wanted:
+                self._look_ms = now.ms + LOOK_AGAIN_MS
         finally:
-            if not is_read:  # an error, or the end of the session
-                self._wanted = {**wanted, **self._wanted}
+            self._wanted = {**to_read_again, **self._wanted}
+
+    def _late_topics(
+        self, wanted: dict[ConfigEntity, _WantedTopic], now: Now
+    ) -> Procedure[dict[ConfigEntity, _WantedTopic]]:
+        """Return the topics that the coordinator does not show yet.
+
+        This read ends before the settings are read, because reads of one batch come in any order.
+        """
+        paths = [topic_path(str(entity.names[0])) for entity in wanted]
+        outcomes = yield from read([Get(path) for path in paths])
+        late = {}
+        for (entity, topic), path, outcome in zip(wanted.items(), paths, outcomes, strict=True):
+            if isinstance(outcome, CoordinationError) and not isinstance(outcome, NoNode):
+                raise outcome
+            node = outcome if isinstance(outcome, Node) else None
+            if now.ms < topic.until_ms and not _is_topic(path, node, topic.topic_id):
+                late[entity] = topic
+        return late
 
     def _read(self, entities: Iterable[ConfigEntity]) -> Procedure[None]:
         self._take((yield from read_entities(entities, missing_is_empty=True)), only_changes=False)
@@ -245,3 +286,13 @@ class ConfigWatch:
         """Delete the change nodes that this broker saw long ago. A node that cannot be deleted now is tried again."""
         expired = [name for name, seen_ms in self._changes_seen.items() if seen_ms <= now.ms - CHANGE_EXPIRATION_MS]
         yield tuple(Delete(f"{CONFIG_CHANGES}/{name}") for name in expired)
+
+
+def _is_topic(path: str, node: Node | None, topic_id: UUID | None) -> bool:
+    """Return True if the node is that of the topic with this id, of any topic if the id is None."""
+    if node is None or topic_id is None:
+        return node is not None
+    try:
+        return Topic.decode(path, node.data).topic_id == topic_id
+    except DamagedDocument:
+        return True  # the controller names the damage

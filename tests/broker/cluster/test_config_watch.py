@@ -1,6 +1,7 @@
 """A broker follows the settings of all entities (Kafka's DynamicConfigManager), whatever happens to its session."""
 
 import random
+from uuid import UUID
 
 import pytest
 
@@ -12,8 +13,16 @@ from broker.cluster.config_entity import (
     user_client_entity,
     user_entity,
 )
-from broker.cluster.config_watch import CHANGE_EXPIRATION_MS, ConfigWatch
-from broker.cluster.documents import CONFIG_CHANGES, DamagedDocument, decode_config, encode_config, encode_config_change
+from broker.cluster.config_watch import CHANGE_EXPIRATION_MS, LAG_MAX_MS, LOOK_AGAIN_MS, ConfigWatch
+from broker.cluster.documents import (
+    CONFIG_CHANGES,
+    DamagedDocument,
+    Topic,
+    decode_config,
+    encode_config,
+    encode_config_change,
+    topic_path,
+)
 from broker.cluster.entity_configs import CONFIG_CHANGE, write_config
 from broker.now import Now
 from coordination.memory import MemoryCoordinator
@@ -81,6 +90,14 @@ def write(ensemble, entity, **settings):
     run(MemoryCoordinator(ensemble), write_config(entity, settings))
 
 
+def make_topic(ensemble, topic, topic_id=None, **settings):
+    """Create a topic as a controller does: its settings first, if it has any."""
+    coordinator = MemoryCoordinator(ensemble)
+    if settings:
+        coordinator.execute(Create(topic_entity(topic).path, encode_config(settings)))
+    coordinator.execute(Create(topic_path(topic), Topic(topic_id, {}).encode()))
+
+
 def test_first_read_tells_all_entities():
     ensemble = started()
     write(ensemble, topic_entity("t"), a="1")
@@ -127,18 +144,65 @@ def test_new_topic_is_read_on_request():
     ensemble = started()
     watcher = Watcher(ensemble)
     watcher.settle()
-    MemoryCoordinator(ensemble).execute(Create(topic_entity("t").path, encode_config({"a": "1"})))
+    make_topic(ensemble, "t", a="1")
+    make_topic(ensemble, "u")
     assert watcher.take() == []
     watcher.watch.want_topic("t", None, watcher.now)
     watcher.watch.want_topic("u", None, watcher.now)
     assert watcher.take() == [(topic_entity("t"), {"a": "1"}), (topic_entity("u"), {})]
 
 
+@pytest.mark.parametrize("shown", [None, UUID(int=1)], ids=["no topic", "an earlier topic"])
+def test_topic_that_a_lagging_server_does_not_show_yet_is_read_once_it_does(shown):
+    """The controller has told of the topic, and the ZooKeeper server of this session is behind."""
+    ensemble = started()
+    if shown is not None:
+        make_topic(ensemble, "t", shown)
+    watcher = Watcher(ensemble)
+    watcher.settle()
+    watcher.watch.want_topic("t", UUID(int=2), watcher.now)
+    while watcher.step():
+        pass
+    assert watcher.updates == [] and watcher.watch.take_topics_read() == []
+    if shown is not None:
+        MemoryCoordinator(ensemble).execute(Delete(topic_path("t")))
+    make_topic(ensemble, "t", UUID(int=2), a="1")
+    assert watcher.take() == [(topic_entity("t"), {"a": "1"})]
+    assert watcher.now_ms == LOOK_AGAIN_MS
+    assert watcher.watch.take_topics_read() == [("t", UUID(int=2))]
+
+
+def test_topic_that_does_not_appear_has_no_settings_after_a_while():
+    """It was deleted after the controller told of it."""
+    watcher = Watcher(started())
+    watcher.settle()
+    watcher.watch.want_topic("t", UUID(int=2), watcher.now)
+    assert watcher.take() == [(topic_entity("t"), {})]
+    assert watcher.now_ms == LAG_MAX_MS
+    assert watcher.watch.take_topics_read() == [("t", UUID(int=2))]
+
+
+def test_changes_are_told_while_a_wanted_topic_is_not_there():
+    ensemble = started()
+    watcher = Watcher(ensemble)
+    watcher.settle()
+    watcher.watch.want_topic("t", UUID(int=2), watcher.now)
+    while watcher.step():
+        pass
+    write(ensemble, client_entity("c"), a="1")
+    while watcher.step():
+        pass
+    assert watcher.updates == [(client_entity("c"), {"a": "1"})] and watcher.now_ms == 0
+
+
 def test_topic_that_is_wanted_again_during_its_read_is_read_again():
     ensemble = started()
     watcher = Watcher(ensemble)
     watcher.settle()
+    make_topic(ensemble, "t")
     watcher.watch.want_topic("t", None, watcher.now)
+    (operation,) = watcher.watch.take_operations()
+    watcher.watch.completed(operation, watcher.coordinator.execute(operation), watcher.now)
     (operation,) = watcher.watch.take_operations()
     outcome = pytest.raises(CoordinationError, watcher.coordinator.execute, operation).value
     write(ensemble, topic_entity("t"), a="1")
@@ -151,6 +215,7 @@ def test_topic_that_is_wanted_in_a_session_that_ends_is_read_in_the_next():
     ensemble = started()
     watcher = Watcher(ensemble)
     watcher.settle()
+    make_topic(ensemble, "t")
     watcher.watch.want_topic("t", None, watcher.now)
     watcher.watch.take_operations()
     watcher.coordinator.expire()
@@ -321,8 +386,7 @@ class Model:
         topic = self.random.choice("tuv")
         if topic not in self.topics:
             self.topics.add(topic)
-            path = topic_entity(topic).path
-            MemoryCoordinator(self.ensemble).execute(Create(path, encode_config(self.values())))
+            make_topic(self.ensemble, topic, **self.values())
             for watcher in self.watchers:
                 watcher.watch.want_topic(topic, None, watcher.now)
 
@@ -330,7 +394,10 @@ class Model:
         if self.topics:
             topic = self.random.choice(sorted(self.topics))
             self.topics.remove(topic)
-            MemoryCoordinator(self.ensemble).execute(Delete(topic_entity(topic).path))
+            admin = MemoryCoordinator(self.ensemble)
+            admin.execute(Delete(topic_path(topic)))
+            if topic_entity(topic).path in self.ensemble.nodes:
+                admin.execute(Delete(topic_entity(topic).path))
             for watcher in self.watchers:
                 watcher.watch.forget_topic(topic)
                 watcher.settings.pop(topic_entity(topic), None)
