@@ -51,7 +51,7 @@ def _cluster(server: WatchedServer) -> Mapping[str, Any] | None:
     """
     if server.engine is None or server.engine.services.member is None:
         return None
-    services = server.engine.services
+    services, member = server.engine.services, server.engine.services.member
     image, listener = services.metadata, services.inter_broker_listener
     leaders = Counter(partition.leader for topic in image.topics() for partition in topic.partitions)
     return {
@@ -60,6 +60,7 @@ def _cluster(server: WatchedServer) -> Mapping[str, Any] | None:
         "live_brokers": sorted(image.live_ids),
         "partitions_led": leaders[services.node.id],
         "partitions_offline": leaders[NO_LEADER],
+        "problems": member.problems,
         "danger": None if listener is None else server.settings.server.danger_of_inter_broker(listener),
     }
 

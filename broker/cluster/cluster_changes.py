@@ -219,6 +219,7 @@ class ClusterChanges:
         names = yield from read_children(BROKER_IDS, watch=True)
         ids = [int(name) for name in names if name.isdigit()]
         nodes = yield from read([Get(broker_path(broker_id)) for broker_id in ids])
+        self.context.forget_damages_of_brokers()
         brokers: dict[int, LiveBroker] = {}
         for broker_id, node in zip(ids, nodes, strict=True):
             if isinstance(node, Node):

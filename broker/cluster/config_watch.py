@@ -82,6 +82,11 @@ class ConfigWatch:
         self._failure: str | None = None
 
     @property
+    def failure(self) -> str | None:
+        """Return the error that ended the last read of settings; None if the read went well."""
+        return self._failure
+
+    @property
     def problem(self) -> str | None:
         """Return the error of the last read, or the reason of a damaged node; None if all is well."""
         return self._failure or next(iter(self.problems.values()), None)

@@ -102,7 +102,8 @@ class Controller:
     """A broker's part in the control of its cluster, as the controller or as a candidate.
 
     `listener` is the name of the listener that brokers reach each other on. `controller_id` is the active controller as
-    far as this broker knows, -1 if it knows of none. `problem` is the last error that ended an event, for people.
+    far as this broker knows, -1 if it knows of none. `problem` is the error that ended the last election or term, for
+    people; None once an election has gone well, and if another broker took over or the session ended.
     """
 
     def __init__(self, broker_id: int, *, listener: str) -> None:
@@ -291,7 +292,8 @@ class Controller:
         if error is None:
             self._run(now)
             return
-        self.problem = str(error)
+        is_expected = isinstance(error, ControllerMoved | SessionLost)
+        self.problem = None if is_expected else str(error) or type(error).__name__
         self._current = event
         self._resign()
         if isinstance(error, SessionLost):
@@ -310,18 +312,20 @@ class Controller:
         if self._is_active:
             return
         if self._pause_ms:
-            yield Pause(self._pause_ms, f"the last election or term ended with: {self.problem}")
+            yield Pause(self._pause_ms, "the last election or term ended with an error")
             self._pause_ms = 0
         result = yield from elect(self.broker_id, self._session_id, now.wall_ms)
         match result:
             case Lost(controller_id):
                 self.controller_id = controller_id
+                self.problem = None
             case Won(epoch, epoch_version):
                 self.controller_id = self.broker_id
                 self._changes = self._new_term()
                 self.context.epoch, self.context.epoch_version = epoch, epoch_version
                 self._is_active = True
                 yield from self._changes.recover()
+                self.problem = None
 
     def _controller_changed(self, now: Now) -> Procedure[None]:
         if self._is_active:

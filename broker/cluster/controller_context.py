@@ -10,6 +10,7 @@ from typing import NamedTuple
 from uuid import UUID
 
 from broker.cluster.documents import (
+    BROKER_IDS,
     CONTROLLER_EPOCH,
     EPOCH_DURING_DELETE,
     TOPICS,
@@ -102,6 +103,16 @@ class ControllerContext:
         for index in sorted(added):
             assignments[index] = topic.assignments[index]
         return {TopicPartition(name, index) for index in added}
+
+    @property
+    def damages(self) -> list[str]:
+        """Return the damaged nodes with the reasons, for people."""
+        return [reason if path in reason else f"{path}: {reason}" for path, reason in self.damaged.items()]
+
+    def forget_damages_of_brokers(self) -> None:
+        """Forget which registrations are damaged, because they are read again."""
+        for path in [path for path in self.damaged if path.startswith(f"{BROKER_IDS}/")]:
+            del self.damaged[path]
 
     @property
     def knows_all_topics(self) -> bool:

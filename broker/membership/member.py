@@ -27,6 +27,7 @@ from broker.membership.cluster_executor import ClusterExecutor
 from broker.membership.entity_settings import EntitySettings
 from broker.membership.metadata_updates import live_brokers, topics_of
 from broker.membership.peer_calls import AddressedCall, PeerCall, PeerCalls
+from broker.membership.problem_reports import ProblemReports
 from broker.membership.producer_id_requests import ProducerIdRequests
 from broker.metadata.change import Change
 from broker.metadata.image import IMAGE_CAME, Image, ImageDelta
@@ -92,6 +93,7 @@ class Member:
         self.is_registered = False
         self.problem: Exception | None = None
         self._report = report
+        self._problem_reports = ProblemReports(report)
         self._registration = Driver()
         self._configs = ConfigWatch()
         self._settings = EntitySettings(report)
@@ -122,6 +124,17 @@ class Member:
     def is_informed(self) -> bool:
         """Return True if the controller has told this broker of the cluster and of itself: clients may be answered."""
         return self.membership.broker_id in self.image.live_ids
+
+    @property
+    def problems(self) -> list[str]:
+        """Return what ails this broker's controller and its view of the settings, for people. It tries again."""
+        controller, configs = self.controller, self._configs
+        problems = [*controller.context.damages, *configs.problems.values()]
+        if controller.problem is not None:
+            problems.append(f"the controller of this broker fails, and tries again: {controller.problem}")
+        if configs.failure is not None:
+            problems.append(f"the settings of the cluster cannot be read, which is tried again: {configs.failure}")
+        return problems
 
     # --- life ----------------------------------------------------------------------------------------------------
 
@@ -219,6 +232,7 @@ class Member:
         for request, answer in self.controller.take_answers():
             self._answered.pop(request)(answer, now)
         self.producer_id_requests.tick(now)
+        self._problem_reports.follow(self.problems, now)
 
     # --- other brokers -------------------------------------------------------------------------------------------
 

@@ -85,8 +85,10 @@ def problems(details: Mapping[str, Any]) -> list[str]:
         sentences.append(f"{name} refuses messages: its last id is {wait.get('ahead_ms', 0):,} ms ahead of the clock")
     if details["disk_full"]:
         sentences.append(f"the disk is full: {details['disk_full']['usable_bytes']:,} bytes are usable")
-    if details["cluster"] and details["cluster"]["danger"]:
-        sentences.append(details["cluster"]["danger"])
+    if details["cluster"]:
+        sentences += details["cluster"]["problems"]
+        if details["cluster"]["danger"]:
+            sentences.append(details["cluster"]["danger"])
     return sentences
 
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from broker.cluster.documents import TopicPartition, state_path, topic_path
+from broker.cluster.documents import CONTROLLER_EPOCH, TopicPartition, state_path, topic_path
 from broker.metadata.change import Change
 from broker.metadata.topic import NO_LEADER, PartitionState
 from broker.wire.errors import ErrorCode
@@ -89,6 +89,46 @@ def test_a_topic_whose_node_is_damaged_is_not_taken_for_deleted_by_the_brokers_o
     assert coordinator.services.groups.offsets_number == 1
     assert cluster.controller.member.controller.context.damaged == {}
     assert leaders(cluster, "flights", dead) == [2]
+
+
+def test_an_operator_reads_once_why_a_controller_fails_each_second():
+    cluster = EngineCluster(2)
+    mend = damage(cluster, CONTROLLER_EPOCH)
+    dead = cluster.controller.id
+    cluster.kill(dead)
+    cluster.expire(dead)
+    cluster.later(30_000)
+    (survivor,) = [node for node in cluster.nodes.values() if node.is_alive]
+    (line,) = [line for line in survivor.reported if CONTROLLER_EPOCH in line]
+    assert line == survivor.member.problems[0]
+    assert line.startswith("the controller of this broker fails, and tries again: ")
+    mend()
+    cluster.later(2_000)
+    assert cluster.controller is survivor and survivor.member.problems == []
+
+
+@pytest.mark.parametrize("path", ["/config/topics/flights", topic_path("flights")])
+def test_an_operator_reads_once_which_node_is_damaged(path):
+    cluster = EngineCluster(1)
+    assert cluster.create("flights", retention_ms=77_777) == 0
+    mend = damage(cluster, path)
+    cluster.expire(1)
+    cluster.later(30_000)
+    node = cluster.nodes[1]
+    (line,) = [line for line in node.reported if line.startswith(f"{path}: ")]
+    assert node.member.problems == [line]
+    mend()
+    cluster.expire(1)
+    cluster.later(1_000)
+    assert node.member.problems == []
+
+
+def test_an_operator_is_not_told_of_a_session_that_ended():
+    cluster = EngineCluster(2)
+    cluster.expire(cluster.controller.id)
+    cluster.later(5_000)
+    assert not [line for node in cluster.nodes.values() for line in node.reported if "controller" in line]
+    assert [node.member.problems for node in cluster.nodes.values()] == [[], []]
 
 
 def test_a_topic_that_another_broker_has_made_by_asking_has_no_leader_yet_where_the_image_is_late():
