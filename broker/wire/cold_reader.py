@@ -6,6 +6,7 @@ from datetime import timedelta
 from functools import cache
 from typing import Any
 
+from kio.schema.errors import ErrorCode
 from kio.serial.errors import InvalidUnicode
 from kio.serial.readers import Reader as KioReader
 
@@ -227,4 +228,14 @@ def _duration(data: Any, position: int) -> tuple[timedelta, int]:
     return timedelta(milliseconds=max(_SHORTEST_MS, min(wanted, _LONGEST_MS))), 8
 
 
-_OWN: dict[str, KioReader[Any]] = {"bool": _boolean, "timedelta_i64": _duration}
+def _error_code(data: Any, position: int) -> tuple[ErrorCode, int]:
+    """Read an error code. A code of a newer Kafka is an unknown error, as to Kafka's clients. kio's reader fails on it.
+    """
+    if position + 2 > len(data):
+        raise IndexError(f"an error code is cut short at byte {position}")
+    code = int.from_bytes(data[position : position + 2], "big", signed=True)
+    return (ErrorCode(code) if code in _ERROR_CODES else ErrorCode.unknown_server_error), 2
+
+
+_ERROR_CODES = frozenset(ErrorCode)
+_OWN: dict[str, KioReader[Any]] = {"bool": _boolean, "timedelta_i64": _duration, "error_code": _error_code}

@@ -16,6 +16,7 @@ from broker.now import Now
 from broker.steps import at_once
 from broker.wire import cold, tags
 from broker.wire.cold_reader import Reader
+from broker.wire.errors import ErrorCode as BrokerErrorCode
 from broker.wire.errors import OverLimit, WireError
 from broker.wire.inter_broker import REQUESTS, STOP_REPLICA
 from broker.wire.primitives import tags as tag_section
@@ -215,6 +216,22 @@ def test_a_duration_may_be_longer_than_there_are_days_for(wanted_ms):
     body = cold.encode(OFFSET_COMMIT, 4, "request", {"group_id": "g", "retention_time": wanted_ms})
     told = cold.decode(OFFSET_COMMIT, 4, "request", body, 0, 4).newest.retention_time
     assert told // timedelta(milliseconds=1) == max(LONGEST_MS[0], min(wanted_ms, LONGEST_MS[1]))
+
+
+@pytest.mark.parametrize("code", [-2, 134, 32_767])
+def test_an_error_code_that_this_version_does_not_know_is_an_unknown_error(code):
+    """A newer broker may answer it. Kafka's clients take it for UNKNOWN_SERVER_ERROR too."""
+    body = memoryview(bytes(4) + code.to_bytes(2, "big", signed=True) + bytes(8) + b"\0\0\0\1" + b"\0")
+    message = cold.decode(ALLOCATE_PRODUCER_IDS, 0, "response", body, 0, 0)
+    in_steps = at_once(cold.decode_in_steps(ALLOCATE_PRODUCER_IDS, 0, "response", body, 0, 0, DEFAULT_LIMITS), NOW)
+    for answer in (message.original, in_steps.original):
+        assert (answer.error_code, answer.producer_id_len) == (ErrorCode.unknown_server_error, 1)
+    with pytest.raises(WireError):
+        cold.decode(ALLOCATE_PRODUCER_IDS, 0, "response", body[:5], 0, 0)
+
+
+def test_the_error_codes_of_the_schema_are_those_of_the_broker():
+    assert {int(code) for code in ErrorCode} == {int(code) for code in BrokerErrorCode}
 
 
 @pytest.mark.parametrize("version, null", [(2, b"\xff\xff\xff\xff"), (7, b"\0")])
