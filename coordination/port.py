@@ -163,7 +163,7 @@ class SessionLost(ConnectionLost):
 
 
 class CoordinatorUnavailable(CoordinationError):
-    """The coordinator cannot be used at all from here; the message says how to fix it."""
+    """The coordinator cannot be used from here, or has refused the operation and would again; the message says why."""
 
 
 @dataclass(frozen=True)

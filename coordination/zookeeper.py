@@ -16,17 +16,24 @@ from typing import Any, NamedTuple
 
 from kazoo.client import KazooClient, TransactionRequest
 from kazoo.exceptions import (
-    AuthFailedError,
     BadVersionError,
+    CancelledError,
+    ConnectionDropped,
+    ConnectionLoss,
     KazooException,
     NoAuthError,
     NoChildrenForEphemeralsError,
     NodeExistsError,
     NoNodeError,
     NotEmptyError,
+    OperationTimeoutError,
+    RequestTimeoutError,
     RolledBackError,
     RuntimeInconsistency,
     SessionExpiredError,
+    SessionMovedError,
+    ThrottledOpError,
+    ZookeeperStoppedError,
 )
 from kazoo.handlers.threading import KazooTimeoutError, SequentialThreadingHandler
 from kazoo.interfaces import IAsyncResult
@@ -70,16 +77,24 @@ REQUEST_TIMEOUT_MS = 10_000  # a request waits this long for a connection to com
 # kazoo's messages become our errors and events. Without a handler Python prints each failed attempt to stderr.
 logging.getLogger("kazoo").addHandler(logging.NullHandler())
 
-_ERRORS: dict[type[KazooException], type[CoordinationError]] = {
+_ERRORS: dict[type[Exception], type[CoordinationError]] = {
     NodeExistsError: NodeExists,
     NoNodeError: NoNode,
     NoChildrenForEphemeralsError: NoNode,
     BadVersionError: BadVersion,
     NotEmptyError: NotEmpty,
     SessionExpiredError: SessionLost,
-    NoAuthError: CoordinatorUnavailable,
-    AuthFailedError: CoordinatorUnavailable,
+    ConnectionLoss: ConnectionLost,
+    ConnectionDropped: ConnectionLost,
+    KazooTimeoutError: ConnectionLost,
+    OperationTimeoutError: ConnectionLost,
+    RequestTimeoutError: ConnectionLost,
+    ThrottledOpError: ConnectionLost,
+    SessionMovedError: ConnectionLost,
+    CancelledError: ConnectionLost,
+    ZookeeperStoppedError: ConnectionLost,
 }
+"""The port's error for each of kazoo's; for any other the server has refused the operation, and would again."""
 
 Done = Callable[[Result | CoordinationError], object]
 
@@ -374,6 +389,6 @@ def _failure(multi: Multi, answers: Sequence[Any]) -> CoordinationError:
 
 
 def _translated(operation: Operation | Check, error: Exception) -> CoordinationError:
-    """Convert kazoo's error to the port's; an unknown error becomes ConnectionLost, so the outcome stays unknown."""
-    kind = next((ours for theirs, ours in _ERRORS.items() if isinstance(error, theirs)), ConnectionLost)
-    return kind(f"{described(operation)}: {error or type(error).__name__}")
+    """Convert kazoo's error to the port's: CoordinatorUnavailable for a refusal such as NoAuth or QuotaExceeded."""
+    kind = next((ours for theirs, ours in _ERRORS.items() if isinstance(error, theirs)), CoordinatorUnavailable)
+    return kind(f"{described(operation)}: {str(error) or type(error).__name__}")

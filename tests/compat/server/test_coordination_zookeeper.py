@@ -15,6 +15,7 @@ from coordination.port import (
     Create,
     Delete,
     Get,
+    Multi,
     NoNode,
     SessionEnded,
     SessionEstablished,
@@ -162,6 +163,17 @@ def test_a_server_that_is_silent_leaves_the_outcome_unknown_within_the_deadline(
         until(lambda: patient.execute(Get("/a"))[:3] == (b"y", 1, 0))
         for each in (hasty, patient):
             each.close()
+
+
+@pytest.mark.parametrize("in_multi", [False, True], ids=["alone", "in a Multi"])
+def test_an_operation_that_the_server_refuses_is_not_taken_for_a_lost_one(zookeeper, in_multi):
+    """It would be refused again, as with QuotaExceeded: a lost one is repeated for ever."""
+    coordinator = ZooKeeperCoordinator(zookeeper.hosts, connect_timeout_ms=MS, request_timeout_ms=MS)
+    refused = Delete("/zookeeper/quota")  # the server answers BadArguments
+    with pytest.raises(CoordinatorUnavailable, match="Delete /zookeeper/quota: BadArgumentsError") as raised:
+        coordinator.execute(Multi((Create("/refused"), refused)) if in_multi else refused)
+    assert raised.value.index == (1 if in_multi else None)
+    coordinator.close()
 
 
 def test_no_server_is_one_clear_error():
