@@ -236,9 +236,7 @@ class ZooKeeperCoordinator:
             case Children(path, watch):
                 return client.get_children_async(path, watch=_Watch(self._watched, path) if watch else None)
             case Get(path, watch):
-                if watch:  # `exists` leaves a watch on a missing node too; the answers come in order
-                    client.exists_async(path, watch=_Watch(self._watched, path))
-                return client.get_async(path)
+                return _watched_get(client, path, _Watch(self._watched, path)) if watch else client.get_async(path)
             case Multi(operations):
                 return _transaction(client, operations).commit_async()
 
@@ -310,6 +308,26 @@ def _client(hosts: str, access: Access) -> KazooClient:
     )
     handler.is_connected = lambda: client.connected
     return client
+
+
+def _watched_get(client: KazooClient, path: str, watch: _Watch) -> IAsyncResult:
+    """Read a node and watch it. `exists` leaves a watch on a missing node too; the answers come in order.
+
+    If the connection is lost between the two, `get` is answered by the next one, where there is no watch: then the
+    error of `exists` is the outcome.
+    """
+    exists, get = client.exists_async(path, watch=watch), client.get_async(path)
+    both = client.handler.async_result()
+
+    def answered(_: IAsyncResult) -> None:
+        error = exists.exception or get.exception
+        if error is None:
+            both.set(get.value)
+        else:
+            both.set_exception(error)
+
+    get.rawlink(answered)
+    return both
 
 
 def _transaction(client: KazooClient, operations: Sequence[Check | Create | Set | Delete]) -> TransactionRequest:

@@ -4,6 +4,7 @@ import itertools
 
 import pytest
 from kazoo.client import KazooClient
+from kazoo.exceptions import ConnectionLoss
 
 from coordination.access import Access
 from coordination.embedded_zookeeper import EmbeddedZooKeeper
@@ -123,6 +124,25 @@ def test_a_change_is_told_although_the_connection_was_lost_before_it(tmp_path, w
         assert seen(watching, Changed)[-1] == Changed(watched.path)
         watching.close()
         writing.close()
+
+
+def test_a_read_whose_watch_was_lost_with_its_connection_is_lost_too(world, monkeypatch):
+    """kazoo sends the read again on its next connection, but not the watch, which had been sent."""
+    one = world.connect()
+    one.execute(Create("/n"))
+
+    def lose(path, watch):
+        answer = one._client.handler.async_result()
+        answer.set_exception(ConnectionLoss())
+        return answer
+
+    monkeypatch.setattr(one._client, "exists_async", lose)
+    with pytest.raises(ConnectionLost, match="Get /n: ConnectionLoss"):
+        one.execute(Get("/n", watch=True))
+    outcomes = []
+    one.begin(Get("/n", watch=True), outcomes.append)
+    until(lambda: outcomes)
+    assert isinstance(outcomes[0], ConnectionLost)
 
 
 def _written(coordinator, operation):
