@@ -16,6 +16,9 @@ from twisted.internet.error import CannotListenError
 from twisted.internet.task import LoopingCall
 
 from broker.address import host_port
+from broker.cluster.adoption import AdoptionRefused
+from broker.cluster.adoption_marker import AdoptionIncomplete
+from broker.cluster.documents import DamagedDocument
 from broker.engine.engine import Engine
 from broker.log.checkpoint import CheckpointDamaged
 from broker.log.journal import JournalUnreadable
@@ -105,6 +108,8 @@ class Starter:
             except (InvalidSetting, StorageError, MetadataDamaged, CheckpointDamaged, JournalUnreadable) as error:
                 raise StartError(str(error)) from error
             except (IdError, CoordinationError, OSError) as error:
+                raise StartError(str(error)) from error
+            except (AdoptionRefused, AdoptionIncomplete, DamagedDocument) as error:
                 raise StartError(str(error)) from error
             except CannotListenError as error:
                 address = host_port(error.interface, error.port)

@@ -6,6 +6,9 @@ from contextlib import ExitStack
 import pytest
 from click.testing import CliRunner
 
+from broker.cluster.documents import CLUSTER_ID
+from coordination.port import Create
+from coordination.zookeeper import ZooKeeperCoordinator
 from flakelog.admin import Admin
 from flakelog.cli import main
 from tests.compat.cluster_servers import PARTITIONS, SETTINGS, Alone, Servers, values
@@ -109,10 +112,25 @@ def test_the_data_of_a_server_alone_is_brought_into_an_empty_coordinator(zookeep
         with ServerProcess(tmp_path / "second", alone.settings | {"broker.id": "2"}), Admin(alone.address) as admin:
             assert until(lambda: len(admin.cluster().brokers) == 2, "the second broker")
             assert admin.placement().all_on_broker == 1, "what was there before stays where it is"
-        with pytest.raises(DidNotStart, match="coordinator belongs to cluster"):
+        with pytest.raises(DidNotStart, match="coordinator belongs to cluster") as refused:
             other = ServerProcess(tmp_path / "other", {"broker.id": "2"})
             with other:
                 Alone(other).create("mine")
                 assert other.stop() == 0
                 other.settings |= SETTINGS | {"zookeeper.connect": f"{zookeeper.hosts}/adopted"}
                 other.start()
+        assert "Traceback" not in refused.value.stderr
+
+
+def test_a_coordinator_whose_cluster_id_is_damaged_refuses_the_start_by_name(zookeeper, tmp_path):
+    hosts = f"{zookeeper.hosts}/damaged"
+    coordinator = ZooKeeperCoordinator(hosts)
+    coordinator.execute(Create(CLUSTER_ID, b"{"))
+    coordinator.close()
+    with ServerProcess(tmp_path, {"broker.id": "2"}) as server:
+        Alone(server).create("mine")
+        assert server.stop() == 0
+        server.settings |= SETTINGS | {"zookeeper.connect": hosts}
+        with pytest.raises(DidNotStart, match="/cluster/id: b'{' is not JSON") as refused:
+            server.start()
+    assert "Traceback" not in refused.value.stderr
