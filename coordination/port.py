@@ -30,6 +30,8 @@ PERSISTENT = 0  # the `owner` of a node that is not ephemeral
 MAX_DATA_BYTES = 1_000_000  # ZooKeeper's jute.maxbuffer is 1,048,575 bytes, which includes names and headers
 MAX_MULTI_BYTES = 1_040_000  # of all operations of a Multi; the same jute.maxbuffer, less the header of the request
 OPERATION_BYTES = 80  # what an operation of a Multi takes beside path and data, most of it for the ACL of a Create
+MAX_NAME_BYTES = 249  # of a node: Kafka's longest name of a topic; a file name has up to 255 bytes
+RESERVED_NAMES = frozenset({".", "..", ".node", ".new"})  # no node's names: a directory has files of these names
 SEQUENCE_DIGITS = 10
 
 T = TypeVar("T")
@@ -231,12 +233,13 @@ def check_path(path: str) -> str:
     names = path.split("/")
     good = path == "/" or (path.startswith("/") and all(_is_name(name) for name in names[1:]))
     if not good:
-        raise ValueError(f"{path!r} is no node's path: '/name/name', no name empty, '.', '..' or with a leading '.'")
+        wanted = f"each name printable, 1 to {MAX_NAME_BYTES} bytes, none of {', '.join(sorted(RESERVED_NAMES))}"
+        raise ValueError(f"{path!r} is no node's path: '/name/name', {wanted}")
     return path
 
 
 def _is_name(name: str) -> bool:
-    return bool(name) and not name.startswith(".") and name.isprintable() and len(name.encode()) <= 200
+    return name.isprintable() and name not in RESERVED_NAMES and 0 < len(name.encode()) <= MAX_NAME_BYTES
 
 
 def check_data(data: bytes) -> bytes:

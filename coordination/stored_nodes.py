@@ -20,7 +20,7 @@ from pathlib import Path
 from coordination.packed_nodes import Entry, Gone, PackedNodes, replace_file, sync_directory
 from coordination.port import PERSISTENT, CoordinatorUnavailable, Node, parent
 
-NODE_FILE = ".node"
+NODE_FILE, NEW_FILE = ".node", ".new"  # RESERVED_NAMES of the port: no node has such a folder
 PACKED_BYTES_MAX = 4_096  # of a node; the packed nodes are written as a whole, so larger ones do not stay there
 
 
@@ -136,7 +136,7 @@ class StoredNodes:
             unsynced.append(self._folder(above))
         folder.mkdir(parents=True, exist_ok=True)
         line = b"%d %d %d\n" % (node.version, node.owner, node.czxid)
-        replace_file(folder / NODE_FILE, folder / ".new", line + node.data)
+        replace_file(folder / NODE_FILE, folder / NEW_FILE, line + node.data)
         for changed in (folder, *unsynced) if durable else ():
             sync_directory(changed)
 
@@ -148,7 +148,7 @@ class StoredNodes:
     def _remove_file(self, path: str, *, durable: bool) -> None:
         folder = self._folder(path)
         (folder / NODE_FILE).unlink(missing_ok=True)
-        (folder / ".new").unlink(missing_ok=True)
+        (folder / NEW_FILE).unlink(missing_ok=True)
         if durable:
             sync_directory(folder)
         with suppress(OSError):  # a power cut may leave part of a child in it; a folder without a node file is no node

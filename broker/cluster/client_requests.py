@@ -80,7 +80,7 @@ def _racks(context: ControllerContext) -> dict[int, str | None]:
 
 
 def _write(*parts: Check | Create | Set) -> Procedure[Outcome]:
-    """Carry out a Multi. Raise ApiError for one that no coordinator can keep, such as a name with a leading dot."""
+    """Carry out a Multi. Raise ApiError for one that no coordinator can keep, such as the name ".node"."""
     multi = Multi(parts)
     try:
         check_operation(multi)

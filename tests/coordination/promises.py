@@ -182,10 +182,22 @@ class CoordinatorPromises:
         with pytest.raises(SessionLost):
             one.execute(Create("/a"))
 
-    @pytest.mark.parametrize("path", ["", "a", "/a/", "//a", "/a/../b", "/.hidden", "/a\n"])
+    @pytest.mark.parametrize(
+        "path", ["", "a", "/a/", "//a", "/a/../b", "/.", "/a/.node", "/.new/a", "/a\n", "/" + "a" * 250]
+    )
     def test_a_path_no_coordinator_could_keep_is_refused(self, one, path):
         with pytest.raises(ValueError, match="no node's path"):
             one.execute(Create(path))
+
+    @pytest.mark.parametrize("name", [".hidden", ".lock", "...", "a" * 249, "é" * 124])
+    def test_each_name_that_kafka_gives_a_topic_is_kept(self, one, name):
+        """Kafka takes up to 249 bytes, and a leading dot."""
+        one.execute(Create(f"/a/{name}/b", b"1"))
+        one.execute(Multi((Create(f"/a/{name}/c", b"2"), Set(f"/a/{name}", b"3", 0))))
+        assert one.execute(Children("/a")) == (name,) and one.execute(Children(f"/a/{name}")) == ("b", "c")
+        assert one.execute(Get(f"/a/{name}")).data == b"3"
+        one.execute(Multi((Delete(f"/a/{name}/b"), Delete(f"/a/{name}/c"), Delete(f"/a/{name}"))))
+        assert one.execute(Children("/a")) == ()
 
     def test_more_data_than_a_node_holds_is_refused_and_nothing_made(self, one):
         with pytest.raises(ValueError, match="at most 1000000"):

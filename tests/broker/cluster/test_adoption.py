@@ -312,9 +312,9 @@ def test_node_of_another_writer_in_the_middle_is_refused_and_the_marker_stays():
 def test_data_that_no_coordinator_can_keep_is_refused_before_anything_is_written():
     coordinator = FaultyCoordinator(Ensemble())
     for data in (
-        AdoptedData("own", topics={"t" * 201: AdoptedTopic(UUID(int=1), (0,))}),
+        AdoptedData("own", topics={"t" * 250: AdoptedTopic(UUID(int=1), (0,))}),
         AdoptedData("own", topics={"t": AdoptedTopic(UUID(int=1), (0,), {"a": "x" * 1_000_001})}),
-        AdoptedData("own", configs={client_entity("c" * 201): {}}),
+        AdoptedData("own", configs={client_entity("c" * 250): {}}),
     ):
         with pytest.raises(AdoptionRefused, match="cannot keep '/"):
             run(coordinator, adopt(1, data))

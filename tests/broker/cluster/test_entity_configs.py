@@ -320,7 +320,7 @@ def test_write_without_a_controller_waits_for_one_and_then_fails_by_name():
     assert settings_of(ensemble, entity) == {"a": "3"}
 
 
-@pytest.mark.parametrize("entity", [client_entity("c" * 201), client_entity(".hidden"), ConfigEntity("clients", ("",))])
+@pytest.mark.parametrize("entity", [client_entity("c" * 250), client_entity(".node"), ConfigEntity("clients", ("",))])
 def test_names_that_no_node_can_have_are_refused_before_any_operation(entity):
     coordinator = FaultyCoordinator(started())
     with pytest.raises(ValueError, match="node's path"):

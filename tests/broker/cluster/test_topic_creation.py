@@ -136,7 +136,7 @@ def test_topic_that_is_deleted_after_a_lost_answer_does_not_come_back_with_its_i
 def test_names_that_no_node_can_have_are_refused_before_any_operation():
     coordinator = FaultyCoordinator(started())
     with pytest.raises(ValueError, match="node's path"):
-        run(coordinator, creation("t" * 201))
+        run(coordinator, creation("t" * 250))
     assert coordinator.count == 0
 
 

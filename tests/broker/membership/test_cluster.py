@@ -34,6 +34,13 @@ def test_the_partitions_of_a_topic_lie_on_all_brokers_and_each_has_the_logs_that
     assert logs(cluster, "flights") == {1: [0, 3], 2: [1, 4], 3: [2, 5]}
 
 
+@pytest.mark.parametrize("name", [".hidden", "t" * 249])
+def test_a_topic_may_have_each_name_that_kafka_takes(cluster, name):
+    assert cluster.create(name, 3) == 0
+    assert cluster.client(2).produce(name, b"a", partition=1).error_code == 0
+    assert delete(cluster, name) == 0
+
+
 def test_a_record_is_taken_by_the_leader_of_its_partition_only(cluster):
     cluster.create("flights", 3)
     for broker_id in ALL:
