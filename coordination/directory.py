@@ -9,7 +9,8 @@
 
 An operation is acknowledged when its changes are synced. So an acknowledged change survives a power cut, and a Multi is
 never half-written. take_events checks the watches of the nodes that a wake-up named. Once a second it checks all of
-them, because the kernel reports no end of another session.
+them, because the kernel reports no end of another session. It never waits for the lock, because its caller may be a
+reactor's thread: while another process holds the lock, the watches wait for the next call.
 Locks of files are not reliable on network file systems, so such a directory is refused if it can be recognised.
 """
 
@@ -50,12 +51,17 @@ from coordination.wake_ups import WakeUps, wake_all, wake_for
 
 LOCK_TIMEOUT_MS = 5_000  # operations take ms; a process stopped while holding the lock must not block others forever
 LOCK_RETRY_S = 0.002
+LOOK_RETRY_S = 0.01  # the pause before watches are checked that found the lock taken
 LOOK_S = 0.9  # take_events is called about once a second
 PACKED_MIN = 8  # a group of fewer writes is faster in files of their own
 NETWORK_FILE_SYSTEMS = frozenset(
     "nfs nfs4 cifs smb3 smbfs afs ceph fuse.ceph lustre glusterfs fuse.glusterfs fuse.sshfs beegfs gpfs ocfs2 gfs2 9p "
     "virtiofs coda davfs fuse.s3fs fuse.gcsfuse fuse.rclone fuse.juicefs fuse.davfs2 vboxsf prl_fs orangefs".split()
 )
+
+
+class _LockTaken(ConnectionLost):
+    """Another session holds the lock of the directory."""
 
 
 class DirectoryCoordinator:
@@ -81,6 +87,8 @@ class DirectoryCoordinator:
         self._numbers = TransactionNumbers(self._root)
         self._wake_ups: WakeUps | None = None
         self._look_s = 0.0  # when all watches are checked next
+        self._overdue: set[tuple[str, str]] = set()  # watches to check as soon as possible
+        self._locked_since_s: float | None = None  # since when the watches cannot be checked
         if not allow_network:
             refuse_network_file_system(self._root)
         try:
@@ -152,18 +160,36 @@ class DirectoryCoordinator:
             self._wake_ups = WakeUps(self._root, self._session_id, wake, self._is_watched)
 
     def take_events(self) -> list[Event]:
-        """Return the events since the last call. After an error no event is lost: the next call returns them."""
-        due = self._due_watches() if self._session_fd >= 0 else ()
-        if due:
-            look_s, self._look_s = self._look_s, 0.0  # after an error the next call checks all watches
+        """Return the events since the last call, without waiting for the lock.
+
+        No event is lost while the lock is taken, or after an error: a later call returns them. Raise ConnectionLost
+        once the lock has been taken for `lock_timeout_ms`.
+        """
+        if self._session_fd >= 0:
+            self._overdue.update(self._due_watches())
+        if self._session_fd >= 0 and self._overdue:
             try:
-                with self._exclusive():
-                    self._check_watches(self._watches.keys() & due)
+                with self._exclusive(0):
+                    self._check_watches(self._watches.keys() & self._overdue)
+                self._overdue.clear()
+                self._locked_since_s = None
+            except _LockTaken:
+                self._look_again()
             except OSError as error:
-                raise ConnectionLost(f"the watches of {len(due)} nodes in {self._root}: {error}") from error
-            self._look_s = look_s
+                raise ConnectionLost(f"the watches of {len(self._overdue)} nodes in {self._root}: {error}") from error
         events, self._events = self._events, []
         return events
+
+    def _look_again(self) -> None:
+        """Have take_events called again soon, because the lock is taken. Raise ConnectionLost if that is so for long.
+        """
+        now_s = time.monotonic()
+        if self._locked_since_s is None:
+            self._locked_since_s = now_s
+        if self._wake_ups is not None:
+            self._wake_ups.wake_in(LOOK_RETRY_S)
+        if now_s > self._locked_since_s + self._lock_timeout_ms / 1000:
+            raise self._lock_taken()
 
     def _check_watches(self, watches: Iterable[tuple[str, str]]) -> None:
         """Note which watched nodes have changed, or are damaged: a read of such a node raises the reason."""
@@ -223,14 +249,14 @@ class DirectoryCoordinator:
                 self._is_alive(int(name))
 
     @contextmanager
-    def _exclusive(self) -> Iterator[None]:
-        """Hold the directory's lock; raise ConnectionLost if another process does not release it in time."""
+    def _exclusive(self, timeout_ms: int | None = None) -> Iterator[None]:
+        """Hold the directory's lock; raise _LockTaken if another session does not release it in time."""
         fd = os.open(self._root / ".lock", os.O_RDWR | os.O_CREAT, 0o600)
         try:
-            deadline = time.monotonic() + self._lock_timeout_ms / 1000
+            deadline = time.monotonic() + (self._lock_timeout_ms if timeout_ms is None else timeout_ms) / 1000
             while not _try_lock(fd, fcntl.LOCK_EX):
-                if time.monotonic() > deadline:
-                    raise ConnectionLost(f"another process has held {self._root}/.lock for {self._lock_timeout_ms} ms")
+                if time.monotonic() >= deadline:
+                    raise self._lock_taken()
                 time.sleep(LOCK_RETRY_S)
             self._nodes.refresh()
             yield
@@ -238,6 +264,9 @@ class DirectoryCoordinator:
             # Unlock explicitly, because a child forked meanwhile shares the file and would keep the lock.
             fcntl.flock(fd, fcntl.LOCK_UN)
             os.close(fd)
+
+    def _lock_taken(self) -> _LockTaken:
+        return _LockTaken(f"another process has held {self._root}/.lock for {self._lock_timeout_ms} ms")
 
     def _apply(self, operation: Operation, transaction: Transaction) -> Result:
         match operation:

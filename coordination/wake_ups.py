@@ -12,7 +12,7 @@ import socket
 from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
 from pathlib import Path
-from threading import Lock, Thread
+from threading import Lock, Thread, Timer
 
 from coordination.socket_folder import make_folder, opened_folder
 
@@ -35,6 +35,7 @@ class WakeUps:
         self._lock = Lock()
         self._changed: dict[str, None] = {}
         self._any = True
+        self._is_timed = False
         make_folder(directory / FOLDER)
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         try:
@@ -51,6 +52,18 @@ class WakeUps:
             changed, self._changed = self._changed, {}
             any_, self._any = self._any, False
         return None if any_ else changed
+
+    def wake_in(self, seconds: float) -> None:
+        """Call `wake` later, in a thread. Calls before that are one call."""
+        if not self._is_timed:
+            self._is_timed = True
+            timer = Timer(seconds, self._wake_in_time)
+            timer.daemon = True
+            timer.start()
+
+    def _wake_in_time(self) -> None:
+        self._is_timed = False  # before `wake`, which may ask for the next call
+        self.wake()
 
     def close(self) -> None:
         """Remove the socket; its thread ends."""

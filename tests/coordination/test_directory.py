@@ -2,7 +2,9 @@
 
 import fcntl
 import os
+from contextlib import contextmanager
 from pathlib import Path
+from threading import Event
 
 import pytest
 from hypothesis import given, settings
@@ -28,7 +30,7 @@ from coordination.port import (
 )
 from tests.coordination.promises import CoordinatorPromises, TransactionPromises
 from tests.idgen.driving import NOW, claim, settle
-from tests.patience import MS
+from tests.patience import MS, SECONDS, until
 
 
 class World:
@@ -207,6 +209,59 @@ def test_a_process_stopped_inside_an_operation_stops_others_for_a_bounded_time(w
         with pytest.raises(ConnectionLost, match="another process has held"):
             one.execute(Get("/"))
     one.execute(Get("/"))
+
+
+@contextmanager
+def locked(world):
+    """Hold the lock of the directory, as a process does that was stopped inside an operation."""
+    with open(world.directory / ".lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+@pytest.fixture
+def watching(world):
+    """Return a session that watches /a, which has changed."""
+    one, other = world.connect(), world.connect()
+    one.execute(Create("/a"))
+    one.execute(Get("/a", watch=True))
+    one.take_events()
+    other.execute(Set("/a", b"x", 0))
+    return one
+
+
+def test_a_look_for_events_does_not_wait_for_a_process_stopped_inside_an_operation(world, watching):
+    """It is the reactor's thread that looks: the clients of this process would wait too."""
+    with locked(world):
+        assert watching.take_events() == []
+    assert watching.take_events() == [Changed("/a")]
+
+
+def test_a_session_that_found_the_directory_locked_is_woken_to_look_again(world, watching):
+    woken = Event()
+    watching.on_wake(woken.set)
+    with locked(world):
+        assert watching.take_events() == []
+        assert woken.wait(SECONDS)
+        woken.clear()
+        assert watching.take_events() == []
+    assert woken.wait(SECONDS)
+    assert watching.take_events() == [Changed("/a")]
+
+
+def test_a_directory_that_stays_locked_is_named_by_the_look_for_events(world):
+    one = DirectoryCoordinator(world.directory, lock_timeout_ms=20)
+    one.execute(Get("/", watch=True))
+
+    def is_named():
+        try:
+            return one.take_events() is None
+        except ConnectionLost as error:
+            return "another process has held" in str(error)
+
+    with locked(world):
+        until(is_named)
+    one.take_events()
 
 
 def test_a_directory_that_cannot_be_written_is_named(tmp_path):
