@@ -41,9 +41,9 @@ def joined_metrics(pages: Mapping[int, bytes], without_answer: Collection[int]) 
     for lines in families.values():
         yield b"\n".join(lines) + b"\n"
     ups = dict.fromkeys(pages, 1) | dict.fromkeys(without_answer, 0)
-    lines = [f"# HELP {UP} {ALL[UP].meaning}", f"# TYPE {UP} {ALL[UP].kind}"]
-    lines += [f'{UP}{{broker="{broker_id}"}} {up}' for broker_id, up in sorted(ups.items())]
-    yield "".join(f"{line}\n" for line in lines).encode()
+    text = [f"# HELP {UP} {ALL[UP].meaning}", f"# TYPE {UP} {ALL[UP].kind}"]
+    text += [f'{UP}{{broker="{broker_id}"}} {up}' for broker_id, up in sorted(ups.items())]
+    yield "".join(f"{line}\n" for line in text).encode()
 
 
 def _labelled(line: bytes, label: bytes) -> bytes:

@@ -10,6 +10,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+from confluent_kafka import Producer
 
 from broker.client.blocking import Client
 from flakelog.operations.partitions import read_records
