@@ -24,19 +24,27 @@ class Connection:
         self.world, self.source, self.process = world, source, process
         self.peer = process.broker.connect(name, listener=listener)
         self.is_open = True
+        self._has_lost = False  # bytes: none that follow arrive, and the connection ends soon
         self._held = []
         self._arrival_ms = self._answer_ms = 0
         process.connections.append(self)
 
     def send(self, data):
         """Send a request."""
-        if self.world.is_lost():
-            self.world.after(self.world.delay(), self.end)
-        elif self.world.is_cut(self.source, self.process.id):
+        if self._loses():
+            return
+        if self.world.is_cut(self.source, self.process.id):
             self._held.append(lambda: self.send(data))
         else:
             self._arrival_ms = max(self._arrival_ms, self.world.now_ms + self.world.delay())
             self.world.at(self._arrival_ms, lambda: self._arrive(data))
+
+    def _loses(self):
+        """Return True if the bytes to send are lost, as all are that follow lost ones."""
+        if not self._has_lost and self.world.is_lost():
+            self._has_lost = True
+            self.world.after(self.world.delay(), self.end)
+        return self._has_lost
 
     def _arrive(self, data):
         def arrive():
@@ -47,11 +55,9 @@ class Connection:
 
     def answer(self, deliver):
         """Pass an answer to the other end with `deliver`."""
-        if not self.is_open:
+        if not self.is_open or self._loses():
             return
-        if self.world.is_lost():
-            self.world.after(self.world.delay(), self.end)
-        elif self.world.is_cut(self.process.id, self.source):
+        if self.world.is_cut(self.process.id, self.source):
             self._held.append(lambda: self.answer(deliver))
         else:
             self._answer_ms = max(self._answer_ms, self.world.now_ms + self.world.delay())
