@@ -313,8 +313,8 @@ def _client(hosts: str, access: Access) -> KazooClient:
 def _watched_get(client: KazooClient, path: str, watch: _Watch) -> IAsyncResult:
     """Read a node and watch it. `exists` leaves a watch on a missing node too; the answers come in order.
 
-    If the connection is lost between the two, `get` is answered by the next one, where there is no watch: then the
-    error of `exists` is the outcome.
+    If the connection is lost between the two, the next connection answers `get`, and has no watch. So an error of
+    `exists` is the outcome.
     """
     exists, get = client.exists_async(path, watch=watch), client.get_async(path)
     both = client.handler.async_result()

@@ -122,7 +122,7 @@ def milliseconds(value: timedelta) -> int:
 
 def _wire_error(cls: SchemaClass, version: int, error: Exception) -> WireError:
     kind = OverLimit if isinstance(error, OverLimit) else WireError
-    return kind(f"{cls.__name__} v{version}: {error or type(error).__name__}")
+    return kind(f"{cls.__name__} v{version}: {str(error) or type(error).__name__}")
 
 
 def _read_flat(cls: SchemaClass, data: memoryview, position: int) -> Any:
