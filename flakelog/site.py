@@ -95,20 +95,21 @@ def _add_pages(app: Klein, server: SiteServer) -> None:
 def _add_joined_pages(app: Klein, server: SiteServer, siblings: "Siblings") -> None:
     """Add pages that join those of all brokers of the machine."""
     from flakelog.siblings.joined_pages import joined_health, joined_metrics, joined_ready
+    from flakelog.siblings.siblings import ANSWER_SECONDS, READY_SECONDS
 
     page = _metrics_page(server)
 
-    def joined(request: Any, path: str, own: Mapping[str, Any], join: Join) -> Any:
-        pages = siblings.pages(path, succeed(json.dumps(own).encode()))
+    def joined(request: Any, path: str, own: Mapping[str, Any], join: Join, seconds: float) -> Any:
+        pages = siblings.pages(path, succeed(json.dumps(own).encode()), seconds)
         return pages.addCallback(lambda pages: _answer(request, *join(pages, siblings.without_answer(pages))))
 
     @app.route("/health", methods=["GET"])
     def health(request: Any) -> Any:
-        return joined(request, "/health", told.health(server)[1], joined_health)
+        return joined(request, "/health", told.health(server)[1], joined_health, ANSWER_SECONDS)
 
     @app.route("/health/ready", methods=["GET"])
     def ready(request: Any) -> Any:
-        return joined(request, "/health/ready", told.ready(server)[1], joined_ready)
+        return joined(request, "/health/ready", told.ready(server)[1], joined_ready, READY_SECONDS)
 
     @app.route("/metrics", methods=["GET"])
     def metrics(request: Any) -> Any:

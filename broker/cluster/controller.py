@@ -88,7 +88,7 @@ PAUSE_AFTER_DISK_MS = 10_000
 QueuedEvent: TypeAlias = Change | PartitionChange | DeletionAnswered | DiskFailed | Request
 
 _OWN_EVENTS = Change | PartitionChange | DeletionAnswered | DiskFailed
-"""The events that nobody waits for an answer to."""
+"""Events of the controller's own, which have no answer."""
 
 CHANGES_BY_PATH = {
     CONTROLLER: Change.CONTROLLER,
@@ -198,7 +198,7 @@ class Controller:
 
     @property
     def sent(self) -> Sent:
-        """Return the orders that were decided so far, for `have_answered`. Without the control there are none."""
+        """Return the orders that this controller has decided so far, for `have_answered`; none if it is not active."""
         return self._channels.sent
 
     def have_answered(self, sent: Sent) -> bool:

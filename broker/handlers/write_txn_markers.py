@@ -54,7 +54,7 @@ class _RequestedMarkers:
         )
         self._codes: list[ErrorCode] = []
         self._ends: dict[int, tuple[PartitionLog, int]] = {}
-        """By place in `_codes`: the log and the end that has to be on the disk."""
+        """By index in `_codes`: the log and the end that has to be on the disk."""
         self.is_done = False
         """True if all markers are written, and on the disk or too late for it."""
 
@@ -130,7 +130,7 @@ class _RequestedMarkers:
         return self.answer()
 
     def answer(self) -> Answer:
-        codes = iter([code or self._disk_error(place) for place, code in enumerate(self._codes)])
+        codes = iter([code or self._disk_error(number) for number, code in enumerate(self._codes)])
         return {
             "markers": [
                 {
@@ -150,9 +150,9 @@ class _RequestedMarkers:
             ]
         }
 
-    def _disk_error(self, place: int) -> ErrorCode:
+    def _disk_error(self, number: int) -> ErrorCode:
         """Return the error of a marker that was written, but may not be on the disk."""
-        log, end = self._ends.get(place, (None, 0))
+        log, end = self._ends.get(number, (None, 0))
         if log is None or _is_on_disk(log, end):
             return ErrorCode.NONE
         return ErrorCode.REQUEST_TIMED_OUT if log.offline is None else ErrorCode.KAFKA_STORAGE_ERROR

@@ -60,8 +60,8 @@ def describe(servers: str, as_json: bool) -> None:
     if placement.offline:
         names = [f"{topic}-{number}" for topic, number in placement.offline[:OFFLINE_SHOWN]]
         more = len(placement.offline) - len(names)
-        rest = f" and {more} more: `flakelog partitions list --all --problems` lists all" if more else ""
-        print_line(f"offline: {', '.join(names)}{rest}")
+        others = f" and {more} more: `flakelog partitions list --all --problems` lists all" if more else ""
+        print_line(f"offline: {', '.join(names)}{others}")
     if placement.all_on_broker is not None:
         click.echo(
             f"all partitions are on broker {placement.all_on_broker}: new topics are spread over all live brokers, "

@@ -1,4 +1,4 @@
-"""The placement of partitions: the leaders of each broker, and the partitions that nobody serves now."""
+"""The placement of partitions: the leaders of each broker, and the partitions that no broker serves now."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -47,10 +47,10 @@ class Placement:
 
 def find_placement(client: Client) -> Placement:
     """Return the placement of all partitions, as the metadata of the cluster describe it."""
-    return place(describe_cluster(client), replicas(client))
+    return placement_of(describe_cluster(client), replicas(client))
 
 
-def place(cluster: Cluster, nodes: Mapping[Partition, Replicas]) -> Placement:
+def placement_of(cluster: Cluster, nodes: Mapping[Partition, Replicas]) -> Placement:
     """Return the placement of partitions on the brokers of a cluster, and on those that only replicas name."""
     leads = Counter(partition.leader for partition in nodes.values())
     held = Counter(broker for partition in nodes.values() for broker in partition.replicas)
@@ -66,5 +66,5 @@ def place(cluster: Cluster, nodes: Mapping[Partition, Replicas]) -> Placement:
         len({topic for topic, _ in nodes}),
         len(nodes),
         tuple(brokers),
-        tuple(partition for partition, where in nodes.items() if where.leader < 0),
+        tuple(partition for partition, replicas in nodes.items() if replicas.leader < 0),
     )

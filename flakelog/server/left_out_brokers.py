@@ -13,7 +13,7 @@ NAMED_MAX = 3
 
 
 def check(directory: ClusterDirectory, first_id: int, processes: int) -> None:
-    """Raise StartError if a broker has partitions that is none of the `processes` brokers from `first_id` on.
+    """Raise StartError if a broker beside those that start has partitions: they are `processes`, from `first_id` on.
 
     Raise CoordinationError if the directory cannot be read.
     """
@@ -45,7 +45,7 @@ def topics_of_brokers(directory: ClusterDirectory) -> dict[int, list[str]]:
         topics: dict[int, list[str]] = {}
         nodes = session.execute_all([Get(topic_path(str(name))) for name in names])
         for name, node in zip(names, nodes, strict=True):
-            if isinstance(node, Node):  # else it was deleted meanwhile
+            if isinstance(node, Node):  # another answer: the topic was deleted meanwhile
                 for broker_id in _brokers_of(str(name), node.data):
                     topics.setdefault(broker_id, []).append(str(name))
         return topics

@@ -32,11 +32,11 @@ class ForwardedPages(Resource):
             {name: values for name, values in request.requestHeaders.getAllRawHeaders() if not _is_of_connection(name)}
         )
         body = FileBodyProducer(request.content) if request.method == b"POST" else None  # type: ignore[no-untyped-call]
-        asked = self._siblings.forward(request.method, request.uri, headers, body)
+        forwarded = self._siblings.forward(request.method, request.uri, headers, body)
         relay = _Relay(request)
-        gone = request.notifyFinish().addErrback(lambda _: relay.stop() if relay.transport else asked.cancel())
-        gone.addErrback(lambda _: None)
-        asked.addCallbacks(relay.begin, relay.unanswered)
+        end = request.notifyFinish().addErrback(lambda _: relay.stop() if relay.transport else forwarded.cancel())
+        end.addErrback(lambda _: None)
+        forwarded.addCallbacks(relay.begin, relay.unanswered)
         return NOT_DONE_YET
 
 

@@ -19,6 +19,8 @@ from coordination.socket_folder import SOCKET_MODE, SocketFolder
 from flakelog.listeners import LISTEN_BACKLOG
 
 ANSWER_SECONDS = 2.0
+READY_SECONDS = 0.5
+"""For a probe of readiness, whose own timeout is 1 s in Kubernetes."""
 
 Pages = Mapping[int, bytes]
 """The page of each broker that answered, by its id."""
@@ -39,17 +41,18 @@ class Siblings:
         path = self._sockets.free(_name(self.own_id))
         return self._reactor.listenUNIX(path, _LazyFactory(make_site), LISTEN_BACKLOG, SOCKET_MODE)
 
-    def pages(self, path: str, own: "Deferred[bytes]") -> "Deferred[Pages]":
+    def pages(self, path: str, own: "Deferred[bytes]", seconds: float = ANSWER_SECONDS) -> "Deferred[Pages]":
         """Fire with the pages at a path of all that answer in time; `own` fires with that of this process."""
         others = [broker_id for broker_id in self.broker_ids if broker_id != self.own_id]
-        asked = [self._ask(broker_id, path) for broker_id in others]
-        answers: Deferred[Any] = DeferredList([own, *asked], consumeErrors=True)
+        answers: Deferred[Any] = DeferredList(
+            [own, *(self._ask(broker_id, path, seconds) for broker_id in others)], consumeErrors=True
+        )
 
         def gather(outcomes: list[tuple[bool, Any]]) -> Pages:
-            (is_good, page), *rest = outcomes
+            (is_good, page), *of_others = outcomes
             if not is_good:
                 page.raiseException()
-            pages = {broker_id: text for broker_id, (answered, text) in zip(others, rest, strict=True) if answered}
+            pages = {broker_id: text for broker_id, (answered, text) in zip(others, of_others, strict=True) if answered}
             return dict(sorted({self.own_id: page, **pages}.items()))
 
         return answers.addCallback(gather)
@@ -69,9 +72,9 @@ class Siblings:
         answer: Deferred[Any] = self._agent.request(method, f"http://{_name(broker_id)}".encode() + path, *more)
         return answer
 
-    def _ask(self, broker_id: int, path: str) -> "Deferred[bytes]":
+    def _ask(self, broker_id: int, path: str, seconds: float) -> "Deferred[bytes]":
         answer = self._request(broker_id, b"GET", path.encode())
-        return answer.addCallback(readBody).addTimeout(ANSWER_SECONDS, self._reactor)
+        return answer.addCallback(readBody).addTimeout(seconds, self._reactor)
 
 
 def _name(broker_id: int) -> str:

@@ -2,7 +2,7 @@
 
 from flakelog.operations.cluster import Broker, Cluster
 from flakelog.operations.partitions import Replicas
-from flakelog.operations.placement import PlacedBroker, place
+from flakelog.operations.placement import PlacedBroker, placement_of
 
 ONE, TWO = Broker(1, "one:9092", "east"), Broker(2, "two:9092", None)
 
@@ -17,7 +17,7 @@ def led_by(*leaders, topic="orders", holders=None):
 
 
 def placement(brokers, nodes):
-    return place(Cluster("c", 1, brokers), nodes)
+    return placement_of(Cluster("c", 1, brokers), nodes)
 
 
 def test_each_broker_has_the_number_of_partitions_that_it_leads():
