@@ -77,7 +77,8 @@ def _rates(pairs: Sequence[Pair], run: Callable[[Pair], Figures]) -> Figures:
 
     with ThreadPoolExecutor(len(pairs)) as pool:
         figures = list(pool.map(on_its_core, pairs))
-    return {unit: sum(one[unit] for one in figures) for unit in ("req/s", "MB/s", "msg/s") if unit in figures[0]}
+    units = [unit for unit in ("req/s", "MB/s", "msg/s") if unit in figures[0]]
+    return {unit: sum(of_pair[unit] for of_pair in figures) for unit in units}
 
 
 def _small(count: int, pair: Pair) -> Figures:
@@ -97,7 +98,7 @@ def _bulk(count: int, size: int, pair: Pair) -> Figures:
 
 @contextmanager
 def _processes(cores: Sequence[int | None]) -> Iterator[list[Pair]]:
-    """Run a server of so many processes, each on its core; yield them with their load programs."""
+    """Run a server with a process for each of `cores`, on that core; yield each with its load program."""
     with ExitStack() as stack:
         data_dir = Path(stack.enter_context(TemporaryDirectory(prefix="flakelog-bench-"))) / "data"
         server = stack.enter_context(SeveralProcesses(data_dir, len(cores), SETTINGS))
@@ -113,7 +114,7 @@ def _processes(cores: Sequence[int | None]) -> Iterator[list[Pair]]:
 
 @contextmanager
 def _cores_row(run: Callable[[Pair], Figures], scale: Scale) -> Iterator[Contenders]:
-    """One broker and its load program on a core, beside two such pairs on two cores."""
+    """Compare a broker and its load program on one core with two such pairs on two cores."""
     _need_cores(2)
     cores = sorted(os.sched_getaffinity(0))[:2]
     with ExitStack() as stack:

@@ -47,7 +47,7 @@ def health(server: WatchedServer) -> tuple[bool, Mapping[str, Any]]:
 def _cluster(server: WatchedServer) -> Mapping[str, Any] | None:
     """Return the cluster as this broker knows it, None on a server alone.
 
-    Offline partitions of other brokers do not make this server unhealthy, because each broker says so of its own.
+    Offline partitions of other brokers do not make this server unhealthy, because their own broker reports them.
     """
     if server.engine is None or server.engine.services.member is None:
         return None

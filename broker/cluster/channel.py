@@ -68,7 +68,7 @@ class Channels:
         }
 
     def have_answered(self, sent: Sent) -> bool:
-        """Return True if the lives that go on have answered all requests that were sent then."""
+        """Return True if each broker has answered all requests of `sent`, or its life of that time is over."""
         return all(
             channel.answered >= number
             for broker_id, (broker_epoch, number) in sent.items()

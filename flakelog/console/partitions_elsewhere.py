@@ -1,6 +1,6 @@
 """Partitions of a topic that other brokers of the cluster lead: their offsets come from their leaders, by a client.
 
-The logs of this broker have the other ones. A server alone leads all, so none of these functions sends a request then.
+This broker has the logs of the other partitions. A server alone leads all of them, and sends no request.
 """
 
 from collections.abc import Collection, Mapping
