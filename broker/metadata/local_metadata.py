@@ -15,7 +15,7 @@ from broker.log.storage.port import Storage, StorageError
 from broker.metadata.change import Change
 from broker.metadata.document import FILE, Document, DocumentEncoder, MetadataDamaged, decode
 from broker.metadata.image import Image, ImageDelta, RegisteredBroker
-from broker.metadata.producer_ids import ProducerIds
+from broker.metadata.producer_ids import ALL, ProducerIds
 from broker.metadata.topic import Topic
 
 
@@ -114,6 +114,14 @@ class LocalMetadata:
         if doubts:
             self.producer_ids.doubtful_end = self._producer_ids_end
         if topics or doubts:
+            self._save_if_space()
+
+    def begin_in_cluster(self, ids: ProducerIds, *, doubts: bool) -> None:
+        """Give producer ids away from a cluster's blocks, once the logs are open. With `doubts` all ids of earlier
+        blocks are doubtful. Raise StorageError."""
+        ids.doubtful_end = ALL if doubts else self.producer_ids.doubtful_end
+        self.producer_ids = ids
+        if doubts:
             self._save_if_space()
 
     def _read(self, document: Document) -> None:

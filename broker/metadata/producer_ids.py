@@ -4,8 +4,11 @@ from collections import deque
 from collections.abc import Callable
 
 from broker.log.storage.port import StorageError
+from broker.record.records import LONG_MAX
 
 BLOCK = 1000  # as Kafka's
+ALL = LONG_MAX
+"""The end of doubtful ids while it is not known which of them were given away."""
 AHEAD = 100  # as Kafka, get the next block when a tenth is left; a restart skips at most 1,100 ids
 
 
@@ -24,13 +27,18 @@ class ProducerIds:
         self.left = 0
         """The number of reserved ids."""
         self.doubtful_end = 0
-        """Transactional ids get a new producer id in place of one below it (broker.txn.coordinator)."""
+        """Transactional ids get a new producer id in place of one below it (broker.txn.coordinator).
+
+        ALL, until the next block comes, on a broker of a cluster after an unclean start.
+        """
         self.reserve: Callable[[], None] = lambda: None
         """Called when few ids are left; it has the next block reserved."""
 
     def add(self, block: range) -> None:
         """Add ids that are reserved for this broker; they are given away after those it has."""
         self._blocks.append(block)
+        if self.doubtful_end == ALL:
+            self.doubtful_end = block.start  # blocks rise, so all earlier ids are below this one
         self.left += len(block)
 
     def take(self) -> int:

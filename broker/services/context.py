@@ -217,6 +217,8 @@ class BrokerServices:
             self._begin_epochs()
         else:
             self.hosted.apply([Change(without_leaders(self.hosted.topics()))])
+            coordinates = self.hosted.topic(TRANSACTIONS_TOPIC) is not None
+            self.local.begin_in_cluster(self.producer_ids, doubts=coordinates and not self.logs.stopped_cleanly)
         self.logs.opened()
 
     def _begin_epochs(self) -> None:

@@ -56,7 +56,7 @@ class TransactionCoordination:
 
     def _make(self, partition: int, leader_epoch: int, now: Now) -> TransactionPartition:
         ids = self._ports.producer_ids
-        core = TransactionCoordinator(self.config, ids.take, ids.doubtful_end, self._totals)
+        core = TransactionCoordinator(self.config, ids.take, lambda: ids.doubtful_end, self._totals)
         core.remember(self._stranded.since_ms)
         return TransactionPartition(partition, leader_epoch, core, self._shared, self._loaded)
 

@@ -122,15 +122,15 @@ class TransactionCoordinator:
     """The transaction coordinator of one partition; see the module.
 
     `new_producer_id` returns a producer id that was never used; operations pass on its exceptions. Epochs of producer
-    ids below `doubtful_end` may be lost (an unclean start), so that no further epoch of them is given away. `totals`
-    are those of its broker.
+    ids below that of `doubtful_end` may be lost (an unclean start), so that no further epoch of them is given away.
+    `totals` are those of its broker.
     """
 
     def __init__(
         self,
         config: TransactionConfig,
         new_producer_id: Callable[[], int],
-        doubtful_end: int = 0,
+        doubtful_end: Callable[[], int] = lambda: 0,
         totals: Totals | None = None,
     ) -> None:
         self._config = config
@@ -208,7 +208,7 @@ class TransactionCoordinator:
 
     def _is_doubtful(self, transaction: Transaction) -> bool:
         """Return True if partitions may have seen epochs of the producer id that this coordinator forgot."""
-        return transaction.producer_id < self._doubtful_end
+        return transaction.producer_id < self._doubtful_end()
 
     def add_partitions(
         self, transactional_id: str, producer_id: int, epoch: int, partitions: Collection[Partition], now: Now

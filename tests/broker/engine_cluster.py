@@ -255,6 +255,11 @@ class EngineCluster:
         self.nodes[broker_id].coordinator.expire()
         self.settle()
 
+    def cut_power(self, broker_id):
+        """Cut the power of a broker's machine: its disk has only what was synced."""
+        self.kill(broker_id)
+        self.nodes[broker_id].storage = self.nodes[broker_id].storage.power_cut(lambda n: 0)
+
     def restart(self, broker_id):
         """Start a broker on the directory of the one before, which is dead."""
         before = self.nodes[broker_id]

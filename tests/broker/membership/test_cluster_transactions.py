@@ -62,6 +62,39 @@ def test_a_transaction_is_ended_whole_after_the_death_of_its_coordinator_and_of_
         assert committed(cluster.leader_of("flights", partition).connect(), "flights", partition) == [b"a"]
 
 
+def sync(broker, *logs):
+    """Sync these logs of (topic, partition), and let the checkpoint name them."""
+    broker.services.logs.syncs.start_round([broker.services.logs.get(*log) for log in logs])
+    broker.pump()
+
+
+def test_no_batch_is_a_duplicate_of_one_from_before_a_power_cut_that_the_coordinator_forgot():
+    """Found by the simulation (seed 4074): the next producer got an epoch that the partition knew, and lost its write.
+    """
+    cluster = EngineCluster(2, transaction_state_log_num_partitions=1)
+    assert cluster.create("flights") == 0
+    first, second = ClusterProducer(cluster), ClusterProducer(cluster)
+    assert first.init() == 0
+    coordinator = cluster.coordinator_of(first.transactional_id)
+    sync(coordinator, (TRANSACTIONS_TOPIC, 0))
+    assert second.init() == 0 and (second.id, second.epoch) == (first.id, first.epoch + 1)
+    second.write("flights", b"before")
+    assert second.end(True) == 0
+    cluster.later(1_000)
+    sync(cluster.leader_of("flights"), ("flights", 0))
+    cluster.cut_power(coordinator.node_id)
+    cluster.expire(coordinator.node_id)
+    cluster.restart(coordinator.node_id)
+    cluster.later(2_000)
+    third, fourth = ClusterProducer(cluster), ClusterProducer(cluster)
+    assert third.init() == 0 and third.id != second.id
+    third.write("flights", b"after")
+    assert third.end(True) == 0
+    cluster.later(1_000)
+    assert committed(cluster.leader_of("flights").connect(), "flights") == [b"before", b"after"]
+    assert fourth.init() == 0 and (fourth.id, fourth.epoch) == (third.id, third.epoch + 1)
+
+
 def test_a_group_is_unavailable_while_its_coordinator_is_dead_and_has_its_offsets_afterwards(cluster):
     cluster.create("flights", 3)
     coordinator = cluster.group_coordinator_of("readers")
