@@ -21,7 +21,7 @@ from broker.services.config_resources import sources_of
 from broker.services.context import BrokerServices, RequestContext
 from broker.services.controller_requests import check_request
 from broker.services.kafka_messages import DUPLICATE_TOPIC, in_kafkas_words
-from broker.services.lower_replication import COPIES_MAX, lowered_factor, lowered_properties
+from broker.services.lower_replication import copies_max, lowered_factor, lowered_properties
 from broker.services.topic_changes import plan_creation
 from broker.settings.config import TopicConfig
 from broker.settings.config_entries import topic_entries
@@ -99,7 +99,7 @@ def _refused(name: str, code: ErrorCode, message: str | None) -> Answer:
 def _plan(call: RequestContext, topic: Any, partitions_max: int) -> _Planned:
     services = call.services
     _check_name(call, topic.name)
-    partitions = _partitions(call, topic)
+    partitions, factor = _size(call, topic)
     if partitions < 1:
         raise ApiError(ErrorCode.INVALID_PARTITIONS, "Number of partitions was set to an invalid non-positive value.")
     if partitions > partitions_max:
@@ -107,7 +107,7 @@ def _plan(call: RequestContext, topic: Any, partitions_max: int) -> _Planned:
     properties = lowered_properties(services, topic.name, _properties(call, topic))
     config = services.config.topic_defaults.with_properties(properties)
     config.check_together()
-    return _Planned(NewTopic(topic.name, partitions, properties, _assignments(topic)), config)
+    return _Planned(NewTopic(topic.name, partitions, properties, _assignments(topic), factor), config)
 
 
 def too_many(services: BrokerServices) -> str:
@@ -135,7 +135,7 @@ def _answer(call: RequestContext, planned: _Planned, made: Topic | ApiError | No
         "error_code": ErrorCode.NONE,
         "error_message": None,
         "num_partitions": new.partitions,
-        "replication_factor": 1,
+        "replication_factor": new.replication_factor,
         "configs": _configs(call, planned.config, new.properties),
     }
 
@@ -171,9 +171,10 @@ def _configs(call: RequestContext, config: TopicConfig, properties: Mapping[str,
     ]
 
 
-def _partitions(call: RequestContext, topic: Any) -> int:
-    """Return a topic's number of partitions. Raise ApiError for an impossible assignment or replication factor."""
-    nodes = len(call.services.metadata.brokers)
+def _size(call: RequestContext, topic: Any) -> tuple[int, int]:
+    """Return a topic's number of partitions, and its replication factor. Raise ApiError if they are impossible."""
+    services = call.services
+    nodes = len(services.metadata.brokers)
     if topic.assignments:
         if topic.num_partitions != -1 or topic.replication_factor != -1:
             name = "replicationFactor" if topic.num_partitions == -1 else "numPartitions"
@@ -184,18 +185,22 @@ def _partitions(call: RequestContext, topic: Any) -> int:
             raise ApiError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, "partitions should be a consecutive 0-based sequence")
         for assignment in topic.assignments:
             check_replicas(call, assignment.broker_ids, len(topic.assignments[0].broker_ids))
-        _check_factor(len(topic.assignments[0].broker_ids))
-        return len(indexes)
-    replication_factor = lowered_factor(call.services, topic.name, topic.replication_factor)
-    if replication_factor not in (-1, *range(1, nodes + 1)):
-        raise ApiError(ErrorCode.INVALID_REPLICATION_FACTOR, _wrong_factor(topic.replication_factor, nodes))
-    _check_factor(replication_factor)
-    return call.services.config.num_partitions if topic.num_partitions == -1 else int(topic.num_partitions)
+        factor = len(topic.assignments[0].broker_ids)
+        _check_factor(services, factor)
+        return len(indexes), factor
+    factor = int(topic.replication_factor)
+    if factor == -1:
+        factor = services.default_replication_factor
+    factor = lowered_factor(services, topic.name, factor)
+    if not 1 <= factor <= nodes:
+        raise ApiError(ErrorCode.INVALID_REPLICATION_FACTOR, _wrong_factor(factor, nodes))
+    _check_factor(services, factor)
+    return services.config.num_partitions if topic.num_partitions == -1 else int(topic.num_partitions), factor
 
 
-def _check_factor(replication_factor: int) -> None:
+def _check_factor(services: BrokerServices, replication_factor: int) -> None:
     """Raise ApiError INVALID_REPLICATION_FACTOR for more copies than a partition can have."""
-    if replication_factor > COPIES_MAX:
+    if replication_factor > copies_max(services):
         reason = f"Replication factor: {replication_factor}. A partition has one copy, because there is no replication "
         reason += "yet; flakelog.lower.replication=true lowers the factor of each new topic to 1."
         raise ApiError(ErrorCode.INVALID_REPLICATION_FACTOR, reason)

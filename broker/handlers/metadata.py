@@ -165,7 +165,10 @@ def _new_topics(
 
 def _new(services: BrokerServices, name: str) -> NewTopic:
     internal = services.coordinator_topic(name)
-    return NewTopic(name, services.config.num_partitions, {}) if internal is None else internal.new
+    if internal is not None:
+        return internal.new
+    factor = services.default_replication_factor
+    return NewTopic(name, services.config.num_partitions, {}, replication_factor=factor)
 
 
 def _describe(call: RequestContext, topic: Topic) -> dict[str, Any]:

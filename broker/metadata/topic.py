@@ -90,6 +90,7 @@ class NewTopic(NamedTuple):
     partitions: int
     properties: Mapping[str, str]
     assignments: Sequence[tuple[int, ...]] | None = None
+    replication_factor: int = 1
 
 
 def new_partitions(assignments: Iterable[tuple[int, ...]]) -> tuple[PartitionState, ...]:

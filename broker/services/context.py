@@ -159,6 +159,16 @@ class BrokerServices:
         """Return True if this server is no part of a cluster."""
         return self.peer_calls is None
 
+    @property
+    def replicates(self) -> bool:
+        """Return True if topics may have several copies."""
+        return self.config.replication_enable and not self.is_alone
+
+    @property
+    def default_replication_factor(self) -> int:
+        """Return the number of copies of a topic that is made without saying how many."""
+        return self.config.default_replication_factor if self.replicates else 1
+
     def _join(self, member: "Member") -> None:
         """Take part in a cluster: its controller decides, and this broker's file keeps the hosted partitions only."""
         self.peer_calls, self.inter_broker_listener = member.peers, member.membership.listener
@@ -319,6 +329,7 @@ class BrokerServices:
             without_ids=self.clock_waits.refused,
             commit_timeout_ms=self.group_config.offsets_commit_timeout_ms,
             peer_calls=self.peer_calls,
+            replicates=self.replicates,
         )
 
     def _offsets_ended(self, partition: int, producer_id: int, commit: bool, now: Now) -> None:

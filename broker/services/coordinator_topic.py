@@ -54,15 +54,27 @@ class CoordinatorPorts:
     """offsets.commit.timeout.ms: the longest wait of an answer for the disk."""
     peer_calls: PeerCalls | None = None
     """The requests to other brokers; None on a server alone."""
+    replicates: bool = False
+    """True if topics may have several copies."""
 
 
 class CoordinatorTopic:
-    """The topic of a coordinator, made at its first use. `keeps` names its content for the operator: "groups"."""
+    """The topic of a coordinator, made at its first use. `keeps` names its content for the operator: "groups".
+
+    It has `replication_factor` copies if topics may have several.
+    """
 
     def __init__(
-        self, ports: CoordinatorPorts, name: str, partitions: int, properties: Mapping[str, str], keeps: str
+        self,
+        ports: CoordinatorPorts,
+        name: str,
+        partitions: int,
+        properties: Mapping[str, str],
+        keeps: str,
+        replication_factor: int = 1,
     ) -> None:
         self.name = name
+        self._replication_factor = replication_factor if ports.replicates else 1
         self._ports = ports
         self.partitions = partitions
         self.properties = properties
@@ -98,7 +110,7 @@ class CoordinatorTopic:
     @property
     def new(self) -> NewTopic:
         """Return the topic to create."""
-        return NewTopic(self.name, self.partitions, self.properties)
+        return NewTopic(self.name, self.partitions, self.properties, replication_factor=self._replication_factor)
 
     def find(self, key: str, listener: str) -> Node:
         """Return the node that coordinates the key, as clients of a listener reach it, once the topic exists.

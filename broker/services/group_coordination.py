@@ -140,7 +140,8 @@ class GroupCoordination:
         self.config = config
         properties = {"cleanup.policy": "compact", "segment.bytes": str(config.offsets_topic_segment_bytes)}
         partitions = config.offsets_topic_num_partitions
-        self.topic = CoordinatorTopic(ports, GROUP_OFFSETS_TOPIC, partitions, properties, "groups")
+        factor = config.offsets_topic_replication_factor
+        self.topic = CoordinatorTopic(ports, GROUP_OFFSETS_TOPIC, partitions, properties, "groups", factor)
         self.partitions = CoordinatorPartitions(self.topic, ports, self._make)
         self.find = self.partitions.find
         self.when_on_disk = self.partitions.when_on_disk

@@ -122,7 +122,7 @@ def _new_topic(services: TopicServices, new: NewTopic, racks: Racks) -> Topic:
     services.metadata.check_new(new.name)
     assignments = new.assignments
     if assignments is None:
-        assigned = assign_replicas(racks, new.partitions, 1, services.spread(len(racks)))
+        assigned = assign_replicas(racks, new.partitions, new.replication_factor, services.spread(len(racks)))
         assignments = list(assigned.values())
     return Topic(new.name, services.local.new_uuid(), new_partitions(assignments), dict(new.properties))
 

@@ -35,8 +35,11 @@ class TransactionCoordination:
             "compression.type": "uncompressed",
             "segment.bytes": str(config.transaction_state_log_segment_bytes),
         }
+        if ports.replicates:
+            properties["min.insync.replicas"] = str(config.transaction_state_log_min_isr)
         partitions = config.transaction_state_log_num_partitions
-        self.topic = CoordinatorTopic(ports, TRANSACTIONS_TOPIC, partitions, properties, "transactional ids")
+        factor = config.transaction_state_log_replication_factor
+        self.topic = CoordinatorTopic(ports, TRANSACTIONS_TOPIC, partitions, properties, "transactional ids", factor)
         self.partitions = CoordinatorPartitions(self.topic, ports, self._make)
         self.when_on_disk = self.partitions.when_on_disk
         self._ports = ports

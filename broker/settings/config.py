@@ -824,6 +824,18 @@ class BrokerConfig:
         "Take a replication factor or min.insync.replicas above the number of nodes as that number, with a line in the "
         "log; otherwise the first is refused, and the second kept and shown, and asks for no more. `--dev` sets it.",
     )
+    replication_enable: bool = setting(
+        "flakelog.replication.enable",
+        False,
+        "Let topics of a cluster have several copies. Under construction: followers do not copy yet, so leave it off.",
+    )
+    default_replication_factor: int = setting(
+        "default.replication.factor",
+        1,
+        "Copies of a topic made without saying how many, with `flakelog.replication.enable`; otherwise there is one.",
+        check=at_least(1),
+        unit="copies",
+    )
     broker_rack: str | None = setting(
         "broker.rack", None, "Where this broker stands, as told to clients; consumers with a client.rack compare it."
     )

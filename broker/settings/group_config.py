@@ -84,6 +84,13 @@ class GroupConfig:
         check=at_least(1),
         unit="partitions",
     )
+    offsets_topic_replication_factor: int = setting(
+        "offsets.topic.replication.factor",
+        3,
+        "Copies of __consumer_offsets, when it is made with `flakelog.replication.enable`; otherwise there is one.",
+        check=at_least(1),
+        unit="copies",
+    )
     offsets_topic_segment_bytes: int = setting(
         "offsets.topic.segment.bytes",
         100 << 20,

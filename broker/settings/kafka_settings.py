@@ -266,6 +266,7 @@ _BROKER_ROWS = [
         controller.quota.window.num int 11
         controller.quota.window.size.seconds int 1
         delete.topic.enable boolean true
+        default.replication.factor int 1
         fetch.max.bytes int 57671680
         group.initial.rebalance.delay.ms int 3000
         group.max.session.timeout.ms int 1800000
@@ -318,6 +319,7 @@ _BROKER_ROWS = [
         offsets.retention.check.interval.ms long 600000
         offsets.retention.minutes int 10080
         offsets.topic.num.partitions int 50
+        offsets.topic.replication.factor short 3
         offsets.topic.segment.bytes int 104857600
         producer.id.expiration.ms int 86400000
         queued.max.request.bytes long -1
@@ -331,7 +333,9 @@ _BROKER_ROWS = [
         transaction.max.timeout.ms int 900000
         transaction.partition.verification.enable boolean true
         transaction.remove.expired.transaction.cleanup.interval.ms int 3600000
+        transaction.state.log.min.isr int 2
         transaction.state.log.num.partitions int 50
+        transaction.state.log.replication.factor short 3
         transaction.state.log.segment.bytes int 104857600
         transactional.id.expiration.ms int 604800000
         ~zookeeper.connect string -
@@ -720,11 +724,9 @@ _BROKER_ROWS = [
         alter.log.dirs.replication.quota.window.num int 11
         alter.log.dirs.replication.quota.window.size.seconds int 1
         auto.leader.rebalance.enable boolean true
-        default.replication.factor int 1
         leader.imbalance.check.interval.seconds long 300
         log.dir.failure.timeout.ms long 30000
         num.replica.fetchers int 1
-        offsets.topic.replication.factor short 3
         replica.fetch.backoff.ms int 1000
         replica.fetch.max.bytes int 1048576
         replica.fetch.min.bytes int 1
@@ -737,8 +739,6 @@ _BROKER_ROWS = [
         replica.socket.timeout.ms int 30000
         replication.quota.window.num int 11
         replication.quota.window.size.seconds int 1
-        transaction.state.log.min.isr int 2
-        transaction.state.log.replication.factor short 3
         unclean.leader.election.enable boolean false
         ~unclean.leader.election.interval.ms long 300000
         """,

@@ -47,6 +47,20 @@ class TransactionConfig:
         check=at_least(1),
         unit="partitions",
     )
+    transaction_state_log_replication_factor: int = setting(
+        "transaction.state.log.replication.factor",
+        3,
+        "Copies of __transaction_state, when it is made with `flakelog.replication.enable`; otherwise there is one.",
+        check=at_least(1),
+        unit="copies",
+    )
+    transaction_state_log_min_isr: int = setting(
+        "transaction.state.log.min.isr",
+        2,
+        "min.insync.replicas of __transaction_state, when it is made with `flakelog.replication.enable`.",
+        check=at_least(1),
+        unit="copies",
+    )
     transaction_state_log_segment_bytes: int = setting(
         "transaction.state.log.segment.bytes",
         100 << 20,
