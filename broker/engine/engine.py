@@ -43,8 +43,8 @@ from broker.wire.errors import WireError
 from coordination.port import CoordinationError, Event, Operation, Result
 
 if TYPE_CHECKING:  # a server alone has no other brokers
-    from broker.cluster.channel import Call
-    from broker.membership.peer_calls import AddressedCall, PeerCall
+    from broker.membership.calls import AddressedCall, AnyCall
+    from broker.membership.peer_calls import PeerCall
 
 TURN_NS = 2_000_000  # a turn that has lasted longer ends after its round
 
@@ -240,7 +240,7 @@ class Engine:
         self._clock.now = now
         return [] if self._member is None else self._member.take_calls(now)
 
-    def called(self, call: "Call | PeerCall", response: Any | None, now: Now) -> None:
+    def called(self, call: "AnyCall", response: Any | None, now: Now) -> None:
         """Take the response of a request to another broker, None if the broker sent none."""
         self._clock.now = now
         if self._member is not None:

@@ -23,10 +23,11 @@ from broker.cluster.documents import CONTROLLER, Registration
 from broker.cluster.driver import Core, Driver, OperationOwners
 from broker.cluster.registration import Registered, create_persistent_nodes, register
 from broker.cluster.requests import Answer, Request
+from broker.membership.calls import AddressedCall, AnyCall, FetchCall, Fetchers
 from broker.membership.cluster_executor import ClusterExecutor
 from broker.membership.entity_settings import EntitySettings
 from broker.membership.metadata_updates import live_brokers, topics_of
-from broker.membership.peer_calls import AddressedCall, PeerCall, PeerCalls
+from broker.membership.peer_calls import PeerCalls
 from broker.membership.problem_reports import ProblemReports
 from broker.membership.producer_id_requests import ProducerIdRequests
 from broker.metadata.change import Change
@@ -83,6 +84,8 @@ class Member:
         self.image = Image(membership.cluster_id)
         self.controller = Controller(membership.broker_id, listener=membership.listener)
         self.peers = PeerCalls()
+        self.fetchers: Fetchers | None = None
+        """None while no partition has several copies."""
         self.consequences: Callable[[ImageDelta, Now], None] = lambda delta, now: None
         """Called after each change of the image, with the difference."""
         self.touch: Callable[[Hashable, Now], object] = lambda key, now: None
@@ -240,7 +243,9 @@ class Member:
         """Return the requests to send now. Pass the response of each to `called`, or None without one."""
         self.producer_id_requests.tick(now)  # a handler may have asked for a block
         calls: list[AddressedCall] = []
-        to_send: list[Call | PeerCall] = [*self.controller.take_calls(now), *self.peers.take()]
+        to_send: list[AnyCall] = [*self.controller.take_calls(now), *self.peers.take()]
+        if self.fetchers is not None:
+            to_send += self.fetchers.take_calls(now)
         for call in to_send:
             address = self._address(call)
             if address is None:
@@ -249,7 +254,7 @@ class Member:
                 calls.append(AddressedCall(*address, call))
         return calls
 
-    def _address(self, call: Call | PeerCall) -> tuple[str, int] | None:
+    def _address(self, call: AnyCall) -> tuple[str, int] | None:
         listener = self.membership.listener
         if isinstance(call, Call):  # the controller knows a broker earlier than its image does
             broker = self.controller.context.brokers.get(call.broker_id)
@@ -258,8 +263,12 @@ class Member:
         node = self.image.node(call.broker_id, listener)
         return None if node is None else (node.host, node.port)
 
-    def called(self, call: Call | PeerCall, response: Any | None, now: Now) -> None:
+    def called(self, call: AnyCall, response: Any | None, now: Now) -> None:
         """Take the response to a call, None if the broker was not reached or did not answer."""
+        if isinstance(call, FetchCall):
+            if self.fetchers is not None:
+                self.fetchers.called(call, response, now)
+            return
         if isinstance(call, Call):
             self.controller.called(call, response, now)
             self.executor.follow(now)
@@ -341,12 +350,16 @@ class Member:
         for part in self._parts:
             part.tick(now)
         self.peers.tick(now)
+        if self.fetchers is not None:
+            self.fetchers.tick(now)
         self._follow(now)
 
     def next_deadline_ms(self) -> int | None:
         """Return when `tick` is due, on the monotonic clock; None without a deadline."""
         deadlines = [part.next_deadline_ms() for part in self._parts]
         deadlines += self.peers.next_deadline_ms(), self.producer_id_requests.next_deadline_ms()
+        if self.fetchers is not None:
+            deadlines.append(self.fetchers.next_deadline_ms())
         if self._may_register:
             deadlines.append(self._retry_ms)
         return min((deadline for deadline in deadlines if deadline is not None), default=None)

@@ -8,13 +8,10 @@ ignored, so the broker may have carried the request out. Callers that repeat a r
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
 from broker.now import Now
 from broker.waiting.timing_wheel import Timer, TimingWheel
-
-if TYPE_CHECKING:
-    from broker.cluster.channel import Call
 
 UNDER_WAY_MAX = 5  # as `max.in.flight.requests.per.connection` of clients: hides the network's delay, buries no broker
 WAITING_MAX = 1_000  # a broker that does not answer costs this many requests of memory, not one for each transaction
@@ -31,14 +28,6 @@ class PeerCall:
     broker_id: int
     request: Any
     """A message of kio or `broker.wire.inter_broker`, whose class names key and version."""
-
-
-class AddressedCall(NamedTuple):
-    """A request to a broker, at its address on the listener of brokers: a controller's order, or another request."""
-
-    host: str
-    port: int
-    call: "Call | PeerCall"
 
 
 @dataclass(eq=False)

@@ -1,9 +1,9 @@
 """SHELL (Twisted): the connections of this broker to other brokers, over which the engine's calls go.
 
-Each broker has two connections, made when a call needs one and kept: the controller's orders have their own, as in
-Kafka, so that none waits behind the markers of a transaction. A call without a response counts as unanswered (None):
-the broker was not reached, the connection was lost, the answer was wrong, or it did not come within ANSWER_SECONDS.
-After such a timeout the connection is closed, so that nothing that it still holds reaches the broker late.
+Each broker has a connection for each kind of calls (broker.membership.calls), made when a call needs one and kept. A
+call without a response counts as unanswered (None): the broker was not reached, the connection was lost, the answer was
+wrong, or it did not come within ANSWER_SECONDS. After such a timeout the connection is closed, so that nothing that it
+still holds reaches the broker late.
 """
 
 from collections import deque
@@ -18,16 +18,21 @@ from twisted.python.failure import Failure
 
 from broker.client.connection import ClientConnection
 from broker.client.core import Address
-from broker.client.message_exchange import exchange_of, response_to
-from broker.cluster.channel import Call
-from broker.membership.peer_calls import AddressedCall, PeerCall
+from broker.membership.calls import (
+    AddressedCall,
+    AnyCall,
+    FetchCall,
+    Link,
+    exchange_of_call,
+    link_of,
+    response_to_call,
+)
 from broker.wire.errors import WireError
 
 CONNECT_SECONDS = 10.0
 ANSWER_SECONDS = 30.0  # as `request.timeout.ms` between Kafka's brokers
 RECONNECT_SECONDS = 0.1  # between two attempts, so that a broker that is being started is not asked in a tight loop
 
-AnyCall: TypeAlias = Call | PeerCall
 Answered: TypeAlias = Callable[[AnyCall, Any | None], None]
 """Receives the response to a call, None without one. The connections call it from the reactor, never from `send`."""
 Connect: TypeAlias = Callable[[Address, Protocol], "Deferred[Any]"]
@@ -35,8 +40,7 @@ Connect: TypeAlias = Callable[[Address, Protocol], "Deferred[Any]"]
 
 class _Peer(NamedTuple):
     broker_id: int
-    is_ordered: bool
-    """True for the connection of the controller's orders."""
+    kind: Link
 
 
 class PeerConnections:
@@ -65,12 +69,13 @@ class PeerConnections:
         if self._stopped:
             return
         for host, port, call in calls:
-            peer = _Peer(call.broker_id, isinstance(call, Call))
+            peer = _Peer(call.broker_id, link_of(call))
             address = Address(host, port)
             link = self._links.get(peer)
-            if link is None or link.address != address:
+            is_anew = isinstance(call, FetchCall) and call.is_anew
+            if link is None or link.address != address or is_anew:
                 if link is not None:
-                    link.close()  # the broker has another address
+                    link.close()  # the broker has another address, or what came over the connection is not trusted
                 link = self._links[peer] = _Link(self, call.broker_id, address)
             link.send(call)
 
@@ -189,7 +194,7 @@ class _Connection(Protocol):
             self.transport.setTcpNoDelay(True)
 
     def send(self, call: AnyCall) -> None:
-        _, data = self._frames.request(exchange_of(self._link.address, call.request))
+        _, data = self._frames.request(exchange_of_call(self._link.address, call))
         self._calls.append((call, self._owner.reactor.seconds()))
         self.transport.write(data)
         self._watch()
@@ -214,7 +219,7 @@ class _Connection(Protocol):
     def dataReceived(self, data: bytes) -> None:
         try:
             answers = self._frames.receive(memoryview(bytearray(data)))
-            responses = [response_to(self._calls[at][0].request, answer.body) for at, answer in enumerate(answers)]
+            responses = [response_to_call(self._calls[at][0], answer.body) for at, answer in enumerate(answers)]
         except WireError as error:
             self._abort(str(error))
             return

@@ -36,8 +36,9 @@ from idgen.clock import IdClock
 from idgen.peer_log import PeerLog
 
 if TYPE_CHECKING:  # a server alone imports neither
+    from broker.membership.calls import AnyCall
     from broker.net.coordination import CoordinatorShell
-    from broker.net.peers import AnyCall, PeerConnections
+    from broker.net.peers import PeerConnections
 
 CLEANER_THREADS = 1  # it cleans one log at a time, and syncs must not wait for it
 # A round of the journal begins this many polls after the last one ended, so that the clients it answered can send more:

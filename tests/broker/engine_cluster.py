@@ -15,9 +15,9 @@ from uuid import UUID
 
 from broker.client.address import Address
 from broker.client.connection import ClientConnection
-from broker.client.message_exchange import exchange_of, response_to
 from broker.cluster.documents import Endpoint, Registration
 from broker.log.storage.memory_storage import MemoryStorage
+from broker.membership.calls import exchange_of_call, link_of, response_to_call
 from broker.membership.member import Member, Membership
 from broker.metadata.image import RegisteredBroker
 from broker.now import Now
@@ -81,7 +81,7 @@ class ClusterNode:
                 moved = True
             return moved
         for addressed in self.member.take_calls(now):
-            self._link(addressed.call.broker_id).send(addressed.call)
+            self._link(addressed.call).send(addressed.call)
             moved = True
         self.broker.pump()
         for link in list(self.links.values()):
@@ -90,10 +90,11 @@ class ClusterNode:
                 moved = True
         return moved
 
-    def _link(self, broker_id):
-        link = self.links.get(broker_id)
+    def _link(self, call):
+        key = call.broker_id, link_of(call)
+        link = self.links.get(key)
         if link is None or link.is_closed:
-            link = self.links[broker_id] = Link(self, broker_id)
+            link = self.links[key] = Link(self, call.broker_id)
         return link
 
     def deadline_ms(self):
@@ -134,7 +135,7 @@ class Link:
     def send(self, call):
         self.calls.append(call)
         if self.is_open and self.client is not None:
-            _, data = self.frames.request(exchange_of(Address("localhost", 1), call.request))
+            _, data = self.frames.request(exchange_of_call(Address("localhost", 1), call))
             self.client.feed(data)
 
     def answers(self):
@@ -149,7 +150,7 @@ class Link:
         answered = []
         for answer in self.frames.receive(memoryview(data)) if data else ():
             call = self.calls.popleft()
-            answered.append((call, response_to(call.request, answer.body)))
+            answered.append((call, response_to_call(call, answer.body)))
         return answered
 
 

@@ -9,7 +9,8 @@ from collections import deque
 
 from broker.client.address import Address
 from broker.client.connection import ClientConnection
-from broker.client.message_exchange import exchange_of, response_to
+from broker.membership.calls import Link as LinkKind
+from broker.membership.calls import exchange_of_call, link_of, response_to_call
 from tests.broker.engine_client import PRODUCE
 from tests.broker.engine_cluster import BROKERS, CLIENTS
 
@@ -112,7 +113,7 @@ class Link(Connection):
 
     def call(self, call):
         self._calls.append(call)
-        _, data = self._frames.request(exchange_of(Address("localhost", 1), call.request))
+        _, data = self._frames.request(exchange_of_call(Address("localhost", 1), call))
         self.send(data)
         self.world.after(CALL_MS, lambda: self.sender.do(lambda: self._time_out(call)))
 
@@ -129,8 +130,9 @@ class Link(Connection):
             return
         for answer in self._frames.receive(memoryview(data)):
             call = self._calls.popleft()
-            self.sender.called(call, response_to(call.request, answer.body))
-            self.world.promised(call.request.__api_key__, self.process)
+            self.sender.called(call, response_to_call(call, answer.body))
+            if link_of(call) is not LinkKind.FETCHES:
+                self.world.promised(call.request.__api_key__, self.process)
 
     def lost(self):
         calls, self._calls = list(self._calls), deque()

@@ -5,6 +5,7 @@ from kio.static.primitive import i64
 
 from broker.cluster.documents import CONTROLLER_EPOCH, NO_LEADER, TopicPartition, broker_path
 from broker.log.storage.memory_storage import MemoryStorage
+from broker.membership.calls import link_of
 from broker.now import Now
 from broker.wire.inter_broker import ControlledShutdownRequest
 from coordination.port import CoordinationError, Multi, SessionEnded
@@ -186,13 +187,14 @@ class Process(ClusterNode):
     # --- other brokers -------------------------------------------------------------------------------------------
 
     def _send(self, call):
-        link = self.links.get(call.broker_id)
+        key = call.broker_id, link_of(call)
+        link = self.links.get(key)
         if link is None or not link.is_open:
             process = self.world.machines[call.broker_id].process
             if process is None or not process.listens:  # refused
                 self.world.after(self.world.delay(), lambda: self.do(lambda: self.called(call, None)))
                 return
-            link = self.links[call.broker_id] = Link(self, process)
+            link = self.links[key] = Link(self, process)
         link.call(call)
 
     def called(self, call, response):

@@ -9,8 +9,10 @@ from twisted.internet.task import Clock
 from twisted.python.failure import Failure
 
 from broker.cluster.channel import Call
-from broker.membership.peer_calls import AddressedCall, PeerCall
+from broker.membership.calls import AddressedCall, FetchCall
+from broker.membership.peer_calls import PeerCall
 from broker.net.peers import ANSWER_SECONDS, RECONNECT_SECONDS, PeerConnections
+from broker.wire.fetch import FetchRequest
 from tests.broker.engine_client import EngineBroker
 
 REQUEST = MetadataRequest(topics=None, allow_auto_topic_creation=False, include_topic_authorized_operations=False)
@@ -104,6 +106,10 @@ def order(broker_id=2):
     return Call(broker_id, 7, REQUEST)
 
 
+def fetch(*, is_anew=False):
+    return FetchCall(2, FetchRequest(0, 1, 1 << 20, [], replica_id=1, wants_ids=True), is_anew)
+
+
 def test_calls_share_a_kept_connection_and_are_answered_in_order(world):
     calls = [world.send(ask()) for _ in range(3)]
     assert world.answers == [], "nothing is answered from `send`"
@@ -123,6 +129,32 @@ def test_orders_have_a_connection_of_their_own(world):
     call = world.send(order())
     world.later()
     assert [answered for answered, _ in world.answers] == [call]
+
+
+def test_a_fetch_that_its_leader_holds_keeps_no_request_waiting(world):
+    world.brokers[9002] = None
+    world.send(fetch())
+    world.later()
+    world.brokers[9002] = EngineBroker()
+    call = world.send(ask())
+    world.later()
+    assert [answered for answered, _ in world.answers] == [call]
+
+
+def test_a_fetch_is_answered_with_what_its_leader_has(world):
+    call = world.send(fetch())
+    world.later()
+    ((answered, response),) = world.answers
+    assert answered is call and response.error_code == 0 and response.partitions == []
+
+
+def test_a_fetch_may_begin_a_new_connection(world):
+    first = world.send(fetch())
+    world.later()
+    second = world.send(fetch(is_anew=True))
+    world.later(1)
+    assert [call for call, _ in world.answers] == [first, second]
+    assert len(world.transports) == 2 and world.transports[0].is_lost
 
 
 def test_the_client_id_is_the_brokers_own_id_and_no_api_versions_comes_before(world):
