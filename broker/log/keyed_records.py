@@ -96,9 +96,9 @@ def replay(
 ) -> Steps[tuple[int, Now]]:
     """Pass every record and every end of a transaction from an offset on to `load`, oldest first, in slices.
 
-    Return the offset after the last batch that consumers see, and the time. Batches that are appended between the
-    slices are replayed too. Raise CorruptBatch if the log has a gap or a damaged batch, ApiError if it cannot be read,
-    and the errors of `load`.
+    Return the offset after the last batch of the log, and the time. Consumers may not see that batch yet. Batches that
+    are appended between the slices are replayed too. Raise CorruptBatch if the log has a gap or a damaged batch,
+    ApiError if it cannot be read, and the errors of `load`.
     """
     for following, entries in _batches_of(log, offset):
         for entry in entries:
@@ -121,16 +121,16 @@ def _batches_of(log: PartitionLog, offset: int) -> Iterator[tuple[int, list[Repl
 
     The log may grow or lose its oldest records meanwhile.
     """
-    while (offset := max(offset, log.log_start_offset)) < log.high_watermark:
+    while (offset := max(offset, log.log_start_offset)) < log.log_end_offset:
         start = offset
-        records = log_reader.read(log, offset, READ_BYTES, at_least_one=True).records
+        records = log_reader.read(log, offset, READ_BYTES, at_least_one=True, upto=log.log_end_offset).records
         if isinstance(records, FileRegion):
             data = records.file.read(records.position, records.length)
             for position, header in walk(data):
                 offset = header.last_offset + 1
                 yield offset, _entries(data, position, header)
         if offset == start:
-            raise CorruptBatch(f"{log.name} has no batch at offset {offset}, before its end ({log.high_watermark})")
+            raise CorruptBatch(f"{log.name} has no batch at offset {offset}, before its end ({log.log_end_offset})")
 
 
 def _entries(data: bytes, position: int, header: BatchHeader) -> list[Replayed | Ended]:

@@ -58,12 +58,14 @@ def read(
     with_ids: bool = False,
     committed: bool = False,
     waits: bool = True,
+    upto: int | None = None,
 ) -> ReadResult:
     """Return batches of one segment, from the one with `offset` on, at most `max_bytes`; the last may be cut.
 
     `at_least_one`: return a first batch larger than `max_bytes` whole (KIP-74). `committed`: end at the last
-    stable offset, and list the aborted transactions. Raise ApiError OFFSET_OUT_OF_RANGE; without `waits`, raise
-    NotCached if the lookup would wait for the disk.
+    stable offset, and list the aborted transactions. `upto`: end there instead, at the end of a batch, and return
+    batches without records too. A follower, and a coordinator that loads, read up to the log's end. Raise ApiError
+    OFFSET_OUT_OF_RANGE; without `waits`, raise NotCached if the lookup would wait for the disk.
     """
     if log.offline is not None:
         log.check_online()
@@ -72,7 +74,7 @@ def read(
             ErrorCode.OFFSET_OUT_OF_RANGE,
             f"offset {offset} of {log.name}; it holds {log.log_start_offset} to {log.log_end_offset}",
         )
-    shown = log.high_watermark
+    shown = log.high_watermark if upto is None else upto
     end = log.last_stable_offset if committed else shown
     nothing = NOTHING_COMMITTED if committed else NOTHING
     if offset >= end:
@@ -81,10 +83,12 @@ def read(
         is_unverified = log.segments.unverified and offset < log.trusted_from
         if is_unverified:
             verify(log, log.segments.all[bisect_right(log.segments.bases, offset) - 1], offset, waits)
-        located = _locate(log, offset, end, with_ids, waits)
+        located = _locate(log, offset, end, with_ids, waits, skips_emptied=upto is None)
         if located is None:
             return nothing
         segment, position, header = located
+        if header.base_offset >= end:  # compaction has left no batch from `offset` up to `end`
+            return nothing
         end_position = segment.size
         if is_unverified:
             end_position = verify(log, segment, max(offset, header.base_offset), waits)
@@ -202,9 +206,10 @@ def aborted_transactions(log: PartitionLog, first_offset: int, end_offset: int) 
 
 
 def _locate(
-    log: PartitionLog, offset: int, end: int, with_ids: bool, waits: bool
+    log: PartitionLog, offset: int, end: int, with_ids: bool, waits: bool, skips_emptied: bool
 ) -> tuple[Segment, int, BatchHeader] | None:
-    """Find the first batch with a record that ends at or after `offset` and begins below `end`.
+    """Find the first batch that ends at or after `offset`; with `skips_emptied` one with a record that begins below
+    `end`, if there is one.
 
     Return (segment, position, header), None if no batch ends there. `end` is the end of the visible offsets.
     """
@@ -222,7 +227,7 @@ def _locate(
     if located is None:
         return None
     position, header = located
-    if not header.record_count:
+    if not header.record_count and skips_emptied:
         return _past_emptied(segments[index - 1 :], position, header, end)
     return segment, position, header
 

@@ -62,7 +62,7 @@ class PartitionLog:
         "topic", "topic_id", "_topic_hex", "partition", "name", "config", "waiting_acks", "journal", "scheduler",
         "producers", "epochs", "offline", "durability", "log_start_offset", "last_id", "cleaned_offset",
         "uncleanable", "leader_epoch", "_storage", "segments", "log_end_offset", "opened_at", "trusted_from",
-        "bytes_in", "bytes_out", "__weakref__",
+        "replicated_to", "bytes_in", "bytes_out", "__weakref__",
     )  # fmt: skip
 
     def __init__(
@@ -103,6 +103,8 @@ class PartitionLog:
         self.opened_at = self.log_end_offset
         self.trusted_from = LONG_MAX
         """Reads from here on need no verification; never below `opened_at`."""
+        self.replicated_to = LONG_MAX
+        """Offsets below it are on every replica in sync; LONG_MAX while no other replica counts."""
         self.bytes_in = 0  # appended since the log was opened
         self.bytes_out = 0  # fetched since the log was opened
 
@@ -112,9 +114,11 @@ class PartitionLog:
     def high_watermark(self) -> int:
         """Return the end of the offsets that consumers see.
 
-        With one copy of the log, that is the log's end, or with `visible_after_flush` the end of the part on the disk.
+        Without other replicas that is the log's end, or with `visible_after_flush` the end of the part on the disk.
+        With other replicas it is at most `replicated_to`.
         """
-        return self.durability.end_offset if self.config.visible_after_flush else self.log_end_offset
+        end = self.durability.end_offset if self.config.visible_after_flush else self.log_end_offset
+        return end if end <= self.replicated_to else self.replicated_to
 
     @property
     def last_stable_offset(self) -> int:
@@ -122,9 +126,17 @@ class PartitionLog:
 
         That is the start of the first open transaction, or the high watermark if no transaction is open.
         """
-        high_watermark = self.durability.end_offset if self.config.visible_after_flush else self.log_end_offset
+        high_watermark = self.high_watermark
         unstable = self.producers.first_unstable_offset(high_watermark)
         return high_watermark if unstable is None else max(min(unstable, high_watermark), self.log_start_offset)
+
+    def move_replicated_to(self, offset: int) -> None:
+        """Set `replicated_to`. This is the only method that moves the high watermark for the sake of other replicas.
+
+        It calls nobody: the caller answers the requests that wait for the log. The log's start is always replicated,
+        because records are deleted below the high watermark only. So a stored offset below the start becomes the start.
+        """
+        self.replicated_to = max(offset, self.log_start_offset)
 
     @property
     def unflushed(self) -> int:

@@ -103,7 +103,8 @@ class ProducerState:
         self._open: dict[int, int] = {}
         """First offset of each open transaction by producer id, in order of their first offsets."""
         self._undecided: deque[tuple[int, int]] = deque()
-        """(first offset, marker's offset) of ended transactions whose marker may be at or past the high watermark."""
+        """(first offset, marker's offset) of ended transactions whose marker may be at or past the high watermark.
+        Both offsets rise: a transaction that begins later than one with a later marker is left out."""
         self.verifications: dict[int, Verification] = {}
         """By producer id: the question whether its transaction has this partition, and its answer."""
 
@@ -119,9 +120,11 @@ class ProducerState:
             return None
         while undecided and undecided[0][1] < high_watermark:
             undecided.popleft()
-        firsts = [first for first, _ in undecided]
-        firsts += [next(iter(self._open.values()))] if self._open else []
-        return min(firsts, default=None)
+        first_open = next(iter(self._open.values()), None)
+        if not undecided:
+            return first_open
+        first = undecided[0][0]
+        return first if first_open is None else min(first, first_open)
 
     def open_transactions(self) -> dict[int, int]:
         """Return the first offset of each open transaction by producer id."""
@@ -168,7 +171,10 @@ class ProducerState:
         producer.first_offset = _NO_TRANSACTION
         first = self._open.pop(header.producer_id, None)
         if first is not None:
-            self._undecided.append((first, base_offset))
+            undecided = self._undecided
+            while undecided and undecided[-1][0] > first:  # its marker becomes visible first, so it never counts again
+                undecided.pop()
+            undecided.append((first, base_offset))
 
     def aborted_at(self, producer_id: int, marker_offset: int) -> AbortedTransaction | None:
         """Return the index entry for an abort marker at this offset, None if the producer has no open transaction.

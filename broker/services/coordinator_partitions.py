@@ -243,7 +243,8 @@ class CoordinatorPartitions(Generic[C]):
         self._begin(led.partition, led.load_steps, now)
 
     def _load(self, led: C, offset: int) -> Steps[None]:
-        """Load a partition's records from an offset up to the log's end, and begin to serve."""
+        """Load a partition's records from an offset up to the log's end, and begin to serve when that end is committed.
+        """
         now = yield
         log = led.log = self._ports.logs.find(self.topic.name, led.partition)
         if log is None and self._ports.logs.is_offline(self.topic.name, led.partition):
@@ -251,7 +252,7 @@ class CoordinatorPartitions(Generic[C]):
         if log is not None:
             try:
                 offset, now = yield from replay(log, offset, led.replay, self._pace, now)
-                if offset >= log.log_end_offset:
+                if offset <= log.high_watermark:
                     now = yield from led.prepare(self._pace, now)
                     offset, now = yield from replay(log, offset, led.replay, self._pace, now)
             except (CorruptBatch, ApiError, led.bad_record) as error:
@@ -260,19 +261,18 @@ class CoordinatorPartitions(Generic[C]):
         led.load_steps = None
         if led.state is LoadState.FAILED:
             return
-        if log is not None and offset < log.log_end_offset:
+        if log is not None and offset > log.high_watermark:
             self._load_later(led, log, offset, now)
             return
         led.state = LoadState.ACTIVE
         led.loaded(now)
 
     def _load_later(self, led: C, log: PartitionLog, offset: int, now: Now) -> None:
-        """Go on loading when the log's end is on the disk, because consumers may not see it before."""
-        end = log.log_end_offset
+        """Go on when consumers see all that is loaded, because an answer must not tell of more than is committed."""
         settled: Delayed[Now] = Delayed(
             [log.durability.key, led],
             None,
-            lambda at: at if log.high_watermark >= end or log.offline is not None or _is_resigned(led) else None,
+            lambda at: at if log.high_watermark >= offset or log.offline is not None or _is_resigned(led) else None,
             lambda at: at,
         )
 

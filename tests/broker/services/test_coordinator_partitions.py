@@ -258,9 +258,23 @@ def test_a_partition_is_loaded_up_to_its_end_also_if_that_is_not_on_the_disk_yet
     log = house.append(0, MANY)
     assert log.high_watermark == 0
     house.lead(0)
+    house.settle()
     assert house.find(0) == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS and house.partitions.next_deadline_ms() is None
     log.ask_sync(soon=True)
     house.broker.pump()
+    house.settle()
+    assert house.find(0).numbers == MANY
+
+
+def test_a_partition_is_loaded_up_to_its_end_and_serves_when_all_replicas_have_that(house):
+    """A coordinator answers when the end of the log that it loaded is committed (rule R4)."""
+    log = house.append(0, MANY)
+    log.move_replicated_to(1)
+    house.lead(0)
+    house.settle()
+    assert house.find(0) == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS and house.partitions.next_deadline_ms() is None
+    log.move_replicated_to(log.log_end_offset)
+    house.ports.purgatory.touch(log.durability.key, house.now)
     house.settle()
     assert house.find(0).numbers == MANY
 
