@@ -7,7 +7,7 @@ to `LogManager.synced`, or to `LogManager.sync_failed` with the error.
 from collections.abc import Callable, Hashable
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 from broker.log import checkpoint, leader_epochs, producer_state
 from broker.log.checkpoint import LogPosition
@@ -63,6 +63,8 @@ class WriteCheckpoint:
     """Producer snapshots that are unused once the checkpoint is written."""
     covers: dict[PartitionLog, LogPosition]
     """The logs whose position has changed."""
+    lowered: frozenset[str] = frozenset()
+    """Names of the logs that may be cut once this checkpoint is on the disk."""
 
     def run(self) -> None:
         self.storage.replace(checkpoint.FILE, checkpoint.encode(self.positions))
@@ -85,6 +87,13 @@ class RemoveFiles:
                 self.storage.remove(path)
 
 
+class RunningCut(Protocol):
+    """The truncation of a deleted log (broker.log.cut_log)."""
+
+    is_running: bool
+    """True while a thread works on the log's files."""
+
+
 @dataclass(eq=False, slots=True)
 class PutAway:
     """A rename of the directories of deleted logs, so that none of them is ever opened as a log again."""
@@ -93,6 +102,13 @@ class PutAway:
     directories: tuple[str, ...]
     renamed: list[str] = field(default_factory=list)
     """The new names, which are to be removed."""
+    truncations: tuple[RunningCut, ...] = ()
+    """Truncations of these logs that a thread may be at."""
+
+    @property
+    def is_ready(self) -> bool:
+        """Return False while a thread works on the files of one of the logs, because it might make them again."""
+        return not any(truncation.is_running for truncation in self.truncations)
 
     def run(self) -> None:
         for directory in self.directories:

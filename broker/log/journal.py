@@ -29,13 +29,18 @@ counts everything after itself. The header's check is the CRC-32C of its magic a
 
 A file ends in zeros, which the next rounds overwrite. The check of a record of zeros fails.
 
+A truncated log must not get its cut batches back from the journal. So a truncation closes the journal's file, and the
+checkpoint names the number of the next file: older entries of that log do not count (`LogPosition.journal_from`). File
+numbers never fall below a number that the checkpoint names. Once no older file is left on the disk, the checkpoint
+drops the number.
+
 If the journal is at its limit, or the disk too full for it, the batch waits for a sync of its log instead: the same
 guarantee, but slower. A failed sync is never retried: every log that depends on the journal goes offline.
 """
 
 import struct
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 from uuid import UUID
@@ -63,6 +68,11 @@ JOURNAL_HEADER_BYTES = _VERSIONED.size + _CHECK_BYTES
 
 Key = tuple[UUID, int]
 """Topic id and partition, so that a topic recreated under an old name never gets the old topic's records."""
+
+
+def number_of(name: str) -> int:
+    """Return the number in the name of a journal file."""
+    return int(name[: -len(SUFFIX)])
 
 
 class JournalUnreadable(ValueError):
@@ -94,8 +104,14 @@ class _Written:
 class Journal:
     """The journal that this process writes. `max_bytes` bounds it; a file is closed once it has half of that."""
 
-    def __init__(self, storage: Storage, max_bytes: int, pending: Pending, first_number: int = 1) -> None:
+    def __init__(
+        self, storage: Storage, max_bytes: int, pending: Pending, first_number: int = 1, earlier: Iterable[int] = ()
+    ) -> None:
+        """Number the files from `first_number` on. `earlier` has the numbers of an earlier process's files."""
         self.failed: str | None = None
+        self._earlier = set(earlier)
+        self._numbers: set[int] = set()
+        """Numbers of this process's files that may be on the disk."""
         self._storage = storage
         self._pending = pending
         self._ahead_bytes = min(AHEAD_BYTES, max_bytes // 64)
@@ -140,6 +156,7 @@ class Journal:
 
     def _make(self) -> _Written:
         name = f"{self._number:020d}{SUFFIX}"
+        self._numbers.add(self._number)
         self._number += 1
         return _Written(JournalFile(name, header_of(VERSION), self._ahead_bytes))
 
@@ -206,6 +223,35 @@ class Journal:
         for gathered in (self._gathered, self._out or {}):
             gathered.pop(log, None)
 
+    # --- truncation ----------------------------------------------------------------------------------------------
+
+    def let_go(self, logs: Collection[PartitionLog]) -> int | None:
+        """Forget logs that are to be truncated, whose own files are synced. Begin a file that has no entry of them.
+
+        Return its number. Return None, and do nothing, while a round is running or has entries of these logs.
+        """
+        if self._out is not None or not self._gathered.keys().isdisjoint(logs):
+            return None
+        self.rotate()
+        for log in logs:
+            self.forget(log)
+        self._pending.jobs = True
+        return self._number
+
+    def has_files_before(self, number: int) -> bool:
+        """Return True if a file with a lower number may be on the disk, even after a power cut."""
+        return any(other < number for other in self._earlier | self._numbers)
+
+    def removed(self, names: Iterable[str]) -> None:
+        """Note that these files are removed, and that the removal is on the disk."""
+        self._numbers.difference_update(map(number_of, names))
+
+    def earlier_removed(self, kept: Iterable[int]) -> None:
+        """Note that the files of the earlier process are removed, except the `kept` ones."""
+        self._earlier = set(kept)
+
+    # --- the files -----------------------------------------------------------------------------------------------
+
     def recount(self) -> None:
         """Recount the bytes that count against `max_bytes`: those that a sync can free.
 
@@ -241,11 +287,14 @@ def _head(topic_id: bytes, partition: int, batches: Buffer, runs: Sequence[tuple
 class FoundJournal:
     """The journal of an earlier process: after a crash, or files that were kept for offline logs.
 
+    `first_numbers` has the truncated logs: entries of such a log in files with a lower number do not count.
+
     Raise JournalUnreadable if a file cannot be read, before any file has changed.
     """
 
-    def __init__(self, storage: Storage) -> None:
+    def __init__(self, storage: Storage, first_numbers: Mapping[Key, int] | None = None) -> None:
         self._storage = storage
+        self._first_numbers = first_numbers or {}
         self._names = [name for name in storage.list("") if name.endswith(SUFFIX)]
         self._entries: dict[Key, list[Entry]] = {}
         self._files: dict[Key, set[str]] = {}
@@ -253,6 +302,8 @@ class FoundJournal:
         for name in self._names:
             file = storage.open(name)
             for key, entry in _read(file, _first_record(name, file)):
+                if number_of(name) < self._first_numbers.get(key, 0):
+                    continue
                 self._files.setdefault(key, set()).add(name)
                 entries = self._entries.setdefault(key, [])
                 # A later entry replaces earlier ones from its offset on. The earlier ones were journaled but never
@@ -263,7 +314,13 @@ class FoundJournal:
 
     @property
     def next_number(self) -> int:
-        return max((int(name[: -len(SUFFIX)]) for name in self._names), default=0) + 1
+        """Return a number above those of all files, and not below the first number that counts for any log."""
+        return max(max(self.numbers, default=0) + 1, *self._first_numbers.values(), 1)
+
+    @property
+    def numbers(self) -> list[int]:
+        """Return the numbers of the files on the disk."""
+        return [number_of(name) for name in self._names]
 
     def entries(self, topic_id: UUID, partition: int) -> Sequence[Entry]:
         """Return the batches of one log, by offset."""
@@ -280,7 +337,8 @@ class FoundJournal:
             self._storage.remove(name)
         if names:
             self._storage.sync_directory("")
-        self._names, self._entries, self._files = [], {}, {}
+        self._names = [name for name in self._names if name in self._kept]
+        self._entries, self._files = {}, {}
 
 
 def header_of(version: int) -> bytes:

@@ -37,7 +37,7 @@ def from_offset(epochs: list[tuple[int, int]], offset: int) -> list[tuple[int, i
 
 
 def cut(epochs: list[tuple[int, int]], end_offset: int) -> list[tuple[int, int]]:
-    """Return the epochs of a log that is cut at `end_offset`.
+    """Return the epochs of a log that recovery cuts at `end_offset`; see `truncated` for a follower's truncation.
 
     If the newest epoch began past it, that epoch now begins at the cut, so that its number is not assigned again. Other
     epochs that began at or past the cut are dropped, because none of their batches remains.
@@ -45,6 +45,15 @@ def cut(epochs: list[tuple[int, int]], end_offset: int) -> list[tuple[int, int]]
     if not epochs or epochs[-1][1] <= end_offset:
         return epochs
     return [entry for entry in epochs if entry[1] < end_offset] + [(epochs[-1][0], end_offset)]
+
+
+def truncated(epochs: list[tuple[int, int]], end_offset: int) -> list[tuple[int, int]]:
+    """Return the epochs of a follower's log that is truncated to `end_offset`: those that begin before it.
+
+    An epoch that begins at or past the end goes, written in or not. A follower names its newest epoch to the leader. If
+    the leader never had that epoch, both logs diverge at its start, and would diverge there for ever if it stayed.
+    """
+    return [entry for entry in epochs if entry[1] < end_offset]
 
 
 def start(epochs: list[tuple[int, int]], epoch: int, offset: int) -> list[tuple[int, int]]:

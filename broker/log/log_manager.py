@@ -6,6 +6,8 @@
                -> Deletions         files of dropped segments
                -> RetentionWalk     expired segments
                -> Cleaning          compaction
+               -> Truncations       new openings of followers' logs, cut at an offset
+               -> EpochsBegun       leader epochs that are on the disk before their first batches
 
 The engine drives them all through this class: it calls `tick` when `next_deadline_ms` has come, runs the jobs of
 `take_syncs` in worker threads, and passes each outcome to `synced` or `sync_failed`.
@@ -15,22 +17,25 @@ from collections.abc import Callable, Iterable, Mapping
 from itertools import islice
 from uuid import UUID
 
+from broker.log import log_closing
 from broker.log.closed_segment import OpenSegments
 from broker.log.compaction.cleaner import CleanLog
 from broker.log.compaction.cleaning import CleanerFigures, Cleaning
+from broker.log.cut_log import CUT_JOBS
 from broker.log.deletions import Deletions
 from broker.log.disk_watch import DiskWatch
+from broker.log.epochs_begun import EpochsBegun, WriteEpochsBegun
 from broker.log.integrity.data_directory import Strays
 from broker.log.integrity.guard import Guard, GuardJob, ScrubFigures
 from broker.log.io_jobs import PutAway, ReadJob, RemoveFiles, WriteCheckpoint, WriteMetadata
 from broker.log.log_opener import LogOpener
-from broker.log.new_logs import NewLog, NewLogs, create, make_directories
+from broker.log.new_logs import NewLog, NewLogs, create
 from broker.log.partition_log import NO_TOPIC_ID, PartitionLog
-from broker.log.recovery import clean_stop
 from broker.log.retention_walk import RetentionWalk
 from broker.log.segment import DELETED
 from broker.log.storage.port import Storage, StorageError
 from broker.log.sync_scheduler import IoJob, SyncScheduler
+from broker.log.truncation import Truncated, Truncations
 from broker.now import Now
 from broker.settings.config import BrokerConfig, TopicConfig
 from broker.waiting.pending import Pending
@@ -41,6 +46,8 @@ FILES_SHARE = 12
 UNSYNCED_SHARE = 8
 """Logs with unsynced records may use half of the storage's open files, at four files each."""
 Report = Callable[[str], None]
+NOT_SYNCS = CleanLog, *CUT_JOBS, WriteEpochsBegun, RemoveFiles, ReadJob, PutAway, WriteMetadata
+"""The jobs that other parts than the scheduler of the syncs hand out."""
 
 
 class LogManager:
@@ -62,11 +69,15 @@ class LogManager:
         self._offline: dict[tuple[str, int], str] = {}
         """Logs that could not be opened, with the reason."""
         self._strays = Strays(storage)
-        self._opener = LogOpener(storage, self.syncs, self.open_segments, self._logs, self._offline, report)
-        self._new = NewLogs()
+        self._epochs = EpochsBegun(storage)
+        registries = self._logs, self._offline
+        self._opener = LogOpener(storage, self.syncs, self.open_segments, self._epochs, *registries, report)
+        self._new = NewLogs(storage, self._opener, report)
         self._deletions = Deletions(storage, report)
         self._cleaning = Cleaning(storage, config, self._deletions, report)
         self._guard = Guard(storage, self._cleaning.is_halfway, report)
+        parts = self.syncs, self._cleaning, self._epochs, self.open_segments
+        self._truncations = Truncations(storage, *parts, *registries, report)
         self._retention = RetentionWalk(self._deletions, self._cleaning.is_halfway, report)
         self._deadline_ms = 0
 
@@ -75,7 +86,7 @@ class LogManager:
     def load_checkpoint(self) -> None:
         """Read the checkpoint and the journal, once, before logs are opened. Continue the deletions of earlier runs.
 
-        Raise CheckpointDamaged, JournalUnreadable or StorageError.
+        Raise CheckpointDamaged, EpochsBegunDamaged, JournalUnreadable or StorageError.
         """
         self._remove([name for name in self.storage.list("") if name.endswith(DELETED)])
         self._opener.load()
@@ -142,25 +153,6 @@ class LogManager:
             if key not in self._logs:
                 self._new.add(key, new)
 
-    def _make(self, key: tuple[str, int], new: NewLog) -> None:
-        try:
-            if not self.storage.exists(f"{key[0]}-{key[1]}"):
-                make_directories(self.storage, self._new.following(key, self.config.max_new_logs_at_once))
-            self.open(*key, *new)
-        except StorageError as error:
-            raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
-        self._new.forget(key)
-
-    def _make_due(self, now_ms: int) -> None:
-        due = self._new.due(now_ms, self.config.max_new_logs_at_once)
-        try:
-            make_directories(self.storage, [key for key, _ in due])
-            for key, new in due:
-                self._make(key, new)
-        except (ApiError, StorageError) as error:
-            self._new.failed(now_ms)
-            self._report(f"{len(self._new)} partitions of new topics cannot be made yet: {error}")
-
     @property
     def to_make(self) -> int:
         """Return the number of logs that are still to be created."""
@@ -172,25 +164,26 @@ class LogManager:
         """Return the log. If it is still to be created, create it now (`NewLogs.asked_for`).
 
         Raise ApiError UNKNOWN_TOPIC_OR_PARTITION, KAFKA_STORAGE_ERROR if the log could not be opened or created, or
-        NOT_LEADER_OR_FOLLOWER if too many logs were created on demand.
+        NOT_LEADER_OR_FOLLOWER if too many logs were created on demand, or while the log is truncated.
         """
         log = self._logs.get((topic, partition))
         if log is not None:
             return log
         if len(self._new) and (new := self._new.asked_for((topic, partition))) is not None:
-            self._make((topic, partition), new)
+            self._new.make((topic, partition), new, self.config.max_new_logs_at_once)
             return self.get(topic, partition)
         reason = self._offline.get((topic, partition))
         if reason is not None:
             raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"{topic}-{partition} is offline: {reason}")
+        self._truncations.check_whole((topic, partition))
         raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no {topic}-{partition} here")
 
     def find(self, topic: str, partition: int) -> PartitionLog | None:
-        """Return the log, or None if it is offline or still to be created."""
+        """Return the log, or None if it is offline, still to be created or being truncated."""
         return self._logs.get((topic, partition))
 
     def has(self, log: PartitionLog) -> bool:
-        """Return True unless the log was deleted."""
+        """Return True unless the log was deleted, or another opening has taken its place."""
         return self._logs.get((log.topic, log.partition)) is log
 
     def all(self) -> list[PartitionLog]:
@@ -233,6 +226,7 @@ class LogManager:
         """Apply changed settings of topics, by topic name. Logs read their settings at each use."""
         self._new.configure(configs)
         self._opener.unopened.configure(configs)
+        self._truncations.configure(configs)
         changed = [log for log in self._logs.values() if configs.get(log.topic, log.config) != log.config]
         for log in changed:
             log.config = configs[log.topic]
@@ -250,21 +244,19 @@ class LogManager:
         """
         keys = [(topic, partition) for topic, partitions in topics.items() for partition in partitions]
         self.pending.changed()
+        cuts = tuple(cut for key in keys if (cut := self._truncations.forget(key)) is not None)
         for key in keys:
             self._forget(*key)
         self.syncs.write_checkpoint()
         names = (f"{topic}-{partition}" for topic, partition in keys)
-        return PutAway(self.storage, tuple(name for name in names if name not in self._strays))
+        return PutAway(self.storage, tuple(name for name in names if name not in self._strays), truncations=cuts)
 
     def finish_deletions(self, directories: Iterable[str]) -> list[str]:
         """At a start, put away directories of deleted topics, before any log is opened. Return the directories.
 
         Raise StorageError.
         """
-        job = PutAway(self.storage, tuple(directories))
-        job.run()
-        for directory in job.directories:
-            self.syncs.forget(directory, None)
+        job = self._opener.put_away(directories)
         self._remove(job.renamed)
         return list(job.directories)
 
@@ -281,7 +273,35 @@ class LogManager:
             log.deleted()
             self._deletions.forget(log)
             self._guard.written.discard(log)
+        self._epochs.drop(f"{topic}-{partition}")
         self.syncs.forget(f"{topic}-{partition}", log)
+
+    # --- replication ---------------------------------------------------------------------------------------------
+
+    def truncate(self, offsets: Mapping[tuple[str, int], int], *, anew: bool = False) -> None:
+        """Truncate these followers' logs, each to an offset: batches that end past it go, with their ids.
+
+        Epochs go that begin at or past the log's new end, so an offset past the end takes epochs only. A log truncated
+        below its start begins anew: at the offset, with nothing. `anew`: all of them do; a follower needs it that ends
+        below the start of its leader's log. Until `take_truncated` has the outcome, `get` raises
+        NOT_LEADER_OR_FOLLOWER. Raise ApiError, and truncate none, if a log is offline or being truncated.
+        """
+        logs = {self.get(*key): offset for key, offset in offsets.items()}
+        self._truncations.begin(logs, anew=anew)
+        for log in logs:
+            self._deletions.forget(log)
+
+    def take_truncated(self) -> list[Truncated]:
+        """Return the outcomes of truncations since the last call."""
+        return self._truncations.take()
+
+    def begin_epochs(self, logs: Iterable[PartitionLog]) -> WriteEpochsBegun:
+        """Put the newest leader epochs of these logs on the disk with one write. `take_syncs` hands it out.
+
+        Call it after `PartitionLog.start_leader_epoch`, and append to the logs once the write `is_done`.
+        """
+        self.pending.jobs = True
+        return self._epochs.begin(logs)
 
     # --- retention -----------------------------------------------------------------------------------------------
 
@@ -333,7 +353,7 @@ class LogManager:
         for removal in self._deletions.to_remove(now.ms):
             self.syncs.add_job(removal)
         if len(self._new):
-            self._make_due(now.ms)
+            self._new.make_due(now.ms, self.config.max_new_logs_at_once)
         if len(self._opener.unopened):
             self._opener.open_due(now.ms)
         for job in self._guard.tick(self._logs.values(), now.ms, self.config.scrub_bytes_per_second):
@@ -360,40 +380,54 @@ class LogManager:
 
     def take_syncs(self, begin_round: bool = True) -> list[IoJob]:
         """Return the jobs to start now in worker threads, with the next journal round if `begin_round`."""
+        self._truncations.advance()
+        write = self._epochs.take()
+        if write is not None:
+            self.syncs.add_job(write)
         return self.syncs.take(begin_round)
 
     def synced(self, job: IoJob) -> list[PartitionLog]:
         """Take back a job that succeeded. Return the logs that have more records on the disk now."""
         self.pending.changed()
-        if isinstance(job, CleanLog):
-            self._cleaning.back(job)
         if isinstance(job, GuardJob):
             self._guard.back(job)
             return self.syncs.take_lost()
-        if isinstance(job, PutAway):
-            self._remove(job.renamed)
-        if isinstance(job, (CleanLog, RemoveFiles, ReadJob, PutAway, WriteMetadata)):
+        if isinstance(job, NOT_SYNCS):
+            self._back(job)
             return []
         changed = self.syncs.synced(job)
         if isinstance(job, WriteCheckpoint):
             self._cleaning.covered(job.covers)
             self._deletions.checkpointed()
+            self._epochs.drop_stored(job.covers)
+            self._truncations.checkpointed(job.lowered)
         return changed
 
     def sync_failed(self, job: IoJob, error: Exception) -> list[PartitionLog]:
         """Take back a job that failed. Return the logs that went offline."""
         self.pending.changed()
         self.disk.failed(error)
-        if isinstance(job, CleanLog):
-            self._cleaning.back(job, error)
-        elif isinstance(job, RemoveFiles):
+        if isinstance(job, RemoveFiles):
             self._report(f"{error}; what is left of what was deleted goes at the next start")
         elif isinstance(job, PutAway):
             self._report(f"{error}; directories of deleted topics keep their names until the next start")
+        if isinstance(job, NOT_SYNCS):
+            self._back(job, error)
+            return []
+        lost = self.syncs.failed(job, error)
+        self._truncations.sync_failed(job, error)
+        return lost
+
+    def _back(self, job: IoJob, error: Exception | None = None) -> None:
+        """Pass a job that is no sync to the part that it is of."""
+        if isinstance(job, CleanLog):
+            self._cleaning.back(job, error)
+        elif isinstance(job, CUT_JOBS):
+            self._truncations.back(job, error)
+        elif isinstance(job, WriteEpochsBegun):
+            self._epochs.back(job, error)
+        elif isinstance(job, PutAway):
             self._remove(job.renamed)
-        elif not isinstance(job, (ReadJob, WriteMetadata)):
-            return self.syncs.failed(job, error)
-        return []
 
     def _run(self, job: IoJob) -> None:
         """Run a job in this thread, at a start or stop."""
@@ -411,34 +445,6 @@ class LogManager:
 
         The worker threads have ended, so no outcome of a running job will be returned.
         """
-        removals = [job for job in self.syncs.stop() if isinstance(job, RemoveFiles)]
-        for log in self._logs.values():
-            if log.offline is None:
-                self._seal(log)
-        self.syncs.start_round()
-        while jobs := self.syncs.take():
-            for job in jobs:
-                self._run(job)
-        for log in self._logs.values():
-            if log.offline is None:
-                log.segments.active.log.trim()
-        cut = self.syncs.close_journal()
-        if cut is not None:
-            self._run(cut)
-        for removal in removals:
-            self._run(removal)
-        if not self.offline and self.syncs.is_checkpointed:
-            self._note_clean_stop()
-
-    def _note_clean_stop(self) -> None:
-        try:
-            self.storage.replace(clean_stop.FILE, clean_stop.encode(self._logs.values()))
-            self.storage.remove(clean_stop.UNCUT)
-        except StorageError as error:  # a full disk: without the note, the next start only does more work
-            self._report(f"the clean stop could not be noted: {error}")
-
-    def _seal(self, log: PartitionLog) -> None:
-        try:
-            log.segments.active.seal()
-        except StorageError as error:  # a full disk: the index is only shorter
-            self._report(f"partition {log.name}: {error}")
+        log_closing.close(self.syncs, self._logs.values(), self._run, self._report)
+        if not self.offline and not len(self._truncations) and self.syncs.is_checkpointed:
+            log_closing.note_clean_stop(self.storage, self._logs.values(), self._report)

@@ -5,13 +5,14 @@ logs one by one, and then drops the journal and the note. On a full disk it open
 space to be opened, for messages that only the journal has, is opened when the disk has space.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from uuid import UUID
 
 from broker.log.closed_segment import OpenSegments
-from broker.log.io_jobs import SyncLog
+from broker.log.epochs_begun import EpochsBegun
+from broker.log.io_jobs import PutAway, SyncLog
 from broker.log.journal import FoundJournal
-from broker.log.partition_log import PartitionLog
+from broker.log.partition_log import NO_TOPIC_ID, PartitionLog
 from broker.log.recovery import clean_stop
 from broker.log.recovery.recovery import LogDamaged, open_log
 from broker.log.storage.held_indexes import HeldIndexes
@@ -32,6 +33,7 @@ class LogOpener:
         storage: Storage,
         syncs: SyncScheduler,
         among: OpenSegments,
+        epochs: EpochsBegun,
         logs: dict[Key, PartitionLog],
         offline: dict[Key, str],
         report: Callable[[str], None],
@@ -39,6 +41,7 @@ class LogOpener:
         self._storage = storage
         self._syncs = syncs
         self._among = among
+        self._epochs = epochs
         self._logs = logs
         self._offline = offline
         self._report = report
@@ -57,8 +60,12 @@ class LogOpener:
     # --- the start -----------------------------------------------------------------------------------------------
 
     def load(self) -> None:
-        """Read what the last process left. Raise CheckpointDamaged, JournalUnreadable or StorageError."""
+        """Read what the last process left.
+
+        Raise CheckpointDamaged, EpochsBegunDamaged, JournalUnreadable or StorageError.
+        """
         self._syncs.load_checkpoint()
+        self._epochs.load()
         self.stopped_cleanly = self._storage.exists(clean_stop.FILE)
         if self.stopped_cleanly:
             file = self._storage.open(clean_stop.FILE)
@@ -66,14 +73,27 @@ class LogOpener:
         self._is_uncut = self.stopped_cleanly or self._storage.exists(clean_stop.UNCUT)
         if self._is_uncut:
             self._note_uncut()  # still true if this start is killed before it cuts a file
-        self._last_journal = FoundJournal(self._storage)
-        self._syncs.number_journal(self._last_journal.next_number)
+        first_numbers = {
+            (UUID(position.topic_id or NO_TOPIC_ID.hex), int(name.rpartition("-")[2])): position.journal_from
+            for name, position in self._syncs.positions.items()
+            if position.journal_from
+        }
+        journal = self._last_journal = FoundJournal(self._storage, first_numbers)
+        self._syncs.number_journal(journal.next_number, journal.numbers)
 
     def _note_uncut(self) -> None:
         try:
             self._storage.note_until_cut(clean_stop.UNCUT)
         except StorageError as error:
             self._syncs.disk.failed(error)  # without the note, a start after a crash only does more work
+
+    def put_away(self, directories: Iterable[str]) -> PutAway:
+        """Rename directories of deleted logs, before any log is opened. Return the job. Raise StorageError."""
+        job = PutAway(self._storage, tuple(directories))
+        job.run()
+        for directory in job.directories:
+            self._syncs.forget(directory, None)
+        return job
 
     def open_at_start(self, key: Key, config: TopicConfig, topic_id: UUID, leader_epoch: int) -> None:
         """Open a log. On a full disk open it for reading, or else when the disk has space again."""
@@ -110,6 +130,7 @@ class LogOpener:
                     journal.keep(log.topic_id, log.partition)
         if journal is not None:
             journal.remove()
+            self._syncs.earlier_journal_removed(journal.numbers)
         if self.stopped_cleanly:
             self._storage.remove(clean_stop.FILE)
             self._storage.sync_directory("")
@@ -150,7 +171,7 @@ class LogOpener:
                 to_open.is_uncut,
                 to_open.noted,
                 self._among,
-                to_open.leader_epoch,
+                max(to_open.leader_epoch, self._epochs.epoch_of(f"{topic}-{partition}")),
             )
         except (LogDamaged, StorageError) as error:
             self._has_failed = self._has_failed or isinstance(error, StorageError)
@@ -161,6 +182,7 @@ class LogOpener:
             if self._last_journal:
                 self._last_journal.keep(to_open.topic_id, partition)
             return
+        self._epochs.join(log)
         self._offline.pop(key, None)
         self._logs[key] = log
         self._syncs.add_log(log)

@@ -8,9 +8,9 @@ A slice waits for the disk once, for the names of its directories. The names of 
 first records (`Durability.is_named`), because an empty log that lost them is made again.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 from uuid import UUID
 
 from broker.log.closed_segment import OpenSegments
@@ -67,10 +67,21 @@ def create(
     return created
 
 
+class Opener(Protocol):
+    """What opens logs (broker.log.log_opener)."""
+
+    def open(self, key: Key, config: TopicConfig, topic_id: UUID) -> None:
+        """Open or create a log, and register it. Raise StorageError if the disk is full."""
+        ...
+
+
 class NewLogs:
     """The logs to make, by (topic, partition), in their order of creation."""
 
-    def __init__(self) -> None:
+    def __init__(self, storage: Storage, opener: Opener, report: Callable[[str], None]) -> None:
+        self._storage = storage
+        self._opener = opener
+        self._report = report
         self._logs: dict[Key, NewLog] = {}
         self._due_ms = 0
         self._requests_left = ASKED_FOR
@@ -111,9 +122,26 @@ class NewLogs:
         self._requests_left = ASKED_FOR
         return [entry for entry, _ in zip(self._logs.items(), range(most))]
 
-    def failed(self, now_ms: int) -> None:
-        """Delay the next slice, because the disk is full."""
-        self._due_ms = now_ms + RETRY_MS
+    def make(self, key: Key, new: NewLog, most: int) -> None:
+        """Make a log, and the directories of at most `most` logs of its topic. Raise ApiError."""
+        try:
+            if not self._storage.exists(f"{key[0]}-{key[1]}"):
+                make_directories(self._storage, self.following(key, most))
+            self._opener.open(key, *new)
+        except StorageError as error:
+            raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
+        self.forget(key)
+
+    def make_due(self, now_ms: int, most: int) -> None:
+        """Make the next slice of logs if it is due, at most `most`. If the disk is full, delay the next slice."""
+        due = self.due(now_ms, most)
+        try:
+            make_directories(self._storage, [key for key, _ in due])
+            for key, new in due:
+                self.make(key, new, most)
+        except (ApiError, StorageError) as error:
+            self._due_ms = now_ms + RETRY_MS
+            self._report(f"{len(self)} partitions of new topics cannot be made yet: {error}")
 
     def next_deadline_ms(self) -> int | None:
         return self._due_ms if self._logs else None

@@ -170,6 +170,13 @@ class SegmentList:
         )
         self.replace([segment], ClosedSegment(self._storage, self._directory, facts, self._open_segments))
 
+    def join(self, open_segments: OpenSegments) -> None:
+        """Move the list to the registry of all logs, after a thread has opened the log with one of its own."""
+        before = [self._closed(segment).facts for segment in self.all[:-1]]
+        self._open_segments = open_segments
+        anew = (ClosedSegment(self._storage, self._directory, facts, open_segments) for facts in before)
+        self._set((*anew, self.active))
+
     def close_all(self) -> None:
         """Close the files of a deleted log, except those being sent."""
         self._dropped = ()

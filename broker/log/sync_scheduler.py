@@ -12,14 +12,16 @@ disk share a journal (broker.log.journal); its rounds have a separate thread and
 """
 
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from heapq import heapify, heappop, heappush
 from typing import TypeAlias
 
-from broker.log import checkpoint, producer_state
 from broker.log.checkpoint import LogPosition
+from broker.log.checkpoint_writer import CheckpointWriter
 from broker.log.compaction.cleaner import CleanLog
+from broker.log.cut_log import CutJob
 from broker.log.disk_watch import DiskWatch
+from broker.log.epochs_begun import WriteEpochsBegun
 from broker.log.io_jobs import (
     CutJournal,
     MetadataJob,
@@ -33,7 +35,6 @@ from broker.log.io_jobs import (
 )
 from broker.log.journal import Journal
 from broker.log.partition_log import PartitionLog
-from broker.log.segment import file_name
 from broker.log.storage.port import Storage
 from broker.now import Now
 from broker.settings.config import LONG_MAX, BrokerConfig
@@ -41,7 +42,7 @@ from broker.waiting.pending import Pending
 
 UNSYNCED_LOGS_MAX = 1 << 27
 
-IoJob: TypeAlias = Sync | CleanLog | RemoveFiles | ReadJob | MetadataJob
+IoJob: TypeAlias = Sync | CutJob | WriteEpochsBegun | CleanLog | RemoveFiles | ReadJob | MetadataJob
 """A job that `SyncScheduler.take` hands out."""
 
 
@@ -66,8 +67,6 @@ class SyncScheduler:
         self._unsynced: OrderedDict[PartitionLog, None] = OrderedDict()
         """Logs with records that no sync has begun for, those first that have waited longest."""
         self.disk = DiskWatch(storage, config, report, pending)
-        self.positions: dict[str, LogPosition] = {}
-        """The synced position of each log by name, as the next checkpoint will have it."""
         self._storage = storage
         self._report = report
         self._logs: dict[PartitionLog, None] = {}
@@ -91,26 +90,30 @@ class SyncScheduler:
         """Time of the next periodic checkpoint round."""
         self._round: set[PartitionLog] | None = None
         """While a checkpoint round is running: its logs that are not synced yet."""
-        self._changed = False
-        """True if `positions` differ from the last checkpoint that was asked for."""
-        self._writing = False
-        """True while a checkpoint is being written."""
-        self._uncovered: dict[PartitionLog, LogPosition] = {}
-        """Synced logs whose new position is not in a written checkpoint yet."""
-        self._stale: list[str] = []
-        """Producer snapshots that the next checkpoint replaces."""
+        self._checkpoint = CheckpointWriter(storage, self.add_job, self._has_journal_before, report)
 
     # --- logs ----------------------------------------------------------------------------------------------------
 
     def load_checkpoint(self) -> None:
         """Read the checkpoint, before any log is added. Raise CheckpointDamaged or StorageError."""
-        if self._storage.exists(checkpoint.FILE):
-            file = self._storage.open(checkpoint.FILE)
-            self.positions = checkpoint.decode(file.read(0, file.size))
+        self._checkpoint.load()
 
-    def number_journal(self, first_number: int) -> None:
-        """Number the journal's files from `first_number`, before any log is added."""
-        self._journal = Journal(self._storage, self.config.journal_max_bytes, self._pending, first_number)
+    @property
+    def positions(self) -> dict[str, LogPosition]:
+        """Return the synced position of each log by name, as the next checkpoint will have it."""
+        return self._checkpoint.positions
+
+    def number_journal(self, first_number: int, earlier: Iterable[int]) -> None:
+        """Number the journal's files from `first_number`, before any log is added.
+
+        `earlier` has the numbers of the files of an earlier process, until `earlier_journal_removed`.
+        """
+        max_bytes = self.config.journal_max_bytes
+        self._journal = Journal(self._storage, max_bytes, self._pending, first_number, earlier)
+
+    def earlier_journal_removed(self, kept: Iterable[int]) -> None:
+        """Note that the journal files of the earlier process are removed, except those with the `kept` numbers."""
+        self._journal.earlier_removed(kept)
 
     def add_log(self, log: PartitionLog) -> None:
         """Sync this log from now on."""
@@ -143,8 +146,23 @@ class SyncScheduler:
             self._logs.pop(log, None)
             self._journal.forget(log)
             self._drop(log)
-        if self.positions.pop(name, None) is not None:
-            self._changed = True
+        self._checkpoint.forget(name)
+
+    def release(self, log: PartitionLog) -> None:
+        """Sync this log no longer, because it is truncated: a new opening takes its place. Its waiters are told.
+
+        The journal keeps its entries of the log until `let_go`.
+        """
+        self._logs.pop(log, None)
+        self._checkpoint.release(log)
+        log.scheduler = log.journal = None
+        self._drop(log)
+        self._lost.append(log)
+        self._pending.changed()
+
+    def is_syncing(self, log: PartitionLog) -> bool:
+        """Return True while a thread runs a sync of the log."""
+        return log in self._syncing
 
     def went_offline(self, log: PartitionLog) -> None:
         self._report(f"partition {log.name} is offline: {log.offline}")
@@ -293,7 +311,9 @@ class SyncScheduler:
         if isinstance(sync, SyncLog):
             return self._log_synced(sync)
         if isinstance(sync, WriteCheckpoint):
-            self._checkpoint_written(sync)
+            self._checkpoint.written(sync, in_round=self.in_round)
+        elif isinstance(sync, CutJournal):
+            self._journal.removed(sync.names)
         return []
 
     def _log_synced(self, sync: SyncLog) -> list[PartitionLog]:
@@ -306,7 +326,7 @@ class SyncScheduler:
         self._journal.log_synced(log)
         if sync.for_checkpoint:
             if sync.epochs is None or sync.epochs_stored:
-                self._note_position(log, sync.position)
+                self._checkpoint.note(log, sync.position)
             self._leave_round(log)
         elif log.offline is not None:
             self._leave_round(log)
@@ -322,10 +342,7 @@ class SyncScheduler:
         if isinstance(sync, CutJournal):
             self._report(f"{', '.join(sync.names)} could not be removed: {error}; the next start does it")
         else:
-            self._report(f"the checkpoint could not be written: {error}; the older one stays")
-            self._uncovered = sync.covers | self._uncovered
-            self._changed = True
-            self._writing = False
+            self._checkpoint.failed(sync, error)
         return []
 
     def _log_failed(self, sync: SyncLog, error: Exception) -> list[PartitionLog]:
@@ -380,30 +397,22 @@ class SyncScheduler:
             self._round = None
             self.write_checkpoint()
 
-    def _note_position(self, log: PartitionLog, position: LogPosition) -> None:
-        before = self.positions.get(log.name)
-        if before is not None and before.producers and before.offset != position.offset:
-            self._stale.append(f"{log.name}/{file_name(before.offset, producer_state.SUFFIX)}")
-        self.positions[log.name] = self._uncovered[log] = position
-        self._changed = True
-
     def write_checkpoint(self) -> None:
-        """Ask for a write of the checkpoint if it has changed.
+        """Ask for a write of the checkpoint if it has changed."""
+        self._checkpoint.write()
 
-        Only one write runs at a time, so that an older version never replaces a newer one.
+    def let_go(self, logs: Mapping[PartitionLog, LogPosition]) -> bool:
+        """Before released logs are cut, lower their positions, have the journal forget them, and write the checkpoint.
+
+        Their own files are synced. Return False, and do nothing, while the journal has a round of them.
         """
-        if self._changed and not self._writing:
-            self._changed, self._writing = False, True
-            stale, self._stale = tuple(self._stale), []
-            covers, self._uncovered = self._uncovered, {}
-            self.add_job(WriteCheckpoint(self._storage, dict(self.positions), stale, covers))
+        number = self._journal.let_go(logs)
+        if number is not None:
+            self._checkpoint.lower(logs, number)
+        return number is not None
 
-    def _checkpoint_written(self, sync: WriteCheckpoint) -> None:
-        for log, position in sync.covers.items():
-            log.durability.checkpointed = position
-        self._writing = False
-        if self._round is None:
-            self.write_checkpoint()
+    def _has_journal_before(self, number: int) -> bool:
+        return self._journal.has_files_before(number)
 
     # --- the end -------------------------------------------------------------------------------------------------
 
@@ -416,14 +425,23 @@ class SyncScheduler:
         self._syncing.clear()
         self._urgent.clear()
         self._background.clear()
-        self._changed, self._writing, self._round = self._changed or self._writing, False, None
+        self._checkpoint.stop()
+        self._round = None
         return jobs
 
     def close_journal(self) -> CutJournal | None:
         """Return the job that removes the journal's files that no log needs, or None."""
         return self._journal.close()
 
+    def journal_closed(self) -> None:
+        """At a clean stop, write the checkpoint without numbers of journal files, if no file is left.
+
+        The version of Flakelog before truncation begins with file 1 again, and keeps no such numbers.
+        """
+        if self._checkpoint.drop_journal_numbers():
+            self._checkpoint.write()
+
     @property
     def is_checkpointed(self) -> bool:
         """Return True if the written checkpoint has every synced position."""
-        return not self._changed
+        return self._checkpoint.is_written

@@ -134,15 +134,15 @@ class FileExecutor:
     def is_due(self) -> bool:
         """True if `take` has a job."""
         wants = self._wants_write or self._wants_ids or bool(self._staged)
-        return bool(self._to_put_away) or (wants and self._running is None)
+        return any(job.is_ready for job in self._to_put_away) or (wants and self._running is None)
 
     def take(self) -> list[MetadataJob]:
         """Return the next jobs. The caller runs them in their order, in one thread, and passes each to `back`.
 
         Deleted logs are renamed before the next write.
         """
-        jobs: list[MetadataJob] = [*self._to_put_away]
-        self._to_put_away.clear()
+        jobs: list[MetadataJob] = [job for job in self._to_put_away if job.is_ready]
+        self._to_put_away = [job for job in self._to_put_away if job not in jobs]
         if self.is_due:
             jobs.append(self._next_write())
         return jobs

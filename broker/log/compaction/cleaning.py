@@ -243,6 +243,19 @@ class Cleaning:
         log.segments.replace(swap.old, swap.cleaned)
         return True
 
+    def give_up(self, log: PartitionLog) -> bool:
+        """Give up the pass over a log that is offline. Return False while a thread runs a slice of it.
+
+        If a swap is halfway, the caller completes it (broker.log.compaction.swap).
+        """
+        if self._pass is not None and self._pass.log is log:
+            if self._is_out:
+                return False
+            self._pass.discard()
+            self._pass, self._is_back = None, False
+        self._halfway.pop(log, None)
+        return True
+
     def is_halfway(self, log: PartitionLog) -> bool:
         """Return True while a swap of the log is incomplete. Until it is complete, no segment may be dropped."""
         return log in self._halfway
