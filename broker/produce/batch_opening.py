@@ -12,7 +12,8 @@ reserves the log until the request is staged: ids rise with the offsets, so no o
 for a reserved log are held too. A marker of a transaction is not held, nor is a batch that was staged before and waits
 for ids. If one comes between, the ids are stale, and the job is made again with other ids.
 
-A request whose transaction another broker coordinates is held in the same way until that broker has answered.
+A request whose transaction another broker coordinates is held in the same way until that broker has answered. The
+requests behind it on the connection are asked about together with it.
 """
 
 from collections.abc import Callable, Hashable, Sequence
@@ -25,15 +26,24 @@ from broker.log.verification import Verification
 from broker.now import Now
 from broker.produce.ports import ProduceServices
 from broker.produce.produce_commit import ProduceCommit
-from broker.produce.validate import to_open
+from broker.produce.validate import PARTITIONS_AT_ONCE, questions_of, to_open
 from broker.steps import Steps, at_once
 from broker.waiting.pending import Pending
 from broker.waiting.purgatory import Delayed
-from broker.wire.errors import ApiError, ErrorCode
+from broker.wire.errors import ApiError, ErrorCode, WireError
 from broker.wire.frame import read_request_header
 from broker.wire.primitives import skip_tags
-from broker.wire.produce import FLEXIBLE, decode_request
+from broker.wire.produce import FLEXIBLE, ProduceRequest, decode_request
+from broker.wire.request_limits import DEFAULT_LIMITS, RequestLimits
 from idgen.errors import IdError, SequenceExhausted
+
+KEY_VERSION_BYTES = 4
+REQUESTS_AT_ONCE = 5
+"""The requests behind a held one whose questions are asked with its own. Java's producer has as many under way."""
+BYTES_BEHIND_MAX = 1 << 16
+"""A longer request asks when it is executed, because its checksums would be computed twice."""
+
+_LIMITS_BEHIND = RequestLimits(partitions=PARTITIONS_AT_ONCE // REQUESTS_AT_ONCE)
 
 
 class BatchOpening:
@@ -65,11 +75,7 @@ class BatchOpening:
         conn.hold(frame)
         held = conn.held
         assert held is not None
-        header = read_request_header(held)
-        version, position = header.version, header.body
-        if version >= FLEXIBLE:
-            position = skip_tags(held, position)
-        request = decode_request(version, held, position)
+        version, request = _decode(held)
         tasks = yield from to_open(self._services, version, request, self._channel.clock.now)
         # A job reserves all its logs at once or none. If it kept some while it waited for another, two jobs that name
         # the same logs in another order would wait for each other for ever.
@@ -94,8 +100,25 @@ class BatchOpening:
         """Hold a Produce until other brokers have answered whether transactions have its partitions."""
         self.finish(conn)
         conn.hold(frame)
-        self._services.transactions.ask(verifications, self._channel.clock.now)
+        now = self._channel.clock.now
+        self._services.transactions.ask((*verifications, *self._questions_behind(conn, frame)), now)
         self._wait_until(conn, verifications, lambda: not any(question.is_pending for question in verifications))
+
+    def _questions_behind(self, conn: Connection, frame: memoryview) -> list[Verification]:
+        """Return the questions of the Produce requests that follow a held one, for one wait instead of many.
+
+        Nothing else is done with those requests: each is executed in its turn, and finds the answers.
+        """
+        questions: list[Verification] = []
+        for following in conn.decoder.following(REQUESTS_AT_ONCE):
+            if following[:KEY_VERSION_BYTES] != frame[:KEY_VERSION_BYTES] or len(following) > BYTES_BEHIND_MAX:
+                break
+            try:
+                version, request = _decode(following, _LIMITS_BEHIND)
+            except (WireError, IndexError):
+                break  # its execution raises the error again
+            questions += questions_of(self._services, version, request)
+        return questions
 
     def finish(self, conn: Connection) -> None:
         """Forget the connection's job, because its request is executed or the connection is closed."""
@@ -170,3 +193,10 @@ class BatchOpening:
 def _key_of(log: PartitionLog) -> tuple[str, PartitionLog]:
     """Return the key of requests that wait until a log is not reserved."""
     return "reserved", log
+
+
+def _decode(frame: memoryview, limits: RequestLimits = DEFAULT_LIMITS) -> tuple[int, ProduceRequest]:
+    """Return the version of a Produce and the request. Raise WireError, or IndexError if the header's tags are cut."""
+    header = read_request_header(frame)
+    position = header.body if header.version < FLEXIBLE else skip_tags(frame, header.body)
+    return header.version, decode_request(header.version, frame, position, limits)

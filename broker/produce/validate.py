@@ -8,6 +8,7 @@ from broker.log.validation.batch import validate
 from broker.log.validation.open_job import OpenTask
 from broker.log.validation.opening import IdHeaders, check_records, prepare
 from broker.log.validation.record_check import Budget, OverBudget, end_of_usual_record
+from broker.log.verification import Verification
 from broker.metadata.topic import INTERNAL_TOPICS
 from broker.now import Now
 from broker.produce.outcome import (
@@ -95,6 +96,25 @@ def await_all(
         if isinstance(outcome, AwaitsVerification):
             verifications += outcome.verifications
     return AwaitsVerification(tuple(verifications))
+
+
+def questions_of(services: ProduceServices, version: int, request: ProduceRequest) -> list[Verification]:
+    """Return the questions to other brokers that a request needs which is not executed yet.
+
+    A question that exists is left alone, because its answer is for the batch that is executed first.
+    """
+    questions = []
+    for topic, partition, batch in request.partitions:
+        try:
+            log = services.log_of(topic, partition)
+            header = validate(batch, log.config, services.config, version >= ZSTD_VERSION)
+            if header.attributes & TRANSACTIONAL_BIT and header.producer_id not in log.producers.verifications:
+                services.transactions.verify(request.transactional_id, header, log, version)
+        except ApiError:
+            continue  # `validate_batch` finds it again
+        except Unverified as unverified:
+            questions.append(unverified.verification)
+    return questions
 
 
 def validate_again(

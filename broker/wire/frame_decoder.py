@@ -7,6 +7,7 @@ has no memory for it, the stream ends there: `next_frame` raises WireError, so t
 """
 
 import struct
+from collections.abc import Iterator
 from contextlib import suppress
 
 from broker.wire.errors import WireError
@@ -198,6 +199,17 @@ class FrameDecoder:
             return None
         self._at = at = at + LENGTH_BYTES + size
         return view[at - size : at]
+
+    def following(self, most: int) -> Iterator[memoryview]:
+        """Yield at most `most` whole frames that `next_frame` will return, and leave them where they are."""
+        view, at = self._view, self._at
+        while most and self.partial is None and len(view) - at >= LENGTH_BYTES:
+            (size,) = _length_from(view, at)
+            at += LENGTH_BYTES + size
+            if size > self._max_frame_bytes or at > len(view):
+                return
+            yield view[at - size : at]
+            most -= 1
 
     def has_frame(self) -> bool:
         """Return True if `next_frame` would return a frame or raise; if not, keep the beginning of the next frame."""

@@ -102,6 +102,73 @@ def test_a_request_for_very_many_partitions_is_asked_about_in_parts(cluster, pro
     assert codes(client) == [0] * number and questions(cluster) == 2
 
 
+@pytest.fixture
+def wide(cluster, remote):
+    """Return the leader of all partitions of the topic `wide`; another broker coordinates the transaction."""
+    leader = cluster.leader_of("flights", remote[0])
+    cluster.create("wide", (leader.node_id,) * 3)
+    return leader
+
+
+def send_together(producer, leader, *requests, behind=b""):
+    """Send a request for each (partition, sequence) of `wide`, and the bytes behind them, in one turn of the leader.
+
+    Return the client.
+    """
+    client = leader.connect()
+    with leader.turn():
+        for partition, sequence in requests:
+            fields = {"producer_id": producer.id, "producer_epoch": producer.epoch, "base_sequence": sequence}
+            batch = memoryview(batch_of(b"a", transactional=True, **fields))
+            request = produce.ProduceRequest("payments", -1, 30_000, [("wide", partition, batch)], False)
+            client.send(PRODUCE, 12, request)
+        if behind:
+            client.feed(behind)
+    return client
+
+
+def test_requests_that_follow_on_a_connection_are_asked_about_together(cluster, producer, wide):
+    producer.add(*(("wide", partition) for partition in range(3)))
+    client = send_together(producer, wide, (0, 0), (1, 0), (2, 0), (0, 1))
+    assert codes(client) == [0] * 4 and questions(cluster) == 1
+    assert [wide.services.log_of("wide", partition).log_end_offset for partition in range(3)] == [2, 1, 1]
+
+
+def test_a_request_that_follows_is_refused_by_itself(cluster, producer, wide):
+    producer.add(("wide", 0), ("wide", 2))
+    client = send_together(producer, wide, (0, 0), (1, 0), (2, 0))
+    assert codes(client) == [0, ErrorCode.TRANSACTION_ABORTABLE, 0] and questions(cluster) == 1
+
+
+def test_an_answer_about_a_request_that_follows_does_not_let_it_in_after_an_abort(cluster, producer, wide):
+    producer.add(("wide", 0), ("wide", 1))
+    cluster.holds_answer = lambda call: call.request.__api_key__ == ADD_PARTITIONS_TO_TXN
+    client = send_together(producer, wide, (0, 0), (1, 0))
+    assert producer.end(False) == 0
+    ends = [wide.services.log_of("wide", partition).log_end_offset for partition in (0, 1)]
+    cluster.release()
+    assert codes(client) == [ErrorCode.TRANSACTION_ABORTABLE] * 2
+    assert [wide.services.log_of("wide", partition).log_end_offset for partition in (0, 1)] == ends
+
+
+def test_a_request_that_follows_leaves_nothing_behind_when_its_connection_is_closed(cluster, producer, wide):
+    producer.add(("wide", 0), ("wide", 1))
+    cluster.holds = lambda call: True
+    client = send_together(producer, wide, (0, 0), (1, 0))
+    wide.engine.closed(client.conn)
+    cluster.release()
+    assert [wide.services.log_of("wide", partition).log_end_offset for partition in (0, 1)] == [0, 0]
+    assert codes(send_together(producer, wide, (1, 0))) == [0] and questions(cluster) == 1
+
+
+@pytest.mark.parametrize("rest", [b"", b"\x00\x00\x00\x01\xff\xff", b"\x00\x00\x00\x01\xff\xff\x80"])
+def test_a_request_that_is_cut_short_closes_the_connection_after_the_answer_before_it(cluster, producer, wide, rest):
+    producer.add(("wide", 0))
+    frame = b"\x00\x00\x00\x0c" + rest
+    client = send_together(producer, wide, (0, 0), behind=len(frame).to_bytes(4, "big") + frame)
+    assert codes(client) == [0] and client.conn.close_reason is not None
+
+
 def test_a_fenced_producer_and_an_unknown_one_are_refused(cluster, producer, remote):
     producer.add(("flights", remote[0]))
     late = ClusterProducer(cluster)

@@ -301,3 +301,18 @@ def test_a_frame_that_cannot_be_kept_for_later_ends_the_stream(monkeypatch):
     decoder.pause()
     with pytest.raises(WireError, match="no memory for its request, a frame of 500 bytes"):
         decoder.next_frame()
+
+
+def test_the_frames_that_follow_are_seen_and_stay_where_they_are():
+    decoder = FrameDecoder(MAX_FRAME_BYTES)
+    decoder.feed(memoryview(bytearray(framed(b"one", b"two", b"three", b"four")[:-1])))
+    assert decoder.next_frame() == b"one"
+    assert [bytes(frame) for frame in decoder.following(5)] == [b"two", b"three"]
+    assert [bytes(frame) for frame in decoder.following(1)] == [b"two"]
+    assert take(decoder) == [b"two", b"three"] and list(decoder.following(5)) == []
+
+
+def test_no_frame_that_follows_one_too_long_is_seen():
+    decoder = FrameDecoder(3)
+    decoder.feed(memoryview(bytearray(framed(b"one", b"four", b"two"))))
+    assert [bytes(frame) for frame in decoder.following(5)] == [b"one"]
