@@ -10,7 +10,7 @@ Because of this order, no crash leaves a log without a file that its checkpoint 
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 
 from broker.log.io_jobs import RemoveFiles
 from broker.log.partition_log import PartitionLog
@@ -47,6 +47,8 @@ class Deletions:
         self._rename_ms = 0
         self._renamed: list[tuple[int, int, RemoveFiles]] = []
         self._number = 0
+        self._removing: set[RemoveFiles] = set()
+        """Removals that threads run."""
         self._checkpoint_ms: int | None = None
 
     def begins_later(self, log: PartitionLog, now_ms: int) -> None:
@@ -81,8 +83,10 @@ class Deletions:
         self._remove_at(dropped.remove_ms, dropped.log, tuple(paths))
 
     def forget(self, log: PartitionLog) -> None:
-        """Forget a log that is deleted as a whole."""
+        """Forget a log that is deleted as a whole, or truncated: its new opening removes what is renamed."""
         self._begun.pop(log, None)
+        self._renamed = [entry for entry in self._renamed if entry[2].directory != log.name]
+        heapify(self._renamed)
         self._dropped = [dropped for dropped in self._dropped if dropped.log is not log]
         self._ready = deque(dropped for dropped in self._ready if dropped.log is not log)
 
@@ -135,4 +139,14 @@ class Deletions:
     def to_remove(self, now_ms: int) -> Iterator[RemoveFiles]:
         """Yield the removals that a thread may run now."""
         while self._renamed and self._renamed[0][0] <= now_ms:
-            yield heappop(self._renamed)[2]
+            removal = heappop(self._renamed)[2]
+            self._removing.add(removal)
+            yield removal
+
+    def back(self, removal: RemoveFiles) -> None:
+        """Take back a removal that has ended."""
+        self._removing.discard(removal)
+
+    def is_removing(self, log: PartitionLog) -> bool:
+        """Return True while a thread removes files of the log."""
+        return any(removal.directory == log.name for removal in self._removing)

@@ -13,7 +13,7 @@ a CRC-32C. A damaged file refuses the start: a log that has forgotten an epoch n
 may then keep batches that the leader does not have. A server alone writes no such file.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -82,8 +82,9 @@ class WriteEpochsBegun:
 class EpochsBegun:
     """The epochs of the file, as its next version will have them."""
 
-    def __init__(self, storage: Storage) -> None:
+    def __init__(self, storage: Storage, report: Callable[[str], None]) -> None:
         self._storage = storage
+        self._report = report
         self._epochs: dict[str, BegunEpoch] = {}
         self._running: WriteEpochsBegun | None = None
         self._next: WriteEpochsBegun | None = None
@@ -132,6 +133,8 @@ class EpochsBegun:
         """Take back a write. After a failure the next one has its epochs too."""
         self._running = None
         write.is_done, write.error = error is None, error
+        if error is not None:
+            self._report(f"the leader epochs that begin could not be written: {error}")
 
     def join(self, log: PartitionLog) -> None:
         """Begin the file's epoch in a log that was just opened, unless the log knows of it."""

@@ -69,14 +69,14 @@ class LogManager:
         self._offline: dict[tuple[str, int], str] = {}
         """Logs that could not be opened, with the reason."""
         self._strays = Strays(storage)
-        self._epochs = EpochsBegun(storage)
+        self._epochs = EpochsBegun(storage, report)
         registries = self._logs, self._offline
         self._opener = LogOpener(storage, self.syncs, self.open_segments, self._epochs, *registries, report)
         self._new = NewLogs(storage, self._opener, report)
         self._deletions = Deletions(storage, report)
         self._cleaning = Cleaning(storage, config, self._deletions, report)
         self._guard = Guard(storage, self._cleaning.is_halfway, report)
-        parts = self.syncs, self._cleaning, self._epochs, self.open_segments
+        parts = self.syncs, self._cleaning, self._deletions, self._epochs, self.open_segments
         self._truncations = Truncations(storage, *parts, *registries, report)
         self._retention = RetentionWalk(self._deletions, self._cleaning.is_halfway, report)
         self._deadline_ms = 0
@@ -286,10 +286,7 @@ class LogManager:
         below the start of its leader's log. Until `take_truncated` has the outcome, `get` raises
         NOT_LEADER_OR_FOLLOWER. Raise ApiError, and truncate none, if a log is offline or being truncated.
         """
-        logs = {self.get(*key): offset for key, offset in offsets.items()}
-        self._truncations.begin(logs, anew=anew)
-        for log in logs:
-            self._deletions.forget(log)
+        self._truncations.begin({self.get(*key): offset for key, offset in offsets.items()}, anew=anew)
 
     def take_truncated(self) -> list[Truncated]:
         """Return the outcomes of truncations since the last call."""
@@ -426,6 +423,8 @@ class LogManager:
             self._truncations.back(job, error)
         elif isinstance(job, WriteEpochsBegun):
             self._epochs.back(job, error)
+        elif isinstance(job, RemoveFiles):
+            self._deletions.back(job)
         elif isinstance(job, PutAway):
             self._remove(job.renamed)
 

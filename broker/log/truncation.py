@@ -1,7 +1,7 @@
 """The truncations of followers' logs: each gives the partition a new PartitionLog, so nobody reads a log that was cut.
 
     release     the old log goes offline and leaves the manager; its waiters are told
-    prepare     once no sync, cleaner or earlier job is at the log: its files are synced, the cut is found (threads)
+    prepare     once no sync, cleaner or removal is at its files: they are synced, the cut is found (threads)
     let go      once the journal's round is back: a new journal file, and a checkpoint with the lowered positions
     cut         the files are cut, and the log is opened anew (threads)
     register    the new log takes the partition
@@ -20,6 +20,7 @@ from typing import NamedTuple
 from broker.log.closed_segment import OpenSegments
 from broker.log.compaction.cleaning import Cleaning
 from broker.log.cut_log import CutJob, CutLog, LogCut, PrepareCut
+from broker.log.deletions import Deletions
 from broker.log.epochs_begun import EpochsBegun
 from broker.log.io_jobs import SyncLog, WriteCheckpoint
 from broker.log.partition_log import PartitionLog
@@ -61,6 +62,7 @@ class Truncations:
         storage: Storage,
         syncs: SyncScheduler,
         cleaning: Cleaning,
+        deletions: Deletions,
         epochs: EpochsBegun,
         open_segments: OpenSegments,
         logs: dict[Key, PartitionLog],
@@ -70,6 +72,7 @@ class Truncations:
         self._storage = storage
         self._syncs = syncs
         self._cleaning = cleaning
+        self._deletions = deletions
         self._epochs = epochs
         self._open_segments = open_segments
         self._logs = logs
@@ -106,6 +109,7 @@ class Truncations:
         for log, offset in offsets.items():
             del self._logs[log.topic, log.partition]
             log.offline = f"it is being truncated to offset {offset}"
+            self._deletions.forget(log)
             self._syncs.release(log)
             cut = LogCut(self._storage, log, offset, anew, log.config)
             self._cuts[cut.key] = cut
@@ -130,7 +134,8 @@ class Truncations:
             self._syncs.add_job(job)
 
     def _is_used(self, log: PartitionLog) -> bool:
-        return self._syncs.is_syncing(log) or not self._cleaning.give_up(log)
+        is_busy = self._syncs.is_syncing(log) or self._deletions.is_removing(log)
+        return is_busy or not self._cleaning.give_up(log)
 
     def _prepare(self, cut: LogCut) -> PrepareCut:
         log = cut.log

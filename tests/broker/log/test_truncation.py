@@ -7,7 +7,7 @@ from broker.log.cut_log import CutLog, PrepareCut
 from broker.log.io_jobs import SyncJournal, WriteCheckpoint
 from broker.log.leader_epochs import cut, truncated
 from broker.wire.errors import ApiError, ErrorCode
-from tests.broker.log.conftest import append, uuid_of
+from tests.broker.log.conftest import uuid_of
 from tests.broker.log.truncation_world import Broker, bounds, contents, expected, fill, filled, ids
 
 ENDS = bounds(fill(Broker()))
@@ -187,7 +187,7 @@ def test_a_truncation_waits_for_the_running_round_of_the_journal():
     """Its entries may still go to the older file, and must be in none that counts."""
     broker = filled(partitions=2)
     for partition in (0, 1):
-        log_appended(broker, partition)
+        broker.write(b"a", partition=partition)
     jobs = broker.manager.take_syncs()
     (round,) = [job for job in jobs if isinstance(job, SyncJournal)]
     broker.manager.truncate({("flights", 0): 13})
@@ -197,15 +197,9 @@ def test_a_truncation_waits_for_the_running_round_of_the_journal():
     assert "WriteCheckpoint" in kinds(broker.manager.take_syncs())
 
 
-def log_appended(broker, partition):
-    """Append a batch, and leave the jobs that it makes due to the test."""
-    append(broker.log(partition), b"a", worker=broker.worker, now=broker.now)
-    broker.manager.appended(broker.log(partition))
-
-
 def test_batches_that_the_next_round_has_go_to_the_older_file():
     broker = filled()
-    log_appended(broker, 0)
+    broker.write(b"a")
     broker.manager.truncate({("flights", 0): 13})
     broker.settle()
     assert broker.log().log_end_offset == 13
@@ -240,7 +234,7 @@ def test_a_truncation_goes_on_during_a_checkpoint_round_whose_syncs_take_long():
 def test_many_logs_are_truncated_with_one_checkpoint_and_one_journal_file():
     broker = Broker(partitions=1000)
     for partition in range(1000):
-        log_appended(broker, partition)
+        broker.write(b"a", partition=partition)
     broker.settle()
     checkpoints = 0
     broker.manager.truncate({("flights", partition): 0 for partition in range(1000)})
@@ -261,7 +255,7 @@ def test_the_number_of_the_journals_file_leaves_the_checkpoint_when_no_older_fil
     broker.truncate(13)
     assert written(broker)["flights-0"].journal_from == 2
     broker.round()
-    log_appended(broker, 1)
+    broker.write(b"a", partition=1)
     broker.round()
     assert written(broker)["flights-0"].journal_from == 0
 
