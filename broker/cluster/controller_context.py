@@ -20,6 +20,7 @@ from broker.cluster.documents import (
     Topic,
     TopicPartition,
 )
+from broker.cluster.policy import Policy
 from coordination.port import Check
 
 NO_EPOCH = -1
@@ -53,9 +54,13 @@ class ControllerContext:
 
     `epoch_version` is the version of /controller_epoch at this controller's election; each write of a `state` checks
     it. `damaged` has the nodes that could not be read, with the reason; their topics or brokers count as absent.
+    `failed_disks` has the replicas of live brokers that a disk did not take. `leaderless` says why a partition has no
+    leader although a member of its ISR or ELR is there (rule W3). `unclean_elections` counts the leaders of this term
+    that may lack acknowledged records.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, policy: Policy | None = None) -> None:
+        self.policy = policy or Policy()
         self.epoch = 0
         self.epoch_version = 0
         self.brokers: dict[int, Registration] = {}
@@ -70,6 +75,9 @@ class ControllerContext:
         self.deletion_started: set[str] = set()
         self.deletion_ineligible: set[str] = set()
         self.damaged: dict[str, str] = {}
+        self.failed_disks: set[Replica] = set()
+        self.leaderless: dict[TopicPartition, str] = {}
+        self.unclean_elections = 0
 
     def fence(self) -> Check:
         """Return the operation that fails a Multi of a controller that was replaced."""
@@ -85,12 +93,20 @@ class ControllerContext:
         for broker_id in broker_ids:
             self.brokers.pop(broker_id, None)
             self.broker_epochs.pop(broker_id, None)
+        self.failed_disks = {replica for replica in self.failed_disks if replica.broker_id in self.broker_epochs}
 
     def is_live(self, broker_id: int) -> bool:
         return broker_id in self.broker_epochs and broker_id not in self.shutting_down
 
+    def has_failed_disk(self, partition: TopicPartition, broker_id: int) -> bool:
+        return Replica(partition, broker_id) in self.failed_disks
+
+    def is_online(self, partition: TopicPartition, broker_id: int) -> bool:
+        """Return True if a broker is live and its disk has the partition."""
+        return self.is_live(broker_id) and not self.has_failed_disk(partition, broker_id)
+
     def live_replicas(self, partition: TopicPartition) -> tuple[int, ...]:
-        return tuple(replica for replica in self.replicas(partition) if self.is_live(replica))
+        return tuple(replica for replica in self.replicas(partition) if self.is_online(partition, replica))
 
     # Topics
 
@@ -109,6 +125,11 @@ class ControllerContext:
         """Return the damaged nodes with the reasons, for people."""
         return [reason if path in reason else f"{path}: {reason}" for path, reason in self.damaged.items()]
 
+    @property
+    def problems(self) -> list[str]:
+        """Return the partitions without a leader that wait for a trusted member, by name, for people."""
+        return [f"{partition} has no leader: {reason}" for partition, reason in sorted(self.leaderless.items())]
+
     def forget_damages_of_brokers(self) -> None:
         """Forget which registrations are damaged, because they are read again."""
         for path in [path for path in self.damaged if path.startswith(f"{BROKER_IDS}/")]:
@@ -118,6 +139,9 @@ class ControllerContext:
     def knows_all_topics(self) -> bool:
         """True if no topic, and no state of a partition, is damaged."""
         return not any(path.startswith(f"{TOPICS}/") for path in self.damaged)
+
+    def topic_names(self) -> dict[UUID, str]:
+        return {topic_id: name for name, topic_id in self.topic_ids.items()}
 
     def topic(self, name: str) -> Topic:
         """Return the document of a topic, as the controller knows it."""
@@ -132,8 +156,10 @@ class ControllerContext:
             partition = TopicPartition(name, index)
             self.leadership.pop(partition, None)
             self.partition_states.pop(partition, None)
+            self.leaderless.pop(partition, None)
             for broker_id in assignment.replicas:
                 self.replica_states.pop(Replica(partition, broker_id), None)
+                self.failed_disks.discard(Replica(partition, broker_id))
 
     def assignment(self, partition: TopicPartition) -> Assignment:
         return self.assignments.get(partition.topic, {}).get(partition.partition, NO_REPLICAS)
@@ -170,7 +196,7 @@ class ControllerContext:
         return [p for p in self.leadership if p.topic not in self.topics_to_delete]
 
     def partitions_with_offline_leader(self) -> list[TopicPartition]:
-        return [p for p in self.partitions_with_leadership() if not self.is_live(self.leadership[p].leader)]
+        return [p for p in self.partitions_with_leadership() if not self.is_online(p, self.leadership[p].leader)]
 
     def partitions_led_by(self, broker_id: int) -> list[TopicPartition]:
         """Return the replicated partitions that a broker leads; those of one copy stay with it until it stops."""

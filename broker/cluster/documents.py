@@ -1,7 +1,8 @@
 """The nodes of a cluster: their paths, and their JSON byte for byte as Kafka 3.9 writes it to ZooKeeper.
 
 The order of the keys is that of Kafka's maps, and there are no spaces. Kafka's brokers ignore a key that they do not
-know, and drop it at their next write; so does this module, except for the key `flakelog`, which it keeps.
+know, and drop it at their next write; so does this module, except for the key `flakelog`. It is left out where it would
+say nothing, so that the node of a partition with one copy, or with Kafka's brokers only, equals Kafka's.
 
 | node | data | written by |
 |---|---|---|
@@ -13,6 +14,8 @@ know, and drop it at their next write; so does this module, except for the key `
 | /config/topics/t, /config/changes/config_change_N | settings; whose settings changed | any broker |
 | /cluster/id, /feature | the cluster id; no features | the first broker, the first controller |
 | /latest_producer_id_block | ProducerIdBlock | the controller |
+| /log_dir_event_notification/log_dir_event_N | the broker whose disk failed | that broker |
+| /isr_change_notification/isr_change_N | the partitions with another ISR | a leader before Kafka 2.7 |
 | /flakelog_adoption | AdoptionMarker (`adoption_marker`) | a broker that brings its directory along, until the end |
 """
 
@@ -34,9 +37,11 @@ CONFIG_CHANGES = "/config/changes"
 CLUSTER_ID = "/cluster/id"
 FEATURE = "/feature"
 PRODUCER_ID_BLOCK = "/latest_producer_id_block"
+ISR_CHANGES = "/isr_change_notification"
+LOG_DIR_EVENTS = "/log_dir_event_notification"
 PERSISTENT_PATHS = (
-    "/consumers", BROKER_IDS, TOPICS, CONFIG_CHANGES, DELETE_TOPICS, "/brokers/seqid", "/isr_change_notification",
-    PRODUCER_ID_BLOCK, "/log_dir_event_notification", "/config/topics", "/config/clients", "/config/users",
+    "/consumers", BROKER_IDS, TOPICS, CONFIG_CHANGES, DELETE_TOPICS, "/brokers/seqid", ISR_CHANGES,
+    PRODUCER_ID_BLOCK, LOG_DIR_EVENTS, "/config/topics", "/config/clients", "/config/users",
     "/config/brokers", "/config/ips",
 )  # fmt: skip
 """The nodes that a broker creates at its start, in Kafka's order."""
@@ -45,6 +50,8 @@ NO_LEADER = -1
 LEADER_DURING_DELETE = -2
 EPOCH_DURING_DELETE = -2
 RECOVERED, RECOVERING = 0, 1
+NO_LIFE = -1
+"""The life of a member in `lives` that is trusted in no life, until it joins the ISR anew (rule W3)."""
 NO_FEATURES = b'{"features":{},"version":2,"status":1}'
 
 T = TypeVar("T", int, str, bool)
@@ -101,13 +108,34 @@ class Endpoint:
 
 
 @dataclass(frozen=True)
+class Life:
+    """The state of a broker's data at its start (rule W1), under the key `flakelog` of its registration.
+
+    `whole` is True if the data has all that the broker's last life confirmed. `last` is the broker epoch of the life
+    before, as the data directory has kept it; -1 for a new directory.
+    """
+
+    whole: bool
+    last: int
+
+    @classmethod
+    def decode(cls, path: str, document: Any) -> "Life | None":
+        if document is None:
+            return None
+        whole = _get(path, document, "whole", bool) if isinstance(document, dict) else None
+        if whole is None:
+            raise DamagedDocument(f"{path}: 'flakelog' is {document!r}, not a JSON dict")
+        return cls(whole, _number(path, document, "last"))
+
+
+@dataclass(frozen=True)
 class Registration:
-    """A broker of the cluster, version 5: its listeners and rack. `flakelog` is the key that Kafka's brokers ignore."""
+    """A broker of the cluster, version 5: its listeners and rack. A broker of Kafka's says nothing of its life."""
 
     endpoints: tuple[Endpoint, ...]
     timestamp_ms: int
     rack: str | None = None
-    flakelog: Mapping[str, Any] | None = None
+    life: Life | None = None
 
     def encode(self) -> bytes:
         plaintext = next((e for e in self.endpoints if e.protocol == "PLAINTEXT"), None)
@@ -121,7 +149,7 @@ class Registration:
             "host": None if plaintext is None else plaintext.host,
             "version": 5,
             "timestamp": str(self.timestamp_ms),
-            **({} if self.flakelog is None else {"flakelog": self.flakelog}),
+            **({} if self.life is None else {"flakelog": {"whole": self.life.whole, "last": self.life.last}}),
         }
         return _encode(document)
 
@@ -132,7 +160,8 @@ class Registration:
         texts = _get(path, document, "endpoints", list)
         endpoints = tuple(_endpoint(path, str(text), protocols) for text in texts)
         timestamp = _number(path, document, "timestamp") if "timestamp" in document else 0
-        return cls(endpoints, timestamp, document.get("rack"), document.get("flakelog"))
+        life = Life.decode(path, document.get("flakelog"))
+        return cls(endpoints, timestamp, document.get("rack"), life)
 
 
 @dataclass(frozen=True)
@@ -191,7 +220,9 @@ class Topic:
 class LeaderAndIsr:
     """The leader of a partition, decided by the controller with epoch `controller_epoch`.
 
-    `partition_epoch` is the version of the node, which a leader names when it asks for another ISR (KIP-497).
+    `partition_epoch` is the version of the node, which a leader names when it asks for another ISR (KIP-497). `elr` has
+    the replicas that may lead although they left the ISR (KIP-966). `lives` has the broker epoch in which each member
+    of ISR and ELR joined, or NO_LIFE. Kafka's controller drops both at its next write, so a member may have no entry.
     """
 
     leader: int
@@ -200,12 +231,25 @@ class LeaderAndIsr:
     partition_epoch: int = 0
     controller_epoch: int = 0
     recovery_state: int = RECOVERED
-    flakelog: Mapping[str, Any] | None = field(default=None, compare=False)
+    elr: tuple[int, ...] = ()
+    lives: Mapping[int, int] = field(default_factory=dict, compare=False)
 
-    def succeeded_by(self, leader: int, isr: tuple[int, ...], recovery_state: int | None = None) -> "LeaderAndIsr":
+    @property
+    def members(self) -> tuple[int, ...]:
+        """Return the members of ISR and ELR."""
+        return tuple(dict.fromkeys((*self.isr, *self.elr)))
+
+    def succeeded_by(
+        self,
+        leader: int,
+        isr: tuple[int, ...],
+        elr: tuple[int, ...] = (),
+        recovery_state: int | None = None,
+    ) -> "LeaderAndIsr":
         """Return the next decision. Each one raises the leader epoch, because brokers ignore an order that does not."""
         state = self.recovery_state if recovery_state is None else recovery_state
-        return replace(self, leader=leader, isr=isr, leader_epoch=self.leader_epoch + 1, recovery_state=state)
+        epoch = self.leader_epoch + 1
+        return replace(self, leader=leader, isr=isr, elr=elr, leader_epoch=epoch, recovery_state=state)
 
     def encode(self) -> bytes:
         document = {
@@ -215,16 +259,22 @@ class LeaderAndIsr:
             **({} if self.recovery_state == RECOVERED else {"leader_recovery_state": self.recovery_state}),
             "leader_epoch": self.leader_epoch,
             "isr": self.isr,
-            **({} if self.flakelog is None else {"flakelog": self.flakelog}),
+            **({"flakelog": self._own_key()} if self.elr or self.lives else {}),
         }
         return _encode(document)
+
+    def _own_key(self) -> dict[str, Any]:
+        return {"elr": self.elr, "lives": {str(member): epoch for member, epoch in sorted(self.lives.items())}}
 
     @classmethod
     def decode(cls, path: str, node: Node) -> "LeaderAndIsr":
         document = _decode(path, node.data)
+        own = document.get("flakelog") or {}
         try:
             isr = _ids(_get(path, document, "isr", list))
-        except (ValueError, TypeError) as error:
+            elr = _ids(own.get("elr", ()))
+            lives = {int(member): int(epoch) for member, epoch in own.get("lives", {}).items()}
+        except (ValueError, TypeError, AttributeError) as error:
             raise DamagedDocument(f"{path}: {error}") from error
         return cls(
             leader=_number(path, document, "leader"),
@@ -233,7 +283,8 @@ class LeaderAndIsr:
             partition_epoch=node.version,
             controller_epoch=_number(path, document, "controller_epoch"),
             recovery_state=int(document.get("leader_recovery_state", RECOVERED)),
-            flakelog=document.get("flakelog"),
+            elr=elr,
+            lives=lives,
         )
 
 
@@ -301,6 +352,25 @@ def encode_config_change(entity_path: str) -> bytes:
 
 def decode_config_change(path: str, data: bytes) -> str:
     return str(_get(path, _decode(path, data), "entity_path", str))
+
+
+def encode_log_dir_event(broker_id: int) -> bytes:
+    """Return the data of a node that says that a disk of a broker failed."""
+    return _encode({"version": 1, "broker": broker_id, "event": 1})
+
+
+def decode_log_dir_event(path: str, data: bytes) -> int:
+    """Return the broker whose disk failed."""
+    return _number(path, _decode(path, data), "broker")
+
+
+def decode_isr_change(path: str, data: bytes) -> list[TopicPartition]:
+    """Return the partitions whose leaders wrote another ISR to `state` themselves, as Kafka did before 2.7."""
+    partitions = _get(path, _decode(path, data), "partitions", list)
+    try:
+        return [TopicPartition(str(row["topic"]), int(row["partition"])) for row in partitions]
+    except (KeyError, ValueError, TypeError) as error:
+        raise DamagedDocument(f"{path}: {error}") from error
 
 
 def encode_cluster_id(cluster_id: str) -> bytes:

@@ -134,7 +134,7 @@ class Orders:
             isr=_broker_ids(leadership.isr),
             zk_version=i32(leadership.partition_epoch),
             replicas=_broker_ids(replicas),
-            offline_replicas=_broker_ids(r for r in replicas if not self._context.is_live(r)),
+            offline_replicas=_broker_ids(r for r in replicas if not self._context.is_online(partition, r)),
         )
 
     def take(self) -> list[tuple[int, Order]]:

@@ -15,8 +15,15 @@ from collections.abc import Iterable
 
 from broker.cluster.channel import Channels
 from broker.cluster.controller_context import ControllerContext, PartitionState
-from broker.cluster.documents import LeaderAndIsr, TopicPartition
-from broker.cluster.leader_election import Elected, Strategy, elect_new, elect_offline
+from broker.cluster.documents import NO_LEADER, LeaderAndIsr, TopicPartition
+from broker.cluster.leader_election import (
+    Elected,
+    Strategy,
+    elect_new,
+    elect_offline,
+    exclude_untrusted,
+    why_leaderless,
+)
 from broker.cluster.orders import Orders
 from broker.cluster.partition_writes import Leaderships, create_states, update_states
 from broker.cluster.procedure import Procedure
@@ -38,7 +45,12 @@ class PartitionMachine:
         self._channels = channels
 
     def startup(self) -> Procedure[None]:
-        """Derive the states from the nodes, and elect leaders for partitions without one."""
+        """Elect leaders for partitions without one."""
+        self.derive_states()
+        yield from self.bring_online()
+
+    def derive_states(self) -> None:
+        """Derive the states from the nodes, at the beginning of a term."""
         context = self._context
         for partition in context.partitions():
             leadership = context.leadership.get(partition)
@@ -48,7 +60,15 @@ class PartitionMachine:
                 context.partition_states[partition] = PartitionState.ONLINE
             else:
                 context.partition_states[partition] = PartitionState.OFFLINE
-        yield from self.bring_online()
+
+    def exclude_untrusted(self, partitions: Iterable[TopicPartition]) -> Procedure[None]:
+        """Decide about the members of these partitions whose lives are not trusted (rule W3).
+
+        This comes before their brokers get their first LeaderAndIsr, which ends the mark "not whole" on their disks.
+        """
+        context = self._context
+        candidates = [p for p in partitions if p in context.leadership and p.topic not in context.topics_to_delete]
+        yield from self.elect(candidates, exclude_untrusted)
 
     def bring_online(self) -> Procedure[None]:
         """Elect leaders for all partitions that have none, except those of topics that are being deleted."""
@@ -103,12 +123,16 @@ class PartitionMachine:
                 elected = strategy(context, partition, context.leadership[partition])
                 if elected is not None:
                     elections[partition] = elected
+                else:
+                    self._note_leaderless(partition)
             proposals: Leaderships = {p: elected.leadership for p, elected in elections.items()}
             result = yield from update_states(context, proposals)
             for partition, leadership in result.written.items():
                 self._decided(partition, leadership)
                 self._orders.add_leader_and_isr(elections[partition].recipients, partition, leadership)
-                decisions[partition] = leadership
+                self._report_loss(partition, leadership, elections[partition].loss)
+                if leadership.leader != NO_LEADER:
+                    decisions[partition] = leadership
             remaining = self._adopt(result.other)
 
     def _adopt(self, others: dict[TopicPartition, LeaderAndIsr | None]) -> list[TopicPartition]:
@@ -120,8 +144,24 @@ class PartitionMachine:
         return list(adopted)
 
     def _decided(self, partition: TopicPartition, leadership: LeaderAndIsr) -> None:
+        has_leader = leadership.leader != NO_LEADER
         self._context.leadership[partition] = leadership
-        self._context.partition_states[partition] = PartitionState.ONLINE
+        self._context.partition_states[partition] = PartitionState.ONLINE if has_leader else PartitionState.OFFLINE
+        self._note_leaderless(partition)
+
+    def _note_leaderless(self, partition: TopicPartition) -> None:
+        context = self._context
+        context.leaderless.pop(partition, None)
+        if not context.is_online(partition, context.leadership[partition].leader):
+            reason = why_leaderless(context, partition, context.leadership[partition])
+            if reason is not None:
+                context.leaderless[partition] = reason
+
+    def _report_loss(self, partition: TopicPartition, leadership: LeaderAndIsr, loss: str | None) -> None:
+        """Count and report an unclean leader."""
+        if loss is not None:
+            self._context.unclean_elections += 1
+            self._context.policy.report(f"{partition}: broker {leadership.leader} leads, because {loss}")
 
     def _valid(self, partitions: Iterable[TopicPartition], target: PartitionState) -> list[TopicPartition]:
         states = self._context.partition_states

@@ -17,6 +17,7 @@ from broker.cluster.documents import (
     partitions_path,
     state_path,
 )
+from broker.cluster.isr_members import joined, with_lives
 from broker.cluster.procedure import (
     Outcome,
     Procedure,
@@ -68,7 +69,8 @@ def update_states(context: ControllerContext, proposals: Leaderships) -> Procedu
     """Replace the states of partitions; each proposal names the version that it replaces as its partition epoch."""
     result = Written()
     for chunk in chunks(proposals.items(), PARTITIONS_AT_ONCE):
-        pending = {p: replace(proposal, controller_epoch=context.epoch) for p, proposal in chunk}
+        decided = {p: replace(proposal, controller_epoch=context.epoch) for p, proposal in chunk}
+        pending = {p: with_lives(context, p, decision) for p, decision in decided.items()}
         while pending:
             yield from _update(context, pending, result)
     return result
@@ -106,7 +108,7 @@ def create_states(context: ControllerContext, proposals: Leaderships) -> Procedu
     result = Written()
     existing = {partitions_path(p.topic) for p in context.leadership}
     for chunk in chunks(proposals.items(), PARTITIONS_AT_ONCE):
-        pending = dict(chunk)
+        pending = {p: with_lives(context, p, joined(context, decision, decision.isr)) for p, decision in chunk}
         while pending:
             yield from _create(context, pending, existing, result)
         existing.update(partitions_path(partition.topic) for partition, _ in chunk)

@@ -15,10 +15,12 @@ The last member of an ISR stays in it, with leader -1: only that replica has all
 """
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 from broker.cluster.channel import Channels
 from broker.cluster.controller_context import ControllerContext, Replica, ReplicaState
-from broker.cluster.documents import NO_LEADER, LeaderAndIsr, TopicPartition
+from broker.cluster.documents import NO_LEADER, NO_LIFE, LeaderAndIsr, TopicPartition
+from broker.cluster.isr_members import elr_after
 from broker.cluster.orders import Orders
 from broker.cluster.partition_writes import update_states
 from broker.cluster.procedure import Procedure
@@ -112,14 +114,19 @@ class ReplicaMachine:
         remaining = partitions
         while remaining:
             members = [p for p in remaining if broker_id in context.leadership[p].isr]
-            proposals = {p: _without(context.leadership[p], broker_id) for p in members}
+            proposals = {p: _without(context, p, broker_id) for p in members}
             result = yield from update_states(context, proposals)
             context.leadership.update(result.written)
             remaining = [partition for partition, state in result.other.items() if state is not None]
             context.leadership.update((p, state) for p, state in result.other.items() if state is not None)
 
 
-def _without(leadership: LeaderAndIsr, broker_id: int) -> LeaderAndIsr:
-    leader = NO_LEADER if leadership.leader == broker_id else leadership.leader
-    isr = tuple(member for member in leadership.isr if member != broker_id) or leadership.isr
-    return leadership.succeeded_by(leader, isr)
+def _without(context: ControllerContext, partition: TopicPartition, broker_id: int) -> LeaderAndIsr:
+    """Return the decision by which a member leaves the ISR; the last one stays. A disk that failed is not trusted."""
+    current = context.leadership[partition]
+    leader = NO_LEADER if current.leader == broker_id else current.leader
+    isr = tuple(member for member in current.isr if member != broker_id) or current.isr
+    decision = current.succeeded_by(leader, isr, elr_after(context, partition, current, leader, isr))
+    if context.has_failed_disk(partition, broker_id):
+        return replace(decision, lives={**decision.lives, broker_id: NO_LIFE})
+    return decision

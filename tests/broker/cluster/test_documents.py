@@ -5,18 +5,23 @@ from broker.cluster.documents import (
     DamagedDocument,
     Endpoint,
     LeaderAndIsr,
+    Life,
     ProducerIdBlock,
     Registration,
     Topic,
+    TopicPartition,
     decode_cluster_id,
     decode_config,
     decode_config_change,
     decode_controller,
     decode_epoch,
+    decode_isr_change,
+    decode_log_dir_event,
     encode_cluster_id,
     encode_config,
     encode_config_change,
     encode_controller,
+    encode_log_dir_event,
 )
 from coordination.port import Node
 from tests.golden.controller_acts import writes
@@ -38,7 +43,7 @@ def test_registration_equals_kafkas_bytes():
 def test_registration_with_rack_listeners_and_the_key_of_ours():
     """`rack` stands where Kafka's hash map puts it; Kafka's brokers ignore `flakelog` (fact 7)."""
     registration = Registration(
-        (Endpoint("IN", "SSL", "::1", 1), Endpoint("OUT", "SASL_SSL", "h", 2)), 5, "r1", {"whole": True, "last": 7}
+        (Endpoint("IN", "SSL", "::1", 1), Endpoint("OUT", "SASL_SSL", "h", 2)), 5, "r1", Life(whole=True, last=7)
     )
     text = registration.encode().decode()
     assert '"endpoints":["IN://[::1]:1","OUT://h:2"],"rack":"r1","jmx_port":-1,"port":-1,"host":null' in text
@@ -70,8 +75,23 @@ def test_state_equals_kafkas_bytes():
 
 
 def test_state_keeps_the_key_of_ours_and_drops_unknown_ones():
-    data = STATE[:-1] + b',"flakelog":{"elr":[2]},"other":1}'
-    assert LeaderAndIsr.decode("/p", Node(data, 0, 0)).encode() == STATE[:-1] + b',"flakelog":{"elr":[2]}}'
+    own = b',"flakelog":{"elr":[2],"lives":{"1":4294967320,"3":4294967311}}'
+    state = LeaderAndIsr.decode("/p", Node(STATE[:-1] + own + b',"other":1}', 0, 0))
+    assert (state.elr, state.lives, state.members) == ((2,), {1: 4294967320, 3: 4294967311}, (1, 3, 2))
+    assert state.encode() == STATE[:-1] + own + b"}"
+
+
+def test_state_without_the_key_of_ours_has_no_elr_and_no_lives():
+    """A controller of Kafka's drops the key when it writes a state (fact 7)."""
+    state = LeaderAndIsr.decode("/p", Node(STATE, 5, 0))
+    assert (state.elr, state.lives) == ((), {})
+
+
+def test_notifications_equal_kafkas_bytes():
+    assert encode_log_dir_event(3) == b'{"version":1,"broker":3,"event":1}'
+    assert decode_log_dir_event("/e", encode_log_dir_event(3)) == 3
+    changed = b'{"version":1,"partitions":[{"topic":"t","partition":1}]}'
+    assert decode_isr_change("/i", changed) == [TopicPartition("t", 1)]
 
 
 def test_state_of_an_unclean_leader_has_kafkas_order():
@@ -106,6 +126,8 @@ def test_settings_and_cluster_id_equal_kafkas_bytes():
         lambda data: Registration.decode("/n", data),
         lambda data: Topic.decode("/n", data),
         lambda data: LeaderAndIsr.decode("/n", Node(data, 0, 0)),
+        lambda data: decode_log_dir_event("/n", data),
+        lambda data: decode_isr_change("/n", data),
         ProducerIdBlock.decode,
         decode_controller,
         decode_cluster_id,
@@ -115,6 +137,18 @@ def test_settings_and_cluster_id_equal_kafkas_bytes():
 def test_damaged_json_is_an_error_by_name(decode, data):
     with pytest.raises(DamagedDocument, match="/"):
         decode(data)
+
+
+@pytest.mark.parametrize("own", [b"7", b'{"elr":7}', b'{"elr":["x"]}', b'{"lives":[1]}', b'{"lives":{"1":"x"}}'])
+def test_damaged_key_of_ours_in_a_state_is_an_error_by_name(own):
+    with pytest.raises(DamagedDocument, match="/p"):
+        LeaderAndIsr.decode("/p", Node(STATE[:-1] + b',"flakelog":' + own + b"}", 0, 0))
+
+
+@pytest.mark.parametrize("own", [b"7", b"{}", b'{"whole":1,"last":2}', b'{"whole":true}', b'{"whole":true,"last":[]}'])
+def test_damaged_key_of_ours_in_a_registration_is_an_error_by_name(own):
+    with pytest.raises(DamagedDocument, match="/n"):
+        Registration.decode("/n", b'{"endpoints":[],"flakelog":' + own + b"}")
 
 
 def test_damaged_epoch_is_an_error_by_name():
