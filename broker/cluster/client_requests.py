@@ -4,6 +4,7 @@ A topic is created, grown and deleted by writes that check the controller epoch,
 changes nothing. Kafka writes these nodes without the check; the nodes and their order are the same.
 """
 
+from broker.cluster.alter_partition import alter_partition
 from broker.cluster.assignment import assign_added, assign_replicas
 from broker.cluster.cluster_changes import ClusterChanges
 from broker.cluster.controller_context import ControllerContext
@@ -21,6 +22,7 @@ from broker.cluster.procedure import Outcome, Procedure, failed_index, read_node
 from broker.cluster.producer_id_blocks import allocate_block
 from broker.cluster.requests import (
     AllocateProducerIds,
+    AlterPartition,
     Answer,
     ControlledShutdown,
     CreatePartitions,
@@ -58,6 +60,8 @@ def answer(changes: ClusterChanges, request: Request) -> Procedure[Answer]:
                 _check_broker_epoch(changes.context, request.broker_id, request.broker_epoch)
                 remaining = yield from changes.controlled_shutdown(request.broker_id)
                 return Answer(remaining=remaining)
+            case AlterPartition():
+                return (yield from alter_partition(changes, request))
             case AllocateProducerIds():
                 _check_broker_epoch(changes.context, request.broker_id, request.broker_epoch)
                 return Answer(producer_ids=(yield from allocate_block(changes.context, request.broker_id)))

@@ -4,7 +4,7 @@ Each method is one event, carried out to the end of its operations. A watch is s
 change after the read causes another event. The order of the steps is Kafka's: brokers expect it.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from broker.cluster.channel import Channels
@@ -252,6 +252,11 @@ class ClusterChanges:
         return topics
 
     # Orders
+
+    def tell(self, partitions: Iterable[TopicPartition]) -> None:
+        """Tell all brokers the present states of partitions, by UpdateMetadata."""
+        self.orders.add_update_metadata(self.context.broker_epochs, partitions)
+        self._send()
 
     def _send(self) -> None:
         for broker_id, order in self.orders.take():

@@ -27,6 +27,7 @@ from broker.cluster.controller_context import ControllerContext, Replica
 from broker.cluster.documents import BROKER_IDS, CONTROLLER, DELETE_TOPICS, TOPICS, DamagedDocument, TopicPartition
 from broker.cluster.driver import Driver
 from broker.cluster.election import Lost, Won, elect, is_own
+from broker.cluster.policy import Policy
 from broker.cluster.procedure import ControllerMoved, Pause, Procedure
 from broker.cluster.requests import NOT_CONTROLLER, Answer, Request
 from broker.now import Now
@@ -106,8 +107,9 @@ class Controller:
     people; None once an election has gone well, and if another broker took over or the session ended.
     """
 
-    def __init__(self, broker_id: int, *, listener: str) -> None:
+    def __init__(self, broker_id: int, *, listener: str, policy: Policy | None = None) -> None:
         self.broker_id = broker_id
+        self._policy = policy or Policy()
         self.controller_id = -1
         self.problem: str | None = None
         self._listener = listener
@@ -306,7 +308,7 @@ class Controller:
     # Terms
 
     def _new_term(self) -> ClusterChanges:
-        return ClusterChanges(ControllerContext(), self._channels, self.broker_id, self._listener)
+        return ClusterChanges(ControllerContext(self._policy), self._channels, self.broker_id, self._listener)
 
     def _reelect(self, now: Now) -> Procedure[None]:
         if self._is_active:

@@ -67,6 +67,7 @@ class ControllerContext:
         self.broker_epochs: dict[int, int] = {}
         self.shutting_down: set[int] = set()
         self.topic_ids: dict[str, UUID] = {}
+        self._names: dict[UUID, str] = {}
         self.assignments: dict[str, dict[int, Assignment]] = {}
         self.leadership: dict[TopicPartition, LeaderAndIsr] = {}
         self.partition_states: dict[TopicPartition, PartitionState] = {}
@@ -114,6 +115,7 @@ class ControllerContext:
         """Take a topic's document; return the partitions that were unknown."""
         if topic.topic_id is not None:
             self.topic_ids[name] = topic.topic_id
+            self._names[topic.topic_id] = name
         assignments = self.assignments.setdefault(name, {})
         added = topic.assignments.keys() - assignments.keys()
         for index in sorted(added):
@@ -140,8 +142,8 @@ class ControllerContext:
         """True if no topic, and no state of a partition, is damaged."""
         return not any(path.startswith(f"{TOPICS}/") for path in self.damaged)
 
-    def topic_names(self) -> dict[UUID, str]:
-        return {topic_id: name for name, topic_id in self.topic_ids.items()}
+    def topic_name(self, topic_id: UUID) -> str | None:
+        return self._names.get(topic_id)
 
     def topic(self, name: str) -> Topic:
         """Return the document of a topic, as the controller knows it."""
@@ -151,7 +153,9 @@ class ControllerContext:
         self.topics_to_delete.discard(name)
         self.deletion_started.discard(name)
         self.deletion_ineligible.discard(name)
-        self.topic_ids.pop(name, None)
+        topic_id = self.topic_ids.pop(name, None)
+        if topic_id is not None:
+            self._names.pop(topic_id, None)
         for index, assignment in self.assignments.pop(name, {}).items():
             partition = TopicPartition(name, index)
             self.leadership.pop(partition, None)

@@ -13,6 +13,7 @@ from kio.static.primitive import i8, i16, i32, i64
 
 from broker.cluster.controller_context import ControllerContext
 from broker.cluster.documents import LEADER_DURING_DELETE, NO_LEADER, LeaderAndIsr, Registration, TopicPartition
+from broker.cluster.isr_members import is_of_kafka
 from broker.wire.inter_broker import (
     LeaderAndIsrLiveLeader,
     LeaderAndIsrPartitionState,
@@ -78,6 +79,7 @@ class Orders:
                 removing_replicas=_broker_ids(assignment.removing),
                 is_new=is_new or (earlier is not None and earlier.is_new),
                 leader_recovery_state=i8(leadership.recovery_state),
+                elr=() if is_of_kafka(self._context, broker_id) else _broker_ids(leadership.elr),
             )
         self.add_update_metadata(self._context.broker_epochs, [partition])
 

@@ -6,11 +6,11 @@ NOT_CONTROLLER. Answers come when the coordinator has the change; brokers learn 
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 from uuid import UUID
 
 from broker.cluster.assignment import Spread
-from broker.cluster.documents import ProducerIdBlock, TopicPartition
+from broker.cluster.documents import RECOVERED, LeaderAndIsr, ProducerIdBlock, TopicPartition
 from broker.wire.errors import ErrorCode
 
 ElectionType = Literal["preferred", "unclean"]
@@ -68,6 +68,34 @@ class ControlledShutdown:
     broker_epoch: int
 
 
+class IsrMember(NamedTuple):
+    """A member that a leader wants in the ISR, and the epoch in which that broker fetches; -1 if it is not known."""
+
+    broker_id: int
+    broker_epoch: int = -1
+
+
+class IsrProposal(NamedTuple):
+    """The ISR that a leader wants. `min_isr` is its reading of min.insync.replicas; None from a leader of Kafka's."""
+
+    topic_id: UUID
+    partition: int
+    leader_epoch: int
+    partition_epoch: int
+    isr: tuple[IsrMember, ...]
+    recovery_state: int = RECOVERED
+    min_isr: int | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class AlterPartition:
+    """A leader wants other ISRs (KIP-497)."""
+
+    broker_id: int
+    broker_epoch: int
+    proposals: tuple[IsrProposal, ...]
+
+
 @dataclass(frozen=True, eq=False)
 class AllocateProducerIds:
     """A broker wants a block of producer ids (KIP-730)."""
@@ -77,7 +105,13 @@ class AllocateProducerIds:
 
 
 Request: TypeAlias = (
-    CreateTopic | CreatePartitions | DeleteTopic | ElectLeaders | ControlledShutdown | AllocateProducerIds
+    CreateTopic
+    | CreatePartitions
+    | DeleteTopic
+    | ElectLeaders
+    | ControlledShutdown
+    | AlterPartition
+    | AllocateProducerIds
 )
 
 
@@ -85,13 +119,15 @@ Request: TypeAlias = (
 class Answer:
     """The answer to a request. `elections` has the outcome for each partition, with its reason.
 
-    `assignments` are the replicas of the partitions that were created.
+    `assignments` are the replicas of the partitions that were created. `isrs` has, by topic id and partition, the
+    granted state or the error.
     """
 
     error_code: ErrorCode = ErrorCode.NONE
     message: str | None = None
     assignments: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
     elections: Mapping[TopicPartition, tuple[ErrorCode, str | None]] = field(default_factory=dict)
+    isrs: Mapping[tuple[UUID, int], LeaderAndIsr | ErrorCode] = field(default_factory=dict)
     remaining: tuple[TopicPartition, ...] = ()
     producer_ids: ProducerIdBlock | None = None
 

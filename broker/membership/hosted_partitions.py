@@ -111,6 +111,7 @@ def _state(ordered: Any) -> PartitionState:
         tuple(map(int, ordered.replicas)),
         tuple(map(int, ordered.isr)),
         int(ordered.partition_epoch),
+        elr=tuple(map(int, ordered.elr)),
         adding=tuple(map(int, ordered.adding_replicas)),
         removing=tuple(map(int, ordered.removing_replicas)),
     )

@@ -1,13 +1,22 @@
 """The messages between brokers that kio lacks: LeaderAndIsr, StopReplica, UpdateMetadata, ControlledShutdown.
 
 A controller with ZooKeeper orders brokers with the first three (keys 4 to 6), and a broker that stops asks with the
-fourth (key 7). Apache Kafka 4.0 removed them, and kio is generated from a later release. The classes follow the specs
-in `common/message/*.json` of kafka-clients 3.9.1. A test compares them with the frames that Kafka 3.9.1 sent
+fourth (key 7). Apache Kafka 4.0 removed these four, and kio is generated from a later release. The classes follow the
+specs in `common/message/*.json` of kafka-clients 3.9.1. A test compares them with the frames that Kafka 3.9.1 sent
 (tests/golden/inter_broker).
 
 Each API has one version, that of `inter.broker.protocol.version` 3.9: LeaderAndIsr v7, StopReplica v4, UpdateMetadata
 v8, ControlledShutdown v3. Orders come without ApiVersions, in the version of the sender. All four versions are
 flexible.
+
+Two messages have fields of ours in tags (KIP-482), which Kafka's brokers neither send nor read (rules E6 and R3 of
+replication):
+
+    AlterPartition v3   in each partition of the request: MIN_ISR = the leader's reading of min.insync.replicas
+                        in each partition of the answer: ELR = the granted ELR (KIP-966)
+    LeaderAndIsr v7     in each partition: ELR
+
+kio has AlterPartition too, and its classes are used for v2. The numbers of the tags follow `broker.wire.tags.IDS`.
 
 The classes have the shape of kio's, so that `broker.wire.cold` decodes and encodes them. Fields are named by kio's
 rules (`isKRaftController` is `is_k_raft_controller`, `Type` is `type_`). kio repeats the class variables in each
@@ -23,9 +32,13 @@ from kio.schema.request_header.v2.header import RequestHeader
 from kio.schema.response_header.v1.header import ResponseHeader
 from kio.schema.types import BrokerId, TopicName
 from kio.static.constants import EntityType
-from kio.static.primitive import i8, i16, i32, i64
+from kio.static.primitive import i8, i16, i32, i32Timedelta, i64
 
 LEADER_AND_ISR, STOP_REPLICA, UPDATE_METADATA, CONTROLLED_SHUTDOWN = 4, 5, 6, 7
+ALTER_PARTITION = 56
+MIN_ISR, ELR = 61_891, 61_892
+NO_MIN_ISR = -1
+"""The min.insync.replicas of a leader that names none: one of Kafka's."""
 
 
 class _Request:
@@ -76,6 +89,12 @@ class _ControlledShutdown:
     __api_key__: ClassVar[i16] = i16(CONTROLLED_SHUTDOWN)
 
 
+class _AlterPartition:
+    __slots__ = ()
+    __version__: ClassVar[i16] = i16(3)
+    __api_key__: ClassVar[i16] = i16(ALTER_PARTITION)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaderAndIsrPartitionState(_RequestPart, _LeaderAndIsr):
     partition_index: i32 = field(metadata={"kafka_type": "int32"})
@@ -94,6 +113,8 @@ class LeaderAndIsrPartitionState(_RequestPart, _LeaderAndIsr):
     """True if the broker has no log of the partition yet."""
     leader_recovery_state: i8 = field(metadata={"kafka_type": "int8"}, default=i8(0))
     """1 while the leader recovers from an unclean election (KIP-704)."""
+    elr: tuple[BrokerId, ...] = field(metadata={"kafka_type": "int32", "tag": ELR}, default=())
+    """The granted ELR, for brokers of ours."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -257,6 +278,63 @@ class ControlledShutdownResponse(_Response, _ControlledShutdown):
     error_code: ErrorCode = field(metadata={"kafka_type": "error_code"})
     remaining_partitions: tuple[RemainingPartition, ...]
     """The partitions that the broker still leads."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IsrMember(_RequestPart, _AlterPartition):
+    broker_id: BrokerId = field(metadata={"kafka_type": "int32"})
+    broker_epoch: i64 = field(metadata={"kafka_type": "int64"}, default=i64(-1))
+    """The epoch of the broker in its fetches (KIP-903); -1 from a leader of Kafka's with ZooKeeper."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AlterPartitionData(_RequestPart, _AlterPartition):
+    partition_index: i32 = field(metadata={"kafka_type": "int32"})
+    leader_epoch: i32 = field(metadata={"kafka_type": "int32"})
+    new_isr_with_epochs: tuple[IsrMember, ...]
+    leader_recovery_state: i8 = field(metadata={"kafka_type": "int8"}, default=i8(0))
+    partition_epoch: i32 = field(metadata={"kafka_type": "int32"})
+    min_isr: i32 = field(metadata={"kafka_type": "int32", "tag": MIN_ISR}, default=i32(NO_MIN_ISR))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AlterPartitionTopic(_RequestPart, _AlterPartition):
+    topic_id: uuid.UUID | None = field(metadata={"kafka_type": "uuid"})
+    partitions: tuple[AlterPartitionData, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AlterPartitionRequest(_Request, _AlterPartition):
+    """A leader's request for other ISRs (KIP-497)."""
+
+    broker_id: BrokerId = field(metadata={"kafka_type": "int32"})
+    broker_epoch: i64 = field(metadata={"kafka_type": "int64"}, default=i64(-1))
+    topics: tuple[AlterPartitionTopic, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AlteredPartition(_ResponsePart, _AlterPartition):
+    partition_index: i32 = field(metadata={"kafka_type": "int32"})
+    error_code: ErrorCode = field(metadata={"kafka_type": "error_code"})
+    leader_id: BrokerId = field(metadata={"kafka_type": "int32"})
+    leader_epoch: i32 = field(metadata={"kafka_type": "int32"})
+    isr: tuple[BrokerId, ...] = field(metadata={"kafka_type": "int32"}, default=())
+    leader_recovery_state: i8 = field(metadata={"kafka_type": "int8"}, default=i8(0))
+    partition_epoch: i32 = field(metadata={"kafka_type": "int32"})
+    elr: tuple[BrokerId, ...] = field(metadata={"kafka_type": "int32", "tag": ELR}, default=())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AlteredTopic(_ResponsePart, _AlterPartition):
+    topic_id: uuid.UUID | None = field(metadata={"kafka_type": "uuid"})
+    partitions: tuple[AlteredPartition, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AlterPartitionResponse(_Response, _AlterPartition):
+    throttle_time: i32Timedelta = field(metadata={"kafka_type": "timedelta_i32"})
+    error_code: ErrorCode = field(metadata={"kafka_type": "error_code"})
+    topics: tuple[AlteredTopic, ...]
 
 
 REQUESTS: dict[int, Any] = {

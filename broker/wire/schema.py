@@ -18,6 +18,8 @@ from kio.schema.index import api_key_map, schema_name_map
 METADATA = 3
 _NOT_IN_KIO = range(4, 8)  # the keys of broker.wire.inter_broker, which is imported at its first use
 
+_WITH_OWN_TAGS = frozenset({(56, 3)})  # the versions whose classes in broker.wire.inter_broker have tags of ours
+
 Kind = Literal["request", "response"]
 Fields = Mapping[str, Any]
 SchemaClass: TypeAlias = Any
@@ -47,6 +49,10 @@ def schema(api_key: int, version: int, kind: Kind) -> SchemaClass:
     """Return the class of a message. Raise RuntimeError if there is no such API or version."""
     if api_key in _NOT_IN_KIO:
         return _inter_broker(api_key, version, kind)
+    if (api_key, version) in _WITH_OWN_TAGS:
+        from broker.wire.inter_broker import AlterPartitionRequest, AlterPartitionResponse
+
+        return AlterPartitionRequest if kind == "request" else AlterPartitionResponse
     load = load_request_schema if kind == "request" else load_response_schema
     return load(api_key, version)
 

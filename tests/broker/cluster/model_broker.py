@@ -54,6 +54,9 @@ class ModelBroker:
     controller_epoch: int = 0
     image: dict[TopicPartition, ImageRow] = field(default_factory=dict)
     live: frozenset[int] = frozenset()
+    is_whole: bool = True  # on its disk: False from a power cut to the first LeaderAndIsr after it (rule W1)
+    last_epoch: int = -1  # on its disk: the broker epoch of its newest life
+    failed_disks: set[TopicPartition] = field(default_factory=set)
     replicas: dict[TopicPartition, HeldReplica] = field(default_factory=dict)
     accepted: list[Any] = field(default_factory=list)  # the orders that it took, for the oracle
 
@@ -63,7 +66,7 @@ class ModelBroker:
 
     def registered(self, broker_epoch: int, controller_epoch: int) -> None:
         """Begin a life; rule E2: refuse orders below the controller epoch that the registration read."""
-        self.broker_epoch = broker_epoch
+        self.broker_epoch = self.last_epoch = broker_epoch
         self.controller_epoch = max(self.controller_epoch, controller_epoch)
 
     def handle(self, request: Any) -> Any:
@@ -73,6 +76,7 @@ class ModelBroker:
             self.accepted.append(request)
         match request:
             case LeaderAndIsrRequest():
+                self.is_whole = self.is_whole or not refusal
                 topics = () if refusal else tuple(self._lead_or_follow(topic) for topic in request.topic_states)
                 return LeaderAndIsrResponse(error_code=refusal, topics=topics)
             case UpdateMetadataRequest():
@@ -98,7 +102,9 @@ class ModelBroker:
             held = self.replicas.get(partition)
             assert self.logs.get(partition, topic.topic_id) == topic.topic_id, f"{partition}: a log of another topic id"
             code = ErrorCode.none
-            if held is not None and held.leader_epoch >= state.leader_epoch:
+            if partition in self.failed_disks:
+                code = ErrorCode.kafka_storage_error
+            elif held is not None and held.leader_epoch >= state.leader_epoch:
                 code = ErrorCode.stale_controller_epoch
             else:
                 self.replicas[partition] = HeldReplica(topic.topic_id, state.leader, state.leader_epoch)

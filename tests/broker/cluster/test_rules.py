@@ -35,9 +35,9 @@ from tests.broker.cluster.world import SESSION_MS, World
 T0 = TopicPartition("t", 0)
 
 
-def started(brokers=3):
+def started(brokers=3, **options):
     """Return a quiet world whose broker 1 is the controller."""
-    world = World(brokers=brokers)
+    world = World(brokers=brokers, **options)
     for machine in world.machines.values():
         machine.start()
         world.run(200)

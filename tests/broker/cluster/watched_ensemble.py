@@ -66,7 +66,9 @@ class WatchedEnsemble(Ensemble):
             assert state.controller_epoch == int(self.nodes[CONTROLLER_EPOCH].data), f"E1: a stale epoch in {write}"
             if isinstance(write, Set):
                 earlier = LeaderAndIsr.decode(write.path, before[write.path])
-                assert state.leader_epoch > earlier.leader_epoch, f"E4: the leader epoch stays in {write}"
+                is_leaders = (state.leader, state.leader_epoch) == (earlier.leader, earlier.leader_epoch)
+                assert state.leader_epoch > earlier.leader_epoch or is_leaders, f"E4: the epoch stays in {write}"
+                assert is_leaders or state.lives.get(state.leader, 0) >= 0, f"W2: {write} elects who is not trusted"
             self.note_decision(write.path)
 
     def note_decision(self, path):

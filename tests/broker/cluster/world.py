@@ -17,6 +17,7 @@ from broker.cluster.documents import (
     NO_LEADER,
     Assignment,
     Endpoint,
+    Life,
     Registration,
     Topic,
     TopicPartition,
@@ -26,6 +27,7 @@ from broker.cluster.documents import (
     topic_path,
 )
 from broker.cluster.driver import Driver
+from broker.cluster.policy import Policy
 from broker.cluster.registration import BrokerIdTaken, Registered, register
 from broker.cluster.requests import Answer, ControlledShutdown, Request
 from broker.now import Now
@@ -48,7 +50,7 @@ class Process:
         self.world, self.machine = world, machine
         self.coordinator = MemoryCoordinator(world.ensemble)
         self.coordinator.on_wake(self._wake)
-        self.controller = Controller(machine.broker_id, listener="PLAINTEXT")
+        self.controller = Controller(machine.broker_id, listener="PLAINTEXT", policy=world.policy)
         self.registration = Driver()
         self.is_alive = True
         self.is_registered = False
@@ -136,9 +138,10 @@ class Process:
     def _register(self):
         machine = self.machine
         endpoint = Endpoint("PLAINTEXT", "PLAINTEXT", "127.0.0.1", 24020 + machine.broker_id)
+        life = Life(machine.model.is_whole, machine.model.last_epoch) if self.world.has_lives else None
         return register(
             machine.broker_id,
-            Registration((endpoint,), self.world.now.wall_ms),
+            Registration((endpoint,), self.world.now.wall_ms, life=life),
             session_id=self.coordinator.session_id,
             session_timeout_ms=SESSION_MS,
             cluster_id=machine.cluster_id or f"random-{machine.broker_id}",
@@ -183,6 +186,11 @@ class Machine:
             session_id = process.coordinator.session_id
             self.world.after(0 if at_once else SESSION_MS, lambda: self.world.ensemble.end_session(session_id))
 
+    def lose_power(self, *, at_once: bool = True) -> None:
+        """End the process, and the records that its disk did not keep."""
+        self.model.is_whole = False
+        self.kill(at_once=at_once)
+
     def restart_after(self, process: Process) -> None:
         if self.process is process:
             self.kill(at_once=True)
@@ -192,8 +200,18 @@ class Machine:
 class World(Timeline):
     """The network, the machines, and the oracle."""
 
-    def __init__(self, seed: int = 0, brokers: int = 3, *, delay_ms: tuple[int, int] = (1, 1)) -> None:
+    def __init__(
+        self,
+        seed: int = 0,
+        brokers: int = 3,
+        *,
+        delay_ms: tuple[int, int] = (1, 1),
+        has_lives: bool = False,
+        policy: Policy | None = None,
+    ) -> None:
         super().__init__(seed, delay_ms)
+        self.has_lives = has_lives  # brokers register as ours; else as Kafka's
+        self.policy = policy
         self.ensemble = WatchedEnsemble()
         self.loss = 0.0  # the chance that a call or its answer gets lost
         self.multi_loss = 0.0  # the chance that the answer of a Multi gets lost
