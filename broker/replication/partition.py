@@ -1,0 +1,273 @@
+"""A leader's view of one partition: its replicas, the ISR, and the high watermark (Kafka's Partition).
+
+    fetched     a follower asks for an offset, so it has everything below it
+    appended    the leader's own log is longer, or more of it is on the disk
+    proposal    another ISR, which the controller has to grant (AlterPartition, KIP-497)
+
+The high watermark is the least end over the ISR and the members that are proposed to join it. A member that is proposed
+to leave counts until that is granted. The high watermark moves only while the granted ISR has `min.insync.replicas`
+members and the granted ELR is empty, because the controller may count on a member of the ELR (KIP-966). It never goes
+back (rule R1).
+
+A follower joins when its end has reached the high watermark and the start of the epoch. It leaves when it has not been
+at the log's end for `replica.lag.time.max.ms` (rule R3). What a follower had in an earlier epoch is forgotten: it may
+have been truncated since (rule E4).
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from broker.log.partition_log import PartitionLog
+from broker.metadata.topic import PartitionState
+from broker.now import Now
+from broker.record.records import LONG_MAX
+from broker.wire.errors import ApiError, ErrorCode
+
+UNKNOWN_OFFSET = -1
+NO_BROKER_EPOCH = -1
+RETRY_MS = 1_000
+"""The pause before a proposal is asked again that the controller refused, or did not answer."""
+
+
+@dataclass(slots=True)
+class Follower:
+    """What a leader knows of a follower in its epoch."""
+
+    caught_up_ms: int
+    """When it was last at the leader's end, on the leader's monotonic clock."""
+    end_offset: int = UNKNOWN_OFFSET
+    log_start_offset: int = UNKNOWN_OFFSET
+    broker_epoch: int = NO_BROKER_EPOCH
+    fetched_ms: int = 0
+    leader_end_offset: int = LONG_MAX
+    """The leader's end at the follower's last fetch."""
+
+    def fetched(
+        self, offset: int, log_start_offset: int, broker_epoch: int, leader_end_offset: int, now_ms: int
+    ) -> None:
+        """Note a fetch from an offset. A follower that has reached the end of its last fetch was at the end then."""
+        if offset >= leader_end_offset:
+            self.caught_up_ms = now_ms
+        elif offset >= self.leader_end_offset:
+            self.caught_up_ms = max(self.caught_up_ms, self.fetched_ms)
+        self.end_offset, self.log_start_offset, self.broker_epoch = offset, log_start_offset, broker_epoch
+        self.leader_end_offset, self.fetched_ms = leader_end_offset, now_ms
+
+    def is_late(self, leader_end_offset: int, lag_max_ms: int, now_ms: int) -> bool:
+        return self.end_offset < leader_end_offset and now_ms - self.caught_up_ms > lag_max_ms
+
+
+class Proposal(NamedTuple):
+    """An ISR that the controller is asked to grant, with the broker epoch of each member (KIP-903)."""
+
+    isr: Mapping[int, int]
+    """The broker epochs of the members by their ids; -1 for one that is not known."""
+    leader_epoch: int
+    partition_epoch: int
+    min_isr: int
+    """`min.insync.replicas` as the leader reads it (rule E6)."""
+
+
+class Partition:
+    """The partition of `log`, which this broker leads.
+
+    The owner calls `take_proposal` after each act, and passes the controller's answer to `granted`, `refused` or
+    `ineligible`. Acts return True if the high watermark has risen, so that requests that wait for the log may be
+    answered.
+    """
+
+    def __init__(self, log: PartitionLog, broker_id: int) -> None:
+        self.log = log
+        self.broker_id = broker_id
+        self.state: PartitionState | None = None
+        """What the controller decided, or granted since."""
+        self.epoch_start_offset = log.log_end_offset
+        """The log's end when the present epoch began. Until the high watermark is there, this leader does not know
+        which of its records are committed (KIP-207)."""
+        self.followers: dict[int, Follower] = {}
+        self._proposed: frozenset[int] | None = None
+        """The members of an ISR that the controller may have granted."""
+        self._ask_ms: int | None = None
+        """When the proposal is to be asked; None while it is under way."""
+        self._pause_ends_ms = 0
+        """No member is proposed before, because the controller has just found one ineligible."""
+
+    # --- the epoch -----------------------------------------------------------------------------------------------
+
+    def lead(self, state: PartitionState, now: Now) -> bool:
+        """Begin a leader epoch, or take what the controller decided in the present one."""
+        before = self.state
+        if before is not None and (state.leader_epoch, state.partition_epoch) < (
+            before.leader_epoch,
+            before.partition_epoch,
+        ):
+            return False
+        if before is None or state.leader_epoch > before.leader_epoch:
+            self.epoch_start_offset = self.log.log_end_offset
+            self.followers = {member: Follower(now.ms) for member in state.replicas if member != self.broker_id}
+        self.state = state
+        self._proposed = None
+        return self._advance()
+
+    @property
+    def isr(self) -> tuple[int, ...]:
+        """Return the ISR that the controller has granted."""
+        return () if self.state is None else self.state.isr
+
+    @property
+    def min_isr(self) -> int:
+        """Return how many members the ISR needs: at most the replicas there are."""
+        replicas = 1 if self.state is None else len(self.state.replicas)
+        return min(self.log.config.min_insync_replicas, replicas)
+
+    @property
+    def has_min_isr(self) -> bool:
+        """Return True if the ISR has enough members for acks=all."""
+        return len(self.isr) >= self.min_isr
+
+    @property
+    def knows_high_watermark(self) -> bool:
+        """Return True once the high watermark has reached the start of the epoch (KIP-207)."""
+        return self.log.high_watermark >= self.epoch_start_offset
+
+    # --- the high watermark --------------------------------------------------------------------------------------
+
+    def appended(self) -> bool:
+        """Note that the leader's own log is longer, or more of it is on the disk."""
+        return self._advance()
+
+    def configured(self, now: Now) -> bool:
+        """Note that the topic's settings have changed: another `min.insync.replicas` may need an empty ELR."""
+        self._ask_for_empty_elr(now)
+        return self._advance()
+
+    def _advance(self) -> bool:
+        log, state = self.log, self.state
+        before = log.high_watermark
+        if state is None or state.elr or not self.has_min_isr:
+            self._stand()
+            return False
+        others = {*state.isr, *(self._proposed or ())} - {self.broker_id}
+        if not others:
+            log.move_replicated_to(LONG_MAX)
+            return log.high_watermark > before
+        if log.replicated_to == LONG_MAX:
+            self._stand()
+        followers = self.followers
+        end = min([followers[other].end_offset if other in followers else UNKNOWN_OFFSET for other in others])
+        if end > log.replicated_to:
+            log.move_replicated_to(end)
+        return log.high_watermark > before
+
+    def _stand(self) -> None:
+        """Keep the high watermark where it is, whatever this broker appends or syncs."""
+        self.log.move_replicated_to(self.log.high_watermark)
+
+    # --- followers -----------------------------------------------------------------------------------------------
+
+    def fetched(self, follower_id: int, offset: int, log_start_offset: int, broker_epoch: int, now: Now) -> bool:
+        """Note that a follower has all records below an offset, because it asks for it.
+
+        Raise ApiError UNKNOWN_LEADER_EPOCH if it is no replica that this broker knows of; it asks again.
+        """
+        follower = self.followers.get(follower_id)
+        if follower is None:
+            reason = f"{self.log.name}: broker {follower_id} is none of its replicas {self._replicas}"
+            raise ApiError(ErrorCode.UNKNOWN_LEADER_EPOCH, reason)
+        follower.fetched(offset, log_start_offset, broker_epoch, self.log.log_end_offset, now.ms)
+        may_join = follower_id not in self.isr and self._proposed is None and now.ms >= self._pause_ends_ms
+        if may_join and self._is_in_sync(follower):
+            self._propose({*self.isr, follower_id}, now)
+        return self._advance()
+
+    @property
+    def _replicas(self) -> tuple[int, ...]:
+        return () if self.state is None else self.state.replicas
+
+    def _is_in_sync(self, follower: Follower) -> bool:
+        return follower.end_offset >= max(self.log.high_watermark, self.epoch_start_offset)
+
+    def check_lag(self, lag_max_ms: int, now: Now) -> None:
+        """Propose an ISR without the members that have not been at the log's end for `replica.lag.time.max.ms`."""
+        if self._proposed is not None:
+            return
+        end_offset = self.log.log_end_offset
+        late = {
+            member
+            for member, follower in self.followers.items()
+            if member in self.isr and follower.is_late(end_offset, lag_max_ms, now.ms)
+        }
+        if late:
+            self._propose(set(self.isr) - late, now)
+
+    def start_offsets(self, broker_ids: Iterable[int]) -> list[int]:
+        """Return the starts of these followers' logs; -1 for one that has not fetched in this epoch."""
+        return [self.followers[member].log_start_offset for member in broker_ids if member in self.followers]
+
+    # --- proposals -----------------------------------------------------------------------------------------------
+
+    def _propose(self, members: set[int], now: Now) -> None:
+        self._proposed, self._ask_ms = frozenset(members), now.ms
+
+    def _ask_for_empty_elr(self, now: Now) -> None:
+        """Propose the present ISR again if the ELR alone keeps the high watermark from moving."""
+        if self.state is not None and self.state.elr and self.has_min_isr and self._proposed is None:
+            self._propose(set(self.isr), now)
+
+    def take_proposal(self, broker_epoch: int, now: Now) -> Proposal | None:
+        """Return the proposal to ask the controller for now, None without one. One is under way at a time.
+
+        `broker_epoch` is that of this broker's life.
+        """
+        if self.state is None or self._proposed is None or self._ask_ms is None or now.ms < self._ask_ms:
+            return None
+        self._ask_ms = None
+        members = [member for member in self.state.replicas if member in self._proposed]
+        epochs = {member: self._broker_epoch_of(member) for member in members} | {self.broker_id: broker_epoch}
+        return Proposal(epochs, self.state.leader_epoch, self.state.partition_epoch, self.min_isr)
+
+    def _broker_epoch_of(self, member: int) -> int:
+        follower = self.followers.get(member)
+        return NO_BROKER_EPOCH if follower is None else follower.broker_epoch
+
+    def next_deadline_ms(self) -> int | None:
+        """Return when `take_proposal` has a proposal."""
+        return None if self._proposed is None else self._ask_ms
+
+    def granted(
+        self, leader_epoch: int, partition_epoch: int, isr: tuple[int, ...], elr: tuple[int, ...], now: Now
+    ) -> bool:
+        """Take the state that the controller answered to a proposal. An answer of an earlier epoch counts for nothing.
+        """
+        state = self.state
+        if state is None or (leader_epoch, partition_epoch) < (state.leader_epoch, state.partition_epoch):
+            return False
+        if leader_epoch > state.leader_epoch:
+            return False  # LeaderAndIsr will tell
+        self.state = state._replace(partition_epoch=partition_epoch, isr=isr, elr=elr)
+        self._proposed = None
+        self._ask_for_empty_elr(now)
+        return self._advance()
+
+    def refused(self, leader_epoch: int, now: Now) -> None:
+        """Ask again later, because the controller refused or did not answer.
+
+        The proposal still counts, because an earlier answer may have been lost (rule E6). A new epoch ends it.
+        """
+        if self._is_proposed_in(leader_epoch):
+            self._ask_ms = now.ms + RETRY_MS
+
+    def ineligible(self, leader_epoch: int, now: Now) -> bool:
+        """Drop a proposal whose new member is dead or stops, for the life that it names (INELIGIBLE_REPLICA).
+
+        No earlier request of this proposal can be granted later, because it names that life or an earlier one. A member
+        that fetches again is proposed again, after a pause.
+        """
+        if not self._is_proposed_in(leader_epoch):
+            return False
+        self._proposed, self._pause_ends_ms = None, now.ms + RETRY_MS
+        return self._advance()
+
+    def _is_proposed_in(self, leader_epoch: int) -> bool:
+        return self._proposed is not None and self.state is not None and self.state.leader_epoch == leader_epoch
