@@ -31,7 +31,9 @@ from broker.client.leaders import NO_EPOCH
 from broker.wire import fetch
 from broker.wire.errors import ErrorCode
 from broker.wire.fetch import (
+    CONSUMER,
     INITIAL_EPOCH,
+    NO_OFFSET,
     NO_SESSION_ID,
     READ_COMMITTED,
     FetchedPartition,
@@ -68,6 +70,8 @@ class PartitionAsk(NamedTuple):
     max_bytes: int
     topic_id: UUID | None = None
     last_epoch: int = -1
+    log_start_offset: int = -1
+    """Where the log of a follower begins."""
 
     @property
     def key(self) -> Key:
@@ -77,8 +81,14 @@ class PartitionAsk(NamedTuple):
 class FetchSession:
     """The asks of one broker, and what its fetch session knows of them. Times are in ms on the caller's clock."""
 
-    def __init__(self, max_wait_ms: int, max_bytes: int, isolation_level: int) -> None:
-        """An answer has at most `max_bytes` of records, or one batch if that is larger."""
+    def __init__(
+        self, max_wait_ms: int, max_bytes: int, isolation_level: int, *, replica_id: int = CONSUMER
+    ) -> None:
+        """An answer has at most `max_bytes` of records, or one batch if that is larger.
+
+        `replica_id` is the broker whose followers fetch. Another start of a leader's log is news to them.
+        """
+        self._replica_id = replica_id
         self._max_wait_ms = max_wait_ms
         self._max_bytes = max_bytes
         self._isolation_level = isolation_level
@@ -87,7 +97,7 @@ class FetchSession:
         self._changed: dict[Key, None] = {}  # partitions that the session may know otherwise than they are wanted
         self._known: dict[Key, FetchPartition] = {}  # what the broker was asked for last
         self._keys: dict[PartitionKey, Key] = {}  # of the known, by their names in requests
-        self._ends: dict[Key, int] = {}  # the log's end that each partition was told last
+        self._ends: dict[Key, tuple[int, int]] = {}  # the end and the start of the log that each was told last
         self._id = NO_SESSION_ID
         self._epoch = INITIAL_EPOCH
         self._by_id = False
@@ -120,6 +130,13 @@ class FetchSession:
         self._away.discard(key)
         return replaced
 
+    def forget(self, key: Key) -> None:
+        """Want a partition no more."""
+        self._remove(key)
+        self._away.discard(key)
+        self._ends.pop(key, None)
+        self._changed[key] = None
+
     def request(self, by_id: bool, now_ms: int) -> FetchRequest:
         """Return the next request. Pass its answer to `accept`, or call `fail` if no answer comes."""
         if by_id != self._by_id:
@@ -139,6 +156,7 @@ class FetchSession:
             self._id,
             self._epoch,
             tuple(forgotten),
+            replica_id=self._replica_id,
             wants_ids=True,
         )
 
@@ -210,19 +228,26 @@ class FetchSession:
         if ask is None:
             return None
         topic = ask.topic_id if self._by_id and ask.topic_id is not None else ask.topic
-        return FetchPartition(topic, ask.partition, ask.offset, ask.max_bytes, self._leader_epochs[key], ask.last_epoch)
+        epochs = self._leader_epochs[key], ask.last_epoch
+        return FetchPartition(topic, ask.partition, ask.offset, ask.max_bytes, *epochs, ask.log_start_offset)
 
     def _is_asked_so(self, ask: PartitionAsk) -> bool:
-        """Return True if the answer is to this ask, and not to one that it replaced while the request was out."""
+        """Return True if the answer is to this ask, and not to one that it replaced while the request was out.
+
+        An answer counts only in the leader epoch that was asked in: the log may have been cut since (rule E5).
+        """
         asked, known = self._asked(ask.key), self._known.get(ask.key)
-        return known is not None and asked is not None and asked[:3] == known[:3]
+        if known is None or asked is None:
+            return False
+        return asked[:3] == known[:3] and asked.current_leader_epoch == known.current_leader_epoch
 
     def _is_news(self, key: Key, result: FetchedPartition) -> bool:
         """Return True for an error, records, a diverging epoch, and another end of the log than was told before."""
         if result.error_code:
             self._ends.pop(key, None)
             return True
-        end = end_of(result, self._isolation_level)
+        start = NO_OFFSET if self._replica_id == CONSUMER else result.log_start_offset
+        end = end_of(result, self._isolation_level), start
         before, self._ends[key] = self._ends.get(key), end
         return result.size > 0 or end != before or result.diverging is not None
 

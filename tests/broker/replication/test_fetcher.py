@@ -1,0 +1,241 @@
+"""A follower's way to its leader: what it asks for, and what the answers mean for its logs (rules E5, T1, R4)."""
+
+from uuid import UUID
+
+import pytest
+
+from broker.log.log_appender import append
+from broker.log.recovery.recovery import open_log
+from broker.log.storage.memory_storage import MemoryStorage
+from broker.log.validation.batch import validate
+from broker.now import Now
+from broker.record.records import BatchRecord, encode_batch
+from broker.replication.fetcher import CHECKS_MAX, Copy, FetchLimits, ReplicaFetcher, Truncate, truncation_offset
+from broker.settings.config import BrokerConfig, TopicConfig
+from broker.wire.errors import ErrorCode
+from broker.wire.fetch import FetchedPartition, FetchResponse, IdRegion
+from idgen.layout import Layout
+from idgen.worker import IdWorker
+
+TOPIC_ID = UUID(int=7)
+BACKOFF_MS = 1_000
+START_MS = 1_700_000_000_000
+
+
+class Follower:
+    """Broker 2, which follows partitions of a topic that broker 1 leads."""
+
+    def __init__(self, partitions=1):
+        self.now_ms = 1_000
+        self.fetcher = ReplicaFetcher(2, FetchLimits())
+        self.logs = []
+        for partition in range(partitions):
+            log, _ = open_log(MemoryStorage(), "flights", partition, TopicConfig(), BrokerConfig(), None, TOPIC_ID)
+            self.logs.append(log)
+            self.fetcher.follow(log, TOPIC_ID, 3, self.now)
+
+    @property
+    def now(self):
+        return Now(self.now_ms, START_MS + self.now_ms)
+
+    @property
+    def log(self):
+        return self.logs[0]
+
+    def append(self, *epochs):
+        """Append a record in each of these epochs, as if it had been copied."""
+        ids = IdWorker(Layout(), 1, start_ms=START_MS, limit_ms=START_MS + 10_000)
+        for epoch in epochs:
+            self.log.start_leader_epoch(epoch)
+            batch = memoryview(bytearray(encode_batch([BatchRecord(0, 0, None, b"a")], base_timestamp_ms=0)))
+            append(self.log, batch, validate(batch, self.log.config, BrokerConfig()), ids, self.now)
+
+    def request(self):
+        return self.fetcher.request(11, self.now)
+
+    def asked(self):
+        """Return (partition, offset, leader epoch, last epoch, log start) of what the next request names."""
+        return [
+            (row.partition, row.fetch_offset, row.current_leader_epoch, row.last_fetched_epoch, row.log_start_offset)
+            for row in self.request().partitions
+        ]
+
+    def answer(self, *results, session_id=5):
+        return self.fetcher.answered(FetchResponse(list(results), session_id=session_id), self.now)
+
+    def later(self, ms=BACKOFF_MS):
+        self.now_ms += ms
+
+
+def result(error=0, *, partition=0, high_watermark=0, start=0, records=b"", ids=None, diverging=None):
+    return FetchedPartition(
+        TOPIC_ID, partition, error, high_watermark, high_watermark, start, None, records, ids, diverging
+    )
+
+
+@pytest.fixture
+def follower():
+    return Follower()
+
+
+# --- requests --------------------------------------------------------------------------------------------------------
+
+
+def test_a_request_names_the_replica_and_its_life_and_wants_ids(follower):
+    request = follower.request()
+    assert (request.replica_id, request.replica_epoch, request.wants_ids) == (2, 11, True)
+    assert (request.max_wait_ms <= 500, request.min_bytes) == (True, 1)
+    assert request.partitions[0].topic == TOPIC_ID
+
+
+def test_t1_a_follower_names_the_newest_epoch_of_its_file_though_no_record_has_it(follower):
+    follower.append(1, 1)
+    follower.log.start_leader_epoch(2)
+    follower.fetcher.follow(follower.log, TOPIC_ID, 3, follower.now)
+    assert follower.asked() == [(0, 2, 3, 2, 0)]
+
+
+def test_one_request_is_under_way(follower):
+    assert follower.request() is not None and follower.request() is None
+
+
+def test_a_quiet_partition_is_named_once():
+    follower = Follower(3)
+    assert len(follower.request().partitions) == 3
+    assert follower.answer() == []
+    assert follower.request().partitions == []
+
+
+def test_after_an_answer_a_partition_is_asked_for_once_its_owner_goes_on(follower):
+    follower.request()
+    (copy,) = follower.answer(result(records=b"batch", ids=IdRegion(0, b""), high_watermark=1))
+    assert isinstance(copy, Copy) and bytes(copy.records) == b"batch"
+    assert follower.request() is None, "its disk may not have the records yet"
+    follower.append(1)
+    follower.fetcher.go_on(follower.log, follower.now)
+    assert follower.asked() == [(0, 1, 3, 1, 0)]
+
+
+# --- answers ---------------------------------------------------------------------------------------------------------
+
+
+def test_r4_another_high_watermark_alone_and_another_start_alone_are_news(follower):
+    follower.request()
+    (copy,) = follower.answer(result(high_watermark=4))
+    assert (copy.high_watermark, bytes(copy.records)) == (4, b"")
+    follower.fetcher.go_on(follower.log, follower.now)
+    follower.request()
+    (copy,) = follower.answer(result(high_watermark=4, start=2))
+    assert copy.log_start_offset == 2
+
+
+def test_e5_an_answer_counts_only_in_the_epoch_that_was_asked_in(follower):
+    follower.request()
+    follower.fetcher.follow(follower.log, TOPIC_ID, 4, follower.now)
+    assert follower.answer(result(records=b"of epoch 3", ids=IdRegion(0, b""))) == []
+    assert follower.asked() == [(0, 0, 4, 0, 0)]
+
+
+def test_an_answer_of_a_partition_that_is_followed_no_more_counts_for_nothing():
+    follower = Follower(2)
+    follower.request()
+    follower.fetcher.unfollow("flights", 0)
+    assert follower.answer(result(records=b"late"), result(partition=1, high_watermark=3)) != []
+    request = follower.fetcher.request(11, follower.now)
+    assert request is None and len(follower.fetcher) == 1
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        ErrorCode.FENCED_LEADER_EPOCH,
+        ErrorCode.UNKNOWN_LEADER_EPOCH,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+    ],
+)
+def test_a_partition_with_an_error_waits_alone(error):
+    follower = Follower(2)
+    follower.request()
+    decisions = follower.answer(result(error), result(partition=1, records=b"batch", ids=IdRegion(0, b"")))
+    assert [decision.log.partition for decision in decisions] == [1]
+    follower.fetcher.go_on(follower.logs[1], follower.now)
+    follower.request()
+    follower.later()
+    assert follower.fetcher.next_deadline_ms() == follower.now_ms
+    follower.answer()
+    assert [row[0] for row in follower.asked()] == [0]
+
+
+def test_a_leader_that_is_not_reached_is_asked_again_after_a_pause_with_all_partitions():
+    follower = Follower(2)
+    follower.request()
+    assert follower.fetcher.answered(None, follower.now) == []
+    assert follower.request() is None
+    follower.later()
+    assert len(follower.request().partitions) == 2
+
+
+# --- truncation ------------------------------------------------------------------------------------------------------
+
+
+def test_a_follower_is_cut_where_its_leader_ends_the_epoch(follower):
+    follower.append(1, 1, 1, 2)
+    follower.request()
+    (cut,) = follower.answer(result(diverging=(1, 2)))
+    assert cut == Truncate(follower.log, 2)
+
+
+@pytest.mark.parametrize(
+    "own, leader_says, offset",
+    [
+        ((1, 1, 1), (1, 2), 2),  # the leader's epoch 1 is shorter
+        ((1, 2, 2), (1, 3), 1),  # the leader has more of epoch 1: the own epoch 2 goes
+        ((1, 3, 3), (2, 2), 1),  # the leader has an epoch that the follower lacks: the newest before it ends at 1
+        ((5, 5), (2, 1), 0),  # all epochs of the follower are later
+    ],
+)
+def test_the_cut_is_the_least_end_that_both_know(follower, own, leader_says, offset):
+    follower.append(*own)
+    assert truncation_offset(follower.log, *leader_says) == offset
+
+
+def test_a_cut_below_the_high_watermark_says_so(follower):
+    follower.append(1, 1, 1)
+    follower.log.move_replicated_to(2)
+    assert Truncate(follower.log, 1).loses_committed and not Truncate(follower.log, 2).loses_committed
+
+
+def test_a_follower_that_ends_below_its_leaders_start_begins_anew_there(follower):
+    follower.append(1)
+    follower.request()
+    assert follower.answer(result(ErrorCode.OFFSET_OUT_OF_RANGE, start=9)) == [Truncate(follower.log, 9, is_anew=True)]
+
+
+# --- records that fail a check ---------------------------------------------------------------------------------------
+
+
+def test_records_that_fail_a_check_are_asked_for_over_a_new_connection_and_the_third_time_the_partition_stops():
+    follower = Follower(2)
+    for number in range(1, CHECKS_MAX + 1):
+        follower.request()
+        follower.answer(result(records=b"damaged", ids=IdRegion(0, b"")))
+        goes_on = follower.fetcher.failed_check(follower.log, "its CRC does not hold", follower.now)
+        assert goes_on is (number < CHECKS_MAX) and follower.fetcher.take_distrust() is goes_on
+    assert follower.fetcher.failed == {"flights-0": "its CRC does not hold"}
+    follower.request()
+    (copy,) = follower.answer(result(partition=1, high_watermark=3))
+    assert copy.log.partition == 1, "others go on"
+    follower.fetcher.follow(follower.log, TOPIC_ID, 4, follower.now)
+    assert follower.fetcher.failed == {} and (0, 0, 4, 0, 0) in follower.asked()
+
+
+def test_good_records_forgive_the_bad_ones_before(follower):
+    for _ in range(CHECKS_MAX):
+        follower.request()
+        follower.answer(result(records=b"damaged", ids=IdRegion(0, b"")))
+        assert follower.fetcher.failed_check(follower.log, "its CRC does not hold", follower.now)
+        follower.request()
+        follower.answer(result(records=b"good", ids=IdRegion(0, b"")))
+        follower.fetcher.go_on(follower.log, follower.now)
