@@ -367,6 +367,14 @@ def test_queues_between_threads_are_bounded(path):
                 assert bounded, f"{name_of(path)}:{node.lineno} makes an unbounded {called}"
 
 
+@pytest.mark.parametrize("path", ALL, ids=ids(ALL))
+def test_each_exception_is_raised_once(path):
+    """One that is kept in a constant keeps the frames of each time that it is raised."""
+    for node in ast.walk(tree_of(path)):
+        if isinstance(node, ast.Raise) and isinstance(node.exc, ast.Name):
+            assert not node.exc.id.isupper(), f"{name_of(path)}:{node.lineno} raises {node.exc.id}: make it there"
+
+
 @pytest.mark.parametrize("path", TESTS, ids=ids(TESTS))
 def test_tests_neither_sleep_nor_mock(path):
     for node in ast.walk(tree_of(path)):

@@ -9,13 +9,11 @@ from broker.services.context import BrokerServices, RequestContext
 from broker.wire.cold import milliseconds
 from broker.wire.errors import ApiError, ErrorCode
 
-NOT_CONTROLLER = ApiError(ErrorCode.NOT_CONTROLLER, "This is not the correct controller for this cluster.")
-
 
 def check_controller(services: BrokerServices) -> None:
     """Raise ApiError NOT_CONTROLLER if another broker is the controller."""
     if services.member is not None and not services.member.controller.is_active:
-        raise NOT_CONTROLLER
+        raise ApiError(ErrorCode.NOT_CONTROLLER, "This is not the correct controller for this cluster.")
 
 
 def check_request(call: RequestContext) -> None:

@@ -1,5 +1,8 @@
 """Three brokers with one coordinator: topics and leaders are those that the controller decided, whoever dies."""
 
+import gc
+from types import TracebackType
+
 import pytest
 
 from broker.wire.current_leader import CurrentLeader, NodeEndpoint
@@ -7,6 +10,7 @@ from broker.wire.errors import ErrorCode
 from tests.broker.engine_client import (
     ALTER_REASSIGNMENTS,
     CREATE_PARTITIONS,
+    CREATE_TOPICS,
     DESCRIBE_CLUSTER,
     FETCH,
     FIND_COORDINATOR,
@@ -39,6 +43,21 @@ def test_a_topic_may_have_each_name_that_kafka_takes(cluster, name):
     assert cluster.create(name, 3) == 0
     assert cluster.client(2).produce(name, b"a", partition=1).error_code == 0
     assert delete(cluster, name) == 0
+
+
+def test_a_broker_that_is_not_the_controller_keeps_nothing_of_the_requests_that_it_refuses(cluster):
+    """An exception that is raised again and again keeps the frames of each time, with all that they refer to."""
+    other = next(broker_id for broker_id in ALL if broker_id != cluster.controller.id)
+    request = {"topics": [{"name": "flights", "num_partitions": 1, "replication_factor": 1}], "timeout": 30_000}
+    client = cluster.client(other)
+
+    def tracebacks():
+        for _ in range(10):
+            client.ask(CREATE_TOPICS, 7, request | {"validate_only": False})
+        gc.collect()
+        return sum(isinstance(item, TracebackType) for item in gc.get_objects())
+
+    assert tracebacks() >= tracebacks()
 
 
 def test_a_record_is_taken_by_the_leader_of_its_partition_only(cluster):
