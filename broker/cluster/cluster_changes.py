@@ -13,6 +13,8 @@ from broker.cluster.documents import (
     BROKER_IDS,
     DELETE_TOPICS,
     FEATURE,
+    ISR_CHANGES,
+    LOG_DIR_EVENTS,
     NO_FEATURES,
     TOPICS,
     DamagedDocument,
@@ -20,13 +22,17 @@ from broker.cluster.documents import (
     Topic,
     TopicPartition,
     broker_path,
+    decode_isr_change,
+    decode_log_dir_event,
     deletion_path,
     topic_path,
 )
-from broker.cluster.leader_election import elect_for_shutdown, elect_offline
+from broker.cluster.leader_election import elect_for_shutdown, elect_offline, elect_preferred
+from broker.cluster.notifications import delete_notifications, drop_notifications, read_notifications
 from broker.cluster.orders import Orders
 from broker.cluster.partition_machine import PartitionMachine
 from broker.cluster.partition_writes import read_states
+from broker.cluster.preferred_leaders import imbalanced_partitions
 from broker.cluster.procedure import Procedure, failed_index, read, read_children, write
 from broker.cluster.replica_machine import ReplicaMachine
 from broker.cluster.topic_deletion import TopicDeletion
@@ -58,6 +64,8 @@ class ClusterChanges:
         context = self.context
         while isinstance((yield from write(Create(FEATURE, NO_FEATURES))), ConnectionLost):
             pass
+        yield from drop_notifications(context, LOG_DIR_EVENTS)
+        yield from drop_notifications(context, ISR_CHANGES)
         brokers = yield from self._read_brokers()
         topics = yield from self._read_topics(set())
         deletions = yield from read_children(DELETE_TOPICS, watch=True)
@@ -123,20 +131,92 @@ class ClusterChanges:
         replicas = context.replicas_on(broker_ids)
         deleting = [replica for replica in replicas if replica.partition.topic in context.topics_to_delete]
         others = [replica for replica in replicas if replica.partition.topic not in context.topics_to_delete]
-        self.partitions.change(context.partitions_with_offline_leader(), PartitionState.OFFLINE)
-        yield from self.partitions.bring_online()
-        yield from self.replicas.change(others, ReplicaState.OFFLINE)
+        yield from self._take_offline(others)
         yield from self.deletion.replicas_failed(deleting)
         if not others:
             self.orders.add_update_metadata(context.broker_epochs)  # the machines sent none; fewer brokers are live
             self._send()
 
+    def _take_offline(self, replicas: list[Replica]) -> Procedure[None]:
+        """Elect leaders in place of replicas that are gone, then take these out of the ISRs."""
+        self.partitions.change(self.context.partitions_with_offline_leader(), PartitionState.OFFLINE)
+        yield from self.partitions.bring_online()
+        yield from self.replicas.change(replicas, ReplicaState.OFFLINE)
+
+    # Disks
+
     def order_again(self, replicas: Sequence[Replica]) -> Procedure[None]:
         """Repeat the orders that the disk of a live broker did not take. Kafka's brokers take the directory offline
         until their next start, and their controller then repeats all orders."""
-        online = [r for r in replicas if self.context.replica_states.get(r) is ReplicaState.ONLINE]
-        yield from self.replicas.change(online, ReplicaState.ONLINE)
+        yield from self._order(replicas)
         yield from self.deletion.retry(replica.partition.topic for replica in replicas)
+
+    def _order(self, replicas: Sequence[Replica]) -> Procedure[None]:
+        """Send LeaderAndIsr for replicas that are online, and for those whose disk failed, whose state stays."""
+        context = self.context
+        online = [r for r in replicas if context.replica_states.get(r) is ReplicaState.ONLINE]
+        for partition, broker_id in context.failed_disks.intersection(replicas):
+            self.orders.add_leader_and_isr([broker_id], partition, context.leadership[partition])
+        yield from self.replicas.change(online, ReplicaState.ONLINE)
+
+    def log_dirs_changed(self) -> Procedure[None]:
+        """Ask the brokers that notify of a failed disk which replicas they lost, by LeaderAndIsr for all of theirs.
+
+        KAFKA_STORAGE_ERROR in the answer makes a replica offline.
+        """
+        context = self.context
+        paths, broker_ids = yield from read_notifications(context, LOG_DIR_EVENTS, decode_log_dir_event)
+        live = sorted(set(broker_ids) & context.broker_epochs.keys())
+        replicas = [r for r in context.replicas_on(live) if r.partition.topic not in context.topics_to_delete]
+        yield from self._order(replicas)
+        yield from delete_notifications(context, paths)
+
+    def disks_answered(self, failed: Sequence[Replica], taken: Sequence[Replica]) -> Procedure[None]:
+        """Take a broker's answer to LeaderAndIsr: replicas that a disk did not take are offline, others are back.
+
+        The only copy of a partition stays as it is: no other can lead, and its order is repeated.
+        """
+        context = self.context
+        back = [replica for replica in taken if replica in context.failed_disks]
+        lost = [replica for replica in failed if self._is_lost(replica)]
+        if back:
+            context.failed_disks.difference_update(back)
+            context.replica_states.update((replica, ReplicaState.ONLINE) for replica in back)
+            self.tell(replica.partition for replica in back)
+            yield from self.partitions.bring_online()
+        if lost:
+            context.failed_disks.update(lost)
+            yield from self._take_offline(lost)
+
+    def _is_lost(self, replica: Replica) -> bool:
+        """Return True if another replica can take over from one whose disk failed just now."""
+        context, partition = self.context, replica.partition
+        is_decided = partition in context.leadership and partition.topic not in context.topics_to_delete
+        return is_decided and len(context.replicas(partition)) > 1 and replica not in context.failed_disks
+
+    # Leaders
+
+    def isrs_changed(self) -> Procedure[None]:
+        """Take the ISRs that leaders before Kafka 2.7 wrote to `state` themselves, and tell all brokers."""
+        context = self.context
+        paths, changes = yield from read_notifications(context, ISR_CHANGES, decode_isr_change)
+        partitions = [p for change in changes for p in dict.fromkeys(change) if p in context.leadership]
+        states = yield from read_states(context, partitions)
+        context.leadership.update(states)
+        if states:
+            self.tell(states)
+        yield from delete_notifications(context, paths)
+
+    def leaders_allowed(self) -> Procedure[None]:
+        """Elect leaders for the partitions without one, because a topic may allow unclean leaders now."""
+        yield from self.partitions.bring_online()
+
+    def rebalance(self) -> Procedure[None]:
+        """Elect the preferred leaders of brokers that lead too few of their partitions."""
+        rebalance = self.context.policy.rebalance
+        if rebalance is not None:
+            partitions = imbalanced_partitions(self.context, rebalance.percentage)
+            yield from self.partitions.elect(partitions, elect_preferred)
 
     def controlled_shutdown(self, broker_id: int) -> Procedure[tuple[TopicPartition, ...]]:
         """Move the leaders of a broker that stops. Return the partitions that it still leads."""

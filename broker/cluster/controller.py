@@ -24,7 +24,16 @@ from broker.cluster.channel import Call, Channels, Sent
 from broker.cluster.client_requests import answer
 from broker.cluster.cluster_changes import ClusterChanges
 from broker.cluster.controller_context import ControllerContext, Replica
-from broker.cluster.documents import BROKER_IDS, CONTROLLER, DELETE_TOPICS, TOPICS, DamagedDocument, TopicPartition
+from broker.cluster.documents import (
+    BROKER_IDS,
+    CONTROLLER,
+    DELETE_TOPICS,
+    ISR_CHANGES,
+    LOG_DIR_EVENTS,
+    TOPICS,
+    DamagedDocument,
+    TopicPartition,
+)
 from broker.cluster.driver import Driver
 from broker.cluster.election import Lost, Won, elect, is_own
 from broker.cluster.policy import Policy
@@ -53,6 +62,10 @@ class Change(Enum):
     BROKERS = "BrokerChange"
     TOPICS = "TopicChange"
     DELETIONS = "TopicDeletion"
+    LOG_DIRS = "LogDirEventNotification"
+    ISRS = "IsrChangeNotification"
+    UNCLEAN_LEADERS = "TopicUncleanLeaderElectionEnable"
+    REBALANCE = "AutoPreferredReplicaLeaderElection"
 
 
 @dataclass(frozen=True)
@@ -82,13 +95,26 @@ class DiskFailed:
     replicas: tuple[Replica, ...]
 
 
+@dataclass(frozen=True)
+class DisksAnswered:
+    """A life of a broker has answered LeaderAndIsr: its disk did not take some replicas, and took others."""
+
+    broker_id: int
+    broker_epoch: int
+    failed: tuple[Replica, ...]
+    taken: tuple[Replica, ...]
+
+
 PAUSE_AFTER_ERROR_MS = 1_000
 PAUSE_AFTER_DISK_MS = 10_000
 """The pause before an order is repeated that a broker's disk did not take: someone has to make room on it."""
 
-QueuedEvent: TypeAlias = Change | PartitionChange | DeletionAnswered | DiskFailed | Request
+FIRST_REBALANCE_MS = 5_000
+"""The pause before a new controller first looks at the preferred leaders, as in Kafka."""
 
-_OWN_EVENTS = Change | PartitionChange | DeletionAnswered | DiskFailed
+QueuedEvent: TypeAlias = Change | PartitionChange | DeletionAnswered | DiskFailed | DisksAnswered | Request
+
+_OWN_EVENTS = Change | PartitionChange | DeletionAnswered | DiskFailed | DisksAnswered
 """Events of the controller's own, which have no answer."""
 
 CHANGES_BY_PATH = {
@@ -96,6 +122,8 @@ CHANGES_BY_PATH = {
     BROKER_IDS: Change.BROKERS,
     TOPICS: Change.TOPICS,
     DELETE_TOPICS: Change.DELETIONS,
+    LOG_DIR_EVENTS: Change.LOG_DIRS,
+    ISR_CHANGES: Change.ISRS,
 }
 
 
@@ -104,7 +132,8 @@ class Controller:
 
     `listener` is the name of the listener that brokers reach each other on. `controller_id` is the active controller as
     far as this broker knows, -1 if it knows of none. `problem` is the error that ended the last election or term, for
-    people; None once an election has gone well, and if another broker took over or the session ended.
+    people; None once an election has gone well, and if another broker took over or the session ended. `policy` has the
+    settings that decide about leaders.
     """
 
     def __init__(self, broker_id: int, *, listener: str, policy: Policy | None = None) -> None:
@@ -121,6 +150,8 @@ class Controller:
         self._changes = self._new_term()
         self._driver = Driver()
         self._events: deque[QueuedEvent] = deque()
+        self._rebalance_ms: int | None = None
+        self._unclean_elections = 0  # of the terms before this one
         self._postponed: deque[tuple[int, DiskFailed]] = deque()
         """The orders to repeat, each with its time, in the order of these times."""
         self._current: QueuedEvent | None = None
@@ -135,6 +166,16 @@ class Controller:
     @property
     def context(self) -> ControllerContext:
         return self._changes.context
+
+    @property
+    def problems(self) -> list[str]:
+        """Return what ails the cluster, for people: damaged nodes, partitions that wait for a trusted member."""
+        return [*self.context.damages, *self.context.problems]
+
+    @property
+    def unclean_elections(self) -> int:
+        """Return how many leaders this broker has elected that may lack acknowledged records."""
+        return self._unclean_elections + self.context.unclean_elections
 
     @property
     def is_idle(self) -> bool:
@@ -190,13 +231,26 @@ class Controller:
         if response.error_code == ErrorCode.STALE_CONTROLLER_EPOCH:
             self._queue(Change.CONTROLLER, now)
             return
-        failed = _disk_failed(call, response)
-        if failed.replicas:
-            self._postponed.append((now.ms + PAUSE_AFTER_DISK_MS, failed))
+        answered = _disks_answered(call, response)
+        self._order_again_later(answered, now)
+        if isinstance(call.request, LeaderAndIsrRequest) and (answered.failed or self.context.failed_disks):
+            self._queue(answered, now)
         if isinstance(call.request, StopReplicaRequest):
-            answered = _deletion_answered(call, call.request, response)
-            if answered.deleted or answered.failed:
-                self._queue(answered, now)
+            deletion = _deletion_answered(call, call.request, response)
+            if deletion.deleted or deletion.failed:
+                self._queue(deletion, now)
+
+    def _order_again_later(self, answered: DisksAnswered, now: Now) -> None:
+        """Repeat the orders that a disk did not take after a pause, each once."""
+        waiting = {replica for _, failed in self._postponed for replica in failed.replicas}
+        replicas = tuple(replica for replica in answered.failed if replica not in waiting)
+        if replicas:
+            failed = DiskFailed(answered.broker_id, answered.broker_epoch, replicas)
+            self._postponed.append((now.ms + PAUSE_AFTER_DISK_MS, failed))
+
+    def unclean_leaders_allowed(self, now: Now) -> None:
+        """Elect leaders for partitions without one, because the unclean.leader.election.enable of a topic changed."""
+        self._queue(Change.UNCLEAN_LEADERS, now)
 
     @property
     def sent(self) -> Sent:
@@ -227,10 +281,14 @@ class Controller:
         while self._postponed and self._postponed[0][0] <= now.ms:
             _, failed = self._postponed.popleft()
             self._queue(failed, now)
+        rebalance = self._policy.rebalance
+        if rebalance is not None and self._rebalance_ms is not None and self._rebalance_ms <= now.ms:
+            self._rebalance_ms = now.ms + rebalance.interval_ms
+            self._queue(Change.REBALANCE, now)
 
     def next_deadline_ms(self) -> int | None:
         repeat_ms = self._postponed[0][0] if self._postponed else None
-        deadlines = (self._driver.next_deadline_ms(), self._channels.next_deadline_ms(), repeat_ms)
+        deadlines = (self._driver.next_deadline_ms(), self._channels.next_deadline_ms(), repeat_ms, self._rebalance_ms)
         return min((deadline for deadline in deadlines if deadline is not None), default=None)
 
     # The queue
@@ -270,6 +328,10 @@ class Controller:
             Change.BROKERS: changes.brokers_changed,
             Change.TOPICS: changes.topics_changed,
             Change.DELETIONS: changes.deletions_changed,
+            Change.LOG_DIRS: changes.log_dirs_changed,
+            Change.ISRS: changes.isrs_changed,
+            Change.UNCLEAN_LEADERS: changes.leaders_allowed,
+            Change.REBALANCE: changes.rebalance,
         }
         match event:
             case Change():
@@ -284,6 +346,10 @@ class Controller:
                 if self.context.broker_epochs.get(broker_id) != broker_epoch:
                     return None
                 return changes.order_again(replicas)
+            case DisksAnswered(broker_id, broker_epoch, failed, taken):
+                if self.context.broker_epochs.get(broker_id) != broker_epoch:
+                    return None
+                return changes.disks_answered(failed, taken)
             case _:
                 return answer(changes, event)
 
@@ -326,6 +392,7 @@ class Controller:
                 self._changes = self._new_term()
                 self.context.epoch, self.context.epoch_version = epoch, epoch_version
                 self._is_active = True
+                self._rebalance_ms = None if self._policy.rebalance is None else now.ms + FIRST_REBALANCE_MS
                 yield from self._changes.recover()
                 self.problem = None
 
@@ -347,6 +414,8 @@ class Controller:
         self._current = None
         self._events.clear()
         self._postponed.clear()
+        self._rebalance_ms = None
+        self._unclean_elections += self.context.unclean_elections
         for event in unanswered:
             if event is not None and not isinstance(event, _OWN_EVENTS):
                 self._answers.append((event, NOT_CONTROLLER))
@@ -373,22 +442,26 @@ def _deletion_answered(call: Call, request: StopReplicaRequest, response: Any) -
     return DeletionAnswered(call.broker_id, call.broker_epoch, tuple(deleted), tuple(failed))
 
 
-def _disk_failed(call: Call, response: Any) -> DiskFailed:
-    """Return the replicas of an order that the disk of a broker did not take."""
-    failed: list[TopicPartition] = []
-    if isinstance(call.request, LeaderAndIsrRequest):
-        names = {topic.topic_id: topic.topic_name for topic in call.request.topic_states}
-        failed += (
-            TopicPartition(names[topic.topic_id], error.partition_index)
+def _disks_answered(call: Call, response: Any) -> DisksAnswered:
+    """Return the replicas of an order by whether a disk of the broker took them."""
+    request = call.request
+    errors: list[tuple[TopicPartition, int]] = []
+    if isinstance(request, LeaderAndIsrRequest):
+        names = {topic.topic_id: topic.topic_name for topic in request.topic_states}
+        errors += (
+            (TopicPartition(names[topic.topic_id], error.partition_index), error.error_code)
             for topic in response.topics
             for error in topic.partition_errors
-            if error.error_code == ErrorCode.KAFKA_STORAGE_ERROR
         )
-    elif isinstance(call.request, StopReplicaRequest):
-        failed += (
-            TopicPartition(error.topic_name, error.partition_index)
+    elif isinstance(request, StopReplicaRequest):
+        errors += (
+            (TopicPartition(error.topic_name, error.partition_index), error.error_code)
             for error in response.partition_errors
-            if error.error_code == ErrorCode.KAFKA_STORAGE_ERROR
         )
-    replicas = tuple(Replica(partition, call.broker_id) for partition in failed)
-    return DiskFailed(call.broker_id, call.broker_epoch, replicas)
+
+    def replicas(code: ErrorCode) -> tuple[Replica, ...]:
+        return tuple(Replica(partition, call.broker_id) for partition, error in errors if error == code)
+
+    return DisksAnswered(
+        call.broker_id, call.broker_epoch, replicas(ErrorCode.KAFKA_STORAGE_ERROR), replicas(ErrorCode.NONE)
+    )
