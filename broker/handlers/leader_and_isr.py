@@ -97,11 +97,12 @@ class _Order:
 
     def _not_stored(self, plan: HostedPlan, error: ApiError, now: Now) -> Answer:
         """Refuse the topics with new partitions, because the file could not be written. The others need no file: a full
-        disk shall not keep their records from readers."""
+        disk shall not keep their records from readers. Settings may have been altered since the plan was made."""
         services = self._call.services
         services.report(f"hosted partitions could not be stored: {error}")
         new = {name for name, _ in plan.new}
-        host(services, {name: topic for name, topic in plan.topics.items() if name not in new}, now)
+        others = [topic for name, topic in plan.topics.items() if topic is not None and name not in new]
+        host(services, self._member.with_settings(others), now)
         for name in new:
             topic = plan.topics[name]
             assert topic is not None

@@ -9,6 +9,7 @@ from broker.client.address import Address
 from broker.client.connection import ClientConnection
 from broker.client.message_exchange import exchange_of
 from broker.cluster.controller import PAUSE_AFTER_DISK_MS
+from broker.membership.hosted_partitions import STORED_EVERY
 from broker.metadata.document import FILE, decode
 from broker.wire.errors import ErrorCode
 from tests.broker.engine_client import (
@@ -19,7 +20,7 @@ from tests.broker.engine_client import (
     DESCRIBE_SCRAM,
     INCREMENTAL_ALTER_CONFIGS,
 )
-from tests.broker.engine_cluster import EngineCluster
+from tests.broker.engine_cluster import BROKERS, EngineCluster
 from tests.broker.membership.cluster_steps import ALL, alter, altering, leaders, order
 from tests.broker.membership.orders import leader_and_isr, stop_replica, update_metadata
 
@@ -186,6 +187,25 @@ def test_settings_that_are_altered_while_new_partitions_are_stored_hold_for_all_
     logs = [log for log in broker.services.logs.all() if log.topic == "flights"]
     assert [log.config.retention_ms for log in logs] == [88_888, 88_888]
     assert broker.services.hosted.topic("flights").properties == {"retention.ms": "88888"}
+
+
+def test_settings_that_are_altered_while_a_full_disk_refuses_an_epoch_hold_for_the_log(cluster):
+    """Found by the simulation (seed 7144): the log went back to the settings of before the order."""
+    cluster.create("flights", assignments=(2,), retention_ms=77_777)
+    node = cluster.nodes[2]
+    node.broker.hold_syncs()
+    life = {"controller_epoch": node.member.controller_epoch, "broker_epoch": node.member.broker_epoch}
+    request = leader_and_isr("flights", (0, 2, STORED_EVERY), topic_id=node.member.image.topic("flights").id, **life)
+    _, data = ClientConnection().request(exchange_of(Address("localhost", 1), request))
+    node.broker.connect(listener=BROKERS).feed(data)
+    assert alter(cluster, 1, 2, "flights", retention_ms=88_888) == 0
+    node.storage.free_bytes = 0
+    node.broker.release()
+    node.storage.free_bytes = None
+    cluster.settle()
+    (log,) = [log for log in node.broker.services.logs.all() if log.topic == "flights"]
+    assert (log.leader_epoch, log.config.retention_ms) == (STORED_EVERY, 88_888)
+    assert node.broker.services.hosted.topic("flights").properties == {"retention.ms": "88888"}
 
 
 def test_settings_survive_the_brokers(cluster):
