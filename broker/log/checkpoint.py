@@ -50,10 +50,14 @@ class LogPosition:
     decided_offset: int = 0
     """Every transaction with records below this offset has its marker synced too."""
     journal_from: int = 0
-    """Number of the first journal file whose entries of this log count. Older files may have entries of a cut part."""
+    """Number of the first journal file whose entries of this log count. Older files may have entries of a cut part.
+
+    The file has it only for logs that were cut since the last clean stop.
+    """
 
 
 _NAMES = tuple(field.name for field in fields(LogPosition))
+_WRITTEN = _NAMES[:-1]
 
 
 def encode(positions: Mapping[str, LogPosition]) -> bytes:
@@ -64,7 +68,10 @@ def encode(positions: Mapping[str, LogPosition]) -> bytes:
 
 def _as_dict(log: str, position: LogPosition) -> dict[str, Any]:
     """Return the fields as `dataclasses.asdict` does, in a fifth of the time; a checkpoint has thousands of logs."""
-    return {"log": log} | {name: getattr(position, name) for name in _NAMES}
+    written: dict[str, Any] = {"log": log} | {name: getattr(position, name) for name in _WRITTEN}
+    if position.journal_from:
+        written["journal_from"] = position.journal_from
+    return written
 
 
 def decode(data: bytes) -> dict[str, LogPosition]:

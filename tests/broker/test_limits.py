@@ -21,6 +21,7 @@ NO_LIMITS = {
     "log.cleaner.min.cleanable.ratio",
     "min.insync.replicas",
     "group.min.session.timeout.ms",
+    "transaction.state.log.min.isr",
 }
 EVERY_ERROR = "test_every_error.py::test_an_error_is_answered_in_every_version_that_knows_it"
 REACHED = {
