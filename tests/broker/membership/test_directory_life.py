@@ -1,0 +1,97 @@
+"""Rule W1: a broker's data is whole unless a power cut may have taken what the broker confirmed."""
+
+import pytest
+
+from broker.cluster.documents import Life
+from broker.log import json_lines
+from broker.membership.directory_life import DirectoryLife, StoredLife, found_life
+
+
+class Machine:
+    """A data directory over starts, stops and power cuts; each step is on the disk when it returns."""
+
+    def __init__(self):
+        self.file, self.kernel = None, 1
+
+    def start(self, *, stopped_cleanly=False):
+        found, _ = found_life(self.file)
+        self.life = DirectoryLife(found, boot_id=str(self.kernel), stopped_cleanly=stopped_cleanly)
+        self.file = self.life.stored.encode()
+        return self.life.life
+
+    def order(self, broker_epoch):
+        stored = self.life.ordered(broker_epoch)
+        if stored is not None:
+            self.file = stored.encode()
+            self.life.written(stored)
+        return stored
+
+    def cut_power(self):
+        self.kernel += 1
+
+
+@pytest.fixture
+def machine():
+    """A broker that has taken an order in its life 7."""
+    machine = Machine()
+    machine.start()
+    machine.order(7)
+    return machine
+
+
+def test_an_empty_directory_is_not_whole():
+    assert Machine().start() == Life(whole=False, last=-1)
+
+
+@pytest.mark.parametrize("stopped_cleanly", [True, False])
+def test_after_a_stop_and_after_a_kill_the_data_is_whole(machine, stopped_cleanly):
+    assert machine.start(stopped_cleanly=stopped_cleanly) == Life(whole=True, last=7)
+
+
+def test_after_a_clean_stop_the_kernel_may_be_another(machine):
+    machine.cut_power()
+    assert machine.start(stopped_cleanly=True) == Life(whole=True, last=7)
+
+
+def test_after_a_power_cut_it_is_not_whole_until_the_first_order_of_the_next_life(machine):
+    machine.cut_power()
+    assert machine.start() == Life(whole=False, last=7)
+    machine.order(9)
+    assert machine.start() == Life(whole=True, last=9)
+
+
+def test_the_mark_survives_a_second_crash_before_the_first_order(machine):
+    machine.cut_power()
+    machine.start()
+    assert machine.start() == Life(whole=False, last=7)
+    assert machine.start(stopped_cleanly=True) == Life(whole=False, last=7)
+
+
+def test_a_life_without_an_order_is_not_the_last(machine):
+    machine.start()
+    assert machine.start() == Life(whole=True, last=7)
+
+
+def test_an_order_of_the_same_life_needs_no_write(machine):
+    machine.start()
+    assert machine.order(9) is not None and machine.order(9) is None and machine.order(11) is not None
+
+
+def test_a_system_that_does_not_tell_its_boot_id_has_whole_data_after_a_clean_stop_only():
+    found = StoredLife("", True, 7)
+    assert not DirectoryLife(found, boot_id="", stopped_cleanly=False).life.whole
+    assert DirectoryLife(found, boot_id="", stopped_cleanly=True).life.whole
+
+
+@pytest.mark.parametrize("data", [b"", b"{}\n", b'{"version": 1}\n8f6a3c1b\n', StoredLife("a", True).encode()[:-3]])
+def test_a_damaged_file_is_not_whole_and_says_why(data):
+    found, reason = found_life(data)
+    assert found is None and reason
+    assert DirectoryLife(found, boot_id="1", stopped_cleanly=True).life == Life(whole=False, last=-1)
+
+
+def test_a_file_of_another_version_is_damaged():
+    stored = StoredLife("a", True, 3)
+    assert found_life(stored.encode()) == (stored, None)
+    other = json_lines.encode([{"version": 2, "boot_id": "a", "whole": True, "broker_epoch": 3}])
+    assert found_life(other) == (None, "life: this program reads version 1")
