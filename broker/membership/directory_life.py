@@ -49,14 +49,14 @@ class StoredLife:
 class DirectoryLife:
     """The lives of a data directory's broker, from the start of a process on.
 
-    `found` is the content of the file, None without one, or if it is damaged. `boot_id` is that of this kernel, "" if
+    `before` is the content of the file, None without one, or if it is damaged. `boot_id` is that of this kernel, "" if
     the system does not tell.
     """
 
-    def __init__(self, found: StoredLife | None, *, boot_id: str, stopped_cleanly: bool) -> None:
-        is_same_kernel = found is not None and found.boot_id == boot_id != ""
-        is_whole = found is not None and found.is_whole and (stopped_cleanly or is_same_kernel)
-        self.stored = StoredLife(boot_id, is_whole, NO_EPOCH if found is None else found.broker_epoch)
+    def __init__(self, before: StoredLife | None, *, boot_id: str, stopped_cleanly: bool) -> None:
+        is_same_kernel = before is not None and before.boot_id == boot_id != ""
+        is_whole = before is not None and before.is_whole and (stopped_cleanly or is_same_kernel)
+        self.stored = StoredLife(boot_id, is_whole, NO_EPOCH if before is None else before.broker_epoch)
         """What the file must have before the broker registers, and what it has from then on."""
 
     @property
@@ -74,7 +74,7 @@ class DirectoryLife:
         self.stored = stored
 
 
-def found_life(data: bytes | None) -> tuple[StoredLife | None, str | None]:
+def read_life(data: bytes | None) -> tuple[StoredLife | None, str | None]:
     """Return the content of the file, and why it is damaged; None for both without a file."""
     if data is None:
         return None, None

@@ -4,7 +4,7 @@ import pytest
 
 from broker.cluster.documents import Life
 from broker.log import json_lines
-from broker.membership.directory_life import DirectoryLife, StoredLife, found_life
+from broker.membership.directory_life import DirectoryLife, StoredLife, read_life
 
 
 class Machine:
@@ -14,8 +14,8 @@ class Machine:
         self.file, self.kernel = None, 1
 
     def start(self, *, stopped_cleanly=False):
-        found, _ = found_life(self.file)
-        self.life = DirectoryLife(found, boot_id=str(self.kernel), stopped_cleanly=stopped_cleanly)
+        before, _ = read_life(self.file)
+        self.life = DirectoryLife(before, boot_id=str(self.kernel), stopped_cleanly=stopped_cleanly)
         self.file = self.life.stored.encode()
         return self.life.life
 
@@ -78,20 +78,20 @@ def test_an_order_of_the_same_life_needs_no_write(machine):
 
 
 def test_a_system_that_does_not_tell_its_boot_id_has_whole_data_after_a_clean_stop_only():
-    found = StoredLife("", True, 7)
-    assert not DirectoryLife(found, boot_id="", stopped_cleanly=False).life.whole
-    assert DirectoryLife(found, boot_id="", stopped_cleanly=True).life.whole
+    before = StoredLife("", True, 7)
+    assert not DirectoryLife(before, boot_id="", stopped_cleanly=False).life.whole
+    assert DirectoryLife(before, boot_id="", stopped_cleanly=True).life.whole
 
 
 @pytest.mark.parametrize("data", [b"", b"{}\n", b'{"version": 1}\n8f6a3c1b\n', StoredLife("a", True).encode()[:-3]])
 def test_a_damaged_file_is_not_whole_and_says_why(data):
-    found, reason = found_life(data)
-    assert found is None and reason
-    assert DirectoryLife(found, boot_id="1", stopped_cleanly=True).life == Life(whole=False, last=-1)
+    before, reason = read_life(data)
+    assert before is None and reason
+    assert DirectoryLife(before, boot_id="1", stopped_cleanly=True).life == Life(whole=False, last=-1)
 
 
 def test_a_file_of_another_version_is_damaged():
     stored = StoredLife("a", True, 3)
-    assert found_life(stored.encode()) == (stored, None)
+    assert read_life(stored.encode()) == (stored, None)
     other = json_lines.encode([{"version": 2, "boot_id": "a", "whole": True, "broker_epoch": 3}])
-    assert found_life(other) == (None, "life: this program reads version 1")
+    assert read_life(other) == (None, "life: this program reads version 1")
