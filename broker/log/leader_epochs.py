@@ -82,3 +82,29 @@ def end_of(epochs: list[tuple[int, int]], epoch: int, log_end_offset: int) -> tu
     if number == len(epochs):
         return epoch, log_end_offset
     return epochs[number - 1][0] if number else epoch, epochs[number][1]
+
+
+def divergence(
+    epochs: list[tuple[int, int]], last_epoch: int, fetch_offset: int, log_start_offset: int, log_end_offset: int
+) -> tuple[int, int] | None:
+    """Return where a follower's log leaves its leader's (KIP-595), as (epoch, end offset); None if it does not.
+
+    The arguments are of the leader's log, but for `last_epoch`, the newest epoch that the follower knows of, and
+    `fetch_offset`, its end. Return (-1, -1) if it is not known where that epoch ended. Consumers are told by `end_of`
+    instead: what they have read of deleted epochs is no reason to read again.
+    """
+    epoch, end_offset = end_of(epochs, last_epoch, log_end_offset)
+    if epoch == NO_EPOCH:
+        return NO_EPOCH, -1
+    number = bisect_right(epochs, epoch, key=lambda entry: entry[0]) - 1
+    if number < 0:
+        # The leader has deleted the end of that epoch, so the follower's last batches may never have been in the
+        # leader's log. Their ids may then be above those that follow. It needs none of them, and begins anew.
+        return epoch, log_start_offset
+    if epoch < last_epoch or end_offset < fetch_offset:
+        return epoch, end_offset
+    if epochs[number][1] > fetch_offset:
+        # A power cut has taken the end of the follower's log, and left an epoch that was begun after it. The batches in
+        # between are of older epochs, so the follower refuses them until it drops that epoch.
+        return (epochs[number - 1][0] if number else epoch - 1), epochs[number][1]
+    return None
