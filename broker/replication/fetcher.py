@@ -208,25 +208,28 @@ class ReplicaFetcher:
             followed = self._followed.get(ask.key)
             if followed is None:
                 continue
-            decision = self._decide(followed, result)
+            decision = decide(followed.log, result)
             if decision is None:
                 self._try_later(ask.key, followed, now)
             else:
                 decisions.append(decision)
         return decisions
 
-    def _decide(self, followed: _Followed, result: FetchedPartition) -> Decision | None:
-        """Return what an answer means for a partition, None if it is asked for again later."""
-        log, start = followed.log, result.log_start_offset
-        if result.error_code == ErrorCode.OFFSET_OUT_OF_RANGE and start > log.log_end_offset:
-            return Truncate(log, start, is_anew=True)
-        if result.error_code:
-            return None
-        if result.diverging is not None:
-            return Truncate(log, truncation_offset(log, *result.diverging))
-        records = result.records
-        assert not isinstance(records, FileRegion), "an answer that came over a connection has bytes"
-        return Copy(log, memoryview(records), result.ids, result.high_watermark, start)
+
+def decide(log: PartitionLog, result: FetchedPartition) -> Decision | None:
+    """Return what a leader's answer means for a follower's log, None if it is asked for again later."""
+    start = result.log_start_offset
+    if result.error_code == ErrorCode.OFFSET_OUT_OF_RANGE and (start > log.log_end_offset or not log.epochs):
+        return Truncate(log, start, is_anew=True)
+    if result.error_code:
+        return None
+    if result.diverging is not None:
+        offset = truncation_offset(log, *result.diverging)
+        # Below its start, the leader does not know whether the two logs are equal. So the follower keeps nothing there.
+        return Truncate(log, offset) if offset > start else Truncate(log, start, is_anew=True)
+    records = result.records
+    assert not isinstance(records, FileRegion), "an answer that came over a connection has bytes"
+    return Copy(log, memoryview(records), result.ids, result.high_watermark, start)
 
 
 def truncation_offset(log: PartitionLog, epoch: int, end_offset: int) -> int:

@@ -213,6 +213,23 @@ def test_a_follower_that_ends_below_its_leaders_start_begins_anew_there(follower
     assert follower.answer(result(ErrorCode.OFFSET_OUT_OF_RANGE, start=9)) == [Truncate(follower.log, 9, is_anew=True)]
 
 
+@pytest.mark.parametrize("start", [2, 3])
+def test_a_follower_that_keeps_nothing_past_its_leaders_start_begins_anew_there(follower, start):
+    """What the leader has deleted, it cannot compare: its ids would be refused if those of the follower are higher."""
+    follower.append(1, 1, 1, 2)
+    follower.request()
+    cut = Truncate(follower.log, start, is_anew=True)
+    assert follower.answer(result(diverging=(1, 2), start=start)) == [cut]
+
+
+def test_an_empty_log_that_begins_past_its_leaders_end_begins_anew(follower):
+    """A power cut of all may have taken the leader's records; an empty log has no epoch that could diverge."""
+    follower.log.epochs = []
+    follower.request()
+    cut = Truncate(follower.log, 0, is_anew=True)
+    assert follower.answer(result(ErrorCode.OFFSET_OUT_OF_RANGE, start=0)) == [cut]
+
+
 # --- records that fail a check ---------------------------------------------------------------------------------------
 
 
