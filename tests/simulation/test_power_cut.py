@@ -32,54 +32,13 @@ from broker.record.records import BatchRecord, decode_records, encode_batch
 from broker.settings.config import LONG_MAX, BrokerConfig, TopicConfig
 from broker.wire.errors import ApiError
 from broker.wire.id_entries import ENTRY_BYTES, read_entries
-from idgen.layout import Layout
-from idgen.worker import IdWorker
+from tests.simulation.stamp import LAYOUTS, Stamp, ids_of
 
 START_MS = 1_700_000_000_000
-LEAD_MS = 30_000
 TOPIC, TOPIC_ID = "flights", UUID(int=4)
 PARTITIONS = 2
 TRANSACTIONAL_FROM = 4  # producers 4 and 5 write in transactions
 AGAIN = "FLAKELOG_SEED={} .venv/bin/python -m pytest tests/simulation/test_power_cut.py -k one_seed"
-
-
-LAYOUTS = Layout(), Layout(52, 0, 6, 5), Layout(58, 0, 0, 5)
-"""The default; 32 ids a millisecond, so that a batch spans several; and a single worker, so that ids leave no gaps."""
-
-
-class Stamp:
-    """An id worker that remembers every id it issued, over all generations."""
-
-    def __init__(self, layout):
-        self.layout = layout
-        self.given = set()
-        self.last = []
-        self.marks = {}
-        self.worker = None
-
-    def claim(self, number, now_ms):
-        """Claim a number as the registry does: start at or above the number's old high-water mark."""
-        number %= self.layout.workers
-        start = max(self.marks.get(number, 0), now_ms)
-        self.marks[number] = start + LEAD_MS
-        self.worker = IdWorker(self.layout, number, start_ms=start, limit_ms=start + LEAD_MS)
-        return start
-
-    @property
-    def max_batch(self):
-        return self.worker.max_batch
-
-    def next_ids(self, n, now_ms, floor=-1):
-        runs = self.worker.next_ids(n, now_ms, floor)
-        self.last = ids_of(runs)
-        repeated = self.given.intersection(self.last)
-        assert not repeated, f"ids given twice: {repeated}"
-        self.given.update(self.last)
-        return runs
-
-
-def ids_of(runs):
-    return [first + i for first, length in runs for i in range(length)]
 
 
 class Partition:
