@@ -203,6 +203,8 @@ class _Recovery:
         self._cut_epochs(segments[-1].next_offset)
         checkpointed = self.checkpointed
         start = max(checkpointed.log_start_offset if checkpointed else 0, segments[0].base_offset)
+        if self.epochs:  # the file of epochs may have the start that a checkpoint was to have
+            start = max(start, min(self.epochs[0][1], segments[-1].next_offset))
         epochs = leader_epochs.from_offset(self.epochs, start)
         if checkpointed is None:
             base = segments[0].base_offset

@@ -3,8 +3,10 @@
 import pytest
 
 from broker.log import leader_epochs
+from broker.log.io_jobs import SyncLog
 from broker.log.storage.memory_storage import MemoryStorage
 from tests.broker.log.conftest import append, in_epochs, new_worker, reopen
+from tests.broker.log.truncation_world import Broker, filled
 
 LOG = f"flights-0/{0:020d}.log"
 
@@ -64,3 +66,13 @@ def test_good_batches_are_kept_whatever_older_metadata_says_of_the_leader_epoch(
     storage, _, _ = in_epochs(0, 0, 2, 3, 3, 9)
     opened, report = reopen(storage, leader_epoch=leader_epoch)
     assert (opened.log_end_offset, report.cut, opened.leader_epoch) == (6, False, 9)
+
+
+def test_a_log_begins_where_its_epochs_begin_though_the_checkpoint_has_an_older_start():
+    """The file of epochs is written before the checkpoint that has the start. Below it, no epoch would be known."""
+    broker = filled(checkpoint_at=5)
+    broker.manager.delete_records(broker.log(), 12, broker.now)
+    broker.manager.start_round()
+    broker.run([job for job in broker.manager.take_syncs() if isinstance(job, SyncLog)])
+    log = Broker(broker.storage).log()
+    assert log.epochs[0] == (3, 12) and log.log_start_offset == 12
