@@ -10,6 +10,8 @@ Version notes: v4 and v5 know no KAFKA_STORAGE_ERROR, v4 to v9 no zstd; v7 fetch
 broker.services.fetch_session); v12 a diverging epoch (KIP-595); from v13 topics have ids (KIP-516).
 A client over its quota gets no records, and a throttle time (KIP-219).
 With the private tag (broker.wire.tags) each partition's answer carries its ids.
+A follower fetches over the listener of brokers: up to the log's end, past the limits of clients. The offset that it
+asks for tells what it has, and may move the high watermark.
 """
 
 from collections.abc import Hashable, Sequence
@@ -28,7 +30,7 @@ from broker.log.partition_log import PartitionLog
 from broker.log.segment import Segment
 from broker.now import Now
 from broker.services.context import RequestContext
-from broker.services.fetch_reading import Results, SoFar, Unread, bytes_max, collect
+from broker.services.fetch_reading import Results, SoFar, Unread, bytes_max, collect, note_fetches
 from broker.services.fetch_session import FetchSession, WantedPartition, next_epoch, wanted
 from broker.steps import Steps
 from broker.waiting.purgatory import Delayed
@@ -65,6 +67,8 @@ def handle(call: RequestContext, now: Now) -> Answer | Steps[Answer]:
     if number > FEW_PARTITIONS and budget.is_too_small(number):
         return _handle_in_steps(call, session, partitions, now.ms + request.max_wait_ms)
     budget.left -= number
+    if request.replica_id >= 0:
+        note_fetches(call, partitions, now)
     results, enough, unread = collect(call, session, partitions, False)
     if unread:
         return _LookingUp(call, session, partitions, now.ms + request.max_wait_ms).begin(unread)
@@ -77,6 +81,12 @@ def _handle_in_steps(
     call: RequestContext, session: FetchSession | None, partitions: Sequence[WantedPartition], deadline_ms: int
 ) -> Steps[Answer]:
     now = yield  # the turn has no room even for the first slice
+    if call.request.replica_id >= 0:
+        for begin in range(0, len(partitions), PARTITIONS_AT_ONCE):
+            part = partitions[begin : begin + PARTITIONS_AT_ONCE]
+            call.services.partition_budget.left -= len(part)
+            note_fetches(call, part, now)
+            now = yield
     answer = yield from _read_in_steps(call, session, partitions, deadline_ms, False, now)
     return answer
 
@@ -291,6 +301,7 @@ class _Waiting:
         self._call = call
         self._session = session
         self._partitions = partitions
+        self._is_follower = call.request.replica_id >= 0
         self._committed = call.request.isolation_level == READ_COMMITTED
         self._bytes_min = min(call.request.min_bytes, bytes_max(call))
         self._by_log = {partition.log: partition for partition in partitions if partition.log is not None}
@@ -313,7 +324,22 @@ class _Waiting:
         return any(
             self._may_be_enough(log)
             for log, partition in self._by_log.items()
-            if _has_changed(log, partition.requested)
+            if self._has_changed(log, partition.requested)
+        )
+
+    def _end_of(self, log: PartitionLog) -> int:
+        """Return the end of the offsets that the request sees: a follower's see the log up to its end."""
+        if self._is_follower:
+            return log.log_end_offset
+        return log.last_stable_offset if self._committed else log.high_watermark
+
+    def _has_changed(self, log: PartitionLog, requested: FetchPartition) -> bool:
+        """Return True if a log may have something for a client that was at its end."""
+        return (
+            (log.log_end_offset if self._is_follower else log.high_watermark) > requested.fetch_offset
+            or log.offline is not None
+            or log.log_start_offset > requested.fetch_offset
+            or requested.current_leader_epoch not in (NO_EPOCH, log.leader_epoch)
         )
 
     def _touch(self, log: Hashable) -> None:
@@ -361,7 +387,7 @@ class _Waiting:
             return True
         if requested.fetch_offset < log.log_start_offset:
             return True
-        end = log.last_stable_offset if self._committed else log.high_watermark
+        end = self._end_of(log)
         if end <= requested.fetch_offset:
             return False
         if log not in self._positions or end < log.log_end_offset:  # some records may not be seen yet
@@ -374,21 +400,12 @@ class _Waiting:
         """Count a log's records by reading; return True if the request need not wait any longer."""
         try:
             records = log_reader.read(
-                log, requested.fetch_offset, requested.max_bytes, True, committed=self._committed
-            ).records
+                log, requested.fetch_offset, requested.max_bytes, True, committed=self._committed,
+                upto=log.log_end_offset if self._is_follower else None,
+            ).records  # fmt: skip
         except ApiError:
             return True
         if not isinstance(records, FileRegion):
             return False
         self._note(log, records)
         return records.file is not log.segments.active.log
-
-
-def _has_changed(log: PartitionLog, requested: FetchPartition) -> bool:
-    """Return True if a log may have something for a client that was at its end."""
-    return (
-        log.high_watermark > requested.fetch_offset
-        or log.offline is not None
-        or log.log_start_offset > requested.fetch_offset
-        or requested.current_leader_epoch not in (NO_EPOCH, log.leader_epoch)
-    )

@@ -169,17 +169,29 @@ class Partition:
     def fetched(self, follower_id: int, offset: int, log_start_offset: int, broker_epoch: int, now: Now) -> bool:
         """Note that a follower has all records below an offset, because it asks for it.
 
-        Raise ApiError UNKNOWN_LEADER_EPOCH if it is no replica that this broker knows of; it asks again.
+        Raise ApiError as `follower` does.
         """
-        follower = self.followers.get(follower_id)
-        if follower is None:
-            reason = f"{self.log.name}: broker {follower_id} is none of its replicas {self._replicas}"
-            raise ApiError(ErrorCode.UNKNOWN_LEADER_EPOCH, reason)
+        follower = self.follower(follower_id, broker_epoch)
         follower.fetched(offset, log_start_offset, broker_epoch, self.log.log_end_offset, now.ms)
         may_join = follower_id not in self.isr and self._proposed is None and now.ms >= self._pause_ends_ms
         if may_join and self._is_in_sync(follower):
             self._propose({*self.isr, follower_id}, now)
         return self._advance()
+
+    def follower(self, follower_id: int, broker_epoch: int) -> Follower:
+        """Return a follower, which fetches in a life of its.
+
+        Raise ApiError UNKNOWN_LEADER_EPOCH if it is no replica that this broker knows of; it asks again. Raise
+        STALE_BROKER_EPOCH if a later life of it has fetched already (rule E3). Kafka's brokers may name no life.
+        """
+        follower = self.followers.get(follower_id)
+        if follower is None:
+            reason = f"{self.log.name}: broker {follower_id} is none of its replicas {self._replicas}"
+            raise ApiError(ErrorCode.UNKNOWN_LEADER_EPOCH, reason)
+        if NO_BROKER_EPOCH != broker_epoch < follower.broker_epoch:
+            reason = f"{self.log.name}: broker {follower_id} fetches in epoch {follower.broker_epoch} of its lives"
+            raise ApiError(ErrorCode.STALE_BROKER_EPOCH, f"{reason}, {broker_epoch} is over")
+        return follower
 
     @property
     def _replicas(self) -> tuple[int, ...]:

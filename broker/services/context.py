@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from broker.membership.member import Member
     from broker.membership.peer_calls import PeerCalls
     from broker.quota.quota_manager import Meter, QuotaManager
+    from broker.replication.port import Replication
     from broker.services.coordinator_topic import CoordinatorPorts, CoordinatorTopic
     from broker.services.group_coordination import GroupCoordination
     from broker.services.transaction_coordination import TransactionCoordination
@@ -111,6 +112,8 @@ class BrokerServices:
     """Draws the place of a new topic's first replica among so many brokers."""
     peer_calls: "PeerCalls | None" = None
     """The requests to other brokers; None on a server alone."""
+    replication: "Replication | None" = None
+    """The partitions of several copies; None on a server alone, and without `flakelog.replication.enable`."""
     inter_broker_listener: str | None = None
     """The name of the listener that other brokers use; None on a server alone."""
     protected_listener: str | None = None

@@ -1,6 +1,6 @@
 """One pass over the partitions of a Fetch: what each can be answered now."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TypeAlias
 
 from broker.log import leader_epochs, log_reader
@@ -8,8 +8,10 @@ from broker.log.leader_epochs import NO_EPOCH
 from broker.log.log_reader import EMPTY
 from broker.log.non_blocking_reader import NotCached
 from broker.log.partition_log import PartitionLog
+from broker.now import Now
 from broker.produce.current_leader import ELSEWHERE, current_leader
 from broker.record.compression import Codec
+from broker.replication.partition import Partition
 from broker.services.context import RequestContext
 from broker.services.fetch_session import FetchSession, WantedPartition, with_news
 from broker.wire.current_leader import CurrentLeader
@@ -52,7 +54,8 @@ def collect(
     request: FetchRequest = call.request
     generation = call.services.hosted.generation
     wants_ids, committed = request.wants_ids, request.isolation_level == READ_COMMITTED
-    has_rules = request.replica_id >= 0 or call.version < ZSTD_VERSION
+    is_follower = request.replica_id >= 0
+    has_rules = is_follower or call.version < ZSTD_VERSION
     if so_far is None:
         bytes_left, size = bytes_max(call), 0
         bytes_min = min(request.min_bytes, bytes_left)
@@ -61,7 +64,7 @@ def collect(
     enough = not partitions
     results: Results = []
     unread: Unread = []
-    for wanted in partitions if session is None else with_news(partitions, generation):
+    for wanted in partitions if session is None else with_news(partitions, generation, is_follower):
         requested = wanted.requested
         topic, partition, offset, limit, leader_epoch, last_epoch, _ = requested
         diverging = None
@@ -77,11 +80,11 @@ def collect(
                 records, ids, aborted = EMPTY, None, None
             else:
                 records, ids, aborted = log_reader.read(
-                    log, offset, limit if limit < bytes_left else bytes_left, not size, wants_ids, committed, waits
-                )
+                    log, offset, limit if limit < bytes_left else bytes_left, not size, wants_ids, committed, waits,
+                    log.log_end_offset if is_follower else None,
+                )  # fmt: skip
         except ApiError as error:
-            leader = _leader(call, error, wanted)
-            result = FetchedPartition(topic, partition, _code_for(call, error.code), leader=leader)
+            result = _refused(call, error, wanted)
             enough = True
         except NotCached as cold:
             unread.append((cold, wanted.log, offset))
@@ -99,6 +102,8 @@ def collect(
                 enough = enough or records.file is not log.segments.active.log
             elif diverging is not None:
                 enough = True
+            if is_follower and wants_ids and log.log_start_offset == log.log_end_offset:
+                result.last_id = log.last_id  # rule I7
         results.append((wanted, result))
     if so_far is not None:
         so_far.bytes_left, so_far.size = bytes_left, size
@@ -107,7 +112,7 @@ def collect(
 
 def bytes_max(call: RequestContext) -> int:
     most, limit = call.services.config.fetch_max_bytes, call.request.max_bytes
-    if limit < most:
+    if limit < most or call.request.replica_id >= 0:
         most = limit
     return most if call.meter is None else min(most, call.meter.fetch_max_bytes)  # more could never leave
 
@@ -128,13 +133,62 @@ def _find(call: RequestContext, wanted: WantedPartition, generation: int) -> Par
 
 
 def _check(call: RequestContext, log: PartitionLog, requested: FetchPartition) -> None:
-    replica = call.request.replica_id
-    if replica >= 0:  # a partition has no followers; the error is the one that Kafka has for strangers
-        named = requested.current_leader_epoch >= 0
-        code = ErrorCode.UNKNOWN_LEADER_EPOCH if named else ErrorCode.NOT_LEADER_OR_FOLLOWER
-        raise ApiError(code, f"node {replica} is no replica of {log.name}")
+    if call.request.replica_id >= 0:
+        _led_for(call, log, requested).follower(call.request.replica_id, call.request.replica_epoch)
     if call.version < ZSTD_VERSION and log.config.compression_type == Codec.ZSTD.name.lower():
         raise ApiError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"{log.name} is compressed by zstd")
+
+
+def _led_for(call: RequestContext, log: PartitionLog, requested: FetchPartition) -> Partition:
+    """Return the leader's view of a partition for a follower; raise ApiError if it is none of the partition's.
+
+    Followers come over the listener of brokers only. The errors are those that Kafka has for strangers.
+    """
+    services, replica_id = call.services, call.request.replica_id
+    if services.replication is not None and call.listener == services.inter_broker_listener:
+        partition = services.replication.partition_of(log)
+        if partition is not None and replica_id in partition.followers:
+            return partition
+    named = requested.current_leader_epoch >= 0
+    code = ErrorCode.UNKNOWN_LEADER_EPOCH if named else ErrorCode.NOT_LEADER_OR_FOLLOWER
+    raise ApiError(code, f"node {replica_id} is no replica of {log.name}")
+
+
+def note_fetches(call: RequestContext, partitions: Iterable[WantedPartition], now: Now) -> None:
+    """Note that a follower has all records below the offsets that it fetches from.
+
+    If that moves a high watermark, the requests that wait for it are answered. An offset that is out of range, or that
+    lies past the end of an epoch (KIP-595), says nothing. `collect` answers the errors.
+    """
+    services, request = call.services, call.request
+    generation = services.hosted.generation
+    for wanted in partitions:
+        requested = wanted.requested
+        offset = requested.fetch_offset
+        try:
+            log = wanted.log
+            if log is None or wanted.generation != generation:
+                log = _find(call, wanted, generation)
+            log.check_leader_epoch(requested.current_leader_epoch)
+            partition = _led_for(call, log, requested)
+            if not log.log_start_offset <= offset <= log.log_end_offset:
+                continue
+            if requested.last_fetched_epoch >= 0 and _diverging(log, requested) is not None:
+                continue
+            start_offset, life = requested.log_start_offset, request.replica_epoch
+            has_risen = partition.fetched(request.replica_id, offset, start_offset, life, now)
+        except ApiError:
+            continue
+        if has_risen:
+            services.touch(log, now)
+
+
+def _refused(call: RequestContext, error: ApiError, wanted: WantedPartition) -> FetchedPartition:
+    topic, partition, *_ = wanted.requested
+    refused = FetchedPartition(topic, partition, _code_for(call, error.code), leader=_leader(call, error, wanted))
+    if error.code == ErrorCode.OFFSET_OUT_OF_RANGE and call.request.replica_id >= 0 and wanted.log is not None:
+        refused.log_start_offset = wanted.log.log_start_offset  # the follower may have to begin anew there
+    return refused
 
 
 def _code_for(call: RequestContext, code: ErrorCode) -> ErrorCode:

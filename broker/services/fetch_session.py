@@ -78,18 +78,21 @@ def wanted(partitions: Sequence[FetchPartition]) -> list[WantedPartition]:
     ]
 
 
-def with_news(partitions: Iterable[WantedPartition], generation: int) -> list[WantedPartition]:
+def with_news(
+    partitions: Iterable[WantedPartition], generation: int, is_follower: bool = False
+) -> list[WantedPartition]:
     """Return the partitions of a session that may have something new; most have not, most of the time.
 
     A partition has nothing new if the client is at the end of the log that it may see, and knows the log's state. A
-    client that has read records of the current leader epoch has not read anything that the log has lost.
+    client that has read records of the current leader epoch has not read anything that the log has lost. A follower
+    sees the log up to its end.
     """
     news = []
     for partition in partitions:
         log, requested = partition.log, partition.requested
         if (
             log is None
-            or requested.fetch_offset != partition.high_watermark
+            or requested.fetch_offset != (log.log_end_offset if is_follower else partition.high_watermark)
             or log.high_watermark != partition.high_watermark
             or log.log_start_offset != partition.log_start_offset
             or log.offline is not None

@@ -129,10 +129,13 @@ class FetchedPartition:
     """(producer id, first offset) of each aborted transaction the records may hold; None: not asked for."""
     records: bytes | bytearray | memoryview | FileRegion = b""
     ids: IdRegion | None = None
+    """The ids of the records; None without records."""
     diverging: tuple[int, int] | None = None
     """(leader epoch, its end offset) where what the reader has last was of an epoch that ended before (KIP-595)."""
     leader: CurrentLeader | None = None
     """The current leader, in an error whose request reached another broker (KIP-951)."""
+    last_id: int = tags.NO_ID
+    """The last id of an empty log, for a follower."""
 
     @property
     def size(self) -> int:
@@ -307,7 +310,7 @@ def encode_response(version: int, response: FetchResponse) -> list[Part]:
                 gathered += (length(len(records), flexible), records)
             if not flexible:
                 continue
-            if item.ids is None and item.diverging is None and item.leader is None:
+            if item.ids is None and item.diverging is None and item.leader is None and item.last_id == tags.NO_ID:
                 gathered.append(end)
                 continue
             leader = item.leader if version >= CURRENT_LEADERS else None
@@ -357,6 +360,8 @@ def _put_tags(
 ) -> list[Buffer]:
     """Add the tagged fields of a partition: a diverging epoch, a leader, the ids. Return where further bytes go."""
     ids = item.ids
+    if ids is None and item.last_id != tags.NO_ID:
+        ids = IdRegion(item.last_id, b"")
     gathered.append(uvarint((item.diverging is not None) + (leader is not None) + (ids is not None)))
     if item.diverging is not None:
         epoch_end = _EPOCH_END.pack(*item.diverging) + b"\0"
@@ -435,5 +440,8 @@ def _decode_result(version: int, data: memoryview, position: int, topic: str | U
         payload = fields.get(tags.IDS)
         if payload is not None:
             (base_offset,) = tags.BASE_OFFSET.unpack_from(payload)
-            item.ids = IdRegion(base_offset, bytes(payload[tags.BASE_OFFSET.size :]))
+            if size > 0:
+                item.ids = IdRegion(base_offset, bytes(payload[tags.BASE_OFFSET.size :]))
+            else:
+                item.last_id = base_offset
     return item, position

@@ -6,7 +6,8 @@ ids in that answer. Other clients never get a private tag, so a stock client see
     request     IDS = one byte, the version of this scheme (1)
     Produce     in each partition of the answer: IDS = runs, each (first id i64, count i32), in offset order
     Fetch       in each partition of the answer that has records: IDS = the segment's base offset (i64), then raw
-                entries of its id index (broker.wire.id_entries), a superset of what the records need
+                entries of its id index (broker.wire.id_entries), a superset of what the records need;
+                to a follower, in that of an empty log: IDS = the log's last id (i64)
     ListOffsets the broker reads the request's timestamps as ids and answers with the first offset whose id is not
                 below. The answer has the tag at its top level too; an answer without the tag comes from another broker,
                 which has read the ids as times
@@ -17,6 +18,7 @@ import struct
 IDS = 61_890
 VERSION = 1
 REQUEST = bytes([VERSION])
+NO_ID = -1
 
 RUN = struct.Struct(">qi")
 BASE_OFFSET = struct.Struct(">q")

@@ -1,0 +1,128 @@
+"""A broker that leads partitions of several copies, and followers that the test plays: clients that fetch as replicas.
+
+    leader = ReplicatedLeader()
+    leader.copied("flights", min_insync_replicas=2)
+    follower = leader.follower(2)
+    follower.fetch("flights", 0)
+"""
+
+from dataclasses import replace
+from uuid import UUID
+
+from broker.log.new_logs import NewLog
+from broker.metadata.change import Change
+from broker.metadata.image import RegisteredBroker
+from broker.metadata.staged import Staged
+from broker.metadata.topic import PartitionState, Topic
+from broker.replication.partition import Partition
+from broker.wire.fetch import FetchPartition, FetchRequest
+from tests.broker.engine_client import FETCH
+from tests.broker.peers import BETWEEN, PeerCluster
+
+REPLICAS = (1, 2, 3)
+LIFE = 7
+"""The broker epoch of each follower."""
+
+
+class ReplicatedLeader(PeerCluster):
+    """Broker 1, which leads the partitions that `copied` makes. Brokers 2 and 3 follow."""
+
+    def __init__(self, **settings):
+        self.partitions = {}
+        super().__init__(1, **settings)
+        self.broker = self.brokers[1]
+        self.services = self.broker.services
+        self.services.replication = self
+
+    def partition_of(self, log):
+        return self.partitions.get(log)
+
+    def copied(self, name, partitions=1, isr=REPLICAS, replicas=REPLICAS, **properties):
+        """Create a topic, and lead its partitions in epoch 0."""
+        configs = {key.replace("_", "."): str(value) for key, value in properties.items()}
+        states = (PartitionState(1, 0, replicas, isr),) * partitions
+        topic = self._topics[name] = Topic(name, UUID(int=100 + len(self._topics)), states, configs)
+        new = NewLog(self.services.config_of(topic), topic.id)
+        logs = {(name, partition): new for partition in range(partitions)}
+        self.broker.change(Staged(Change({name: topic}), logs))
+        while self.services.logs.to_make:
+            self.later(100)
+        for partition in range(partitions):
+            log = self.log(name, partition)
+            self.partitions[log] = Partition(log, 1)
+            self._lead(name, partition)
+
+    def log(self, topic, partition=0):
+        return self.services.logs.get(topic, partition)
+
+    def partition(self, topic, partition=0):
+        return self.partitions[self.log(topic, partition)]
+
+    def _lead(self, topic, partition):
+        state = self._topics[topic].partitions[partition]
+        if self.partition(topic, partition).lead(state, self.broker.now):
+            self.services.touch(self.log(topic, partition), self.broker.now)
+
+    def state(self, topic, partition=0, **fields):
+        """Let the controller decide another state of a partition."""
+        states = list(self._topics[topic].partitions)
+        states[partition] = states[partition]._replace(**fields)
+        self._decide(replace(self._topics[topic], partitions=tuple(states)))
+        if states[partition].leader == 1:
+            self._lead(topic, partition)
+        else:
+            del self.partitions[self.log(topic, partition)]
+        self.broker.pump()
+
+    def next_epoch(self, topic, partition=0, **fields):
+        """Begin the next leader epoch of a partition."""
+        epoch = self._topics[topic].partitions[partition].leader_epoch + 1
+        self.state(topic, partition, leader_epoch=epoch, **fields)
+
+    def granted(self, topic, isr, elr=()):
+        """Let the controller grant another ISR."""
+        partition, now = self.partition(topic), self.broker.now
+        state = partition.state
+        if partition.granted(state.leader_epoch, state.partition_epoch + 1, isr, elr, now):
+            self.services.touch(partition.log, now)
+        self.broker.pump()
+
+    def _register(self):
+        live = [RegisteredBroker(number, {"": ("localhost", 9091 + number)}) for number in REPLICAS]
+        for broker in self.brokers.values():
+            broker.services.metadata.register(live)
+
+    def client(self):
+        return self.broker.connect()
+
+    def follower(self, broker_id, listener=BETWEEN):
+        return Follower(self, broker_id, listener)
+
+    def all_fetch(self, topic, offset, partition=0):
+        """Let both followers fetch from an offset, so that they have everything before it."""
+        for broker_id in REPLICAS[1:]:
+            self.follower(broker_id).fetch(topic, offset, partition)
+
+
+class Follower:
+    """A connection of a broker that fetches as a replica."""
+
+    def __init__(self, leader, broker_id, listener):
+        self.id = broker_id
+        self.life = LIFE
+        self.client = leader.broker.connect(f"broker-{broker_id}", listener=listener)
+        self._image = leader.services.metadata
+
+    def request(self, topic, offset, partition=0, epoch=-1, last_epoch=-1, start=0, **fields):
+        topic_id = self._image.topic(topic).id
+        asked = FetchPartition(topic_id, partition, offset, 1 << 20, epoch, last_epoch, start)
+        fields = {"max_wait_ms": 0, "min_bytes": 1, "max_bytes": 10 << 20, "wants_ids": True} | fields
+        return FetchRequest(partitions=[asked], replica_id=self.id, replica_epoch=self.life, **fields)
+
+    def fetch(self, *args, **fields):
+        """Fetch a partition; return its part of the answer."""
+        return self.client.ask(FETCH, 17, self.request(*args, **fields)).partitions[0]
+
+    def send(self, *args, wait_ms=500, **fields):
+        """Send a Fetch that waits for records."""
+        return self.client.send(FETCH, 17, self.request(*args, max_wait_ms=wait_ms, **fields))
