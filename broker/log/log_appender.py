@@ -2,7 +2,8 @@
 
     validate (broker.log.validation.batch) -> duplicate? -> ids -> place -> roll? -> ids, log, indexes -> journal
 
-Offsets rise by one for each record, and ids rise strictly with them; only this module assigns them. A failed write
+Offsets rise by one for each record, and ids rise strictly with them; only this module assigns them. A follower takes
+over both with its leader's batches (broker.log.copied_appender), and writes them as this module does. A failed write
 leaves the log as it was, and the log refuses appends until a sync has put that state on the disk (`mending`).
 """
 
@@ -13,8 +14,8 @@ from typing import Any, NamedTuple, Protocol, TypeAlias
 from broker.log.index.txn_index import AbortedTransaction
 from broker.log.log_reader import answered, ids_of
 from broker.log.partition_log import PartitionLog
-from broker.log.segment import RELATIVE_OFFSET_MAX, Placed, Segment
-from broker.log.storage.port import StorageError
+from broker.log.segment import RELATIVE_OFFSET_MAX, Copied, Placed, Segment
+from broker.log.storage.port import Buffer, StorageError
 from broker.now import Now
 from broker.record.batch import BATCH_PREFIX, LENGTH_END, NO_TIMESTAMP, BatchHeader, read_header
 from broker.record.control import Marker, encode_marker
@@ -181,25 +182,47 @@ def _write(
         pack_prefix(batch, 0, base_offset, header.batch_length, epoch)
         if header.producer_id >= 0:
             by_producers.append((header, base_offset))
+    first_id, length = runs[-1]
     try:
-        segment = _segment_for(log, size, newest_ms, last_offset)
-        written = segment.append(placed, runs, log.config.index_interval_bytes)
-    except Exception as error:
-        log.failed_write(error)
+        written = write(log, placed, runs, last_offset, first_id + length - 1, size, newest_ms, now)
+    except Exception:
         for header, _, batch in placed:  # restore the producer's bytes
             BATCH_PREFIX.pack_into(batch, 0, header.base_offset, header.batch_length, header.leader_epoch)
-        if not isinstance(error, StorageError):
-            raise
-        raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
-    first_id, length = runs[-1]
-    log.last_id = first_id + length - 1
-    log.log_end_offset = segment.next_offset
-    log.bytes_in += size
-    log.durability.appended(size, now.ms)
+        raise
     for header, base_offset in by_producers:
         log.producers.appended(header, base_offset, now.wall_ms)
     if log.journal is not None:
         log.journal.add(log, placed[0][1], written, runs)
+
+
+def write(
+    log: PartitionLog,
+    placed: Sequence[Placed],
+    runs: Sequence[tuple[int, int]],
+    last_offset: int,
+    last_id: int,
+    size: int,
+    newest_ms: int,
+    now: Now,
+    copied: Copied | None = None,
+) -> Buffer:
+    """Write batches and their ids to the log's files, and move the log's end. Return the bytes of the batches.
+
+    If that fails, write nothing and raise: ApiError for a failed disk.
+    """
+    try:
+        segment = segment_for(log, size, newest_ms, last_offset)
+        written = segment.append(placed, runs, log.config.index_interval_bytes, copied)
+    except Exception as error:
+        log.failed_write(error)
+        if not isinstance(error, StorageError):
+            raise
+        raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
+    log.last_id = last_id
+    log.log_end_offset = segment.next_offset
+    log.bytes_in += size
+    log.durability.appended(size, now.ms)
+    return written
 
 
 def append_marker(
@@ -216,7 +239,8 @@ def append_marker(
     batch = encode_marker(producer_id, producer_epoch, marker, now.wall_ms)
     header = read_header(batch)
     aborted = None if marker.commit else log.producers.aborted_at(producer_id, log.log_end_offset)
-    with _indexed(log, header, aborted):
+    entries = () if aborted is None else (aborted,)
+    with indexed(log, entries, header.size, header.max_timestamp, log.log_end_offset + header.last_offset_delta):
         done = append(log, memoryview(batch), header, ids, now)
     log.producers.marked(header, done.base_offset, marker, now.wall_ms)
     log.producers.first_unstable_offset(log.high_watermark)  # to drop transactions whose marker consumers can see
@@ -224,27 +248,34 @@ def append_marker(
 
 
 @contextmanager
-def _indexed(log: PartitionLog, header: BatchHeader, aborted: AbortedTransaction | None) -> Iterator[None]:
-    """Add an entry to the transaction index; remove it if adding it or the body of the `with` block fails."""
-    if aborted is None:
+def indexed(
+    log: PartitionLog, aborted: Sequence[AbortedTransaction], size: int, newest_ms: int, last_offset: int
+) -> Iterator[None]:
+    """Add entries to the transaction index of the segment that the write in the body of the `with` block goes to.
+
+    Remove them if adding them or the body fails. The other arguments are those of that `write`.
+    """
+    if not aborted:
         yield
         return
     with answered():
-        index = _segment_for(log, header.size, header.max_timestamp, aborted.last_offset).aborted
-    size = index.size
+        index = segment_for(log, size, newest_ms, last_offset).aborted
+    index_bytes = index.size
     try:
         with answered():
-            index.append(aborted)
+            for transaction in aborted:
+                index.append(transaction)
         yield
     except Exception:
         try:
-            index.keep_bytes(size)
+            index.keep_bytes(index_bytes)
         except StorageError as error:
             log.take_offline(f"{error}, and an aborted transaction that has not ended is in the index")
         raise
 
 
-def _segment_for(log: PartitionLog, size: int, newest_ms: int, last_offset: int) -> Segment:
+def segment_for(log: PartitionLog, size: int, newest_ms: int, last_offset: int) -> Segment:
+    """Return the segment that a write goes to: the active one, or a new one if it has no room or is too old."""
     active, config = log.segments.active, log.config
     # Message times give the age, as in Kafka, because by the clock each old message would roll a segment.
     aged = 0 <= active.first_timestamp_ms < newest_ms - config.roll_ms

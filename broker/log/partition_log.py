@@ -139,6 +139,11 @@ class PartitionLog:
         self.replicated_to = max(offset, self.log_start_offset)
 
     @property
+    def is_empty(self) -> bool:
+        """Return True if the log has no batch, not even one that was deleted and whose file is still there."""
+        return self.log_start_offset == self.log_end_offset and not self.segments.size
+
+    @property
     def unflushed(self) -> int:
         """Return the number of messages appended since the last acknowledged sync."""
         return self.log_end_offset - self.durability.flushed.offset
@@ -192,6 +197,15 @@ class PartitionLog:
         else:
             self._sync_rolled()
         return segments.active
+
+    def begin_segment_at(self, offset: int) -> None:
+        """Let the only segment of an empty log begin at a lower offset. The log's start and end stay.
+
+        The first batch of a follower's log may begin below the log's start, because the leader has deleted the records
+        before the start and not the whole batch. Raise StorageError, with the log unchanged.
+        """
+        self.segments.begin_anew(offset, self.log_end_offset)
+        self.durability.is_named = False
 
     def _sync_names(self) -> None:
         """Sync the names of a log that was never synced, before it gets a second segment.
@@ -305,7 +319,24 @@ class PartitionLog:
 
         The file of epochs follows with the next checkpoint. Past the checkpoint, recovery finds epochs in the batches.
         """
-        started = leader_epochs.start(self.epochs, epoch, self.log_end_offset)
+        self.note_epoch(epoch, self.log_end_offset)
+        self.leader_epoch = self.epochs[-1][0]
+
+    def note_epoch(self, epoch: int, offset: int) -> None:
+        """Note that a leader epoch begins at an offset, if it is newer than all before. `leader_epoch` stays."""
+        started = leader_epochs.start(self.epochs, epoch, offset)
         if started is not self.epochs:
             self.epochs, self.durability.epochs_stored = started, False
-        self.leader_epoch = self.epochs[-1][0]
+
+    def follow(self, epoch: int) -> None:
+        """Fence requests by the leader epoch that another broker leads in, without an entry for it in `epochs`.
+
+        A follower names the newest epoch of `epochs` to its leader (rule T1 of the cluster), and that one must have
+        begun: its entry begins with its first batch.
+        """
+        self.leader_epoch = epoch
+
+    def know_last_id(self, id: int) -> None:
+        """Keep the last id of the log's leader if it is greater, because an empty log has no batch with it."""
+        if id > self.last_id:
+            self.last_id = id

@@ -11,7 +11,7 @@ past the snapshot from headers and markers.
 
 import struct
 from collections import OrderedDict, deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from crc32c import crc32c
@@ -127,7 +127,7 @@ class ProducerState:
         return first if first_open is None else min(first, first_open)
 
     def open_transactions(self) -> dict[int, int]:
-        """Return the first offset of each open transaction by producer id."""
+        """Return the first offset of each open transaction by producer id, in order of these offsets."""
         return dict(self._open)
 
     def first_open_offset(self, log_end_offset: int) -> int:
@@ -181,11 +181,7 @@ class ProducerState:
 
         Do not change the state.
         """
-        first = self._open.get(producer_id)
-        if first is None:
-            return None
-        others = (transaction for open_id, transaction in self._open.items() if open_id != producer_id)
-        return AbortedTransaction(producer_id, first, marker_offset, next(others, marker_offset + 1))
+        return aborted_by(self._open, producer_id, marker_offset)
 
     def _begins(self, producer_id: int, producer: _Producer, first_offset: int) -> None:
         if producer_id not in self._open:
@@ -332,6 +328,17 @@ class ProducerState:
                 producer.batches.append(ProducedBatch(first, sequence, offset - delta, offset, seen_ms))
         began = sorted((state.first_offset, id) for id, state in self._producers.items() if state.first_offset >= 0)
         self._open = {producer_id: first_offset for first_offset, producer_id in began}
+
+
+def aborted_by(
+    first_offsets: Mapping[int, int], producer_id: int, marker_offset: int
+) -> AbortedTransaction | None:
+    """Return what `ProducerState.aborted_at` does, given the `open_transactions` before the marker."""
+    first = first_offsets.get(producer_id)
+    if first is None:
+        return None
+    others = (offset for open_id, offset in first_offsets.items() if open_id != producer_id)
+    return AbortedTransaction(producer_id, first, marker_offset, next(others, marker_offset + 1))
 
 
 def _fenced(producer_id: int, epoch: int, seen: int) -> ApiError:

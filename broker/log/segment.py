@@ -13,13 +13,14 @@ A reader keeps the segments that it holds, even after the log drops them from it
 import struct
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from broker.log.index.id_index import IdIndex
 from broker.log.index.index import OffsetIndex, TimeIndex
 from broker.log.index.txn_index import TXN_CHECK, TXN_INDEX, TransactionIndex
 from broker.log.storage.port import Buffer, File, Storage
 from broker.record.batch import HEADER, HEADER_BYTES, LENGTH_END, BatchHeader
+from broker.wire.id_entries import IdEntry
 
 LOG, INDEX, TIME_INDEX, ID_INDEX = ".log", ".index", ".timeindex", ".idindex"
 SUFFIXES = (LOG, INDEX, TIME_INDEX, TXN_INDEX, TXN_CHECK, ID_INDEX)
@@ -39,6 +40,13 @@ LAST_WRITES = 8  # a segment keeps the places of at least this number, and of fe
 
 Placed: TypeAlias = tuple[BatchHeader, int, memoryview]
 """The header of a batch whose place is decided, its base offset, and the batch."""
+
+
+class Copied(NamedTuple):
+    """The bytes of batches that another log has, as they lie there, and the ids of all their offsets."""
+
+    data: memoryview
+    ids: Sequence[IdEntry]
 
 
 def file_name(offset: int, suffix: str) -> str:
@@ -178,20 +186,35 @@ class Segment:
         """Return the files in the order of their syncs: ids first, because they are written first."""
         return (self.ids.file, self.log, self.offsets.file, self.times.file, *self.aborted.files)
 
-    def append(self, placed: Sequence[Placed], runs: Sequence[tuple[int, int]], interval_bytes: int) -> Buffer:
-        """Append consecutive batches and all their ids, with one write per file: ids, then log, then indexes.
+    def append(
+        self,
+        placed: Sequence[Placed],
+        runs: Sequence[tuple[int, int]],
+        interval_bytes: int,
+        copied: Copied | None = None,
+    ) -> Buffer:
+        """Append batches and all their ids, with one write per file: ids, then log, then indexes.
 
-        Return the bytes of the batches as written. An exception leaves the segment as it was, or `broken` if that is
-        impossible. After an exception, sync the files before the next write; see `cut`.
+        The offsets of the batches are consecutive, unless they are `copied`. Return the bytes of the batches as
+        written. An exception leaves the segment as it was, or `broken` if that is impossible. After an exception, sync
+        the files before the next write; see `cut`.
         """
         position = self.log.size
         ids_size, times_size = self.ids.file.size, self.times.file.size
         try:
-            batches: Buffer = placed[0][2] if len(placed) == 1 else b"".join([batch[2] for batch in placed])
-            self.ids.append(placed[0][1], runs)
+            batches: Buffer
+            if copied is None:
+                batches = placed[0][2] if len(placed) == 1 else b"".join([batch[2] for batch in placed])
+                self.ids.append(placed[0][1], runs)
+            else:
+                batches = copied.data
+                self.ids.append_entries(copied.ids)
             self.log.append(batches)
             self.passed(position, placed, interval_bytes)
-            self._last_writes.append((placed[0][1], position))
+            if copied is None:
+                self._last_writes.append((placed[0][1], position))
+            else:
+                self._last_writes = []  # a write of thousands of batches is searched by its index
         except Exception:  # any exception (MemoryError too): ids without a batch would go to the next one
             self._undo(position, ids_size, times_size)
             raise

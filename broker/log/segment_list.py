@@ -79,7 +79,8 @@ class SegmentList:
     def unsynced_from(self, offset: int) -> tuple[Segment, ...]:
         """Return the segments that may contain unsynced bytes; those below `offset` are on the disk."""
         self.release_dropped(offset)
-        unsynced = self._dropped + self.all[bisect_left(self.bases, offset) :]
+        # `offset` is in the middle of the first segment if that was begun anew below the end of the synced part.
+        unsynced = self._dropped + self.all[max(bisect_right(self.bases, offset) - 1, 0) :]
         return tuple(segment for segment in unsynced if not isinstance(segment, ClosedSegment))
 
     # --- changes -------------------------------------------------------------------------------------------------
@@ -106,6 +107,21 @@ class SegmentList:
             self.aborting.append(last.base_offset)
         self._open_segments.unsynced += 1
         return self._open_segments.unsynced <= self._open_segments.limit
+
+    def begin_anew(self, base_offset: int, end_offset: int) -> None:
+        """Replace the only segment, which is empty, by an empty one that begins below it and ends there.
+
+        Raise StorageError, with the list unchanged.
+        """
+        old = self.active
+        try:
+            segment = Segment(self._storage, self._directory, base_offset, create=True)
+        except StorageError:
+            remove_files(self._storage, self._directory, base_offset)
+            raise
+        segment.next_offset = end_offset
+        remove_files(self._storage, self._directory, old.base_offset)
+        self._set((segment,))
 
     def verified(self, base_offset: int) -> None:
         """Note that a whole segment was verified or removed."""

@@ -1,8 +1,9 @@
 """Recovery of a log: finds the log's end when it is opened.
 
 The part below the checkpoint was synced and is trusted (broker.log.recovery.synced). Past it, recovery checks every
-batch: its length against the file, its offset and leader epoch against the previous one, its CRC, and that the id index
-has valid, rising ids for all its offsets. The log ends before the first batch that fails a check. Recovery cuts both
+batch: its length against the file, its offset and leader epoch against the previous one, its CRC, and that the next
+entries of the id index are valid, rising ids for exactly its offsets. So gaps between offsets, which a follower copies
+from its leader, need no trust. The log ends before the first batch that fails a check. Recovery cuts both
 files there and removes the segments after it. A record never gets a second id, so a batch whose ids are lost is lost
 with them; it was not synced.
 
@@ -22,12 +23,12 @@ from broker.log.checkpoint import LogPosition
 from broker.log.closed_segment import ClosedSegment, OpenSegments, closed
 from broker.log.compaction.swap import finish_swaps
 from broker.log.durability import Durability
-from broker.log.index.id_index import IdIndex
 from broker.log.io_jobs import RemoveFiles
 from broker.log.journal import Entry
 from broker.log.partition_log import NO_TOPIC_ID, PartitionLog
 from broker.log.producer_state import ProducerState
 from broker.log.recovery.clean_stop import Noted
+from broker.log.recovery.id_walk import IdWalk
 from broker.log.recovery.synced import LogDamaged, Synced, offsets_of
 from broker.log.segment import CLEANED, DELETED, ID_INDEX, LOG, SUFFIXES, SWAP, Placed, Segment, file_name, remove_files
 from broker.log.segment_list import SegmentList
@@ -35,7 +36,7 @@ from broker.log.storage.port import Storage, StorageError
 from broker.record.batch import BatchHeader, CorruptBatch, verify
 from broker.record.control import decode_marker
 from broker.settings.config import BrokerConfig, TopicConfig
-from broker.wire.id_entries import ENTRY_BYTES, IdEntry
+from broker.wire.id_entries import ENTRY_BYTES
 
 __all__ = ["LogDamaged", "RecoveryReport", "open_log"]
 
@@ -100,45 +101,6 @@ def open_log(
         storage, topic, partition, config, broker, checkpointed, topic_id, noted or {}, among, leader_epoch
     )
     return recovery.run(journal, is_uncut)
-
-
-class _IdWalk:
-    """A walk over the id index, batch by batch, from an entry on. Batches of one write may share an entry.
-
-    `number` counts the used-up entries, and `last_id` is the last id taken.
-    """
-
-    def __init__(self, ids: IdIndex, number: int, last_id: int) -> None:
-        self._ids = ids
-        self.number = number
-        self.last_id = last_id
-        self._entry: IdEntry | None = None
-        self._offset = 0
-
-    @property
-    def begun(self) -> IdEntry | None:
-        """Return the used part of an entry that is only partly used, None if every entry is used up."""
-        entry = self._entry
-        return entry and entry._replace(length=self._offset - entry.offset)
-
-    def take(self, header: BatchHeader) -> bool:
-        """Take the next batch's ids. Return False, and take nothing, unless they rise and are exactly the batch's."""
-        offset, end = header.base_offset, header.last_offset + 1
-        number, entry, last_id = self.number, self._entry, self.last_id
-        if entry is not None and offset != self._offset:
-            return False
-        while offset < end:
-            if entry is None:
-                entry = self._ids.entry(number)
-                if entry is None or entry.offset != offset or entry.first_id <= last_id:
-                    return False
-            entry_end = entry.offset + entry.length
-            offset = min(entry_end, end)
-            last_id = entry.first_id + offset - entry.offset - 1
-            if offset == entry_end:
-                number, entry = number + 1, None
-        self.number, self._entry, self._offset, self.last_id = number, entry, offset, last_id
-        return True
 
 
 class _Recovery:
@@ -345,7 +307,7 @@ class _Recovery:
         last = segments[-1]
         sound = self._recover(last, position.log_bytes, position.id_bytes) if position else self._recover_whole(last)
         for base in self._names(LOG):
-            if sound and last.base_offset < base == segments[-1].next_offset:
+            if sound and segments[-1].size and last.base_offset < base == segments[-1].next_offset:
                 segments[-1] = self._close(segments[-1])
                 segments.append(synced.open(base))
                 sound = self._recover_whole(segments[-1])
@@ -382,7 +344,7 @@ class _Recovery:
 
     def _recover(self, segment: Segment, log_bytes: int, id_bytes: int) -> bool:
         """Check a segment from a good position on, and cut it at the first bad batch. Return True if all are good."""
-        ids = _IdWalk(segment.ids, id_bytes // ENTRY_BYTES, self.last_id)
+        ids = IdWalk(segment.ids, id_bytes // ENTRY_BYTES, self.last_id)
         position = log_bytes
         reason: str | None = "it ends in the middle of a batch"
         for at, header in segment.batches(log_bytes):
@@ -408,13 +370,14 @@ class _Recovery:
         return sound
 
     def _fault(self, segment: Segment, position: int, header: BatchHeader) -> str | None:
-        # A cleaned log has gaps. A checkpoint covers the cleaned part, so only a log without a checkpoint may have gaps
-        # here; its ids then show which batch belongs where.
-        uncleaned, offset = self.checkpointed is not None, header.base_offset
-        if offset < segment.next_offset or (uncleaned and offset > segment.next_offset):
+        # A follower copies the gaps that its leader's cleaner has left, and a cleaned log may have lost its checkpoint.
+        # The ids tell which offsets the next batch has, so a wrong offset is found by them.
+        offset = header.base_offset
+        begins_within = not position and segment.base_offset <= offset < segment.next_offset <= header.last_offset
+        if offset < segment.next_offset and not begins_within:
             return f"offset {offset} stands where {segment.next_offset} belongs"
         count, number = header.record_count, header.last_offset_delta + 1
-        if number < 1 or not 0 <= count <= number or (uncleaned and count < number):
+        if number < 1 or not 0 <= count <= number:
             return f"{count} records with a last offset delta of {header.last_offset_delta}"
         try:
             batch = segment.log.read(position, header.size)
@@ -436,12 +399,26 @@ class _Recovery:
         if epoch > most + EPOCHS_BEHIND_MAX:
             return f"leader epoch {epoch} is not yet possible; {most} is on"
         if epoch > self.batch_epoch:
-            following = next(segment.batches(position + header.size), None)
-            if following is not None and following[1].base_offset == header.last_offset + 1:
-                after = following[1].leader_epoch
-                if after < epoch:
-                    return f"leader epoch {epoch} stands before {after}"
+            after = self._epoch_after(segment, position + header.size, header.last_offset + 1)
+            if after is not None and after < epoch:
+                return f"leader epoch {epoch} stands before {after}"
         return None
+
+    @staticmethod
+    def _epoch_after(segment: Segment, position: int, offset: int) -> int | None:
+        """Return the leader epoch of the batch at a position, None if no batch is there that may follow `offset`.
+
+        Bytes that a crash has left may look like a batch after a gap, so the CRC of such a batch must hold.
+        """
+        following = next(segment.batches(position), None)
+        if following is None or following[1].base_offset < offset:
+            return None
+        if following[1].base_offset > offset:
+            try:
+                verify(segment.log.read(position, following[1].size), following[1])
+            except CorruptBatch:
+                return None
+        return following[1].leader_epoch
 
     # --- the journal ---------------------------------------------------------------------------------------------
 

@@ -76,7 +76,7 @@ class Synced:
     def segments(self) -> list[Segment]:
         """Return the opened segments up to the checkpoint's. The caller still checks the last one past it."""
         bases = offsets_of(self.sizes, LOG)
-        position = self.checkpointed
+        position = self.checkpointed = self._begun_anew(self.checkpointed, bases)
         if position is None:
             return [self.open(bases[0]) if bases else Segment(self.storage, self.name, 0, create=True)]
         bases = _not_below(position.log_start_offset, bases, position.segment)
@@ -102,6 +102,23 @@ class Synced:
         last = self.open(position.segment)
         self._check_last(last, position)
         return [*before, last]
+
+    def _begun_anew(self, position: LogPosition | None, bases: Iterable[int]) -> LogPosition | None:
+        """Return the position of an empty log in the segment that its first batch has begun since then, below the
+        position's (`PartitionLog.begin_segment_at`).
+
+        A segment of deleted records may lie there too. Its ids are not above the last one.
+        """
+        if position is None or position.log_bytes or position.segment != position.offset:
+            return position
+        base = max((base for base in bases if base < position.segment), default=None)
+        if base is None or self.sizes.get(file_name(position.segment, LOG)):
+            return position
+        name = file_name(base, ID_INDEX)
+        first = IdIndex(self.storage.open(f"{self.name}/{name}"), base).entry(0) if name in self.sizes else None
+        if first is None or first.first_id <= position.last_id:
+            return position
+        return replace(position, segment=base)
 
     def _is_described_by(self, position: LogPosition) -> bool:
         """Return True if the directory has the last id of a checkpoint's entry; ids are unique, so this is its log."""
