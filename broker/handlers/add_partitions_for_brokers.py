@@ -29,7 +29,7 @@ def handle(call: RequestContext, now: Now) -> Answer | Delayed[Answer]:
     changed: list[TransactionPartition] = []
     codes = [_codes_of(call, transaction, changed, now) for transaction in transactions]
     answer = _answer(transactions, codes)
-    return call.services.transactions.when_on_disk(changed, answer, now) if changed else answer
+    return call.services.transactions.when_stored(changed, answer, now) if changed else answer
 
 
 def _codes_of(call: RequestContext, transaction: Any, changed: list[TransactionPartition], now: Now) -> Codes:

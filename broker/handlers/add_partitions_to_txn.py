@@ -72,7 +72,7 @@ def add_partitions(
     error = add_to(led, call, transactional_id, producer_id, epoch, partitions, now)
     if error == ErrorCode.PRODUCER_FENCED and call.version < FENCED_VERSION:
         error = ErrorCode.INVALID_PRODUCER_EPOCH
-    return transactions.when_on_disk([led], answer(error), now)
+    return transactions.when_stored([led], answer(error), now)
 
 
 def add_to(

@@ -27,7 +27,7 @@ def handle(call: RequestContext, now: Now) -> Steps[Answer | Delayed[Answer]]:
         results.append({"group_id": group_id, "error_code": _delete(call, group_id, coordinators, now)})
         if pace.is_over(WEIGHT):
             now = yield
-    return call.services.groups.when_on_disk(coordinators, {"throttle_time": 0, "results": results}, now)
+    return call.services.groups.when_stored(coordinators, {"throttle_time": 0, "results": results}, now)
 
 
 def _delete(

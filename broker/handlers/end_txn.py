@@ -42,7 +42,7 @@ def _handle(call: RequestContext, now: Now) -> Answer | Delayed[Answer]:
     if error == ErrorCode.PRODUCER_FENCED and call.version < FENCED_VERSION:
         error = ErrorCode.INVALID_PRODUCER_EPOCH
     if error:
-        return transactions.when_on_disk([led], producer_answer(error), now)
+        return transactions.when_stored([led], producer_answer(error), now)
     transaction = led.core.get(request.transactional_id)
     answer = producer_answer(ErrorCode.NONE, *((NO_ID, NO_EPOCH) if transaction is None else transaction.goes_on_as))
     return led.when_ended(request.transactional_id, answer, now)

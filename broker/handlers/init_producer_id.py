@@ -44,7 +44,7 @@ def _handle(call: RequestContext, now: Now) -> Answer | Delayed[Answer]:
     if isinstance(led, ErrorCode):
         return producer_answer(led)
     answer = _transactional(call, led, None if producer[0] == NO_ID else producer, now)
-    return call.services.transactions.when_on_disk([led], answer, now)
+    return call.services.transactions.when_stored([led], answer, now)
 
 
 def _transactional(

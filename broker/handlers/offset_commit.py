@@ -44,7 +44,7 @@ def handle(call: RequestContext, now: Now) -> Steps[Answer | Delayed[Answer]]:
                 offsets, indexes = [], []
                 now = yield
     coordinators += _commit(call, offsets, indexes, errors, now)
-    return call.services.groups.when_on_disk(coordinators, _answer(call, errors), now)
+    return call.services.groups.when_stored(coordinators, _answer(call, errors), now)
 
 
 def _answer(call: RequestContext, errors: Iterable[ErrorCode]) -> Answer:

@@ -33,7 +33,7 @@ def handle(call: RequestContext, now: Now) -> Steps[Answer | Delayed[Answer]]:
         errors.update(zip(some, codes))
     else:
         answer = _answer(call, errors)
-    return call.services.groups.when_on_disk(coordinators, answer, now)
+    return call.services.groups.when_stored(coordinators, answer, now)
 
 
 def _answer(call: RequestContext, errors: dict[tuple[str, int], ErrorCode]) -> Answer:

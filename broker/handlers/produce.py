@@ -2,11 +2,11 @@
 
 Behaviour: each partition is validated, appended and answered separately. A valid batch is staged, and appended with
 the other batches of the turn (broker.produce). acks 0 has no answer, but an error closes the connection, as Kafka
-does, because nothing else can tell the client. acks 1 and -1 mean the same on one node, except for topics
-whose answers wait for the disk: the answer leaves when each log is synced up to the batch, or names the partitions
-that are late. The records are checked as the topic's `flakelog.validate.records` says, and a topic may have further
-rules for them (broker.log.validation.opening). min.insync.replicas has no effect, because a partition has one replica
-and, as in Kafka, the setting never requires more than a partition has.
+does, because nothing else can tell the client. With acks -1 (all) the answer waits until all replicas in sync have the
+batch, and a partition with fewer of them than min.insync.replicas is refused. As in Kafka, that setting never requires
+more replicas than a partition has. For topics whose answers wait for the disk the answer leaves when each log is synced
+up to the batch. The answer names the partitions that are late. The records are checked as the topic's
+`flakelog.validate.records` says, and a topic may have further rules for them (broker.log.validation.opening).
 Produce never creates a topic; producers request Metadata first.
 Version notes: v8 names the records at fault (KIP-467). From v13 topics have ids.
 With the private tag (broker.wire.tags) the answer has the ids of the records.

@@ -42,7 +42,7 @@ def handle(call: RequestContext, now: Now) -> Steps[Answer | Delayed[Answer]]:
                 return _once_verified(call, unverified.verification, now)
             errors += [ErrorCode.COORDINATOR_LOAD_IN_PROGRESS] * (len(partitions) - first)
             break  # the transaction has ended meanwhile
-    return call.services.groups.when_on_disk(coordinators, _answer(call, errors), now)
+    return call.services.groups.when_stored(coordinators, _answer(call, errors), now)
 
 
 def _once_verified(call: RequestContext, verification: Verification, now: Now) -> Delayed[Any]:

@@ -6,21 +6,21 @@ epoch than the partition has seen for this producer is refused, that of a later 
 coordinator has reached is refused by a server alone, because it would fence all markers after it. If a crash left an
 earlier transaction of the producer open, that one is ended first. While that is not possible, the partition's error is
 NOT_LEADER_OR_FOLLOWER, which coordinators and administrators retry. Many markers are written in slices, and the answer
-is sent after the last. In a topic with durable acks the answer waits until the markers are on the disk, because its
-coordinator then completes the transaction. A marker that is not on the disk after offsets.commit.timeout.ms is answered
-with REQUEST_TIMED_OUT, and that of a log which goes offline with KAFKA_STORAGE_ERROR. If too many requests already have
-markers left, the next is refused.
+is sent after the last. It waits until the markers are on all replicas in sync, and with durable acks on the disk,
+because the coordinator then completes the transaction. A marker that is not there after offsets.commit.timeout.ms is
+answered with REQUEST_TIMED_OUT, and that of a log which goes offline with KAFKA_STORAGE_ERROR. If too many requests
+already have markers left, the next is refused.
 Version notes: v2 names the rules the transaction follows (KIP-1228), which changes nothing here.
 """
 
 from collections import deque
 from typing import Any
 
-from broker.log.partition_log import PartitionLog
 from broker.now import Now
 from broker.record.control import Marker
+from broker.replication.stored_end import StoredEnd, unstored_end
 from broker.services.context import RequestContext
-from broker.services.coordinator_topic import Answer, is_awaited
+from broker.services.coordinator_topic import Answer
 from broker.services.due_actions import MARKERS_AT_ONCE
 from broker.waiting.purgatory import Delayed
 from broker.wire.errors import ApiError, ErrorCode
@@ -53,10 +53,10 @@ class _RequestedMarkers:
             for index in topic.partition_indexes
         )
         self._codes: list[ErrorCode] = []
-        self._ends: dict[int, tuple[PartitionLog, int]] = {}
-        """By index in `_codes`: the log and the end that has to be on the disk."""
+        self._ends: dict[int, StoredEnd] = {}
+        """By index in `_codes`: the ends that are not stored yet."""
         self.is_done = False
-        """True if all markers are written, and on the disk or too late for it."""
+        """True if all markers are written, and stored or too late for it."""
 
     @property
     def left(self) -> int:
@@ -81,7 +81,7 @@ class _RequestedMarkers:
             else:
                 self._codes.append(self._write_one(marker, topic, index, now))
         if not self.left:
-            self._call.services.purgatory.watch(self._disk_wait(now), self._done, now, limited=False)
+            self._call.services.purgatory.watch(self._storage_wait(now), self._done, now, limited=False)
 
     def _write_one(self, requested: Any, topic: str, index: int, now: Now) -> ErrorCode:
         services = self._call.services
@@ -96,18 +96,18 @@ class _RequestedMarkers:
         except IdError as error:
             services.report(f"no ids for a marker that {self._call.peer} asks for: {error}")
             return ErrorCode.KAFKA_STORAGE_ERROR
-        if is_awaited(log):
-            self._ends[len(self._codes)] = log, log.log_end_offset
+        if (end := unstored_end(log)) is not None:
+            self._ends[len(self._codes)] = end
         return ErrorCode.NONE
 
-    def _disk_wait(self, now: Now) -> Delayed[Now]:
-        """Return the wait for the disk, which may fail or take too long."""
+    def _storage_wait(self, now: Now) -> Delayed[Now]:
+        """Return the wait for the disk and the replicas, which may fail or take too long."""
+        services = self._call.services
 
         def try_complete(at: Now) -> Now | None:
-            is_over = all(_is_on_disk(log, end) or log.offline is not None for log, end in self._ends.values())
-            return at if is_over else None
+            return at if all(end.is_settled(services) for end in self._ends.values()) else None
 
-        keys = {log.durability.key for log, _ in self._ends.values()}
+        keys = {end.log.durability.key for end in self._ends.values()}
         deadline_ms = now.ms + self._call.services.group_config.offsets_commit_timeout_ms
         return Delayed(keys, deadline_ms, try_complete, lambda at: at)
 
@@ -130,7 +130,7 @@ class _RequestedMarkers:
         return self.answer()
 
     def answer(self) -> Answer:
-        codes = iter([code or self._disk_error(number) for number, code in enumerate(self._codes)])
+        codes = iter([code or self._late_error(number) for number, code in enumerate(self._codes)])
         return {
             "markers": [
                 {
@@ -150,13 +150,8 @@ class _RequestedMarkers:
             ]
         }
 
-    def _disk_error(self, number: int) -> ErrorCode:
-        """Return the error of a marker that was written, but may not be on the disk."""
-        log, end = self._ends.get(number, (None, 0))
-        if log is None or _is_on_disk(log, end):
-            return ErrorCode.NONE
-        return ErrorCode.REQUEST_TIMED_OUT if log.offline is None else ErrorCode.KAFKA_STORAGE_ERROR
-
-
-def _is_on_disk(log: PartitionLog, end_offset: int) -> bool:
-    return log.durability.end_offset >= end_offset
+    def _late_error(self, number: int) -> ErrorCode:
+        """Return the error of a marker that was written, but may not be stored."""
+        end = self._ends.get(number)
+        error = None if end is None else end.error(self._call.services)
+        return ErrorCode.NONE if error is None else error.code

@@ -12,6 +12,8 @@ from broker.metrics import Metrics
 from broker.now import Now
 from broker.produce.turn import ProduceTurn
 from broker.record.batch import BatchHeader
+from broker.replication.partition import Partition
+from broker.replication.port import Replication
 from broker.settings.config import BrokerConfig
 from broker.stamping.clock_waits import ClockWaits
 from broker.stamping.id_stamper import IdStamper
@@ -39,6 +41,7 @@ class ProduceServices(Protocol):
     id_stamper: IdStamper
     metrics: Metrics
     purgatory: Purgatory
+    replication: Replication | None
     record_limits: Limits
     turn: ProduceTurn
 
@@ -51,5 +54,7 @@ class ProduceServices(Protocol):
     def report(self, line: str, /) -> None: ...
 
     def log_of(self, topic: str | UUID, partition: int) -> PartitionLog: ...
+
+    def partition_of(self, log: PartitionLog) -> Partition | None: ...
 
     def appended(self, log: PartitionLog, now: Now) -> None: ...

@@ -9,8 +9,8 @@ from broker.channel.request_channel import RequestChannel, reason_of
 from broker.log.partition_log import PartitionLog
 from broker.now import Now
 from broker.produce.current_leader import with_leaders
-from broker.produce.disk_wait import when_on_disk
 from broker.produce.ports import ProduceServices
+from broker.produce.storage_wait import when_stored
 from broker.produce.turn import StagedProduce
 from broker.produce.validate import validate_again
 from broker.waiting.purgatory import AnyDelayed
@@ -42,7 +42,7 @@ class ProduceCommit:
                 self._services.appended(log, now)
             except Exception:
                 self._services.report(f"a fault of the broker's own, after an append to {log.name}:\n{format_exc()}")
-        durable: dict[tuple[PartitionLog | None, int], list[tuple[StagedProduce, Slot]]] = {}
+        unstored: dict[tuple[PartitionLog | None, int], list[tuple[StagedProduce, Slot]]] = {}
         failed: dict[int, list[StagedProduce]] = {}
         quick, began_ns = 0, 0
         for staged in settled:
@@ -53,11 +53,13 @@ class ProduceCommit:
             elif staged.failure is not None:
                 failed.setdefault(id(staged.failure), []).append(staged)
                 self._channel.connections.close(conn, reason_of(staged.failure))
-            elif staged.on_disk is not None:
-                # Logs with the journal share its rounds, so their requests wait together. Other logs sync alone.
-                log = staged.on_disk[0][0]
-                key = None if log.journal is not None else log, staged.request.timeout_ms
-                durable.setdefault(key, []).append((staged, conn.wait()))
+            elif staged.unstored is not None:
+                # Logs with the journal share its rounds, so their requests wait together. Other logs sync alone, and
+                # each partition has its own followers.
+                end = staged.unstored[0][0]
+                shares_rounds = end.log.journal is not None and not end.on_replicas
+                key = None if shares_rounds else end.log, staged.request.timeout_ms
+                unstored.setdefault(key, []).append((staged, conn.wait()))
             elif staged.reply is not None:
                 conn.put_reply(staged.reply)
                 self._channel.connections.answered.append(conn)
@@ -73,8 +75,8 @@ class ProduceCommit:
                     self._channel.queue.resume(conn)
         for requests in failed.values():
             self._channel.failed([staged.conn for staged in requests], requests[0].failure)
-        for (_, timeout_ms), waiting in durable.items():
-            self._wait_for_disk(waiting, now.ms + timeout_ms)
+        for (_, timeout_ms), waiting in unstored.items():
+            self._wait_until_stored(waiting, now.ms + timeout_ms)
         if quick:
             self._produced.observe(self._channel.clock.clock_ns() - began_ns, quick)
         if self._turn.retry_wall_ms is not None:
@@ -126,10 +128,13 @@ class ProduceCommit:
         self._channel.connections.answered.append(staged.conn)
         self._produced.observe(self._channel.clock.clock_ns() - staged.began_ns)
 
-    def _wait_for_disk(self, waiting: list[tuple[StagedProduce, Slot]], deadline_ms: int) -> None:
-        """Answer requests when their batches are on the disk; if a connection is closed the others still wait."""
+    def _wait_until_stored(self, waiting: list[tuple[StagedProduce, Slot]], deadline_ms: int) -> None:
+        """Answer requests when their batches are stored as their acks ask.
+
+        If a connection is closed the others still wait.
+        """
         conns = [staged.conn for staged, _ in waiting]
-        delayed = when_on_disk(self._services, [staged for staged, _ in waiting], deadline_ms)
+        delayed = when_stored(self._services, [staged for staged, _ in waiting], deadline_ms)
         delayed.try_complete = self._channel.guarded(conns, delayed.try_complete)
         delayed.expire = self._channel.guarded(conns, delayed.expire)
 

@@ -24,6 +24,7 @@ from broker.metrics import Metrics
 from broker.now import Now
 from broker.produce.outcome import Postponed, Validated, VerificationRefused
 from broker.record.batch import NO_TIMESTAMP, TIMESTAMP_TYPE_BIT, BatchHeader
+from broker.replication.stored_end import ACKS_ALL, StoredEnd
 from broker.stamping.clock_waits import ClockWaits
 from broker.stamping.id_stamper import LEAD_RETRY_MS, IdStamper
 from broker.steps import Steps
@@ -45,7 +46,7 @@ class StagedProduce:
     """
 
     __slots__ = (
-        "version", "client_id", "request", "acks", "results", "unsettled", "originals", "on_disk", "failure", "adapt",
+        "version", "client_id", "request", "acks", "results", "unsettled", "originals", "unstored", "failure", "adapt",
         "opened", "conn", "codec", "template", "reply", "correlation_id", "began_ns", "held_until_ms",
         "steps",
     )  # fmt: skip
@@ -69,8 +70,9 @@ class StagedProduce:
         """By a partition's index, its batch as the producer sent it, if the topic's rules have changed it."""
         self.opened = opened
         """The job in which a thread has opened the records; None if the reactor thread checks them."""
-        self.on_disk: list[tuple[PartitionLog, int, int]] | None = None
-        """The logs whose disk the answer waits for: (log, the offset its disk must reach, the partition's index)."""
+        self.unstored: list[tuple[StoredEnd, int]] | None = None
+        """What the answer waits for: the ends of batches that are not on the disk or on all replicas in sync, each with
+        its partition's index."""
         self.failure: Exception | None = None
         """An unexpected exception while a batch was appended."""
         self.adapt: Callable[[Any], Any] | None = None
@@ -78,7 +80,7 @@ class StagedProduce:
         self.template: Template | None = None
         """The template that encodes the answer when all partitions have results."""
         self.reply: bytes | None = None
-        """One partition: the whole answer, encoded by the template at once, unless the batch is late on the disk."""
+        """One partition: the whole answer, encoded by the template at once, unless the batch is stored too late."""
         self.held_until_ms: int | None = None
         """When the request is refused if it still has no ids, on the monotonic clock; None if it never was held."""
         self.steps: Steps[Postponed | None] | None = None
@@ -98,7 +100,7 @@ class StagedProduce:
         self.unsettled -= 1
 
     def late(self, index: int, error: ApiError) -> None:
-        """Turn a result into an error, because its batch is in the log but may not be on the disk."""
+        """Turn a result into an error, because its batch is in the log but may not be stored as its acks ask."""
         before = self.results[index]
         assert before is not None
         self.reply = None
@@ -299,15 +301,17 @@ def _settle(
 ) -> None:
     """Set the results of appended batches; `runs` are the ids of all of them."""
     start_offset, durable_end, waiting_acks = log.log_start_offset, log.durability.end_offset, log.waiting_acks
+    replicated_to = log.replicated_to
     first_offset = offsets[0][0]
     for (_, header, staged, index, _), (base_offset, last_offset) in zip(batches, offsets, strict=False):
         staged.unsettled -= 1
         append_ms = header.max_timestamp if header.attributes & TIMESTAMP_TYPE_BIT else NO_TIMESTAMP
         template = staged.template
-        waits = durable_end <= last_offset and staged.acks in waiting_acks
+        on_disk = durable_end <= last_offset and staged.acks in waiting_acks
+        on_replicas = replicated_to <= last_offset and staged.acks == ACKS_ALL
         if type(template) is ProduceTemplate:  # nearly always; isinstance costs twice as much
             staged.reply = template.encode_reply(staged.correlation_id, base_offset, append_ms, start_offset)
-            if not waits:
+            if not on_disk and not on_replicas:
                 continue
         request = staged.request
         topic, partition, *_ = request.partitions[index]
@@ -315,12 +319,12 @@ def _settle(
         staged.results[index] = _record(
             PartitionResult, (topic, partition, 0, base_offset, append_ms, start_offset, None, (), ids, None)
         )
-        if waits:
-            waiting = log, last_offset + 1, index
-            if staged.on_disk is None:
-                staged.on_disk = [waiting]
+        if on_disk or on_replicas:
+            waiting = StoredEnd(log, last_offset + 1, on_disk, on_replicas), index
+            if staged.unstored is None:
+                staged.unstored = [waiting]
             else:
-                staged.on_disk.append(waiting)
+                staged.unstored.append(waiting)
 
 
 def part_of(runs: Sequence[tuple[int, int]], start: int, end: int) -> tuple[tuple[int, int], ...]:

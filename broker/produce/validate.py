@@ -23,6 +23,7 @@ from broker.produce.outcome import (
 from broker.produce.ports import ProduceServices
 from broker.produce.turn import StagedProduce
 from broker.record.batch import COMPRESSION_MASK, HEADER_BYTES, TRANSACTIONAL_BIT, seal
+from broker.replication.stored_end import ACKS_ALL, check_in_sync
 from broker.steps import Steps
 from broker.wire.errors import ApiError, ErrorCode
 from broker.wire.produce import ProduceRequest
@@ -43,6 +44,8 @@ def validate_batch(
     target = staged.request.partitions[index]
     try:
         log = services.log_of(target[0], target[1])
+        if services.replication is not None and staged.acks == ACKS_ALL:
+            check_in_sync(services.replication.partition_of(log))
         config = log.config
         header = validate(batch, config, services.config, staged.version >= ZSTD_VERSION)
         assert batch is not None

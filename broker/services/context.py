@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from broker.membership.member import Member
     from broker.membership.peer_calls import PeerCalls
     from broker.quota.quota_manager import Meter, QuotaManager
+    from broker.replication.partition import Partition
     from broker.replication.port import Replication
     from broker.services.coordinator_topic import CoordinatorPorts, CoordinatorTopic
     from broker.services.group_coordination import GroupCoordination
@@ -270,6 +271,10 @@ class BrokerServices:
         log = self._led[topic, partition] = self._find_log(topic, partition)
         return log
 
+    def partition_of(self, log: PartitionLog) -> "Partition | None":
+        """Return the leader's view of a log's partition; None if the log has one copy."""
+        return None if self.replication is None else self.replication.partition_of(log)
+
     def _find_log(self, topic: str | UUID, partition: int) -> PartitionLog:
         hosted = self.hosted.topic(topic)
         is_hosted = hosted is not None and 0 <= partition < len(hosted.partitions)
@@ -328,6 +333,7 @@ class BrokerServices:
             id_stamper=self.id_stamper,
             report=self.report,
             log_of=self.log_of,
+            partition_of=self.partition_of,
             appended=self.appended,
             without_ids=self.clock_waits.refused,
             commit_timeout_ms=self.group_config.offsets_commit_timeout_ms,

@@ -20,7 +20,7 @@ from broker.log.keyed_records import Ended, Replayed, replay
 from broker.log.partition_log import PartitionLog
 from broker.now import Now
 from broker.record.batch import CorruptBatch
-from broker.services.coordinator_topic import Answer, CoordinatorPorts, CoordinatorTopic, is_awaited, on_disk
+from broker.services.coordinator_topic import Answer, CoordinatorPorts, CoordinatorTopic, answer_when_stored
 from broker.steps import Pace, Steps
 from broker.waiting.purgatory import Delayed
 from broker.wire.errors import ApiError, ErrorCode
@@ -299,9 +299,9 @@ class CoordinatorPartitions(Generic[C]):
 
     # --- the disk ------------------------------------------------------------------------------------------------
 
-    def when_on_disk(self, partitions: Collection[C], answer: Answer, now: Now) -> Answer | Delayed[Answer]:
-        """Return the answer, delayed until these coordinators' partitions are on the disk as they are now, if the topic
-        requires it.
+    def when_stored(self, partitions: Collection[C], answer: Answer, now: Now) -> Answer | Delayed[Answer]:
+        """Return the answer, delayed until these coordinators' partitions are stored as they are now: on all replicas
+        in sync, and on the disk if the topic requires it.
 
         If this fails, or takes longer than offsets.commit.timeout.ms, the answer is COORDINATOR_NOT_AVAILABLE, which
         clients retry. If a coordinator resigns before, it is NOT_COORDINATOR.
@@ -310,8 +310,9 @@ class CoordinatorPartitions(Generic[C]):
         def refusal() -> ErrorCode:
             return ErrorCode.NOT_COORDINATOR if any(map(_is_resigned, partitions)) else ErrorCode.NONE
 
-        logs = [led.log for led in partitions if led.log is not None and is_awaited(led.log)]
-        return on_disk(logs, answer, now.ms + self._ports.commit_timeout_ms, partitions, refusal)
+        logs = [led.log for led in partitions if led.log is not None]
+        deadline_ms = now.ms + self._ports.commit_timeout_ms
+        return answer_when_stored(self._ports, logs, answer, deadline_ms, partitions, refusal)
 
 
 def _is_resigned(led: PartitionCoordinator) -> bool:

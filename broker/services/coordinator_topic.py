@@ -17,13 +17,14 @@ from broker.metadata.image import Image, Node
 from broker.metadata.producer_ids import ProducerIds
 from broker.metadata.topic import NewTopic, Topic
 from broker.now import Now
+from broker.replication.partition import Partition
+from broker.replication.stored_end import Leadership, check_in_sync, unstored_end
 from broker.stamping.id_stamper import IdStamper
 from broker.waiting.purgatory import Delayed, Purgatory
 from broker.wire.errors import ApiError, ErrorCode
 from idgen.errors import IdError, SequenceExhausted
 from idgen.settings import InvalidSetting
 
-ACKS_ALL = -1  # Kafka's coordinators write with these acks
 Answer: TypeAlias = dict[str, Any]
 
 
@@ -48,6 +49,8 @@ class CoordinatorPorts:
     """Returns the log of a partition that this node leads, or raises ApiError."""
     appended: Callable[[PartitionLog, Now], None]
     """Must be called after each append: it asks for a sync that is due, and answers fetches that waited."""
+    partition_of: Callable[[PartitionLog], Partition | None]
+    """Returns the leader's view of a log's partition; None if the log has one copy."""
     without_ids: Callable[[PartitionLog, Now], None]
     """Must be called if a log had no ids for an append."""
     commit_timeout_ms: int
@@ -142,12 +145,12 @@ class CoordinatorTopic:
         except ApiError:
             return []
 
-    # --- the disk ------------------------------------------------------------------------------------------------
+    # --- records -------------------------------------------------------------------------------------------------
 
-    def once_on_disk(self, log: PartitionLog, then: Callable[[Now], None], now: Now) -> None:
-        """Call `then` when a partition's log is on the disk as it is now, or at once if the topic does not require
-        that. Never call it if the disk fails."""
-        once_on_disk(self._ports.purgatory, log, lambda is_on_disk, at: then(at) if is_on_disk else None, now)
+    def once_stored(self, log: PartitionLog, then: Callable[[Now], None], now: Now) -> None:
+        """Call `then` when a partition's log is stored as it is now: on all replicas in sync, and on the disk if the
+        topic requires that. Never call it if the disk fails, or another broker leads the partition before."""
+        once_stored(self._ports, log, lambda is_stored, at: then(at) if is_stored else None, now)
 
     def append(
         self,
@@ -164,6 +167,7 @@ class CoordinatorTopic:
         """
         try:
             log = self._ports.log_of(self.name, partition)
+            check_in_sync(self._ports.partition_of(log))
             append_records(log, records, self._ports.id_stamper, now, producer)
         except (ApiError, IdError) as error:
             if isinstance(error, SequenceExhausted):
@@ -177,49 +181,51 @@ class CoordinatorTopic:
         return log, ErrorCode.NONE
 
 
-def is_awaited(log: PartitionLog) -> bool:
-    """Return True if answers must wait until the log is on the disk, and it is not."""
-    return ACKS_ALL in log.waiting_acks and log.durability.end_offset < log.log_end_offset
+def once_stored(
+    ports: CoordinatorPorts, log: PartitionLog, then: Callable[[bool, Now], object], now: Now
+) -> None:
+    """Call `then(True, now)` when a log is stored as it is now: on all replicas in sync, and on the disk if its topic
+    requires that. Do so at once if it is.
 
-
-def once_on_disk(purgatory: Purgatory, log: PartitionLog, then: Callable[[bool, Now], object], now: Now) -> None:
-    """Call `then(True, now)` when a log is on the disk as it is now, or at once if the topic does not require that.
-
-    Call `then(False, now)` if the log goes offline before.
+    Call `then(False, now)` if the log goes offline before, or another broker leads it.
     """
-    if not is_awaited(log):
+    end = unstored_end(log)
+    if end is None:
         then(True, now)
         return
-    end = log.log_end_offset
 
     def try_complete(at: Now) -> tuple[bool, Now] | None:
-        is_on_disk = log.durability.end_offset >= end
-        return (is_on_disk, at) if is_on_disk or log.offline is not None else None
+        return (end.error(ports) is None, at) if end.is_settled(ports) else None
 
     waiting: Delayed[tuple[bool, Now]] = Delayed([log.durability.key], None, try_complete, lambda at: (False, at))
-    purgatory.watch(waiting, lambda outcome: then(*outcome), now, limited=False)
+    ports.purgatory.watch(waiting, lambda outcome: then(*outcome), now, limited=False)
 
 
-def on_disk(
+def answer_when_stored(
+    leadership: Leadership,
     logs: Iterable[PartitionLog],
     answer: Answer,
     deadline_ms: int,
     keys: Iterable[Hashable] = (),
     refusal: Callable[[], ErrorCode] = lambda: ErrorCode.NONE,
 ) -> Answer | Delayed[Answer]:
-    """Return the answer, delayed until these logs are on the disk as they are now.
+    """Return the answer, delayed until these logs are stored as they are now.
 
-    If this fails or takes too long, each NONE in the answer is COORDINATOR_NOT_AVAILABLE. `keys` are touched when
-    `refusal` may return another error to answer with.
+    If this fails or takes too long, each NONE in the answer is COORDINATOR_NOT_AVAILABLE. If another broker leads a log
+    by then, it is NOT_COORDINATOR. `keys` are touched when `refusal` may return another error to answer with.
     """
-    ends = {log: log.log_end_offset for log in logs}
+    ends = [end for end in map(unstored_end, logs) if end is not None]
 
     def try_complete(now: Now) -> Answer | None:
         if error := refusal():
             return refused_with(answer, error)
-        if any(log.offline is not None for log in ends):
+        if any(end.log.offline is not None for end in ends):
             return expire(now)
-        return answer if all(log.durability.end_offset >= end for log, end in ends.items()) else None
+        if any(end.lost_leadership(leadership) for end in ends):
+            return refused_with(answer, ErrorCode.NOT_COORDINATOR)
+        if not all(end.is_stored for end in ends):
+            return None
+        return expire(now) if any(end.error(leadership) for end in ends) else answer
 
     def expire(now: Now) -> Answer:
         return refused_with(answer, ErrorCode.COORDINATOR_NOT_AVAILABLE)
@@ -228,7 +234,7 @@ def on_disk(
         return refused_with(answer, error)
     if not ends:
         return answer
-    return Delayed([*keys, *(log.durability.key for log in ends)], deadline_ms, try_complete, expire)
+    return Delayed([*keys, *(end.log.durability.key for end in ends)], deadline_ms, try_complete, expire)
 
 
 def refused_with(answer: Answer, error: ErrorCode) -> Answer:

@@ -144,7 +144,7 @@ class GroupCoordination:
         self.topic = CoordinatorTopic(ports, GROUP_OFFSETS_TOPIC, partitions, properties, "groups", factor)
         self.partitions = CoordinatorPartitions(self.topic, ports, self._make)
         self.find = self.partitions.find
-        self.when_on_disk = self.partitions.when_on_disk
+        self.when_stored = self.partitions.when_stored
         self._ports = ports
         self._shared = Shared(start_ms)
         self._forgets_missing = False
@@ -211,7 +211,7 @@ class GroupCoordination:
         """
 
         def stored(result: R, at: Now) -> Answer | Delayed[Answer]:
-            return answer(result) if result.error else self.when_on_disk([led], answer(result), at)
+            return answer(result) if result.error else self.when_stored([led], answer(result), at)
 
         def waits_again(following: Delayed[Answer]) -> Steps[Delayed[Answer]]:
             yield from ()

@@ -41,7 +41,7 @@ class TransactionCoordination:
         factor = config.transaction_state_log_replication_factor
         self.topic = CoordinatorTopic(ports, TRANSACTIONS_TOPIC, partitions, properties, "transactional ids", factor)
         self.partitions = CoordinatorPartitions(self.topic, ports, self._make)
-        self.when_on_disk = self.partitions.when_on_disk
+        self.when_stored = self.partitions.when_stored
         self._ports = ports
         self._due = DueActions(config.transaction_marker_retry_ms)
         local = LocalMarkers(ports, offsets_ended)
@@ -52,7 +52,7 @@ class TransactionCoordination:
         verification = TransactionVerification(config, self.topic, self.partitions, ports)
         self.verify, self.refusal, self.ask = verification.verify, verification.refusal, verification.ask
         markers = _markers(ports, local)
-        self._shared = SharedParts(self.topic, ports, self._due, markers, self.when_on_disk, self._run_due)
+        self._shared = SharedParts(self.topic, ports, self._due, markers, self.when_stored, self._run_due)
         self._totals = Totals()
         self._abort_ms = start_ms + config.transaction_abort_timed_out_transaction_cleanup_interval_ms
         self._expire_ms = start_ms + config.transaction_remove_expired_transaction_cleanup_interval_ms

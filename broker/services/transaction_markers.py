@@ -13,7 +13,8 @@ from broker.log.partition_log import PartitionLog
 from broker.metadata.topic import GROUP_OFFSETS_TOPIC
 from broker.now import Now
 from broker.record.control import Marker
-from broker.services.coordinator_topic import CoordinatorPorts, once_on_disk
+from broker.replication.stored_end import check_in_sync
+from broker.services.coordinator_topic import CoordinatorPorts, once_stored
 from broker.services.due_actions import MARKERS_AT_ONCE, DueActions
 from broker.stamping.id_stamper import Backpressure
 from broker.txn.coordinator import Partition
@@ -99,8 +100,9 @@ class LocalMarkers:
     def write(self, ends: Iterable[PartitionEnd], tried: Tried, now: Now) -> None:
         """Write the markers now. See `TransactionMarkers`.
 
-        A marker counts when it is on the disk, if its topic requires that. Otherwise a power cut could lose the marker
-        of a transaction that is complete, and nothing would end it in that partition.
+        A marker counts when it is on all replicas in sync, and on the disk if its topic requires that. Otherwise a new
+        leader, or a power cut, could lack the marker of a transaction that is complete, and nothing would end it in
+        that partition.
         """
         for end in ends:
             self._try(end, tried, now)
@@ -118,7 +120,7 @@ class LocalMarkers:
         if not is_settled:
             tried(end.partition, False, now)
             return
-        once_on_disk(self._ports.purgatory, log, lambda is_on_disk, at: tried(end.partition, is_on_disk, at), now)
+        once_stored(self._ports, log, lambda is_stored, at: tried(end.partition, is_stored, at), now)
 
     def try_append(self, log: PartitionLog, producer_id: int, epoch: int, marker: Marker, now: Now) -> bool:
         """Write a marker to a log. Return True if the log has it, or must not have it."""
@@ -131,6 +133,7 @@ class LocalMarkers:
 
     def append(self, log: PartitionLog, producer_id: int, epoch: int, marker: Marker, now: Now) -> None:
         """End a producer's transaction in a partition, and do what follows. Raise the errors of `append_marker`."""
+        check_in_sync(self._ports.partition_of(log))
         try:
             log_appender.append_marker(log, producer_id, epoch, marker, self._ports.id_stamper, now)
         except SequenceExhausted:

@@ -54,7 +54,7 @@ class SharedParts(NamedTuple):
     ports: CoordinatorPorts
     due: DueActions
     markers: TransactionMarkers
-    when_on_disk: Callable[[Collection["TransactionPartition"], Answer, Now], Answer | Delayed[Answer]]
+    when_stored: Callable[[Collection["TransactionPartition"], Answer, Now], Answer | Delayed[Answer]]
     run_due: Callable[[Now], None]
     """Does a slice of the due actions, unless it must wait for the search for stranded transactions."""
 
@@ -93,7 +93,7 @@ class TransactionPartition(PartitionCoordinator):
     ) -> None:
         super().__init__(partition, leader_epoch)
         self.core = core
-        self._topic, self._ports, self._due, self._markers, self._when_on_disk, self._run_due = shared
+        self._topic, self._ports, self._due, self._markers, self._when_stored, self._run_due = shared
         self._when_loaded = when_loaded
         self._endings: dict[str, Ending] = {}
         """By transactional id."""
@@ -122,7 +122,7 @@ class TransactionPartition(PartitionCoordinator):
             ending.is_decided = True
             begin(change.transactional_id, at)
 
-        self._topic.once_on_disk(self.log, end, now)
+        self._topic.once_stored(self.log, end, now)
 
     def _log(self, change: Transaction, now: Now) -> ErrorCode:
         """Write the record, and apply the change if that succeeded."""
@@ -202,7 +202,7 @@ class TransactionPartition(PartitionCoordinator):
             is_resigned = self.state is LoadState.RESIGNED
             return refused_with(answer, ErrorCode.NOT_COORDINATOR) if is_resigned else answer
 
-        decided = self._when_on_disk([self], answer, now)
+        decided = self._when_stored([self], answer, now)
         if not isinstance(decided, Delayed):
             ending = self._endings.get(transactional_id)
             if ending is None or ending.untried is None:

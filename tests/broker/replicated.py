@@ -52,6 +52,12 @@ class ReplicatedLeader(PeerCluster):
             self.partitions[log] = Partition(log, 1)
             self._lead(name, partition)
 
+    def grow(self, topic, replicas=REPLICAS, isr=REPLICAS):
+        """Let the first partition of an existing topic have several copies, from its next epoch on."""
+        log = self.log(topic)
+        self.partitions[log] = Partition(log, 1)
+        self.next_epoch(topic, replicas=replicas, isr=isr)
+
     def log(self, topic, partition=0):
         return self.services.logs.get(topic, partition)
 

@@ -13,7 +13,7 @@ from broker.membership.member import Member
 from broker.metadata.change import Change
 from broker.metadata.image import Image
 from broker.metadata.local_metadata import LocalMetadata
-from broker.services import coordinator_partitions, coordinator_topic, transaction_markers
+from broker.services import coordinator_topic, transaction_markers
 from broker.services.coordinator_partitions import CoordinatorPartitions, LoadState
 from broker.services.group_coordination import GroupCoordination
 from broker.services.peer_markers import PeerMarkers
@@ -82,9 +82,7 @@ def _without_epochs(topic):
 
 def answers_before_the_record(patch):
     """A coordinator answers before its record is written to the disk."""
-    for module in (coordinator_topic, coordinator_partitions):
-        patch.setattr(module, "is_awaited", lambda log: False)
-        patch.setattr(module, "on_disk", lambda logs, answer, *more, **others: answer)
+    patch.setattr(coordinator_topic, "unstored_end", lambda log: None)
 
 
 def serves_while_it_loads(patch):
@@ -168,8 +166,8 @@ def shares_a_worker_number(patch):
 
 def completes_before_markers_are_on_the_disk(patch):
     """A transaction is complete although a power cut can lose its markers."""
-    patch.setattr(write_txn_markers, "is_awaited", lambda log: False)
-    patch.setattr(transaction_markers, "once_on_disk", lambda purgatory, log, then, now: then(True, now))
+    patch.setattr(write_txn_markers, "unstored_end", lambda log: None)
+    patch.setattr(transaction_markers, "once_stored", lambda ports, log, then, now: then(True, now))
 
 
 def assigns_before_the_record(patch):

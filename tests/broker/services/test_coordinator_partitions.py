@@ -284,7 +284,7 @@ def test_an_answer_that_waits_for_the_disk_is_not_coordinator_once_the_partition
     house.lead(0)
     led = house.find(0)
     house.append(0, MANY)
-    waiting = house.partitions.when_on_disk([led], {"error_code": ErrorCode.NONE}, house.now)
+    waiting = house.partitions.when_stored([led], {"error_code": ErrorCode.NONE}, house.now)
     assert isinstance(waiting, Delayed)
     answers = []
     house.ports.purgatory.watch(waiting, answers.append, house.now)
