@@ -2,16 +2,21 @@
 
 import sys
 from collections import Counter
+from collections.abc import Iterator
 
 from broker.cluster.assignment import Spread
 from broker.cluster.documents import DELETE_TOPICS, TOPICS, TopicPartition
+from broker.cluster.policy import Policy, Rebalance
 from broker.cluster.requests import (
     AllocateProducerIds,
+    AlterPartition,
     Answer,
     CreatePartitions,
     CreateTopic,
     DeleteTopic,
     ElectLeaders,
+    IsrMember,
+    IsrProposal,
 )
 from broker.wire.errors import ErrorCode
 from tests.broker.cluster.world import SESSION_MS, World
@@ -26,6 +31,7 @@ HAPPENINGS = {
     "grow": 7,
     "delete": 9,
     "elect": 2,
+    "alter": 12,
     "producer ids": 6,
     "lose answers": 9,
     "lose requests": 5,
@@ -35,6 +41,8 @@ HAPPENINGS = {
     "kill": 6,
     "kill the controller": 5,
     "bounce": 5,
+    "lose power": 4,
+    "lose all power": 1,
     "stop": 4,
     "start": 12,
     "wait": 4,
@@ -45,7 +53,8 @@ class History:
     """The acts of one seed, and how many of each came to something."""
 
     def __init__(self, seed: int) -> None:
-        self.world = World(seed, 3 + seed % 3, delay_ms=(1, 30))
+        policy = Policy(min_isr=lambda topic: 2, rebalance=Rebalance(3_000))
+        self.world = World(seed, 3 + seed % 3, delay_ms=(1, 30), has_lives=seed % 4 != 0, policy=policy)
         self.random = self.world.random
         self.world.loss, self.world.multi_loss = 0.1, 0.1
         self.world.ensemble.on_topic_deleted = self._topic_deleted
@@ -118,6 +127,28 @@ class History:
         kind = self.random.choice(("preferred", "unclean"))
         self._submit(ElectLeaders(kind, self.random.choice((None, partitions))))
 
+    def _alter(self) -> None:
+        """Let leaders ask for other ISRs: followers join, or leave because they are slow."""
+        for machine in self.world.machines.values():
+            if machine.process is None:
+                continue
+            proposals = tuple(self._proposals(machine))
+            if proposals:
+                self._submit(AlterPartition(machine.broker_id, machine.model.broker_epoch, proposals))
+
+    def _proposals(self, machine) -> Iterator[IsrProposal]:
+        machines = self.world.machines
+        for partition, row in machine.model.image.items():
+            held = machine.model.replicas.get(partition)
+            if held is None or held.leader != machine.broker_id or held.leader_epoch != row.leader_epoch:
+                continue
+            followers = [b for b in row.replicas if b != machine.broker_id and machines[b].process is not None]
+            chosen = [machine.broker_id, *(b for b in followers if self.random.random() < 0.7)]
+            isr = tuple(IsrMember(b, machines[b].model.broker_epoch) for b in chosen)
+            yield IsrProposal(
+                held.topic_id, partition.partition, held.leader_epoch, row.partition_epoch, isr, min_isr=2
+            )
+
     def _producer_ids(self) -> None:
         machine = self.random.choice(list(self.world.machines.values()))
         self._submit(AllocateProducerIds(machine.broker_id, machine.model.broker_epoch))
@@ -188,6 +219,18 @@ class History:
         controller = self.world.controller()
         if controller is not None:
             controller.machine.kill(at_once=self.random.random() < 0.7)
+
+    def _lose_power(self) -> None:
+        """Cut the power of a process; it may be back at once."""
+        process = self._process()
+        if process is not None:
+            process.machine.lose_power(at_once=self.random.random() < 0.7)
+            if self.random.random() < 0.5:
+                process.machine.start()
+
+    def _lose_all_power(self) -> None:
+        for process in self.world.processes():
+            process.machine.lose_power(at_once=False)
 
     def _bounce(self) -> None:
         """Kill a process and start it again at once, so that its death and its birth are one change of /brokers/ids."""

@@ -7,6 +7,7 @@ from broker.cluster.documents import (
     CONTROLLER,
     CONTROLLER_EPOCH,
     DELETE_TOPICS,
+    NO_LEADER,
     TOPICS,
     LeaderAndIsr,
     Topic,
@@ -30,6 +31,10 @@ class WatchedEnsemble(Ensemble):
         self.to_delete: set[UUID | None] = set()  # the ids of the topics whose deletion was asked for
         self.on_topic_deleted: Callable[[str], None] = lambda name: None
         self.is_recording = False
+        self.knows_losses = True
+        """False if brokers of Kafka's are members, which do not say that they lost power."""
+        self.lost: dict[tuple[TopicPartition, int], int] = {}
+        """The replicas that lost power, each with the life that it lost, until they join an ISR in a later one."""
 
     def apply(self, session_id, operation, notify):
         operations = operation.operations if isinstance(operation, Multi) else (operation,)
@@ -61,6 +66,8 @@ class WatchedEnsemble(Ensemble):
         if is_state or (is_topic and not isinstance(write, Create)):
             controller = self.nodes.get(CONTROLLER)
             assert controller is None or controller.owner == session_id, f"E1: a stale controller wrote {write}"
+        if is_state and isinstance(write, Delete):
+            self._forget_losses(write.path)
         if is_state and not isinstance(write, Delete):
             state = LeaderAndIsr.decode(write.path, self.nodes[write.path])
             assert state.controller_epoch == int(self.nodes[CONTROLLER_EPOCH].data), f"E1: a stale epoch in {write}"
@@ -68,8 +75,45 @@ class WatchedEnsemble(Ensemble):
                 earlier = LeaderAndIsr.decode(write.path, before[write.path])
                 is_leaders = (state.leader, state.leader_epoch) == (earlier.leader, earlier.leader_epoch)
                 assert state.leader_epoch > earlier.leader_epoch or is_leaders, f"E4: the epoch stays in {write}"
-                assert is_leaders or state.lives.get(state.leader, 0) >= 0, f"W2: {write} elects who is not trusted"
+                self._check_members(write.path, earlier, state)
             self.note_decision(write.path)
+
+    def _check_members(self, path, earlier, state):
+        """Check who leads and who joins: an elected leader has all records, unless the election is marked unclean."""
+        partition = partition_of(path)
+        if state.leader_epoch == earlier.leader_epoch:
+            for member in set(state.isr) - set(earlier.isr):
+                if state.lives.get(member, -1) > self.lost.get((partition, member), -1):
+                    self.lost.pop((partition, member), None)
+            return
+        if state.recovery_state and state.isr == (state.leader,):
+            self.lost.pop((partition, state.leader), None)
+            return
+        assert set(state.isr) <= set(earlier.members), f"R3: {path} has members that did not join"
+        if state.leader not in (NO_LEADER, earlier.leader) and self.knows_losses:
+            # The controller may elect a broker whose death it has not seen: that life does nothing any more.
+            lost_life = self.lost.get((partition, state.leader))
+            is_lost = lost_life is not None and state.lives.get(state.leader, 0) > lost_life
+            assert not is_lost, f"W2: {path} is led by {state.leader}, which lost power"
+
+    def lose_power(self, broker_id, broker_epoch):
+        """Note that a broker may lack records that it confirmed, in each partition that has other copies."""
+        for partition, row in self.image_of_states().items():
+            if broker_id in row and len(row) > 1:
+                self.lost[partition, broker_id] = broker_epoch
+
+    def image_of_states(self):
+        """Return the replicas of each partition that has a state."""
+        replicas = {}
+        for name in self.names(TOPICS):
+            for index, assignment in Topic.decode(name, self.nodes[topic_path(name)].data).assignments.items():
+                if state_path(TopicPartition(name, index)) in self.nodes:
+                    replicas[TopicPartition(name, index)] = assignment.replicas
+        return replicas
+
+    def _forget_losses(self, path):
+        partition = partition_of(path)
+        self.lost = {key: epoch for key, epoch in self.lost.items() if key[0] != partition}
 
     def note_decision(self, path):
         """Remember the leader that a state names, so that an order may name it too (rule S4)."""
@@ -93,3 +137,9 @@ class WatchedEnsemble(Ensemble):
                     topic.topic_id, state.leader, state.leader_epoch, state.isr, node.version, assignment.replicas
                 )
         return image
+
+
+def partition_of(path):
+    """Return the partition of a state's path."""
+    *_, topic, _, index, _ = path.split("/")
+    return TopicPartition(topic, int(index))

@@ -189,6 +189,7 @@ class Machine:
     def lose_power(self, *, at_once: bool = True) -> None:
         """End the process, and the records that its disk did not keep."""
         self.model.is_whole = False
+        self.world.ensemble.lose_power(self.broker_id, self.model.last_epoch)
         self.kill(at_once=at_once)
 
     def restart_after(self, process: Process) -> None:
@@ -213,6 +214,7 @@ class World(Timeline):
         self.has_lives = has_lives  # brokers register as ours; else as Kafka's
         self.policy = policy
         self.ensemble = WatchedEnsemble()
+        self.ensemble.knows_losses = has_lives
         self.loss = 0.0  # the chance that a call or its answer gets lost
         self.multi_loss = 0.0  # the chance that the answer of a Multi gets lost
         self.led: dict[tuple[TopicPartition, UUID | None, int], int] = {}
