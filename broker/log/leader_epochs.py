@@ -100,7 +100,7 @@ def divergence(
     if number < 0:
         # The leader has deleted the end of that epoch, so the follower's last batches may never have been in the
         # leader's log. Their ids may then be above those that follow. It needs none of them, and begins anew.
-        return epoch, log_start_offset
+        return (epoch, log_start_offset) if fetch_offset else None
     if epoch < last_epoch or end_offset < fetch_offset:
         return epoch, end_offset
     if epochs[number][1] > fetch_offset:

@@ -35,3 +35,8 @@ def test_a_log_whose_last_epoch_the_leader_has_deleted_leaves_at_the_leaders_sta
 def test_an_epoch_to_come_is_not_known():
     assert divergence(EPOCHS, 10, 30, START, END) == (-1, -1)
     assert divergence([], 1, 30, START, END) == (-1, -1)
+
+
+def test_an_empty_log_at_offset_0_goes_on_whatever_epoch_it_names():
+    """New partitions have epoch 0 in their files. A truncation of each would cost a start much."""
+    assert divergence([(4, 0)], 0, 0, 0, 20) is None
