@@ -5,7 +5,10 @@ largest timestamp (KIP-734) of the records that exist, where Kafka may name a de
 tiered and -6 earliest not uploaded yet (no tiers here: the earliest, and none). A time is not found if the client may
 not see its record yet. Threads search places that are not in memory and batches of very many records, so that other
 connections do not wait. A request for many partitions is executed in slices (broker.channel.partition_budget).
-Version notes: v2 isolation level (latest is then the last stable offset); v4 leader epochs (KIP-320); -3 is known from
+A consumer sees offsets below the high watermark, a follower the log's end. While a new leader does not know the high
+watermark the error is OFFSET_NOT_AVAILABLE (KIP-207).
+Version notes: v2 isolation level (latest is then the last stable offset); v4 leader epochs (KIP-320); v5
+OFFSET_NOT_AVAILABLE; -3 is known from
 v7 on, -4 from v8, -5 from v9, -6 from v11.
 With the private tag (broker.wire.tags) the timestamps are ids: the first offset whose id is not below it; the answer
 has the tag too, because a broker that does not know the tag would have read the ids as timestamps.
@@ -25,6 +28,7 @@ from broker.log.partition_log import PartitionLog
 from broker.log.search import BLOCKING, IN_THREAD, NONBLOCKING, ReadMode, Search
 from broker.now import Now
 from broker.record.batch import CorruptBatch
+from broker.replication.partition import Partition
 from broker.services.context import RequestContext
 from broker.steps import Steps
 from broker.waiting.purgatory import Delayed
@@ -34,6 +38,7 @@ from broker.wire.list_offsets import FoundOffset, ListOffsetsRequest, ListOffset
 
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING = -1, -2, -3, -4, -5, -6
 NOT_FOUND = -1, -1  # offset, timestamp
+OFFSET_NOT_AVAILABLE_VERSION = 5
 _KNOWN_FROM = {LATEST: 1, EARLIEST: 1, MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_PENDING: 11}
 _NEVER = 1 << 15
 _log_end_offset = attrgetter("log_end_offset")
@@ -93,6 +98,7 @@ def _find_offsets(
     """Add the offset of each partition to `offsets`, or its log to `unread`."""
     replica_id, isolation_level, _, by_id = call.request
     log_of, end_of = call.services.log_of, _end_for(replica_id, isolation_level)
+    replication = call.services.replication
     for topic, partition, timestamp, leader_epoch in wanted:
         try:
             if repeated and (topic, partition) in repeated:
@@ -106,12 +112,31 @@ def _find_offsets(
             else:
                 offset, found_ms = _find(call, log, timestamp, mode, searched.get(log))
                 epoch = _epoch_of(log, timestamp, offset)
+            if replication is not None and replica_id == CONSUMER:
+                _check_known(replication.partition_of(log), timestamp, offset, call)
         except ApiError as error:
             offsets.append(FoundOffset(topic, partition, error.code))
         except WouldBlock:
             unread.append((log, timestamp))
         else:
             offsets.append(_record(FoundOffset, (topic, partition, 0, found_ms, offset, epoch)))
+
+
+def _check_known(partition: Partition | None, timestamp: int, offset: int, call: RequestContext) -> None:
+    """Raise ApiError OFFSET_NOT_AVAILABLE if a new leader does not know yet whether an offset is right (KIP-207).
+
+    That is so for the latest offset, and for a time or an id that it does not find among the records that it knows to
+    be committed. Older clients do not know that error. As in Kafka they get LEADER_NOT_AVAILABLE.
+    """
+    if partition is None or partition.knows_high_watermark:
+        return
+    if not call.request.by_id and timestamp in (EARLIEST, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING):
+        return
+    if timestamp != LATEST and 0 <= offset < partition.log.high_watermark:
+        return
+    is_known = call.version >= OFFSET_NOT_AVAILABLE_VERSION
+    code = ErrorCode.OFFSET_NOT_AVAILABLE if is_known else ErrorCode.LEADER_NOT_AVAILABLE
+    raise ApiError(code, f"{partition.log.name}: its new leader does not know yet what is committed")
 
 
 def _repeated(wanted: Iterable[WantedOffset]) -> Collection[tuple[str, int]]:

@@ -3,7 +3,7 @@
 Behaviour: returns where each leader epoch asked for ended, so that a client finds out whether the records it has read
 are still in the log (KIP-101, KIP-320). The latest epoch ends at the log's end. An epoch that is not known yet ends at
 -1.
-Version notes: v3 names the replica that asks, which changes nothing here.
+Version notes: v3 names the replica that asks; followers and clients get the same answer.
 """
 
 from typing import Any

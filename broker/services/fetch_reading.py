@@ -157,8 +157,9 @@ def _led_for(call: RequestContext, log: PartitionLog, requested: FetchPartition)
 def note_fetches(call: RequestContext, partitions: Iterable[WantedPartition], now: Now) -> None:
     """Note that a follower has all records below the offsets that it fetches from.
 
-    If that moves a high watermark, the requests that wait for it are answered. An offset that is out of range, or that
-    lies past the end of an epoch (KIP-595), says nothing. `collect` answers the errors.
+    If that moves a high watermark, or if deleted records are gone from another replica, the requests that wait for it
+    are answered. An offset that is out of range, or that lies past the end of an epoch (KIP-595), says nothing.
+    `collect` answers the errors.
     """
     services, request = call.services, call.request
     generation = services.hosted.generation
@@ -176,10 +177,11 @@ def note_fetches(call: RequestContext, partitions: Iterable[WantedPartition], no
             if requested.last_fetched_epoch >= 0 and _diverging(log, requested) is not None:
                 continue
             start_offset, life = requested.log_start_offset, request.replica_epoch
+            begins_later = start_offset > partition.followers[request.replica_id].log_start_offset
             has_risen = partition.fetched(request.replica_id, offset, start_offset, life, now)
         except ApiError:
             continue
-        if has_risen:
+        if has_risen or begins_later:
             services.touch(log, now)
 
 
