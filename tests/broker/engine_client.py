@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from itertools import count
 from uuid import UUID
 
-from broker.engine.api_table import APIS
+from broker.engine.api_table import APIS, INTER_BROKER
 from broker.engine.engine import Engine
 from broker.log.log_manager import LogManager
 from broker.log.storage.memory_storage import MemoryStorage
@@ -283,7 +283,7 @@ class EngineClient:
 
     def frame(self, api_key, version, fields, tags=None):
         """Return (correlation id, request with its length prefix); `tags` are private tags, for cold APIs only."""
-        api = APIS[api_key]
+        api = APIS.get(api_key) or INTER_BROKER[api_key]
         correlation_id = next(self._ids)
         self._asked[correlation_id] = api_key, version
         header = request_header(api_key, version, correlation_id, self._client_id, version >= api.flexible)
@@ -330,7 +330,7 @@ class EngineClient:
     def _decode(self, frame):
         correlation_id = int.from_bytes(frame[:4], "big")
         api_key, version = self._asked.pop(correlation_id)
-        api = APIS[api_key]
+        api = APIS.get(api_key) or INTER_BROKER[api_key]
         position = 4
         if version >= api.flexible and api_key != API_VERSIONS:
             position = skip_tags(frame, position)
