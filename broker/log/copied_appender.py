@@ -73,7 +73,7 @@ class _Part(NamedTuple):
 
 
 def append_copied(
-    log: PartitionLog, records: bytes | bytearray | memoryview, ids: IdRegion | None, leader_log_start: int, now: Now
+    log: PartitionLog, records: bytes | bytearray | memoryview, ids: IdRegion | None, now: Now
 ) -> int:
     """Append the whole batches of a fetch answer with their ids, and return their number. The last may be cut off.
 
@@ -91,7 +91,7 @@ def append_copied(
     if not len(records):
         return 0
     view = memoryview(records)
-    answer = _checked(log, view, leader_log_start)
+    answer = _checked(log, view)
     entries = _checked_ids(log, ids, answer.spans)
     if answer.spans[0][0] < log.log_end_offset:
         _begin_segment_at(log, answer.spans[0][0])
@@ -108,7 +108,7 @@ def append_copied(
 # --- checks ----------------------------------------------------------------------------------------------------------
 
 
-def _checked(log: PartitionLog, view: memoryview, leader_log_start: int) -> _Answer:
+def _checked(log: PartitionLog, view: memoryview) -> _Answer:
     """Return the whole batches of an answer. Raise CopyRefused at the first that cannot continue the log."""
     batches: list[Placed] = []
     markers: dict[int, Marker | None] = {}
@@ -132,7 +132,7 @@ def _checked(log: PartitionLog, view: memoryview, leader_log_start: int) -> _Ans
                 raise _refused(log, f"offset {base} has leader epoch {batch_epoch}; it must be {epoch} to {epoch_max}")
             epoch = batch_epoch
         if base != end:
-            if base < end and (batches or not _begins_within(log, base, base + delta, leader_log_start)):
+            if base < end and (batches or not _begins_within(log, base + delta)):
                 raise _refused(log, f"offset {base} stands where {end} belongs")
             if base + delta - end > RELATIVE_OFFSET_MAX:
                 raise _refused(log, f"offset {base} is more than {RELATIVE_OFFSET_MAX} past {end}")
@@ -159,8 +159,11 @@ def _refused(log: PartitionLog, reason: str) -> CopyRefused:
     return CopyRefused(f"{log.name}: the leader's batches cannot be appended: {reason}")
 
 
-def _begins_within(log: PartitionLog, base: int, last_offset: int, leader_log_start: int) -> bool:
-    """Return True if an empty log ends within a batch, because the leader has deleted the records before."""
+def _begins_within(log: PartitionLog, last_offset: int) -> bool:
+    """Return True if an empty log ends within a batch, because a leader has deleted the records before.
+
+    A power cut can lower that leader's start again, so the batch need not begin below the start that it has now.
+    """
     return log.is_empty and log.log_end_offset <= last_offset
 
 

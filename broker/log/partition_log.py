@@ -204,6 +204,8 @@ class PartitionLog:
         The first batch of a follower's log may begin below the log's start, because the leader has deleted the records
         before the start and not the whole batch. Raise StorageError, with the log unchanged.
         """
+        if offset >= self.segments.active.base_offset:
+            return  # a write of that batch has failed before, or older records were deleted
         self.segments.begin_anew(offset, self.log_end_offset)
         self.durability.is_named = False
 

@@ -76,7 +76,7 @@ def collect(
                 log.check_leader_epoch(leader_epoch)
             if has_rules:
                 _check(call, log, requested)
-            if last_epoch >= 0 and (diverging := _diverging(log, requested)) is not None:
+            if last_epoch >= 0 and (diverging := _diverging(log, requested, is_follower)) is not None:
                 records, ids, aborted = EMPTY, None, None
             else:
                 records, ids, aborted = log_reader.read(
@@ -174,7 +174,7 @@ def note_fetches(call: RequestContext, partitions: Iterable[WantedPartition], no
             partition = _led_for(call, log, requested)
             if not log.log_start_offset <= offset <= log.log_end_offset:
                 continue
-            if requested.last_fetched_epoch >= 0 and _diverging(log, requested) is not None:
+            if requested.last_fetched_epoch >= 0 and _diverging(log, requested, True) is not None:
                 continue
             start_offset, life = requested.log_start_offset, request.replica_epoch
             begins_later = start_offset > partition.followers[request.replica_id].log_start_offset
@@ -207,11 +207,17 @@ def _leader(call: RequestContext, error: ApiError, wanted: WantedPartition) -> C
     return current_leader(call.services.metadata, requested.topic, requested.partition, call.listener)
 
 
-def _diverging(log: PartitionLog, requested: FetchPartition) -> tuple[int, int] | None:
+def _diverging(log: PartitionLog, requested: FetchPartition, is_follower: bool) -> tuple[int, int] | None:
     """Return the end of the epoch that the client read last, if the epoch ended before the fetch offset (KIP-595).
 
-    The client has then read records that the log has lost.
+    The client has then read records that the log has lost. A follower's log may leave the leader's in other ways too.
     """
+    last_epoch, offset = requested.last_fetched_epoch, requested.fetch_offset
+    if is_follower:
+        start_offset, end_offset = log.log_start_offset, log.log_end_offset
+        diverging = leader_epochs.divergence(log.epochs, last_epoch, offset, start_offset, end_offset)
+        if diverging is None or diverging[0] >= 0:
+            return diverging
     epoch, end_offset = leader_epochs.end_of(log.epochs, requested.last_fetched_epoch, log.log_end_offset)
     if epoch < 0 or requested.fetch_offset < log.log_start_offset:
         reason = f"{log.name}: where epoch {requested.last_fetched_epoch} ended is not known"

@@ -1,4 +1,4 @@
-"""The clients of the world of replicas (replica_world.py): producers, consumers, and who deletes records."""
+"""The clients of the world of replicas (replica_world.py): producers, consumers, and an administrator that deletes records."""
 
 from broker.log import log_appender, log_reader
 from broker.log.validation.batch import validate
@@ -154,7 +154,7 @@ class ReplicaClients:
         node.take_jobs()
 
     def consume(self, node, partition):
-        """Let a consumer read below the high watermark: it sees only what is committed."""
+        """Let a consumer read below the high watermark: it sees committed records only."""
         role = self.leads(node, partition)
         if role is None or self.random.randrange(4):
             return

@@ -40,7 +40,7 @@ class ReplicaFetches:
             log.move_replicated_to(end)
 
     def fetched(self, role, partition, follower, offset):
-        """Note a follower's end, and take the follower into the ISR if it has what is committed (R3)."""
+        """Note a follower's end, and take the follower into the ISR if it has all committed records (R3)."""
         role.ends[follower.number] = offset
         leads = role is self.current_leader(partition)
         watermark = self.nodes[partition.leader].replicas[partition.number].watermark if leads else 0
@@ -104,7 +104,7 @@ class ReplicaFetches:
         if not self.is_quiet and not self.random.randrange(14):
             node.trouble([file.path for file in log.segments.active.files])
         try:
-            append_copied(log, copied.records, copied.ids, copied.log_start_offset, node.now(self.ms))
+            append_copied(log, copied.records, copied.ids, node.now(self.ms))
         except ApiError as error:
             self.note(f"{node.number} does not copy: {error}")
         finally:

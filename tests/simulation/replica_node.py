@@ -97,7 +97,7 @@ class Node:
         return log if log is not None and log.offline is None else None
 
     def stop(self, *, power):
-        """Kill the process, or cut the power: then the disk forgets much of what was not synced."""
+        """Kill the process, or cut the power: then the disk forgets much that was not synced."""
         self.is_up, self.lost_power = False, power
         self.jobs = []
         storage = self.storage.power_cut(self.random.randrange) if power else self.storage

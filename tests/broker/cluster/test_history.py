@@ -26,7 +26,7 @@ def test_histories():
     counts = run(range(SEEDS))
     # The histories do something: topics are made, grown and deleted, and requests meet no controller too.
     for answer in ("CreateTopic NONE", "CreatePartitions NONE", "DeleteTopic NONE", "AllocateProducerIds NONE"):
-        assert counts[answer] >= 10, counts
+        assert counts[answer] >= 5, counts
     assert counts["CreateTopic NOT_CONTROLLER"] >= 10
 
 

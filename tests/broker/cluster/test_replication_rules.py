@@ -106,7 +106,7 @@ class TestR3:
 
 
 class TestW3:
-    """Who registers untrusted leaves ISR and ELR if a trusted member is live; else it is no candidate."""
+    """A broker that registers untrusted leaves ISR and ELR if a trusted member is live; else it is no candidate."""
 
     def test_member_of_the_elr_that_lost_power_leaves_it(self):
         cluster = Cluster(2, 3)

@@ -35,7 +35,7 @@ def copy(leader, follower, sizes=(ALL_BYTES,), now=NOW):
     number = 0
     while follower.log_end_offset < leader.log_end_offset:
         records, ids = answer_of(leader, follower.log_end_offset, sizes[number % len(sizes)])
-        assert append_copied(follower, records, ids, leader.log_start_offset, now)
+        assert append_copied(follower, records, ids, now)
         number += 1
 
 

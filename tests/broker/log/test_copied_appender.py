@@ -45,15 +45,15 @@ def follower(leader):
     return log
 
 
-def taken(follower, records, ids, leader_log_start=0):
-    return append_copied(follower, records, ids, leader_log_start, NOW)
+def taken(follower, records, ids):
+    return append_copied(follower, records, ids, NOW)
 
 
-def refusal(follower, records, ids, leader_log_start=0):
+def refusal(follower, records, ids):
     """Return why an answer is refused, which leaves the follower as it was."""
     before = everything(follower)
     with pytest.raises(CopyRefused) as refused:
-        taken(follower, records, ids, leader_log_start)
+        taken(follower, records, ids)
     assert everything(follower) == before
     return str(refused.value)
 
@@ -232,9 +232,9 @@ def test_no_other_batch_may_begin_below_the_logs_end(leader, follower):
     records, ids = answer_of(leader, 3)
     past = follower_at(5)
     past.follow(3)
-    assert "offset 3 stands where 5 belongs" in refusal(past, records, ids, leader_log_start=5)
+    assert "offset 3 stands where 5 belongs" in refusal(past, records, ids)
     copy(leader, follower)
-    assert "offset 3 stands where 8 belongs" in refusal(follower, records, ids, leader_log_start=8)
+    assert "offset 3 stands where 8 belongs" in refusal(follower, records, ids)
 
 
 def test_an_empty_log_knows_the_last_id_that_its_leader_tells(leader, follower):
