@@ -1,4 +1,4 @@
-"""A leader's view of a partition: the moves of the high watermark, and the members of the ISR (rules R1 to R3, E4, E6, E7)."""
+"""A leader's view of a partition: the moves of the high watermark, and the ISR (rules R1 to R3, E4, E6, E7)."""
 
 import pytest
 
