@@ -86,8 +86,12 @@ class Partition:
         """The log's end when the present epoch began. Until the high watermark is there, this leader does not know
         which of its records are committed (KIP-207)."""
         self.followers: dict[int, Follower] = {}
+        self._told_high_watermark = log.high_watermark
+        """The high watermark when an act last returned whether it has risen."""
         self._proposed: frozenset[int] | None = None
         """The members of an ISR that the controller may have granted."""
+        self._proposed_min_isr = 0
+        """`min_isr` when the proposal was made. The controller knows by it a proposal whose answer was lost."""
         self._ask_ms: int | None = None
         """When the proposal is to be asked; None while it is under way."""
         self._pause_ends_ms = 0
@@ -96,9 +100,13 @@ class Partition:
     # --- the epoch -----------------------------------------------------------------------------------------------
 
     def lead(self, state: PartitionState, now: Now) -> bool:
-        """Begin a leader epoch, or take what the controller decided in the present one."""
+        """Begin a leader epoch, or take what the controller decided in the present one.
+
+        An order with epochs that are not above the present ones changes nothing: the controller may still grant a
+        proposal that was made in them (rule E4).
+        """
         before = self.state
-        if before is not None and (state.leader_epoch, state.partition_epoch) < (
+        if before is not None and (state.leader_epoch, state.partition_epoch) <= (
             before.leader_epoch,
             before.partition_epoch,
         ):
@@ -108,6 +116,7 @@ class Partition:
             self.followers = {member: Follower(now.ms) for member in state.replicas if member != self.broker_id}
         self.state = state
         self._proposed = None
+        self._ask_for_empty_elr(now)
         return self._advance()
 
     @property
@@ -143,22 +152,26 @@ class Partition:
         return self._advance()
 
     def _advance(self) -> bool:
+        """Move the high watermark. Return True if it has risen since the act before, by the leader's own end too."""
+        self._move_replicated_to()
+        before, self._told_high_watermark = self._told_high_watermark, self.log.high_watermark
+        return self._told_high_watermark > before
+
+    def _move_replicated_to(self) -> None:
         log, state = self.log, self.state
-        before = log.high_watermark
         if state is None or state.elr or not self.has_min_isr:
             self._stand()
-            return False
+            return
         others = {*state.isr, *(self._proposed or ())} - {self.broker_id}
         if not others:
             log.move_replicated_to(LONG_MAX)
-            return log.high_watermark > before
+            return
         if log.replicated_to == LONG_MAX:
             self._stand()
         followers = self.followers
         end = min([followers[other].end_offset if other in followers else UNKNOWN_OFFSET for other in others])
         if end > log.replicated_to:
             log.move_replicated_to(end)
-        return log.high_watermark > before
 
     def _stand(self) -> None:
         """Keep the high watermark where it is, whatever this broker appends or syncs."""
@@ -220,7 +233,8 @@ class Partition:
     # --- proposals -----------------------------------------------------------------------------------------------
 
     def _propose(self, members: set[int], now: Now) -> None:
-        self._proposed, self._ask_ms = frozenset(members), now.ms
+        self._proposed, self._proposed_min_isr = frozenset(members), self.min_isr
+        self._ask_ms = max(now.ms, self._pause_ends_ms)
 
     def _ask_for_empty_elr(self, now: Now) -> None:
         """Propose the present ISR again if the ELR alone keeps the high watermark from moving."""
@@ -237,7 +251,7 @@ class Partition:
         self._ask_ms = None
         members = [member for member in self.state.replicas if member in self._proposed]
         epochs = {member: self._broker_epoch_of(member) for member in members} | {self.broker_id: broker_epoch}
-        return Proposal(epochs, self.state.leader_epoch, self.state.partition_epoch, self.min_isr)
+        return Proposal(epochs, self.state.leader_epoch, self.state.partition_epoch, self._proposed_min_isr)
 
     def _broker_epoch_of(self, member: int) -> int:
         follower = self.followers.get(member)
@@ -257,6 +271,8 @@ class Partition:
             return False
         if leader_epoch > state.leader_epoch:
             return False  # LeaderAndIsr will tell
+        if partition_epoch == state.partition_epoch and self._proposed not in (None, frozenset(isr)):
+            return False  # an earlier proposal's answer; the next one may be granted already
         self.state = state._replace(partition_epoch=partition_epoch, isr=isr, elr=elr)
         self._proposed = None
         self._ask_for_empty_elr(now)
@@ -279,6 +295,7 @@ class Partition:
         if not self._is_proposed_in(leader_epoch):
             return False
         self._proposed, self._pause_ends_ms = None, now.ms + RETRY_MS
+        self._ask_for_empty_elr(now)
         return self._advance()
 
     def _is_proposed_in(self, leader_epoch: int) -> bool:

@@ -21,8 +21,8 @@ LAG_MS = 30_000
 class Leader:
     """Broker 1, which leads a partition of three replicas. Followers fetch from it on a clock that the test moves."""
 
-    def __init__(self, isr=(1, 2, 3), min_isr=2, elr=(), replicas=(1, 2, 3)):
-        config = TopicConfig(min_insync_replicas=min_isr)
+    def __init__(self, isr=(1, 2, 3), min_isr=2, elr=(), replicas=(1, 2, 3), visible_after_flush=False):
+        config = TopicConfig(min_insync_replicas=min_isr, visible_after_flush=visible_after_flush)
         self.log, _ = open_log(MemoryStorage(), "flights", 0, config, BrokerConfig(), None)
         self.ids = IdWorker(Layout(), 1, start_ms=1_700_000_000_000, limit_ms=1_800_000_000_000)
         self.now_ms = 1_000
@@ -42,6 +42,11 @@ class Leader:
             batch = memoryview(bytearray(encode_batch([BatchRecord(0, 0, None, b"a")], base_timestamp_ms=0)))
             append(self.log, batch, validate(batch, self.log.config, BrokerConfig()), self.ids, self.now)
         return self.partition.appended()
+
+    def sync(self):
+        for segment in self.log.unflushed_segments():
+            segment.sync_whole()
+        self.log.synced(self.log.position())
 
     def fetch(self, follower, offset, *, life=7):
         return self.partition.fetched(follower, offset, 0, life, self.now)
@@ -122,6 +127,21 @@ def test_r1_a_leader_alone_in_an_isr_that_may_be_one_commits_what_it_appends():
     leader.fetch(2, 5)
     leader.append(1)
     assert leader.high_watermark == 5, "the follower is proposed, so it counts"
+
+
+def test_r1_what_the_leaders_own_disk_has_last_is_news_once_it_is_synced():
+    leader = Leader(visible_after_flush=True)
+    leader.append(5)
+    leader.fetch(2, 5)
+    assert not leader.fetch(3, 5) and leader.high_watermark == 0
+    leader.sync()
+    assert leader.partition.appended() and leader.high_watermark == 5
+    assert not leader.partition.appended()
+
+
+def test_r1_the_records_of_a_leader_alone_are_news():
+    leader = Leader(isr=(1,), min_isr=1)
+    assert leader.append(5) and not leader.partition.appended()
 
 
 def test_r1_the_high_watermark_does_not_go_back_when_a_follower_does():
@@ -251,6 +271,80 @@ def test_e6_a_new_epoch_ends_a_proposal():
     leader.partition.refused(1, leader.now)
     leader.now_ms += RETRY_MS
     assert leader.proposal() is None
+
+
+def test_e6_an_order_with_the_epochs_that_are_held_changes_nothing():
+    """The controller repeats its orders. A proposal that is under way may still be granted after one (rule E4)."""
+    leader = Leader(isr=(1, 2))
+    leader.append(5)
+    leader.fetch(2, 5), leader.fetch(3, 5)
+    leader.proposal()
+    assert not leader.lead(1, (1, 2))
+    leader.append(5)
+    leader.fetch(2, 10)
+    assert leader.high_watermark == 5
+    leader.grant((1, 2, 3))
+    assert leader.high_watermark == 5 and leader.partition.isr == (1, 2, 3)
+
+
+def test_e6_an_answer_to_an_earlier_proposal_leaves_the_next_one_counting():
+    leader = Leader(isr=(1, 2))
+    leader.append(5)
+    leader.fetch(2, 5), leader.fetch(3, 5)
+    leader.proposal()
+    leader.grant((1, 2, 3))
+    leader.is_late(3)
+    leader.proposal()
+    leader.grant((1, 2))
+    leader.fetch(3, 5)
+    leader.proposal()
+    leader.grant((1, 2), partition_epoch=1)
+    leader.append(5)
+    leader.fetch(2, 10)
+    assert leader.high_watermark == 5, "the controller may have granted 3 already"
+
+
+def test_e6_the_present_isr_answers_its_own_proposal():
+    """The controller had granted it before, and its answer was lost."""
+    leader = Leader(isr=(1, 2), elr=(3,))
+    leader.proposal()
+    assert leader.partition.next_deadline_ms() is None
+    leader.grant((1, 2), partition_epoch=0)
+    leader.fetch(3, 0)
+    assert dict(leader.proposal().isr) == {1: 5, 2: -1, 3: 7}
+
+
+def test_e6_a_leader_that_needs_less_than_its_controller_thinks_asks_for_an_empty_elr_when_it_begins():
+    leader = Leader(isr=(1, 2), min_isr=2, elr=(3,))
+    proposal = leader.proposal()
+    assert (dict(proposal.isr), proposal.min_isr) == ({1: 5, 2: -1}, 2)
+
+
+def test_e6_a_leader_asks_for_an_empty_elr_when_another_proposal_came_to_nothing():
+    leader = Leader(isr=(1, 2), min_isr=3, elr=(4,), replicas=(1, 2, 3, 4))
+    leader.fetch(3, 0)
+    assert 3 in leader.proposal().isr
+    leader.log.config = TopicConfig(min_insync_replicas=2)
+    leader.partition.configured(leader.now)
+    leader.partition.ineligible(1, leader.now)
+    assert leader.proposal() is None
+    leader.now_ms += RETRY_MS
+    proposal = leader.proposal()
+    assert (dict(proposal.isr), proposal.min_isr) == ({1: 5, 2: -1}, 2)
+
+
+def test_e6_a_repeated_proposal_names_the_minimum_that_it_named_at_first():
+    """The controller knows by it that it has granted the proposal, if its answer was lost."""
+    leader = Leader(isr=(1, 2), min_isr=2)
+    leader.is_late(2)
+    assert leader.proposal().min_isr == 2
+    leader.partition.refused(1, leader.now)
+    leader.log.config = TopicConfig(min_insync_replicas=1)
+    leader.partition.configured(leader.now)
+    leader.now_ms += RETRY_MS
+    assert leader.proposal().min_isr == 2
+    leader.grant((1,), elr=(2,))
+    assert leader.proposal().min_isr == 1
 
 
 def test_e6_the_leader_names_its_minimum_and_asks_for_an_empty_elr_when_a_smaller_one_is_enough():
