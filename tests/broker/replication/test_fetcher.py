@@ -215,7 +215,7 @@ def test_a_follower_that_ends_below_its_leaders_start_begins_anew_there(follower
 
 @pytest.mark.parametrize("start", [2, 3])
 def test_a_follower_that_keeps_nothing_past_its_leaders_start_begins_anew_there(follower, start):
-    """What the leader has deleted, it cannot compare: its ids would be refused if those of the follower are higher."""
+    """The leader cannot compare records that it has deleted. Its ids are refused if the follower's are higher."""
     follower.append(1, 1, 1, 2)
     follower.request()
     cut = Truncate(follower.log, start, is_anew=True)
