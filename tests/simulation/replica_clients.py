@@ -1,4 +1,4 @@
-"""The clients of the world of replicas (replica_world.py): producers, consumers, and an administrator that deletes records."""
+"""The clients of the world of replicas (replica_world.py): producers, consumers, and an administrator."""
 
 from broker.log import log_appender, log_reader
 from broker.log.validation.batch import validate
