@@ -288,8 +288,10 @@ def _append(
     with indexed(log, aborted, part.size, part.newest_ms, part.last_offset):
         write(log, batches, (), part.last_offset, first_id + length - 1, part.size, part.newest_ms, now, copied)
     if batches[-1][0].leader_epoch > (log.epochs[-1][0] if log.epochs else NO_EPOCH):
+        end = first_offset
         for header, base, _ in batches:
-            log.note_epoch(header.leader_epoch, max(base, log.log_start_offset))
+            log.note_epoch(header.leader_epoch, max(min(base, end), log.log_start_offset))
+            end = base + header.last_offset_delta + 1
     if answer.has_producers:
         _note_producers(log, batches, answer.markers, now)
     if log.journal is None:

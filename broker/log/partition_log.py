@@ -325,7 +325,11 @@ class PartitionLog:
         self.leader_epoch = self.epochs[-1][0]
 
     def note_epoch(self, epoch: int, offset: int) -> None:
-        """Note that a leader epoch begins at an offset, if it is newer than all before. `leader_epoch` stays."""
+        """Note that a leader epoch begins at an offset, if it is newer than all before. `leader_epoch` stays.
+
+        A copied epoch begins where the batch before its first one ends. The leader's cleaner may have removed older
+        batches of the epoch there. An earlier leader may have others at these offsets, and must be told to drop them.
+        """
         started = leader_epochs.start(self.epochs, epoch, offset)
         if started is not self.epochs:
             self.epochs, self.durability.epochs_stored = started, False

@@ -261,12 +261,14 @@ class _Recovery:
 
     def _replay(self, segments: list[Segment], checkpointed: LogPosition) -> None:
         """Replay the headers of all batches below the checkpoint, and rewrite the indexes of aborted transactions."""
+        end_offset = segments[0].base_offset
         for number, segment in enumerate(segments):
             segment.aborted.begin_rebuild()
             end = checkpointed.log_bytes if segment.base_offset == checkpointed.segment else segment.size
             try:
                 for position, header in segment.batches(end=end):
-                    self._note(segment, position, header)
+                    self._note(segment, position, header, end_offset)
+                    end_offset = header.last_offset + 1
             except CorruptBatch as error:
                 raise LogDamaged(f"{segment.log.path}: {error}") from None
             segment.aborted.end_rebuild()
@@ -275,12 +277,13 @@ class _Recovery:
                 self.among.forget(segment)
                 segments[number] = ClosedSegment(self.storage, self.name, facts, self.among)
 
-    def _note(self, segment: Segment, position: int, header: BatchHeader) -> None:
+    def _note(self, segment: Segment, position: int, header: BatchHeader, end_offset: int) -> None:
         """Apply a batch of the log to the state of its producer, and note its leader epoch if that is a new one.
 
-        Index the transaction if the batch aborts one.
+        Index the transaction if the batch aborts one. `end_offset` is the end of the batch before; a new epoch begins
+        there (`PartitionLog.note_epoch`).
         """
-        epochs = leader_epochs.start(self.epochs, header.leader_epoch, header.base_offset)
+        epochs = leader_epochs.start(self.epochs, header.leader_epoch, min(header.base_offset, end_offset))
         if epochs is not self.epochs:
             self.epochs, self.epochs_stored = epochs, False
         if not header.is_control:
@@ -354,8 +357,9 @@ class _Recovery:
             if reason is not None:
                 break
             self.report.batches_read += 1
+            end_offset = segment.next_offset
             segment.passed(at, ((header, header.base_offset),), self.config.index_interval_bytes)
-            self._note(segment, at, header)
+            self._note(segment, at, header, end_offset)
             position, self.batch_epoch = at + header.size, header.leader_epoch
             reason = "it ends in the middle of a batch"
         sound = position == segment.size
@@ -445,7 +449,7 @@ class _Recovery:
         position = segments[-1].size
         placed: Placed = (header, header.base_offset, memoryview(batch))
         segments[-1].append([placed], entry.runs, self.config.index_interval_bytes)
-        self._note(segments[-1], position, header)
+        self._note(segments[-1], position, header, header.base_offset)
         first_id, length = entry.runs[-1]
         self.last_id = first_id + length - 1
         self.report.from_journal += 1

@@ -76,25 +76,20 @@ def aborted_of(log):
 
 def committed_of(log):
     """Return (offset, key, value) of the records that a read_committed consumer gets."""
-    found, offset, aborting = [], log.log_start_offset, set()
+    records, offset, aborting = [], log.log_start_offset, set()
     while offset < log.last_stable_offset:
         read = log_reader.read(log, offset, 2_000, True, committed=True)
         if not read.records:
-            return found
-        starts = {}
-        for producer_id, first_offset in read.aborted:
-            starts.setdefault(producer_id, []).append(first_offset)
+            return records
+        aborted = sorted(read.aborted, key=lambda transaction: transaction[1])
         data = read.records.file.read(read.records.position, read.records.length)
         for position, header in walk(data):
-            producer_id = header.producer_id
+            while aborted and aborted[0][1] <= header.last_offset:
+                aborting.add(aborted.pop(0)[0])
             if header.is_control:
-                aborting.discard(producer_id)
-            else:
-                if any(first <= header.last_offset for first in starts.get(producer_id, ())):
-                    aborting |= {producer_id} if header.is_transactional else set()
-                    starts[producer_id] = [first for first in starts[producer_id] if first > header.last_offset]
-                if producer_id not in aborting or not header.is_transactional:
-                    records = decode_records(data, position)
-                    found += [(each.offset, each.key, each.value) for each in records if each.offset >= offset]
+                aborting.discard(header.producer_id)
+            elif not header.is_transactional or header.producer_id not in aborting:
+                batch = decode_records(data, position)
+                records += [(record.offset, record.key, record.value) for record in batch if record.offset >= offset]
             offset = header.last_offset + 1
-    return found
+    return records

@@ -4,7 +4,7 @@ from itertools import pairwise
 
 import pytest
 
-from broker.log import log_appender, log_reader
+from broker.log import leader_epochs, log_appender, log_reader
 from broker.log.copied_appender import CopyRefused, append_copied
 from broker.log.storage.memory_storage import MemoryStorage
 from broker.record.batch import BATCH_PREFIX, read_header, seal, walk
@@ -162,6 +162,30 @@ def test_an_epoch_begins_with_its_first_batch(leader, worker, follower):
     copy(leader, follower)
     assert follower.epochs == [(3, 0), (5, 8)] and follower.leader_epoch == 9
     assert not follower.durability.epochs_stored
+
+
+def test_an_epoch_whose_first_batches_were_compacted_begins_with_the_gap_that_they_left():
+    """Otherwise an old leader that comes back would keep the batches that it alone has at the offsets of the gap."""
+    world = CleanerWorld()
+    world.put(("a", "1"))
+    old_leader = follower_at()
+    copy(world.log, old_leader)
+    append(old_leader, b"nobody else has it", worker=world.worker, now=world.now)
+    world.log.start_leader_epoch(2)
+    for n in range(3):
+        world.put(("b", str(n)))
+    world.roll()
+    world.put(("c", "1"))
+    world.clean()
+    assert [header.base_offset for header in headers_of(world.log)] == [0, 3, 4]
+    for sizes in ([1], [1 << 20]):
+        storage = MemoryStorage()
+        new_leader = follower_at(storage=storage)
+        copy(world.log, new_leader, sizes)
+        reopened, _ = reopen(storage)
+        for log in (new_leader, reopened):
+            assert log.epochs == [(0, 0), (2, 1)]
+            assert leader_epochs.divergence(log.epochs, 0, old_leader.log_end_offset, 0, log.log_end_offset) == (0, 1)
 
 
 # --- producers and transactions --------------------------------------------------------------------------------------
