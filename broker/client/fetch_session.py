@@ -243,13 +243,13 @@ class FetchSession:
 
     def _is_news(self, key: Key, result: FetchedPartition) -> bool:
         """Return True for an error, records, a diverging epoch, and another end of the log than was told before."""
-        if result.error_code:
-            self._ends.pop(key, None)
+        if result.error_code or result.diverging is not None:
+            self._ends.pop(key, None)  # the caller takes no end from such an answer
             return True
         start = NO_OFFSET if self._replica_id == CONSUMER else result.log_start_offset
         end = end_of(result, self._isolation_level), start
         before, self._ends[key] = self._ends.get(key), end
-        return result.size > 0 or end != before or result.diverging is not None
+        return result.size > 0 or end != before
 
     def _wait_ms(self, now_ms: int) -> int:
         """Return how long the broker may hold the next request; see the module."""

@@ -213,6 +213,17 @@ def test_a_follower_that_ends_below_its_leaders_start_begins_anew_there(follower
     assert follower.answer(result(ErrorCode.OFFSET_OUT_OF_RANGE, start=9)) == [Truncate(follower.log, 9, is_anew=True)]
 
 
+def test_r4_the_high_watermark_of_an_answer_that_cut_the_log_is_news_again(follower):
+    """The follower may have all records then. It would never hear how many of them are committed."""
+    follower.append(1, 1, 1, 2)
+    follower.request()
+    (cut,) = follower.answer(result(diverging=(1, 4), high_watermark=3))
+    follower.fetcher.follow(cut.log, TOPIC_ID, 3, follower.now)
+    follower.request()
+    (copy,) = follower.answer(result(high_watermark=3))
+    assert copy.high_watermark == 3
+
+
 @pytest.mark.parametrize("start", [2, 3])
 def test_a_follower_that_keeps_nothing_past_its_leaders_start_begins_anew_there(follower, start):
     """The leader cannot compare records that it has deleted. Its ids are refused if the follower's are higher."""
