@@ -6,7 +6,6 @@ test_replica_power_cut.py has the seeds within which each is found.
 from broker.log import cut_log, leader_epochs
 from broker.log.checkpoint_writer import CheckpointWriter
 from broker.log.cut_log import CutLog, PrepareCut
-from broker.log.epochs_begun import EpochsBegun
 from broker.log.io_jobs import SyncLog
 from broker.log.partition_log import PartitionLog
 from tests.simulation.replica_oracle import headers_of
@@ -62,11 +61,6 @@ def names_the_epoch_of_the_last_record(patch):
     patch.setattr(ReplicaWorld, "last_epoch", last_epoch)
 
 
-def forgets_epochs_without_batches(patch):
-    """S2: a start does not join the epochs that were begun."""
-    patch.setattr(EpochsBegun, "join", lambda epochs, log: None)
-
-
 def is_not_told_the_last_id(patch):
     """I7: a follower whose log is empty does not learn the last id of its leader's log."""
     patch.setattr(PartitionLog, "know_last_id", lambda log, id: None)
@@ -94,7 +88,6 @@ FAULTS = (
     leaves_the_journal_as_it_was,
     syncs_ids_later_than_batches,
     names_the_epoch_of_the_last_record,
-    forgets_epochs_without_batches,
     is_not_told_the_last_id,
     shows_what_is_not_replicated,
     compares_what_it_has_deleted,
