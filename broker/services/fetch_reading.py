@@ -218,9 +218,8 @@ def _diverging(log: PartitionLog, requested: FetchPartition, is_follower: bool) 
         diverging = leader_epochs.divergence(log.epochs, last_epoch, offset, start_offset, end_offset)
         if diverging is None or diverging[0] >= 0:
             return diverging
-    epoch, end_offset = leader_epochs.end_of(log.epochs, requested.last_fetched_epoch, log.log_end_offset)
-    if epoch < 0 or requested.fetch_offset < log.log_start_offset:
-        reason = f"{log.name}: where epoch {requested.last_fetched_epoch} ended is not known"
-        raise ApiError(ErrorCode.OFFSET_OUT_OF_RANGE, reason)
-    diverges = epoch < requested.last_fetched_epoch or end_offset < requested.fetch_offset
+    epoch, end_offset = leader_epochs.end_of(log.epochs, last_epoch, log.log_end_offset)
+    if epoch < 0 or offset < log.log_start_offset:
+        raise ApiError(ErrorCode.OFFSET_OUT_OF_RANGE, f"{log.name}: where epoch {last_epoch} ended is not known")
+    diverges = epoch < last_epoch or end_offset < offset
     return (epoch, end_offset) if diverges else None

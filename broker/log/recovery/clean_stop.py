@@ -9,12 +9,10 @@ then removes the file, so a start after a crash checks each closed segment with 
 back beside new batches, and the sizes of the files do not show it. So a start without either note syncs each log.
 """
 
-import json
 from collections.abc import Iterable, Mapping
 from typing import TypeAlias
 
-from crc32c import crc32c
-
+from broker.log import json_lines
 from broker.log.closed_segment import ClosedSegment, Facts
 from broker.log.partition_log import PartitionLog
 
@@ -34,9 +32,8 @@ def encode(logs: Iterable[PartitionLog]) -> bytes:
     for log in logs:
         closed = [segment.facts for segment in log.segments.all if isinstance(segment, ClosedSegment)]
         if closed:
-            lines.append(json.dumps({"log": log.name, "topic_id": log.topic_id.hex, "segments": closed}))
-    body = "".join(line + "\n" for line in lines).encode()
-    return body + f"{crc32c(body):08x}\n".encode()
+            lines.append({"log": log.name, "topic_id": log.topic_id.hex, "segments": closed})
+    return json_lines.encode(lines)
 
 
 def decode(data: bytes) -> dict[tuple[str, str], Noted]:
@@ -44,15 +41,11 @@ def decode(data: bytes) -> dict[tuple[str, str], Noted]:
 
     The result is empty if the file is damaged; recovery then checks the segments.
     """
-    body, check = data[:-9], data[-9:]
-    if check != f"{crc32c(body):08x}\n".encode():
-        return {}
     noted: dict[tuple[str, str], Noted] = {}
     try:
-        for line in body.decode().splitlines():
-            log = json.loads(line)
+        for log in json_lines.decode(data):
             facts = [Facts(*segment) for segment in log["segments"]]
             noted[log["log"], log["topic_id"]] = {segment.base_offset: segment for segment in facts}
     except (ValueError, LookupError, TypeError):
-        return {}  # another version wrote it
+        return {}  # damaged, or another version wrote it
     return noted
