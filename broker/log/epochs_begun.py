@@ -4,16 +4,18 @@ A leader's epoch must be on the disk before its first batch. Otherwise a power c
 too, and the log could not tell that it ever was in that epoch. A broker that begins to lead a thousand partitions
 would wait for a thousand files, so one file has all of these epochs, and is replaced whole.
 
-    begin    LeaderAndIsr: add the newest epoch of each log, and write the file
+    begin    before LeaderAndIsr is carried out: add the epoch of each log that will be led, and write the file
     drop     the log's own file has the epoch, or a truncation has taken it away, or the log was deleted
-    join     the start: an epoch of the file begins in its log at its offset, or at the log's end if that is lower
+    join     the start: an epoch of the file that a log does not know begins at the log's end
+
+A log that does not know the epoch has no batch of it, so all its batches are older.
 
 One write runs at a time. All that begin while it runs share the next one. The file has a line of JSON for each log, and
 a CRC-32C. A damaged file refuses the start: a log that has forgotten an epoch names an older one to its leader, and
 may then keep batches that the leader does not have. A server alone writes no such file.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -36,7 +38,6 @@ class BegunEpoch(NamedTuple):
     log: str
     topic_id: str
     epoch: int
-    start: int
 
 
 def encode(epochs: Iterable[BegunEpoch]) -> bytes:
@@ -49,7 +50,7 @@ def decode(data: bytes) -> list[BegunEpoch]:
     try:
         first, *lines = json_lines.decode(data)
         version, number = first["version"], first["logs"]
-        epochs = [BegunEpoch(line["log"], line["topic_id"], line["epoch"], line["start"]) for line in lines]
+        epochs = [BegunEpoch(line["log"], line["topic_id"], line["epoch"]) for line in lines]
     except json_lines.CrcMismatch as error:
         raise _damaged(str(error)) from None
     except (ValueError, LookupError, TypeError) as error:
@@ -98,12 +99,11 @@ class EpochsBegun:
             file = self._storage.open(FILE)
             self._epochs = {epoch.log: epoch for epoch in decode(file.read(0, file.size))}
 
-    def begin(self, logs: Iterable[PartitionLog]) -> WriteEpochsBegun:
-        """Add the newest epoch of each log that its own file does not have. Return the write that has all of them."""
+    def begin(self, epochs: Mapping[PartitionLog, int]) -> WriteEpochsBegun:
+        """Add the epochs that logs are about to begin. Return the write that has all of them."""
         write = self._next = self._next or WriteEpochsBegun(self._storage)
-        for log in logs:
-            if log.epochs and not log.durability.epochs_stored:
-                self._epochs[log.name] = BegunEpoch(log.name, log.topic_id.hex, *log.epochs[-1])
+        for log, epoch in epochs.items():
+            self._epochs[log.name] = BegunEpoch(log.name, log.topic_id.hex, epoch)
         return write
 
     def drop(self, name: str) -> None:
@@ -118,7 +118,9 @@ class EpochsBegun:
     def drop_stored(self, logs: Iterable[PartitionLog]) -> None:
         """Drop the epochs that the logs' own files have now."""
         for log in logs:
-            if log.name in self._epochs and log.durability.epochs_stored:
+            begun = self._epochs.get(log.name)
+            knows = begun is not None and bool(log.epochs) and log.epochs[-1][0] >= begun.epoch
+            if knows and log.durability.epochs_stored:
                 self.drop(log.name)
 
     def take(self) -> WriteEpochsBegun | None:
@@ -141,8 +143,7 @@ class EpochsBegun:
         epoch = self._epochs.get(log.name)
         if epoch is None or epoch.topic_id != log.topic_id.hex:
             return
-        offset = max(min(epoch.start, log.log_end_offset), log.log_start_offset)
-        joined = leader_epochs.start(log.epochs, epoch.epoch, offset)
+        joined = leader_epochs.start(log.epochs, epoch.epoch, log.log_end_offset)
         if joined is not log.epochs:
             log.epochs, log.durability.epochs_stored = joined, False
             log.leader_epoch = joined[-1][0]

@@ -292,13 +292,13 @@ class LogManager:
         """Return the outcomes of truncations since the last call."""
         return self._truncations.take()
 
-    def begin_epochs(self, logs: Iterable[PartitionLog]) -> WriteEpochsBegun:
-        """Put the newest leader epochs of these logs on the disk with one write. `take_syncs` hands it out.
+    def begin_epochs(self, epochs: Mapping[PartitionLog, int]) -> WriteEpochsBegun:
+        """Put leader epochs that these logs will begin on the disk, with one write. `take_syncs` hands it out.
 
-        Call it after `PartitionLog.start_leader_epoch`, and append to the logs once the write `is_done`.
+        Call `PartitionLog.start_leader_epoch` once the write `is_done`.
         """
         self.pending.jobs = True
-        return self._epochs.begin(logs)
+        return self._epochs.begin(epochs)
 
     # --- retention -----------------------------------------------------------------------------------------------
 

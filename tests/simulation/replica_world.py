@@ -34,10 +34,10 @@ class Role:
         self.leader = leader
         self.isr = set(isr)
         self.write = None
-        """A leader's write of the epoch; it stamps once that is done."""
+        """A leader's write of the epoch, which begins once that is done."""
         self.ends = {}
         """How far each follower has the log, as a leader knows."""
-        self.start = 0
+        self.start = None
         """The end of a leader's log when the epoch began."""
 
 
@@ -334,9 +334,7 @@ class ReplicaWorld(ReplicaClients, ReplicaFetches):
         self.answers.pop(key, None)
         role = self.roles[number][partition] = Role(log, epoch, leader, isr)
         if leader == number:
-            log.start_leader_epoch(epoch)
-            role.start = log.log_end_offset
-            role.write = node.manager.begin_epochs([log])
+            role.write = node.manager.begin_epochs({log: epoch})
             node.take_jobs()
         else:
             log.follow(epoch)
@@ -353,8 +351,13 @@ class ReplicaWorld(ReplicaClients, ReplicaFetches):
         if role is None or role.leader != node.number:
             return None
         if role.write.error is not None:
-            role.write = node.manager.begin_epochs([role.log])
-        return role if role.write.is_done else None
+            role.write = node.manager.begin_epochs({role.log: role.epoch})
+        if not role.write.is_done:
+            return None
+        if role.start is None:
+            role.log.start_leader_epoch(role.epoch)
+            role.start = role.log.log_end_offset
+        return role
 
     # --- the end -------------------------------------------------------------------------------------------------
 

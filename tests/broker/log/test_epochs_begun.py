@@ -7,20 +7,21 @@ from broker.log.epochs_begun import FILE, BegunEpoch, EpochsBegunDamaged, WriteE
 from broker.log.leader_epochs import end_of
 from tests.broker.log.truncation_world import Broker, fill, filled
 
-EPOCHS = [BegunEpoch("flights-0", "0" * 32, 3, 10), BegunEpoch("flights-1", "1" * 32, 2**31 - 1, 2**62)]
+EPOCHS = [BegunEpoch("flights-0", "0" * 32, 3), BegunEpoch("flights-1", "1" * 32, 2**31 - 1)]
 
 
 def in_file(broker):
     data = bytes(broker.storage.files[FILE].data)
-    return [(epoch.log, epoch.epoch, epoch.start) for epoch in epochs_begun.decode(data)]
+    return [(epoch.log, epoch.epoch) for epoch in epochs_begun.decode(data)]
 
 
 def led(broker, epoch, *partitions):
     """Begin an epoch in these logs; return the write."""
     logs = [broker.log(partition) for partition in partitions]
+    write = broker.manager.begin_epochs(dict.fromkeys(logs, epoch))
     for log in logs:
         log.start_leader_epoch(epoch)
-    return broker.manager.begin_epochs(logs)
+    return write
 
 
 def power_cut(broker):
@@ -112,7 +113,7 @@ def test_an_epoch_is_joined_once_more_until_the_logs_own_file_has_it():
 
 def test_an_epoch_of_a_topic_that_was_deleted_is_not_the_one_of_its_name():
     broker = Broker()
-    broker.storage.replace(FILE, epochs_begun.encode([BegunEpoch("flights-0", "5" * 32, 9, 0)]))
+    broker.storage.replace(FILE, epochs_begun.encode([BegunEpoch("flights-0", "5" * 32, 9)]))
     assert Broker(broker.storage).log().epochs == [(0, 0)]
 
 
@@ -143,9 +144,9 @@ def test_epochs_that_begin_while_a_write_runs_share_the_next_write():
     assert led(broker, 3, 2) is second is not first
     assert broker.manager.take_syncs() == []
     broker.run([first])
-    assert first.is_done and not second.is_done and in_file(broker) == [("flights-0", 1, 0)]
+    assert first.is_done and not second.is_done and in_file(broker) == [("flights-0", 1)]
     broker.settle()
-    assert second.is_done and in_file(broker) == [("flights-0", 1, 0), ("flights-1", 2, 0), ("flights-2", 3, 0)]
+    assert second.is_done and in_file(broker) == [("flights-0", 1), ("flights-1", 2), ("flights-2", 3)]
 
 
 def test_a_write_that_fails_says_so_and_the_next_one_has_its_epochs():
@@ -157,7 +158,7 @@ def test_a_write_that_fails_says_so_and_the_next_one_has_its_epochs():
     broker.storage.free_bytes = None
     led(broker, 2, 1)
     broker.settle()
-    assert in_file(broker) == [("flights-0", 1, 0), ("flights-1", 2, 0)]
+    assert in_file(broker) == [("flights-0", 1), ("flights-1", 2)]
 
 
 def test_a_server_alone_writes_no_such_file():
@@ -197,7 +198,7 @@ def test_a_deleted_log_leaves_the_file():
     broker.settle()
     broker.run([broker.manager.delete({"flights": [0]})])
     broker.settle()
-    assert in_file(broker) == [("flights-1", 11, 0)]
+    assert in_file(broker) == [("flights-1", 11)]
 
 
 def test_the_write_is_a_job_for_a_thread():
