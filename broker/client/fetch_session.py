@@ -82,14 +82,16 @@ class FetchSession:
     """The asks of one broker, and what its fetch session knows of them. Times are in ms on the caller's clock."""
 
     def __init__(
-        self, max_wait_ms: int, max_bytes: int, isolation_level: int, *, replica_id: int = CONSUMER
+        self, max_wait_ms: int, max_bytes: int, isolation_level: int, *, min_bytes: int = 1, replica_id: int = CONSUMER
     ) -> None:
         """An answer has at most `max_bytes` of records, or one batch if that is larger.
 
+        With fewer than `min_bytes` of records the broker waits for more, as long as it may hold the request.
         `replica_id` is the broker whose followers fetch. Another start of a leader's log is news to them.
         """
         self._replica_id = replica_id
         self._max_wait_ms = max_wait_ms
+        self._min_bytes = min_bytes
         self._max_bytes = max_bytes
         self._isolation_level = isolation_level
         self._asks: dict[Key, PartitionAsk] = {}  # the longest wanted first
@@ -149,7 +151,7 @@ class FetchSession:
         partitions, forgotten = self._changes()
         return FetchRequest(
             self._wait_ms(now_ms),
-            1,
+            self._min_bytes,
             self._max_bytes,
             partitions,
             self._isolation_level,

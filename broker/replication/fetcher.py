@@ -32,12 +32,14 @@ CHECKS_MAX = 3
 
 @dataclass(frozen=True, slots=True)
 class FetchLimits:
-    """Kafka's settings of its fetchers: replica.fetch.wait.max.ms, .response.max.bytes, .max.bytes, .backoff.ms."""
+    """Kafka's settings of its fetchers: replica.fetch.wait.max.ms, .response.max.bytes, .max.bytes, .backoff.ms,
+    .min.bytes."""
 
     wait_max_ms: int = 500
     response_max_bytes: int = 10 << 20
     partition_max_bytes: int = 1 << 20
     backoff_ms: int = 1_000
+    min_bytes: int = 1
 
 
 class Copy(NamedTuple):
@@ -87,7 +89,11 @@ class ReplicaFetcher:
     def __init__(self, broker_id: int, limits: FetchLimits) -> None:
         self._limits = limits
         self._session = FetchSession(
-            limits.wait_max_ms, limits.response_max_bytes, READ_UNCOMMITTED, replica_id=broker_id
+            limits.wait_max_ms,
+            limits.response_max_bytes,
+            READ_UNCOMMITTED,
+            min_bytes=limits.min_bytes,
+            replica_id=broker_id,
         )
         self._followed: dict[Key, _Followed] = {}
         self._retries: dict[Key, _Followed] = {}

@@ -228,6 +228,12 @@ class TopicConfig:
         "Replicas that must have a message before acks=all is answered; all, where a partition has fewer.",
         check=at_least(1),
     )
+    unclean_leader_election_enable: bool = setting(
+        "unclean.leader.election.enable",
+        False,
+        "Let a replica lead that may lack records which the others confirmed, if no other can: the partition serves "
+        "again, and those records are lost. With `flakelog.replication.enable`.",
+    )
     id_header: bool = setting(
         "flakelog.id.header",
         False,
@@ -516,6 +522,9 @@ class BrokerConfig:
     )
     min_insync_replicas: int = setting(
         "min.insync.replicas", 1, "Default of a topic's min.insync.replicas.", check=at_least(1)
+    )
+    unclean_leader_election_enable: bool = setting(
+        "unclean.leader.election.enable", False, "Default of a topic's unclean.leader.election.enable."
     )
     id_header: bool = setting("flakelog.id.header", False, "Default of a topic's flakelog.id.header.")
     validate_records: str = setting(
@@ -836,6 +845,74 @@ class BrokerConfig:
         check=at_least(1),
         unit="copies",
     )
+    replica_lag_time_max_ms: int = setting(
+        "replica.lag.time.max.ms",
+        30_000,
+        "A follower that has not been at the end of the leader's log for so long leaves the ISR.",
+        check=at_least(1),
+        unit="ms",
+    )
+    replica_fetch_wait_max_ms: int = setting(
+        "replica.fetch.wait.max.ms",
+        500,
+        "How long a leader holds a follower's Fetch while there is nothing to copy; at most replica.lag.time.max.ms.",
+        check=between(0, INT_MAX),
+        unit="ms",
+    )
+    replica_fetch_min_bytes: int = setting(
+        "replica.fetch.min.bytes",
+        1,
+        "A leader answers a follower once it has so many bytes, or replica.fetch.wait.max.ms is over.",
+        check=between(0, INT_MAX),
+        unit="bytes",
+    )
+    replica_fetch_max_bytes: int = setting(
+        "replica.fetch.max.bytes",
+        1 << 20,
+        "Most bytes of one partition in an answer to a follower; a larger batch is copied alone.",
+        check=between(0, INT_MAX),
+        unit="bytes",
+    )
+    replica_fetch_response_max_bytes: int = setting(
+        "replica.fetch.response.max.bytes",
+        10 << 20,
+        "Most bytes of all partitions in an answer to a follower; a larger batch is copied alone.",
+        check=between(0, INT_MAX),
+        unit="bytes",
+    )
+    replica_fetch_backoff_ms: int = setting(
+        "replica.fetch.backoff.ms",
+        1_000,
+        "How long a follower waits before it asks again for a partition that failed, or a leader that did not answer.",
+        check=between(0, INT_MAX),
+        unit="ms",
+    )
+    replica_high_watermark_checkpoint_interval_ms: int = setting(
+        "replica.high.watermark.checkpoint.interval.ms",
+        5_000,
+        "How often the high watermarks of all partitions are written to the data directory.",
+        check=at_least(1),
+        unit="ms",
+    )
+    auto_leader_rebalance_enable: bool = setting(
+        "auto.leader.rebalance.enable",
+        True,
+        "Let the controller give leaderships back to the first replica of each partition, now and then.",
+    )
+    leader_imbalance_check_interval_seconds: int = setting(
+        "leader.imbalance.check.interval.seconds",
+        300,
+        "How often the controller looks at that.",
+        check=at_least(1),
+        unit="s",
+    )
+    leader_imbalance_per_broker_percentage: int = setting(
+        "leader.imbalance.per.broker.percentage",
+        10,
+        "A broker gets its leaderships back once others lead more than this share of the partitions it is first of.",
+        check=at_least(0),
+        unit="%",
+    )
     broker_rack: str | None = setting(
         "broker.rack", None, "Where this broker stands, as told to clients; consumers with a client.rack compare it."
     )
@@ -865,6 +942,10 @@ class BrokerConfig:
 
     def __post_init__(self) -> None:
         check_settings(self)
+        if self.replica_fetch_wait_max_ms > self.replica_lag_time_max_ms:
+            # As in Kafka: a follower that is idle would leave the ISR between two requests.
+            why = f"must not be above replica.lag.time.max.ms, which is {self.replica_lag_time_max_ms}"
+            raise InvalidSetting("replica.fetch.wait.max.ms", str(self.replica_fetch_wait_max_ms), why)
 
     @cached_property
     def topic_defaults(self) -> TopicConfig:
@@ -895,6 +976,7 @@ TOPIC_DEFAULTS = {
     "compression_lz4_level": "compression_lz4_level",
     "compression_zstd_level": "compression_zstd_level",
     "min_insync_replicas": "min_insync_replicas",
+    "unclean_leader_election_enable": "unclean_leader_election_enable",
     "id_header": "id_header",
     "validate_records": "validate_records",
     "durable_acks": "durable_acks",

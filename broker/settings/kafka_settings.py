@@ -195,7 +195,6 @@ _ALTERABLE = frozenset(
     remote.log.manager.expiration.thread.pool.size remote.log.manager.fetch.max.bytes.per.second
     remote.log.manager.follower.thread.pool.size remote.log.reader.threads
     replica.alter.log.dirs.io.max.bytes.per.second share.coordinator.cached.buffer.max.bytes
-    unclean.leader.election.enable
     """.split()
 )
 _ALTERABLE_OF_A_NODE = frozenset(
@@ -228,7 +227,6 @@ SERVER_NAMES = {
     "local.retention.ms": "log.local.retention.ms",
     "preallocate": "log.preallocate",
     "segment.index.bytes": "log.index.size.max.bytes",
-    "unclean.leader.election.enable": "unclean.leader.election.enable",
 }
 
 
@@ -252,6 +250,7 @@ _BROKER_ROWS = [
         """
         advertised.listeners list -
         auto.create.topics.enable boolean true
+        auto.leader.rebalance.enable boolean true
         broker.id int -1
         broker.rack string -
         compression.gzip.level int -1
@@ -273,6 +272,8 @@ _BROKER_ROWS = [
         group.max.size int 2147483647
         group.min.session.timeout.ms int 6000
         inter.broker.listener.name string -
+        leader.imbalance.check.interval.seconds long 300
+        ~leader.imbalance.per.broker.percentage int 10
         listener.security.protocol.map string \
             SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT
         listeners list PLAINTEXT://:9092
@@ -325,6 +326,13 @@ _BROKER_ROWS = [
         queued.max.request.bytes long -1
         quota.window.num int 11
         quota.window.size.seconds int 1
+        replica.fetch.backoff.ms int 1000
+        replica.fetch.max.bytes int 1048576
+        replica.fetch.min.bytes int 1
+        replica.fetch.response.max.bytes int 10485760
+        replica.fetch.wait.max.ms int 500
+        replica.high.watermark.checkpoint.interval.ms long 5000
+        replica.lag.time.max.ms long 30000
         socket.listen.backlog.size int 50
         socket.receive.buffer.bytes int 102400
         socket.request.max.bytes int 104857600
@@ -338,6 +346,7 @@ _BROKER_ROWS = [
         transaction.state.log.replication.factor short 3
         transaction.state.log.segment.bytes int 104857600
         transactional.id.expiration.ms int 604800000
+        unclean.leader.election.enable boolean false
         ~zookeeper.connect string -
         ~zookeeper.session.timeout.ms int 18000
         """,
@@ -721,34 +730,42 @@ _BROKER_ROWS = [
     ),
     *_rows(
         """
-        alter.log.dirs.replication.quota.window.num int 11
-        alter.log.dirs.replication.quota.window.size.seconds int 1
-        auto.leader.rebalance.enable boolean true
-        leader.imbalance.check.interval.seconds long 300
-        log.dir.failure.timeout.ms long 30000
         num.replica.fetchers int 1
-        replica.fetch.backoff.ms int 1000
-        replica.fetch.max.bytes int 1048576
-        replica.fetch.min.bytes int 1
-        replica.fetch.response.max.bytes int 10485760
-        replica.fetch.wait.max.ms int 500
-        replica.high.watermark.checkpoint.interval.ms long 5000
-        replica.lag.time.max.ms long 30000
-        replica.selector.class string -
-        replica.socket.receive.buffer.bytes int 65536
-        replica.socket.timeout.ms int 30000
-        replication.quota.window.num int 11
-        replication.quota.window.size.seconds int 1
-        unclean.leader.election.enable boolean false
         ~unclean.leader.election.interval.ms long 300000
         """,
         IGNORED,
-        "each partition has one copy, so that nothing is replicated, moved or elected",
+        "one connection to each leader copies all its partitions, and the controller elects as soon as it can",
+    ),
+    *_rows(
+        """
+        alter.log.dirs.replication.quota.window.num int 11
+        alter.log.dirs.replication.quota.window.size.seconds int 1
+        replication.quota.window.num int 11
+        replication.quota.window.size.seconds int 1
+        """,
+        IGNORED,
+        "copies between brokers or disks are not throttled",
+    ),
+    *_rows(
+        """
+        log.dir.failure.timeout.ms long 30000
+        """,
+        IGNORED,
+        "a broker has one data directory; logs that its disk fails go offline at once",
+    ),
+    *_rows(
+        """
+        replica.selector.class string -
+        """,
+        IGNORED,
+        "consumers read from the leader of a partition",
     ),
     *_rows(
         """
         add.partitions.to.txn.retry.backoff.max.ms int 100
         add.partitions.to.txn.retry.backoff.ms int 20
+        replica.socket.receive.buffer.bytes int 65536
+        replica.socket.timeout.ms int 30000
         request.timeout.ms int 30000
         security.inter.broker.protocol string PLAINTEXT
         socket.connection.setup.timeout.max.ms long 30000
@@ -839,7 +856,6 @@ _BROKER_ROWS = [
         ~group.coordinator.new.enable string -
         ~group.share.enable string -
         ~inter.broker.protocol.version string -
-        ~leader.imbalance.per.broker.percentage string -
         ~log.message.downconversion.enable string -
         ~log.message.format.version string -
         ~offsets.commit.required.acks string -
@@ -863,7 +879,7 @@ _BROKER_ROWS = [
         ~replica.alter.log.dirs.io.max.bytes.per.second long -
         """,
         IGNORED,
-        "each partition has one copy, so that there is no replication to slow down",
+        "copies between brokers or disks are not throttled",
     ),
     *_rows(
         """
@@ -912,6 +928,7 @@ _TOPIC_ROWS = [
         retention.ms long 604800000
         segment.bytes int 1073741824
         segment.ms long 604800000
+        unclean.leader.election.enable boolean false
         """,
         HONOURED,
         "",
@@ -920,10 +937,9 @@ _TOPIC_ROWS = [
         """
         follower.replication.throttled.replicas list
         leader.replication.throttled.replicas list
-        unclean.leader.election.enable boolean false
         """,
         IGNORED,
-        "each partition has one copy, so that nothing is replicated or elected",
+        "copies between brokers are not throttled",
     ),
     *_rows(
         """

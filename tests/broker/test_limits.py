@@ -20,6 +20,11 @@ NO_LIMITS = {
     "min.cleanable.dirty.ratio",
     "log.cleaner.min.cleanable.ratio",
     "min.insync.replicas",
+    "replica.fetch.max.bytes",
+    "replica.fetch.min.bytes",
+    "replica.fetch.response.max.bytes",
+    "replica.fetch.wait.max.ms",
+    "replica.lag.time.max.ms",
     "group.min.session.timeout.ms",
     "transaction.state.log.min.isr",
 }

@@ -174,10 +174,10 @@ def test_a_resource_that_has_no_settings_is_refused_by_name(client, kind, name, 
 
 def test_settings_of_kafkas_that_change_nothing_here_are_kept_and_shown(broker, client):
     """Tools set and read them; their documentation says that the broker does not use them."""
-    name = "unclean.leader.election.enable"
-    assert values(client, TOPIC, "flights", name) == ("false", [(name, "false", DEFAULT)])
+    name, default = "preallocate", ("log.preallocate", "false", DEFAULT)
+    assert values(client, TOPIC, "flights", name) == ("false", [default])
     assert alter(client, TOPIC, "flights", (SET, name, "true")) == (0, None)
-    assert values(client, TOPIC, "flights", name) == ("true", [(name, "true", OWN), (name, "false", DEFAULT)])
+    assert values(client, TOPIC, "flights", name) == ("true", [(name, "true", OWN), default])
     assert "Not used here" in entry(client, TOPIC, "flights", name).documentation
     throttled = "leader.replication.throttled.replicas"
     assert alter(client, TOPIC, "flights", (APPEND, throttled, "0:1")) == (0, None)
@@ -186,8 +186,8 @@ def test_settings_of_kafkas_that_change_nothing_here_are_kept_and_shown(broker, 
     assert entry(client, TOPIC, "flights", throttled).value == "1:1"
     assert values(client, TOPIC, "flights", "follower.replication.throttled.replicas") == ("", [])
     broker.services.given = {"log.preallocate": "true"}
-    preallocated = [("log.preallocate", "true", STATIC), ("log.preallocate", "false", DEFAULT)]
-    assert values(client, TOPIC, "flights", "preallocate") == ("true", preallocated)
+    assert alter(client, TOPIC, "flights", (DELETE, name, None)) == (0, None)
+    assert values(client, TOPIC, "flights", name) == ("true", [("log.preallocate", "true", STATIC), default])
     assert described(client, TOPIC, "flights", "message.format.version").configs == ()
     assert alter(client, TOPIC, "flights", (SET, "remote.storage.enable", "true"))[0] == ErrorCode.INVALID_CONFIG
 

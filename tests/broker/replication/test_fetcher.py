@@ -25,9 +25,9 @@ START_MS = 1_700_000_000_000
 class Follower:
     """Broker 2, which follows partitions of a topic that broker 1 leads."""
 
-    def __init__(self, partitions=1):
+    def __init__(self, partitions=1, limits=FetchLimits()):
         self.now_ms = 1_000
-        self.fetcher = ReplicaFetcher(2, FetchLimits())
+        self.fetcher = ReplicaFetcher(2, limits)
         self.logs = []
         for partition in range(partitions):
             log, _ = open_log(MemoryStorage(), "flights", partition, TopicConfig(), BrokerConfig(), None, TOPIC_ID)
@@ -76,6 +76,12 @@ def result(error=0, *, partition=0, high_watermark=0, start=0, records=b"", ids=
 @pytest.fixture
 def follower():
     return Follower()
+
+
+def test_a_request_has_the_limits_of_the_settings():
+    request = Follower(limits=FetchLimits(250, 1 << 20, 1 << 16, min_bytes=4_096)).request()
+    assert (request.min_bytes, request.max_bytes) == (4_096, 1 << 20)
+    assert (request.max_wait_ms <= 250, request.partitions[0].max_bytes) == (True, 1 << 16)
 
 
 # --- requests --------------------------------------------------------------------------------------------------------

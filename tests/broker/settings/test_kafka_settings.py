@@ -100,7 +100,7 @@ def test_the_nearest_name_is_found_among_kafkas_and_ours():
 
 
 def test_a_topic_may_have_what_changes_nothing_here():
-    TopicConfig.check_names({"segment.jitter.ms": "1000", "unclean.leader.election.enable": "true"})
+    TopicConfig.check_names({"segment.jitter.ms": "1000", "preallocate": "true"})
 
 
 @pytest.mark.parametrize(
