@@ -229,6 +229,8 @@ class Engine:
             self.services.purgatory.touch(sync.key, now)
         elif isinstance(sync, METADATA_JOBS):
             self._file_executor.back(sync, error, now)
+        if self.services.replication is not None:
+            self.services.replication.job_ended(sync, error, now)
 
     # --- other brokers -------------------------------------------------------------------------------------------
 

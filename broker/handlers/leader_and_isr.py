@@ -4,14 +4,18 @@ Behaviour: the controller names the leaders of partitions that this broker has a
 brokers only. An order of an earlier controller, or for an earlier life of this broker, is refused as a whole. A
 partition is refused with STALE_CONTROLLER_EPOCH unless its leader epoch rises, as by Kafka 3.9. New partitions get
 their logs, with the settings of their topic, which are read first. The answer waits until the file of this broker names
-new partitions, so that none is a stray at the next start.
+new partitions, so that none is a stray at the next start. A partition with several copies is led once its leader epoch
+is on the disk (rule S2); a log that is being truncated is waited for.
 """
 
 from typing import Any, TypeAlias
 
+from broker.log.epochs_begun import WriteEpochsBegun
 from broker.log.new_logs import NewLog
+from broker.log.partition_log import PartitionLog
 from broker.membership.hosted_partitions import HostedPlan, plan_leader_and_isr
 from broker.membership.member import SETTINGS_READ, Member
+from broker.membership.replica_manager import LOGS_READY
 from broker.metadata.change import Change
 from broker.metadata.changes import CHANGED, Planned
 from broker.metadata.staged import Staged
@@ -38,20 +42,24 @@ def handle(call: RequestContext, now: Now) -> Answer | Delayed[Answer]:
         return answer
     # The coordinator answers, or the session ends and with it this life of the broker: the wait needs no limit. It
     # holds its connection, so that it waits however many clients wait: a refused order is repeated after seconds only.
-    return Delayed((SETTINGS_READ, CHANGED), None, order.try_complete, order.expire, holds_connection=True)
+    keys = SETTINGS_READ, LOGS_READY, CHANGED
+    return Delayed(keys, None, order.try_complete, order.expire, holds_connection=True)
 
 
 class _Order:
-    """An order that waits for the settings of new topics, then for the file."""
+    """An order that waits for the settings of new topics, then for the leader epochs, and then for the file."""
 
     def __init__(self, call: RequestContext, member: Member) -> None:
         self._call = call
         self._member = member
+        self._epochs: WriteEpochsBegun | None = None
+        self._to_lead: dict[tuple[str, int], tuple[PartitionLog, int]] = {}
+        """The logs that begin a leader epoch, and the epoch."""
         self._hosting: Answer | Delayed[Answer] | None = None
 
     def try_complete(self, now: Now) -> Answer | None:
         if self._hosting is None:
-            if not self._has_settings(now):
+            if not self._has_settings(now) or not self._has_epochs():
                 return None
             keys = topic_keys(str(topic.topic_name) for topic in self._call.request.topic_states)
             self._hosting = self._call.services.hosting.submit(keys, self._begin, now)
@@ -67,6 +75,33 @@ class _Order:
         new = [topic for topic in topics if hosted.topic(str(topic.topic_name)) is None]
         return self._member.want_settings([(str(topic.topic_name), topic.topic_id) for topic in new], now)
 
+    def _has_epochs(self) -> bool:
+        """Return True once the leader epochs of partitions with several copies are on the disk, or cannot be.
+
+        A leader that stays in place goes on in its old epoch meanwhile.
+        """
+        replication = self._call.services.replication
+        if replication is None:
+            return True
+        if self._epochs is None:
+            to_lead = [
+                (str(topic.topic_name), state.partition_index, state.leader_epoch)
+                for topic in self._call.request.topic_states
+                for state in topic.partition_states
+                if state.leader == self._call.services.node.id and len(state.replicas) > 1
+            ]
+            if any(replication.is_truncating(topic, partition) for topic, partition, _ in to_lead):
+                return False
+            logs = self._call.services.logs
+            for topic, partition, epoch in to_lead:
+                log = logs.find(topic, partition)
+                if log is not None and epoch > log.leader_epoch:
+                    self._to_lead[topic, partition] = log, epoch
+            if not self._to_lead:
+                return True
+            self._epochs = logs.begin_epochs(dict(self._to_lead.values()))
+        return self._epochs.is_done or self._epochs.error is not None
+
     def _begin(self, now: Now) -> Answer | Planned:
         services = self._call.services
         refusal = self._member.refusal_of_order(self._call.request, now)  # another life may have begun meanwhile
@@ -78,6 +113,7 @@ class _Order:
             self._call.request.topic_states,
             self._member.settings_of,
             lambda directory: check_directory(services, directory),
+            self._to_lead if self._epochs is not None and self._epochs.error is not None else (),
         )
         for problem in plan.problems:
             services.report(problem)
@@ -85,7 +121,8 @@ class _Order:
         for name, partition in plan.new:
             topic = plan.topics[name]
             assert topic is not None
-            logs[name, partition] = NewLog(services.config_of(topic), topic.id)
+            has_copies = services.replicates and len(topic.partitions[partition].replicas) > 1
+            logs[name, partition] = NewLog(services.config_of(topic), topic.id, has_copies)
         if not logs and not plan.stores:
             host(services, plan.topics, now)
             return _answer(self._call, plan)

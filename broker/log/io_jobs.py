@@ -135,6 +135,18 @@ class WriteMetadata:
         self.write()
 
 
+@dataclass(frozen=True, eq=False, slots=True)
+class WriteFile:
+    """A rewrite of a small file of the broker, which is on the disk once the job is back."""
+
+    storage: Storage
+    path: str
+    data: bytes
+
+    def run(self) -> None:
+        self.storage.replace(self.path, self.data)
+
+
 class NotJournaled(StorageError):
     """The round could not be written, and the journal is unchanged. No data is lost, but the round is not synced."""
 

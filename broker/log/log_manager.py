@@ -27,7 +27,7 @@ from broker.log.disk_watch import DiskWatch
 from broker.log.epochs_begun import EpochsBegun, WriteEpochsBegun
 from broker.log.integrity.data_directory import Strays
 from broker.log.integrity.guard import Guard, GuardJob, ScrubFigures
-from broker.log.io_jobs import PutAway, ReadJob, RemoveFiles, WriteCheckpoint, WriteMetadata
+from broker.log.io_jobs import PutAway, ReadJob, RemoveFiles, WriteCheckpoint, WriteFile, WriteMetadata
 from broker.log.log_opener import LogOpener
 from broker.log.new_logs import NewLog, NewLogs, create
 from broker.log.partition_log import NO_TOPIC_ID, PartitionLog
@@ -46,7 +46,7 @@ FILES_SHARE = 12
 UNSYNCED_SHARE = 8
 """Logs with unsynced records may use half of the storage's open files, at four files each."""
 Report = Callable[[str], None]
-NOT_SYNCS = CleanLog, *CUT_JOBS, WriteEpochsBegun, RemoveFiles, ReadJob, PutAway, WriteMetadata
+NOT_SYNCS = CleanLog, *CUT_JOBS, WriteEpochsBegun, RemoveFiles, ReadJob, PutAway, WriteFile, WriteMetadata
 """The jobs that other parts than the scheduler of the syncs hand out."""
 
 
@@ -134,7 +134,9 @@ class LogManager:
 
     def first_new(self, logs: Mapping[tuple[str, int], NewLog]) -> dict[tuple[str, int], NewLog]:
         """Return the logs of new partitions that are created at once; the others follow (broker.log.new_logs)."""
-        return dict(islice(logs.items(), self.config.max_new_logs_at_once))
+        copied = {key: new for key, new in logs.items() if new.has_copies}
+        others = ((key, new) for key, new in logs.items() if not new.has_copies)
+        return copied | dict(islice(others, self.config.max_new_logs_at_once))
 
     def create(self, logs: Mapping[tuple[str, int], NewLog]) -> list[PartitionLog]:
         """Create logs; `add_new` registers them. Raise StorageError or LogDamaged, with none left behind.

@@ -2,6 +2,7 @@
 
 Making a log takes some files, so a request for many logs makes only the first few at once. The others follow in slices
 between the requests of all clients, or when a client uses one of them. A client that uses too many at once must retry.
+Logs of partitions with several copies are all made at once, in a thread, because leader and followers begin with them.
 A crash in between loses nothing, because the metadata names the missing logs at the next start.
 
 A slice waits for the disk once, for the names of its directories. The names of a log's first files are synced with its
@@ -30,6 +31,8 @@ Key = tuple[str, int]
 class NewLog(NamedTuple):
     config: TopicConfig
     topic_id: UUID
+    has_copies: bool = False
+    """True if other brokers have copies of the partition."""
 
 
 def make_directories(storage: Storage, logs: Iterable[Key]) -> None:
@@ -127,7 +130,7 @@ class NewLogs:
         try:
             if not self._storage.exists(f"{key[0]}-{key[1]}"):
                 make_directories(self._storage, self.following(key, most))
-            self._opener.open(key, *new)
+            self._opener.open(key, new.config, new.topic_id)
         except StorageError as error:
             raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
         self.forget(key)

@@ -32,6 +32,7 @@ from broker.log.io_jobs import (
     SyncJournal,
     SyncLog,
     WriteCheckpoint,
+    WriteFile,
 )
 from broker.log.journal import Journal
 from broker.log.partition_log import PartitionLog
@@ -42,7 +43,7 @@ from broker.waiting.pending import Pending
 
 UNSYNCED_LOGS_MAX = 1 << 27
 
-IoJob: TypeAlias = Sync | CutJob | WriteEpochsBegun | CleanLog | RemoveFiles | ReadJob | MetadataJob
+IoJob: TypeAlias = Sync | CutJob | WriteEpochsBegun | CleanLog | RemoveFiles | ReadJob | WriteFile | MetadataJob
 """A job that `SyncScheduler.take` hands out."""
 
 

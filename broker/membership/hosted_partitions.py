@@ -8,7 +8,7 @@ whatever its partition epoch). The epochs are those of this process: one that be
 because the controller repeats the last decision to each life of a broker.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 from uuid import UUID
@@ -65,8 +65,12 @@ def plan_leader_and_isr(
     topic_states: Iterable[Any],
     settings_of: SettingsOf,
     check_directory: CheckDirectory,
+    unwritten: Collection[tuple[str, int]] = (),
 ) -> HostedPlan:
-    """Plan LeaderAndIsr. `settings_of` returns the settings of a topic by its name."""
+    """Plan LeaderAndIsr. `settings_of` returns the settings of a topic by its name.
+
+    `unwritten` are partitions whose new leader epochs could not be written to the disk. They are not led.
+    """
     plan = HostedPlan()
     for ordered in topic_states:
         name = str(ordered.topic_name)
@@ -83,6 +87,8 @@ def plan_leader_and_isr(
             held = partitions[number]
             if broker_id not in state.replicas or state.leader_epoch <= held.leader_epoch:
                 plan.refused[name, number] = ErrorCode.STALE_CONTROLLER_EPOCH
+            elif (name, number) in unwritten:
+                plan.refused[name, number] = ErrorCode.KAFKA_STORAGE_ERROR
             elif broker_id in held.replicas or _is_new(plan, name, number, check_directory):
                 partitions[number] = state
                 plan.stores = plan.stores or held.leader_epoch // STORED_EVERY != state.leader_epoch // STORED_EVERY

@@ -11,7 +11,6 @@ from uuid import UUID
 from kio.schema.types import BrokerId
 from kio.static.primitive import i32, i64
 
-from broker.log.partition_log import PartitionLog
 from broker.membership.peer_batches import PeerBatches
 from broker.membership.peer_calls import PeerCalls
 from broker.metadata.image import Image
@@ -37,7 +36,7 @@ class _Asked(NamedTuple):
 
 
 class IsrProposals:
-    """See the module. `risen` is called for a log whose high watermark an answer has raised."""
+    """See the module. `answered` is called once a partition has taken the answer to its proposal."""
 
     def __init__(
         self,
@@ -45,12 +44,12 @@ class IsrProposals:
         image: Image,
         broker_id: int,
         broker_epoch: Callable[[], int],
-        risen: Callable[[PartitionLog, Now], None],
+        answered: Callable[[Partition, Now], None],
     ) -> None:
         self._image = image
         self._broker_id = broker_id
         self._broker_epoch = broker_epoch
-        self._risen = risen
+        self._answered = answered
         self._batches = PeerBatches(calls, PARTITIONS_MAX, self._request, self._settle)
 
     def propose(self, partition: Partition, now: Now) -> None:
@@ -90,15 +89,16 @@ class IsrProposals:
             }
         for partition, proposal in asked:
             row = rows.get((partition.log.topic_id, partition.log.partition))
-            if self._answered(partition, proposal.leader_epoch, row, now):
-                self._risen(partition.log, now)
+            _take_answer(partition, proposal.leader_epoch, row, now)
+            self._answered(partition, now)
 
-    def _answered(self, partition: Partition, leader_epoch: int, row: AlteredPartition | None, now: Now) -> bool:
-        """Pass the answer to a partition. Return True if its high watermark has risen."""
-        if row is not None and not row.error_code:
-            isr, elr = tuple(map(int, row.isr)), tuple(map(int, row.elr))
-            return partition.granted(int(row.leader_epoch), int(row.partition_epoch), isr, elr, now)
-        if row is not None and ErrorCode(row.error_code) == ErrorCode.INELIGIBLE_REPLICA:
-            return partition.ineligible(leader_epoch, now)
+
+def _take_answer(partition: Partition, leader_epoch: int, row: AlteredPartition | None, now: Now) -> None:
+    """Pass the answer to a partition; None if there is none."""
+    if row is not None and not row.error_code:
+        isr, elr = tuple(map(int, row.isr)), tuple(map(int, row.elr))
+        partition.granted(int(row.leader_epoch), int(row.partition_epoch), isr, elr, now)
+    elif row is not None and ErrorCode(row.error_code) == ErrorCode.INELIGIBLE_REPLICA:
+        partition.ineligible(leader_epoch, now)
+    else:
         partition.refused(leader_epoch, now)
-        return False

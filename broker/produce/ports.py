@@ -13,7 +13,6 @@ from broker.now import Now
 from broker.produce.turn import ProduceTurn
 from broker.record.batch import BatchHeader
 from broker.replication.partition import Partition
-from broker.replication.port import Replication
 from broker.settings.config import BrokerConfig
 from broker.stamping.clock_waits import ClockWaits
 from broker.stamping.id_stamper import IdStamper
@@ -41,12 +40,15 @@ class ProduceServices(Protocol):
     id_stamper: IdStamper
     metrics: Metrics
     purgatory: Purgatory
-    replication: Replication | None
     record_limits: Limits
     turn: ProduceTurn
 
     @property
     def is_alone(self) -> bool: ...
+
+    @property
+    def replication(self) -> object | None:
+        """Return None if every partition has one copy."""
 
     @property
     def transactions(self) -> Transactions: ...

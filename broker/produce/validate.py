@@ -45,7 +45,7 @@ def validate_batch(
     try:
         log = services.log_of(target[0], target[1])
         if services.replication is not None and staged.acks == ACKS_ALL:
-            check_in_sync(services.replication.partition_of(log))
+            check_in_sync(services.partition_of(log))
         config = log.config
         header = validate(batch, config, services.config, staged.version >= ZSTD_VERSION)
         assert batch is not None

@@ -25,6 +25,7 @@ from broker.now import Now
 from broker.wire.errors import ErrorCode
 from broker.wire.fetch import READ_UNCOMMITTED, FetchedPartition, FetchRequest, FetchResponse, IdRegion
 from broker.wire.frame import FileRegion
+from broker.wire.tags import NO_ID
 
 CHECKS_MAX = 3
 """So often are records asked for that fail a check."""
@@ -53,6 +54,8 @@ class Copy(NamedTuple):
     """The leader's high watermark; the follower's is at most its own end (rule R4)."""
     log_start_offset: int
     """Where the leader's log begins."""
+    last_id: int = NO_ID
+    """The last id of the leader's log if that is empty (rule I7), else NO_ID."""
 
 
 class Truncate(NamedTuple):
@@ -151,6 +154,12 @@ class ReplicaFetcher:
         self._want((log.topic, log.partition), followed, now)
         return True
 
+    def try_later(self, log: PartitionLog, now: Now) -> None:
+        """Ask again later for records that could not be written."""
+        followed = self._of(log)
+        if followed is not None:
+            self._try_later((log.topic, log.partition), followed, now)
+
     def _of(self, log: PartitionLog) -> _Followed | None:
         """Return the state of a log that is still followed."""
         followed = self._followed.get((log.topic, log.partition))
@@ -235,7 +244,7 @@ def decide(log: PartitionLog, result: FetchedPartition) -> Decision | None:
         return Truncate(log, offset) if offset > start else Truncate(log, start, is_anew=True)
     records = result.records
     assert not isinstance(records, FileRegion), "an answer that came over a connection has bytes"
-    return Copy(log, memoryview(records), result.ids, result.high_watermark, start)
+    return Copy(log, memoryview(records), result.ids, result.high_watermark, start, result.last_id)
 
 
 def truncation_offset(log: PartitionLog, epoch: int, end_offset: int) -> int:

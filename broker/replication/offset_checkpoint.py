@@ -39,7 +39,7 @@ def decode(data: bytes) -> dict[tuple[str, int], int]:
             raise ValueError(f"version {version} with {number} entries; it has {len(offsets)}, and the version is 0")
     except ValueError as error:
         raise OffsetCheckpointDamaged(
-            f"{FILE}: {error}. Remove the file: the leaders then tell how far the logs are replicated"
+            f"{FILE} is damaged: {error}. It is written anew, and the leaders tell how far the logs are replicated"
         ) from None
     return offsets
 

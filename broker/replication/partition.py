@@ -105,12 +105,9 @@ class Partition:
         An order with epochs that are not above the present ones changes nothing: the controller may still grant a
         proposal that was made in them (rule E4).
         """
-        before = self.state
-        if before is not None and (state.leader_epoch, state.partition_epoch) <= (
-            before.leader_epoch,
-            before.partition_epoch,
-        ):
+        if self.has_taken(state):
             return False
+        before = self.state
         if before is None or state.leader_epoch > before.leader_epoch:
             self.epoch_start_offset = self.log.log_end_offset
             self.followers = {member: Follower(now.ms) for member in state.replicas if member != self.broker_id}
@@ -118,6 +115,12 @@ class Partition:
         self._proposed = None
         self._ask_for_empty_elr(now)
         return self._advance()
+
+    def has_taken(self, state: PartitionState) -> bool:
+        """Return True if an order is not above the present epochs, so that it changes nothing."""
+        own = self.state
+        epochs = state.leader_epoch, state.partition_epoch
+        return own is not None and epochs <= (own.leader_epoch, own.partition_epoch)
 
     @property
     def isr(self) -> tuple[int, ...]:

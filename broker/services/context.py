@@ -30,7 +30,7 @@ from broker.metrics import Metrics
 from broker.now import Now
 from broker.produce.turn import ProduceTurn
 from broker.services.fetch_session import FetchSessions
-from broker.services.image_consequences import follow_alone, follow_metadata, follow_stored
+from broker.services.image_consequences import begin_epoch, follow_alone, follow_metadata, follow_stored
 from broker.services.kafka_messages import not_led
 from broker.settings.config import BrokerConfig, ListenerLimits, TopicConfig, with_properties
 from broker.settings.group_config import GroupConfig
@@ -44,9 +44,9 @@ from broker.wire.primitives import Buffer
 if TYPE_CHECKING:
     from broker.membership.member import Member
     from broker.membership.peer_calls import PeerCalls
+    from broker.membership.replica_manager import ReplicaManager
     from broker.quota.quota_manager import Meter, QuotaManager
     from broker.replication.partition import Partition
-    from broker.replication.port import Replication
     from broker.services.coordinator_topic import CoordinatorPorts, CoordinatorTopic
     from broker.services.group_coordination import GroupCoordination
     from broker.services.transaction_coordination import TransactionCoordination
@@ -113,7 +113,7 @@ class BrokerServices:
     """Draws the place of a new topic's first replica among so many brokers."""
     peer_calls: "PeerCalls | None" = None
     """The requests to other brokers; None on a server alone."""
-    replication: "Replication | None" = None
+    replication: "ReplicaManager | None" = None
     """The partitions of several copies; None on a server alone, and without `flakelog.replication.enable`."""
     inter_broker_listener: str | None = None
     """The name of the listener that other brokers use; None on a server alone."""
@@ -183,6 +183,10 @@ class BrokerServices:
         self.changes = MetadataChanges(member.executor, member.producer_ids, self.purgatory)
         member.consequences = partial(follow_metadata, self)
         member.touch = self.purgatory.touch
+        if self.replicates:
+            from broker.services.replicas import replica_manager
+
+            member.fetchers = self.replication = replica_manager(self, member.peers, lambda: member.broker_epoch)
 
     # --- settings ------------------------------------------------------------------------------------------------
 
@@ -221,12 +225,15 @@ class BrokerServices:
         if self.member is not None:
             self.hosted.apply([Change(self.member.with_settings(self.hosted.topics()))])
         self.logs.load_checkpoint()
+        if self.replication is not None:
+            self.replication.load()
         self.local.put_away(self.logs.finish_deletions(self.local.deleting))
         for topic in self.hosted.topics():
             config = self.config_of(topic)
             for partition in topic.copies_on(self.node.id):
                 state = topic.partitions[partition]
                 self.logs.open_at_start(topic.name, partition, config, topic.id, state.leader_epoch)
+                self._restore_high_watermark(self.logs.find(topic.name, partition), topic)
         if self.is_alone:
             self._begin_epochs()
         else:
@@ -234,6 +241,16 @@ class BrokerServices:
             coordinates = self.hosted.topic(TRANSACTIONS_TOPIC) is not None
             self.local.begin_in_cluster(self.producer_ids, doubts=coordinates and not self.logs.stopped_cleanly)
         self.logs.opened()
+
+    def close(self) -> None:
+        """Close the logs at a stop, in this thread. The worker threads have ended."""
+        if self.replication is not None:
+            self.replication.close()
+        self.logs.close()
+
+    def _restore_high_watermark(self, log: PartitionLog | None, topic: Topic) -> None:
+        if self.replication is not None and log is not None and len(topic.partitions[log.partition].replicas) > 1:
+            self.replication.opened(log)
 
     def _begin_epochs(self) -> None:
         """Continue each partition in its leader epoch. After a crash begin a new one, as a new leader does in Kafka.
@@ -403,8 +420,10 @@ class BrokerServices:
         opened = self.logs.take_opened_late()
         for log in opened:
             topic = self.hosted.topic(log.topic)
-            if topic is not None:
-                log.start_leader_epoch(topic.partitions[log.partition].leader_epoch)
+            if topic is None:
+                continue
+            self._restore_high_watermark(log, topic)
+            begin_epoch(self, log, topic.partitions[log.partition], now)
         late = {log.topic for log in opened}
         if self.local.lacks_space and not self.logs.disk.is_full:
             self.file_executor.store_again()

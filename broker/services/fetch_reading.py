@@ -177,12 +177,10 @@ def note_fetches(call: RequestContext, partitions: Iterable[WantedPartition], no
             if requested.last_fetched_epoch >= 0 and _diverging(log, requested, True) is not None:
                 continue
             start_offset, life = requested.log_start_offset, request.replica_epoch
-            begins_later = start_offset > partition.followers[request.replica_id].log_start_offset
-            has_risen = partition.fetched(request.replica_id, offset, start_offset, life, now)
+            assert services.replication is not None
+            services.replication.fetched(partition, request.replica_id, offset, start_offset, life, now)
         except ApiError:
             continue
-        if has_risen or begins_later:
-            services.touch(log, now)
 
 
 def _refused(call: RequestContext, error: ApiError, wanted: WantedPartition) -> FetchedPartition:

@@ -7,17 +7,20 @@ On a server alone both images are one, and `follow_alone` does both.
 """
 
 from collections.abc import Callable, Collection, Mapping
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from broker.log.io_jobs import PutAway
 from broker.log.log_manager import LogManager
 from broker.log.partition_log import PartitionLog
 from broker.metadata.change import Change
 from broker.metadata.image import Image, ImageDelta, Node
-from broker.metadata.topic import Topic
+from broker.metadata.topic import PartitionState, Topic
 from broker.metrics import Metrics
 from broker.now import Now
 from broker.settings.config import TopicConfig
+
+if TYPE_CHECKING:  # a server alone has no other copies
+    from broker.membership.replica_manager import ReplicaManager
 
 
 class ChangedServices(Protocol):
@@ -27,6 +30,7 @@ class ChangedServices(Protocol):
     logs: LogManager
     metrics: Metrics
     node: Node
+    replication: "ReplicaManager | None"
 
     def configure(self) -> None: ...
 
@@ -47,7 +51,7 @@ class ChangedServices(Protocol):
 
 def follow_alone(services: ChangedServices, delta: ImageDelta, now: Now) -> PutAway | None:
     """Carry out all consequences on a server alone. Return the job that puts deleted logs away, if there are any."""
-    _use_settings(services, delta)
+    _use_settings(services, delta, now)
     put_away = follow_hosted(services, delta, now)
     services.forget_topics({topic.name for topic in delta.deleted}, now)
     return put_away
@@ -55,7 +59,7 @@ def follow_alone(services: ChangedServices, delta: ImageDelta, now: Now) -> PutA
 
 def follow_metadata(services: ChangedServices, delta: ImageDelta, now: Now) -> None:
     """Carry out what follows from decisions of a cluster's controller, and from settings that a broker has changed."""
-    _use_settings(services, delta)
+    _use_settings(services, delta, now)
     services.forget_topics({topic.name for topic in delta.deleted}, now)
     altered = {}
     for topic in (*delta.made, *(after for before, after in delta.altered if before.properties != after.properties)):
@@ -66,10 +70,12 @@ def follow_metadata(services: ChangedServices, delta: ImageDelta, now: Now) -> N
         follow_hosted(services, services.hosted.apply([Change(altered)]), now)
 
 
-def _use_settings(services: ChangedServices, delta: ImageDelta) -> None:
+def _use_settings(services: ChangedServices, delta: ImageDelta, now: Now) -> None:
     if delta.alters_brokers:
         services.configure()
         services.logs.configure(services.topic_configs())
+        if services.replication is not None:
+            services.replication.configured(now)
     if delta.alters_quotas:
         services.use_quotas()
 
@@ -79,6 +85,8 @@ def follow_hosted(services: ChangedServices, delta: ImageDelta, now: Now) -> Put
     altered = [after for before, after in delta.altered if before.properties != after.properties]
     if altered and not delta.alters_brokers:
         services.logs.configure({topic.name: services.config_of(topic) for topic in altered})
+        if services.replication is not None:
+            services.replication.configured(now)
     lost = delta.copies_lost_by(services.node.id)
     put_away = _delete(services, lost, now) if lost else None
     led = [*delta.made, *(after for before, after in delta.altered if before.partitions is not after.partitions)]
@@ -113,13 +121,19 @@ def _begin_epochs(services: ChangedServices, topic: Topic, now: Now) -> None:
     """Begin the leader epochs in which this broker leads, and answer the requests that wait for other partitions."""
     for partition, state in enumerate(topic.partitions):
         log = services.logs.find(topic.name, partition)
-        if log is None:
-            continue
-        if state.leader == services.node.id:
-            log.start_leader_epoch(state.leader_epoch)
-        else:
-            services.touch(log, now)
+        if log is not None:
+            begin_epoch(services, log, state, now)
     services.logs.pending.changed()  # the next checkpoint stores the epochs
+
+
+def begin_epoch(services: ChangedServices, log: PartitionLog, state: PartitionState, now: Now) -> None:
+    """Begin a leader epoch in a log, or answer the requests that wait for it because another broker leads."""
+    if state.leader == services.node.id:
+        log.start_leader_epoch(state.leader_epoch)
+    if services.replication is not None:
+        services.replication.decided(log, state, now)
+    if state.leader != services.node.id:
+        services.touch(log, now)
 
 
 def _delete(services: ChangedServices, lost: Mapping[str, Collection[int]], now: Now) -> PutAway:
@@ -130,6 +144,8 @@ def _delete(services: ChangedServices, lost: Mapping[str, Collection[int]], now:
     """
     logs = [log for log in services.logs.all() if log.partition in lost.get(log.topic, ())]
     put_away = services.logs.delete(lost)
+    if services.replication is not None:
+        services.replication.deleted(lost)
     services.metrics.deleted({name for name in lost if services.hosted.topic(name) is None}, logs)
     services.resign_coordinators(lost, now)  # coordinators answer their waiting requests first
     for log in logs:

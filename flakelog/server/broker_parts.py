@@ -83,6 +83,6 @@ def open_broker(
     services.open_logs()
     logs.disk.check(network.now())
     engine = make_engine(services)
-    lifecycle.take(Stage.LOGS, logs.close)
+    lifecycle.take(Stage.LOGS, services.close)
     network.use(engine)
     return BrokerParts(network, engine, addresses, cluster)

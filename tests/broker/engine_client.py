@@ -236,7 +236,7 @@ class EngineBroker:
     def restarted(self, later_ms=10_000, clean=True):
         """Return a new broker on the same files, after a clean stop or a kill."""
         if clean:
-            self.services.logs.close()
+            self.services.close()
         return EngineBroker(self.storage, self.now_ms + later_ms, **self._settings)
 
     def create(self, topic, partitions=1, **properties):

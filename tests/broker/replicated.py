@@ -14,7 +14,7 @@ from broker.metadata.change import Change
 from broker.metadata.image import RegisteredBroker
 from broker.metadata.staged import Staged
 from broker.metadata.topic import PartitionState, Topic
-from broker.replication.partition import Partition
+from broker.services.replicas import replica_manager
 from broker.wire.fetch import FetchPartition, FetchRequest
 from tests.broker.engine_client import FETCH
 from tests.broker.peers import BETWEEN, PeerCluster
@@ -28,56 +28,37 @@ class ReplicatedLeader(PeerCluster):
     """Broker 1, which leads the partitions that `copied` makes. Brokers 2 and 3 follow."""
 
     def __init__(self, **settings):
-        self.partitions = {}
         super().__init__(1, **settings)
         self.broker = self.brokers[1]
         self.services = self.broker.services
-        self.services.replication = self
-
-    def partition_of(self, log):
-        return self.partitions.get(log)
+        self.services.replication = replica_manager(self.services, self.services.peer_calls, lambda: 1)
 
     def copied(self, name, partitions=1, isr=REPLICAS, replicas=REPLICAS, **properties):
         """Create a topic, and lead its partitions in epoch 0."""
         configs = {key.replace("_", "."): str(value) for key, value in properties.items()}
         states = (PartitionState(1, 0, replicas, isr),) * partitions
         topic = self._topics[name] = Topic(name, UUID(int=100 + len(self._topics)), states, configs)
-        new = NewLog(self.services.config_of(topic), topic.id)
+        new = NewLog(self.services.config_of(topic), topic.id, has_copies=True)
         logs = {(name, partition): new for partition in range(partitions)}
         self.broker.change(Staged(Change({name: topic}), logs))
         while self.services.logs.to_make:
             self.later(100)
-        for partition in range(partitions):
-            log = self.log(name, partition)
-            self.partitions[log] = Partition(log, 1)
-            self._lead(name, partition)
 
     def grow(self, topic, replicas=REPLICAS, isr=REPLICAS):
         """Let the first partition of an existing topic have several copies, from its next epoch on."""
-        log = self.log(topic)
-        self.partitions[log] = Partition(log, 1)
         self.next_epoch(topic, replicas=replicas, isr=isr)
 
     def log(self, topic, partition=0):
         return self.services.logs.get(topic, partition)
 
     def partition(self, topic, partition=0):
-        return self.partitions[self.log(topic, partition)]
-
-    def _lead(self, topic, partition):
-        state = self._topics[topic].partitions[partition]
-        if self.partition(topic, partition).lead(state, self.broker.now):
-            self.services.touch(self.log(topic, partition), self.broker.now)
+        return self.services.partition_of(self.log(topic, partition))
 
     def state(self, topic, partition=0, **fields):
         """Let the controller decide another state of a partition."""
         states = list(self._topics[topic].partitions)
         states[partition] = states[partition]._replace(**fields)
         self._decide(replace(self._topics[topic], partitions=tuple(states)))
-        if states[partition].leader == 1:
-            self._lead(topic, partition)
-        else:
-            del self.partitions[self.log(topic, partition)]
         self.broker.pump()
 
     def next_epoch(self, topic, partition=0, **fields):

@@ -292,7 +292,7 @@ class Machine:
     def stopped(self, process):
         """End a process that was stopped cleanly: its logs are closed."""
         if self.process is process:
-            process.broker.services.logs.close()
+            process.broker.services.close()
             self.kill(at_once=True)
 
     def heal_disk(self):

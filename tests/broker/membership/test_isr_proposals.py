@@ -12,12 +12,16 @@ class Leader:
         self.cluster, self.topic = cluster_with_a_topic()
         node = self.cluster.nodes[1]
         self.log = node.broker.services.log_of("flights", 0)
-        self.risen = []
+        self.answered = []
         self.partition = Partition(self.log, 1)
         self.partition.lead(self.topic.partitions[0], self.cluster.now)
         member = node.member
         self.proposals = IsrProposals(
-            member.peers, member.image, 1, lambda: member.broker_epoch, lambda log, now: self.risen.append(log)
+            member.peers,
+            member.image,
+            1,
+            lambda: member.broker_epoch,
+            lambda partition, now: self.answered.append(partition),
         )
 
     def propose(self):
@@ -32,7 +36,8 @@ def test_a_follower_that_lags_leaves_the_isr_and_the_high_watermark_rises():
     leader.partition.check_lag(1, leader.cluster.now)
     leader.propose()
     assert leader.partition.isr == (1,)
-    assert leader.risen == [leader.log]
+    assert leader.answered == [leader.partition]
+    assert leader.log.high_watermark == leader.log.log_end_offset
     assert leader.cluster.controller.member.image.topic("flights").partitions[0].isr == (1,)
 
 

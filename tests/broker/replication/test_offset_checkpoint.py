@@ -54,7 +54,7 @@ def test_the_file_is_kafkas_and_sorted():
     ],
 )
 def test_a_damaged_file_is_named_with_what_to_do(data):
-    with pytest.raises(OffsetCheckpointDamaged, match=f"{FILE}: .*Remove the file"):
+    with pytest.raises(OffsetCheckpointDamaged, match=f"{FILE} is damaged: .*written anew"):
         decode(data)
 
 

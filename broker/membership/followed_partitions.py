@@ -1,0 +1,220 @@
+"""The partitions that this broker follows: it fetches them from their leaders, and appends what these have.
+
+    follow -> take_calls: a fetch for each leader -> called -> copy: append, then fetch on
+                                                            -> truncate: a new opening of the log, which is followed
+                                                            -> an error: asked for again, or the partition stops
+
+What an answer means waits here, a partition each, and is carried out in slices, so that a large answer does not hold
+back other requests. An order of a new leader epoch drops what waits: an answer is taken in the epoch that it was asked
+in (rule E5).
+"""
+
+from broker.log.copied_appender import CopyRefused, append_copied
+from broker.log.partition_log import PartitionLog
+from broker.membership.calls import FetchCall
+from broker.membership.replica_ports import ReplicaPorts
+from broker.metadata.topic import PartitionState
+from broker.now import Now
+from broker.replication.fetcher import Copy, Decision, FetchLimits, ReplicaFetcher, Truncate
+from broker.replication.stored_end import ACKS_ALL
+from broker.waiting.purgatory import Delayed
+from broker.wire.errors import ApiError
+from broker.wire.fetch import FetchResponse
+
+SLICE_BYTES = 1 << 20
+"""So much is appended at once; the rest follows after the requests that came meanwhile."""
+
+Key = tuple[str, int]
+
+
+class FollowedPartitions:
+    """See the module."""
+
+    def __init__(self, ports: ReplicaPorts) -> None:
+        self._ports = ports
+        config = ports.config()
+        self._limits = FetchLimits(
+            config.replica_fetch_wait_max_ms,
+            config.replica_fetch_response_max_bytes,
+            config.replica_fetch_max_bytes,
+            config.replica_fetch_backoff_ms,
+        )
+        self._fetchers: dict[int, ReplicaFetcher] = {}
+        """By the id of the leader."""
+        self._followed: dict[Key, tuple[PartitionLog, int, int]] = {}
+        """The log, the leader and the leader epoch of each followed partition."""
+        self._decisions: dict[Key, tuple[ReplicaFetcher, Decision]] = {}
+        """What is to be carried out, in this order."""
+        self._truncated_from: dict[Key, int] = {}
+        """The high watermarks of the logs that are being truncated."""
+
+    # --- orders --------------------------------------------------------------------------------------------------
+
+    def follow(self, log: PartitionLog, state: PartitionState, now: Now) -> None:
+        """Take an order of the controller: follow a partition's leader from now on."""
+        key = log.topic, log.partition
+        followed = log, state.leader, state.leader_epoch
+        before = self._followed.get(key)
+        if before == followed:
+            return
+        if before is not None:
+            self.unfollow(key)
+        self._followed[key] = followed
+        fetcher = self._fetchers.get(state.leader)
+        if fetcher is None:
+            fetcher = self._fetchers[state.leader] = ReplicaFetcher(self._ports.broker_id, self._limits)
+        fetcher.follow(log, log.topic_id, state.leader_epoch, now)
+
+    def unfollow(self, key: Key) -> None:
+        """Follow a partition no more. What is under way for it counts for nothing."""
+        followed = self._followed.pop(key, None)
+        self._decisions.pop(key, None)
+        if followed is not None:
+            self._fetchers[followed[1]].unfollow(*key)
+
+    def forget(self, key: Key) -> None:
+        """Forget a partition that is deleted, also if it is being truncated."""
+        self.unfollow(key)
+        self._truncated_from.pop(key, None)
+
+    def is_truncating(self, key: Key) -> bool:
+        """Return True while a partition's log is being opened anew."""
+        return key in self._truncated_from
+
+    @property
+    def failed(self) -> dict[str, str]:
+        """Return why partitions have stopped, by their names: their records failed a check again and again."""
+        return {name: reason for fetcher in self._fetchers.values() for name, reason in fetcher.failed.items()}
+
+    def __len__(self) -> int:
+        return len(self._followed)
+
+    # --- fetches -------------------------------------------------------------------------------------------------
+
+    def take_calls(self, now: Now) -> list[FetchCall]:
+        """Return the fetches to send now, at most one under way to each leader."""
+        epoch = self._ports.broker_epoch()
+        calls = []
+        for leader, fetcher in self._fetchers.items():
+            request = fetcher.request(epoch, now)
+            if request is not None:
+                calls.append(FetchCall(leader, request, is_anew=fetcher.take_distrust()))
+        return calls
+
+    def called(self, call: FetchCall, response: FetchResponse | None, now: Now) -> None:
+        """Take the response of a fetch, None if the leader was not reached or did not answer."""
+        fetcher = self._fetchers[call.broker_id]
+        for decision in fetcher.answered(response, now):
+            self._decisions[decision.log.topic, decision.log.partition] = fetcher, decision
+        self._carry_out(now)
+
+    def _carry_out(self, now: Now) -> None:
+        """Carry out what is waiting, up to a slice of records."""
+        size = 0
+        cuts: dict[bool, dict[Key, int]] = {False: {}, True: {}}
+        while self._decisions and size < SLICE_BYTES:
+            key = next(iter(self._decisions))
+            fetcher, decision = self._decisions.pop(key)
+            if isinstance(decision, Copy):
+                size += len(decision.records)
+                self._copy(key, fetcher, decision, now)
+            else:
+                self._note_cut(key, decision)
+                cuts[decision.is_anew][key] = decision.offset
+        for is_anew, offsets in cuts.items():
+            if offsets:
+                self._truncate(offsets, is_anew=is_anew, now=now)
+
+    # --- copies --------------------------------------------------------------------------------------------------
+
+    def _copy(self, key: Key, fetcher: ReplicaFetcher, copy: Copy, now: Now) -> None:
+        log = copy.log
+        try:
+            number = append_copied(log, copy.records, copy.ids, now)
+        except CopyRefused as refused:
+            if not fetcher.failed_check(log, str(refused), now):
+                self._ports.report(f"{log.name} is followed no more until it has another leader: {refused}")
+            return
+        except ApiError:
+            if log.offline is not None:
+                self.unfollow(key)
+            else:
+                fetcher.try_later(log, now)  # the disk is full, or a failed write is being undone
+            return
+        if number:
+            self._ports.logs.appended(log)
+        log.know_last_id(copy.last_id)
+        self._follow_offsets(log, copy, now)
+        if ACKS_ALL in log.waiting_acks and log.durability.end_offset < log.log_end_offset:
+            self._go_on_once_on_disk(fetcher, log, now)
+        else:
+            fetcher.go_on(log, now)
+
+    def _follow_offsets(self, log: PartitionLog, copy: Copy, now: Now) -> None:
+        """Take over the leader's high watermark (rule R4) and the start of its log, as far as this log goes."""
+        end = min(copy.high_watermark, log.log_end_offset)
+        if end > log.replicated_to:
+            log.move_replicated_to(end)
+        start = min(copy.log_start_offset, log.high_watermark)
+        if start > log.log_start_offset:
+            self._ports.logs.delete_records(log, start, now)
+
+    def _go_on_once_on_disk(self, fetcher: ReplicaFetcher, log: PartitionLog, now: Now) -> None:
+        """Ask for more when the disk has all records, because asking confirms them (rule S3)."""
+        end = log.log_end_offset
+
+        def try_complete(at: Now) -> Now | None:
+            return at if log.durability.end_offset >= end or log.offline is not None else None
+
+        waiting: Delayed[Now] = Delayed([log.durability.key], None, try_complete, lambda at: at)
+        self._ports.purgatory.watch(waiting, lambda at: fetcher.go_on(log, at), now, limited=False)
+
+    # --- truncations ---------------------------------------------------------------------------------------------
+
+    def _note_cut(self, key: Key, cut: Truncate) -> None:
+        log = cut.log
+        self._truncated_from[key] = log.high_watermark
+        if cut.loses_committed:
+            reason = "its leader was elected without all of them"
+            lost = f"{log.high_watermark - cut.offset} committed records from offset {cut.offset} on"
+            self._ports.report(f"{log.name} drops {lost}: {reason}")
+
+    def _truncate(self, offsets: dict[Key, int], *, is_anew: bool, now: Now) -> None:
+        """Begin a new opening of these logs. Each is followed no more until it is there."""
+        for key in offsets:
+            self.unfollow(key)
+        try:
+            self._ports.logs.truncate(offsets, anew=is_anew)
+        except ApiError as error:  # a log has gone offline meanwhile
+            if len(offsets) > 1:
+                for key, offset in offsets.items():
+                    self._truncate({key: offset}, is_anew=is_anew, now=now)
+                return
+            for key in offsets:
+                del self._truncated_from[key]
+            self._ports.report(f"a log is not truncated: {error}")
+
+    def take_truncated(self) -> list[Key]:
+        """Return the partitions whose truncation has ended, with their new logs or offline."""
+        ended = []
+        for outcome in self._ports.logs.take_truncated():
+            key = outcome.topic, outcome.partition
+            high_watermark = self._truncated_from.pop(key, 0)
+            if outcome.log is not None:
+                outcome.log.move_replicated_to(min(high_watermark, outcome.log.log_end_offset))
+            ended.append(key)
+        return ended
+
+    # --- time ----------------------------------------------------------------------------------------------------
+
+    def tick(self, now: Now) -> None:
+        """Go on with a large answer."""
+        if self._decisions:
+            self._carry_out(now)
+
+    def next_deadline_ms(self) -> int | None:
+        """Return when `tick` or `take_calls` is due; None without a deadline."""
+        if self._decisions:
+            return 0
+        deadlines = [fetcher.next_deadline_ms() for fetcher in self._fetchers.values()]
+        return min((deadline for deadline in deadlines if deadline is not None), default=None)

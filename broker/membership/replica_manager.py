@@ -1,0 +1,184 @@
+"""The copies of a broker's partitions (Kafka's ReplicaManager): which it leads, which it follows, and what it keeps.
+
+    decided     the controller's decision about a partition with several copies is hosted: lead it, or follow its leader
+    job_ended   a log that was truncated is there again: it is led or followed as was decided last
+    tick        the high watermarks are written each replica.high.watermark.checkpoint.interval.ms
+
+A partition with one copy has no part in this, and its high watermark is its log's end.
+"""
+
+from collections.abc import Collection, Iterable, Mapping
+
+from broker.log.epochs_begun import WriteEpochsBegun
+from broker.log.io_jobs import WriteFile
+from broker.log.partition_log import PartitionLog
+from broker.log.storage.port import StorageError
+from broker.log.sync_scheduler import IoJob
+from broker.membership.calls import FetchCall
+from broker.membership.followed_partitions import FollowedPartitions
+from broker.membership.led_partitions import LedPartitions
+from broker.membership.replica_ports import ReplicaPorts
+from broker.metadata.topic import PartitionState
+from broker.now import Now
+from broker.record.records import LONG_MAX
+from broker.replication import offset_checkpoint
+from broker.replication.offset_checkpoint import OffsetCheckpointDamaged
+from broker.replication.partition import Partition
+from broker.wire.fetch import FetchResponse
+
+LOGS_READY = "logs were truncated, or leader epochs written"
+"""The purgatory key of orders that wait for a file, or for the end of a truncation."""
+
+
+class ReplicaManager:
+    """See the module. It is the `Replication` of handlers and the `Fetchers` of the member."""
+
+    def __init__(self, ports: ReplicaPorts) -> None:
+        self._ports = ports
+        self.led = LedPartitions(ports)
+        self.followed = FollowedPartitions(ports)
+        self._copied: dict[tuple[str, int], PartitionLog] = {}
+        """The logs of partitions with several copies."""
+        self._stored_offsets: Mapping[tuple[str, int], int] = {}
+        """The high watermarks that the last process has left."""
+        self._write: WriteFile | None = None
+        """The write of the high watermarks that is under way."""
+        self._written = b""
+        self._write_ms = 0
+
+    # --- the start and the stop ----------------------------------------------------------------------------------
+
+    def load(self) -> None:
+        """Read the stored high watermarks at the start. Raise StorageError.
+
+        Without the file, or if it is damaged, each log counts as replicated up to its start until a leader says more.
+        """
+        storage = self._ports.logs.storage
+        if not storage.exists(offset_checkpoint.FILE):
+            return
+        file = storage.open(offset_checkpoint.FILE)
+        try:
+            self._stored_offsets = offset_checkpoint.decode(file.read(0, file.size))
+        except OffsetCheckpointDamaged as error:
+            self._ports.report(str(error))
+
+    def opened(self, log: PartitionLog) -> None:
+        """Give a log of several copies, which was just opened, its stored high watermark."""
+        offset_checkpoint.restore(log, self._stored_offsets)
+
+    def close(self) -> None:
+        """Write the high watermarks at a stop, in this thread. On a full disk those of before stay, which are lower."""
+        data = offset_checkpoint.encode(self._copied.values())
+        if data != self._written:
+            try:
+                self._ports.logs.storage.replace(offset_checkpoint.FILE, data)
+            except StorageError as error:
+                self._ports.report(f"the high watermarks could not be written: {error}")
+
+    # --- orders --------------------------------------------------------------------------------------------------
+
+    def decided(self, log: PartitionLog, state: PartitionState, now: Now) -> None:
+        """Lead or follow a partition, as the controller decided. A decision that is carried out already is nothing."""
+        key = log.topic, log.partition
+        if len(state.replicas) == 1:
+            self._leave(key, log)
+            log.move_replicated_to(LONG_MAX)
+            return
+        self._copied[key] = log
+        if state.leader == self._ports.broker_id:
+            self.followed.unfollow(key)
+            self.led.lead(log, state, now)
+            return
+        self.led.resign(log)
+        if log.replicated_to == LONG_MAX:
+            log.move_replicated_to(log.high_watermark)
+        if state.leader < 0:
+            self.followed.unfollow(key)
+            return
+        log.follow(state.leader_epoch)
+        self.followed.follow(log, state, now)
+
+    def _leave(self, key: tuple[str, int], log: PartitionLog) -> None:
+        self.followed.unfollow(key)
+        self.led.resign(log)
+        self._copied.pop(key, None)
+
+    def deleted(self, topics: Mapping[str, Iterable[int]]) -> None:
+        """Forget logs that are deleted, given as partitions by topic."""
+        for topic, partitions in topics.items():
+            for partition in partitions:
+                log = self._copied.get((topic, partition))
+                if log is not None:
+                    self._leave((topic, partition), log)
+                self.followed.forget((topic, partition))
+
+    def is_truncating(self, topic: str, partition: int) -> bool:
+        """Return True while a partition's log is being opened anew."""
+        return self.followed.is_truncating((topic, partition))
+
+    def configured(self, now: Now) -> None:
+        """Note that settings of topics have changed."""
+        self.led.configured(now)
+
+    # --- fetches of followers ------------------------------------------------------------------------------------
+
+    def partition_of(self, log: PartitionLog) -> Partition | None:
+        """Return the leader's view of a log's partition; None if the log has one copy, or another broker leads it."""
+        return self.led.find(log)
+
+    def fetched(
+        self, partition: Partition, follower_id: int, offset: int, log_start_offset: int, epoch: int, now: Now
+    ) -> None:
+        """Note a follower's fetch, in the life of it that has this broker epoch."""
+        self.led.fetched(partition, follower_id, offset, log_start_offset, epoch, now)
+
+    # --- fetches from leaders ------------------------------------------------------------------------------------
+
+    def take_calls(self, now: Now) -> list[FetchCall]:
+        """Return the fetches to send now."""
+        return self.followed.take_calls(now)
+
+    def called(self, call: FetchCall, response: FetchResponse | None, now: Now) -> None:
+        """Take the response of a fetch, None if the leader was not reached or did not answer."""
+        self.followed.called(call, response, now)
+
+    # --- jobs and time -------------------------------------------------------------------------------------------
+
+    def job_ended(self, job: IoJob, error: Exception | None, now: Now) -> None:
+        """Go on with what a thread has done: a file is written, or the truncation of a log has ended."""
+        if job is self._write:
+            self._written, self._write = self._written if error else self._write.data, None
+            return
+        if isinstance(job, WriteEpochsBegun):
+            self._ports.purgatory.touch(LOGS_READY, now)
+        ended = self.followed.take_truncated()
+        for topic, partition in ended:
+            log, hosted = self._ports.logs.find(topic, partition), self._ports.hosted.topic(topic)
+            if log is None:
+                self._copied.pop((topic, partition), None)
+            elif hosted is not None:
+                self.decided(log, hosted.partitions[partition], now)
+        if ended:
+            self._ports.purgatory.touch(LOGS_READY, now)
+
+    def tick(self, now: Now) -> None:
+        self.led.tick(now)
+        self.followed.tick(now)
+        if self._copied and self._write_ms <= now.ms:
+            self._write_ms = now.ms + self._ports.config().replica_high_watermark_checkpoint_interval_ms
+            self._write_offsets()
+
+    def _write_offsets(self) -> None:
+        data = offset_checkpoint.encode(self._copied.values())
+        if self._write is None and data != self._written:
+            logs = self._ports.logs
+            self._write = WriteFile(logs.storage, offset_checkpoint.FILE, data)
+            logs.syncs.add_job(self._write)
+
+    def next_deadline_ms(self) -> int | None:
+        """Return when `tick` or `take_calls` is due; None without a deadline."""
+        write_ms = self._write_ms if self._copied else None
+        deadlines: Collection[int | None] = (
+            self.led.next_deadline_ms(), self.followed.next_deadline_ms(), write_ms
+        )  # fmt: skip
+        return min((deadline for deadline in deadlines if deadline is not None), default=None)

@@ -1,0 +1,34 @@
+"""What the replicas of a broker use of its services."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from broker.log.log_manager import LogManager
+from broker.log.partition_log import PartitionLog
+from broker.membership.peer_calls import PeerCalls
+from broker.metadata.image import Image
+from broker.now import Now
+from broker.settings.config import BrokerConfig
+from broker.waiting.purgatory import Purgatory
+
+
+@dataclass(frozen=True)
+class ReplicaPorts:
+    """See the module."""
+
+    broker_id: int
+    broker_epoch: Callable[[], int]
+    """Returns the epoch of this life of the broker, -1 before its registration."""
+    image: Image
+    """What the controller decided."""
+    hosted: Image
+    """The partitions that this broker's directory hosts."""
+    logs: LogManager
+    purgatory: Purgatory
+    peer_calls: PeerCalls
+    config: Callable[[], BrokerConfig]
+    """Returns the present settings of the broker."""
+    touch: Callable[[PartitionLog, Now], None]
+    """Answers the requests that wait for a log."""
+    report: Callable[[str], None]
+    """Writes a line for the operator."""

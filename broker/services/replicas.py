@@ -1,0 +1,48 @@
+"""The copies of this broker's partitions, made of its services."""
+
+from collections.abc import Callable
+from typing import Protocol
+
+from broker.log.log_manager import LogManager
+from broker.log.partition_log import PartitionLog
+from broker.membership.peer_calls import PeerCalls
+from broker.membership.replica_manager import ReplicaManager
+from broker.membership.replica_ports import ReplicaPorts
+from broker.metadata.image import Image, Node
+from broker.now import Now
+from broker.settings.config import BrokerConfig
+from broker.waiting.purgatory import Purgatory
+
+
+class ReplicatedServices(Protocol):
+    """The services that copies need."""
+
+    config: BrokerConfig
+    node: Node
+    metadata: Image
+    hosted: Image
+    logs: LogManager
+    purgatory: Purgatory
+
+    def touch(self, log: PartitionLog, now: Now) -> None: ...
+
+    def report(self, line: str, /) -> None: ...
+
+
+def replica_manager(
+    services: ReplicatedServices, peer_calls: PeerCalls, broker_epoch: Callable[[], int]
+) -> ReplicaManager:
+    """Return the manager of copies. `broker_epoch` returns the epoch of this life of the broker."""
+    ports = ReplicaPorts(
+        broker_id=services.node.id,
+        broker_epoch=broker_epoch,
+        image=services.metadata,
+        hosted=services.hosted,
+        logs=services.logs,
+        purgatory=services.purgatory,
+        peer_calls=peer_calls,
+        config=lambda: services.config,
+        touch=services.touch,
+        report=services.report,
+    )
+    return ReplicaManager(ports)

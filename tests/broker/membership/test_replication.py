@@ -1,0 +1,169 @@
+"""Partitions with several copies, in a cluster of real engines: what a leader has, its followers have."""
+
+from broker.log.log_reader import ids_of
+from broker.wire.errors import ErrorCode
+from tests.broker.engine_client import DELETE_RECORDS, PRODUCE, produce_request
+from tests.broker.membership.cluster_steps import delete, logs
+from tests.broker.membership.replicated_cluster import FETCHED_MS, ReplicatedCluster
+
+
+def test_followers_copy_what_the_leader_has_and_learn_its_high_watermark():
+    cluster = ReplicatedCluster()
+    cluster.create("flights")
+    assert cluster.produce("flights", b"a", b"b") == (ErrorCode.NONE, 0)
+    assert cluster.ends("flights") == {1: 2, 2: 2, 3: 2}
+    cluster.later(FETCHED_MS)
+    assert cluster.high_watermarks("flights") == {1: 2, 2: 2, 3: 2}
+    assert cluster.consume("flights") == [b"a", b"b"]
+
+
+def test_after_the_leaders_death_another_leads_and_nothing_is_lost():
+    cluster = ReplicatedCluster()
+    cluster.create("flights")
+    cluster.produce("flights", b"a")
+    cluster.kill_and_expire(1)
+    assert cluster.leader("flights") == 2 and cluster.isr("flights") == (2, 3)
+    assert cluster.consume("flights") == [b"a"]
+    assert cluster.produce("flights", b"b") == (ErrorCode.NONE, 1)
+    assert cluster.consume("flights") == [b"a", b"b"]
+
+
+def test_an_append_is_answered_once_all_of_the_isr_have_it():
+    cluster = ReplicatedCluster()
+    cluster.create("flights")
+    cluster.cut_pairs = {(3, 1)}
+    client = cluster.client(1)
+    client.send(PRODUCE, 9, produce_request("flights", b"a", acks=-1))
+    cluster.later(1_000)
+    assert not client.replies() and cluster.consume("flights") == []
+    cluster.cut_pairs = set()
+    cluster.later(2_000)
+    assert [result[0].error_code for _, result in client.replies()] == [0]
+    assert cluster.consume("flights") == [b"a"]
+
+
+def test_a_follower_that_cannot_be_reached_leaves_the_isr_and_joins_again():
+    cluster = ReplicatedCluster()
+    cluster.create("flights")
+    cluster.cut_pairs = {(3, 1)}
+    assert cluster.produce("flights", b"a", within_ms=50_000) == (ErrorCode.NONE, 0)
+    assert cluster.isr("flights") == (1, 2)
+    assert cluster.produce("flights", b"b") == (ErrorCode.NONE, 1)
+    cluster.cut_pairs = set()
+    cluster.later(3_000)
+    assert cluster.isr("flights") == (1, 2, 3) and cluster.ends("flights") == {1: 2, 2: 2, 3: 2}
+
+
+def test_with_too_few_in_sync_an_append_with_acks_all_is_refused_and_others_are_not_seen():
+    cluster = ReplicatedCluster()
+    cluster.create("flights")
+    cluster.produce("flights", b"a")
+    cluster.kill_and_expire(2)
+    cluster.kill_and_expire(3)
+    assert cluster.isr("flights") == (1,)
+    assert cluster.produce("flights", b"b")[0] is ErrorCode.NOT_ENOUGH_REPLICAS
+    assert cluster.produce("flights", b"c", acks=1) == (ErrorCode.NONE, 1)
+    assert cluster.consume("flights") == [b"a"]
+    cluster.restart(2)
+    cluster.later(3_000)
+    assert cluster.isr("flights") == (1, 2) and cluster.consume("flights") == [b"a", b"c"]
+
+
+def test_a_returning_leader_drops_what_it_alone_had():
+    cluster = ReplicatedCluster()
+    cluster.create("flights")
+    cluster.produce("flights", b"a")
+    cluster.cut_pairs = {(2, 1), (3, 1)}
+    cluster.later(FETCHED_MS)
+    cluster.produce("flights", b"alone", acks=1)
+    cluster.cut_pairs = set()
+    cluster.kill_and_expire(1)
+    cluster.produce("flights", b"b", b"c")
+    cluster.restart(1)
+    cluster.later(5_000)
+    assert cluster.isr("flights") == (1, 2, 3)
+    assert cluster.ends("flights") == cluster.high_watermarks("flights") == {1: 3, 2: 3, 3: 3}
+    assert len({bytes(contents(cluster, broker_id)) for broker_id in (1, 2, 3)}) == 1
+
+
+def contents(cluster, broker_id):
+    return cluster.nodes[broker_id].storage.files["flights-0/00000000000000000000.log"].data
+
+
+def test_ids_rise_over_leader_changes():
+    cluster = ReplicatedCluster()
+    cluster.create("flights")
+    cluster.produce("flights", b"a")
+    first = cluster.log(2, "flights").last_id
+    cluster.kill_and_expire(1)
+    cluster.produce("flights", b"b")
+    assert cluster.log(3, "flights").last_id > first == ids_of(cluster.log(3, "flights"), 0, 1)[0][0]
+
+
+def test_a_start_knows_how_far_its_logs_were_committed():
+    cluster = ReplicatedCluster()
+    cluster.create("flights")
+    cluster.produce("flights", b"a", b"b")
+    cluster.later(6_000)
+    cluster.kill_and_expire(2)
+    cluster.cut_pairs = {(2, 1), (2, 3)}
+    cluster.restart(2)
+    assert cluster.high_watermarks("flights")[2] == 2
+    cluster.nodes[2].storage.files.pop("replication-offset-checkpoint")
+    cluster.kill_and_expire(2)
+    cluster.restart(2)
+    assert cluster.high_watermarks("flights")[2] == 0
+    cluster.cut_pairs = set()
+    cluster.later(3_000)
+    assert cluster.high_watermarks("flights")[2] == 2
+
+
+def test_followers_of_durable_acks_confirm_what_is_on_their_disks():
+    cluster = ReplicatedCluster()
+    cluster.create("flights", flakelog_durable_acks="true")
+    cluster.nodes[3].broker.hold_syncs()
+    client = cluster.client(1)
+    client.send(PRODUCE, 9, produce_request("flights", b"a", acks=-1))
+    cluster.later(1_000)
+    assert cluster.ends("flights") == {1: 1, 2: 1, 3: 1} and not client.replies()
+    cluster.nodes[3].broker.release()
+    cluster.later(1_000)
+    assert [result[0].error_code for _, result in client.replies()] == [0]
+
+
+def test_a_topic_is_deleted_with_all_its_copies():
+    cluster = ReplicatedCluster()
+    cluster.create("flights", partitions=3)
+    cluster.produce("flights", b"a")
+    assert delete(cluster, "flights") == 0
+    cluster.later(2_000)
+    assert logs(cluster, "flights") == {1: [], 2: [], 3: []}
+    cluster.create("flights")
+    assert cluster.produce("flights", b"b") == (ErrorCode.NONE, 0)
+
+
+def test_a_follower_below_the_start_of_the_leaders_log_begins_anew_there():
+    cluster = ReplicatedCluster()
+    cluster.create("flights")
+    cluster.produce("flights", b"a")
+    cluster.kill_and_expire(3)
+    cluster.produce("flights", b"b", b"c")
+    cluster.later(FETCHED_MS)
+    delete_before(cluster, 3)
+    cluster.produce("flights", b"d")
+    cluster.restart(3)
+    cluster.later(5_000)
+    assert cluster.isr("flights") == (1, 2, 3) and cluster.log(3, "flights").log_start_offset == 3
+    assert cluster.ends("flights") == {1: 4, 2: 4, 3: 4}
+
+
+def delete_before(cluster, offset):
+    request = {
+        "topics": [{"name": "flights", "partitions": [{"partition_index": 0, "offset": offset}]}],
+        "timeout": 30_000,
+    }
+    client = cluster.client(1)
+    client.send(DELETE_RECORDS, 2, request)
+    cluster.later(2_000)
+    ((_, answer),) = client.replies()
+    assert not answer.topics[0].partitions[0].error_code
