@@ -38,6 +38,7 @@ class FollowedPartitions:
             config.replica_fetch_response_max_bytes,
             config.replica_fetch_max_bytes,
             config.replica_fetch_backoff_ms,
+            config.replica_fetch_min_bytes,
         )
         self._fetchers: dict[int, ReplicaFetcher] = {}
         """By the id of the leader."""
