@@ -5,7 +5,7 @@ brokers only. An order of an earlier controller, or for an earlier life of this 
 partition is refused with STALE_CONTROLLER_EPOCH unless its leader epoch rises, as by Kafka 3.9. New partitions get
 their logs, with the settings of their topic, which are read first. The answer waits until the file of this broker names
 new partitions, so that none is a stray at the next start. A partition with several copies is led once its leader epoch
-is on the disk (rule S2); a log that is being truncated is waited for.
+is on the disk (rule S2); a log that is being truncated is waited for. KAFKA_STORAGE_ERROR names a log that is offline.
 """
 
 from typing import Any, TypeAlias
@@ -114,6 +114,7 @@ class _Order:
             self._member.settings_of,
             lambda directory: check_directory(services, directory),
             self._to_lead if self._epochs is not None and self._epochs.error is not None else (),
+            services.logs.is_offline if services.replicates else lambda topic, partition: False,
         )
         for problem in plan.problems:
             services.report(problem)

@@ -66,10 +66,12 @@ def plan_leader_and_isr(
     settings_of: SettingsOf,
     check_directory: CheckDirectory,
     unwritten: Collection[tuple[str, int]] = (),
+    is_offline: Callable[[str, int], bool] = lambda topic, partition: False,
 ) -> HostedPlan:
     """Plan LeaderAndIsr. `settings_of` returns the settings of a topic by its name.
 
-    `unwritten` are partitions whose new leader epochs could not be written to the disk. They are not led.
+    `unwritten` are partitions whose new leader epochs could not be written to the disk. They are not led. With
+    `is_offline`, a partition of several copies whose log is offline is refused, so that another broker leads it.
     """
     plan = HostedPlan()
     for ordered in topic_states:
@@ -85,7 +87,9 @@ def plan_leader_and_isr(
         for number, state in sorted(states.items()):
             partitions += [UNHOSTED] * (number + 1 - len(partitions))
             held = partitions[number]
-            if broker_id not in state.replicas or state.leader_epoch <= held.leader_epoch:
+            if len(state.replicas) > 1 and is_offline(name, number):
+                plan.refused[name, number] = ErrorCode.KAFKA_STORAGE_ERROR
+            elif broker_id not in state.replicas or state.leader_epoch <= held.leader_epoch:
                 plan.refused[name, number] = ErrorCode.STALE_CONTROLLER_EPOCH
             elif (name, number) in unwritten:
                 plan.refused[name, number] = ErrorCode.KAFKA_STORAGE_ERROR

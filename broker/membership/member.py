@@ -25,6 +25,7 @@ from broker.cluster.registration import Registered, create_persistent_nodes, reg
 from broker.cluster.requests import Answer, Request
 from broker.membership.calls import AddressedCall, AnyCall, FetchCall, Fetchers
 from broker.membership.cluster_executor import ClusterExecutor
+from broker.membership.disk_notices import DiskNotices
 from broker.membership.entity_settings import EntitySettings
 from broker.membership.metadata_updates import live_brokers, topics_of
 from broker.membership.peer_calls import PeerCalls
@@ -115,7 +116,10 @@ class Member:
             report,
         )
         self.executor = ClusterExecutor(self.image, self.controller, self.submit, self.producer_ids, new_uuid)
-        self._parts: tuple[_TimedCore, ...] = (self._registration, self._configs, self.controller, self.executor)
+        self._disk_notices = DiskNotices(membership.broker_id)
+        self._parts: tuple[_TimedCore, ...] = (
+            self._registration, self._configs, self.controller, self.executor, self._disk_notices
+        )  # fmt: skip
         self._owners = OperationOwners()
 
     @property
@@ -197,6 +201,11 @@ class Member:
         """Return what the registration waits for, for people."""
         return self._registration.waiting_for
 
+    def log_went_offline(self, now: Now) -> None:
+        """Tell the controller, so that others lead what this broker cannot. A new life is asked for all its logs."""
+        if self.is_registered:
+            self._disk_notices.notify(now)
+
     # --- the coordinator -----------------------------------------------------------------------------------------
 
     def take_operations(self) -> list[Operation]:
@@ -219,6 +228,7 @@ class Member:
                 self._session_id = 0
                 self.is_registered = False
                 self._registration.cancel()
+                self._disk_notices.cancel()
         self.controller.notified(event, now)
         self._configs.notified(event, now)
         self._follow(now)

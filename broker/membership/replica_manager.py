@@ -112,6 +112,13 @@ class ReplicaManager:
                     self._leave((topic, partition), log)
                 self.followed.forget((topic, partition))
 
+    def went_offline(self, log: PartitionLog, now: Now) -> None:
+        """Neither lead nor follow a log that went offline, and have the controller ask for it."""
+        key = log.topic, log.partition
+        if self._copied.get(key) is log and not self.followed.is_truncating(key):
+            self._leave(key, log)
+            self._ports.log_went_offline(now)
+
     def is_truncating(self, topic: str, partition: int) -> bool:
         """Return True while a partition's log is being opened anew."""
         return self.followed.is_truncating((topic, partition))
@@ -156,6 +163,7 @@ class ReplicaManager:
             log, hosted = self._ports.logs.find(topic, partition), self._ports.hosted.topic(topic)
             if log is None:
                 self._copied.pop((topic, partition), None)
+                self._ports.log_went_offline(now)
             elif hosted is not None:
                 self.decided(log, hosted.partitions[partition], now)
         if ended:

@@ -28,6 +28,8 @@ class ReplicaPorts:
     peer_calls: PeerCalls
     config: Callable[[], BrokerConfig]
     """Returns the present settings of the broker."""
+    log_went_offline: Callable[[Now], None]
+    """Tells the controller that a log with copies went offline."""
     touch: Callable[[PartitionLog, Now], None]
     """Answers the requests that wait for a log."""
     report: Callable[[str], None]

@@ -29,6 +29,11 @@ from broker.wire.tags import NO_ID
 
 CHECKS_MAX = 3
 """So often are records asked for that fail a check."""
+SOON_MS = 100
+"""The pause after an answer of a leader that has not taken its order yet. It takes the order soon."""
+NOT_LEADING_YET = frozenset({
+    ErrorCode.UNKNOWN_LEADER_EPOCH, ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.UNKNOWN_TOPIC_ID
+})  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +163,7 @@ class ReplicaFetcher:
         """Ask again later for records that could not be written."""
         followed = self._of(log)
         if followed is not None:
-            self._try_later((log.topic, log.partition), followed, now)
+            self._try_later((log.topic, log.partition), followed, self._limits.backoff_ms, now)
 
     def _of(self, log: PartitionLog) -> _Followed | None:
         """Return the state of a log that is still followed."""
@@ -179,8 +184,8 @@ class ReplicaFetcher:
         )
         self._session.want(ask, now.ms, followed.leader_epoch)
 
-    def _try_later(self, key: Key, followed: _Followed, now: Now) -> None:
-        followed.retry_ms = now.ms + self._limits.backoff_ms
+    def _try_later(self, key: Key, followed: _Followed, pause_ms: int, now: Now) -> None:
+        followed.retry_ms = now.ms + pause_ms
         self._retries[key] = followed
 
     # --- requests ------------------------------------------------------------------------------------------------
@@ -188,9 +193,11 @@ class ReplicaFetcher:
     def request(self, broker_epoch: int, now: Now) -> FetchRequest | None:
         """Return the next request, None while one is under way, or nothing is wanted. `broker_epoch` is of this life.
         """
-        for key, followed in [(key, item) for key, item in self._retries.items() if (item.retry_ms or 0) <= now.ms]:
-            del self._retries[key]
-            self._want(key, followed, now)
+        if self._retries:
+            for key, followed in list(self._retries.items()):
+                if (followed.retry_ms or 0) <= now.ms:
+                    del self._retries[key]
+                    self._want(key, followed, now)
         if self._is_under_way or now.ms < self._pause_ends_ms or not len(self._session):
             return None
         self._is_under_way = True
@@ -225,7 +232,9 @@ class ReplicaFetcher:
                 continue
             decision = decide(followed.log, result)
             if decision is None:
-                self._try_later(ask.key, followed, now)
+                backoff_ms = self._limits.backoff_ms
+                soon = ErrorCode(result.error_code) in NOT_LEADING_YET
+                self._try_later(ask.key, followed, min(SOON_MS, backoff_ms) if soon else backoff_ms, now)
             else:
                 decisions.append(decision)
         return decisions

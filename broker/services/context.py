@@ -186,7 +186,10 @@ class BrokerServices:
         if self.replicates:
             from broker.services.replicas import replica_manager
 
-            member.fetchers = self.replication = replica_manager(self, member.peers, lambda: member.broker_epoch)
+            self.replication = replica_manager(
+                self, member.peers, lambda: member.broker_epoch, member.log_went_offline
+            )
+            member.fetchers = self.replication
 
     # --- settings ------------------------------------------------------------------------------------------------
 
@@ -451,6 +454,8 @@ class BrokerServices:
 
     def touch(self, log: PartitionLog, now: Now) -> None:
         """Answer requests that wait for a log, after a change of its records, its durable end or its availability."""
+        if log.offline is not None and self.replication is not None:
+            self.replication.went_offline(log, now)
         self.purgatory.touch(log, now)
         self.purgatory.touch(log.durability.key, now)
 

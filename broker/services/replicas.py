@@ -30,9 +30,15 @@ class ReplicatedServices(Protocol):
 
 
 def replica_manager(
-    services: ReplicatedServices, peer_calls: PeerCalls, broker_epoch: Callable[[], int]
+    services: ReplicatedServices,
+    peer_calls: PeerCalls,
+    broker_epoch: Callable[[], int],
+    log_went_offline: Callable[[Now], None] = lambda now: None,
 ) -> ReplicaManager:
-    """Return the manager of copies. `broker_epoch` returns the epoch of this life of the broker."""
+    """Return the manager of copies.
+
+    `broker_epoch` returns the epoch of this life of the broker, and `log_went_offline` tells the controller.
+    """
     ports = ReplicaPorts(
         broker_id=services.node.id,
         broker_epoch=broker_epoch,
@@ -42,6 +48,7 @@ def replica_manager(
         purgatory=services.purgatory,
         peer_calls=peer_calls,
         config=lambda: services.config,
+        log_went_offline=log_went_offline,
         touch=services.touch,
         report=services.report,
     )

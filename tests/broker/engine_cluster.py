@@ -80,15 +80,20 @@ class ClusterNode:
                 self.open()
                 moved = True
             return moved
+        self.broker.pump()
         for addressed in self.member.take_calls(now):
             self._link(addressed.call).send(addressed.call)
             moved = True
-        self.broker.pump()
         for link in list(self.links.values()):
             for call, response in link.answers():
                 self.member.called(call, response, now)
                 moved = True
         return moved
+
+    @property
+    def has_answers(self):
+        """True if other brokers have answered since this one has moved."""
+        return any(link.has_answers for link in self.links.values())
 
     def _link(self, call):
         key = call.broker_id, link_of(call)
@@ -131,6 +136,10 @@ class Link:
         if peer is None or not peer.is_alive or peer.broker is None:
             return False
         return (self.node.id, peer.id) not in cluster.cut_pairs and cluster.nodes[peer.id] is peer
+
+    @property
+    def has_answers(self):
+        return bool(self.calls and self.client is not None and self.client.received)
 
     def send(self, call):
         self.calls.append(call)
@@ -182,7 +191,7 @@ class EngineCluster:
         self._is_settling = moved = True
         try:
             while moved:
-                moved = any([node.move() for node in list(self.nodes.values()) if node.is_alive])
+                moved = any([node.move() for node in self._alive()] + [node.has_answers for node in self._alive()])
         finally:
             self._is_settling = False
 

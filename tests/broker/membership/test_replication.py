@@ -167,3 +167,16 @@ def delete_before(cluster, offset):
     cluster.later(2_000)
     ((_, answer),) = client.replies()
     assert not answer.topics[0].partitions[0].error_code
+
+
+def test_a_log_whose_disk_failed_is_led_by_another_broker_and_its_replica_is_offline():
+    cluster = ReplicatedCluster()
+    cluster.create("flights", partitions=2, flush_messages=1)
+    cluster.produce("flights", b"a")
+    node = cluster.nodes[1]
+    node.storage.failing_syncs.add("flights-0/00000000000000000000.log")
+    cluster.produce("flights", b"lost?", acks=1)
+    cluster.later(2_000)
+    assert cluster.leader("flights") == 2 and cluster.isr("flights") == (2, 3)
+    assert cluster.leader("flights", 1) == 1 and cluster.isr("flights", 1) == (1, 2, 3)
+    assert cluster.produce("flights", b"b")[0] is ErrorCode.NONE

@@ -10,7 +10,15 @@ from broker.log.storage.memory_storage import MemoryStorage
 from broker.log.validation.batch import validate
 from broker.now import Now
 from broker.record.records import BatchRecord, encode_batch
-from broker.replication.fetcher import CHECKS_MAX, Copy, FetchLimits, ReplicaFetcher, Truncate, truncation_offset
+from broker.replication.fetcher import (
+    CHECKS_MAX,
+    SOON_MS,
+    Copy,
+    FetchLimits,
+    ReplicaFetcher,
+    Truncate,
+    truncation_offset,
+)
 from broker.settings.config import BrokerConfig, TopicConfig
 from broker.wire.errors import ErrorCode
 from broker.wire.fetch import FetchedPartition, FetchResponse, IdRegion
@@ -152,24 +160,24 @@ def test_an_answer_of_a_partition_that_is_followed_no_more_counts_for_nothing():
 
 
 @pytest.mark.parametrize(
-    "error",
+    "error, pause_ms",
     [
-        ErrorCode.FENCED_LEADER_EPOCH,
-        ErrorCode.UNKNOWN_LEADER_EPOCH,
-        ErrorCode.NOT_LEADER_OR_FOLLOWER,
-        ErrorCode.KAFKA_STORAGE_ERROR,
-        ErrorCode.UNKNOWN_TOPIC_ID,
+        (ErrorCode.FENCED_LEADER_EPOCH, 1_000),
+        (ErrorCode.KAFKA_STORAGE_ERROR, 1_000),
+        (ErrorCode.UNKNOWN_LEADER_EPOCH, SOON_MS),
+        (ErrorCode.NOT_LEADER_OR_FOLLOWER, SOON_MS),
+        (ErrorCode.UNKNOWN_TOPIC_ID, SOON_MS),
     ],
 )
-def test_a_partition_with_an_error_waits_alone(error):
+def test_a_partition_with_an_error_waits_alone_for_a_short_time_if_its_leader_is_about_to_lead(error, pause_ms):
     follower = Follower(2)
     follower.request()
     decisions = follower.answer(result(error), result(partition=1, records=b"batch", ids=IdRegion(0, b"")))
     assert [decision.log.partition for decision in decisions] == [1]
     follower.fetcher.go_on(follower.logs[1], follower.now)
     follower.request()
+    assert follower.fetcher.next_deadline_ms() == follower.now_ms + pause_ms
     follower.later()
-    assert follower.fetcher.next_deadline_ms() == follower.now_ms
     follower.answer()
     assert [row[0] for row in follower.asked()] == [0]
 
