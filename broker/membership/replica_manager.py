@@ -18,7 +18,7 @@ from broker.membership.calls import FetchCall
 from broker.membership.followed_partitions import FollowedPartitions
 from broker.membership.led_partitions import LedPartitions
 from broker.membership.replica_ports import ReplicaPorts
-from broker.metadata.topic import PartitionState
+from broker.metadata.topic import PartitionState, Topic
 from broker.now import Now
 from broker.record.records import LONG_MAX
 from broker.replication import offset_checkpoint
@@ -62,9 +62,11 @@ class ReplicaManager:
         except OffsetCheckpointDamaged as error:
             self._ports.report(str(error))
 
-    def opened(self, log: PartitionLog) -> None:
-        """Give a log of several copies, which was just opened, its stored high watermark."""
-        offset_checkpoint.restore(log, self._stored_offsets)
+    def opened(self, topic: Topic, partition: int) -> None:
+        """Give the log of a partition with several copies, which was just opened, its stored high watermark."""
+        log = self._ports.logs.find(topic.name, partition)
+        if log is not None and len(topic.partitions[partition].replicas) > 1:
+            offset_checkpoint.restore(log, self._stored_offsets)
 
     def close(self) -> None:
         """Write the high watermarks at a stop, in this thread. On a full disk those of before stay, which are lower."""

@@ -236,7 +236,8 @@ class BrokerServices:
             for partition in topic.copies_on(self.node.id):
                 state = topic.partitions[partition]
                 self.logs.open_at_start(topic.name, partition, config, topic.id, state.leader_epoch)
-                self._restore_high_watermark(self.logs.find(topic.name, partition), topic)
+                if self.replication is not None:
+                    self.replication.opened(topic, partition)
         if self.is_alone:
             self._begin_epochs()
         else:
@@ -250,10 +251,6 @@ class BrokerServices:
         if self.replication is not None:
             self.replication.close()
         self.logs.close()
-
-    def _restore_high_watermark(self, log: PartitionLog | None, topic: Topic) -> None:
-        if self.replication is not None and log is not None and len(topic.partitions[log.partition].replicas) > 1:
-            self.replication.opened(log)
 
     def _begin_epochs(self) -> None:
         """Continue each partition in its leader epoch. After a crash begin a new one, as a new leader does in Kafka.
@@ -425,7 +422,8 @@ class BrokerServices:
             topic = self.hosted.topic(log.topic)
             if topic is None:
                 continue
-            self._restore_high_watermark(log, topic)
+            if self.replication is not None:
+                self.replication.opened(topic, log.partition)
             begin_epoch(self, log, topic.partitions[log.partition], now)
         late = {log.topic for log in opened}
         if self.local.lacks_space and not self.logs.disk.is_full:
