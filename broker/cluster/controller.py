@@ -168,6 +168,15 @@ class Controller:
         return self._changes.context
 
     @property
+    def policy(self) -> Policy:
+        return self._policy
+
+    def use(self, policy: Policy) -> None:
+        """Take the settings that decide about leaders, before this broker registers."""
+        self._policy = policy
+        self._changes = self._new_term()
+
+    @property
     def problems(self) -> list[str]:
         """Return what ails the cluster, for people: damaged nodes, partitions that wait for a trusted member."""
         return [*self.context.damages, *self.context.problems]

@@ -17,6 +17,7 @@ from typing import Any, Protocol
 from uuid import UUID
 
 from broker.cluster.channel import Call
+from broker.cluster.config_entity import BROKER_TYPE, TOPIC_TYPE, ConfigEntity
 from broker.cluster.config_watch import ConfigWatch
 from broker.cluster.controller import Controller
 from broker.cluster.documents import CONTROLLER, Registration
@@ -53,6 +54,8 @@ RETRY_MS = 1_000
 """The pause after a registration that the coordinator refused."""
 SETTINGS_READ = "settings of topics were read"
 """The purgatory key of requests that wait for settings of topics."""
+_ANY_TOPIC = ""
+"""No topic has this name, so it has no settings of its own."""
 
 
 @dataclass(frozen=True)
@@ -238,6 +241,8 @@ class Member:
         updates, topics = self._configs.take_updates(), self._configs.take_topics_read()
         if updates:
             self.apply(self._settings.changes(self.image, updates), now)
+            if any(self._allows_unclean(entity) for entity, _ in updates):
+                self.controller.unclean_leaders_allowed(now)
         if topics:
             self._settings.read(topics)
             self.touch(SETTINGS_READ, now)
@@ -246,6 +251,12 @@ class Member:
             self._answered.pop(request)(answer, now)
         self.producer_id_requests.tick(now)
         self._problem_reports.follow(self.problems, now)
+
+    def _allows_unclean(self, entity: ConfigEntity) -> bool:
+        """Return True for a topic that may have an unclean leader, and for brokers if any topic may."""
+        topic = str(entity.names[0]) if entity.entity_type == TOPIC_TYPE else _ANY_TOPIC
+        concerns_leaders = entity.entity_type in (TOPIC_TYPE, BROKER_TYPE)
+        return concerns_leaders and self.controller.policy.allows_unclean(topic)
 
     # --- other brokers -------------------------------------------------------------------------------------------
 

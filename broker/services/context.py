@@ -184,12 +184,9 @@ class BrokerServices:
         member.consequences = partial(follow_metadata, self)
         member.touch = self.purgatory.touch
         if self.replicates:
-            from broker.services.replicas import replica_manager
+            from broker.services.replicas import replicate
 
-            self.replication = replica_manager(
-                self, member.peers, lambda: member.broker_epoch, member.log_went_offline
-            )
-            member.fetchers = self.replication
+            replicate(self, member)
 
     # --- settings ------------------------------------------------------------------------------------------------
 

@@ -1,15 +1,17 @@
-"""The copies of this broker's partitions, made of its services."""
+"""The copies of a broker's partitions, made of its services."""
 
 from collections.abc import Callable
 from typing import Protocol
 
 from broker.log.log_manager import LogManager
 from broker.log.partition_log import PartitionLog
+from broker.membership.member import Member
 from broker.membership.peer_calls import PeerCalls
 from broker.membership.replica_manager import ReplicaManager
 from broker.membership.replica_ports import ReplicaPorts
 from broker.metadata.image import Image, Node
 from broker.now import Now
+from broker.services.controller_policy import policy_of
 from broker.settings.config import BrokerConfig
 from broker.waiting.purgatory import Purgatory
 
@@ -23,10 +25,20 @@ class ReplicatedServices(Protocol):
     hosted: Image
     logs: LogManager
     purgatory: Purgatory
+    replication: ReplicaManager | None
 
     def touch(self, log: PartitionLog, now: Now) -> None: ...
 
     def report(self, line: str, /) -> None: ...
+
+
+def replicate(services: ReplicatedServices, member: Member) -> None:
+    """Let the partitions of a broker of a cluster have several copies, and its controller decide about them."""
+    services.replication = replica_manager(
+        services, member.peers, lambda: member.broker_epoch, member.log_went_offline
+    )
+    member.fetchers = services.replication
+    member.controller.use(policy_of(services, member.settings_of))
 
 
 def replica_manager(
