@@ -5,13 +5,15 @@
 | New | NonExistent | LeaderAndIsr(isNew) if the partition has a leader |
 | Online | New | nothing: the partition machine's order made it |
 | Online | Online, Offline, DeletionIneligible | LeaderAndIsr |
-| Offline | New, Online, Offline, DeletionIneligible | StopReplica; out of the ISR; LeaderAndIsr to the others |
+| Offline | New, Online, Offline, DeletionIneligible | StopReplica; out of a leader's ISR; LeaderAndIsr to the others |
 | DeletionStarted | Offline | StopReplica(delete) |
 | DeletionSuccessful | DeletionStarted | nothing |
 | DeletionIneligible | DeletionStarted, Offline | nothing |
 | NonExistent | DeletionSuccessful | forgotten |
 
-The last member of an ISR stays in it, with leader -1: only that replica has all records.
+While no replica leads, the ISR stays as it is, with leader -1. Nothing is committed meanwhile, so each of its members
+has all records, unless it loses them in a power cut. Which of them is back with all of them is known only when it is
+back. Kafka's controller keeps one member of the ISR, whichever it was.
 """
 
 from collections.abc import Iterable
@@ -114,19 +116,28 @@ class ReplicaMachine:
         remaining = partitions
         while remaining:
             members = [p for p in remaining if broker_id in context.leadership[p].isr]
-            proposals = {p: _without(context, p, broker_id) for p in members}
+            decisions = {p: _without(context, p, broker_id) for p in members}
+            proposals = {p: decision for p, decision in decisions.items() if decision is not None}
             result = yield from update_states(context, proposals)
             context.leadership.update(result.written)
             remaining = [partition for partition, state in result.other.items() if state is not None]
             context.leadership.update((p, state) for p, state in result.other.items() if state is not None)
 
 
-def _without(context: ControllerContext, partition: TopicPartition, broker_id: int) -> LeaderAndIsr:
-    """Return the decision by which a member leaves the ISR; the last one stays. A disk that failed is not trusted."""
+def _without(context: ControllerContext, partition: TopicPartition, broker_id: int) -> LeaderAndIsr | None:
+    """Return the decision by which a member leaves the ISR, or the leadership if no other leads; None for no decision.
+
+    A topic that is deleted goes Kafka's way, in which one member stays. A disk that failed is not trusted.
+    """
     current = context.leadership[partition]
     leader = NO_LEADER if current.leader == broker_id else current.leader
-    isr = tuple(member for member in current.isr if member != broker_id) or current.isr
-    decision = current.succeeded_by(leader, isr, elr_after(context, partition, current, leader, isr))
+    isr, lives = current.isr, current.lives
+    is_deleted = partition.topic in context.topics_to_delete
+    if leader != NO_LEADER or is_deleted:
+        isr = tuple(member for member in isr if member != broker_id) or isr
     if context.has_failed_disk(partition, broker_id):
-        return replace(decision, lives={**decision.lives, broker_id: NO_LIFE})
-    return decision
+        lives = {**lives, broker_id: NO_LIFE}
+    if (leader, isr, lives) == (current.leader, current.isr, current.lives) and not is_deleted:
+        return None
+    decision = current.succeeded_by(leader, isr, elr_after(context, partition, current, leader, isr))
+    return replace(decision, lives=lives)

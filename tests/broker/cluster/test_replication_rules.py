@@ -254,6 +254,17 @@ class TestW4:
         assert len(cluster.lines) == 1 and cluster.lines[0].startswith(f"t-0: broker {first} leads, because all")
         assert cluster.controller.unclean_elections == 1 and cluster.controller.problems == []
 
+    def test_one_that_was_killed_leads_before_one_that_lost_power(self):
+        """Both are in the ISR until one of them leads: the controller cannot tell how they ended."""
+        cluster = Cluster(2, 3, min_isr=1)
+        cluster.world.machines[2].kill(at_once=True)
+        cluster.lose_power(3)
+        assert cluster.members == (NO_LEADER, (2, 3), ())
+        cluster.start(3)
+        assert cluster.state.leader == NO_LEADER
+        cluster.start(2)
+        assert cluster.members == (2, (2,), ()) and cluster.lines == []
+
     def test_all_brokers_with_the_controller(self):
         cluster = Cluster(2, 3, 1)
         cluster.lose_power(1, 2, 3)
