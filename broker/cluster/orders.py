@@ -137,6 +137,7 @@ class Orders:
             zk_version=i32(leadership.partition_epoch),
             replicas=_broker_ids(replicas),
             offline_replicas=_broker_ids(r for r in replicas if not self._context.is_online(partition, r)),
+            elr=_broker_ids(leadership.elr),
         )
 
     def take(self) -> list[tuple[int, Order]]:

@@ -3,7 +3,7 @@
 Behaviour: returns the partitions of the topics asked for, or of all, in the order of their names. An answer has at most
 as many as the request and `max.request.partition.size.limit` allow, with a cursor for the next request (KIP-966). No
 topic is made. A partition that is offline has no leader; Kafka gives it no error, and names its replica as one that may
-lead it again.
+lead it again. With several copies these are the members of the ELR, as the controller granted it.
 """
 
 from bisect import bisect_left
@@ -91,6 +91,7 @@ def _describe(call: RequestContext, topic: Topic, indexes: range) -> dict[str, A
 
 def _partition(call: RequestContext, topic: Topic, index: int) -> dict[str, Any]:
     nodes = partition_nodes(call.services, topic, index)
-    offline = nodes["offline_replicas"]
+    state, offline = topic.partitions[index], nodes["offline_replicas"]
+    eligible, last_known = (state.elr, ()) if len(state.replicas) > 1 else (offline, offline)
     # Empty lists, not null: null is allowed, but Java's admin client fails on it.
-    return nodes | {"error_code": ErrorCode.NONE, "eligible_leader_replicas": offline, "last_known_elr": offline}
+    return nodes | {"error_code": ErrorCode.NONE, "eligible_leader_replicas": eligible, "last_known_elr": last_known}

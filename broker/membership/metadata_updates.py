@@ -50,6 +50,8 @@ def topics_of(image: Image, order: Any, settings_of: Callable[[str], Mapping[str
                 tuple(map(int, state.replicas)),
                 tuple(map(int, state.isr)),
                 int(state.zk_version),
+                elr=tuple(map(int, state.elr)),
+                offline=tuple(map(int, state.offline_replicas)),
             )
         topics[name] = Topic(name, topic_id, tuple(partitions), dict(settings_of(name)))
     return Change(topics)

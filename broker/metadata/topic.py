@@ -36,6 +36,8 @@ class PartitionState(NamedTuple):
     """The replicas that a reassignment adds (KIP-455)."""
     removing: tuple[int, ...] = ()
     """The replicas that a reassignment removes."""
+    offline: tuple[int, ...] = ()
+    """The replicas whose broker or disk the controller has found gone."""
 
 
 @dataclass(frozen=True, slots=True)

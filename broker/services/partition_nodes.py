@@ -10,20 +10,23 @@ from broker.services.context import BrokerServices
 def partition_nodes(services: BrokerServices, topic: Topic, partition: int) -> dict[str, Any]:
     """Return a partition's leader, epoch and replicas.
 
+    The controller tells which replicas are offline; those of brokers that are not live are too.
+
     A partition that is offline here has no leader and no replica in sync, and its replica is offline. Apache Kafka
     answers so when the log directory of the only replica has failed (KIP-112). The leader epoch stays, because the next
     leader may be this one, without a new epoch.
     """
     state = topic.partitions[partition]
     leader, isr, replicas = state.leader, state.isr, state.replicas
-    offline: Sequence[int] = ()
+    offline: Sequence[int] = state.offline
     if not services.metadata.live_ids.issuperset(replicas):
-        offline = [broker_id for broker_id in replicas if broker_id not in services.metadata.live_ids]
+        live_ids = services.metadata.live_ids
+        offline = [member for member in replicas if member in state.offline or member not in live_ids]
     if services.logs.is_offline(topic.name, partition):
         own = services.node.id
         leader = NO_LEADER if leader == own else leader
         isr = tuple(broker_id for broker_id in isr if broker_id != own)
-        offline = [*offline, own]
+        offline = offline if own in offline else [*offline, own]
     return {
         "partition_index": partition,
         "leader_id": leader,

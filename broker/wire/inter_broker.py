@@ -9,12 +9,13 @@ Each API has one version, that of `inter.broker.protocol.version` 3.9: LeaderAnd
 v8, ControlledShutdown v3. Orders come without ApiVersions, in the version of the sender. All four versions are
 flexible.
 
-Two messages have fields of ours in tags (KIP-482), which Kafka's brokers neither send nor read (rules E6 and R3 of
+Three messages have fields of ours in tags (KIP-482), which Kafka's brokers neither send nor read (rules E6 and R3 of
 replication):
 
     AlterPartition v3   in each partition of the request: MIN_ISR = the leader's reading of min.insync.replicas
                         in each partition of the answer: ELR = the granted ELR (KIP-966)
     LeaderAndIsr v7     in each partition: ELR
+    UpdateMetadata v8   in each partition: ELR
 
 kio has AlterPartition too, and its classes are used for v2. The numbers of the tags follow `broker.wire.tags.IDS`.
 
@@ -215,6 +216,8 @@ class UpdateMetadataPartitionState(_RequestPart, _UpdateMetadata):
     """The partition epoch."""
     replicas: tuple[BrokerId, ...] = field(metadata={"kafka_type": "int32"}, default=())
     offline_replicas: tuple[BrokerId, ...] = field(metadata={"kafka_type": "int32"}, default=())
+    elr: tuple[BrokerId, ...] = field(metadata={"kafka_type": "int32", "tag": ELR}, default=())
+    """The ELR. Kafka's brokers skip the tag."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

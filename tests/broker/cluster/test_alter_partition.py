@@ -73,6 +73,14 @@ def test_r3_a_member_that_leaves_an_isr_below_min_goes_to_the_elr(world):
     assert granted(world, (2, 3)).elr == ()
 
 
+def test_r3_all_brokers_are_told_the_elr(world):
+    granted(world, (2,))
+    told = {broker_id: request for broker_id, request in world.calls}
+    assert {broker_id: request.topic_states[0].partition_states[0].elr for broker_id, request in told.items()} == {
+        1: (3, 1), 2: (3, 1), 3: (3, 1)
+    }  # fmt: skip
+
+
 def test_r3_the_leaders_min_counts(world):
     assert granted(world, (2, 3), min_isr=3).elr == (1,)
     assert granted(world, (2, 3), min_isr=2).elr == ()  # the same ISR: the leader asks for an empty ELR

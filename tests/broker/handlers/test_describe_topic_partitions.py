@@ -1,7 +1,11 @@
 """DescribeTopicPartitions through the wire (KIP-966): pages of partitions, with a cursor."""
 
+from dataclasses import replace
+
 import pytest
 
+from broker.metadata.change import Change
+from broker.metadata.topic import PartitionState
 from broker.services.authorized_operations import TOPIC
 from broker.wire.errors import ErrorCode
 from tests.broker.engine_client import DESCRIBE_TOPIC_PARTITIONS, EngineBroker
@@ -76,6 +80,16 @@ def test_a_partition_is_told_with_its_leader_and_empty_lists_where_java_expects_
     assert (partition.replica_nodes, partition.isr_nodes) == ((1,), (1,))
     assert (partition.eligible_leader_replicas, partition.last_known_elr, partition.offline_replicas) == ((), (), ())
     assert topic.topic_authorized_operations == TOPIC == 0b110111111000
+
+
+def test_a_partition_of_several_copies_names_the_members_of_its_elr(broker, client):
+    image = broker.services.metadata
+    state = PartitionState(1, 3, (1, 2, 3), (1,), elr=(3,), offline=(2,))
+    image.apply([Change({"a": replace(image.topic("a"), partitions=(state,))})])
+    fields = {"topics": [{"name": "a"}], "response_partition_limit": 10, "cursor": None}
+    ((partition,),) = [topic.partitions for topic in client.ask(DESCRIBE_TOPIC_PARTITIONS, 0, fields).topics]
+    assert (partition.replica_nodes, partition.isr_nodes) == ((1, 2, 3), (1,))
+    assert (partition.eligible_leader_replicas, partition.last_known_elr) == ((3,), ())
 
 
 def test_a_partition_that_is_offline_has_no_leader_and_names_its_replica(broker, client):

@@ -61,7 +61,9 @@ def stop_replica(topic, *partitions, delete, leader_epoch=-2, controller_epoch=1
     )
 
 
-def update_metadata(topic, *leaders, topic_id=TOPIC_ID, is_full=False, brokers=(1, 2), controller_epoch=1):
+def update_metadata(
+    topic, *leaders, topic_id=TOPIC_ID, is_full=False, brokers=(1, 2), controller_epoch=1, offline=(), elr=()
+):
     """Return an order; `leaders` are (partition, leader, leader epoch)."""
     states = tuple(
         UpdateMetadataPartitionState(
@@ -72,6 +74,8 @@ def update_metadata(topic, *leaders, topic_id=TOPIC_ID, is_full=False, brokers=(
             isr=(i32(leader),),
             zk_version=i32(epoch),
             replicas=(i32(leader),),
+            offline_replicas=offline,
+            elr=elr,
         )
         for partition, leader, epoch in leaders
     )

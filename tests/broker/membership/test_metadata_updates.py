@@ -57,6 +57,13 @@ def test_a_full_order_forgets_what_it_does_not_name(image):
     assert [topic.name for topic in image.topics()] == ["storms"] and leaders(image, "storms") == [(2, 1)]
 
 
+def test_a_partition_has_its_offline_replicas_and_its_elr(image):
+    order = update_metadata("flights", (0, 1, 0), offline=(2, 3), elr=(3,))
+    image.apply([topics_of(image, order, lambda name: {})])
+    (state,) = image.topic("flights").partitions
+    assert (state.offline, state.elr) == ((2, 3), (3,))
+
+
 def test_live_brokers_have_their_addresses_by_listener():
     one, two = live_brokers(update_metadata(None))
     assert (one.id, one.at("A").host, one.at("A").port, one.at("B")) == (1, "host1", 9092, None)

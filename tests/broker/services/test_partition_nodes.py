@@ -33,6 +33,16 @@ def test_a_replica_on_a_dead_broker_is_offline(broker):
     assert nodes_of(broker, PartitionState(-1, 6, (2, 1), (2,)), live=(1,)) == (-1, [2], [2])
 
 
+def test_a_replica_that_the_controller_found_gone_is_offline_though_its_broker_lives(broker):
+    state = PartitionState(2, 5, (2, 1, 3), (2,), offline=(1,))
+    assert nodes_of(broker, state, live=(1, 2)) == (2, [2], [1, 3])
+
+
+def test_a_replica_that_is_offline_here_is_named_once(broker):
+    broker.services.logs.get("flights", 0).offline = "damaged"
+    assert nodes_of(broker, PartitionState(2, 5, (2, 1), (2,), offline=(1,)), live=(1, 2)) == (2, [2], [1])
+
+
 def test_a_partition_whose_log_is_offline_here_has_no_leader(broker):
     broker.services.logs.get("flights", 0).offline = "damaged"
     assert nodes_of(broker, PartitionState(1, 0, (1,), (1,))) == (-1, [], [1])
