@@ -45,6 +45,9 @@ class ClockWaits:
         """True if the log says that partitions wait."""
         self._next_line_ms = 0
         """The earliest time of the next line in the log, on the monotonic clock."""
+        self.on_wait: Callable[[], object] = lambda: None
+        """Called when a partition begins to wait. A broker may meet one late: it begins to lead a partition whose last
+        leader had a clock that is ahead of its own (rule I6)."""
 
     def refused(self, log: PartitionLog, now: Now) -> None:
         """Note that a log had no ids for a request. Do nothing unless the clock is the reason."""
@@ -55,6 +58,7 @@ class ClockWaits:
         self._since_ms[log] = now.wall_ms
         if len(self._since_ms) == 1:
             self._tell(now)
+        self.on_wait()
 
     def why(self, log: PartitionLog, now: Now) -> str:
         """Return the reason why a log takes no messages now, for the client."""

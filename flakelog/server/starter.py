@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from twisted.internet.defer import inlineCallbacks
 from twisted.internet.error import CannotListenError
 from twisted.internet.task import LoopingCall
+from twisted.python.failure import Failure
 
 from broker.address import host_port
 from broker.cluster.adoption import AdoptionRefused
@@ -233,13 +234,19 @@ class Starter:
 
     @inlineCallbacks
     def _claim_ahead(self, numbers: WorkerNumbers, services: BrokerServices) -> Any:
-        """Report the partitions that are ahead of the clock, and claim a second number for them if that is allowed."""
+        """Report the partitions that are ahead of the clock, and claim a second number for them if that is allowed.
+
+        Without one now, claim it when the first is met.
+        """
         now_ms = self._clock.now_ms()
         services.clock_waits.tell_at_start(now_ms)
         # On a full disk the broker may hold no worker number yet; then it cannot tell which partitions are ahead.
         ahead = services.clock_waits.ahead(now_ms)
         max_ahead_ms = self._settings.idgen.ids_log_max_ahead_ms
-        if not max_ahead_ms or not (ahead or services.logs.disk.is_full):
+        if not max_ahead_ms:
+            return
+        if not (ahead or services.logs.disk.is_full):
+            services.clock_waits.on_wait = lambda: self._claim_ahead_late(numbers, services)
             return
         node = services.node
         needed_ms = now_ms + max((wait_ms for wait_ms in ahead.values() if wait_ms <= max_ahead_ms), default=0)
@@ -251,6 +258,16 @@ class Starter:
             numbers.driver.wake()
 
         services.id_stamper.ahead = AheadIds(claim.usable_worker, need)
+
+    def _claim_ahead_late(self, numbers: WorkerNumbers, services: BrokerServices) -> None:
+        """Claim a second number, because a partition waits for the clock. Try again when another begins to wait."""
+        services.clock_waits.on_wait = lambda: None
+
+        def failed(failure: Failure) -> None:
+            self._report(f"no worker number for the partitions ahead of the clock: {failure.getErrorMessage()}")
+            services.clock_waits.on_wait = lambda: self._claim_ahead_late(numbers, services)
+
+        self._claim_ahead(numbers, services).addErrback(failed)
 
     def _serve_ids(self, server: Server, service: IdService, ports: IdPorts) -> None:
         siblings = self._siblings(server) if "http" in ports.addresses else None

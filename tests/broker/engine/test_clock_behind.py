@@ -60,6 +60,16 @@ def asking(timeout_ms, partitions=(0,), acks=1):
     return PRODUCE, 9, ProduceRequest(None, acks, timeout_ms, parts, False)
 
 
+def test_the_first_partition_that_waits_lets_a_second_number_be_claimed():
+    """A broker may begin to lead a log that is ahead of its clock long after its start (rule I6)."""
+    broker = broker_behind(DAY_MS)
+    broker.services.clock_waits.on_wait = lambda: run_ahead(broker)
+    client = broker.connect()
+    assert client.produce("flights", b"x").error_code == ErrorCode.REQUEST_TIMED_OUT
+    assert client.produce("flights", b"y").error_code == 0
+    assert ids_in(log_of(broker)) == sorted(set(ids_in(log_of(broker))))
+
+
 # --- refusals --------------------------------------------------------------------------------------------------------
 
 
