@@ -19,6 +19,7 @@ BROKER_PART, ID_PART = 2, 8  # of the descriptors: a half is for clients of the 
 FILES_PART = 5  # a fifth is for files of partitions, and the rest for all else
 ID_CONNECTIONS_MAX = 10_000
 LEAST_CONNECTIONS = 16
+BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _CGROUP_LIMITS = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"))
 
 FILES_UNLIMITED = 1 << 30
@@ -62,6 +63,14 @@ def memory_bytes(limits: Iterable[Path] = ()) -> int | None:
         if text.isdigit():  # cgroup v2 says "max" if there is no limit
             sizes.append(int(text))
     return min((size for size in sizes if size > 0), default=None)
+
+
+def boot_id(path: Path = BOOT_ID) -> str:
+    """Return the id of this boot of the kernel; "" if the system does not tell."""
+    try:
+        return path.read_text().strip()
+    except OSError:
+        return ""
 
 
 def usable_cores() -> int:

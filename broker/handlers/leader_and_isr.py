@@ -6,6 +6,7 @@ partition is refused with STALE_CONTROLLER_EPOCH unless its leader epoch rises, 
 their logs, with the settings of their topic, which are read first. The answer waits until the file of this broker names
 new partitions, so that none is a stray at the next start. A partition with several copies is led once its leader epoch
 is on the disk (rule S2); a log that is being truncated is waited for. KAFKA_STORAGE_ERROR names a log that is offline.
+No order is answered before the directory names this broker's life (rule W1).
 """
 
 from typing import Any, TypeAlias
@@ -47,7 +48,8 @@ def handle(call: RequestContext, now: Now) -> Answer | Delayed[Answer]:
 
 
 class _Order:
-    """An order that waits for the settings of new topics, then for the leader epochs, and then for the file."""
+    """An order that waits for the settings of new topics, for the writes of this broker's life and of the leader
+    epochs, and then for the file."""
 
     def __init__(self, call: RequestContext, member: Member) -> None:
         self._call = call
@@ -59,7 +61,7 @@ class _Order:
 
     def try_complete(self, now: Now) -> Answer | None:
         if self._hosting is None:
-            if not self._has_settings(now) or not self._has_epochs():
+            if not (self._has_settings(now) and self._has_life() and self._has_epochs()):
                 return None
             keys = topic_keys(str(topic.topic_name) for topic in self._call.request.topic_states)
             self._hosting = self._call.services.hosting.submit(keys, self._begin, now)
@@ -74,6 +76,11 @@ class _Order:
         topics = self._call.request.topic_states
         new = [topic for topic in topics if hosted.topic(str(topic.topic_name)) is None]
         return self._member.want_settings([(str(topic.topic_name), topic.topic_id) for topic in new], now)
+
+    def _has_life(self) -> bool:
+        """Return True once the directory names the life of this broker that the order is for (rule W1)."""
+        replication = self._call.services.replication
+        return replication is None or replication.life.has_taken(self._call.request.broker_epoch)
 
     def _has_epochs(self) -> bool:
         """Return True once the leader epochs of partitions with several copies are on the disk, or cannot be.

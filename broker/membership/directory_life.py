@@ -39,10 +39,10 @@ class StoredLife:
         """Return the content. Raise ValueError if the file is damaged, or of another version."""
         (line,) = json_lines.decode(data)
         if not isinstance(line, Mapping) or line.get("version") != _VERSION:
-            raise ValueError(f"{FILE}: this program reads version {_VERSION}")
+            raise ValueError(f"this program reads version {_VERSION}")
         boot_id, is_whole, epoch = (line.get(name) for name in ("boot_id", "whole", "broker_epoch"))
         if not isinstance(boot_id, str) or not isinstance(is_whole, bool) or not isinstance(epoch, int):
-            raise ValueError(f"{FILE}: a field is missing, or of another type")
+            raise ValueError("a field is missing, or of another type")
         return cls(boot_id, is_whole, epoch)
 
 
@@ -56,22 +56,29 @@ class DirectoryLife:
     def __init__(self, before: StoredLife | None, *, boot_id: str, stopped_cleanly: bool) -> None:
         is_same_kernel = before is not None and before.boot_id == boot_id != ""
         is_whole = before is not None and before.is_whole and (stopped_cleanly or is_same_kernel)
-        self.stored = StoredLife(boot_id, is_whole, NO_EPOCH if before is None else before.broker_epoch)
-        """What the file must have before the broker registers, and what it has from then on."""
+        self._present = StoredLife(boot_id, is_whole, NO_EPOCH if before is None else before.broker_epoch)
+        self._on_disk = before
 
     @property
     def life(self) -> Life:
         """Return what the registration tells the controller."""
-        return Life(whole=self.stored.is_whole, last=self.stored.broker_epoch)
+        return Life(whole=self._present.is_whole, last=self._present.broker_epoch)
+
+    def begun(self) -> StoredLife | None:
+        """Return what the file must have before the broker registers, None if it has that."""
+        return None if self._present == self._on_disk else self._present
 
     def ordered(self, broker_epoch: int) -> StoredLife | None:
-        """Return what the file must have before an order of this life is answered, None if it has that."""
-        lived = replace(self.stored, is_whole=True, broker_epoch=broker_epoch)
-        return None if lived == self.stored else lived
+        """Return what the file must have before an order of this life is answered, None if it has that.
+
+        An order of an earlier life changes nothing.
+        """
+        lived = replace(self._present, is_whole=True, broker_epoch=max(broker_epoch, self._present.broker_epoch))
+        return None if lived == self._on_disk else lived
 
     def written(self, stored: StoredLife) -> None:
         """Note that the file has this on the disk."""
-        self.stored = stored
+        self._present = self._on_disk = stored
 
 
 def read_life(data: bytes | None) -> tuple[StoredLife | None, str | None]:
@@ -81,4 +88,4 @@ def read_life(data: bytes | None) -> tuple[StoredLife | None, str | None]:
     try:
         return StoredLife.decode(data), None
     except ValueError as error:
-        return None, str(error)
+        return None, f"{FILE}: {error}"

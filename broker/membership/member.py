@@ -20,8 +20,9 @@ from broker.cluster.channel import Call
 from broker.cluster.config_entity import BROKER_TYPE, TOPIC_TYPE, ConfigEntity
 from broker.cluster.config_watch import ConfigWatch
 from broker.cluster.controller import Controller
-from broker.cluster.documents import CONTROLLER, Registration
+from broker.cluster.documents import CONTROLLER, Life, Registration
 from broker.cluster.driver import Core, Driver, OperationOwners
+from broker.cluster.policy import Policy
 from broker.cluster.registration import Registered, create_persistent_nodes, register
 from broker.cluster.requests import Answer, Request
 from broker.membership.calls import AddressedCall, AnyCall, FetchCall, Fetchers
@@ -55,12 +56,15 @@ RETRY_MS = 1_000
 SETTINGS_READ = "settings of topics were read"
 """The purgatory key of requests that wait for settings of topics."""
 _ANY_TOPIC = ""
-"""No topic has this name, so it has no settings of its own."""
+"""The name of no topic: its settings are the broker's defaults."""
 
 
 @dataclass(frozen=True)
 class Membership:
-    """The facts that a broker brings into a cluster. Brokers reach each other on `listener`."""
+    """The facts that a broker brings into a cluster. Brokers reach each other on `listener`.
+
+    `boot_id` is the id of this boot of the kernel, "" if the system does not tell it.
+    """
 
     broker_id: int
     registration: Registration
@@ -68,6 +72,7 @@ class Membership:
     cluster_id: str
     is_new_directory: bool
     session_timeout_ms: int
+    boot_id: str = ""
 
 
 class _TimedCore(Core, Protocol):
@@ -90,6 +95,9 @@ class Member:
         self.peers = PeerCalls()
         self.fetchers: Fetchers | None = None
         """None while no partition has several copies."""
+        self.life: Callable[[], Life | None] = lambda: None
+        """Returns what a registration says of this broker's data (rule W1); None while no partition has several copies.
+        """
         self.consequences: Callable[[ImageDelta, Now], None] = lambda delta, now: None
         """Called after each change of the image, with the difference."""
         self.touch: Callable[[Hashable, Now], object] = lambda key, now: None
@@ -148,6 +156,11 @@ class Member:
 
     # --- life ----------------------------------------------------------------------------------------------------
 
+    def replicate(self, fetchers: Fetchers, life: Callable[[], Life], policy: Policy) -> None:
+        """Take part in replication, from the registration on."""
+        self.fetchers, self.life = fetchers, life
+        self.controller.use(policy)
+
     def serve(self, now: Now) -> None:
         """Register, because the logs are open, and take orders from then on."""
         self._serves = True
@@ -168,7 +181,7 @@ class Member:
         own = self.membership
         procedure = register(
             own.broker_id,
-            replace(own.registration, timestamp_ms=now.wall_ms),
+            replace(own.registration, timestamp_ms=now.wall_ms, life=self.life()),
             session_id=self._session_id,
             session_timeout_ms=own.session_timeout_ms,
             cluster_id=own.cluster_id,

@@ -17,6 +17,7 @@ from broker.log.sync_scheduler import IoJob
 from broker.membership.calls import FetchCall
 from broker.membership.followed_partitions import FollowedPartitions
 from broker.membership.led_partitions import LedPartitions
+from broker.membership.life_file import LifeFile
 from broker.membership.replica_ports import ReplicaPorts
 from broker.metadata.topic import PartitionState, Topic
 from broker.now import Now
@@ -26,7 +27,7 @@ from broker.replication.offset_checkpoint import OffsetCheckpointDamaged
 from broker.replication.partition import Partition
 from broker.wire.fetch import FetchResponse
 
-LOGS_READY = "logs were truncated, or leader epochs written"
+LOGS_READY = "logs were truncated, or leader epochs or the broker's life written"
 """The purgatory key of orders that wait for a file, or for the end of a truncation."""
 
 
@@ -37,6 +38,7 @@ class ReplicaManager:
         self._ports = ports
         self.led = LedPartitions(ports)
         self.followed = FollowedPartitions(ports)
+        self.life = LifeFile(ports.logs, ports.report)
         self._copied: dict[tuple[str, int], PartitionLog] = {}
         """The logs of partitions with several copies."""
         self._stored_offsets: Mapping[tuple[str, int], int] = {}
@@ -49,10 +51,12 @@ class ReplicaManager:
     # --- the start and the stop ----------------------------------------------------------------------------------
 
     def load(self) -> None:
-        """Read the stored high watermarks at the start. Raise StorageError.
+        """Begin a life of the broker, and read the stored high watermarks, at the start. Raise StorageError.
 
-        Without the file, or if it is damaged, each log counts as replicated up to its start until a leader says more.
+        Without high watermarks, or if their file is damaged, each log counts as replicated up to its start until a
+        leader says more.
         """
+        self.life.load(self._ports.boot_id)
         storage = self._ports.logs.storage
         if not storage.exists(offset_checkpoint.FILE):
             return
@@ -158,7 +162,7 @@ class ReplicaManager:
         if job is self._write:
             self._written, self._write = self._written if error else self._write.data, None
             return
-        if isinstance(job, WriteEpochsBegun):
+        if self.life.back(job, error) or isinstance(job, WriteEpochsBegun):
             self._ports.purgatory.touch(LOGS_READY, now)
         ended = self.followed.take_truncated()
         for topic, partition in ended:

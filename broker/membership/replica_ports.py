@@ -17,6 +17,8 @@ class ReplicaPorts:
     """See the module."""
 
     broker_id: int
+    boot_id: str
+    """The id of this boot of the kernel, "" if it is not known."""
     broker_epoch: Callable[[], int]
     """Returns the epoch of this life of the broker, -1 before its registration."""
     image: Image

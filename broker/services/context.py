@@ -186,7 +186,7 @@ class BrokerServices:
         if self.replicates:
             from broker.services.replicas import replicate
 
-            replicate(self, member)
+            self.replication = replicate(self, member)
 
     # --- settings ------------------------------------------------------------------------------------------------
 

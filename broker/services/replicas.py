@@ -1,4 +1,4 @@
-"""The copies of a broker's partitions, made of its services."""
+"""A broker's part in replication, made of its services: copies, the life of its data, the controller's settings."""
 
 from collections.abc import Callable
 from typing import Protocol
@@ -25,34 +25,41 @@ class ReplicatedServices(Protocol):
     hosted: Image
     logs: LogManager
     purgatory: Purgatory
-    replication: ReplicaManager | None
 
     def touch(self, log: PartitionLog, now: Now) -> None: ...
 
     def report(self, line: str, /) -> None: ...
 
 
-def replicate(services: ReplicatedServices, member: Member) -> None:
-    """Let the partitions of a broker of a cluster have several copies, and its controller decide about them."""
-    services.replication = replica_manager(
-        services, member.peers, lambda: member.broker_epoch, member.log_went_offline
+def replicate(services: ReplicatedServices, member: Member) -> ReplicaManager:
+    """Have a broker of a cluster take part in replication. Return the manager of its copies."""
+    manager = replica_manager(
+        services,
+        member.peers,
+        lambda: member.broker_epoch,
+        boot_id=member.membership.boot_id,
+        log_went_offline=member.log_went_offline,
     )
-    member.fetchers = services.replication
-    member.controller.use(policy_of(services, member.settings_of))
+    member.replicate(manager, lambda: manager.life.life, policy_of(services, member.settings_of))
+    return manager
 
 
 def replica_manager(
     services: ReplicatedServices,
     peer_calls: PeerCalls,
     broker_epoch: Callable[[], int],
+    *,
+    boot_id: str = "",
     log_went_offline: Callable[[Now], None] = lambda now: None,
 ) -> ReplicaManager:
-    """Return the manager of copies.
+    """Return a manager of copies.
 
-    `broker_epoch` returns the epoch of this life of the broker, and `log_went_offline` tells the controller.
+    `broker_epoch` returns the epoch of this life of the broker, and `log_went_offline` tells the controller. `boot_id`
+    is that of the kernel.
     """
     ports = ReplicaPorts(
         broker_id=services.node.id,
+        boot_id=boot_id,
         broker_epoch=broker_epoch,
         image=services.metadata,
         hosted=services.hosted,

@@ -39,6 +39,7 @@ from broker.wire.inter_broker import ControlledShutdownRequest
 from coordination.port import ConnectionLost, CoordinationError, Coordinator, SessionLost
 from coordination.sessions import open_session
 from coordination.socket_folder import SocketFolder
+from flakelog.machine import boot_id
 from flakelog.server.bound_broker import BoundBroker
 from flakelog.server.cluster_coordinator import PROCESSES, ClusterCoordinator, ClusterDirectory
 from flakelog.server.lifecycle import Lifecycle, Report, Stage, StartError
@@ -153,6 +154,7 @@ class ClusterPart:
             local.image.cluster_id,
             not local.coordinator,
             server.zookeeper_session_timeout_ms,
+            boot_id(),
         )
 
     def fields_of_services(self) -> dict[str, Any]:

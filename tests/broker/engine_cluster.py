@@ -33,15 +33,18 @@ SESSION_MS = 6_000
 class ClusterNode:
     """A broker of the cluster, from its start to its death."""
 
-    def __init__(self, cluster, broker_id, storage):
+    def __init__(self, cluster, broker_id, storage, boot_id="boot 1"):
         self.cluster = cluster
+        self.boot_id = boot_id
         self.id = broker_id
         self.storage = storage
         self.coordinator = MemoryCoordinator(cluster.ensemble)
         self.reported = []
         endpoints = {CLIENTS: ("localhost", 9_000 + broker_id), BROKERS: ("localhost", 9_100 + broker_id)}
         registration = Registration(tuple(Endpoint(name, "PLAINTEXT", *at) for name, at in endpoints.items()), 0)
-        membership = Membership(broker_id, registration, BROKERS, cluster.cluster_id, False, SESSION_MS)
+        membership = Membership(
+            broker_id, registration, BROKERS, cluster.cluster_id, False, SESSION_MS, self.boot_id
+        )
         self.member = Member(membership, lambda line: self.reported.append(line), self._new_uuid)
         self.own = RegisteredBroker(broker_id, endpoints)
         self.broker = None
@@ -173,6 +176,7 @@ class EngineCluster:
         self.now_ms = 1_000
         self.cut_pairs = set()
         self._uuids = count(1 << 64)
+        self._boots = count(2)
         self._is_settling = False
         self.nodes = {broker_id: ClusterNode(self, broker_id, MemoryStorage()) for broker_id in range(1, nodes + 1)}
         self.settle()
@@ -268,11 +272,19 @@ class EngineCluster:
     def cut_power(self, broker_id):
         """Cut the power of a broker's machine: its disk has only what was synced."""
         self.kill(broker_id)
-        self.nodes[broker_id].storage = self.nodes[broker_id].storage.power_cut(lambda n: 0)
+        node = self.nodes[broker_id]
+        node.storage = node.storage.power_cut(lambda n: 0)
+        node.boot_id = f"boot {next(self._boots)}"
 
-    def restart(self, broker_id):
-        """Start a broker on the directory of the one before, which is dead."""
+    def stop(self, broker_id):
+        """Stop a broker cleanly: its logs are closed, and its session ends."""
+        self.nodes[broker_id].broker.services.close()
+        self.kill(broker_id)
+        self.expire(broker_id)
+
+    def restart(self, broker_id, storage=None):
+        """Start a broker on the directory of the one before, which is dead, or on another."""
         before = self.nodes[broker_id]
         assert not before.is_alive
-        self.nodes[broker_id] = ClusterNode(self, broker_id, before.storage)
+        self.nodes[broker_id] = ClusterNode(self, broker_id, storage or before.storage, before.boot_id)
         self.settle()

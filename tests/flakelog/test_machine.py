@@ -2,7 +2,7 @@
 
 import pytest
 
-from flakelog.machine import fitting_settings, machine_defaults, memory_bytes
+from flakelog.machine import boot_id, fitting_settings, machine_defaults, memory_bytes
 from flakelog.settings import Given, collect
 
 GIB = 1 << 30
@@ -49,3 +49,10 @@ def test_every_other_source_goes_before_them(tmp_path):
     assert found.texts["flakelog.http.max.connections"] == "5"
     assert found.texts["flakelog.ids.max.connections"] == "512"
     assert found.origins["flakelog.ids.max.connections"] == "this machine"
+
+
+def test_a_boot_of_the_kernel_has_an_id_where_the_system_tells(tmp_path):
+    assert boot_id() == boot_id()
+    (tmp_path / "boot_id").write_text("1f6d\n")
+    assert boot_id(tmp_path / "boot_id") == "1f6d"
+    assert boot_id(tmp_path / "none") == ""

@@ -22,7 +22,7 @@ class Process(ClusterNode):
     """A broker's process, from its start to its death."""
 
     def __init__(self, world, machine):
-        super().__init__(world, machine.id, machine.storage)
+        super().__init__(world, machine.id, machine.storage, f"boot {machine.boots}")
         self.world, self.machine = world, machine
         self.connections = []
         self.listens = False
@@ -262,6 +262,7 @@ class Machine:
     def __init__(self, world, broker_id):
         self.world, self.id = world, broker_id
         self.storage = MemoryStorage()
+        self.boots = 1
         self.wall_step_ms = 0
         self.job_ms = world.random.choice((30, 30, 500))
         """The longest time that a job of a thread takes: some disks are slow."""
@@ -283,6 +284,7 @@ class Machine:
     def cut_power(self, *, at_once=False):
         self.kill(at_once=at_once)
         self.storage = self.storage.power_cut(self.world.random.randrange)
+        self.boots += 1
 
     def stop(self):
         """Stop the process cleanly, once the controller has moved its leaders."""

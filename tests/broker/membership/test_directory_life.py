@@ -16,14 +16,17 @@ class Machine:
     def start(self, *, stopped_cleanly=False):
         before, _ = read_life(self.file)
         self.life = DirectoryLife(before, boot_id=str(self.kernel), stopped_cleanly=stopped_cleanly)
-        self.file = self.life.stored.encode()
+        self.write(self.life.begun())
         return self.life.life
 
-    def order(self, broker_epoch):
-        stored = self.life.ordered(broker_epoch)
+    def write(self, stored):
         if stored is not None:
             self.file = stored.encode()
             self.life.written(stored)
+
+    def order(self, broker_epoch):
+        stored = self.life.ordered(broker_epoch)
+        self.write(stored)
         return stored
 
     def cut_power(self):

@@ -1,0 +1,98 @@
+"""The file `life` of a data directory, from the start of a process on (rule W1; `directory_life` decides its content).
+
+    load       the start: read the file, and write it before the broker registers
+    has_taken  an order of the controller: have the file written at the first one of each life
+    back       the write has ended
+
+On a full disk the file stays as it was. It then says less than is true: that the data is not whole, or was whole in an
+earlier life. So the broker goes on, and the next order tries again.
+"""
+
+from collections.abc import Callable
+
+from broker.cluster.documents import Life
+from broker.log.io_jobs import WriteFile
+from broker.log.log_manager import LogManager
+from broker.log.storage.port import StorageError
+from broker.log.sync_scheduler import IoJob
+from broker.membership.directory_life import FILE, DirectoryLife, StoredLife, read_life
+
+_NOT_WHOLE = (
+    "the machine of this broker stopped uncleanly, so that its data may lack what it has confirmed: partitions with "
+    "other replicas in sync are copied from them"
+)
+
+
+class LifeFile:
+    """See the module. `report` takes lines for the operator."""
+
+    def __init__(self, logs: LogManager, report: Callable[[str], None]) -> None:
+        self._logs = logs
+        self._report = report
+        self._lives = DirectoryLife(None, boot_id="", stopped_cleanly=False)
+        self._write: WriteFile | None = None
+        """The write that is under way."""
+        self._writing: StoredLife | None = None
+        self._failed: StoredLife | None = None
+        """What could not be written since an order was last told so."""
+
+    @property
+    def life(self) -> Life:
+        """Return what the next registration tells the controller."""
+        return self._lives.life
+
+    def load(self, boot_id: str) -> None:
+        """Read the file, and write what it must have before the broker registers, in this thread.
+
+        Call it once `LogManager.stopped_cleanly` is known. `boot_id` is that of this kernel, "" if the system does not
+        tell. Raise StorageError if the file cannot be read.
+        """
+        storage = self._logs.storage
+        data = None
+        if storage.exists(FILE):
+            file = storage.open(FILE)
+            data = file.read(0, file.size)
+        before, damage = read_life(data)
+        if damage is not None:
+            self._report(f"{damage}. This broker's data counts as that of a new directory, which may lack records")
+        self._lives = DirectoryLife(before, boot_id=boot_id, stopped_cleanly=self._logs.stopped_cleanly)
+        if before is not None and not self.life.whole:
+            self._report(_NOT_WHOLE)
+        begun = self._lives.begun()
+        if begun is not None:
+            try:
+                storage.replace(FILE, begun.encode())
+            except StorageError as error:
+                self._logs.disk.failed(error)
+                self._report(f"the state of this broker's life could not be written: {error}")
+            else:
+                self._lives.written(begun)
+
+    def has_taken(self, broker_epoch: int) -> bool:
+        """Return True if an order for this life may be carried out: the file has the life, or cannot be written.
+
+        Otherwise have it written; ask again once the job is back.
+        """
+        stored = self._lives.ordered(broker_epoch)
+        if stored is None:
+            return True
+        if self._write is None:
+            failed, self._failed = self._failed, None
+            if failed == stored:
+                return True
+            self._write, self._writing = WriteFile(self._logs.storage, FILE, stored.encode()), stored
+            self._logs.syncs.add_job(self._write)
+        return False
+
+    def back(self, job: IoJob, error: Exception | None) -> bool:
+        """Take back a job that has ended. Return True if it was the file's."""
+        if job is not self._write:
+            return False
+        assert self._writing is not None
+        stored, self._write, self._writing = self._writing, None, None
+        if error is None:
+            self._lives.written(stored)
+        else:
+            self._failed = stored
+            self._report(f"the state of this broker's life could not be written: {error}")
+        return True

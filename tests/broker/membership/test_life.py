@@ -1,0 +1,224 @@
+"""Rules W1 to W4, in a cluster of real engines: who has lost its machine's power leads only if nobody has more."""
+
+import pytest
+
+from broker.cluster.documents import NO_LIFE, Life, TopicPartition
+from broker.membership.directory_life import FILE, read_life
+from broker.metadata.topic import NO_LEADER
+from broker.wire.errors import ErrorCode
+from tests.broker.membership.replicated_cluster import ReplicatedCluster
+
+ALL = (1, 2, 3)
+JOINED_MS = 5_000
+"""Within this time a broker that is back has copied what it lacks, and has joined the ISR."""
+
+
+class PoweredCluster(ReplicatedCluster):
+    """A cluster whose topic `flights` has one record, and whose brokers can be looked at by the controller."""
+
+    def __init__(self, **configs):
+        super().__init__()
+        self.create("flights", **configs)
+        assert self.produce("flights", b"a") == (ErrorCode.NONE, 0)
+        self.later(JOINED_MS)
+
+    @property
+    def leadership(self):
+        return self.controller.member.controller.context.leadership[TopicPartition("flights", 0)]
+
+    def life(self, broker_id):
+        """Return what the controller has read of a broker's life."""
+        return self.controller.member.controller.context.brokers[broker_id].life
+
+    def epoch(self, broker_id):
+        return self.nodes[broker_id].member.broker_epoch
+
+    def stored(self, broker_id):
+        file = self.nodes[broker_id].storage.open(FILE)
+        stored, damage = read_life(file.read(0, file.size))
+        assert damage is None
+        return stored
+
+    def end_all(self, end):
+        """End all brokers before any of them hears of another's end."""
+        for broker_id in ALL:
+            end(broker_id)
+        for broker_id in ALL:
+            self.expire(broker_id)
+
+    def start(self, *broker_ids):
+        for broker_id in broker_ids:
+            self.restart(broker_id)
+        self.later(JOINED_MS)
+
+    def said(self, words):
+        return [line for node in self.nodes.values() for line in node.reported if words in line]
+
+
+@pytest.fixture
+def cluster():
+    return PoweredCluster()
+
+
+# --- W1: which data is whole -------------------------------------------------------------------------------------
+
+
+def test_a_new_directory_is_not_whole(cluster):
+    assert [cluster.life(broker_id) for broker_id in ALL] == [Life(False, -1)] * 3
+
+
+def test_a_broker_that_was_killed_has_whole_data_and_tells_its_last_life(cluster):
+    last = cluster.epoch(3)
+    cluster.kill_and_expire(3)
+    cluster.start(3)
+    assert cluster.life(3) == Life(True, last)
+
+
+def test_so_has_one_that_was_stopped_even_if_its_machine_was_switched_off_then(cluster):
+    last = cluster.epoch(3)
+    cluster.stop(3)
+    cluster.cut_power(3)
+    cluster.start(3)
+    assert cluster.life(3) == Life(True, last)
+
+
+def test_one_that_lost_power_has_not_and_says_so(cluster):
+    last = cluster.epoch(3)
+    cluster.cut_power(3)
+    cluster.expire(3)
+    cluster.start(3)
+    assert cluster.life(3) == Life(False, last)
+    assert len(cluster.said("the machine of this broker stopped uncleanly")) == 1
+
+
+def test_a_broker_that_is_killed_before_an_order_comes_after_a_power_cut_is_still_not_whole(cluster):
+    last, controller = cluster.epoch(3), cluster.controller.id
+    cluster.cut_power(3)
+    cluster.expire(3)
+    cluster.cut_pairs = {(controller, 3)}
+    for _ in range(2):
+        cluster.restart(3)
+        assert cluster.life(3) == Life(False, last)
+        cluster.kill_and_expire(3)
+    cluster.cut_pairs = set()
+    cluster.start(3)
+    assert cluster.life(3) == Life(False, last)
+    ordered = cluster.epoch(3)
+    cluster.kill_and_expire(3)
+    cluster.start(3)
+    assert cluster.life(3) == Life(True, ordered)
+
+
+def test_a_damaged_file_counts_as_that_of_a_new_directory(cluster):
+    cluster.stop(3)
+    cluster.nodes[3].storage.files[FILE].data[:4] = b"oops"
+    cluster.start(3)
+    assert cluster.life(3) == Life(False, -1)
+    assert len(cluster.said("life: its CRC does not hold")) == 1
+    assert cluster.stored(3).broker_epoch == cluster.epoch(3)
+
+
+def test_an_order_is_answered_once_the_directory_names_the_life_that_it_is_for(cluster):
+    controller = cluster.controller.member.controller
+    assert controller.broker_id == 1
+    last = cluster.epoch(3)
+    cluster.nodes[3].broker.hold_syncs()
+    cluster.expire(3)
+    assert cluster.epoch(3) > last == cluster.stored(3).broker_epoch
+    assert not controller.have_answered(controller.sent)
+    cluster.nodes[3].broker.release()
+    cluster.settle()
+    assert cluster.stored(3).broker_epoch == cluster.epoch(3)
+    assert controller.have_answered(controller.sent)
+
+
+def test_on_a_full_disk_an_order_is_carried_out_and_the_directory_names_the_life_later(cluster):
+    last = cluster.epoch(3)
+    cluster.nodes[3].storage.free_bytes = 0
+    cluster.expire(3)
+    cluster.later(JOINED_MS)
+    assert cluster.isr("flights") == ALL and cluster.stored(3).broker_epoch == last
+    assert cluster.said("the state of this broker's life could not be written")
+    cluster.nodes[3].storage.free_bytes = None
+    cluster.kill_and_expire(2)
+    assert cluster.stored(3).broker_epoch == cluster.epoch(3)
+
+
+# --- W2 and W3: who is trusted -----------------------------------------------------------------------------------
+
+
+def test_a_broker_that_lost_power_copies_what_it_lacks_before_it_is_in_sync_again(cluster):
+    cluster.cut_power(3)
+    cluster.expire(3)
+    assert cluster.isr("flights") == (1, 2)
+    cluster.cut_pairs = {(3, 1)}
+    cluster.start(3)
+    assert cluster.isr("flights") == (1, 2)
+    cluster.cut_pairs = set()
+    cluster.later(JOINED_MS)
+    assert cluster.isr("flights") == ALL and cluster.ends("flights") == dict.fromkeys(ALL, 1)
+    assert cluster.leadership.lives[3] == cluster.epoch(3)
+
+
+@pytest.mark.parametrize("power, eligible", [(True, ()), (False, (2,))])
+def test_an_eligible_leader_that_lost_power_is_none_any_more(cluster, power, eligible):
+    cluster.kill_and_expire(3)
+    (cluster.cut_power if power else cluster.kill)(2)
+    cluster.expire(2)
+    assert (cluster.leadership.isr, cluster.leadership.elr) == ((1,), (2,))
+    cluster.cut_pairs = {(2, 1)}
+    cluster.start(2)
+    assert (cluster.leadership.isr, cluster.leadership.elr) == ((1,), eligible)
+
+
+def test_of_all_that_stopped_those_without_a_power_cut_lead(cluster):
+    cluster.kill(2)
+    for broker_id in (1, 3):
+        cluster.cut_power(broker_id)
+    for broker_id in ALL:
+        cluster.expire(broker_id)
+    cluster.start(1, 3)
+    assert cluster.leadership.leader == NO_LEADER and cluster.leadership.lives[1] == NO_LIFE
+    (problem,) = cluster.controller.member.controller.problems
+    assert problem.startswith("flights-0 has no leader: brokers 1, 3 may lack records since an unclean stop")
+    cluster.start(2)
+    assert cluster.leadership.leader == 2 and cluster.isr("flights") == ALL
+    assert cluster.consume("flights") == [b"a"]
+
+
+def test_a_directory_that_was_restored_is_not_trusted(cluster):
+    """Its copy was made after a clean stop, but the broker has lived on since."""
+    cluster.stop(3)
+    copy = cluster.nodes[3].storage.power_cut(lambda n: 0)
+    cluster.start(3)
+    assert cluster.produce("flights", b"b") == (ErrorCode.NONE, 1)
+    cluster.end_all(cluster.kill)
+    cluster.restart(3, storage=copy)
+    cluster.later(JOINED_MS)
+    assert cluster.life(3).whole and cluster.leadership.leader == NO_LEADER
+    cluster.start(1)
+    assert cluster.leadership.leader == 1 and cluster.consume("flights") == [b"a", b"b"]
+    assert cluster.isr("flights") == (1, 3) and cluster.ends("flights") == {1: 2, 3: 2}
+
+
+# --- W4: a power cut of all --------------------------------------------------------------------------------------
+
+
+def test_after_a_power_cut_of_all_the_first_of_the_isr_leads_once_all_are_back_and_the_operator_hears_of_it():
+    cluster = PoweredCluster(flakelog_durable_acks="true")
+    cluster.end_all(cluster.cut_power)
+    cluster.start(3, 2)
+    assert cluster.leadership.leader == NO_LEADER
+    cluster.start(1)
+    assert cluster.leadership.leader == 1 and cluster.isr("flights") == ALL
+    assert cluster.consume("flights") == [b"a"]
+    (line,) = cluster.said("flights-0: broker 1 leads, because")
+    assert "all its replicas in sync, brokers 1, 2, 3, are back from unclean stops" in line
+    assert sum(node.member.controller.unclean_elections for node in cluster.nodes.values()) == 1
+
+
+def test_after_a_kill_of_all_the_first_leads_and_nothing_is_said(cluster):
+    cluster.end_all(cluster.kill)
+    cluster.start(*ALL)
+    assert cluster.isr("flights") == ALL and cluster.consume("flights") == [b"a"]
+    assert not cluster.said("leads, because")
