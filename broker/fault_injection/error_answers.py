@@ -68,7 +68,7 @@ def _fetch(call: RequestContext, code: ErrorCode, now: Now) -> FetchResponse | N
     if code in SESSION_ERRORS and call.version >= fetch.SESSIONS:
         return FetchResponse(error_code=code)
     try:
-        session = call.services.fetch_sessions.resume(request, call.version >= fetch.TOPIC_IDS, now)
+        session = call.services.fetch_sessions.resume(request, call.version >= fetch.TOPIC_IDS, now, call.listener)
     except ApiError as error:
         return FetchResponse(error_code=error.code)
     partitions = session.partitions() if session else wanted(request.partitions)

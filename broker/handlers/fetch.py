@@ -11,10 +11,11 @@ broker.services.fetch_session); v12 a diverging epoch (KIP-595); from v13 topics
 A client over its quota gets no records, and a throttle time (KIP-219).
 With the private tag (broker.wire.tags) each partition's answer carries its ids.
 A follower fetches over the listener of brokers: up to the log's end, past the limits of clients. The offset that it
-asks for tells what it has, and may move the high watermark.
+asks for tells what it has, and may move the high watermark. A fetch in its session costs what changed
+(broker.services.follower_session).
 """
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeAlias
 from weakref import ref
@@ -32,6 +33,8 @@ from broker.now import Now
 from broker.services.context import RequestContext
 from broker.services.fetch_reading import Results, SoFar, Unread, bytes_max, collect, note_fetches
 from broker.services.fetch_session import FetchSession, WantedPartition, next_epoch, wanted
+from broker.services.fetch_sessions import owner_of
+from broker.services.follower_session import FollowerSession
 from broker.steps import Steps
 from broker.waiting.purgatory import Delayed
 from broker.wire.errors import ApiError
@@ -59,22 +62,22 @@ def handle(call: RequestContext, now: Now) -> Answer | Steps[Answer]:
     session = None
     if request.session_id != NO_SESSION_ID or request.session_epoch != FINAL_EPOCH:
         try:
-            session = call.services.fetch_sessions.resume(request, call.version >= TOPIC_IDS, now)
+            session = call.services.fetch_sessions.resume(request, call.version >= TOPIC_IDS, now, call.listener)
         except ApiError as error:
             return FetchResponse(error_code=error.code)
-    partitions = wanted(request.partitions) if session is None else session.partitions()
+    partitions = wanted(request.partitions) if session is None else session.to_read(call.services.hosted.generation)
     budget, number = call.services.partition_budget, len(partitions)
     if number > FEW_PARTITIONS and budget.is_too_small(number):
         return _handle_in_steps(call, session, partitions, now.ms + request.max_wait_ms)
     budget.left -= number
     if request.replica_id >= 0:
-        note_fetches(call, partitions, now)
+        note_fetches(call, session, partitions, now)
     results, enough, unread = collect(call, session, partitions, False)
     if unread:
         return _LookingUp(call, session, partitions, now.ms + request.max_wait_ms).begin(unread)
     if enough or request.max_wait_ms <= 0:
         return _answer(call, session, results, now)
-    return _Waiting(call, session, partitions, results).begin(now.ms + request.max_wait_ms)
+    return _waiting(call, session, partitions, results).begin(now.ms + request.max_wait_ms)
 
 
 def _handle_in_steps(
@@ -85,7 +88,7 @@ def _handle_in_steps(
         for begin in range(0, len(partitions), PARTITIONS_AT_ONCE):
             part = partitions[begin : begin + PARTITIONS_AT_ONCE]
             call.services.partition_budget.left -= len(part)
-            note_fetches(call, part, now)
+            note_fetches(call, session, part, now)
             now = yield
     answer = yield from _read_in_steps(call, session, partitions, deadline_ms, False, now)
     return answer
@@ -106,9 +109,10 @@ def _read_in_steps(
             return _LookingUp(call, session, partitions, deadline_ms).begin(unread)
         if enough or deadline_ms <= now.ms:
             return _answer_slices(call, session, results, now)
-        waiting = _Waiting(call, session, partitions, results)
+        waiting = _waiting(call, session, partitions, results)
         if not waiting.may_be_enough():
             return waiting.begin(deadline_ms)
+        partitions = _again(call, session, partitions)
 
 
 def _collect_in_steps(
@@ -162,7 +166,8 @@ def _answer(call: RequestContext, session: FetchSession | None, results: Results
         return session.answer(request.session_epoch, results)
     response = FetchResponse([result for _, result in results])
     if request.session_epoch == INITIAL_EPOCH:
-        response.session_id = call.services.fetch_sessions.open(results, call.version >= TOPIC_IDS, now)
+        owner = owner_of(request, call.listener)
+        response.session_id = call.services.fetch_sessions.open(results, call.version >= TOPIC_IDS, now, owner)
     return response
 
 
@@ -224,6 +229,7 @@ class _LookingUp:
     def _once_found(self, now: Now) -> FetchResponse | Steps[Answer] | None:
         if self._lookups_left:
             return None
+        self._partitions = _again(self._call, self._session, self._partitions)
         budget, number = self._call.services.partition_budget, len(self._partitions)
         if budget.is_too_small(number):
             return self._once_found_in_steps(now)
@@ -233,7 +239,7 @@ class _LookingUp:
             delayed = self._delayed() if self._delayed is not None else None
             if enough or not self._waits or self._deadline_ms <= now.ms or delayed is None:
                 return _answer(self._call, self._session, results, now)
-            waiting = _Waiting(self._call, self._session, self._partitions, results)
+            waiting = _waiting(self._call, self._session, self._partitions, results)
             self._call.services.purgatory.wait_on(delayed, waiting.begin(self._deadline_ms))
             return None
         return None if self._verifies(unread) else self._answer(now)
@@ -268,6 +274,7 @@ def _answer_with_all(
     call: RequestContext, session: FetchSession | None, partitions: Sequence[WantedPartition], now: Now
 ) -> FetchResponse | Steps[Answer]:
     """Return the answer with the records there are, even if it waits for the disk; in slices if it takes many."""
+    partitions = _again(call, session, partitions)
     budget, number = call.services.partition_budget, len(partitions)
     if budget.is_too_small(number):
         return _answer_in_steps(call, session, partitions, now)
@@ -304,7 +311,7 @@ class _Waiting:
         self._is_follower = call.request.replica_id >= 0
         self._committed = call.request.isolation_level == READ_COMMITTED
         self._bytes_min = min(call.request.min_bytes, bytes_max(call))
-        self._by_log = {partition.log: partition for partition in partitions if partition.log is not None}
+        self._by_log = self._partitions_by_log()
         self._positions: dict[PartitionLog, tuple[Segment, int]] = {}
         """The newest segment of a log, and the position in it where the records for the client begin."""
         self._available: dict[PartitionLog, int] = {}
@@ -313,11 +320,17 @@ class _Waiting:
         self._deadline_ms = 0
         self._note_all(results)
 
+    def _partitions_by_log(self) -> Mapping[PartitionLog, WantedPartition]:
+        return {partition.log: partition for partition in self._partitions if partition.log is not None}
+
     def begin(self, deadline_ms: int) -> Delayed[Any]:
         """Wait for each partition's log."""
         self._deadline_ms = deadline_ms
         size = len(self._partitions)
-        return Delayed(self._by_log, deadline_ms, self._try_complete, self._expire, self._touch, size=size)
+        return Delayed(self._keys(), deadline_ms, self._try_complete, self._expire, self._touch, size=size)
+
+    def _keys(self) -> Iterable[Hashable]:
+        return self._by_log
 
     def may_be_enough(self) -> bool:
         """Return True if a log that changed after it was read may complete the answer."""
@@ -347,10 +360,10 @@ class _Waiting:
         self._touched = log
 
     def _try_complete(self, now: Now) -> FetchResponse | Steps[Answer] | None:
-        log, self._touched = self._touched, None
-        if log is None or not self._may_be_enough(log):
-            return None  # not touched: nothing has changed since the handler read
-        call, session, partitions = self._call, self._session, self._partitions
+        if not self._is_touched():
+            return None  # nothing has changed since the handler read
+        call, session = self._call, self._session
+        partitions = self._partitions = _again(call, session, self._partitions)
         budget, number = call.services.partition_budget, len(partitions)
         if budget.is_too_small(number):
             return _read_in_steps(call, session, partitions, self._deadline_ms, True, now)
@@ -360,6 +373,11 @@ class _Waiting:
             return _answer(call, session, results, now)
         self._note_all(results)
         return None
+
+    def _is_touched(self) -> bool:
+        """Return True if a log that was touched may complete the answer."""
+        log, self._touched = self._touched, None
+        return log is not None and self._may_be_enough(log)
 
     def _expire(self, now: Now) -> FetchResponse | Steps[Answer]:
         return _answer_with_all(self._call, self._session, self._partitions, now)
@@ -409,3 +427,47 @@ class _Waiting:
             return False
         self._note(log, records)
         return records.file is not log.segments.active.log
+
+
+class _WaitingInSession(_Waiting):
+    """A follower's request that waits for its session: it counts the logs that the session was touched for."""
+
+    def __init__(
+        self,
+        call: RequestContext,
+        session: FollowerSession,
+        partitions: Sequence[WantedPartition],
+        results: Results,
+    ) -> None:
+        self._followed = session
+        super().__init__(call, session, partitions, results)
+
+    def _partitions_by_log(self) -> Mapping[PartitionLog, WantedPartition]:
+        return self._followed.by_log
+
+    def _keys(self) -> Iterable[Hashable]:
+        return (self._followed,)
+
+    def may_be_enough(self) -> bool:
+        return self._is_touched()
+
+    def _touch(self, key: Hashable) -> None:
+        """Do nothing, because the session knows its logs that were touched."""
+
+    def _is_touched(self) -> bool:
+        return any([self._may_be_enough(log) for log in self._followed.take_touched()])
+
+
+def _waiting(
+    call: RequestContext, session: FetchSession | None, partitions: Sequence[WantedPartition], results: Results
+) -> _Waiting:
+    if isinstance(session, FollowerSession):
+        return _WaitingInSession(call, session, partitions, results)
+    return _Waiting(call, session, partitions, results)
+
+
+def _again(
+    call: RequestContext, session: FetchSession | None, partitions: Sequence[WantedPartition]
+) -> Sequence[WantedPartition]:
+    """Return the partitions to read again. A follower's session reads only those that have changed."""
+    return session.to_read(call.services.hosted.generation) if isinstance(session, FollowerSession) else partitions

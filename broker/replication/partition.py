@@ -9,6 +9,19 @@ to leave counts until that is granted. The high watermark moves only while the g
 members and the granted ELR is empty, because the controller may count on a member of the ELR (KIP-966). It never goes
 back (rule R1).
 
+Kafka notes every partition of a follower's session at each fetch. Here a fetch costs what changed. While a follower is
+in the ISR and at the log's end, one more fetch from the same offset tells only that the follower is still there. So
+such a follower rests: each fetch of its session (`used_ms`) counts as one of its own, and the leader looks at it no
+more. It wakes, and the time of the session's last fetch becomes its own, after
+
+    a change of the log, first of all an append      the session listens to its log
+    another state of the partition                   `lead`, `granted`
+    a fetch of another session, or of none           `fetched`
+
+A resting follower is at the log's end, so it is never late. The append that leaves it behind wakes it in the same turn,
+before the session fetches again. From then on each fetch of its session is noted, until the follower rests again. So
+the leader knows what Kafka's would know.
+
 A follower joins when its end has reached the high watermark and the start of the epoch. It leaves when it has not been
 at the log's end for `replica.lag.time.max.ms` (rule R3). What a follower had in an earlier epoch is forgotten: it may
 have been truncated since (rule E4).
@@ -16,7 +29,7 @@ have been truncated since (rule E4).
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from broker.log.partition_log import PartitionLog
 from broker.metadata.topic import PartitionState
@@ -30,27 +43,53 @@ RETRY_MS = 1_000
 """The pause before a proposal is asked again that the controller refused, or did not answer."""
 
 
+class RepeatedFetch(Protocol):
+    """A follower's session, whose fetches repeat what they do not name."""
+
+    used_ms: int
+    """When the session fetched last, on the leader's monotonic clock."""
+
+    def woken(self, log: PartitionLog) -> None:
+        """Look at a log whose follower rests no more."""
+        ...
+
+
 @dataclass(slots=True)
 class Follower:
     """What a leader knows of a follower in its epoch."""
 
-    caught_up_ms: int
-    """When it was last at the leader's end, on the leader's monotonic clock."""
+    noted_ms: int
+    """When it was last at the leader's end, as far as that was noted."""
     end_offset: int = UNKNOWN_OFFSET
     log_start_offset: int = UNKNOWN_OFFSET
     broker_epoch: int = NO_BROKER_EPOCH
     fetched_ms: int = 0
     leader_end_offset: int = LONG_MAX
     """The leader's end at the follower's last fetch."""
+    rests_in: RepeatedFetch | None = None
+    """The session whose fetches count for a follower that rests."""
+
+    @property
+    def caught_up_ms(self) -> int:
+        """Return when it was last at the leader's end, on the leader's monotonic clock."""
+        return self.noted_ms if self.rests_in is None else max(self.noted_ms, self.rests_in.used_ms)
+
+    def wake(self, log: PartitionLog) -> None:
+        """Write down when a follower that rests was last at the end of its leader's log."""
+        session = self.rests_in
+        if session is not None:
+            self.rests_in = None
+            self.noted_ms = self.fetched_ms = max(self.noted_ms, session.used_ms)
+            session.woken(log)
 
     def fetched(
         self, offset: int, log_start_offset: int, broker_epoch: int, leader_end_offset: int, now_ms: int
     ) -> None:
         """Note a fetch from an offset. A follower that has reached the end of its last fetch was at the end then."""
         if offset >= leader_end_offset:
-            self.caught_up_ms = now_ms
+            self.noted_ms = now_ms
         elif offset >= self.leader_end_offset:
-            self.caught_up_ms = max(self.caught_up_ms, self.fetched_ms)
+            self.noted_ms = max(self.noted_ms, self.fetched_ms)
         self.end_offset, self.log_start_offset, self.broker_epoch = offset, log_start_offset, broker_epoch
         self.leader_end_offset, self.fetched_ms = leader_end_offset, now_ms
 
@@ -108,13 +147,18 @@ class Partition:
         if self.has_taken(state):
             return False
         before = self.state
+        self._begin_state(state)
         if before is None or state.leader_epoch > before.leader_epoch:
             self.epoch_start_offset = self.log.log_end_offset
             self.followers = {member: Follower(now.ms) for member in state.replicas if member != self.broker_id}
-        self.state = state
-        self._proposed = None
         self._ask_for_empty_elr(now)
         return self._advance()
+
+    def _begin_state(self, state: PartitionState) -> None:
+        self.state = state
+        self._proposed = None
+        for follower in self.followers.values():
+            follower.wake(self.log)
 
     def has_taken(self, state: PartitionState) -> bool:
         """Return True if an order is not above the present epochs, so that it changes nothing."""
@@ -188,11 +232,23 @@ class Partition:
         Raise ApiError as `follower` does.
         """
         follower = self.follower(follower_id, broker_epoch)
+        follower.wake(self.log)
         follower.fetched(offset, log_start_offset, broker_epoch, self.log.log_end_offset, now.ms)
         may_join = follower_id not in self.isr and self._proposed is None and now.ms >= self._pause_ends_ms
         if may_join and self._is_in_sync(follower):
             self._propose({*self.isr, follower_id}, now)
         return self._advance()
+
+    def rest(self, follower_id: int, session: RepeatedFetch) -> Follower | None:
+        """Let a follower rest in the session that it has just fetched in. Return None if each fetch must be noted.
+
+        A follower outside of the ISR may join it at any fetch.
+        """
+        follower = self.followers[follower_id]
+        if follower.end_offset != self.log.log_end_offset or follower_id not in self.isr:
+            return None
+        follower.rests_in = session
+        return follower
 
     def follower(self, follower_id: int, broker_epoch: int) -> Follower:
         """Return a follower, which fetches in a life of its.
@@ -276,8 +332,7 @@ class Partition:
             return False  # LeaderAndIsr will tell
         if partition_epoch == state.partition_epoch and self._proposed not in (None, frozenset(isr)):
             return False  # an earlier proposal's answer; the next one may be granted already
-        self.state = state._replace(partition_epoch=partition_epoch, isr=isr, elr=elr)
-        self._proposed = None
+        self._begin_state(state._replace(partition_epoch=partition_epoch, isr=isr, elr=elr))
         self._ask_for_empty_elr(now)
         return self._advance()
 

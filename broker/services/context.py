@@ -29,7 +29,7 @@ from broker.metadata.topic import GROUP_OFFSETS_TOPIC, TRANSACTIONS_TOPIC, Topic
 from broker.metrics import Metrics
 from broker.now import Now
 from broker.produce.turn import ProduceTurn
-from broker.services.fetch_session import FetchSessions
+from broker.services.fetch_sessions import FetchSessions
 from broker.services.image_consequences import begin_epoch, follow_alone, follow_metadata, follow_stored
 from broker.services.kafka_messages import not_led
 from broker.settings.config import BrokerConfig, ListenerLimits, TopicConfig, with_properties
@@ -141,11 +141,12 @@ class BrokerServices:
         else:
             self._join(self.member)
         self.configure()
-        slots, partitions = (
+        self.fetch_sessions = FetchSessions(
             self.config.max_incremental_fetch_session_cache_slots,
             self.config.fetch_session_partitions_max,
+            lambda: self.new_uuid().int & FETCH_SESSION_ID_MAX,
+            self.purgatory,
         )
-        self.fetch_sessions = FetchSessions(slots, partitions, lambda: self.new_uuid().int & FETCH_SESSION_ID_MAX)
         self.id_stamper.max_wait_ms = self.config.max_id_wait_ms
         self.clock_waits = ClockWaits(self.logs, self.id_stamper, self.purgatory, self.report)
         self.turn = ProduceTurn(

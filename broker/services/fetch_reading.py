@@ -13,7 +13,8 @@ from broker.produce.current_leader import ELSEWHERE, current_leader
 from broker.record.compression import Codec
 from broker.replication.partition import Partition
 from broker.services.context import RequestContext
-from broker.services.fetch_session import FetchSession, WantedPartition, with_news
+from broker.services.fetch_session import FetchSession, WantedPartition
+from broker.services.follower_session import FollowerSession
 from broker.wire.current_leader import CurrentLeader
 from broker.wire.errors import ApiError, ErrorCode
 from broker.wire.fetch import CURRENT_LEADERS, READ_COMMITTED, FetchedPartition, FetchPartition, FetchRequest
@@ -61,10 +62,10 @@ def collect(
         bytes_min = min(request.min_bytes, bytes_left)
     else:
         bytes_left, size, bytes_min = so_far.bytes_left, so_far.size, so_far.bytes_min
-    enough = not partitions
+    enough = not partitions and session is None
     results: Results = []
     unread: Unread = []
-    for wanted in partitions if session is None else with_news(partitions, generation, is_follower):
+    for wanted in partitions if session is None else session.with_news(partitions, generation):
         requested = wanted.requested
         topic, partition, offset, limit, leader_epoch, last_epoch, _ = requested
         diverging = None
@@ -154,7 +155,9 @@ def _led_for(call: RequestContext, log: PartitionLog, requested: FetchPartition)
     raise ApiError(code, f"node {replica_id} is no replica of {log.name}")
 
 
-def note_fetches(call: RequestContext, partitions: Iterable[WantedPartition], now: Now) -> None:
+def note_fetches(
+    call: RequestContext, session: FetchSession | None, partitions: Iterable[WantedPartition], now: Now
+) -> None:
     """Note that a follower has all records below the offsets that it fetches from.
 
     If that moves a high watermark, or if deleted records are gone from another replica, the requests that wait for it
@@ -181,6 +184,8 @@ def note_fetches(call: RequestContext, partitions: Iterable[WantedPartition], no
             services.replication.fetched(partition, request.replica_id, offset, start_offset, life, now)
         except ApiError:
             continue
+        if isinstance(session, FollowerSession):
+            session.noted(wanted, log, partition)
 
 
 def _refused(call: RequestContext, error: ApiError, wanted: WantedPartition) -> FetchedPartition:

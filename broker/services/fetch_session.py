@@ -8,24 +8,18 @@ detects a lost or repeated request, and the client begins again.
     request epoch -1    full; without a session
     request epoch n     continues the session it names; an answer to epoch n is due before n + 1 is sent
 
-A session belongs to no connection. The number of sessions and the number of partitions in all of them are limited; a
-client without room continues with full requests. To make room the broker evicts a session that was not used for two
-minutes. If all were used, it evicts the smallest session older than two minutes if that is smaller than the new one,
-because large sessions save most.
+A session belongs to no connection. `broker.services.fetch_sessions` keeps all sessions of a broker.
 """
 
-from collections import OrderedDict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence, Set
+from typing import TypeAlias
 
 from broker.log.leader_epochs import NO_EPOCH
 from broker.log.partition_log import PartitionLog
-from broker.now import Now
-from broker.wire.errors import ApiError, ErrorCode
+from broker.wire.errors import ErrorCode
 from broker.wire.fetch import (
-    FINAL_EPOCH,
     INITIAL_EPOCH,
     NO_OFFSET,
-    NO_SESSION_ID,
     FetchedPartition,
     FetchPartition,
     FetchRequest,
@@ -33,7 +27,8 @@ from broker.wire.fetch import (
     PartitionKey,
 )
 
-EVICTION_AGE_MS = 120_000  # Kafka's; a shorter age would let two clients evict each other again and again
+Owner: TypeAlias = tuple[int, str]
+"""A broker that fetches as a replica, and the listener that it uses."""
 _EPOCH_MAX = 2**31 - 1
 
 
@@ -111,6 +106,9 @@ class FetchSession:
     others that always have more than an answer holds.
     """
 
+    owner: Owner | None = None
+    """The follower whose session it is; None for a consumer's."""
+
     def __init__(self, id: int, partitions: dict[PartitionKey, WantedPartition], by_id: bool, now_ms: int) -> None:
         self.id = id
         self.epoch = next_epoch(INITIAL_EPOCH)
@@ -121,6 +119,10 @@ class FetchSession:
 
     def __len__(self) -> int:
         return len(self._partitions)
+
+    def has_any(self, keys: Set[PartitionKey]) -> bool:
+        """Return True if the session has one of these partitions."""
+        return not self._partitions.keys().isdisjoint(keys)
 
     def partitions(self) -> list[WantedPartition]:
         return list(self._partitions.values())
@@ -136,6 +138,14 @@ class FetchSession:
         for key in request.forgotten:
             self._partitions.pop(key, None)
 
+    def to_read(self, generation: int) -> list[WantedPartition]:
+        """Return the partitions to read. `generation` is that of the metadata."""
+        return self.partitions()
+
+    def with_news(self, partitions: Sequence[WantedPartition], generation: int) -> list[WantedPartition]:
+        """Return those that may have something new."""
+        return with_news(partitions, generation)
+
     def answer(self, epoch: int, results: list[tuple[WantedPartition, FetchedPartition]]) -> FetchResponse:
         """Return the answer to the request with `epoch`. Refuse if another request of the session came meanwhile."""
         if self.epoch != next_epoch(epoch):
@@ -148,96 +158,8 @@ class FetchSession:
                 self._partitions[partition.key] = partition
         return FetchResponse(news, session_id=self.id)
 
-
-class FetchSessions:
-    """All sessions of one broker. `new_id` returns random numbers from 1 to 2^31 - 1."""
-
-    def __init__(self, sessions_max: int, partitions_max: int, new_id: Callable[[], int]) -> None:
-        self._sessions_max = sessions_max
-        self._partitions_max = partitions_max
-        self._new_id = new_id
-        self._sessions: OrderedDict[int, FetchSession] = OrderedDict()  # least recently used first
-        self.partitions = 0
-        self.evicted = 0
-
-    def __len__(self) -> int:
-        return len(self._sessions)
-
-    def resume(self, request: FetchRequest, by_id: bool, now: Now) -> FetchSession | None:
-        """Return the session that a request continues, updated by the request. Return None if the request is full.
-
-        A full request closes the session it names. Raise ApiError if the session does not exist, or is not in the state
-        that the client thinks.
-        """
-        if request.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
-            self._remove(request.session_id)
-            return None
-        session = self._sessions.get(request.session_id)
-        if session is None:
-            raise ApiError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND, f"there is no fetch session {request.session_id}")
-        if session.epoch != request.session_epoch:
-            reason = f"fetch session {session.id} is at epoch {session.epoch}, not {request.session_epoch}"
-            raise ApiError(ErrorCode.INVALID_FETCH_SESSION_EPOCH, reason)
-        if session.by_id != by_id:
-            named = "ids" if session.by_id else "names"
-            reason = f"fetch session {session.id} names topics by their {named}"
-            raise ApiError(ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR, reason)
-        return self._go_on(session, request, now)
-
-    def _go_on(self, session: FetchSession, request: FetchRequest, now: Now) -> FetchSession | None:
-        before = len(session)
-        session.update(request)
-        self.partitions += len(session) - before
-        if not len(session):
-            self._remove(session.id)
-            return None
-        if self.partitions > self._partitions_max and len(session) > before:
-            self._remove(session.id)
-            reason = (
-                f"fetch sessions remember {self._partitions_max} partitions (flakelog.fetch.session.partitions.max)"
-            )
-            raise ApiError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND, reason)
-        session.epoch = next_epoch(session.epoch)
-        session.used_ms = now.ms
-        self._sessions.move_to_end(session.id)
-        return session
-
-    def open(self, results: list[tuple[WantedPartition, FetchedPartition]], by_id: bool, now: Now) -> int:
-        """Begin a session for a client that receives `results`. Return its id, or 0 if there is no room for it."""
-        size = len(results)
-        if not self._has_room(size, now):
-            return NO_SESSION_ID
-        for partition, result in results:
-            partition.is_news(result)
-        id = self._new_id()
-        while id in self._sessions or id == NO_SESSION_ID:
-            id = self._new_id()
-        self._sessions[id] = FetchSession(id, {partition.key: partition for partition, _ in results}, by_id, now.ms)
-        self.partitions += size
-        return id
-
-    def _has_room(self, size: int, now: Now) -> bool:
-        if len(self._sessions) >= self._sessions_max and not self._evict(size, now):
-            return False
-        return self.partitions + size <= self._partitions_max
-
-    def _evict(self, size: int, now: Now) -> bool:
-        oldest = next(iter(self._sessions.values()), None)
-        if oldest is None:
-            return False
-        if now.ms - oldest.used_ms <= EVICTION_AGE_MS:
-            aged = (session for session in self._sessions.values() if now.ms - session.made_ms > EVICTION_AGE_MS)
-            oldest = min(aged, key=len, default=None)
-            if oldest is None or len(oldest) >= size:
-                return False
-        self._remove(oldest.id)
-        self.evicted += 1
-        return True
-
-    def _remove(self, id: int) -> None:
-        session = self._sessions.pop(id, None)
-        if session is not None:
-            self.partitions -= len(session)
+    def close(self) -> None:
+        """Let go of what refers to the session, which no request continues."""
 
 
 def next_epoch(epoch: int) -> int:

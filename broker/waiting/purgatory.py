@@ -14,7 +14,7 @@ requests may wait for (a partition's end, a group) calls `touch` with that key. 
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from itertools import islice
-from typing import Any, Generic, TypeAlias, TypeVar
+from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
 from broker.now import Now
 from broker.waiting.timing_wheel import Timer, TimingWheel
@@ -74,6 +74,13 @@ class Delayed(Generic[Response]):
 AnyDelayed: TypeAlias = Delayed[Any]
 
 
+class Listener(Protocol):
+    """Is told each touch of the keys that it listens to. It is no request: it is never answered, and has no deadline.
+    """
+
+    def touched(self, key: Hashable, now: Now) -> None: ...
+
+
 class Purgatory:
     """All delayed requests of one engine. Not thread-safe; may be called again from within `on_done`.
 
@@ -83,7 +90,7 @@ class Purgatory:
 
     def __init__(self, start_ms: int = 0, max_delayed: int = MAX_DELAYED) -> None:
         self._wheel: TimingWheel[AnyDelayed] = TimingWheel(start_ms=start_ms)
-        self._watchers: dict[Hashable, dict[AnyDelayed, None]] = {}
+        self._watchers: dict[Hashable, dict[AnyDelayed | Listener, None]] = {}
         self._waiting = 0
         self._size = 0
         self._max_delayed = max_delayed
@@ -97,7 +104,7 @@ class Purgatory:
 
     @property
     def watched_keys(self) -> int:
-        """Return the number of keys that requests wait on."""
+        """Return the number of keys that requests wait on, or listeners listen to."""
         return len(self._watchers)
 
     @property
@@ -150,6 +157,9 @@ class Purgatory:
             return 0
         answered = 0
         for delayed in list(watchers):  # a copy: answering changes the list, and may answer other requests on it
+            if not isinstance(delayed, Delayed):
+                delayed.touched(key, now)
+                continue
             if not delayed.waiting:
                 continue
             if delayed.touched is not None:
@@ -158,6 +168,14 @@ class Purgatory:
                 self._finish(delayed, response)
                 answered += 1
         return answered
+
+    def listen(self, key: Hashable, listener: Listener) -> None:
+        """Tell `listener` each touch of `key` from now on, until `unlisten`."""
+        self._watchers.setdefault(key, {})[listener] = None
+
+    def unlisten(self, key: Hashable, listener: Listener) -> None:
+        """Tell `listener` nothing more of `key`."""
+        self._unwatch_some(listener, (key,))
 
     def cancel(self, delayed: AnyDelayed) -> None:
         """Forget a request whose connection is closed. Do nothing if it was answered."""
@@ -220,8 +238,8 @@ class Purgatory:
         self._unwatch_some(delayed, keys)
         self._size -= delayed.size
 
-    def _unwatch_some(self, delayed: AnyDelayed, keys: Iterable[Hashable]) -> int:
-        """Take the request off these keys; return their number."""
+    def _unwatch_some(self, delayed: AnyDelayed | Listener, keys: Iterable[Hashable]) -> int:
+        """Take a request, or a listener, off these keys; return their number."""
         number = 0
         for number, key in enumerate(keys, 1):
             watchers = self._watchers.get(key, {})

@@ -15,7 +15,7 @@ from broker.metadata.image import RegisteredBroker
 from broker.metadata.staged import Staged
 from broker.metadata.topic import PartitionState, Topic
 from broker.services.replicas import replica_manager
-from broker.wire.fetch import FetchPartition, FetchRequest
+from broker.wire.fetch import INITIAL_EPOCH, NO_SESSION_ID, FetchPartition, FetchRequest
 from tests.broker.engine_client import FETCH
 from tests.broker.peers import BETWEEN, PeerCluster
 
@@ -113,3 +113,41 @@ class Follower:
     def send(self, *args, wait_ms=500, **fields):
         """Send a Fetch that waits for records."""
         return self.client.send(FETCH, 17, self.request(*args, max_wait_ms=wait_ms, **fields))
+
+
+class FollowerInSession:
+    """A follower that fetches partitions of a topic in a session (KIP-227). Requests name changed partitions only."""
+
+    def __init__(self, leader, broker_id, topic, partitions):
+        self.follower = leader.follower(broker_id)
+        self._full = self.follower.request(topic, 0)
+        self.id, self.epoch = NO_SESSION_ID, INITIAL_EPOCH
+        self.fetch(dict.fromkeys(range(partitions), 0))
+
+    def request(self, offsets=(), forgets=(), epoch=-1, **fields):
+        """Return a request that names these partitions with their offsets, and forgets others."""
+        fields = {"session_id": self.id, "session_epoch": self.epoch} | fields
+        (asked,) = self._full.partitions
+        asked = asked._replace(current_leader_epoch=epoch)
+        named = [asked._replace(partition=index, fetch_offset=offset) for index, offset in dict(offsets).items()]
+        forgotten = tuple((asked.topic, index) for index in forgets)
+        fields["replica_epoch"] = self.follower.life
+        return self._full._replace(partitions=named, forgotten=forgotten, **fields)
+
+    def fetch(self, offsets=(), **fields):
+        """Fetch; return the answers by partition."""
+        return self._taken(self.follower.client.ask(FETCH, 17, self.request(offsets, **fields)))
+
+    def send(self, offsets=(), wait_ms=500, **fields):
+        """Send a Fetch that waits for records."""
+        self.follower.client.send(FETCH, 17, self.request(offsets, max_wait_ms=wait_ms, **fields))
+
+    def answer(self):
+        """Return the rows of the answer by partition. Return None while the request waits."""
+        replies = self.follower.client.replies()
+        return self._taken(replies[0][1]) if replies else None
+
+    def _taken(self, answer):
+        assert not answer.error_code, answer
+        self.id, self.epoch = answer.session_id, self.epoch + 1
+        return {row.partition: row for row in answer.partitions}

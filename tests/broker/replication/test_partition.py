@@ -363,3 +363,70 @@ def test_a_broker_that_is_no_replica_is_refused():
     with pytest.raises(ApiError) as raised:
         Leader().fetch(9, 0)
     assert raised.value.code == ErrorCode.UNKNOWN_LEADER_EPOCH
+
+
+# --- R3: followers that rest ------------------------------------------------------------------------------------------
+
+
+class Session:
+    """A follower's session, which the leader knows to fetch all its partitions again each time."""
+
+    def __init__(self):
+        self.used_ms = 0
+        self.to_look_at = []
+
+    def woken(self, log):
+        self.to_look_at.append(log)
+
+
+def resting(leader, follower=2):
+    """Let a follower rest at the leader's end; return its session."""
+    session = Session()
+    leader.fetch(follower, leader.log.log_end_offset)
+    assert leader.partition.rest(follower, session) is leader.partition.followers[follower]
+    return session
+
+
+def test_r3_each_fetch_of_its_session_counts_for_a_follower_that_rests():
+    leader = Leader()
+    session = resting(leader)
+    session.used_ms = leader.now_ms = 50_000
+    follower = leader.partition.followers[2]
+    assert follower.caught_up_ms == 50_000
+    leader.append()
+    follower.wake(leader.log)
+    session.used_ms = leader.now_ms = 90_000
+    assert (follower.caught_up_ms, session.to_look_at) == (50_000, [leader.log])
+    leader.fetch(2, 0)
+    assert follower.caught_up_ms == 50_000, "at its last fetch it was at the end of then"
+
+
+def test_r3_a_follower_rests_at_the_end_of_the_log_and_in_the_isr_only():
+    leader = Leader(isr=(1, 2))
+    leader.append(2)
+    leader.fetch(2, 1)
+    leader.fetch(3, 2)
+    assert leader.partition.rest(2, Session()) is leader.partition.rest(3, Session()) is None
+
+
+def test_a_follower_that_rests_is_woken_by_another_state_of_its_partition():
+    leader = Leader()
+    session = resting(leader)
+    leader.lead(1, (1, 2, 3), partition_epoch=1)
+    assert session.to_look_at == [leader.log]
+    session = resting(leader)
+    leader.grant((1, 3), partition_epoch=2)
+    assert session.to_look_at == [leader.log]
+    session = resting(leader, 3)
+    leader.lead(2, (1, 3))
+    assert session.to_look_at == [leader.log]
+
+
+def test_a_follower_that_rests_is_woken_by_a_fetch_from_elsewhere():
+    leader = Leader()
+    session = resting(leader)
+    session.used_ms = leader.now_ms = 50_000
+    leader.append()
+    leader.now_ms = 60_000
+    leader.fetch(2, 0, life=8)
+    assert (session.to_look_at, leader.partition.followers[2].caught_up_ms) == ([leader.log], 50_000)

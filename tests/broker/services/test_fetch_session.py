@@ -5,7 +5,9 @@ from itertools import count
 import pytest
 
 from broker.now import Now
-from broker.services.fetch_session import FetchSessions, next_epoch, wanted
+from broker.services.fetch_session import next_epoch, wanted
+from broker.services.fetch_sessions import FetchSessions
+from broker.waiting.purgatory import Purgatory
 from broker.wire.errors import ApiError, ErrorCode
 from broker.wire.fetch import FetchedPartition, FetchPartition, FetchRequest
 
@@ -17,7 +19,7 @@ class Cache:
 
     def __init__(self, sessions_max=2, partitions_max=1_000):
         ids = count(1)
-        self.sessions = FetchSessions(sessions_max, partitions_max, lambda: next(ids))
+        self.sessions = FetchSessions(sessions_max, partitions_max, lambda: next(ids), Purgatory())
 
     def open(self, size, at_ms):
         named = wanted([FetchPartition("flights", index, 0, 100) for index in range(size)])
@@ -93,5 +95,5 @@ def test_epochs_begin_again_after_the_largest():
 
 def test_an_id_that_is_taken_is_not_given_again():
     ids = iter([7, 7, 0, 8])
-    sessions = FetchSessions(10, 10, lambda: next(ids))
+    sessions = FetchSessions(10, 10, lambda: next(ids), Purgatory())
     assert [sessions.open([], False, Now(0, 0)) for _ in range(2)] == [7, 8]

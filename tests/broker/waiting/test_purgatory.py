@@ -201,3 +201,35 @@ def test_a_request_is_watched_once():
     delayed = room.watch("one", "p0")
     with pytest.raises(ValueError, match="answered once"):
         room.purgatory.watch(delayed, room.answers.append, at(0))
+
+
+class Listening:
+    """A listener that remembers what it was told."""
+
+    def __init__(self):
+        self.touches = []
+
+    def touched(self, key, now):
+        self.touches.append((key, now.ms))
+
+
+def test_a_listener_is_told_each_touch_of_its_keys_and_stays():
+    room, listening = Room(), Listening()
+    room.watch("fetch", "end-of-p0")
+    for key in ("end-of-p0", "end-of-p1"):
+        room.purgatory.listen(key, listening)
+    room.ready.add("fetch")
+    assert [room.purgatory.touch("end-of-p0", at(now_ms)) for now_ms in (1, 2)] == [1, 0]
+    room.purgatory.unlisten("end-of-p0", listening)
+    room.purgatory.touch("end-of-p0", at(3))
+    room.purgatory.touch("end-of-p1", at(4))
+    assert listening.touches == [("end-of-p0", 1), ("end-of-p0", 2), ("end-of-p1", 4)]
+
+
+def test_a_listener_is_no_request_that_waits():
+    room, listening = Room(), Listening()
+    room.purgatory.listen("end-of-p0", listening)
+    assert (len(room.purgatory), room.purgatory.size, room.purgatory.next_deadline_ms()) == (0, 0, None)
+    assert room.purgatory.watched_keys == 1
+    room.purgatory.unlisten("end-of-p0", listening)
+    assert room.purgatory.watched_keys == 0
