@@ -11,8 +11,8 @@ back (rule R1).
 
 Kafka notes every partition of a follower's session at each fetch. Here a fetch costs what changed. While a follower is
 in the ISR and at the log's end, one more fetch from the same offset tells only that the follower is still there. So
-such a follower rests: each fetch of its session (`used_ms`) counts as one of its own, and the leader looks at it no
-more. It wakes, and the time of the session's last fetch becomes its own, after
+such a follower rests: each fetch of its session (`used_ms`) counts as one of its own, and the leader skips it. These
+wake it, and the time of the session's last fetch becomes its own:
 
     a change of the log, first of all an append      the session listens to its log
     another state of the partition                   `lead`, `granted`

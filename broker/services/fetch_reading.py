@@ -71,7 +71,7 @@ def collect(
         diverging = None
         try:
             log = wanted.log
-            if log is None or wanted.generation != generation:
+            if log is None or wanted.generation != generation or log.offline is not None:
                 log = _find(call, wanted, generation)
             if leader_epoch != NO_EPOCH:
                 log.check_leader_epoch(leader_epoch)
@@ -171,7 +171,7 @@ def note_fetches(
         offset = requested.fetch_offset
         try:
             log = wanted.log
-            if log is None or wanted.generation != generation:
+            if log is None or wanted.generation != generation or log.offline is not None:
                 log = _find(call, wanted, generation)
             log.check_leader_epoch(requested.current_leader_epoch)
             partition = _led_for(call, log, requested)

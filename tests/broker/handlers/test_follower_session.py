@@ -85,6 +85,19 @@ def test_a_request_that_waits_is_told_that_the_partition_has_another_leader(lead
     assert follower.answer()[1].error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
+def test_a_log_that_is_offline_says_nothing_of_its_epochs(leader, follower):
+    leader.next_epoch("flights")
+    leader.client().produce("flights", b"a")
+    follower.fetch()
+    leader.log("flights").take_offline("the disk failed")
+    request = follower.request({0: 1})
+    (asked,) = request.partitions
+    (row,) = follower.follower.client.ask(
+        FETCH, 17, request._replace(partitions=[asked._replace(last_fetched_epoch=0)])
+    ).partitions
+    assert (row.error_code, row.diverging) == (ErrorCode.KAFKA_STORAGE_ERROR, None)
+
+
 def test_a_topic_that_was_deleted_is_an_error_at_the_next_fetch(leader, follower):
     leader.delete("flights")
     errors = {row.error_code for row in follower.fetch().values()}
@@ -158,6 +171,14 @@ def test_a_follower_that_was_left_out_of_the_isr_joins_by_a_fetch_that_names_not
     ((_, call),) = leader.held
     (proposed,) = call.request.topics[0].partitions
     assert [member.broker_id for member in proposed.new_isr_with_epochs] == [1, 2, 3]
+
+
+def test_a_fetch_tells_nothing_of_a_partition_that_is_offline(leader, follower):
+    leader.client().produce("flights", b"a")
+    follower.fetch()
+    leader.log("flights").take_offline("the disk failed")
+    assert follower.fetch({0: 1})[0].error_code == ErrorCode.KAFKA_STORAGE_ERROR
+    assert state(leader).end_offset == 0
 
 
 def test_an_earlier_session_of_the_follower_ends_with_its_next(leader, follower):
