@@ -103,7 +103,10 @@ class Servers:
         """Create a topic; raise KafkaException if it is not decided in time."""
         admin = self.admin  # its future fails if it is collected
         times = {"operation_timeout": timeout_s / 2, "request_timeout": timeout_s}
-        admin.create_topics([NewTopic(topic, partitions, 1)], **times)[topic].result(SECONDS)
+        admin.create_topics([self.new_topic(topic, partitions)], **times)[topic].result(SECONDS)
+
+    def new_topic(self, topic, partitions):
+        return NewTopic(topic, partitions, 1)
 
     def leaders(self, topic):
         """Return the leader of each partition."""

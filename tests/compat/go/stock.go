@@ -10,6 +10,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -33,13 +34,14 @@ type call struct {
 	End       string // how to end a transaction: "commit", "abort" or "" to leave it open
 	Group     string
 	Count     int
-	Heartbeat int64 // ms
-	Spread    int32 // the number of partitions that the values go to in turn, from partition 0; 0: all to Partition
-	Committed bool  // whether to read only records of committed transactions
+	Heartbeat int64  // ms
+	Spread    int32  // the number of partitions that the values go to in turn, from partition 0; 0: all to Partition
+	Name      string // of a producer that stays open between calls
+	Committed bool   // whether to read only records of committed transactions
 }
 
 var calls = map[string]func(context.Context, call) (any, error){
-	"ask": ask, "route": route, "produce": produce, "transact": transact, "read": read,
+	"ask": ask, "route": route, "produce": produce, "produceOn": produceOn, "closeProducer": closeProducer, "transact": transact, "read": read,
 }
 
 func main() {
@@ -72,7 +74,7 @@ func client(asked call, more ...kgo.Opt) (*kgo.Client, error) {
 		versions.SetMaxKeyVersion(key, version)
 	}
 	options := []kgo.Opt{
-		kgo.SeedBrokers(asked.Address),
+		kgo.SeedBrokers(strings.Split(asked.Address, ",")...),
 		kgo.MaxVersions(versions),
 		kgo.RecordPartitioner(kgo.ManualPartitioner()),
 		kgo.MetadataMinAge(10 * time.Millisecond),
@@ -119,6 +121,34 @@ func produce(ctx context.Context, asked call) (any, error) {
 	}
 	defer c.Close()
 	return nil, c.ProduceSync(ctx, records(asked)...).FirstErr()
+}
+
+// producers are those of produceOn, by name.
+var producers = map[string]*kgo.Client{}
+
+// produceOn writes the values in order with the producer "name" and returns their offsets.
+func produceOn(ctx context.Context, asked call) (any, error) {
+	if producers[asked.Name] == nil {
+		c, err := client(asked)
+		if err != nil {
+			return nil, err
+		}
+		producers[asked.Name] = c
+	}
+	written := records(asked)
+	err := producers[asked.Name].ProduceSync(ctx, written...).FirstErr()
+	var offsets []int64
+	for _, record := range written {
+		offsets = append(offsets, record.Offset)
+	}
+	return offsets, err
+}
+
+// closeProducer closes the producer "name".
+func closeProducer(_ context.Context, asked call) (any, error) {
+	producers[asked.Name].Close()
+	delete(producers, asked.Name)
+	return nil, nil
 }
 
 func records(asked call) []*kgo.Record {

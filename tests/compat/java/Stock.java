@@ -143,6 +143,19 @@ class Clients {
         }
     }
 
+    private static final Map<String, Producer<byte[], byte[]>> kept = new TreeMap<>();
+
+    /** Produces as "produce" does, with the producer "name", which stays open between calls. */
+    static Object produceOn(JsonNode call) throws Exception {
+        return send(kept.computeIfAbsent(call.get("name").asText(), name -> producer(call)), call);
+    }
+
+    /** Closes the producer "name". */
+    static Object closeProducer(JsonNode call) {
+        kept.remove(call.get("name").asText()).close();
+        return null;
+    }
+
     /** Produces "values" and commits "offsets" [{topic, partition, offset}] of "group"; aborts if "commit" is false. */
     static Object transaction(JsonNode call) throws Exception {
         try (Producer<byte[], byte[]> producer = producer(call)) {
@@ -205,13 +218,16 @@ class Clients {
         return new KafkaProducer<>(Stock.config(call), new ByteArraySerializer(), new ByteArraySerializer());
     }
 
+    /** Sends the values to "partition", to "spread" partitions in turn from 0, or to where the partitioner says. */
     private static Object send(Producer<byte[], byte[]> producer, JsonNode call) throws Exception {
         String topic = call.get("topic").asText();
-        Integer partition = call.has("partition") ? call.get("partition").asInt() : null;
+        Integer only = call.has("partition") ? call.get("partition").asInt() : null;
+        int spread = call.path("spread").asInt(0);
         Long timestamp = call.has("timestamp") ? call.get("timestamp").asLong() : null;
         List<Future<RecordMetadata>> sent = new ArrayList<>();
         for (String value : Stock.texts(call.get("values"))) {
             byte[] key = ("key-" + sent.size()).getBytes(StandardCharsets.UTF_8);
+            Integer partition = spread > 0 ? Integer.valueOf(sent.size() % spread) : only;
             var record = new ProducerRecord<>(topic, partition, timestamp, key, value.getBytes(StandardCharsets.UTF_8));
             record.headers().add("number", Integer.toString(sent.size()).getBytes(StandardCharsets.UTF_8));
             sent.add(producer.send(record));
