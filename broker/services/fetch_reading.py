@@ -166,7 +166,7 @@ def note_fetches(
     """
     services, request = call.services, call.request
     generation = services.hosted.generation
-    for wanted in partitions:
+    for wanted in session.to_note(partitions) if isinstance(session, FollowerSession) else partitions:
         requested = wanted.requested
         offset = requested.fetch_offset
         try:

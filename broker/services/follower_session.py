@@ -1,9 +1,10 @@
 """The fetch session of a follower: each fetch costs what changed, however many partitions the session has.
 
-The session keeps the partitions that have changed since they were last looked at. A fetch notes and reads only these,
-and those that the request names. A partition leaves them once there is nothing to answer and its follower rests
-(`broker.replication.partition`). The session listens to the logs of all its partitions, and takes a partition back
-after each touch of its log. After a change of the metadata, and in another life of the follower, all have changed.
+The session keeps the partitions that have changed since they were last looked at. A fetch reads only these, and those
+that the request names. It notes those of them whose followers do not rest (`broker.replication.partition`). A partition
+is left out once there is nothing to answer and its follower rests. The session listens to the logs of all its
+partitions, and takes a partition back after each touch of its log. After a change of the metadata, and in another life
+of the follower, all have changed.
 
 A request that waits does so under one key of the purgatory, the session. A touch of a log touches the session.
 
@@ -77,12 +78,17 @@ class FollowerSession(FetchSession):
                 self._changed.pop(partition, None)
 
     def to_read(self, generation: int) -> list[WantedPartition]:
-        """Return the partitions to note and to read: those that have changed."""
+        """Return the partitions to read: those that have changed."""
         if generation != self._generation:
             self._generation = generation
             self._look_at_all()
         self._touched.clear()
         return list(self._changed)
+
+    def to_note(self, partitions: Iterable[WantedPartition]) -> list[WantedPartition]:
+        """Return those of the partitions to read whose followers do not rest."""
+        logs, resting = self._logs, self._resting
+        return [partition for partition in partitions if logs.get(partition) not in resting]
 
     def noted(self, wanted: WantedPartition, log: PartitionLog, partition: Partition) -> None:
         """Note that the leader's view of a partition knows this fetch."""
@@ -120,7 +126,9 @@ class FollowerSession(FetchSession):
         partition = self._by_log.get(key)
         if partition is not None:
             self._changed[partition] = self._touched[key] = None
-            self._wake(partition)
+            follower = self._resting.get(key)
+            if follower is not None and not _is_quiet(key, partition, follower):
+                follower.wake(key)
             self._purgatory.touch(self, now)
 
     def take_touched(self) -> Iterable[PartitionLog]:
@@ -156,3 +164,12 @@ class FollowerSession(FetchSession):
         log = self._logs.get(partition)
         if log is not None and log in self._resting:
             self._resting[log].wake(log)
+
+
+def _is_quiet(log: PartitionLog, partition: WantedPartition, follower: Follower) -> bool:
+    """Return True if a change of a log, such as of its high watermark, leaves its follower at its end."""
+    return (
+        follower.end_offset == log.log_end_offset
+        and partition.log_start_offset == log.log_start_offset
+        and log.offline is None
+    )

@@ -124,11 +124,11 @@ class FollowerInSession:
         self.id, self.epoch = NO_SESSION_ID, INITIAL_EPOCH
         self.fetch(dict.fromkeys(range(partitions), 0))
 
-    def request(self, offsets=(), forgets=(), epoch=-1, **fields):
+    def request(self, offsets=(), forgets=(), epoch=-1, last_epoch=-1, **fields):
         """Return a request that names these partitions with their offsets, and forgets others."""
         fields = {"session_id": self.id, "session_epoch": self.epoch} | fields
         (asked,) = self._full.partitions
-        asked = asked._replace(current_leader_epoch=epoch)
+        asked = asked._replace(current_leader_epoch=epoch, last_fetched_epoch=last_epoch)
         named = [asked._replace(partition=index, fetch_offset=offset) for index, offset in dict(offsets).items()]
         forgotten = tuple((asked.topic, index) for index in forgets)
         fields["replica_epoch"] = self.follower.life

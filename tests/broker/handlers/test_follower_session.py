@@ -90,11 +90,7 @@ def test_a_log_that_is_offline_says_nothing_of_its_epochs(leader, follower):
     leader.client().produce("flights", b"a")
     follower.fetch()
     leader.log("flights").take_offline("the disk failed")
-    request = follower.request({0: 1})
-    (asked,) = request.partitions
-    (row,) = follower.follower.client.ask(
-        FETCH, 17, request._replace(partitions=[asked._replace(last_fetched_epoch=0)])
-    ).partitions
+    row = follower.fetch({0: 1}, last_epoch=0)[0]
     assert (row.error_code, row.diverging) == (ErrorCode.KAFKA_STORAGE_ERROR, None)
 
 
@@ -151,6 +147,31 @@ def test_a_follower_whose_session_has_ended_becomes_late_at_the_next_append(lead
     partition = leader.partition("flights")
     partition.check_lag(LAG_MS, leader.broker.now)
     assert 2 not in partition.take_proposal(1, leader.broker.now).isr
+
+
+def test_a_high_watermark_that_rises_leaves_a_follower_at_rest(leader, follower):
+    leader.client().produce("flights", b"a")
+    follower.fetch()
+    follower.fetch({0: 1})
+    leader.follower(3).fetch("flights", 1)
+    leader.later(1_000)
+    assert follower.fetch()[0].high_watermark == 1
+    assert (state(leader).caught_up_ms, state(leader).noted_ms) == (leader.broker.now_ms, leader.broker.now_ms - 1_000)
+
+
+def test_a_follower_whose_last_epoch_was_deleted_is_not_caught_up(leader, follower):
+    """Its records are not known to be the leader's."""
+    leader.client().produce("flights", b"a")
+    follower.fetch()
+    leader.follower(3).fetch("flights", 1)
+    leader.next_epoch("flights")
+    follower.fetch({0: 1}, last_epoch=0)
+    leader.follower(3).fetch("flights", 1)
+    leader.services.logs.delete_records(leader.log("flights"), 1, leader.broker.now)
+    leader.services.touch(leader.log("flights"), leader.broker.now)
+    leader.later(1_000)
+    assert follower.fetch()[0].diverging is not None
+    assert state(leader).caught_up_ms == leader.broker.now_ms - 1_000
 
 
 def test_a_new_epoch_learns_the_end_of_a_partition_that_no_request_names(leader, follower):
