@@ -152,10 +152,15 @@ class ClusterChanges:
         yield from self.deletion.retry(replica.partition.topic for replica in replicas)
 
     def _order(self, replicas: Sequence[Replica]) -> Procedure[None]:
-        """Send LeaderAndIsr for replicas that are online, and for those whose disk failed, whose state stays."""
+        """Send LeaderAndIsr for replicas that are online, and for those whose disk failed, whose state stays.
+
+        A topic that is being deleted gets none, because its logs may be gone already, and the order would make them
+        anew.
+        """
         context = self.context
-        online = [r for r in replicas if context.replica_states.get(r) is ReplicaState.ONLINE]
-        for partition, broker_id in context.failed_disks.intersection(replicas):
+        kept = [replica for replica in replicas if replica.partition.topic not in context.topics_to_delete]
+        online = [r for r in kept if context.replica_states.get(r) is ReplicaState.ONLINE]
+        for partition, broker_id in sorted(context.failed_disks.intersection(kept)):
             self.orders.add_leader_and_isr([broker_id], partition, context.leadership[partition])
         yield from self.replicas.change(online, ReplicaState.ONLINE)
 
@@ -167,8 +172,7 @@ class ClusterChanges:
         context = self.context
         paths, broker_ids = yield from read_notifications(context, LOG_DIR_EVENTS, decode_log_dir_event)
         live = sorted(set(broker_ids) & context.broker_epochs.keys())
-        replicas = [r for r in context.replicas_on(live) if r.partition.topic not in context.topics_to_delete]
-        yield from self._order(replicas)
+        yield from self._order(context.replicas_on(live))
         yield from delete_notifications(context, paths)
 
     def disks_answered(self, failed: Sequence[Replica], taken: Sequence[Replica]) -> Procedure[None]:

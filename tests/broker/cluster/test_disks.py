@@ -9,6 +9,7 @@ from broker.cluster.documents import (
     NO_LIFE,
     LeaderAndIsr,
     TopicPartition,
+    deletion_path,
     encode_log_dir_event,
     state_path,
 )
@@ -100,6 +101,24 @@ def test_next_controller_asks_again():
     world.run(1_000)
     assert len(world.controller().controller.context.failed_disks) == 1
     assert not list(world.ensemble.names(LOG_DIR_EVENTS))
+
+
+def test_order_of_a_topic_that_is_being_deleted_is_not_repeated():
+    """It would make the log again that the deletion has just removed, and the topic's next one could not be hosted."""
+    world = started()
+    create(world, [(2, 3)])
+    fail_disk(world, 2, T0)
+    world.machines[3].kill(at_once=True)  # the deletion waits for its copy
+    world.ensemble.apply(world.ensemble.begin_session(), Create(deletion_path("t")), lambda event: None)
+    world.run(500)
+    world.calls.clear()
+    world.run(15_000)
+    assert not [request for _, request in world.calls if isinstance(request, LeaderAndIsrRequest)]
+    world.machines[2].model.failed_disks.clear()
+    world.machines[3].start()
+    world.run(15_000)
+    assert T0 not in world.machines[2].model.logs
+    world.check_quiet()
 
 
 def test_only_copy_stays_with_its_broker_while_the_disk_is_full():
