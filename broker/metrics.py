@@ -40,12 +40,22 @@ class Latency:
 
 
 class TopicFigures:
-    """Figures of one topic, or of all, since the start."""
+    """Figures of one topic, or of all, since the start. Copies from leaders, and for followers, count by themselves."""
 
-    __slots__ = ("messages_in", "bytes_in", "bytes_out", "failed_produce", "failed_fetch")
+    __slots__ = (
+        "messages_in", "bytes_in", "bytes_out", "failed_produce", "failed_fetch", "replication_in", "replication_out",
+    )  # fmt: skip
 
     def __init__(self) -> None:
         self.messages_in = self.bytes_in = self.bytes_out = self.failed_produce = self.failed_fetch = 0
+        self.replication_in = self.replication_out = 0
+
+    def add_log(self, log: PartitionLog) -> None:
+        self.messages_in += log.log_end_offset - log.opened_at - log.messages_copied
+        self.bytes_in += log.bytes_in - log.bytes_copied
+        self.bytes_out += log.bytes_out
+        self.replication_in += log.bytes_copied
+        self.replication_out += log.bytes_replicated
 
     def add(self, other: "TopicFigures") -> None:
         for name in self.__slots__:
@@ -66,7 +76,8 @@ class Metrics:
         """Number of requests or connections throttled, by quota."""
         self.throttled_ms: Counter[str] = Counter()
         """Total throttle time in ms, by quota."""
-        self._failed: dict[str, TopicFigures] = {}
+        self._by_topic: dict[str, TopicFigures] = {}
+        """Figures that no log has: refused requests, and what logs counted before they were opened anew."""
         self._strangers = TopicFigures()
         self._deleted = TopicFigures()
         """Figures of deleted topics, without which the totals would fall."""
@@ -90,25 +101,26 @@ class Metrics:
         self._of_topic(topic).failed_fetch += 1
 
     def _of_topic(self, topic: str | None) -> TopicFigures:
-        return self._strangers if topic is None else self._failed.setdefault(topic, TopicFigures())
+        return self._strangers if topic is None else self._by_topic.setdefault(topic, TopicFigures())
+
+    def reopened(self, log: PartitionLog) -> None:
+        """Keep the figures of a log that is opened anew, because the next opening counts from zero."""
+        self._of_topic(log.topic).add_log(log)
 
     def deleted(self, topics: Collection[str], logs: Iterable[PartitionLog]) -> None:
         """Move the figures of deleted topics into the totals."""
         figures = self.by_topic(logs)
         for topic in topics:
             self._deleted.add(figures.get(topic, TopicFigures()))
-            self._failed.pop(topic, None)
+            self._by_topic.pop(topic, None)
 
     def by_topic(self, logs: Iterable[PartitionLog]) -> dict[str, TopicFigures]:
         """Return the figures of each topic that has a log or a failure."""
         by_name: dict[str, TopicFigures] = {}
         for log in logs:
-            figures = by_name.setdefault(log.topic, TopicFigures())
-            figures.messages_in += log.log_end_offset - log.opened_at
-            figures.bytes_in += log.bytes_in
-            figures.bytes_out += log.bytes_out
-        for topic, failed in self._failed.items():
-            by_name.setdefault(topic, TopicFigures()).add(failed)
+            by_name.setdefault(log.topic, TopicFigures()).add_log(log)
+        for topic, figures in self._by_topic.items():
+            by_name.setdefault(topic, TopicFigures()).add(figures)
         return by_name
 
     def total(self, logs: Iterable[PartitionLog]) -> TopicFigures:

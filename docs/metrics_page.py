@@ -1,10 +1,16 @@
 """A hook of MkDocs: put tables of all metrics into docs/metrics.md, made from the table that the collectors use."""
 
-from flakelog.metric_table import CLIENTS, PROCESSES, SERVER, TOPOLOGY
+from flakelog.metric_table import CLIENTS, PROCESSES, REPLICATION, SERVER, TOPOLOGY
 
 PAGE = "metrics.md"
 HEAD = "| metric | type | labels | meaning |\n|---|---|---|---|\n"
-TABLES = {"server": SERVER, "processes": PROCESSES, "topology": TOPOLOGY, "clients": CLIENTS}
+TABLES = {
+    "server": SERVER,
+    "replication": REPLICATION,
+    "processes": PROCESSES,
+    "topology": TOPOLOGY,
+    "clients": CLIENTS,
+}
 
 
 def on_page_markdown(markdown, page, **_):

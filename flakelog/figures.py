@@ -15,11 +15,12 @@ from broker.engine.engine import Engine
 from broker.log.disk_watch import DiskWatch
 from broker.log.log_manager import LogManager
 from broker.log.partition_log import PartitionLog
-from broker.metrics import BOUNDS_NS, NS_PER_SECOND, Latency, Metrics
+from broker.metrics import BOUNDS_NS, NS_PER_SECOND, Latency, Metrics, TopicFigures
 from broker.services.context import BrokerServices
 from broker.services.group_lag import group_positions
 from broker.version import VERSION
 from flakelog.metric_table import histogram, sample, samples
+from flakelog.replication_figures import replication_figures
 from idgen.claim import WorkerClaim
 from idgen.clock import IdClock
 from idgen.peers import Peers
@@ -80,7 +81,9 @@ def _broker(engine: Engine, now_ms: int, partitions_max: int) -> Iterator[Metric
     yield from _coordinators(services)
     yield from _group_lag(services)
     logs = services.logs.all()
-    yield from _topics(metrics, logs, partitions_max)
+    total = metrics.total(logs)
+    yield from _topics(metrics, total, logs, partitions_max)
+    yield from replication_figures(services, total, partitions_max)
     yield from _logs(logs[:partitions_max])
     yield sample("flakelog_partitions_left_out", max(len(logs) - partitions_max, 0))
     yield sample("flakelog_partitions_offline", len(services.logs.offline))
@@ -153,9 +156,10 @@ _TOPIC_COUNTERS = {
 }
 
 
-def _topics(metrics: Metrics, logs: list[PartitionLog], topics_max: int) -> Iterator[Metric]:
+def _topics(
+    metrics: Metrics, total: TopicFigures, logs: list[PartitionLog], topics_max: int
+) -> Iterator[Metric]:
     topics = list(islice(metrics.by_topic(logs).items(), topics_max))
-    total = metrics.total(logs)
     for field, name in _TOPIC_COUNTERS.items():
         yield sample(f"flakelog_{name}", getattr(total, field))
         yield samples(f"flakelog_topic_{name}", (((topic,), getattr(figures, field)) for topic, figures in topics))

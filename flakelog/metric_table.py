@@ -154,6 +154,46 @@ SERVER = {
 }
 """The metrics of `flakelog server` and `flakelog idgen`, by subject."""
 
+REPLICATION = {
+    "Partitions with several copies": _rows(
+        ("partitions_led", GAUGE, "Partitions that this broker leads"),
+        ("under_replicated_partitions", GAUGE, "Partitions led here of which a copy is not in sync"),
+        ("under_min_isr_partitions", GAUGE, "Partitions led here with fewer in sync than min.insync.replicas"),
+        ("at_min_isr_partitions", GAUGE, "Partitions led here with exactly min.insync.replicas in sync"),
+        ("failed_partitions", GAUGE, "Partitions that this broker has stopped to copy; /health says why"),
+        ("isr_shrinks_total", COUNTER, "Times the ISR of a partition led here lost a member that was late"),
+        ("isr_expands_total", COUNTER, "Times it got a member that has caught up"),
+        ("failed_isr_updates_total", COUNTER, "ISRs that the controller refused, or gave no answer to"),
+        (
+            "fetcher_lag_messages",
+            GAUGE,
+            "Committed messages of its leader that a copy here lacks",
+            "topic",
+            "partition",
+        ),
+        (
+            "follower_lag_messages",
+            GAUGE,
+            "Messages of a partition led here that a follower has not fetched",
+            "topic",
+            "partition",
+            "follower",
+        ),
+        ("replication_in_bytes_total", COUNTER, "Bytes copied from leaders"),
+        ("replication_out_bytes_total", COUNTER, "Bytes fetched by followers"),
+    ),
+    "Controller": _rows(
+        ("active_controller", GAUGE, "1 at the broker that is the controller, else 0"),
+        ("controller_offline_partitions", GAUGE, "Partitions of the cluster without a live leader; 0 elsewhere"),
+        (
+            "controller_preferred_replica_imbalance",
+            GAUGE,
+            "Partitions of the cluster that another broker leads than their preferred one; 0 elsewhere",
+        ),
+    ),
+}
+"""The metrics of a server with `flakelog.replication.enable` in a cluster, besides those of SERVER."""
+
 TOPOLOGY = {
     "Topologies": _rows(
         ("topology_running", GAUGE, "1 while the topology runs, 0 while it stops"),
@@ -248,7 +288,7 @@ PROCESSES = {
     ),
 }
 
-TABLES = SERVER, PROCESSES, TOPOLOGY, CLIENTS
+TABLES = SERVER, REPLICATION, PROCESSES, TOPOLOGY, CLIENTS
 ALL = {row.name: row for sections in TABLES for rows in sections.values() for row in rows}
 
 

@@ -8,6 +8,14 @@ from broker.cluster.controller_context import ControllerContext
 from broker.cluster.documents import TopicPartition
 
 
+def led_by_others(context: ControllerContext) -> int:
+    """Return how many partitions another broker leads than the first of their assignment, or none."""
+    return sum(
+        bool(replicas := context.replicas(partition)) and context.leadership[partition].leader != replicas[0]
+        for partition in context.partitions_with_leadership()
+    )
+
+
 def imbalanced_partitions(context: ControllerContext, percentage: int) -> list[TopicPartition]:
     """Return the partitions to elect. A preferred leader that is not in the ISR is left out by the election."""
     preferred: dict[int, list[TopicPartition]] = {}

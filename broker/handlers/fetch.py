@@ -156,12 +156,16 @@ def _answer(call: RequestContext, session: FetchSession | None, results: Results
     if call.meter is not None and not call.meter.may_fetch(size, now.ms):
         # No session begins, and a session notes nothing as sent, as in Kafka, so the client misses nothing.
         return FetchResponse() if session is None else session.answer(request.session_epoch, [])
+    is_follower = request.replica_id >= 0
     for partition, result in results:
         records = result.records
         if result.error_code:
             call.services.metrics.failed_fetch(partition.log.topic if partition.log is not None else None)
         elif records.__class__ is FileRegion and partition.log is not None:
-            partition.log.bytes_out += records.length
+            if is_follower:
+                partition.log.bytes_replicated += records.length
+            else:
+                partition.log.bytes_out += records.length
     if session is not None:
         return session.answer(request.session_epoch, results)
     response = FetchResponse([result for _, result in results])

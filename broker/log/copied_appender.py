@@ -287,6 +287,8 @@ def _append(
     aborted = _aborted(log, batches, answer.markers) if answer.markers else ()
     with indexed(log, aborted, part.size, part.newest_ms, part.last_offset):
         write(log, batches, (), part.last_offset, first_id + length - 1, part.size, part.newest_ms, now, copied)
+    log.messages_copied += log.log_end_offset - first_offset
+    log.bytes_copied += part.size
     if batches[-1][0].leader_epoch > (log.epochs[-1][0] if log.epochs else NO_EPOCH):
         end = first_offset
         for header, base, _ in batches:

@@ -62,7 +62,7 @@ class PartitionLog:
         "topic", "topic_id", "_topic_hex", "partition", "name", "config", "waiting_acks", "journal", "scheduler",
         "producers", "epochs", "offline", "durability", "log_start_offset", "last_id", "cleaned_offset",
         "uncleanable", "leader_epoch", "_storage", "segments", "log_end_offset", "opened_at", "trusted_from",
-        "replicated_to", "bytes_in", "bytes_out", "__weakref__",
+        "replicated_to", "bytes_in", "bytes_out", "messages_copied", "bytes_copied", "bytes_replicated", "__weakref__",
     )  # fmt: skip
 
     def __init__(
@@ -105,8 +105,12 @@ class PartitionLog:
         """Reads from here on need no verification; never below `opened_at`."""
         self.replicated_to = LONG_MAX
         """Offsets below it are on every replica in sync; LONG_MAX while no other replica counts."""
-        self.bytes_in = 0  # appended since the log was opened
-        self.bytes_out = 0  # fetched since the log was opened
+        # These count since the log was opened.
+        self.bytes_in = 0  # appended, those copied too
+        self.bytes_out = 0  # fetched by consumers
+        self.messages_copied = 0  # appended as the leader has them
+        self.bytes_copied = 0
+        self.bytes_replicated = 0  # fetched by followers
 
     # --- positions -----------------------------------------------------------------------------------------------
 

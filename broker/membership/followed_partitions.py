@@ -87,6 +87,10 @@ class FollowedPartitions:
         """Return why partitions have stopped, by their names: their records failed a check again and again."""
         return {name: reason for fetcher in self._fetchers.values() for name, reason in fetcher.failed.items()}
 
+    def lags(self) -> dict[Key, int]:
+        """Return how many committed offsets of its leader each log lacks, as far as its leader has told."""
+        return {key: lag for fetcher in self._fetchers.values() for key, lag in fetcher.lags().items()}
+
     def __len__(self) -> int:
         return len(self._followed)
 
@@ -182,6 +186,7 @@ class FollowedPartitions:
 
     def _truncate(self, offsets: dict[Key, int], *, is_anew: bool, now: Now) -> None:
         """Begin a new opening of these logs. Each is followed no more until it is there."""
+        logs = [log for key in offsets if (log := self._ports.logs.find(*key)) is not None]
         for key in offsets:
             self.unfollow(key)
         try:
@@ -194,6 +199,9 @@ class FollowedPartitions:
             for key in offsets:
                 del self._truncated_from[key]
             self._ports.report(f"a log is not truncated: {error}")
+            return
+        for log in logs:
+            self._ports.metrics.reopened(log)
 
     def take_truncated(self) -> list[Key]:
         """Return the partitions whose truncation has ended, with their new logs or offline."""

@@ -12,7 +12,7 @@ from broker.membership.isr_proposals import IsrProposals
 from broker.membership.replica_ports import ReplicaPorts
 from broker.metadata.topic import PartitionState
 from broker.now import Now
-from broker.replication.partition import Partition
+from broker.replication.partition import IsrFigures, Partition
 
 
 class LedPartitions:
@@ -20,6 +20,7 @@ class LedPartitions:
 
     def __init__(self, ports: ReplicaPorts) -> None:
         self._ports = ports
+        self.isr_figures = IsrFigures()
         self._proposals = IsrProposals(
             ports.peer_calls, ports.image, ports.broker_id, ports.broker_epoch, self._answered
         )
@@ -40,7 +41,7 @@ class LedPartitions:
         """Take an order of the controller: this broker leads the partition from now on, or with another ISR."""
         partition = self._partitions.get(log)
         if partition is None:
-            partition = self._partitions[log] = Partition(log, self._ports.broker_id)
+            partition = self._partitions[log] = Partition(log, self._ports.broker_id, self.isr_figures)
             if self._check_ms is None:
                 self._check_ms = now.ms + self._check_interval_ms
         if partition.has_taken(state):

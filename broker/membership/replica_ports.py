@@ -7,6 +7,7 @@ from broker.log.log_manager import LogManager
 from broker.log.partition_log import PartitionLog
 from broker.membership.peer_calls import PeerCalls
 from broker.metadata.image import Image
+from broker.metrics import Metrics
 from broker.now import Now
 from broker.settings.config import BrokerConfig
 from broker.waiting.purgatory import Purgatory
@@ -28,6 +29,7 @@ class ReplicaPorts:
     logs: LogManager
     purgatory: Purgatory
     peer_calls: PeerCalls
+    metrics: Metrics
     config: Callable[[], BrokerConfig]
     """Returns the present settings of the broker."""
     log_went_offline: Callable[[Now], None]

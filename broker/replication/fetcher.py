@@ -87,6 +87,8 @@ class _Followed:
     topic_id: UUID
     leader_epoch: int
     failed_checks: int = 0
+    leader_high_watermark: int | None = None
+    """As the leader's last answer had it; None before the first."""
     retry_ms: int | None = None
     """When it is asked for again; None while it is asked for, or until the owner says `go_on`."""
 
@@ -188,6 +190,14 @@ class ReplicaFetcher:
         followed.retry_ms = now.ms + pause_ms
         self._retries[key] = followed
 
+    def lags(self) -> dict[Key, int]:
+        """Return how many committed offsets of its leader each log lacks, without logs that had no answer yet."""
+        return {
+            key: max(followed.leader_high_watermark - followed.log.log_end_offset, 0)
+            for key, followed in self._followed.items()
+            if followed.leader_high_watermark is not None
+        }
+
     # --- requests ------------------------------------------------------------------------------------------------
 
     def request(self, broker_epoch: int, now: Now) -> FetchRequest | None:
@@ -237,6 +247,8 @@ class ReplicaFetcher:
                 self._try_later(ask.key, followed, min(SOON_MS, backoff_ms) if soon else backoff_ms, now)
             else:
                 decisions.append(decision)
+                if isinstance(decision, Copy):
+                    followed.leader_high_watermark = decision.high_watermark
         return decisions
 
 

@@ -97,6 +97,16 @@ class Follower:
         return self.end_offset < leader_end_offset and now_ms - self.caught_up_ms > lag_max_ms
 
 
+@dataclass(slots=True)
+class IsrFigures:
+    """What became of the ISRs that a broker proposed, since its start."""
+
+    shrinks: int = 0
+    expands: int = 0
+    failed: int = 0
+    """Requests that the controller refused or did not answer."""
+
+
 class Proposal(NamedTuple):
     """An ISR that the controller is asked to grant, with the broker epoch of each member (KIP-903)."""
 
@@ -116,9 +126,10 @@ class Partition:
     answered.
     """
 
-    def __init__(self, log: PartitionLog, broker_id: int) -> None:
+    def __init__(self, log: PartitionLog, broker_id: int, figures: IsrFigures | None = None) -> None:
         self.log = log
         self.broker_id = broker_id
+        self._figures = IsrFigures() if figures is None else figures
         self.state: PartitionState | None = None
         """What the controller decided, or granted since."""
         self.epoch_start_offset = log.log_end_offset
@@ -181,6 +192,25 @@ class Partition:
     def has_min_isr(self) -> bool:
         """Return True if the ISR has enough members for acks=all."""
         return len(self.isr) >= self.min_isr
+
+    @property
+    def is_under_replicated(self) -> bool:
+        """Return True if a replica is not in the ISR."""
+        return len(self.isr) < len(self._replicas)
+
+    @property
+    def is_at_min_isr(self) -> bool:
+        """Return True if one member fewer in the ISR would be too few for acks=all."""
+        return len(self.isr) == self.min_isr
+
+    def follower_lags(self) -> dict[int, int]:
+        """Return how many offsets each follower is behind, without those that have not fetched in this epoch."""
+        end_offset = self.log.log_end_offset
+        return {
+            member: max(end_offset - follower.end_offset, 0)
+            for member, follower in self.followers.items()
+            if follower.end_offset != UNKNOWN_OFFSET
+        }
 
     @property
     def knows_high_watermark(self) -> bool:
@@ -332,6 +362,9 @@ class Partition:
             return False  # LeaderAndIsr will tell
         if partition_epoch == state.partition_epoch and self._proposed not in (None, frozenset(isr)):
             return False  # an earlier proposal's answer; the next one may be granted already
+        before = set(state.isr)
+        self._figures.shrinks += not before.issubset(isr)
+        self._figures.expands += not before.issuperset(isr)
         self._begin_state(state._replace(partition_epoch=partition_epoch, isr=isr, elr=elr))
         self._ask_for_empty_elr(now)
         return self._advance()
@@ -342,6 +375,7 @@ class Partition:
         The proposal still counts, because an earlier answer may have been lost (rule E6). A new epoch ends it.
         """
         if self._is_proposed_in(leader_epoch):
+            self._figures.failed += 1
             self._ask_ms = now.ms + RETRY_MS
 
     def ineligible(self, leader_epoch: int, now: Now) -> bool:
@@ -352,6 +386,7 @@ class Partition:
         """
         if not self._is_proposed_in(leader_epoch):
             return False
+        self._figures.failed += 1
         self._proposed, self._pause_ends_ms = None, now.ms + RETRY_MS
         self._ask_for_empty_elr(now)
         return self._advance()

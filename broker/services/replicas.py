@@ -10,6 +10,7 @@ from broker.membership.peer_calls import PeerCalls
 from broker.membership.replica_manager import ReplicaManager
 from broker.membership.replica_ports import ReplicaPorts
 from broker.metadata.image import Image, Node
+from broker.metrics import Metrics
 from broker.now import Now
 from broker.services.controller_policy import policy_of
 from broker.settings.config import BrokerConfig
@@ -25,6 +26,7 @@ class ReplicatedServices(Protocol):
     hosted: Image
     logs: LogManager
     purgatory: Purgatory
+    metrics: Metrics
 
     def touch(self, log: PartitionLog, now: Now) -> None: ...
 
@@ -66,6 +68,7 @@ def replica_manager(
         logs=services.logs,
         purgatory=services.purgatory,
         peer_calls=peer_calls,
+        metrics=services.metrics,
         config=lambda: services.config,
         log_went_offline=log_went_offline,
         touch=services.touch,

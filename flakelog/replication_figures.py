@@ -1,0 +1,73 @@
+"""The figures of partitions with several copies, under names that follow Kafka's MBeans (docs/metrics.md maps them).
+
+A server alone, and a cluster without `flakelog.replication.enable`, has none of them.
+"""
+
+from collections.abc import Iterator
+from itertools import islice
+
+from prometheus_client.core import Metric
+
+from broker.cluster.controller import Controller
+from broker.cluster.preferred_leaders import led_by_others
+from broker.log.partition_log import PartitionLog
+from broker.membership.replica_manager import ReplicaManager
+from broker.metrics import TopicFigures
+from broker.services.context import BrokerServices
+from flakelog.metric_table import sample, samples
+
+
+def replication_figures(services: BrokerServices, total: TopicFigures, partitions_max: int) -> Iterator[Metric]:
+    """Yield the figures, with the lag of `partitions_max` partitions that are led here, and as many followed."""
+    replication, member = services.replication, services.member
+    if replication is None or member is None:
+        return
+    yield from _partitions(replication, led_here(services))
+    yield from _isr_changes(replication)
+    yield from _lags(replication, partitions_max)
+    yield sample("flakelog_replication_in_bytes_total", total.replication_in)
+    yield sample("flakelog_replication_out_bytes_total", total.replication_out)
+    yield from _controller(member.controller)
+
+
+def led_here(services: BrokerServices) -> int:
+    """Return how many partitions this broker leads."""
+    own = services.node.id
+    return sum(state.leader == own for topic in services.hosted.topics() for state in topic.partitions)
+
+
+def _partitions(replication: ReplicaManager, led: int) -> Iterator[Metric]:
+    partitions = replication.led.all()
+    yield sample("flakelog_partitions_led", led)
+    yield sample("flakelog_under_replicated_partitions", sum(partition.is_under_replicated for partition in partitions))
+    yield sample("flakelog_under_min_isr_partitions", sum(not partition.has_min_isr for partition in partitions))
+    one_copy = led - len(partitions)  # its only copy is the minimum
+    yield sample("flakelog_at_min_isr_partitions", one_copy + sum(partition.is_at_min_isr for partition in partitions))
+    yield sample("flakelog_failed_partitions", len(replication.followed.failed))
+
+
+def _isr_changes(replication: ReplicaManager) -> Iterator[Metric]:
+    changes = replication.led.isr_figures
+    yield sample("flakelog_isr_shrinks_total", changes.shrinks)
+    yield sample("flakelog_isr_expands_total", changes.expands)
+    yield sample("flakelog_failed_isr_updates_total", changes.failed)
+
+
+def _lags(replication: ReplicaManager, partitions_max: int) -> Iterator[Metric]:
+    fetched = islice(replication.followed.lags().items(), partitions_max)
+    yield samples("flakelog_fetcher_lag_messages", fetched)
+    led = islice(replication.led.all(), partitions_max)
+    lags = ((_labels(partition.log, id), lag) for partition in led for id, lag in partition.follower_lags().items())
+    yield samples("flakelog_follower_lag_messages", lags)
+
+
+def _labels(log: PartitionLog, follower_id: int) -> tuple[str, int, int]:
+    return log.topic, log.partition, follower_id
+
+
+def _controller(controller: Controller) -> Iterator[Metric]:
+    context, is_active = controller.context, controller.is_active
+    offline = len(context.partitions_with_offline_leader()) if is_active else 0
+    yield sample("flakelog_active_controller", is_active)
+    yield sample("flakelog_controller_offline_partitions", offline)
+    yield sample("flakelog_controller_preferred_replica_imbalance", led_by_others(context) if is_active else 0)
