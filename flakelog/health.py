@@ -6,6 +6,7 @@ from typing import Any, Protocol
 
 from broker.metadata.image import NO_CONTROLLER
 from broker.metadata.topic import NO_LEADER
+from broker.services.replica_states import ReplicaStates, replica_states
 from flakelog.figures import MeasuredServer
 from flakelog.settings import Settings
 
@@ -29,7 +30,8 @@ def health(server: WatchedServer) -> tuple[bool, Mapping[str, Any]]:
     waits = _clock_waits(server)
     problem = next((claim.problem for claim in server.claims if claim.problem is not None), None)
     full = _full_disk(server)
-    healthy = not offline and problem is None and not waits and full is None
+    replicas = None if server.engine is None else replica_states(server.engine.services)
+    healthy = not offline and problem is None and not waits and full is None and (replicas is None or replicas.are_well)
     return healthy, {
         "healthy": healthy,
         "addresses": server.addresses,
@@ -40,21 +42,21 @@ def health(server: WatchedServer) -> tuple[bool, Mapping[str, Any]]:
         "partitions_offline": offline,
         "partitions_waiting_for_clock": waits,
         "disk_full": full,
-        "cluster": _cluster(server),
+        "cluster": _cluster(server, replicas),
     }
 
 
-def _cluster(server: WatchedServer) -> Mapping[str, Any] | None:
+def _cluster(server: WatchedServer, replicas: ReplicaStates | None) -> Mapping[str, Any] | None:
     """Return the cluster as this broker knows it, None on a server alone.
 
-    Offline partitions of other brokers do not make this server unhealthy, because their own broker reports them.
+    Offline partitions of other brokers do not make this server unhealthy, because their own brokers report them.
     """
     if server.engine is None or server.engine.services.member is None:
         return None
     services, member = server.engine.services, server.engine.services.member
     image, listener = services.metadata, services.inter_broker_listener
     leaders = Counter(partition.leader for topic in image.topics() for partition in topic.partitions)
-    return {
+    cluster = {
         "id": image.cluster_id,
         "controller": image.controller_id if image.controller_id != NO_CONTROLLER else None,
         "live_brokers": sorted(image.live_ids),
@@ -62,6 +64,18 @@ def _cluster(server: WatchedServer) -> Mapping[str, Any] | None:
         "partitions_offline": leaders[NO_LEADER],
         "problems": member.problems,
         "danger": None if listener is None else server.settings.server.danger_of_inter_broker(listener),
+    }
+    return cluster if replicas is None else cluster | {"replication": _replication(replicas)}
+
+
+def _replication(replicas: ReplicaStates) -> Mapping[str, Any]:
+    """Return the names of partitions with several copies. The last two are notes, and no failures."""
+    return {
+        "under_min_isr": replicas.under_min_isr,
+        "offline": replicas.offline,
+        "failed": replicas.failed,
+        "under_replicated": replicas.under_replicated,
+        "coordinators_with_one_copy": replicas.one_copy,
     }
 
 

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 from broker.engine.api_table import name_of
 from broker.engine.engine import Engine
 from broker.metrics import BOUNDS_NS, Latency
+from broker.services.replica_states import one_copy_warning
 from broker.version import VERSION
 from flakelog.console.history import RateSeries
 from flakelog.console.topics import totals_of
@@ -89,7 +90,18 @@ def problems(details: Mapping[str, Any]) -> list[str]:
         sentences += details["cluster"]["problems"]
         if details["cluster"]["danger"]:
             sentences.append(details["cluster"]["danger"])
+        sentences += _replication(details["cluster"].get("replication", {}))
     return sentences
+
+
+def _replication(states: Mapping[str, Any]) -> list[str]:
+    """Return a sentence for each partition with several copies that fails, and one for all that lack a copy."""
+    sentences = [f"{name} has too few copies in sync for acks=all" for name in states.get("under_min_isr", ())]
+    sentences += [f"{name} has no leader" for name in states.get("offline", ())]
+    sentences += [f"{name} is copied no more: {reason}" for name, reason in states.get("failed", {}).items()]
+    if states.get("under_replicated"):
+        sentences.append(f"partitions with a copy that is not in sync: {len(states['under_replicated']):,}")
+    return sentences + [one_copy_warning(topic) for topic in states.get("coordinators_with_one_copy", ())]
 
 
 def latencies(requests: Mapping[int, Latency]) -> list[LatencyRow]:

@@ -27,6 +27,7 @@ from broker.log.storage.os_storage import DIRECTORY_MODE, OsStorage
 from broker.log.storage.port import StorageError
 from broker.metadata.document import MetadataDamaged
 from broker.services.context import BrokerServices
+from broker.services.replica_states import one_copy_warnings
 from broker.stamping.id_stamper import AheadIds
 from coordination.port import CoordinationError
 from flakelog.server.bound_broker import BoundBroker, bind_broker
@@ -157,6 +158,8 @@ class Starter:
             broker.serve(self._topics)
             if broker.cluster is not None:
                 yield broker.cluster.informed(broker.engine.services.purgatory)
+                for warning in one_copy_warnings(broker.engine.services):
+                    self._report(warning)
         lifecycle.begin_serving()
         return server
 

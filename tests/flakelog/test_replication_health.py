@@ -1,0 +1,109 @@
+"""/health of a cluster with several copies: what fails is named, and what only lacks a copy is a note."""
+
+import json
+from types import SimpleNamespace
+
+import pytest
+
+from broker.services.replica_states import one_copy_warnings
+from flakelog.console.overview import problems
+from flakelog.health import health
+from flakelog.settings import Settings
+from tests.broker.engine_cluster import EngineCluster
+from tests.broker.membership.replicated_cluster import ReplicatedCluster
+from tests.flakelog.console.world import Clock
+
+WELL = {
+    "under_min_isr": (), "offline": (), "failed": {}, "under_replicated": (), "coordinators_with_one_copy": ()
+}  # fmt: skip
+
+
+@pytest.fixture
+def cluster():
+    cluster = ReplicatedCluster()
+    cluster.create("flights")
+    return cluster
+
+
+def health_of(cluster, broker_id):
+    server = SimpleNamespace(
+        settings=Settings({}), engine=cluster.nodes[broker_id].broker.engine, service=None, peers=None, clock=Clock(),
+        claims=(), scope="memory", addresses={}, serving=True, stopped=False,
+    )  # fmt: skip
+    healthy, details = health(server)
+    json.dumps(details)  # it is a page
+    return healthy, details
+
+
+def replication(cluster, broker_id):
+    """Return whether the broker is healthy, and what differs from a sound cluster."""
+    healthy, details = health_of(cluster, broker_id)
+    states = details["cluster"]["replication"]
+    assert states.keys() == WELL.keys()
+    return healthy, {name: value for name, value in states.items() if value}
+
+
+def sentences(cluster, broker_id):
+    return problems(health_of(cluster, broker_id)[1])
+
+
+def test_a_sound_cluster_is_healthy_and_names_nothing(cluster):
+    assert all(replication(cluster, broker_id) == (True, {}) for broker_id in (1, 2, 3))
+    assert sentences(cluster, 1) == []
+
+
+def test_without_replication_there_is_nothing_to_tell_of_it():
+    cluster = EngineCluster(3, offsets_topic_num_partitions=1)
+    cluster.group_coordinator_of("readers")
+    healthy, details = health_of(cluster, 1)
+    assert healthy and "replication" not in details["cluster"]
+    assert one_copy_warnings(cluster.nodes[1].broker.services) == []
+
+
+def test_a_partition_that_lacks_a_copy_is_a_note_and_no_failure(cluster):
+    cluster.kill_and_expire(3)
+    assert replication(cluster, 1) == (True, {"under_replicated": ("flights-0",)})
+    assert replication(cluster, 2) == (True, {})
+    assert sentences(cluster, 1) == ["partitions with a copy that is not in sync: 1"]
+
+
+def test_a_leader_with_too_few_in_sync_is_unhealthy(cluster):
+    cluster.kill_and_expire(2)
+    cluster.kill_and_expire(3)
+    both = {"under_min_isr": ("flights-0",), "under_replicated": ("flights-0",)}
+    assert replication(cluster, 1) == (False, both)
+    assert sentences(cluster, 1)[0] == "flights-0 has too few copies in sync for acks=all"
+
+
+def test_a_partition_without_a_leader_is_named_by_the_brokers_that_have_a_copy(cluster):
+    cluster.create("pair", replicas=(3, 2), min_insync_replicas=1)
+    cluster.kill_and_expire(2)
+    cluster.kill_and_expire(3)
+    cluster.restart(2)
+    cluster.later(3_000)
+    assert replication(cluster, 2)[1]["offline"] == ("pair-0",) and not replication(cluster, 2)[0]
+    assert "offline" not in replication(cluster, 1)[1]
+    assert "pair-0 has no leader" in sentences(cluster, 2)
+
+
+def test_a_partition_that_is_copied_no_more_is_named_with_the_reason(cluster):
+    cluster.log(3, "flights").last_id = 1 << 62  # so that each batch of the leader has ids below the last one
+    cluster.produce("flights", b"a", acks=1)
+    cluster.later(5_000)
+    healthy, states = replication(cluster, 3)
+    assert not healthy and "the id of offset 0 is" in states["failed"]["flights-0"]
+    assert sentences(cluster, 3)[0].startswith("flights-0 is copied no more: ")
+    assert replication(cluster, 2) == (True, {})
+
+
+def test_a_topic_of_a_coordinator_that_has_one_copy_is_a_note():
+    cluster = ReplicatedCluster(offsets_topic_replication_factor=1, transaction_state_log_replication_factor=3)
+    cluster.group_coordinator_of("readers")
+    cluster.coordinator_of("payments")
+    assert replication(cluster, 2) == (True, {"coordinators_with_one_copy": ("__consumer_offsets",)})
+    (warning,) = one_copy_warnings(cluster.nodes[2].broker.services)
+    assert warning.startswith("__consumer_offsets has one copy: if a broker dies, its groups have no coordinator")
+    assert sentences(cluster, 2) == [warning]
+    cluster.kill_and_expire(2)
+    cluster.kill_and_expire(3)
+    assert replication(cluster, 1)[1].get("coordinators_with_one_copy") is None, "no other broker could have a copy"
