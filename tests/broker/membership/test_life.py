@@ -1,4 +1,4 @@
-"""Rules W1 to W4, in a cluster of real engines: who has lost its machine's power leads only if nobody has more."""
+"""Rules W1 to W4, in a cluster of real engines: a broker that lost power leads only if no other has more records."""
 
 import pytest
 
@@ -60,7 +60,7 @@ def cluster():
     return PoweredCluster()
 
 
-# --- W1: which data is whole -------------------------------------------------------------------------------------
+# --- W1: whole data ---------------------------------------------------------------------------------------------
 
 
 def test_a_new_directory_is_not_whole(cluster):
@@ -144,7 +144,7 @@ def test_on_a_full_disk_an_order_is_carried_out_and_the_directory_names_the_life
     assert cluster.stored(3).broker_epoch == cluster.epoch(3)
 
 
-# --- W2 and W3: who is trusted -----------------------------------------------------------------------------------
+# --- W2 and W3: trusted members -----------------------------------------------------------------------------------
 
 
 def test_a_broker_that_lost_power_copies_what_it_lacks_before_it_is_in_sync_again(cluster):

@@ -46,7 +46,7 @@ def test_a_value_that_cannot_work_is_refused_with_what_would(name, value, wanted
 
 
 def test_a_leader_holds_an_idle_follower_no_longer_than_the_isr_waits_for_it():
-    """As in Kafka: a follower would leave the ISR between two of its requests."""
+    """Kafka checks the same, because a follower would leave the ISR between two of its requests."""
     at_once = {"replica.lag.time.max.ms": "400", "replica.fetch.wait.max.ms": "400"}
     assert with_properties(BrokerConfig(), at_once).replica_lag_time_max_ms == 400
     with pytest.raises(InvalidSetting, match="500: must not be above replica.lag.time.max.ms, which is 400"):
