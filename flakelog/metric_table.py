@@ -190,6 +190,11 @@ REPLICATION = {
             GAUGE,
             "Partitions of the cluster that another broker leads than their preferred one; 0 elsewhere",
         ),
+        (
+            "unclean_leader_elections_total",
+            COUNTER,
+            "Leaders that this broker has elected which may lack acknowledged messages; the log says why",
+        ),
     ),
 }
 """The metrics of a server with `flakelog.replication.enable` in a cluster, besides those of SERVER."""

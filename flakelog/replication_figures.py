@@ -71,3 +71,4 @@ def _controller(controller: Controller) -> Iterator[Metric]:
     yield sample("flakelog_active_controller", is_active)
     yield sample("flakelog_controller_offline_partitions", offline)
     yield sample("flakelog_controller_preferred_replica_imbalance", led_by_others(context) if is_active else 0)
+    yield sample("flakelog_unclean_leader_elections_total", controller.unclean_elections)

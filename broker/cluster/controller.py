@@ -178,7 +178,7 @@ class Controller:
 
     @property
     def problems(self) -> list[str]:
-        """Return what ails the cluster, for people: damaged nodes, partitions that wait for a trusted member."""
+        """Return what ails the cluster, for people: damaged nodes, partitions that wait for a trusted member, disks."""
         return [*self.context.damages, *self.context.problems]
 
     @property

@@ -4,7 +4,7 @@ It is read from the coordinator when a broker becomes the controller, and follow
 on. No method does more than look up or change these sets.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from enum import Enum
 from typing import NamedTuple
 from uuid import UUID
@@ -47,6 +47,15 @@ class ReplicaState(Enum):
     DELETION_SUCCESSFUL = "DeletionSuccessful"
     DELETION_INELIGIBLE = "DeletionIneligible"
     NON_EXISTENT = "NonExistent"
+
+
+NAMED_MAX = 3
+"""The partitions that a line for people names."""
+
+
+def _some(partitions: Sequence[TopicPartition]) -> str:
+    more = len(partitions) - NAMED_MAX
+    return ", ".join(map(str, partitions[:NAMED_MAX])) + (f" and {more} more" if more > 0 else "")
 
 
 class ControllerContext:
@@ -129,8 +138,18 @@ class ControllerContext:
 
     @property
     def problems(self) -> list[str]:
-        """Return the partitions without a leader that wait for a trusted member, by name, for people."""
-        return [f"{partition} has no leader: {reason}" for partition, reason in sorted(self.leaderless.items())]
+        """Return the partitions without a leader that wait for a trusted member, and those that a disk did not take,
+        by name, for people."""
+        waiting: dict[str, list[TopicPartition]] = {}
+        for partition, reason in sorted(self.leaderless.items()):
+            waiting.setdefault(reason, []).append(partition)
+        refused: dict[int, list[TopicPartition]] = {}
+        for partition, broker_id in sorted(self.failed_disks):
+            refused.setdefault(broker_id, []).append(partition)
+        return [
+            *(f"{_some(names)} {'have' if names[1:] else 'has'} no leader: {why}" for why, names in waiting.items()),
+            *(f"the disk of broker {broker_id} failed for {_some(names)}" for broker_id, names in refused.items()),
+        ]
 
     def forget_damages_of_brokers(self) -> None:
         """Forget which registrations are damaged, because they are read again."""

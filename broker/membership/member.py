@@ -145,9 +145,9 @@ class Member:
 
     @property
     def problems(self) -> list[str]:
-        """Return what ails this broker's controller and its view of the settings, for people. It tries again."""
+        """Return what ails this broker, its view of the settings and the cluster that it controls, for people."""
         controller, configs = self.controller, self._configs
-        problems = [*controller.context.damages, *configs.problems.values()]
+        problems = [*controller.problems, *configs.problems.values()]
         if controller.problem is not None:
             problems.append(f"the controller of this broker fails, and tries again: {controller.problem}")
         if configs.failure is not None:

@@ -99,6 +99,18 @@ def test_an_isr_that_the_controller_gives_no_answer_to_is_a_failed_update():
     assert shrinks == 0 and failed > 1
 
 
+def test_the_controller_counts_the_leaders_that_may_lack_messages():
+    cluster = ReplicatedCluster()
+    controller = cluster.controller.id
+    first, last = (broker_id for broker_id in (1, 2, 3) if broker_id != controller)
+    cluster.create("flights", replicas=(first, last), min_insync_replicas=1, unclean_leader_election_enable="true")
+    cluster.kill_and_expire(first)
+    cluster.kill_and_expire(last)
+    assert shown(cluster, controller, "unclean_leader_elections_total") == (0,)
+    cluster.restart(first)
+    assert shown(cluster, controller, "unclean_leader_elections_total") == (1,)
+
+
 def test_followers_that_fetch_lag_by_nothing(cluster):
     cluster.produce("flights", b"a", b"b")
     cluster.later(FETCHED_MS)

@@ -58,6 +58,7 @@ def test_replica_is_back_when_the_disk_takes_its_order():
     fail_disk(world, 2, T0)
     context = world.controller().controller.context
     assert len(context.failed_disks) == 1
+    assert world.controller().controller.problems == ["the disk of broker 2 failed for t-0"]
     world.run(15_000)
     assert len(context.failed_disks) == 1
     world.machines[2].model.failed_disks.clear()

@@ -265,6 +265,14 @@ class TestW4:
         cluster.start(2)
         assert cluster.members == (2, (2,), ()) and cluster.lines == []
 
+    def test_partitions_that_wait_for_the_same_brokers_are_one_problem(self):
+        cluster = Cluster(2, 3, brokers=4)
+        create(cluster.world, [(2, 3)] * 4, "u")
+        cluster.lose_power(2, 3)
+        cluster.start(3)
+        (problem,) = cluster.controller.problems
+        assert problem.startswith("t-0, u-0, u-1 and 2 more have no leader: broker 3 may lack records")
+
     def test_all_brokers_with_the_controller(self):
         cluster = Cluster(2, 3, 1)
         cluster.lose_power(1, 2, 3)

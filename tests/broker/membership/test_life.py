@@ -179,8 +179,9 @@ def test_of_all_that_stopped_those_without_a_power_cut_lead(cluster):
         cluster.expire(broker_id)
     cluster.start(1, 3)
     assert cluster.leadership.leader == NO_LEADER and cluster.leadership.lives[1] == NO_LIFE
-    (problem,) = cluster.controller.member.controller.problems
+    (problem,) = cluster.controller.member.problems
     assert problem.startswith("flights-0 has no leader: brokers 1, 3 may lack records since an unclean stop")
+    assert cluster.said(problem) == [problem]
     cluster.start(2)
     assert cluster.leadership.leader == 2 and cluster.isr("flights") == ALL
     assert cluster.consume("flights") == [b"a"]
