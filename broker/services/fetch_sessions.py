@@ -2,7 +2,8 @@
 
 The number of sessions and the number of partitions in all of them are limited; a client without room continues with
 full requests. To make room the broker evicts a session that was not used for two minutes. If all were used, it evicts
-the smallest session older than two minutes if that is smaller than the new one, because large sessions save most.
+the smallest session older than two minutes if that is smaller than the new one, because large sessions save most. As
+in Kafka, a follower's session counts as larger than any consumer's, and makes room at the cost of consumers of any age.
 
 A follower's session (`broker.services.follower_session`) is continued by that follower only, because its requests count
 for partitions that they do not name. A new session of a follower replaces one of its sessions with a partition of the
@@ -92,7 +93,7 @@ class FetchSessions:
         size = len(results)
         if owner is not None:
             self._replace(owner, {partition.key for partition, _ in results})
-        if not self._has_room(size, now):
+        if not self._has_room(size, owner is not None, now):
             return NO_SESSION_ID
         for partition, result in results:
             partition.is_news(result)
@@ -112,19 +113,23 @@ class FetchSessions:
         for id in replaced:
             self._remove(id)
 
-    def _has_room(self, size: int, now: Now) -> bool:
-        if len(self._sessions) >= self._sessions_max and not self._evict(size, now):
+    def _has_room(self, size: int, is_follower: bool, now: Now) -> bool:
+        if len(self._sessions) >= self._sessions_max and not self._evict(size, is_follower, now):
             return False
         return self.partitions + size <= self._partitions_max
 
-    def _evict(self, size: int, now: Now) -> bool:
+    def _evict(self, size: int, is_follower: bool, now: Now) -> bool:
         oldest = next(iter(self._sessions.values()), None)
         if oldest is None:
             return False
         if now.ms - oldest.used_ms <= EVICTION_AGE_MS:
-            aged = (session for session in self._sessions.values() if now.ms - session.made_ms > EVICTION_AGE_MS)
-            oldest = min(aged, key=len, default=None)
-            if oldest is None or len(oldest) >= size:
+            evictable = (
+                session
+                for session in self._sessions.values()
+                if now.ms - session.made_ms > EVICTION_AGE_MS or (is_follower and session.owner is None)
+            )
+            oldest = min(evictable, key=_rank, default=None)
+            if oldest is None or _rank(oldest) >= (is_follower, size):
                 return False
         self._remove(oldest.id)
         self.evicted += 1
@@ -135,6 +140,10 @@ class FetchSessions:
         if session is not None:
             self.partitions -= len(session)
             session.close()
+
+
+def _rank(session: FetchSession) -> tuple[bool, int]:
+    return session.owner is not None, len(session)
 
 
 def owner_of(request: FetchRequest, listener: str) -> Owner | None:

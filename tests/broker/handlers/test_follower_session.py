@@ -111,6 +111,18 @@ def test_a_partition_that_gave_records_is_read_after_the_others(leader, follower
     assert sorted(order) == list(range(PARTITIONS))
 
 
+def test_a_session_of_many_partitions_is_read_in_slices_while_all_of_them_have_changed(leader):
+    leader.copied("trains", 700)
+    follower = FollowerInSession(leader, 2, "trains", 700)
+    follower.send()
+    leader.client().produce("trains", b"a", partition=555)
+    assert list(follower.answer()) == [555]
+    follower.send({555: 1})
+    leader.client().produce("trains", b"a", partition=556)
+    assert list(follower.answer()) == [556]
+    assert leader.partition("trains", 699).followers[2].rests_in is not None
+
+
 # --- what the leader learns -------------------------------------------------------------------------------------------
 
 

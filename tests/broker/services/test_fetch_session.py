@@ -21,10 +21,10 @@ class Cache:
         ids = count(1)
         self.sessions = FetchSessions(sessions_max, partitions_max, lambda: next(ids), Purgatory())
 
-    def open(self, size, at_ms):
+    def open(self, size, at_ms, follower=None):
         named = wanted([FetchPartition("flights", index, 0, 100) for index in range(size)])
         found = [(each, FetchedPartition(each.requested.topic, each.requested.partition)) for each in named]
-        return self.sessions.open(found, False, Now(at_ms, 0))
+        return self.sessions.open(found, False, Now(at_ms, 0), follower and (follower, "BETWEEN"))
 
     def go_on(self, id, epoch, at_ms, adds=(), forgets=()):
         partitions = [FetchPartition("flights", index, 0, 100) for index in adds]
@@ -67,6 +67,20 @@ def test_a_session_that_is_new_itself_is_not_put_out_by_a_larger_one():
     cache = Cache(sessions_max=1)
     cache.open(1, 0)
     assert cache.open(100, MINUTE_MS) == 0
+
+
+def test_a_follower_takes_the_place_of_the_smallest_consumer_of_any_age():
+    cache = Cache()
+    cache.open(9, 0), cache.open(5, 0)
+    assert cache.open(1, 0, follower=2) == 3
+    assert cache.error(2, 1, 0) == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+
+
+def test_a_follower_keeps_its_place_before_larger_consumers():
+    cache = Cache(sessions_max=1)
+    cache.open(1, 0, follower=2)
+    assert cache.open(500, 2 * MINUTE_MS) == 0
+    assert cache.open(500, 2 * MINUTE_MS, follower=3) == 0, "it is not two minutes old"
 
 
 def test_without_places_there_are_no_sessions():
