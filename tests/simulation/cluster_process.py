@@ -89,6 +89,7 @@ class Process(ClusterNode):
         self._note_registration()
         if self.broker is not None:
             self._check_hosted()
+            self.world.pumped(self)
             self._begin_jobs()
             for connection in list(self.connections):
                 connection.pumped()

@@ -38,7 +38,8 @@ from tests.broker.engine_client import (
     WRITE_TXN_MARKERS,
 )
 from tests.broker.engine_cluster import SESSION_MS
-from tests.simulation.cluster_clients import Admin, Checker, Producer, Reader, Sleep, TransactionalProducer
+from tests.simulation.cluster_admin import Admin
+from tests.simulation.cluster_clients import Checker, Producer, Reader, Sleep, TransactionalProducer
 from tests.simulation.cluster_group import Committer, GroupMember
 from tests.simulation.cluster_oracle import Oracle
 from tests.simulation.cluster_process import Machine, new_worker
@@ -48,8 +49,6 @@ SETTLE_MS = 60_000
 REQUEST_MS = 60_000
 """The longest time that a request may take on a broker that is neither stopped nor cut off."""
 QUIET_MS = 60_000
-QUIET_TICKS = 600
-"""A broker without requests may wake up so often in a quiet minute."""
 SETTINGS = {
     "transaction_state_log_num_partitions": 3,
     "offsets_topic_num_partitions": 3,
@@ -79,6 +78,7 @@ HAPPENINGS = {
     "start": 14,
 }
 
+MEMBERS = (GroupMember,) * 3
 
 PROMISES = (SYNC_GROUP, WRITE_TXN_MARKERS, END_TXN, OFFSET_COMMIT, PRODUCE, INIT_PRODUCER_ID)
 """The requests whose answers have to be on the disk when they are given, if acks are durable."""
@@ -89,6 +89,11 @@ class ClusterWorld(Timeline):
 
     broker_settings = {}
     """More settings of all brokers."""
+    happenings = HAPPENINGS
+    partitions_max = 5
+    quiet_ticks = 600
+    """The number of times that an idle broker may wake up in a quiet minute."""
+    clients = (Producer, Producer, TransactionalProducer, TransactionalProducer, Committer, Reader, Admin, *MEMBERS)
 
     def __init__(self, seed, log_line=lambda line: None):
         super().__init__(seed, (1, 30))
@@ -140,6 +145,13 @@ class ClusterWorld(Timeline):
 
     # --- clients -------------------------------------------------------------------------------------------------
 
+    def new_copies(self):
+        """Return the replication factor of a new topic, and settings that go with it."""
+        return 1, []
+
+    def pumped(self, process):
+        """Check a process that has moved everything it could."""
+
     def begin(self, client):
         steps = client.run()
         self._clients[client.name] = steps
@@ -176,11 +188,9 @@ class ClusterWorld(Timeline):
         for machine in self.machines.values():
             machine.start()
         self.run(2_000)
-        clients = [Producer, Producer, TransactionalProducer, TransactionalProducer, Committer, Reader, Admin]
-        clients += [GroupMember] * 3
-        for number, kind in enumerate(clients):
+        for number, kind in enumerate(self.clients):
             self.begin(kind(self, f"{kind.__name__.lower()}{number}"))
-        kinds, weights = list(HAPPENINGS), list(HAPPENINGS.values())
+        kinds, weights = list(self.happenings), list(self.happenings.values())
         for kind in self.random.choices(kinds, weights, k=FAULTS):
             self.run(self.random.choice((0, 20, 300, 1_000, 3_000, 8_000)))
             self.log(kind)
@@ -371,7 +381,7 @@ class ClusterWorld(Timeline):
         self.run(QUIET_MS)
         ticks = {process.id: process.ticks - before[process.id] for process in self.processes()}
         self.log(f"ticks in a quiet minute: {ticks}")
-        assert max(ticks.values()) <= QUIET_TICKS, f"a broker keeps waking up: {ticks}"
+        assert max(ticks.values()) <= self.quiet_ticks, f"a broker keeps waking up: {ticks}"
 
     def _check_broker(self, process, expected):
         name, services = f"broker {process.id}", process.broker.services
@@ -391,7 +401,8 @@ class ClusterWorld(Timeline):
                 state = topic.partitions[number]
                 hosted[topic.name, number] = topic.id, state.leader, state.leader_epoch
                 config = services.config_of(services.metadata.topic(topic.name))
-                assert services.log_of(topic.name, number).config == config, f"{topic.name}-{number} has other settings"
+                log = services.logs.get(topic.name, number)
+                assert log.config == config, f"{log.name} has other settings"
         for log in services.logs.all():
             logs[log.topic, log.partition] = log.topic_id
         assigned = {(p.topic, p.partition): row for p, row in expected.items() if process.id in row.replicas}
@@ -400,10 +411,11 @@ class ClusterWorld(Timeline):
         assert logs == {key: row.topic_id for key, row in assigned.items()}, f"{name} has other logs: {logs}"
 
 
-def main():
+def main(kind):
+    """Print the histories of the seeds on the command line."""
     for seed in map(int, sys.argv[1:]):
         began = time.process_time()
-        world = ClusterWorld(seed, print)
+        world = kind(seed, print)
         try:
             world.history()
         finally:
@@ -411,4 +423,4 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    main(ClusterWorld)
