@@ -55,12 +55,13 @@ class WantedPartition:
 
     def is_news(self, result: FetchedPartition) -> bool:
         """Note what the client receives. Return False if the client knows all of it, so that the answer can omit it."""
-        failed = result.error_code != ErrorCode.NONE
+        failed = result.error_code != ErrorCode.NONE or result.diverging is not None
         is_known = (self.high_watermark, self.log_start_offset) == (result.high_watermark, result.log_start_offset)
-        # After an error any result is news, because the client must learn that the error is over.
+        # After an error any result is news, because the client must learn that the error is over. From an answer that
+        # says where logs diverge, a follower takes no high watermark.
         self.high_watermark = NO_OFFSET if failed else result.high_watermark
         self.log_start_offset = result.log_start_offset
-        return failed or not is_known or result.diverging is not None or result.size > 0
+        return failed or not is_known or result.size > 0
 
 
 def wanted(partitions: Sequence[FetchPartition]) -> list[WantedPartition]:

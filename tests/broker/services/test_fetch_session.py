@@ -5,7 +5,7 @@ from itertools import count
 import pytest
 
 from broker.now import Now
-from broker.services.fetch_session import next_epoch, wanted
+from broker.services.fetch_session import WantedPartition, next_epoch, wanted
 from broker.services.fetch_sessions import FetchSessions
 from broker.waiting.purgatory import Purgatory
 from broker.wire.errors import ApiError, ErrorCode
@@ -111,3 +111,12 @@ def test_an_id_that_is_taken_is_not_given_again():
     ids = iter([7, 7, 0, 8])
     sessions = FetchSessions(10, 10, lambda: next(ids), Purgatory())
     assert [sessions.open([], False, Now(0, 0)) for _ in range(2)] == [7, 8]
+
+
+def test_r4_the_high_watermark_of_an_answer_that_cuts_the_log_is_news_again():
+    """The client truncates its log, and takes no high watermark from such an answer."""
+    partition = WantedPartition(FetchPartition("flights", 0, 2, 100))
+    assert partition.is_news(FetchedPartition("flights", 0, high_watermark=1, diverging=(0, 1)))
+    partition.requested = FetchPartition("flights", 0, 1, 100)
+    assert partition.is_news(FetchedPartition("flights", 0, high_watermark=1))
+    assert not partition.is_news(FetchedPartition("flights", 0, high_watermark=1))
