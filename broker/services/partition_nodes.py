@@ -14,14 +14,16 @@ def partition_nodes(services: BrokerServices, topic: Topic, partition: int) -> d
 
     A partition that is offline here has no leader and no replica in sync, and its replica is offline. Apache Kafka
     answers so when the log directory of the only replica has failed (KIP-112). The leader epoch stays, because the next
-    leader may be this one, without a new epoch.
+    leader may be this one, without a new epoch. A leader that has died is no leader either, as for Apache Kafka: the
+    answer does not name its address, and the controller elects another one a moment later.
     """
     state = topic.partitions[partition]
     leader, isr, replicas = state.leader, state.isr, state.replicas
     offline: Sequence[int] = state.offline
-    if not services.metadata.live_ids.issuperset(replicas):
-        live_ids = services.metadata.live_ids
-        offline = [member for member in replicas if member in state.offline or member not in live_ids]
+    live = services.metadata.live_ids
+    if not live.issuperset(replicas):
+        offline = [member for member in replicas if member in state.offline or member not in live]
+        leader = leader if leader in live else NO_LEADER
     if services.logs.is_offline(topic.name, partition):
         own = services.node.id
         leader = NO_LEADER if leader == own else leader

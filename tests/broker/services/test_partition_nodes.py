@@ -43,6 +43,11 @@ def test_a_replica_that_is_offline_here_is_named_once(broker):
     assert nodes_of(broker, PartitionState(2, 5, (2, 1), (2,), offline=(1,)), live=(1, 2)) == (2, [2], [1])
 
 
+def test_a_leader_that_has_died_is_not_named_while_no_other_is_elected(broker):
+    """A client would look for it among the brokers of the answer; kafka-python 3.0 does so for ever."""
+    assert nodes_of(broker, PartitionState(2, 5, (2, 1), (2, 1)), live=(1,)) == (-1, [2, 1], [2])
+
+
 def test_a_partition_whose_log_is_offline_here_has_no_leader(broker):
     broker.services.logs.get("flights", 0).offline = "damaged"
     assert nodes_of(broker, PartitionState(1, 0, (1,), (1,))) == (-1, [], [1])
