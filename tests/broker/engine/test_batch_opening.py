@@ -178,7 +178,7 @@ def test_a_request_for_several_partitions_is_appended_as_a_whole(broker, client)
     assert [broker.log("plain").log_end_offset, broker.log().log_end_offset] == [0, 0]
     broker.finish_all()
     assert outcomes(client) == [(ErrorCode.CORRUPT_MESSAGE, -1), (0, 0), (0, 0)]
-    assert broker.services.metrics._failed["flights"].failed_produce == 1, "counted once"
+    assert broker.services.metrics.by_topic([])["flights"].failed_produce == 1, "counted once"
 
 
 def test_many_small_batches_of_one_request_are_opened_by_a_thread_together(broker, client):
