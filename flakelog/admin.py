@@ -155,7 +155,7 @@ class Admin:
         return cluster.describe_cluster(self._client)
 
     def placement(self) -> Placement:
-        """Return the brokers with the number of partitions that each leads, and the partitions that are offline."""
+        """Return the brokers, where the copies of each partition are, and which of them fail."""
         return find_placement(self._client)
 
     def log_dirs(self) -> list[LogDir]:

@@ -55,7 +55,7 @@ def _isr_changes(replication: ReplicaManager) -> Iterator[Metric]:
 
 def _lags(replication: ReplicaManager, partitions_max: int) -> Iterator[Metric]:
     fetched = islice(replication.followed.lags().items(), partitions_max)
-    yield samples("flakelog_fetcher_lag_messages", fetched)
+    yield samples("flakelog_fetcher_lag_messages", ((key, lag) for key, lag in fetched if lag is not None))
     led = islice(replication.led.all(), partitions_max)
     lags = ((_labels(partition.log, id), lag) for partition in led for id, lag in partition.follower_lags().items())
     yield samples("flakelog_follower_lag_messages", lags)

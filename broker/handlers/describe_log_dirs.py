@@ -1,11 +1,13 @@
 """DescribeLogDirs, v1 to v5.
 
 Behaviour: returns the one data directory, and the size of each log in it that the request names, or of all (KIP-113).
-It omits logs that do not exist, as Kafka does, and logs that could not be opened.
+It omits logs that do not exist, as Kafka does, and logs that could not be opened. The lag of a copy counts the
+committed records of its leader that it lacks, and is -1 while its leader does not answer.
 Version notes: v3 has a top-level error; v4 the size of the disk and its free space (KIP-827); v5 whether the directory
 is closed to new logs (KIP-1066), which it never is.
 """
 
+from collections.abc import Mapping
 from itertools import groupby
 from typing import Any
 
@@ -15,6 +17,8 @@ from broker.now import Now
 from broker.services.context import RequestContext
 from broker.steps import LazyArray
 from broker.wire.errors import ErrorCode
+
+UNKNOWN_LAG = -1
 
 
 def handle(call: RequestContext, now: Now) -> dict[str, Any]:
@@ -30,7 +34,11 @@ def _directory(call: RequestContext) -> dict[str, Any]:
         call.services.report(f"the data directory could not be described: {error}")
         return named | {"error_code": ErrorCode.KAFKA_STORAGE_ERROR}
     logs = [(name, list(of_topic)) for name, of_topic in groupby(_logs(call), lambda log: log.topic)]
-    topics = LazyArray(logs, lambda topic: {"name": topic[0], "partitions": LazyArray(topic[1], _partition)})
+    replication = call.services.replication
+    lags = {} if replication is None else replication.followed.lags()
+    topics = LazyArray(
+        logs, lambda topic: {"name": topic[0], "partitions": LazyArray(topic[1], lambda log: _partition(log, lags))}
+    )
     return named | {"error_code": ErrorCode.NONE, "topics": topics, "total_bytes": total, "usable_bytes": usable}
 
 
@@ -44,6 +52,11 @@ def _logs(call: RequestContext) -> list[PartitionLog]:
     return sorted(logs, key=lambda log: (log.topic, log.partition))
 
 
-def _partition(log: PartitionLog) -> dict[str, Any]:
-    size = log.segments.size
-    return {"partition_index": log.partition, "partition_size": size, "offset_lag": 0, "is_future_key": False}
+def _partition(log: PartitionLog, lags: Mapping[tuple[str, int], int | None]) -> dict[str, Any]:
+    lag = lags.get((log.topic, log.partition), 0)
+    return {
+        "partition_index": log.partition,
+        "partition_size": log.segments.size,
+        "offset_lag": UNKNOWN_LAG if lag is None else lag,
+        "is_future_key": False,
+    }

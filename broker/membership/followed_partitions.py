@@ -87,8 +87,8 @@ class FollowedPartitions:
         """Return why partitions have stopped, by their names: their records failed a check again and again."""
         return {name: reason for fetcher in self._fetchers.values() for name, reason in fetcher.failed.items()}
 
-    def lags(self) -> dict[Key, int]:
-        """Return how many committed offsets of its leader each log lacks, as far as its leader has told."""
+    def lags(self) -> dict[Key, int | None]:
+        """Return how many committed offsets of its leader each log lacks; None if the leader does not tell now."""
         return {key: lag for fetcher in self._fetchers.values() for key, lag in fetcher.lags().items()}
 
     def __len__(self) -> int:

@@ -88,9 +88,14 @@ class _Followed:
     leader_epoch: int
     failed_checks: int = 0
     leader_high_watermark: int | None = None
-    """As the leader's last answer had it; None before the first."""
+    """As the leader's last answer had it; None before the first, and while the leader does not answer."""
     retry_ms: int | None = None
     """When it is asked for again; None while it is asked for, or until the owner says `go_on`."""
+
+    @property
+    def lag(self) -> int | None:
+        end_offset = self.leader_high_watermark
+        return None if end_offset is None else max(end_offset - self.log.log_end_offset, 0)
 
 
 class ReplicaFetcher:
@@ -190,13 +195,9 @@ class ReplicaFetcher:
         followed.retry_ms = now.ms + pause_ms
         self._retries[key] = followed
 
-    def lags(self) -> dict[Key, int]:
-        """Return how many committed offsets of its leader each log lacks, without logs that had no answer yet."""
-        return {
-            key: max(followed.leader_high_watermark - followed.log.log_end_offset, 0)
-            for key, followed in self._followed.items()
-            if followed.leader_high_watermark is not None
-        }
+    def lags(self) -> dict[Key, int | None]:
+        """Return how many committed offsets of its leader each log lacks; None if the leader does not tell now."""
+        return {key: followed.lag for key, followed in self._followed.items()}
 
     # --- requests ------------------------------------------------------------------------------------------------
 
@@ -230,6 +231,8 @@ class ReplicaFetcher:
         self._is_under_way = False
         if response is None:
             self._pause_ends_ms = now.ms + self._limits.backoff_ms
+            for state in self._followed.values():
+                state.leader_high_watermark = None
             for ask in self._session.fail():
                 followed = self._followed.get(ask.key)
                 if followed is not None:

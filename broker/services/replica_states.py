@@ -8,8 +8,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import islice
 
+from broker.metadata.coordinator_topics import one_copy_coordinators, one_copy_warning
 from broker.metadata.image import Image
-from broker.metadata.topic import GROUP_OFFSETS_TOPIC, INTERNAL_TOPICS, NO_LEADER
+from broker.metadata.topic import NO_LEADER
 from broker.services.context import BrokerServices
 
 NAMED_MAX = 1_000
@@ -62,24 +63,7 @@ def _without_leader(image: Image, broker_id: int) -> Iterable[str]:
                 yield f"{topic.name}-{number}"
 
 
-def one_copy_coordinators(image: Image) -> tuple[str, ...]:
-    """Return the topics of coordinators that have a partition of one copy, although several brokers are live."""
-    if len(image.live_ids) < 2:
-        return ()
-    topics = [topic for name in sorted(INTERNAL_TOPICS) if (topic := image.topic(name)) is not None]
-    return tuple(topic.name for topic in topics if any(len(state.replicas) == 1 for state in topic.partitions))
-
-
 def one_copy_warnings(services: BrokerServices) -> list[str]:
     """Return a line for each topic of a coordinator that has one copy; none without `flakelog.replication.enable`."""
     topics = one_copy_coordinators(services.metadata) if services.replicates else ()
     return [one_copy_warning(topic) for topic in topics]
-
-
-def one_copy_warning(topic: str) -> str:
-    """Return what it means that a topic of a coordinator has one copy."""
-    affected = "groups" if topic == GROUP_OFFSETS_TOPIC else "transactions"
-    return (
-        f"{topic} has one copy: if a broker dies, its {affected} have no coordinator until it is back. The topic keeps "
-        "the replication factor that it was made with"
-    )

@@ -17,8 +17,10 @@ from flakelog.commands.terminal import (
 from flakelog.commands.transfer import size_of
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from flakelog.operations.cluster import LogDir
-    from flakelog.operations.placement import Placement
+    from flakelog.operations.placement import PlacedPartition, Placement
 
 OFFLINE_SHOWN = 10
 
@@ -29,17 +31,45 @@ def cluster() -> None:
 
 
 @cluster.command()
+@click.option("--partitions", "with_all", is_flag=True, help="List all partitions with their copies instead.")
+@click.option("--under-replicated", is_flag=True, help="List those with a copy that is not in sync.")
+@click.option("--under-min-isr", is_flag=True, help="List those with fewer in sync than min.insync.replicas.")
+@click.option("--at-min-isr", is_flag=True, help="List those with exactly as many in sync.")
+@click.option("--offline", is_flag=True, help="List those without a leader.")
 @servers_option
 @json_option
-def describe(servers: str, as_json: bool) -> None:
+def describe(
+    with_all: bool,
+    under_replicated: bool,
+    under_min_isr: bool,
+    at_min_isr: bool,
+    offline: bool,
+    servers: str,
+    as_json: bool,
+) -> None:
     """Show the cluster's id, its controller, its brokers, the partitions that each leads, and those offline.
 
-    A broker that is not live is listed while partitions have a copy on it.
+    A broker that is not live is listed while partitions have a copy on it. With several of the options that list
+    partitions, those are listed that one of them names. LAG is the number of committed messages that each copy lacks.
     """
     from flakelog.operations.placement import find_placement
 
     with client_of(servers) as client:
         placement = find_placement(client)
+    if with_all or under_replicated or under_min_isr or at_min_isr or offline:
+        _list_partitions(
+            [
+                partition
+                for partition in placement.placed
+                if with_all
+                or (under_replicated and partition.is_under_replicated)
+                or (under_min_isr and partition.is_under_min_isr)
+                or (at_min_isr and partition.is_at_min_isr)
+                or (offline and partition.is_offline)
+            ],
+            as_json,
+        )
+        return
     if as_json:
         print_json(_placement_json(placement))
         return
@@ -62,6 +92,7 @@ def describe(servers: str, as_json: bool) -> None:
         more = len(placement.offline) - len(names)
         others = f" and {more} more: `flakelog partitions list --all --problems` lists all" if more else ""
         print_line(f"offline: {', '.join(names)}{others}")
+    _describe_replication(placement)
     if placement.all_on_broker is not None:
         click.echo(
             f"all partitions are on broker {placement.all_on_broker}: new topics are spread over all live brokers, "
@@ -69,8 +100,64 @@ def describe(servers: str, as_json: bool) -> None:
         )
 
 
-def _placement_json(placement: "Placement") -> dict[str, Any]:
+def _describe_replication(placement: "Placement") -> None:
+    """Print which partitions lack copies, if partitions have several."""
+    if placement.has_copies:
+        for option, names in _lacking(placement).items():
+            some = f": {', '.join(names[:OFFLINE_SHOWN])}" if names else ""
+            more = f" and more: `--{option}` lists all" if len(names) > OFFLINE_SHOWN else ""
+            print_line(f"{option}: {len(names)}{some}{more}")
+    if placement.coordinators_with_one_copy:
+        from broker.metadata.coordinator_topics import one_copy_warning
+
+        for topic in placement.coordinators_with_one_copy:
+            click.echo(one_copy_warning(topic))
+
+
+def _lacking(placement: "Placement") -> dict[str, list[str]]:
+    """Return the names of partitions that lack copies, by the option that lists them."""
     return {
+        "under-replicated": [partition.name for partition in placement.placed if partition.is_under_replicated],
+        "under-min-isr": [partition.name for partition in placement.placed if partition.is_under_min_isr],
+    }
+
+
+def _list_partitions(partitions: "Sequence[PlacedPartition]", as_json: bool) -> None:
+    rows = [_partition_row(partition) for partition in partitions]
+    if as_json:
+        for row in rows:
+            print_json(row)
+    elif rows:
+        heads = [name.upper().replace("_", " ") for name in rows[0]]
+        print_table(heads, [[_cell(value) for value in row.values()] for row in rows])
+    else:
+        click.echo("there is no such partition", err=True)
+
+
+def _partition_row(partition: "PlacedPartition") -> dict[str, Any]:
+    nodes, eligible = partition.nodes, partition.eligible_leaders
+    return {
+        "topic": partition.topic,
+        "partition": partition.partition,
+        "leader": partition.leader,
+        "preferred": partition.preferred_leader,
+        "replicas": list(nodes.replicas),
+        "isr": list(nodes.in_sync),
+        "elr": None if eligible is None else list(eligible),
+        "offline": list(nodes.offline),
+        "min_isr": partition.min_in_sync,
+        "lag": {str(broker): lag for broker, lag in partition.lags.items()},
+    }
+
+
+def _cell(value: Any) -> Any:
+    if isinstance(value, dict):
+        value = [f"{broker}:{lag}" for broker, lag in value.items()]
+    return (",".join(map(str, value)) or None) if isinstance(value, list) else value
+
+
+def _placement_json(placement: "Placement") -> dict[str, Any]:
+    described: dict[str, Any] = {
         "cluster_id": placement.cluster_id,
         "controller": placement.controller,
         "topics": placement.topics,
@@ -79,6 +166,11 @@ def _placement_json(placement: "Placement") -> dict[str, Any]:
         "all_on_broker": placement.all_on_broker,
         "brokers": [broker._asdict() for broker in placement.brokers],
     }
+    if placement.has_copies:
+        described |= {option.replace("-", "_"): names for option, names in _lacking(placement).items()}
+    if placement.coordinators_with_one_copy:
+        described["coordinators_with_one_copy"] = list(placement.coordinators_with_one_copy)
+    return described
 
 
 @cluster.command()

@@ -5,8 +5,8 @@ from typing import Any, NamedTuple
 
 from broker.engine.api_table import name_of
 from broker.engine.engine import Engine
+from broker.metadata.coordinator_topics import one_copy_warning
 from broker.metrics import BOUNDS_NS, Latency
-from broker.services.replica_states import one_copy_warning
 from broker.version import VERSION
 from flakelog.console.history import RateSeries
 from flakelog.console.topics import totals_of

@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 from broker.client.api_versions import DESCRIBE_LOG_DIRS, METADATA
 from broker.client.blocking import Client
-from broker.client.core import Partition
+from broker.client.core import Address, Partition
 from broker.client.errors import ClientError, Unreachable
 
 
@@ -32,6 +32,8 @@ class LogDir(NamedTuple):
     usable_bytes: int | None
     sizes: dict[Partition, int]
     """Bytes of each partition's log."""
+    lags: dict[Partition, int]
+    """How many committed messages of its leader each log lacks, without those that are not known."""
 
 
 def describe_cluster(client: Client) -> Cluster:
@@ -45,18 +47,34 @@ def describe_cluster(client: Client) -> Cluster:
 
 def log_dirs(client: Client) -> list[LogDir]:
     """Return the data directories of all brokers (DescribeLogDirs, KIP-113)."""
+    nodes = client.run(client.core.nodes())
+    return [directory for node, address in nodes.items() for directory in _log_dirs_of(client, node, address)]
+
+
+def _log_dirs_of(client: Client, node: int, address: Address) -> list[LogDir]:
     directories = []
-    for node, address in client.run(client.core.nodes()).items():
-        answer = client.run(client.core.ask(address, DESCRIBE_LOG_DIRS, {"topics": None}))
-        for directory in answer.results:
-            sizes = {
-                (str(topic.name), int(log.partition_index)): int(log.partition_size)
-                for topic in directory.topics
-                for log in topic.partitions
-            }
-            total, usable = _size(directory.total_bytes), _size(directory.usable_bytes)
-            directories.append(LogDir(node, directory.log_dir, int(directory.error_code), total, usable, sizes))
+    answer = client.run(client.core.ask(address, DESCRIBE_LOG_DIRS, {"topics": None}))
+    for directory in answer.results:
+        logs = {
+            (str(topic.name), int(log.partition_index)): log for topic in directory.topics for log in topic.partitions
+        }
+        sizes = {partition: int(log.partition_size) for partition, log in logs.items()}
+        lags = {partition: int(log.offset_lag) for partition, log in logs.items() if log.offset_lag >= 0}
+        total, usable = _size(directory.total_bytes), _size(directory.usable_bytes)
+        directories.append(LogDir(node, directory.log_dir, int(directory.error_code), total, usable, sizes, lags))
     return directories
+
+
+def lags_by_broker(client: Client) -> dict[int, dict[Partition, int]]:
+    """Return how many committed messages of its leader each copy lacks, by broker, as far as brokers answer."""
+    lags: dict[int, dict[Partition, int]] = {}
+    for node, address in client.run(client.core.nodes()).items():
+        try:
+            directories = _log_dirs_of(client, node, address)
+        except ClientError:
+            continue
+        lags[node] = {partition: lag for directory in directories for partition, lag in directory.lags.items()}
+    return lags
 
 
 def partition_sizes(client: Client) -> dict[Partition, int]:

@@ -141,6 +141,8 @@ class Replicas(NamedTuple):
     leader_epoch: int
     replicas: tuple[int, ...]
     in_sync: tuple[int, ...]
+    offline: tuple[int, ...] = ()
+    """The replicas whose broker or disk is gone."""
 
 
 @dataclass(frozen=True)
@@ -184,7 +186,11 @@ def replicas(client: Client, topics: Sequence[str] = ()) -> dict[Partition, Repl
             raise BrokerError(int(topic.error_code), f"topic {topic.name}")
         for part in topic.partitions:
             nodes[str(topic.name), int(part.partition_index)] = Replicas(
-                int(part.leader_id), int(part.leader_epoch), tuple(part.replica_nodes), tuple(part.isr_nodes)
+                int(part.leader_id),
+                int(part.leader_epoch),
+                tuple(part.replica_nodes),
+                tuple(part.isr_nodes),
+                tuple(part.offline_replicas),
             )
     return dict(sorted(nodes.items()))
 

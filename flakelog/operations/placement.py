@@ -1,14 +1,19 @@
-"""The placement of partitions: the leaders of each broker, and the partitions that no broker serves now."""
+"""The placement of partitions: the leaders of each broker, the copies of each partition, and which of them fail."""
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from broker.client.blocking import Client
 from broker.client.core import Partition
+from broker.metadata.topic import INTERNAL_TOPICS
 from flakelog.operations.cluster import Cluster, describe_cluster
+from flakelog.operations.configs import broker_resource, describe_configs
 from flakelog.operations.partitions import Replicas, replicas
+from flakelog.operations.replica_details import ReplicaDetails, find_details
+
+REPLICATION_ENABLE = "flakelog.replication.enable"
 
 
 class PlacedBroker(NamedTuple):
@@ -26,6 +31,52 @@ class PlacedBroker(NamedTuple):
 
 
 @dataclass(frozen=True)
+class PlacedPartition:
+    """A partition with its copies. Details that brokers do not tell are None, or are left out."""
+
+    topic: str
+    partition: int
+    nodes: Replicas
+    eligible_leaders: tuple[int, ...] | None
+    """The ELR: copies that may lead although they are not in sync (KIP-966)."""
+    min_in_sync: int | None
+    """min.insync.replicas, at most the number of copies."""
+    lags: Mapping[int, int]
+    """How many committed messages the copies lack, by broker. The leader has none."""
+
+    @property
+    def name(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+    @property
+    def leader(self) -> int | None:
+        return self.nodes.leader if self.nodes.leader >= 0 else None
+
+    @property
+    def preferred_leader(self) -> int | None:
+        return self.nodes.replicas[0] if self.nodes.replicas else None
+
+    @property
+    def is_offline(self) -> bool:
+        """True if the partition has no leader now."""
+        return self.leader is None
+
+    @property
+    def is_under_replicated(self) -> bool:
+        return len(self.nodes.in_sync) < len(self.nodes.replicas)
+
+    @property
+    def is_under_min_isr(self) -> bool:
+        """True if acks=all is refused: fewer are in sync than min.insync.replicas, or there is no leader."""
+        return self.is_offline or (self.min_in_sync is not None and len(self.nodes.in_sync) < self.min_in_sync)
+
+    @property
+    def is_at_min_isr(self) -> bool:
+        """True if acks=all is refused once one more is not in sync."""
+        return len(self.nodes.in_sync) == self.min_in_sync
+
+
+@dataclass(frozen=True)
 class Placement:
     """A cluster with its brokers, and where its partitions are. The broker's own topics count too."""
 
@@ -36,6 +87,15 @@ class Placement:
     brokers: tuple[PlacedBroker, ...]
     offline: tuple[Partition, ...]
     """The partitions that have no leader now."""
+    placed: tuple[PlacedPartition, ...] = ()
+    """All partitions, with their copies."""
+    coordinators_with_one_copy: tuple[str, ...] = ()
+    """`__consumer_offsets` and `__transaction_state`, if they have one copy in a cluster that could have more."""
+
+    @property
+    def has_copies(self) -> bool:
+        """True if a partition has several copies."""
+        return any(len(partition.nodes.replicas) > 1 for partition in self.placed)
 
     @property
     def all_on_broker(self) -> int | None:
@@ -47,10 +107,22 @@ class Placement:
 
 def find_placement(client: Client) -> Placement:
     """Return the placement of all partitions, as the metadata of the cluster describe it."""
-    return placement_of(describe_cluster(client), replicas(client))
+    nodes = replicas(client)
+    placement = placement_of(describe_cluster(client), nodes, find_details(client, nodes))
+    if placement.coordinators_with_one_copy and not (placement.has_copies or _replicates(client, placement)):
+        return replace(placement, coordinators_with_one_copy=())
+    return placement
 
 
-def placement_of(cluster: Cluster, nodes: Mapping[Partition, Replicas]) -> Placement:
+def _replicates(client: Client, placement: Placement) -> bool:
+    """Return True if the controller says that topics may have several copies."""
+    configs = describe_configs(client, broker_resource(placement.controller), [REPLICATION_ENABLE])
+    return any(config.value == "true" for config in configs)
+
+
+def placement_of(
+    cluster: Cluster, nodes: Mapping[Partition, Replicas], details: ReplicaDetails = ReplicaDetails()
+) -> Placement:
     """Return the placement of partitions on the brokers of a cluster, and on those that only replicas name."""
     leads = Counter(partition.leader for partition in nodes.values())
     held = Counter(broker for partition in nodes.values() for broker in partition.replicas)
@@ -67,4 +139,25 @@ def placement_of(cluster: Cluster, nodes: Mapping[Partition, Replicas]) -> Place
         len(nodes),
         tuple(brokers),
         tuple(partition for partition, replicas in nodes.items() if replicas.leader < 0),
+        tuple(_placed(partition, replicas, details) for partition, replicas in nodes.items()),
+        _coordinators_with_one_copy(nodes) if len(live) > 1 else (),
     )
+
+
+def _placed(partition: Partition, nodes: Replicas, details: ReplicaDetails) -> PlacedPartition:
+    copies = len(nodes.replicas)
+    min_in_sync = details.min_in_sync.get(partition[0], 1 if copies == 1 else None)
+    followers = [broker for broker in nodes.replicas if broker != nodes.leader]
+    lags = {broker: lag for broker in followers if (lag := details.lags.get(broker, {}).get(partition)) is not None}
+    return PlacedPartition(
+        *partition,
+        nodes,
+        details.eligible.get(partition),
+        None if min_in_sync is None else min(min_in_sync, copies),
+        lags if nodes.leader >= 0 else {},
+    )
+
+
+def _coordinators_with_one_copy(nodes: Mapping[Partition, Replicas]) -> tuple[str, ...]:
+    single = {topic for (topic, _), replicas in nodes.items() if len(replicas.replicas) == 1}
+    return tuple(sorted(single & INTERNAL_TOPICS))
