@@ -37,10 +37,8 @@ class LogDir(NamedTuple):
 
 
 def describe_cluster(client: Client) -> Cluster:
-    """Return the cluster as its metadata describe it."""
-    controller = client.run(client.core.controller())
-    fields = {"topics": (), "allow_auto_topic_creation": False}
-    answer = client.run(client.core.ask(controller, METADATA, fields))
+    """Return the cluster as its metadata describe it. Any broker answers, since the controller may have just died."""
+    answer = client.run(client.core.ask_any(METADATA, {"topics": (), "allow_auto_topic_creation": False}))
     brokers = [Broker(node.node_id, f"{node.host}:{node.port}", node.rack) for node in answer.brokers]
     return Cluster(answer.cluster_id, int(answer.controller_id), tuple(sorted(brokers)))
 

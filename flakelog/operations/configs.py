@@ -36,7 +36,6 @@ def describe_configs(client: Client, resource: Resource, names: Iterable[str] = 
 
 def values_of_topics(client: Client, topics: Sequence[str], name: str) -> dict[str, str]:
     """Return one setting of topics, by their names, without topics that do not answer."""
-    controller = client.run(client.core.controller())
     values: dict[str, str] = {}
     for begin in range(0, len(topics), TOPICS_AT_ONCE):
         resources = [
@@ -44,7 +43,7 @@ def values_of_topics(client: Client, topics: Sequence[str], name: str) -> dict[s
             for topic in topics[begin : begin + TOPICS_AT_ONCE]
         ]
         fields = {"resources": resources, "include_synonyms": False, "include_documentation": False}
-        answer = client.run(client.core.ask(controller, DESCRIBE_CONFIGS, fields))
+        answer = client.run(client.core.ask_any(DESCRIBE_CONFIGS, fields))
         for topic in answer.results:
             values.update((str(topic.resource_name), str(config.value)) for config in topic.configs)
     return values

@@ -177,9 +177,8 @@ class ListedPartition:
 
 def replicas(client: Client, topics: Sequence[str] = ()) -> dict[Partition, Replicas]:
     """Return the nodes of all partitions of these topics, or of all topics if none is named."""
-    controller = client.run(client.core.controller())
     named = [{"name": name} for name in topics] or None
-    answer = client.run(client.core.ask(controller, METADATA, {"topics": named, "allow_auto_topic_creation": False}))
+    answer = client.run(client.core.ask_any(METADATA, {"topics": named, "allow_auto_topic_creation": False}))
     nodes = {}
     for topic in answer.topics:
         if topic.error_code:

@@ -45,7 +45,6 @@ def find_details(client: Client, nodes: Mapping[Partition, Replicas]) -> Replica
 def _eligible_leaders(client: Client, topics: Iterable[str]) -> dict[Partition, tuple[int, ...]]:
     """Return the ELR of each partition; nothing from brokers before KIP-966."""
     eligible: dict[Partition, tuple[int, ...]] = {}
-    controller = client.run(client.core.controller())
     fields: dict[str, Any] = {
         "topics": [{"name": topic} for topic in topics],
         "response_partition_limit": PARTITIONS_AT_ONCE,
@@ -53,7 +52,7 @@ def _eligible_leaders(client: Client, topics: Iterable[str]) -> dict[Partition, 
     }
     while True:
         try:
-            answer = client.run(client.core.ask(controller, DESCRIBE_TOPIC_PARTITIONS, fields))
+            answer = client.run(client.core.ask_any(DESCRIBE_TOPIC_PARTITIONS, fields))
         except Unsupported:
             return {}
         for topic in answer.topics:

@@ -154,3 +154,12 @@ def test_a_minimum_above_the_number_of_copies_counts_as_all_copies():
     nodes = {FLIGHTS: Replicas(1, 0, (1, 2), (1, 2))}
     (partition,) = placement_of(Cluster("c", 1, ()), nodes, details).placed
     assert partition.min_in_sync == 2 and failures(partition) == ["at-min-isr"]
+
+
+def test_the_cluster_is_described_while_its_controller_is_dead_and_still_registered(cluster):
+    client = ClusterClient(cluster)
+    find_placement(client)
+    cluster.kill(cluster.controller.id)
+    placed = find_placement(client)
+    assert placed.controller == 1 and placed.partitions == 1
+    assert placed.placed[0].lags == {}, "its leader was the same broker"
