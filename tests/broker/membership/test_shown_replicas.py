@@ -55,3 +55,13 @@ def test_a_copy_that_falls_behind_is_out_of_the_isr_and_not_offline(cluster):
     cluster.produce("flights", b"a", within_ms=50_000)
     assert metadata(cluster) == (1, (1, 2), ())
     assert description(cluster) == (1, (1, 2), (), ())
+
+
+def test_a_member_that_left_the_isr_below_the_minimum_is_an_eligible_leader_for_every_broker(cluster):
+    """KIP-966"""
+    cluster.kill_and_expire(3)
+    cluster.kill_and_expire(2)
+    assert description(cluster) == (1, (1,), (2, 3), (2,))
+    cluster.restart(3)
+    cluster.later(3_000)
+    assert description(cluster) == (1, (1, 3), (2,), ())
