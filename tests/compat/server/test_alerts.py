@@ -37,6 +37,13 @@ FIRING = [
         "2 partitions of the cluster have no leader, says a",
     ),
     (
+        "FlakelogUncleanElections",
+        {"flakelog_unclean_leader_elections_total": "0x4 2x20"},
+        "5m",
+        {},
+        "a elected 2 leaders that may lack messages",
+    ),
+    (
         "FlakelogUnderMinIsr",
         {"flakelog_under_min_isr_partitions": "0 3x8"},
         "2m",
@@ -171,6 +178,7 @@ SOUND = {
     "flakelog_disk_usable_bytes": "1000000000-1000x400",
     "flakelog_partitions_offline": "0x400",
     "flakelog_controller_offline_partitions": "0x100 4x2 0x300",
+    "flakelog_unclean_leader_elections_total": "7x400",
     "flakelog_under_min_isr_partitions": "0x100 4x2 0x300",
     "flakelog_under_replicated_partitions": "0x100 9x30 0x300",
     "flakelog_failed_partitions": "0x400",
