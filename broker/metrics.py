@@ -51,7 +51,7 @@ class TopicFigures:
         self.replication_in = self.replication_out = 0
 
     def add_log(self, log: PartitionLog) -> None:
-        self.messages_in += log.log_end_offset - log.opened_at - log.messages_copied
+        self.messages_in += log.messages_in
         self.bytes_in += log.bytes_in - log.bytes_copied
         self.bytes_out += log.bytes_out
         self.replication_in += log.bytes_copied

@@ -112,6 +112,11 @@ class PartitionLog:
         self.bytes_copied = 0
         self.bytes_replicated = 0  # fetched by followers
 
+    @property
+    def messages_in(self) -> int:
+        """Return how many messages this broker has appended as the leader, since the log was opened."""
+        return self.log_end_offset - self.opened_at - self.messages_copied
+
     # --- positions -----------------------------------------------------------------------------------------------
 
     @property

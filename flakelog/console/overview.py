@@ -72,7 +72,7 @@ def overview(server: WatchedServer, engine: Engine, rates: RateSeries) -> Overvi
 
 def counters(engine: Engine) -> tuple[float, ...]:
     """Return the counters whose rates are THROUGHPUT."""
-    appended = sum(log.log_end_offset - log.opened_at for log in engine.services.logs.all())
+    appended = sum(log.messages_in for log in engine.services.logs.all())
     return appended, engine.metrics.bytes_received, engine.metrics.bytes_sent
 
 

@@ -2,6 +2,7 @@
 
 import pytest
 
+from flakelog.console.overview import counters
 from flakelog.metric_table import REPLICATION
 from flakelog.replication_figures import replication_figures
 from tests.broker.engine_cluster import EngineCluster
@@ -143,6 +144,7 @@ def test_copies_count_as_bytes_of_replication_and_not_as_bytes_of_clients(cluste
     assert [totals[id].messages_in for id in (1, 2, 3)] == [2, 0, 0]
     assert [totals[id].bytes_in for id in (1, 2, 3)] == [size, 0, 0] and size > 0
     assert [totals[id].bytes_out for id in (1, 2, 3)] == [size, 0, 0]
+    assert [counters(cluster.nodes[id].broker.engine)[0] for id in (1, 2, 3)] == [2, 0, 0], "as the console shows it"
     bytes_of_replication = "replication_in_bytes_total", "replication_out_bytes_total"
     assert shown(cluster, 1, *bytes_of_replication) == (0, 2 * size)
     assert shown(cluster, 2, *bytes_of_replication) == shown(cluster, 3, *bytes_of_replication) == (size, 0)
