@@ -12,6 +12,7 @@ from broker.cluster.documents import (
     LeaderAndIsr,
     Topic,
     TopicPartition,
+    broker_path,
     state_path,
     topic_path,
 )
@@ -97,7 +98,13 @@ class WatchedEnsemble(Ensemble):
             assert not is_lost, f"W2: {path} is led by {state.leader}, which lost power"
 
     def lose_power(self, broker_id, broker_epoch):
-        """Note that a broker may lack records that it confirmed, in each partition that has other copies."""
+        """Note that a broker may lack records that it confirmed, in each partition that has other copies.
+
+        Its registration may name a later life than the broker knows of: the answer was under way.
+        """
+        registration = self.nodes.get(broker_path(broker_id))
+        if registration is not None:
+            broker_epoch = max(broker_epoch, registration.czxid)
         for partition, row in self.image_of_states().items():
             if broker_id in row and len(row) > 1:
                 self.lost[partition, broker_id] = broker_epoch
