@@ -103,6 +103,9 @@ def describe(
 def _describe_replication(placement: "Placement") -> None:
     """Print which partitions lack copies, if partitions have several."""
     if placement.has_copies:
+        waiting = [partition for partition in placement.placed if partition.untrusted]
+        for partition in waiting[:OFFLINE_SHOWN]:
+            print_line(why_waiting(partition))
         for option, names in _lacking(placement).items():
             some = f": {', '.join(names[:OFFLINE_SHOWN])}" if names else ""
             more = f" and more: `--{option}` lists all" if len(names) > OFFLINE_SHOWN else ""
@@ -112,6 +115,17 @@ def _describe_replication(placement: "Placement") -> None:
 
         for topic in placement.coordinators_with_one_copy:
             click.echo(one_copy_warning(topic))
+
+
+def why_waiting(partition: "PlacedPartition") -> str:
+    """Return why an offline partition has no leader although brokers with copies are live."""
+    away, here = _brokers(partition.waits_for), _brokers(partition.untrusted)
+    return f"{partition.name} waits for {away}: {here} may lack records since an unclean stop"
+
+
+def _brokers(broker_ids: "Sequence[int]") -> str:
+    ids = ", ".join(map(str, broker_ids))
+    return f"broker{'s' if len(broker_ids) > 1 else ''} {ids}" if ids else "the controller"
 
 
 def _lacking(placement: "Placement") -> dict[str, list[str]]:
@@ -145,6 +159,7 @@ def _partition_row(partition: "PlacedPartition") -> dict[str, Any]:
         "isr": list(nodes.in_sync),
         "elr": None if eligible is None else list(eligible),
         "offline": list(nodes.offline),
+        "untrusted": list(partition.untrusted),
         "min_isr": partition.min_in_sync,
         "lag": {str(broker): lag for broker, lag in partition.lags.items()},
     }

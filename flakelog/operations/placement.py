@@ -62,6 +62,21 @@ class PlacedPartition:
         return self.leader is None
 
     @property
+    def untrusted(self) -> tuple[int, ...]:
+        """The live brokers in ISR and ELR of an offline partition. They do not lead, because they stopped uncleanly and
+        may lack records that the others have."""
+        return self._members(live=True)
+
+    @property
+    def waits_for(self) -> tuple[int, ...]:
+        """The brokers in ISR and ELR of an offline partition that are not live, or whose disk failed."""
+        return self._members(live=False)
+
+    def _members(self, *, live: bool) -> tuple[int, ...]:
+        members = (*self.nodes.in_sync, *(self.eligible_leaders or ())) if self.is_offline else ()
+        return tuple(sorted(broker for broker in members if (broker not in self.nodes.offline) == live))
+
+    @property
     def is_under_replicated(self) -> bool:
         return len(self.nodes.in_sync) < len(self.nodes.replicas)
 

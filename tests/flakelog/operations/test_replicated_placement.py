@@ -5,6 +5,7 @@ import pytest
 from broker.client.blocking import Client
 from broker.client.connection import ClientConnection
 from broker.client.errors import Unreachable
+from flakelog.commands.cluster import why_waiting
 from flakelog.operations.cluster import Cluster
 from flakelog.operations.partitions import Replicas
 from flakelog.operations.placement import find_placement, placement_of
@@ -163,3 +164,21 @@ def test_the_cluster_is_described_while_its_controller_is_dead_and_still_registe
     placed = find_placement(client)
     assert placed.controller == 1 and placed.partitions == 1
     assert placed.placed[0].lags == {}, "its leader was the same broker"
+
+
+def test_an_offline_partition_names_the_live_brokers_that_may_lack_records_and_those_it_waits_for(cluster):
+    for broker_id in (1, 3):
+        cluster.cut_power(broker_id)
+    cluster.kill(2)
+    for broker_id in (1, 2, 3):
+        cluster.expire(broker_id)
+    cluster.restart(1)
+    cluster.restart(3)
+    cluster.later(3_000)
+    partition = flights(cluster)
+    assert (partition.is_offline, partition.untrusted, partition.waits_for) == (True, (1, 3), (2,))
+    assert why_waiting(partition) == "flights-0 waits for broker 2: brokers 1, 3 may lack records since an unclean stop"
+    cluster.restart(2)
+    cluster.later(3_000)
+    partition = flights(cluster)
+    assert (partition.is_offline, partition.untrusted, partition.waits_for) == (False, (), ())
