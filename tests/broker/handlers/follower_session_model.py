@@ -73,8 +73,9 @@ class FollowerOfBoth:
 
     def _is_news(self, row):
         known = self.told.get(row.partition) == (row.high_watermark, row.log_start_offset)
-        self.told[row.partition] = (-1 if row.error_code else row.high_watermark), row.log_start_offset
-        return bool(row.error_code or not known or row.diverging or row.size)
+        failed = row.error_code or row.diverging is not None
+        self.told[row.partition] = (-1 if failed else row.high_watermark), row.log_start_offset
+        return bool(failed or not known or row.size)
 
     def _go_on(self, row):
         """Ask for what follows an answer, mostly."""
