@@ -64,7 +64,10 @@ class FollowedPartitions:
         fetcher = self._fetchers.get(state.leader)
         if fetcher is None:
             fetcher = self._fetchers[state.leader] = ReplicaFetcher(self._ports.broker_id, self._limits)
-        fetcher.follow(log, log.topic_id, state.leader_epoch, now)
+        waits = _waits_for_disk(log)
+        fetcher.follow(log, log.topic_id, state.leader_epoch, now, waits=waits)
+        if waits:
+            self._go_on_once_on_disk(fetcher, log, now)
 
     def unfollow(self, key: Key) -> None:
         """Follow a partition no more. What is under way for it counts for nothing."""
@@ -150,7 +153,7 @@ class FollowedPartitions:
             self._ports.logs.appended(log)
         log.know_last_id(copy.last_id)
         self._follow_offsets(log, copy, now)
-        if ACKS_ALL in log.waiting_acks and log.durability.end_offset < log.log_end_offset:
+        if _waits_for_disk(log):
             self._go_on_once_on_disk(fetcher, log, now)
         else:
             fetcher.go_on(log, now)
@@ -227,3 +230,8 @@ class FollowedPartitions:
             return 0
         deadlines = [fetcher.next_deadline_ms() for fetcher in self._fetchers.values()]
         return min((deadline for deadline in deadlines if deadline is not None), default=None)
+
+
+def _waits_for_disk(log: PartitionLog) -> bool:
+    """Return True if a log has records that its disk must have before they count as copied (rule S3)."""
+    return ACKS_ALL in log.waiting_acks and log.durability.end_offset < log.log_end_offset

@@ -128,13 +128,16 @@ class ReplicaFetcher:
 
     # --- the partitions ------------------------------------------------------------------------------------------
 
-    def follow(self, log: PartitionLog, topic_id: UUID, leader_epoch: int, now: Now) -> None:
-        """Fetch a partition in a leader epoch, from its log's end."""
+    def follow(
+        self, log: PartitionLog, topic_id: UUID, leader_epoch: int, now: Now, *, waits: bool = False
+    ) -> None:
+        """Fetch a partition in a leader epoch, from its log's end. If it `waits`, begin once the owner says `go_on`."""
         key = log.topic, log.partition
         self._failed.pop(log.name, None)
         followed = self._followed[key] = _Followed(log, topic_id, leader_epoch)
         self._retries.pop(key, None)
-        self._want(key, followed, now)
+        if not waits:
+            self._want(key, followed, now)
 
     def unfollow(self, topic: str, partition: int) -> None:
         """Fetch a partition no more. An answer that is under way counts for nothing."""

@@ -1,0 +1,32 @@
+"""What an answer to acks=all promises, when leaders, epochs and disks change while the request waits."""
+
+from broker.wire.errors import ErrorCode
+from tests.broker.engine_client import PRODUCE, produce_request
+from tests.broker.membership.replicated_cluster import FETCHED_MS, ReplicatedCluster
+
+
+def send(cluster, broker_id, value, topic="flights"):
+    """Send a Produce with acks=all to a broker; return the client, which waits for the answer."""
+    client = cluster.client(broker_id)
+    client.send(PRODUCE, 9, produce_request(topic, value, acks=-1))
+    cluster.later(1_000)
+    return client
+
+
+def errors(client):
+    return [ErrorCode(result.error_code) for _, results in client.replies() for result in results]
+
+
+def test_a_new_epoch_confirms_no_record_that_a_followers_disk_does_not_have():
+    cluster = ReplicatedCluster()
+    cluster.create("flights", flakelog_durable_acks="true")
+    cluster.later(FETCHED_MS)
+    cluster.nodes[3].broker.hold_syncs()
+    client = send(cluster, 1, b"a")
+    cluster.kill_and_expire(2)
+    cluster.later(2_000)
+    assert cluster.isr("flights") == (1, 3) and cluster.ends("flights") == {1: 1, 3: 1}
+    assert not errors(client)
+    cluster.nodes[3].broker.release()
+    cluster.later(1_000)
+    assert errors(client) == [ErrorCode.NONE]
