@@ -62,7 +62,8 @@ class PartitionLog:
         "topic", "topic_id", "_topic_hex", "partition", "name", "config", "waiting_acks", "journal", "scheduler",
         "producers", "epochs", "offline", "durability", "log_start_offset", "last_id", "cleaned_offset",
         "uncleanable", "leader_epoch", "_storage", "segments", "log_end_offset", "opened_at", "trusted_from",
-        "replicated_to", "bytes_in", "bytes_out", "messages_copied", "bytes_copied", "bytes_replicated", "__weakref__",
+        "replicated_to", "has_copies", "bytes_in", "bytes_out", "messages_copied", "bytes_copied", "bytes_replicated",
+        "__weakref__",
     )  # fmt: skip
 
     def __init__(
@@ -105,6 +106,8 @@ class PartitionLog:
         """Reads from here on need no verification; never below `opened_at`."""
         self.replicated_to = LONG_MAX
         """Offsets below it are on every replica in sync; LONG_MAX while no other replica counts."""
+        self.has_copies = False
+        """True if other brokers have copies. They may begin to count while a request waits."""
         # These count since the log was opened.
         self.bytes_in = 0  # appended, those copied too
         self.bytes_out = 0  # fetched by consumers

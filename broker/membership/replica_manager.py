@@ -86,7 +86,8 @@ class ReplicaManager:
     def decided(self, log: PartitionLog, state: PartitionState, now: Now) -> None:
         """Lead or follow a partition, as the controller decided. A decision that is carried out already is nothing."""
         key = log.topic, log.partition
-        if len(state.replicas) == 1:
+        log.has_copies = len(state.replicas) > 1
+        if not log.has_copies:
             self._leave(key, log)
             log.move_replicated_to(LONG_MAX)
             return

@@ -24,7 +24,7 @@ from broker.metrics import Metrics
 from broker.now import Now
 from broker.produce.outcome import Postponed, Validated, VerificationRefused
 from broker.record.batch import NO_TIMESTAMP, TIMESTAMP_TYPE_BIT, BatchHeader
-from broker.replication.stored_end import ACKS_ALL, StoredEnd
+from broker.replication.stored_end import ACKS_ALL, StoredEnd, counts_copies
 from broker.stamping.clock_waits import ClockWaits
 from broker.stamping.id_stamper import LEAD_RETRY_MS, IdStamper
 from broker.steps import Steps
@@ -320,6 +320,7 @@ def _settle(
             PartitionResult, (topic, partition, 0, base_offset, append_ms, start_offset, None, (), ids, None)
         )
         if on_disk or on_replicas:
+            on_replicas = on_replicas or counts_copies(log, staged.acks)
             waiting = StoredEnd(log, last_offset + 1, on_disk, on_replicas), index
             if staged.unstored is None:
                 staged.unstored = [waiting]

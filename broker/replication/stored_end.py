@@ -32,7 +32,7 @@ class StoredEnd(NamedTuple):
     on_disk: bool
     """True if it must be on the disk."""
     on_replicas: bool
-    """True if it must be on all replicas in sync."""
+    """True if it must be on all replicas in sync: those in sync when it is answered, not when it was appended."""
 
     @property
     def is_stored(self) -> bool:
@@ -82,7 +82,14 @@ def unstored_end(log: PartitionLog, acks: int = ACKS_ALL) -> StoredEnd | None:
     end = log.log_end_offset
     on_disk = acks in log.waiting_acks and log.durability.end_offset < end
     on_replicas = acks == ACKS_ALL and log.replicated_to < end
-    return StoredEnd(log, end, on_disk, on_replicas) if on_disk or on_replicas else None
+    if not on_disk and not on_replicas:
+        return None
+    return StoredEnd(log, end, on_disk, on_replicas or counts_copies(log, acks))
+
+
+def counts_copies(log: PartitionLog, acks: int) -> bool:
+    """Return True if an append that waits for the disk alone has to wait for replicas that come into sync meanwhile."""
+    return acks == ACKS_ALL and log.has_copies
 
 
 def too_few_in_sync(

@@ -30,3 +30,22 @@ def test_a_new_epoch_confirms_no_record_that_a_followers_disk_does_not_have():
     cluster.nodes[3].broker.release()
     cluster.later(1_000)
     assert errors(client) == [ErrorCode.NONE]
+
+
+def test_a_member_that_joins_the_isr_while_the_leader_waits_for_its_disk_must_have_the_record_too():
+    cluster = ReplicatedCluster()
+    cluster.create("flights", replicas=(2, 1), flakelog_visible_after_flush="true", min_insync_replicas=1)
+    cluster.produce("flights", b"a")
+    cluster.kill_and_expire(2)
+    assert cluster.isr("flights") == (1,)
+    cluster.nodes[1].broker.hold_syncs()
+    client = send(cluster, 1, b"b")
+    cluster.nodes[2].storage.free_bytes = 0
+    cluster.restart(2)
+    cluster.later(1_000)
+    assert cluster.isr("flights") == (2, 1) and cluster.log(2, "flights").log_end_offset == 1
+    cluster.nodes[1].broker.release()
+    assert not errors(client)
+    cluster.nodes[2].storage.free_bytes = None
+    cluster.later(3_000)
+    assert errors(client) == [ErrorCode.NONE] and cluster.log(2, "flights").log_end_offset == 2
