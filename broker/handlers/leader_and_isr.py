@@ -121,7 +121,8 @@ class _Order:
             self._member.settings_of,
             lambda directory: check_directory(services, directory),
             self._to_lead if self._epochs is not None and self._epochs.error is not None else (),
-            services.logs.is_offline if services.replicates else lambda topic, partition: False,
+            services.logs.is_offline,
+            replicates=services.replicates,
         )
         for problem in plan.problems:
             services.report(problem)

@@ -67,13 +67,17 @@ def plan_leader_and_isr(
     check_directory: CheckDirectory,
     unwritten: Collection[tuple[str, int]] = (),
     is_offline: Callable[[str, int], bool] = lambda topic, partition: False,
+    *,
+    replicates: bool = True,
 ) -> HostedPlan:
     """Plan LeaderAndIsr. `settings_of` returns the settings of a topic by its name.
 
     `unwritten` are partitions whose new leader epochs could not be written to the disk. They are not led. With
-    `is_offline`, a partition of several copies whose log is offline is refused, so that another broker leads it.
+    `is_offline`, a partition of several copies whose log is offline is refused, so that another broker leads it. A
+    broker that does not replicate refuses all partitions of several copies: it would answer acks=all alone.
     """
     plan = HostedPlan()
+    shared: list[str] = []
     for ordered in topic_states:
         name = str(ordered.topic_name)
         states = {state.partition_index: _state(state) for state in ordered.partition_states}
@@ -87,10 +91,14 @@ def plan_leader_and_isr(
         for number, state in sorted(states.items()):
             partitions += [UNHOSTED] * (number + 1 - len(partitions))
             held = partitions[number]
-            if len(state.replicas) > 1 and is_offline(name, number):
+            has_copies = len(state.replicas) > 1
+            if has_copies and replicates and is_offline(name, number):
                 plan.refused[name, number] = ErrorCode.KAFKA_STORAGE_ERROR
             elif broker_id not in state.replicas or state.leader_epoch <= held.leader_epoch:
                 plan.refused[name, number] = ErrorCode.STALE_CONTROLLER_EPOCH
+            elif has_copies and not replicates:
+                plan.refused[name, number] = ErrorCode.KAFKA_STORAGE_ERROR
+                shared.append(f"{name}-{number}")
             elif (name, number) in unwritten:
                 plan.refused[name, number] = ErrorCode.KAFKA_STORAGE_ERROR
             elif broker_id in held.replicas or _is_new(plan, name, number, check_directory):
@@ -99,6 +107,11 @@ def plan_leader_and_isr(
         ordered_topic = replace(topic, partitions=tuple(partitions))
         if ordered_topic.partitions != topic.partitions and ordered_topic.copies_on(broker_id):
             plan.topics[name] = ordered_topic
+    if shared:
+        plan.problems.append(
+            f"{len(shared)} partitions have copies on other brokers, first {shared[0]}. This broker neither leads nor "
+            "follows them, because flakelog.replication.enable is false; set it to true"
+        )
     return plan
 
 
