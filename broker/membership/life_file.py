@@ -23,6 +23,15 @@ _NOT_WHOLE = (
 )
 
 
+def note_start(logs: LogManager, boot_id: str, report: Callable[[str], None]) -> None:
+    """Note in the file how a broker starts that does not replicate. A directory without the file gets none.
+
+    The start may follow a power cut. Without the note, a clean stop would make the data whole for the next start.
+    """
+    if logs.storage.exists(FILE):
+        LifeFile(logs, report).load(boot_id)
+
+
 class LifeFile:
     """See the module. `report` takes lines for the operator."""
 

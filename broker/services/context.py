@@ -228,6 +228,10 @@ class BrokerServices:
         self.logs.load_checkpoint()
         if self.replication is not None:
             self.replication.load()
+        elif self.member is not None:
+            from broker.membership.life_file import note_start  # a server alone needs none of it
+
+            note_start(self.logs, self.member.membership.boot_id, self.report)
         self.local.put_away(self.logs.finish_deletions(self.local.deleting))
         for topic in self.hosted.topics():
             config = self.config_of(topic)

@@ -41,3 +41,18 @@ def test_others_lead_in_its_place():
     restart(cluster, 1, replicates=True)
     cluster.later(20_000)
     assert set(cluster.isr("flights")) == set(cluster.isr("new")) == {1, 2, 3}
+
+
+def test_its_clean_stop_does_not_make_data_whole_that_a_power_cut_took_before():
+    cluster = ReplicatedCluster()
+    cluster.create("flights")
+    cluster.produce("flights", b"a")
+    cluster.later(5_000)
+    cluster.cut_power(3)
+    cluster.expire(3)
+    controller = cluster.controller.id
+    cluster.cut_pairs = {(controller, 3)}
+    restart(cluster, 3, replicates=False)
+    cluster.stop(3)
+    restart(cluster, 3, replicates=True)
+    assert not cluster.controller.member.controller.context.brokers[3].life.whole
