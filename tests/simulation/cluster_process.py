@@ -299,13 +299,22 @@ class Machine:
             self.kill(at_once=True)
 
     def heal_disk(self):
-        """Make room on the disk. A disk that failed is mended, and its broker starts again."""
+        """Make room on the disk. Its broker starts again if the disk failed, or has taken a log offline.
+
+        A full disk takes a log offline in the middle of a truncation only.
+        """
         self.storage.free_bytes = None
-        if self.storage.failing_syncs:
-            self.storage.failing_syncs.clear()
-            if self.process is not None:
-                self.kill(at_once=True)
-                self.start()
+        has_failed = bool(self.storage.failing_syncs)
+        self.storage.failing_syncs.clear()
+        broker = None if self.process is None else self.process.broker
+        if has_failed or (broker is not None and broker.services.logs.offline):
+            self.restart()
+
+    def restart(self):
+        """Kill the process, if there is one, and start another."""
+        if self.process is not None:
+            self.kill(at_once=True)
+            self.start()
 
     def connect(self, name):
         """Return a client's connection, None if no process listens."""

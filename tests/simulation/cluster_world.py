@@ -44,11 +44,8 @@ from tests.simulation.cluster_group import Committer, GroupMember
 from tests.simulation.cluster_oracle import Oracle
 from tests.simulation.cluster_process import Machine, new_worker
 
-FAULTS = 30
-SETTLE_MS = 60_000
 REQUEST_MS = 60_000
 """The longest time that a request may take on a broker that is neither stopped nor cut off."""
-QUIET_MS = 60_000
 SETTINGS = {
     "transaction_state_log_num_partitions": 3,
     "offsets_topic_num_partitions": 3,
@@ -78,7 +75,10 @@ HAPPENINGS = {
     "start": 14,
 }
 
-MEMBERS = (GroupMember,) * 3
+KINDS_OF_CLIENTS = (
+    *(Producer, Producer, TransactionalProducer, TransactionalProducer, Committer, Reader, Admin),
+    *(GroupMember, GroupMember, GroupMember),
+)
 
 PROMISES = (SYNC_GROUP, WRITE_TXN_MARKERS, END_TXN, OFFSET_COMMIT, PRODUCE, INIT_PRODUCER_ID)
 """The requests whose answers have to be on the disk when they are given, if acks are durable."""
@@ -90,10 +90,14 @@ class ClusterWorld(Timeline):
     broker_settings = {}
     """More settings of all brokers."""
     happenings = HAPPENINGS
+    faults = 30
+    pauses_ms = (0, 20, 300, 1_000, 3_000, 8_000)
+    """The times between two of them."""
     partitions_max = 5
+    settle_ms = quiet_ms = 60_000
+    """How long the healed cluster has to become quiet, and how long it is watched then."""
     quiet_ticks = 600
-    """The number of times that an idle broker may wake up in a quiet minute."""
-    clients = (Producer, Producer, TransactionalProducer, TransactionalProducer, Committer, Reader, Admin, *MEMBERS)
+    """The number of times that an idle broker may wake up in that time."""
 
     def __init__(self, seed, log_line=lambda line: None):
         super().__init__(seed, (1, 30))
@@ -145,6 +149,10 @@ class ClusterWorld(Timeline):
 
     # --- clients -------------------------------------------------------------------------------------------------
 
+    def kinds_of_clients(self):
+        """Return the class of each client."""
+        return KINDS_OF_CLIENTS
+
     def new_copies(self):
         """Return the replication factor of a new topic, and settings that go with it."""
         return 1, []
@@ -188,16 +196,16 @@ class ClusterWorld(Timeline):
         for machine in self.machines.values():
             machine.start()
         self.run(2_000)
-        for number, kind in enumerate(self.clients):
+        for number, kind in enumerate(self.kinds_of_clients()):
             self.begin(kind(self, f"{kind.__name__.lower()}{number}"))
         kinds, weights = list(self.happenings), list(self.happenings.values())
-        for kind in self.random.choices(kinds, weights, k=FAULTS):
-            self.run(self.random.choice((0, 20, 300, 1_000, 3_000, 8_000)))
+        for kind in self.random.choices(kinds, weights, k=self.faults):
+            self.run(self.random.choice(self.pauses_ms))
             self.log(kind)
             getattr(self, "_" + kind.replace(" ", "_"))()
         self.run(self.random.choice((0, 3_000, 10_000)))
         self._heal()
-        self.run(SETTLE_MS)
+        self.run(self.settle_ms)
         self._check_quiet()
         self.begin(Checker(self))
         self.run(30_000)
@@ -209,13 +217,17 @@ class ClusterWorld(Timeline):
         self._awaited_promise = None
         self.loss = self.multi_loss = 0.0
         self._heal_cuts(set(self._cuts))
-        for machine in self.machines.values():
-            machine.heal_disk()
         for process in self.processes():
             process.coordinator.lose_answers = process.coordinator.lose_requests = 0
+        self._heal_disks()
         self._start()
         self.run(2 * SESSION_MS)
+        self._heal_disks()  # a job of a thread was under way
         self._start()
+
+    def _heal_disks(self):
+        for machine in self.machines.values():
+            machine.heal_disk()
 
     def processes(self):
         return [machine.process for machine in self.machines.values() if machine.process is not None]
@@ -378,9 +390,9 @@ class ClusterWorld(Timeline):
         for process in self.processes():
             self._check_broker(process, expected)
         before = {process.id: process.ticks for process in self.processes()}
-        self.run(QUIET_MS)
+        self.run(self.quiet_ms)
         ticks = {process.id: process.ticks - before[process.id] for process in self.processes()}
-        self.log(f"ticks in a quiet minute: {ticks}")
+        self.log(f"ticks in {self.quiet_ms} ms: {ticks}")
         assert max(ticks.values()) <= self.quiet_ticks, f"a broker keeps waking up: {ticks}"
 
     def _check_broker(self, process, expected):

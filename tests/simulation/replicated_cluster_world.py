@@ -7,6 +7,9 @@ sync; a few have one copy. Producers ask for acks=all. When the world is quiet, 
 ISR, and their logs have the same records, offsets and ids (replicated_logs.py).
 """
 
+from tests.simulation.cluster_admin import Admin
+from tests.simulation.cluster_clients import Producer, Reader, TransactionalProducer
+from tests.simulation.cluster_group import Committer, GroupMember
 from tests.simulation.cluster_world import HAPPENINGS, ClusterWorld, main
 from tests.simulation.replicated_logs import check_copies, check_high_watermarks
 
@@ -18,8 +21,11 @@ class ReplicatedClusterWorld(ClusterWorld):
     """The world of a seed whose topics have several copies."""
 
     happenings = WITHOUT_POWER_CUTS
+    faults = 16
+    pauses_ms = (0, 20, 300, 1_000, 3_000)
     partitions_max = 3
-    quiet_ticks = 1_500
+    settle_ms, quiet_ms = 45_000, 15_000
+    quiet_ticks = 400
     broker_settings = {
         "replication_enable": True,
         "default_replication_factor": 3,
@@ -38,6 +44,12 @@ class ReplicatedClusterWorld(ClusterWorld):
         super().__init__(seed, log_line)
         self.high_watermarks = {}
         """By partition and leader epoch: the highest that its leader has shown."""
+
+    def kinds_of_clients(self):
+        """Return the clients that each seed has, and those of transactions or of a group."""
+        transactional = TransactionalProducer, TransactionalProducer
+        grouped = Committer, GroupMember, GroupMember
+        return Producer, Producer, Reader, Admin, *self.random.choice((transactional, grouped))
 
     def new_copies(self):
         factor = self.random.choice((3, 3, 3, 1))
