@@ -246,10 +246,9 @@ class CoordinatorPartitions(Generic[C]):
         """Load a partition's records from an offset up to the log's end, and begin to serve when that end is committed.
         """
         now = yield
-        log = led.log = self._ports.logs.find(self.topic.name, led.partition)
-        if log is None and self._ports.logs.is_offline(self.topic.name, led.partition):
-            led.state = LoadState.FAILED
-        if log is not None:
+        logs = self._ports.logs
+        log = led.log = logs.find(self.topic.name, led.partition)
+        if log is not None and log.offline is None:
             try:
                 offset, now = yield from replay(log, offset, led.replay, self._pace, now)
                 if offset <= log.high_watermark:
@@ -257,7 +256,9 @@ class CoordinatorPartitions(Generic[C]):
                     offset, now = yield from replay(log, offset, led.replay, self._pace, now)
             except (CorruptBatch, ApiError, led.bad_record) as error:
                 self._failed(led, log, error)
-                yield from self._unload_content(led, now)
+        if logs.is_offline(self.topic.name, led.partition):
+            led.state = LoadState.FAILED
+            yield from self._unload_content(led, now)
         led.load_steps = None
         if led.state is LoadState.FAILED:
             return

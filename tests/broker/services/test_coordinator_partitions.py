@@ -279,6 +279,15 @@ def test_a_partition_is_loaded_up_to_its_end_and_serves_when_all_replicas_have_t
     assert house.find(0).numbers == MANY
 
 
+def test_a_partition_whose_log_goes_offline_before_all_replicas_have_it_is_not_served(house):
+    log = house.append(0, {"a": 1})
+    log.move_replicated_to(0)
+    house.lead(0)
+    log.offline = "a sync failed"
+    house.broker.services.touch(log, house.now)
+    assert house.find(0) == ErrorCode.COORDINATOR_NOT_AVAILABLE and not house.partitions.is_loading
+
+
 def test_an_answer_that_waits_for_the_disk_is_not_coordinator_once_the_partition_resigned(monkeypatch):
     house = House(monkeypatch, flakelog_durable_acks=True)
     house.lead(0)
