@@ -250,8 +250,9 @@ class Controller:
                 self._queue(deletion, now)
 
     def _order_again_later(self, answered: DisksAnswered, now: Now) -> None:
-        """Repeat the orders that a disk did not take after a pause, each once."""
-        waiting = {replica for _, failed in self._postponed for replica in failed.replicas}
+        """Repeat the orders that a disk did not take after a pause, each once to a life of its broker."""
+        epoch = answered.broker_epoch
+        waiting = {r for _, failed in self._postponed if failed.broker_epoch == epoch for r in failed.replicas}
         replicas = tuple(replica for replica in answered.failed if replica not in waiting)
         if replicas:
             failed = DiskFailed(answered.broker_id, answered.broker_epoch, replicas)

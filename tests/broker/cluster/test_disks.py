@@ -79,6 +79,20 @@ def test_orders_for_a_failed_disk_are_not_repeated_more_and_more_often():
     assert 5 <= len(orders) <= 11
 
 
+def test_order_that_the_next_life_of_the_broker_refuses_is_repeated_to_that_life():
+    """The repetition to the life before, which is over, does not stand in for it."""
+    world = started()
+    create(world, [(2, 3)])
+    fail_disk(world, 2, T0)
+    world.machines[2].kill(at_once=True)
+    world.machines[2].start()
+    world.run(500)
+    world.machines[2].model.failed_disks.clear()
+    world.run(15_000)
+    assert not world.controller().controller.context.failed_disks
+    assert world.machines[2].model.replicas[T0].leader == 3
+
+
 def test_failed_disk_is_forgotten_with_the_life_of_the_broker():
     world = started()
     create(world, [(2, 3)])
