@@ -433,9 +433,10 @@ class Checker(Reader):
                 yield from writer.refresh(topic)
                 code = yield from writer.send(topic, partition, writer.new_values())
                 assert code == 0, f"{topic}-{partition} cannot be written: {code}"
-                records, ids, answer = yield from self.read(topic, partition, 0)
-                oracle.check_partition(key, records, ids)
-                read = yield from self.read(topic, partition, 0, READ_COMMITTED)
+                start = oracle.start_of(key)
+                records, ids, answer = yield from self.read(topic, partition, start)
+                oracle.check_partition(key, start, records, ids)
+                read = yield from self.read(topic, partition, start, READ_COMMITTED)
                 committed[key] = set(committed_in(read[2]))
                 state = read[2].partitions[0]
                 is_free = state.last_stable_offset == state.high_watermark

@@ -46,6 +46,8 @@ class Oracle:
         self.generations = {}
         """By group: the latest generation whose owner was told."""
         self.sent = set()
+        self.starts = {}
+        """By (topic id, partition): the offset below which an administrator has asked to delete the records."""
         self.losses = 0
         """The number of power cuts without durable acks. The coordinator may know nothing of a transaction then, which
         holds its partitions back until an operator aborts it, as in Kafka."""
@@ -109,18 +111,28 @@ class Oracle:
                 assert acked[offset][1] in (None, record_id), f"another id: {acked[offset]} has {record_id}"
         return seen
 
-    def check_partition(self, partition, records, ids):
-        """Check all records of a partition, from offset 0 on."""
-        self.check_read(partition, 0, records, ids)
+    def start_of(self, partition):
+        """Return where a reader of all records may begin."""
+        return self.starts.get(partition, 0)
+
+    def check_partition(self, partition, start, records, ids):
+        """Check all records of a partition from an offset on."""
+        self.check_read(partition, start, records, ids)
         offsets = {offset for offset, _ in records}
-        lost = {offset: record for offset, record in self.acked.get(partition, {}).items() if offset not in offsets}
+        acked = self.acked.get(partition, {})
+        lost = {offset: record for offset, record in acked.items() if offset >= start and offset not in offsets}
         assert not lost, f"lost-write: {partition} lacks {lost}"
+
+    def _deleted(self, partition):
+        """Return the acknowledged values that were deleted, or may have been."""
+        start, acked = self.start_of(partition), self.acked.get(partition, {})
+        return {value for offset, (value, _) in acked.items() if offset < start}
 
     def check_transactions(self, committed):
         """Check all transactions, given the committed values of each partition that there is."""
         for transaction in self.transactions:
             visible = {
-                partition: values & committed[partition]
+                partition: values & committed[partition] - self._deleted(partition)
                 for partition, values in transaction.values.items()
                 if partition in committed
             }
@@ -129,7 +141,7 @@ class Oracle:
                 assert not is_seen, f"aborted-read: {transaction} shows {visible}"
             if self.losses or not visible:
                 continue
-            is_whole = all(visible[partition] == transaction.values[partition] for partition in visible)
+            is_whole = all(visible[part] == transaction.values[part] - self._deleted(part) for part in visible)
             if transaction.answered and transaction.commits:
                 assert is_whole, f"lost-write: of {transaction} only {visible} is visible"
             assert is_whole or not any(visible.values()), f"half: of {transaction} only {visible} is visible"

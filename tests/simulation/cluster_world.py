@@ -90,6 +90,7 @@ class ClusterWorld(Timeline):
     broker_settings = {}
     """More settings of all brokers."""
     happenings = HAPPENINGS
+    kind_of_oracle = Oracle
     faults = 30
     pauses_ms = (0, 20, 300, 1_000, 3_000, 8_000)
     """The times between two of them."""
@@ -108,7 +109,7 @@ class ClusterWorld(Timeline):
         self.cluster_id = "cluster"
         self.is_durable = seed % 3 != 0
         self.settings = SETTINGS | {"durable_acks": self.is_durable} | self.broker_settings
-        self.oracle = Oracle()
+        self.oracle = self.kind_of_oracle()
         self.served = {}
         """By client: the (topic id, partition) that its last answer came from."""
         self.counts = Counter()

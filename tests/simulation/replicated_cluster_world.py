@@ -7,11 +7,12 @@ sync; a few have one copy. Producers ask for acks=all. When the world is quiet, 
 ISR, and their logs have the same records, offsets and ids (replicated_logs.py).
 """
 
-from tests.simulation.cluster_admin import Admin
 from tests.simulation.cluster_clients import Producer, Reader, TransactionalProducer
 from tests.simulation.cluster_group import Committer, GroupMember
 from tests.simulation.cluster_world import HAPPENINGS, ClusterWorld, main
+from tests.simulation.replicated_clients import Poller, ReplicatedAdmin
 from tests.simulation.replicated_logs import check_copies, check_high_watermarks
+from tests.simulation.replicated_oracle import ReplicatedOracle
 
 LAG_MS = 3_000
 WITHOUT_POWER_CUTS = {name: weight for name, weight in HAPPENINGS.items() if "power" not in name}
@@ -20,6 +21,7 @@ WITHOUT_POWER_CUTS = {name: weight for name, weight in HAPPENINGS.items() if "po
 class ReplicatedClusterWorld(ClusterWorld):
     """The world of a seed whose topics have several copies."""
 
+    kind_of_oracle = ReplicatedOracle
     happenings = WITHOUT_POWER_CUTS
     faults = 16
     pauses_ms = (0, 20, 300, 1_000, 3_000)
@@ -49,7 +51,7 @@ class ReplicatedClusterWorld(ClusterWorld):
         """Return the clients that each seed has, and those of transactions or of a group."""
         transactional = TransactionalProducer, TransactionalProducer
         grouped = Committer, GroupMember, GroupMember
-        return Producer, Producer, Reader, Admin, *self.random.choice((transactional, grouped))
+        return Producer, Producer, Reader, Poller, ReplicatedAdmin, *self.random.choice((transactional, grouped))
 
     def new_copies(self):
         factor = self.random.choice((3, 3, 3, 1))

@@ -1,0 +1,34 @@
+"""The oracle of a simulated cluster whose topics have several copies. Besides the promises of cluster_oracle.py:
+
+    inconsistent-offsets   two reads find other records, or ids, at one offset below the high watermark
+    lost-write             a read passes over a record that was acknowledged
+    nonmonotonic-poll      a consumer cannot go on where it has come to
+
+What a broker acknowledged or showed in a leader epoch before an unclean election may be lost, so it counts no more.
+"""
+
+from tests.simulation.cluster_oracle import Oracle
+
+
+class ReplicatedOracle(Oracle):
+    """See the module."""
+
+    def __init__(self):
+        super().__init__()
+        self.read = {}
+        """By (topic id, partition): offset -> (value, id), as a read has found them."""
+
+    def check_read(self, partition, start, records, ids):
+        seen = super().check_read(partition, start, records, ids)
+        read = self.read.setdefault(partition, {})
+        for offset, value in records:
+            found = value, ids[offset]
+            before = read.setdefault(offset, found)
+            assert before == found, f"inconsistent-offsets: {partition} has {found} at {offset}, and had {before}"
+        if records:
+            offsets, last = {offset for offset, _ in records}, records[-1][0]
+            begin = max(start, self.start_of(partition))
+            acked = self.acked.get(partition, {})
+            lost = {offset: acked[offset] for offset in acked if begin <= offset < last and offset not in offsets}
+            assert not lost, f"lost-write: a read of {partition} from {start} to {last} passes over {lost}"
+        return seen
