@@ -1,13 +1,17 @@
 """A TCP proxy that cuts, delays and swallows, as a network between a process and its coordinator may."""
 
+import os
 import socket
 import threading
+from contextlib import suppress
+from pathlib import Path
 
 
 class TcpProxy:
     """A context manager that forwards connections from its own `port` to the given `port` of 127.0.0.1.
 
-    `cut()` breaks the connections and refuses new ones until `heal()`. `blackhole` swallows bytes but keeps the
+    `cut()` breaks the connections and refuses new ones until `heal()`; `cut(pid)` does so with those of one process on
+    this machine (Linux). `blackhole` swallows bytes but keeps the
     connections open; `swallow()` does so from the next connection on. `delay_s` delays each chunk by this many seconds.
     """
 
@@ -19,6 +23,7 @@ class TcpProxy:
         self.blackhole = False
         self.given_up = threading.Event()  # a peer has closed a connection whose bytes were swallowed
         self._refuses = False
+        self._refused_pid = None
         self._pairs = []
         self._closed = threading.Event()
         threading.Thread(target=self._accept, daemon=True).start()
@@ -31,14 +36,18 @@ class TcpProxy:
         self._listener.close()
         self.cut()
 
-    def cut(self):
-        self._refuses = True
-        pairs, self._pairs = self._pairs, []
+    def cut(self, pid=None):
+        self._refuses, self._refused_pid = pid is None, pid
+        pairs = [pair for pair in self._pairs if self._is_refused(pair[0])]
+        self._pairs = [pair for pair in self._pairs if pair not in pairs]
         for one in [one for pair in pairs for one in pair]:
             try:
                 one.shutdown(socket.SHUT_RDWR)
             except OSError:
                 pass  # it has ended already
+
+    def _is_refused(self, client):
+        return self._refuses or (self._refused_pid is not None and _has_socket(self._refused_pid, client))
 
     def swallow(self):
         """Cut the connections, and swallow what comes on new ones."""
@@ -52,6 +61,7 @@ class TcpProxy:
         if self.blackhole:
             self.cut()
         self._refuses = self.blackhole = False
+        self._refused_pid = None
         self.delay_s = 0.0
 
     def _accept(self):
@@ -60,7 +70,7 @@ class TcpProxy:
                 client, _ = self._listener.accept()
             except OSError:
                 return
-            if self._refuses:
+            if self._is_refused(client):
                 client.close()
                 continue
             try:
@@ -88,3 +98,18 @@ class TcpProxy:
                 one.shutdown(socket.SHUT_RDWR)
             except OSError:
                 pass
+
+
+def _has_socket(pid, accepted):
+    """Return True if the other end of an accepted connection belongs to a process."""
+    try:
+        port = accepted.getpeername()[1]
+    except OSError:
+        return False  # it has ended already
+    rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+    inodes = {f"socket:[{row[9]}]" for row in rows if int(row[1].rpartition(":")[2], 16) == port}
+    for entry in os.scandir(f"/proc/{pid}/fd"):
+        with suppress(FileNotFoundError):
+            if os.readlink(entry.path) in inodes:
+                return True
+    return False

@@ -9,13 +9,16 @@
 import os
 import signal
 
-from confluent_kafka.admin import NewTopic
+from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.compat.cluster_servers import Servers
 from tests.compat.several_processes import Brokers, SeveralProcesses
+from tests.compat.stock_clients import QUIET
 from tests.patience import until
 
 NUMBERS = 1, 2, 3
+ADMIN_MS = 10_000
+"""How long a client waits for a broker that hangs, before it asks another one."""
 SETTINGS = {
     "flakelog.replication.enable": "true",
     "default.replication.factor": "3",
@@ -24,7 +27,6 @@ SETTINGS = {
     "transaction.state.log.replication.factor": "3",
     "transaction.state.log.min.isr": "2",
     "replica.lag.time.max.ms": "10000",
-    "log.preallocate": "false",
 }
 
 
@@ -37,6 +39,15 @@ class Replicated:
 
     order = NUMBERS
     one_leads = False
+    _admin = None
+
+    @property
+    def admin(self):
+        """A client that stays open, because the tests ask it for the leaders again and again."""
+        if self._admin is None:
+            settings = {"bootstrap.servers": self.bootstrap, "socket.timeout.ms": ADMIN_MS}
+            self._admin = AdminClient(settings | QUIET)
+        return self._admin
 
     def new_topic(self, topic, partitions):
         turns = [0 if self.one_leads else number % len(NUMBERS) for number in range(partitions)]
@@ -53,6 +64,15 @@ class Replicated:
 
     def place_evenly(self):
         self.order, self.one_leads = NUMBERS, False
+
+    def choose(self, kind):
+        """Choose a broker of a kind, such as "leader and controller": it leads the topics that are created from now on
+        if it is a leader, and else follows them.
+        """
+        controller = self.controller
+        number = controller if "controller" in kind else self.others(controller)[0]
+        self.place(number, first="leader" in kind)
+        return number
 
     # --- replicas ------------------------------------------------------------------------------------------------
 
@@ -72,10 +92,8 @@ class Replicated:
     def await_level(self):
         """Wait until all replicas are in sync, and check that all three have equal logs, byte by byte."""
         self.await_in_sync()
-        until(lambda: self._are_equal(), "equal logs")
-
-    def _are_equal(self):
-        return all(len({self._bytes(at, number) for number in NUMBERS}) == 1 for at in self._partitions())
+        for at in self._partitions():
+            until(lambda: len({self._bytes(at, number) for number in NUMBERS}) == 1, f"equal logs of {at}")
 
     def _partitions(self):
         return [f"{name}-{number}" for name, topic in self.topics.items() for number in topic.partitions]
@@ -88,11 +106,17 @@ class Replicated:
 class ReplicatedServers(Replicated, Servers):
     """Three servers with one ZooKeeper."""
 
-    def __init__(self, directory, zookeeper, stack, prefixes=None, settings=None, proxied=()):
-        super().__init__(directory, zookeeper, stack, prefixes, SETTINGS | (settings or {}), proxied)
+    def __init__(self, directory, zookeeper, stack, disks=None, proxied=()):
+        """Start the brokers; `disks` are small disks by the numbers of the brokers that have their data there."""
+        self._disks = disks or {}
+        for number, disk in self._disks.items():
+            (directory / str(number)).symlink_to(disk.directory)
+        prefixes = {number: disk.prefix for number, disk in self._disks.items()}
+        super().__init__(directory, zookeeper, stack, prefixes, SETTINGS, proxied)
 
     def directory(self, number, at):
-        return self[number].directory_of(at)
+        disk = self._disks.get(number)
+        return self[number].directory_of(at) if disk is None else disk.root / at
 
     @property
     def log(self):

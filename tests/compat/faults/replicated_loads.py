@@ -6,7 +6,7 @@ waits for their acknowledgements before it writes more. So a test knows exactly 
 
 import statistics
 import time
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from itertools import count
 from threading import Event, Thread
 
@@ -17,19 +17,23 @@ from broker.client.blocking import Client
 from broker.client.consumer import Consumer
 from broker.client.core import LATEST
 from broker.record.records import BatchRecord, encode_batch
+from tests.compat import stock_java
+from tests.compat.clients import stock_go
 from tests.compat.cluster_servers import PARTITIONS
 from tests.compat.faults.cluster_loads import NAMES, TransactionLoad
 from tests.compat.stock_clients import QUIET
 from tests.patience import MS, SECONDS, until
 
-PAUSE_SECONDS = 0.1
+PAUSE_SECONDS = 0.15
+REQUEST_MS = 10_000
+"""The request timeout of all clients. Most have 30 s by default, which is long for a test with a paused broker."""
 
 
 class Librdkafka:
     """confluent-kafka, idempotent."""
 
     def __init__(self, bootstrap):
-        settings = {"bootstrap.servers": bootstrap, "enable.idempotence": True, "linger.ms": 0}
+        settings = {"bootstrap.servers": bootstrap, "enable.idempotence": True, "socket.timeout.ms": REQUEST_MS}
         self._producer = confluent_kafka.Producer(settings | QUIET)
 
     def write(self, topic, values):
@@ -56,7 +60,8 @@ class KafkaPython:
     """kafka-python, which is idempotent by default."""
 
     def __init__(self, bootstrap):
-        self._producer = kafka.KafkaProducer(bootstrap_servers=bootstrap.split(","))
+        servers = bootstrap.split(",")
+        self._producer = kafka.KafkaProducer(bootstrap_servers=servers, request_timeout_ms=REQUEST_MS)
 
     def write(self, topic, values):
         sent = [self._producer.send(topic, value, partition=at % len(PARTITIONS)) for at, value in enumerate(values)]
@@ -86,7 +91,7 @@ class Java(_InAProcess):
     """Apache Kafka's producer, which is idempotent by default."""
 
     def __init__(self, process, bootstrap):
-        super().__init__(process, bootstrap, {"config": {"linger.ms": "0"}})
+        super().__init__(process, bootstrap, {"config": {"request.timeout.ms": str(REQUEST_MS)}})
 
     @staticmethod
     def _offsets(answer):
@@ -115,7 +120,7 @@ class OwnClient:
     """Flakelog's client as an idempotent producer. It repeats a batch until the broker tells the ids of its records."""
 
     def __init__(self, bootstrap):
-        self._client = Client(bootstrap)
+        self._client = Client(bootstrap, timeout_ms=REQUEST_MS)
         producer = self._client.retry(self._client.core.init_producer_id, timeout_ms=MS)
         self._producer = dict(zip(("producer_id", "producer_epoch"), producer))
         self._sequences = dict.fromkeys(PARTITIONS, 0)
@@ -179,7 +184,7 @@ class NumbersLoad:
         for at, offset in enumerate(offsets):
             self.offsets[at % len(PARTITIONS)].append(offset)
 
-    def await_more(self, writes=5):
+    def await_more(self, writes=3):
         """Wait for `writes` more acknowledged writes."""
         wanted = len(self.seconds) + writes
         until(lambda: self.fault or len(self.seconds) >= wanted, f"more writes to {self.topic}")
@@ -295,9 +300,13 @@ class Loads:
 
     def await_more(self):
         """Wait for more acknowledged writes and transactions of every load."""
+        self.await_numbers()
+        self.transactions.await_more(2)
+
+    def await_numbers(self):
+        """Wait for more acknowledged writes of every load of numbers, which need no coordinator."""
         for load in self.numbers:
             load.await_more()
-        self.transactions.await_more(3)
 
     def end(self):
         """Stop all loads, wait for all replicas, and check the records."""
@@ -316,6 +325,18 @@ class Loads:
             p99 = statistics.quantiles(seconds, n=100, method="inclusive")[98]
             name = type(load.writer).__name__
             print(f"{what}: {name}: {len(seconds)} writes, p99 {p99 * 1000:.0f} ms, longest {seconds[-1] * 1000:.0f}")
+
+
+@contextmanager
+def stock_processes():
+    """Yield the stock clients of other languages that are here, as `Loads` takes them."""
+    with ExitStack() as stack:
+        kinds = []
+        if stock_java.missing() is None:
+            kinds.append((Java, stack.enter_context(stock_java.StockJava())))
+        if stock_go.missing() is None:
+            kinds.append((FranzGo, stack.enter_context(stock_go.stock_go())))
+        yield kinds
 
 
 @contextmanager

@@ -8,67 +8,53 @@ from contextlib import ExitStack
 
 import pytest
 
-from coordination.embedded_zookeeper import EmbeddedZooKeeper
-from tests.compat import stock_java
-from tests.compat.clients import stock_go
 from tests.compat.faults.replicated_brokers import NUMBERS, ReplicatedServers
-from tests.compat.faults.replicated_loads import FranzGo, Java, replicated_loads
-
-KILLS = 25
-"""How often the soak kills each kind of broker."""
-ROLLS = 10
-"""How often the soak restarts all brokers, one after the other."""
-
-
-@pytest.fixture(scope="module")
-def zookeeper(tmp_path_factory):
-    """Return a ZooKeeper that these tests kill."""
-    with EmbeddedZooKeeper(tmp_path_factory.mktemp("zookeeper")) as server:
-        yield server
+from tests.compat.faults.replicated_loads import replicated_loads, stock_processes
+from tests.compat.faults.rounds import BROKERS, KILLS, OUTAGES, ROLLS, rounds
 
 
 @pytest.fixture(scope="module")
 def processes():
-    """Return the stock clients of other languages that are here."""
-    with ExitStack() as stack:
-        kinds = []
-        if stock_java.missing() is None:
-            kinds.append((Java, stack.enter_context(stock_java.StockJava())))
-        if stock_go.missing() is None:
-            kinds.append((FranzGo, stack.enter_context(stock_go.stock_go())))
+    with stock_processes() as kinds:
         yield kinds
 
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory, zookeeper):
     with ExitStack() as stack:
-        yield ReplicatedServers(tmp_path_factory.mktemp("brokers"), f"{zookeeper.hosts}/cluster", stack)
-
-
-KINDS = ["leader and controller", "leader", "controller", "follower"]
-
-
-def rounds(number):
-    """Return the turns of a test: `make test` runs one, `make soak` all others."""
-    return [0, *(pytest.param(turn, marks=pytest.mark.soak) for turn in range(1, number))]
-
-
-def chosen(cluster, kind):
-    """Return a broker of this kind, which leads all partitions of the topics that are created from now on, or none."""
-    controller = cluster.controller
-    number = controller if "controller" in kind else cluster.others(controller)[0]
-    cluster.place(number, first="leader" in kind)
-    return number
+        yield ReplicatedServers(tmp_path_factory.mktemp("brokers"), f"{zookeeper.hosts}/replicated-faults", stack)
 
 
 @pytest.mark.parametrize("turn", rounds(KILLS))
-@pytest.mark.parametrize("kind", [KINDS[0], *(pytest.param(kind, marks=pytest.mark.soak) for kind in KINDS[1:])])
+@pytest.mark.parametrize("kind", BROKERS)
 def test_the_partitions_of_a_killed_broker_go_on_without_it(cluster, processes, kind, turn):
-    killed = chosen(cluster, kind)
+    killed = cluster.choose(kind)
     with replicated_loads(cluster, processes) as loads:
         cluster.kill(killed)
         loads.await_more()
         cluster.start(killed)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("turn", range(KILLS))
+@pytest.mark.parametrize("kind", ["leader and controller", "leader"])
+def test_a_killed_broker_that_is_back_before_its_session_ends_goes_on(cluster, processes, kind, turn):
+    killed = cluster.choose(kind)
+    with replicated_loads(cluster, processes) as loads:
+        cluster.kill(killed)
+        cluster.start(killed)
+        loads.await_more()
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("turn", range(OUTAGES))
+@pytest.mark.parametrize("kind", ["leader and controller", "leader"])
+def test_a_broker_that_slept_past_its_session_follows_the_new_leader(cluster, processes, kind, turn):
+    paused = cluster.choose(kind)
+    with replicated_loads(cluster, processes) as loads:
+        cluster.pause(paused)
+        loads.await_more()
+        cluster.resume(paused)
 
 
 @pytest.mark.parametrize("turn", rounds(ROLLS))
