@@ -21,6 +21,7 @@ from benchmarks import (
     consumers,
     defaults,
     flooder,
+    follower_append,
     ids,
     manager,
     many_brokers,
@@ -40,7 +41,7 @@ from tests.compat.server_process import ROOT
 
 PLAIN_WIDTH = 160  # of tables that go to a file
 MODULES = bulk, defaults, single, clients, flooder, consumers, python_clients, ids, startup, big_log, stalls, compaction
-MODULES += manager, topologies, multilang, arrow_reads, spark_reads, spark_streams, many_brokers
+MODULES += manager, topologies, multilang, arrow_reads, spark_reads, spark_streams, many_brokers, follower_append
 ROWS = {row.name: row for module in MODULES for row in module.ROWS}
 
 
