@@ -15,7 +15,7 @@ from tempfile import mkdtemp
 from types import MappingProxyType
 from typing import NamedTuple
 
-from benchmarks.measure import Scale
+from benchmarks.measure import Scale, cpu_seconds
 from benchmarks.native import Unavailable
 from coordination.free_port import FreePort
 from coordination.java import JavaNotFound, find_java
@@ -43,10 +43,20 @@ START_SECONDS = 120
 
 
 class Peer(NamedTuple):
-    """A server to measure."""
+    """A server to measure, or the brokers of a cluster, whose addresses have commas between them."""
 
     address: str
     pid: int
+    other_pids: tuple[int, ...] = ()
+    """The processes of the other brokers of a cluster."""
+
+    @property
+    def pids(self) -> tuple[int, ...]:
+        return self.pid, *self.other_pids
+
+    def cpu_seconds(self) -> float:
+        """Read the processor time that all its processes have used."""
+        return sum(map(cpu_seconds, self.pids))
 
 
 def kafka_command(*jvm_options: str) -> list[str]:

@@ -5,7 +5,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -113,11 +113,14 @@ def report_origin(name: str, pid: int, root: Path) -> None:
 class Topics:
     """Fresh topics. Each is deleted after its run, so that its dirty pages do not slow the next run.
 
-    With a `broker_id` all their partitions lie on this broker of several. `prefix` begins their names.
+    `replicas_of` returns the brokers of a partition, the preferred leader first. Without it, the controller chooses
+    them. `prefix` begins the names.
     """
 
-    def __init__(self, address: str, broker_id: int | None = None, prefix: str = "bench") -> None:
-        self._broker_id = broker_id
+    def __init__(
+        self, address: str, replicas_of: Callable[[int], list[int]] | None = None, prefix: str = "bench"
+    ) -> None:
+        self._replicas_of = replicas_of
         self._prefix = prefix
         self._admin = AdminClient({"bootstrap.servers": address, "log_level": 0})
         self._address = address
@@ -128,10 +131,11 @@ class Topics:
         """Create a topic and yield its name; `config` has underscores for dots."""
         name = f"{self._prefix}-{next(self._numbers)}"
         configs = {key.replace("_", "."): value for key, value in config.items()}
-        if self._broker_id is None:
+        if self._replicas_of is None:
             topic = NewTopic(name, partitions, 1, config=configs)
         else:
-            topic = NewTopic(name, partitions, replica_assignment=[[self._broker_id]] * partitions, config=configs)
+            assignment = [self._replicas_of(partition) for partition in range(partitions)]
+            topic = NewTopic(name, partitions, replica_assignment=assignment, config=configs)
         self._admin.create_topics([topic])[name].result()
         self._await_leaders(name, partitions)
         try:

@@ -10,7 +10,7 @@ from tempfile import TemporaryFile
 
 from benchmarks.apache import Peer
 from benchmarks.brokers import Topics, brokers
-from benchmarks.measure import Contenders, Figures, Row, Scale, cpu_seconds
+from benchmarks.measure import Contenders, Figures, Row, Scale
 from benchmarks.native import child, program, run_program
 
 MOCK_TOPIC = "bench"
@@ -58,22 +58,22 @@ def produce(
     peer: Peer, topic: str, messages: int, size: int, partitions: int, sizes: str = "", *settings: str
 ) -> Figures:
     """Produce messages in bulk, and measure the broker's CPU time. `sizes` are "least-most" bytes if they vary."""
-    before = cpu_seconds(peer.pid)
+    before = peer.cpu_seconds()
     argv = topic, str(partitions), str(messages), sizes or str(size), f"bootstrap.servers={peer.address}", *settings
     (seconds,) = run_program(program("bulk_produce"), *argv)
     return {
         "MB/s": messages * size / seconds / 1e6,
         "msg/s": messages / seconds,
-        "CPU s": cpu_seconds(peer.pid) - before,
+        "CPU s": peer.cpu_seconds() - before,
     }
 
 
 def fetch(peer: Peer, topic: str, messages: int, how: str, *settings: str) -> Figures:
     """Fetch messages in bulk, and measure the broker's CPU time; `how` is bulk_fetch's."""
-    before = cpu_seconds(peer.pid)
+    before = peer.cpu_seconds()
     argv = program("bulk_fetch"), how, topic, str(messages), f"bootstrap.servers={peer.address}", *settings
     seconds, received = run_program(*argv)
-    cpu = cpu_seconds(peer.pid) - before
+    cpu = peer.cpu_seconds() - before
     return {"MB/s": received / seconds / 1e6, "msg/s": messages / seconds, "CPU s": cpu}
 
 

@@ -1,6 +1,5 @@
 """Polite clients beside a flooder, which sends as fast as its socket takes it; Apache Kafka gets the same flood."""
 
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -11,13 +10,12 @@ from typing import NamedTuple
 from benchmarks.apache import Peer
 from benchmarks.brokers import Topics, brokers
 from benchmarks.load import Load, check_stored, options_of, play
-from benchmarks.measure import Contenders, Figures, Row, Scale, cpu_seconds
+from benchmarks.measure import Contenders, Figures, Row, Scale, await_idle
 from benchmarks.plan import VALUE_BYTES, Plan, one_each, produce_request, questions
 
 POLITE = 49
 REQUESTS = 50_000
 SECONDS_MAX = 5  # of a run: beside a flooder the polite clients may get little
-IDLE_WAIT_SECONDS, IDLE_LOOK_SECONDS, IDLE_SHARE = 30.0, 0.1, 0.3
 LOAD = Load(one_each, connections=POLITE, partitions=POLITE, seconds=SECONDS_MAX)
 
 
@@ -39,17 +37,6 @@ FLOODS = {
 }
 
 
-def _await_idle(pid: int) -> None:
-    """Wait until the broker has worked off the flood, because the next contender needs the processor."""
-    deadline = time.monotonic() + IDLE_WAIT_SECONDS
-    used = cpu_seconds(pid)
-    while time.monotonic() < deadline:
-        time.sleep(IDLE_LOOK_SECONDS)
-        before, used = used, cpu_seconds(pid)
-        if used - before <= IDLE_LOOK_SECONDS * IDLE_SHARE:
-            return
-
-
 def _run(peer: Peer, topics: Topics, directory: Path, flood: Flood | None, requests: int) -> Figures:
     with topics.fresh(POLITE + 1) as topic:
         plan = LOAD.plan(topic, POLITE)
@@ -58,7 +45,7 @@ def _run(peer: Peer, topics: Topics, directory: Path, flood: Flood | None, reque
             played = play(peer, directory, plan, **options)
         else:
             played = play(peer, directory, plan, flood.plan(topic, POLITE), flood_reads=int(flood.reads), **options)
-        _await_idle(peer.pid)
+        await_idle(peer.pids)  # the next contender needs the processor
         check_stored(peer, topic, POLITE, played, unanswered=POLITE)
         figures = played.figures
     del figures["CPU us/req"]  # most of it is the flooder's

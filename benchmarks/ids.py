@@ -211,12 +211,11 @@ def _beside(server: ServerProcess, directory: Path, run: Callable[[], Figures]) 
     """Run once while `server` gives ids at the layout's limit; the run starts when the run-ahead is used up."""
     frames = directory / "id-calls"
     frames.write_bytes(frame_plan(encode_call(Call("get_ids", 1, "flood", CHUNK))).encode())
-    host, _, port = server.ids.rpartition(":")
     options = {"connections": BATCHES.connections, "depth": BATCHES.depth, "refill": BATCHES.depth // 2}
     options |= {"requests": 10_000_000, "pid": server.pid}
     words = [f"{name}={value}" for name, value in options.items()]
     begin = _ids_issued(server)
-    flood = subprocess.Popen([program("request_load"), host, port, f"plan={frames}", "protocol=frames", *words])
+    flood = subprocess.Popen([program("request_load"), server.ids, f"plan={frames}", "protocol=frames", *words])
     try:
         while _ids_issued(server) < begin + AHEAD:
             time.sleep(0.01)

@@ -50,10 +50,9 @@ def play(peer: Peer, directory: Path, plan: Plan, flood: Plan | None = None, **o
     for name, one_plan in files.items():
         (directory / name).write_bytes(one_plan.encode())
         options[name] = str(directory / name)
-    options |= {"pid": peer.pid, "answer": str(directory / "answer")}
-    host, _, port = peer.address.rpartition(":")
+    options |= {"pid": ",".join(map(str, peer.pids)), "answer": str(directory / "answer")}
     words = [f"{name}={value}" for name, value in options.items()]
-    played = Played(*run_program(program("request_load"), host, port, *words))
+    played = Played(*run_program(program("request_load"), peer.address, *words))
     if played.errors or played.flood_errors:
         raise RuntimeError(f"the broker refuses: {played}")
     return played
@@ -87,10 +86,15 @@ class Load(NamedTuple):
 def run_load(peer: Peer, topics: Topics, directory: Path, load: Load, requests: int) -> Figures:
     """Run once on a fresh topic. RuntimeError where the broker refuses, or has fewer records than it acknowledged."""
     with topics.fresh(load.partitions, **load.config) as topic:
-        plan = load.plan(topic, load.partitions)
-        played = play(peer, directory, plan, requests=requests, **options_of(load))
-        check_stored(peer, topic, load.partitions, played)
-        return played.figures
+        return run_on(peer, topic, directory, load, requests)
+
+
+def run_on(peer: Peer, topic: str, directory: Path, load: Load, requests: int) -> Figures:
+    """Run once on an empty topic. Raise RuntimeError as `run_load` does."""
+    plan = load.plan(topic, load.partitions)
+    played = play(peer, directory, plan, requests=requests, **options_of(load))
+    check_stored(peer, topic, load.partitions, played)
+    return played.figures
 
 
 def options_of(load: Load) -> dict[str, int]:

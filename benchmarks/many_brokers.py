@@ -8,45 +8,27 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from functools import partial
-from itertools import cycle, islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient, NewTopic
 
-from benchmarks import apache, bulk
-from benchmarks.apache import JVM_OPTIONS, Peer
+from benchmarks import bulk
+from benchmarks.apache import Peer
 from benchmarks.brokers import SETTINGS, Topics, brokers, flakelog
+from benchmarks.clusters import BROKERS, TIMEOUT_S, Cluster, clusters, create, in_turn, produce_to
 from benchmarks.load import CONNECTIONS, Load, run_load
 from benchmarks.measure import OURS, Contenders, Figures, Row, Scale, numbered
 from benchmarks.native import Unavailable, program, run_program
 from benchmarks.plan import leader_acks, sizes_vary
-from coordination.embedded_zookeeper import EmbeddedZooKeeper
-from tests.compat.cluster_servers import SESSION_MS, Servers
-from tests.compat.python.kafka_cluster import KafkaCluster
+from tests.compat.cluster_servers import SESSION_MS
 from tests.compat.several_processes import SeveralProcesses
 
-BROKERS = 1, 2, 3
 PARTITIONS = 50
 TRANSACTION_PARTITIONS = 10
 RETURN_PARTITIONS, RETURN_BYTES, RETURN_VALUE_BYTES = 1_000, 1 << 30, 1024
 RETURNING = 2
-TIMEOUT_S = 120
-# Kafka's brokers with one copy of each partition, as ours have.
-ONE_COPY = {
-    "default.replication.factor": "1",
-    "offsets.topic.replication.factor": "1",
-    "transaction.state.log.replication.factor": "1",
-}
-# A client that notices the return of a broker within a tenth of a second.
-IMPATIENT = {
-    "reconnect.backoff.ms": 20,
-    "reconnect.backoff.max.ms": 100,
-    "retry.backoff.ms": 50,
-    "topic.metadata.refresh.fast.interval.ms": 50,
-}
 
 
 def _need_cores(cores: int) -> None:
@@ -96,6 +78,10 @@ def _bulk(count: int, size: int, pair: Pair) -> Figures:
         return bulk.produce(pair.peer, topic, count, size, 1)
 
 
+def _on(broker_id: int, partition: int) -> list[int]:
+    return [broker_id]
+
+
 @contextmanager
 def _processes(cores: Sequence[int | None]) -> Iterator[list[Pair]]:
     """Run a server with a process for each of `cores`, on that core; yield each with its load program."""
@@ -108,7 +94,8 @@ def _processes(cores: Sequence[int | None]) -> Iterator[list[Pair]]:
             for task in os.listdir(f"/proc/{pid}/task") if core is not None else ():
                 os.sched_setaffinity(int(task), {core})
             directory = Path(stack.enter_context(TemporaryDirectory()))
-            pairs.append(Pair(Peer(address, pid), Topics(address, broker_id, f"bench-{broker_id}"), directory, core))
+            topics = Topics(address, partial(_on, broker_id), f"bench-{broker_id}")
+            pairs.append(Pair(Peer(address, pid), topics, directory, core))
         yield pairs
 
 
@@ -150,86 +137,6 @@ def _processes_row(scale: Scale) -> Iterator[Contenders]:
 # --- three brokers ---------------------------------------------------------------------------------------------------
 
 
-class Cluster(Protocol):
-    """Three brokers."""
-
-    bootstrap: str
-
-    def bounce(self, number: int) -> None:
-        """Kill a broker, and start it again on its data without waiting for it."""
-
-
-class OurCluster:
-    def __init__(self, directory: Path, stack: ExitStack) -> None:
-        (directory / "zookeeper").mkdir()
-        zookeeper = stack.enter_context(EmbeddedZooKeeper(directory / "zookeeper"))
-        self._servers = Servers(directory, zookeeper.hosts, stack)
-        self.bootstrap = self._servers.bootstrap
-
-    def bounce(self, number: int) -> None:
-        self._servers[number].kill()
-        self._servers[number].launch()
-
-
-class OurProcesses:
-    """The brokers of one server, whose parent process starts a killed one again."""
-
-    def __init__(self, directory: Path, stack: ExitStack) -> None:
-        self._server = stack.enter_context(SeveralProcesses(directory / "data", len(BROKERS), stack=stack))
-        self.bootstrap = self._server.address
-
-    def bounce(self, number: int) -> None:
-        self._server.kill_child(number)
-
-
-class ApacheCluster:
-    def __init__(self, directory: Path, stack: ExitStack) -> None:
-        self._cluster = stack.enter_context(KafkaCluster(directory, JVM_OPTIONS, ONE_COPY))
-        self.bootstrap = self._cluster.servers
-
-    def bounce(self, number: int) -> None:
-        self._cluster.kill(number)
-        self._cluster.launch(number)
-
-
-@contextmanager
-def _clusters(scale: Scale) -> Iterator[dict[str, Cluster]]:
-    """Start three brokers of ours at a ZooKeeper, three processes of one server, and three of Kafka's, each in a JVM of
-    its own."""
-    with ExitStack() as stack:
-        directories = [Path(stack.enter_context(TemporaryDirectory(prefix="flakelog-bench-"))) for _ in range(3)]
-        clusters: dict[str, Cluster] = {
-            OURS: OurCluster(directories[0], stack),
-            f"{OURS}, --processes 3": OurProcesses(directories[1], stack),
-        }
-        if scale.kafka and apache.why_not() is None:
-            clusters[apache.NAME] = ApacheCluster(directories[2], stack)
-        yield clusters
-
-
-def _create(cluster: Cluster, topic: str, partitions: int) -> None:
-    """Create a topic whose partitions lie on the brokers in turn, and wait until each has a leader."""
-    admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
-    assignment = [[broker] for broker in islice(cycle(BROKERS), partitions)]
-    admin.create_topics([NewTopic(topic, partitions, replica_assignment=assignment)])[topic].result()
-    _produce_to(cluster, topic, range(partitions))
-
-
-def _produce_to(cluster: Cluster, topic: str, partitions: Sequence[int]) -> None:
-    """Produce a record to each partition, and wait until all are acknowledged."""
-    errors: list[object] = []
-
-    def delivered(error: object, _: object) -> None:
-        if error is not None:
-            errors.append(error)
-
-    producer = Producer({"bootstrap.servers": cluster.bootstrap, "log_level": 0, **IMPATIENT})
-    for partition in partitions:
-        producer.produce(topic, b"x", partition=partition, on_delivery=delivered)
-    if producer.flush(TIMEOUT_S) or errors:
-        raise RuntimeError(f"not all partitions took a record: {errors[:1]}")
-
-
 def _transactions(cluster: Cluster, topic: str, count: int, run: Iterator[int]) -> Figures:
     """Time transactions with a record for each of ten partitions, from begin to commit."""
     settings = {"bootstrap.servers": cluster.bootstrap, "transactional.id": f"bench-{next(run)}", "linger.ms": 0}
@@ -249,13 +156,13 @@ def _transactions(cluster: Cluster, topic: str, count: int, run: Iterator[int]) 
 
 @contextmanager
 def _transactions_row(scale: Scale) -> Iterator[Contenders]:
-    with _clusters(scale) as clusters:
-        for cluster in clusters.values():
-            _create(cluster, "transactions", TRANSACTION_PARTITIONS)
+    with clusters(scale) as started:
+        for cluster in started.values():
+            create(cluster, "transactions", TRANSACTION_PARTITIONS)
         count = scale.of(1_000)
         yield {
             name: partial(_transactions, cluster, "transactions", count, numbered())
-            for name, cluster in clusters.items()
+            for name, cluster in started.items()
         }
 
 
@@ -264,20 +171,21 @@ def _return_row(scale: Scale) -> Iterator[Contenders]:
     """Kill one of three brokers, start it again at once, and produce to each of its partitions."""
 
     def run(cluster: Cluster) -> Figures:
-        cluster.bounce(RETURNING)
+        cluster.end(RETURNING)
+        cluster.start(RETURNING)
         begin = time.perf_counter()
-        of_the_broker = [at for at, broker in enumerate(islice(cycle(BROKERS), partitions)) if broker == RETURNING]
-        _produce_to(cluster, "returning", of_the_broker)
+        of_the_broker = [partition for partition in range(partitions) if in_turn(partition) == [RETURNING]]
+        produce_to(cluster, "returning", of_the_broker)
         return {"s": time.perf_counter() - begin}
 
     partitions = scale.of(RETURN_PARTITIONS, len(BROKERS))
     count = scale.of(RETURN_BYTES // RETURN_VALUE_BYTES)
-    with _clusters(scale) as clusters:
-        for cluster in clusters.values():
-            _create(cluster, "returning", partitions)
+    with clusters(scale) as started:
+        for cluster in started.values():
+            create(cluster, "returning", partitions)
             argv = "returning", str(partitions), str(count), str(RETURN_VALUE_BYTES)
             run_program(program("bulk_produce"), *argv, f"bootstrap.servers={cluster.bootstrap}")
-        yield {name: partial(run, cluster) for name, cluster in clusters.items()}
+        yield {name: partial(run, cluster) for name, cluster in started.items()}
 
 
 ROWS = [

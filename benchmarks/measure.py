@@ -2,7 +2,8 @@
 
 import os
 import statistics
-from collections.abc import Callable, Iterator, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +16,7 @@ Contenders = Mapping[str, Callable[[], Figures]]
 """By name, ours first: a function that runs the contender once and returns its figures."""
 
 OURS = "flakelog"
+IDLE_WAIT_SECONDS, IDLE_LOOK_SECONDS, IDLE_SHARE = 30.0, 0.1, 0.3
 
 
 class Scale(NamedTuple):
@@ -106,6 +108,17 @@ def cpu_seconds(pid: int) -> float:
     """Read the user and system time that a process has used (Linux)."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def await_idle(pids: Sequence[int]) -> None:
+    """Wait until processes have worked off what they were sent, and use little processor time."""
+    deadline = time.monotonic() + IDLE_WAIT_SECONDS
+    used = sum(map(cpu_seconds, pids))
+    while time.monotonic() < deadline:
+        time.sleep(IDLE_LOOK_SECONDS)
+        before, used = used, sum(map(cpu_seconds, pids))
+        if used - before <= IDLE_LOOK_SECONDS * IDLE_SHARE:
+            return
 
 
 def numbered() -> Iterator[int]:

@@ -1,6 +1,7 @@
-/* request_load HOST PORT name=value...
+/* request_load HOST:PORT[,HOST:PORT...] name=value...
  *
- * Plays a plan of requests (plan.h) over many connections and reads the answers.
+ * Plays a plan of requests (plan.h) over many connections and reads the answers. The connections go to the servers in
+ * turn: connection 0 to the first, connection 1 to the second.
  *
  *   plan=FILE        the plan
  *   requests=1       how many requests are timed, over all connections
@@ -15,14 +16,14 @@
  *   flood=FILE       a plan that one further connection, the flooder, sends as fast as its socket takes it, without
  *                    waiting for answers, until the others are done
  *   flood_reads=1    whether the flooder reads its answers
- *   pid=PID          the server's process, whose CPU time is printed
+ *   pid=PID[,PID...] the servers' processes, whose CPU time is printed
  *   answer=FILE      the first answer is written there
  *
  * Each connection first sends one request and awaits its answer: accepting connections is not timed. Then the clock
  * starts. An answer's time runs from the send call of its request to the recv call of the answer. At the end of
  * `seconds` unanswered requests count with the time they have waited. Prints one line of numbers:
  *
- *   seconds, answers, median, 99th percentile and greatest of their times in us, CPU seconds of the server,
+ *   seconds, answers, median, 99th percentile and greatest of their times in us, CPU seconds of the servers,
  *   answers with an error code, the first error code, records in answered requests, bytes of answers (all three with
  *   the untimed answers), and of the flooder: requests sent, answers, answers with an error code, 1 if the server closed
  *   its connection */
@@ -37,7 +38,7 @@
 #include "plan.h"
 
 enum { ROOM = 1 << 16, FLOOD_BYTES = 1 << 16, SPARE_FILES = 64 };
-enum { SILENCE_SECONDS = 30 };
+enum { SILENCE_SECONDS = 30, SERVERS_MAX = 16 };
 enum protocol { KAFKA, FRAMES, HTTP };
 
 struct asked {
@@ -60,10 +61,13 @@ struct tally {
 };
 
 static struct {
-    const char *host, *plan, *flood, *answer;
-    long port, requests, seconds, connections, step, depth, refill, producer, flood_reads, pid;
+    const char *plan, *flood, *answer;
+    long requests, seconds, connections, step, depth, refill, producer, flood_reads;
     enum protocol protocol;
 } option = {.requests = 1, .connections = 1, .depth = 1, .refill = -1, .producer = -1, .flood_reads = 1};
+
+static struct sockaddr_in servers[SERVERS_MAX];
+static long server_count, pids[SERVERS_MAX], pid_count;
 
 static struct plan plan;
 static struct connection *all;
@@ -266,11 +270,10 @@ static long flood_sent(void) {
 
 static void open_connection(struct connection *c, int epoll, uint32_t events) {
     int on = 1;
-    struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons((uint16_t)option.port)};
-    if (inet_pton(AF_INET, option.host, &address.sin_addr) != 1) die("%s is no IPv4 address", option.host);
+    struct sockaddr_in *address = &servers[c->number % server_count];
     c->fd = socket(AF_INET, SOCK_STREAM, 0);
-    if (c->fd < 0 || connect(c->fd, (struct sockaddr *)&address, sizeof address))
-        die("%s:%ld: %s", option.host, option.port, strerror(errno));
+    if (c->fd < 0 || connect(c->fd, (struct sockaddr *)address, sizeof *address))
+        die("port %d: %s", ntohs(address->sin_port), strerror(errno));
     setsockopt(c->fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
     c->room = ROOM;
     c->buffer = malloc(ROOM);
@@ -323,6 +326,32 @@ static void allow_files(long wanted) {
     setrlimit(RLIMIT_NOFILE, &limit);
 }
 
+/* The comma-separated words of `list`, handed to `take` with their numbers. */
+static long for_each(char *list, void (*take)(long, char *)) {
+    long count = 0;
+    for (char *word = strtok(list, ","); word; word = strtok(NULL, ",")) {
+        if (count == SERVERS_MAX) die("more than %d servers", SERVERS_MAX);
+        take(count++, word);
+    }
+    return count;
+}
+
+static void take_server(long number, char *word) {
+    char *port = strrchr(word, ':');
+    if (!port) die("%s: must be HOST:PORT", word);
+    *port++ = 0;
+    servers[number] = (struct sockaddr_in){.sin_family = AF_INET, .sin_port = htons((uint16_t)atol(port))};
+    if (inet_pton(AF_INET, word, &servers[number].sin_addr) != 1) die("%s is no IPv4 address", word);
+}
+
+static void take_pid(long number, char *word) { pids[number] = atol(word); }
+
+static double servers_cpu_seconds(void) {
+    double seconds = 0;
+    for (long i = 0; i < pid_count; i++) seconds += cpu_seconds(pids[i]);
+    return seconds;
+}
+
 static void read_option(char *word) {
     static const struct {
         const char *name;
@@ -330,7 +359,7 @@ static void read_option(char *word) {
     } numbers[] = {
         {"requests", &option.requests}, {"seconds", &option.seconds},         {"connections", &option.connections},
         {"step", &option.step},         {"depth", &option.depth},             {"refill", &option.refill},
-        {"producer", &option.producer}, {"flood_reads", &option.flood_reads}, {"pid", &option.pid},
+        {"producer", &option.producer}, {"flood_reads", &option.flood_reads},
     };
     char *value = strchr(word, '=');
     if (!value) die("%s: must be name=value", word);
@@ -338,6 +367,7 @@ static void read_option(char *word) {
     if (!strcmp(word, "plan")) option.plan = value;
     else if (!strcmp(word, "flood")) option.flood = value;
     else if (!strcmp(word, "answer")) option.answer = value;
+    else if (!strcmp(word, "pid")) pid_count = for_each(value, take_pid);
     else if (!strcmp(word, "protocol")) option.protocol = *value == 'k' ? KAFKA : *value == 'h' ? HTTP : FRAMES;
     else {
         for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
@@ -350,10 +380,10 @@ static void read_option(char *word) {
 }
 
 int main(int argc, char **argv) {
-    if (argc < 4) die("usage: request_load HOST PORT plan=FILE name=value...");
-    option.host = argv[1], option.port = atol(argv[2]);
-    for (int i = 3; i < argc; i++) read_option(argv[i]);
-    if (!option.plan || !option.pid) die("plan and pid are needed");
+    if (argc < 3) die("usage: request_load HOST:PORT[,HOST:PORT...] plan=FILE name=value...");
+    server_count = for_each(argv[1], take_server);
+    for (int i = 2; i < argc; i++) read_option(argv[i]);
+    if (!option.plan || !pid_count || !server_count) die("a server, plan and pid are needed");
     if (option.depth < 1 || option.connections < 1 || option.requests < 1) die("no requests");
     if (option.refill < 0) option.refill = option.depth - 1;
     allow_files(option.connections + SPARE_FILES);
@@ -373,11 +403,11 @@ int main(int argc, char **argv) {
         open_connection(&flood.connection, epoll, EPOLLOUT | (option.flood_reads ? EPOLLIN : 0));
     }
     timed = 0;
-    double cpu = cpu_seconds(option.pid);
+    double cpu = servers_cpu_seconds();
     uint64_t start = now_ns();
     play(epoll, option.requests, option.depth, option.seconds ? start + (uint64_t)option.seconds * 1000000000u : 0);
     double seconds = (double)(now_ns() - start) / 1e9;
-    cpu = cpu_seconds(option.pid) - cpu;
+    cpu = servers_cpu_seconds() - cpu;
     long answers = timed;
     count_unanswered();
     printf("%.6f %ld ", seconds, answers);

@@ -55,10 +55,10 @@ class SeveralProcesses(ServerProcess):
         super().kill()
         until(lambda: not any(map(_is_running, brokers)), "the end of the brokers")
 
-    def kill_child(self, broker_id):
-        """Kill a broker. Return its process id once another process has taken its place."""
+    def kill_child(self, broker_id, number=signal.SIGKILL):
+        """Send a signal to a broker. Return its process id once another process has taken its place."""
         killed = self.child(broker_id)
-        os.kill(killed, signal.SIGKILL)
+        os.kill(killed, number)
         until(lambda: self.child(broker_id) not in (None, killed), f"another process of broker {broker_id}")
         return killed
 

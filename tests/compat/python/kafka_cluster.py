@@ -77,9 +77,18 @@ class KafkaCluster:
         """Start a node that was killed, without waiting for its answer."""
         self._processes[node] = self._java_process(node, "log", "kafka.Kafka", self._properties(node))
 
+    def pid(self, node):
+        return self._processes[node].pid
+
     def kill(self, node):
         process = self._processes.pop(node)
         process.kill()
+        process.wait()
+
+    def stop(self, node):
+        """Send SIGTERM, and wait for the end of the process."""
+        process = self._processes.pop(node)
+        process.terminate()
         process.wait()
 
     def _format(self, node):
