@@ -27,6 +27,7 @@ from benchmarks import (
     many_brokers,
     multilang,
     python_clients,
+    replicas,
     single,
     spark_reads,
     spark_streams,
@@ -41,7 +42,8 @@ from tests.compat.server_process import ROOT
 
 PLAIN_WIDTH = 160  # of tables that go to a file
 MODULES = bulk, defaults, single, clients, flooder, consumers, python_clients, ids, startup, big_log, stalls, compaction
-MODULES += manager, topologies, multilang, arrow_reads, spark_reads, spark_streams, many_brokers, follower_append
+MODULES += manager, topologies, multilang, arrow_reads, spark_reads, spark_streams, many_brokers
+MODULES += follower_append, replicas
 ROWS = {row.name: row for module in MODULES for row in module.ROWS}
 
 
