@@ -100,6 +100,10 @@ class KafkaBroker:
             argv = [*java, "kafka.Kafka", str(properties)]
             self._process = subprocess.Popen(argv, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
 
+    def directory_of(self, partition):
+        """Return the directory of a partition, such as "kept-0"."""
+        return self._directory / "data" / partition
+
     @property
     def running(self):
         return self._process is not None and self._process.poll() is None
@@ -108,6 +112,9 @@ class KafkaBroker:
     def log(self):
         path = self._directory / "log"
         return path.read_text(errors="replace") if path.exists() else ""
+
+    def send_signal(self, number):
+        self._process.send_signal(number)
 
     def kill(self):
         """Send SIGKILL. Do nothing if the process has ended."""

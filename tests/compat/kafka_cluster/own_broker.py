@@ -13,7 +13,7 @@ SETTINGS = {
 }
 
 
-def own_broker(directory, broker_id, zookeeper):
+def own_broker(directory, broker_id, zookeeper, settings=None, **more):
     """Return a server that is not started yet. It keeps its port and its directory over restarts."""
-    settings = SETTINGS | {"broker.id": str(broker_id), "zookeeper.connect": zookeeper}
-    return ServerProcess(directory, settings).keep_ports()
+    own = {"broker.id": str(broker_id), "zookeeper.connect": zookeeper}
+    return ServerProcess(directory, SETTINGS | own | (settings or {}), **more).keep_ports()
