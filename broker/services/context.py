@@ -223,15 +223,12 @@ class BrokerServices:
 
         Raise CheckpointDamaged, JournalUnreadable or StorageError.
         """
-        if self.member is not None:
-            self.hosted.apply([Change(self.member.with_settings(self.hosted.topics()))])
         self.logs.load_checkpoint()
-        if self.replication is not None:
-            self.replication.load()
-        elif self.member is not None:
-            from broker.membership.life_file import note_start  # a server alone needs none of it
+        if self.member is not None:
+            from broker.services.replicas import begin_life  # a server alone needs none of it
 
-            note_start(self.logs, self.member.membership.boot_id, self.report)
+            begin_life(self, self.member)
+            self.hosted.apply([Change(self.member.with_settings(self.hosted.topics()))])
         self.local.put_away(self.logs.finish_deletions(self.local.deleting))
         for topic in self.hosted.topics():
             config = self.config_of(topic)

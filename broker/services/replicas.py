@@ -5,6 +5,7 @@ from typing import Protocol
 
 from broker.log.log_manager import LogManager
 from broker.log.partition_log import PartitionLog
+from broker.membership.life_file import note_start
 from broker.membership.member import Member
 from broker.membership.peer_calls import PeerCalls
 from broker.membership.replica_manager import ReplicaManager
@@ -27,10 +28,19 @@ class ReplicatedServices(Protocol):
     logs: LogManager
     purgatory: Purgatory
     metrics: Metrics
+    replication: ReplicaManager | None
 
     def touch(self, log: PartitionLog, now: Now) -> None: ...
 
     def report(self, line: str, /) -> None: ...
+
+
+def begin_life(services: ReplicatedServices, member: Member) -> None:
+    """At a start, note a broker's life in its directory, and read the stored high watermarks. Raise StorageError."""
+    if services.replication is None:
+        note_start(services.logs, member.membership.boot_id, services.report)
+    else:
+        services.replication.load()
 
 
 def replicate(services: ReplicatedServices, member: Member) -> ReplicaManager:
