@@ -4,8 +4,9 @@ LeaderAndIsr names the leader of partitions that this broker has a copy of; Stop
 against the hosted image, as topics to change; nothing is changed here.
 
 A partition takes an order only in a later leader epoch than it has (Kafka 3.9 refuses an order in the same epoch,
-whatever its partition epoch). The epochs are those of this process: one that begins knows its directory and no leader,
-because the controller repeats the last decision to each life of a broker.
+whatever its partition epoch). A copy that was stopped may follow again in its epoch. The epochs are those of this
+process: one that begins knows its directory and no leader, because the controller repeats the last decision to each
+life of a broker.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -94,7 +95,7 @@ def plan_leader_and_isr(
             has_copies = len(state.replicas) > 1
             if has_copies and replicates and is_offline(name, number):
                 plan.refused[name, number] = ErrorCode.KAFKA_STORAGE_ERROR
-            elif broker_id not in state.replicas or state.leader_epoch <= held.leader_epoch:
+            elif broker_id not in state.replicas or not _is_later(state, held, broker_id):
                 plan.refused[name, number] = ErrorCode.STALE_CONTROLLER_EPOCH
             elif has_copies and not replicates:
                 plan.refused[name, number] = ErrorCode.KAFKA_STORAGE_ERROR
@@ -113,6 +114,15 @@ def plan_leader_and_isr(
             "follows them, because flakelog.replication.enable is false; set it to true"
         )
     return plan
+
+
+def _is_later(state: PartitionState, held: PartitionState, broker_id: int) -> bool:
+    """Return True if an order is to be taken: it has a later leader epoch, or has a copy that was stopped follow again.
+
+    The controller stops a copy whose disk has failed. When the disk is back it repeats its last decision.
+    """
+    follows_again = held.leader == NO_LEADER and state.leader not in (NO_LEADER, broker_id)
+    return state.leader_epoch > held.leader_epoch or (state.leader_epoch == held.leader_epoch and follows_again)
 
 
 def _is_new(plan: HostedPlan, name: str, number: int, check_directory: CheckDirectory) -> bool:

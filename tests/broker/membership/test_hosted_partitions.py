@@ -100,6 +100,19 @@ def test_a_stopped_copy_has_no_leader_and_keeps_its_log(hosted):
     assert hosted.topic("flights").copies_on(OWN) == [0, 1]
 
 
+def test_a_stopped_copy_follows_again_in_the_same_leader_epoch(hosted):
+    """The controller stops a copy whose disk has failed, and orders it again when the disk is back (rule E4)."""
+    lead(hosted, (0, 2, 4), replicas=(OWN, 2))
+    stop(hosted, 0, delete=False, leader_epoch=4)
+    assert not lead(hosted, (0, 2, 4), replicas=(OWN, 2)).refused and leaders(hosted) == [(2, 4)]
+
+
+def test_a_stopped_copy_does_not_lead_again_in_the_same_leader_epoch(hosted):
+    lead(hosted, (0, OWN, 4))
+    stop(hosted, 0, delete=False, leader_epoch=4)
+    assert lead(hosted, (0, OWN, 4)).refused and leaders(hosted) == [(-1, 4)]
+
+
 def test_deleted_copies_are_gone_and_the_topic_with_the_last(hosted):
     lead(hosted, (0, OWN, 4), (1, OWN, 4))
     assert stop(hosted, 0, delete=True).deletes
