@@ -394,7 +394,8 @@ class Reader(Client):
         if answer is None or self.world.served[self.name] != (topic_id, partition):
             return
         result = answer.topics[0].partitions[0]
-        if result.error_code == 0 and offset in self.world.oracle.acked.get((topic_id, partition), {}):
+        oracle, key = self.world.oracle, (topic_id, partition)
+        if result.error_code == 0 and offset in oracle.acked.get(key, {}) and offset >= oracle.start_of(key):
             assert result.offset == offset, f"lost-write: id {acked[offset]} of offset {offset} is at {result.offset}"
 
     def read(self, topic, partition, offset, isolation=READ_UNCOMMITTED):

@@ -2,6 +2,7 @@
 
     inconsistent-offsets   two reads find other records, or ids, at one offset below the high watermark
     lost-write             a read passes over a record that was acknowledged
+    id falls               a record has an id below one of a record before it, which may be deleted
     nonmonotonic-poll      a consumer cannot go on where it has come to
 
 What a broker acknowledged or showed in a leader epoch before an unclean election may be lost, so it counts no more.
@@ -17,6 +18,17 @@ class ReplicatedOracle(Oracle):
         super().__init__()
         self.read = {}
         """By (topic id, partition): offset -> (value, id), as a read has found them."""
+        self.latest = {}
+        """By (topic id, partition): the last offset of all that was acknowledged, and its id."""
+
+    def note_acked(self, partition, base_offset, values, runs):
+        super().note_acked(partition, base_offset, values, runs)
+        last = base_offset + len(values) - 1
+        record_id = self.acked[partition][last][1]
+        offset, latest_id = self.latest.get(partition, (-1, -1))
+        if last > offset and record_id is not None:
+            assert record_id > latest_id, f"id falls: {partition} has {record_id} at {last}, {latest_id} at {offset}"
+            self.latest[partition] = last, record_id
 
     def check_read(self, partition, start, records, ids):
         seen = super().check_read(partition, start, records, ids)
