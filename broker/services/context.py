@@ -233,8 +233,7 @@ class BrokerServices:
         for topic in self.hosted.topics():
             config = self.config_of(topic)
             for partition in topic.copies_on(self.node.id):
-                state = topic.partitions[partition]
-                self.logs.open_at_start(topic.name, partition, config, topic.id, state.leader_epoch)
+                self.logs.open_at_start(topic.name, partition, config, topic.id, topic.partitions[partition].leader_epoch)
                 if self.replication is not None:
                     self.replication.opened(topic, partition)
         if self.is_alone:
