@@ -232,10 +232,10 @@ class BrokerServices:
         self.local.put_away(self.logs.finish_deletions(self.local.deleting))
         for topic in self.hosted.topics():
             config = self.config_of(topic)
-            for partition in topic.copies_on(self.node.id):
-                self.logs.open_at_start(topic.name, partition, config, topic.id, topic.partitions[partition].leader_epoch)
+            for number in topic.copies_on(self.node.id):
+                self.logs.open_at_start(topic.name, number, config, topic.id, topic.partitions[number].leader_epoch)
                 if self.replication is not None:
-                    self.replication.opened(topic, partition)
+                    self.replication.opened(topic, number)
         if self.is_alone:
             self._begin_epochs()
         else:
