@@ -1,6 +1,6 @@
 """The writes of the checkpoint: one at a time, so that an older version never replaces a newer one."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
 from broker.log import checkpoint, producer_state
@@ -68,6 +68,12 @@ class CheckpointWriter:
         for log, position in positions.items():
             self.positions[log.name] = replace(position, journal_from=journal_from)
             self._lowered.add(log.name)
+        self._changed = True
+        self.write()
+
+    def lower_again(self, names: Iterable[str]) -> None:
+        """Write the checkpoint again after a failure. The write names these logs in `lowered`."""
+        self._lowered.update(names)
         self._changed = True
         self.write()
 

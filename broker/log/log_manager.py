@@ -192,7 +192,9 @@ class LogManager:
         return list(self._logs.values())
 
     def is_offline(self, topic: str, partition: int) -> bool:
-        """Return True if a partition is neither read nor written."""
+        """Return True if a partition is neither read nor written, also until its truncation has space on the disk."""
+        if self._truncations.is_postponed((topic, partition)):
+            return True
         log = self._logs.get((topic, partition))
         return (topic, partition) in self._offline if log is None else log.offline is not None
 
@@ -328,6 +330,7 @@ class LogManager:
             self._opener.unopened.next_deadline_ms(),
             self.disk.next_deadline_ms(now_ms),
             self._deletions.next_deadline_ms(),
+            self._truncations.next_deadline_ms(),
             self._retention.next_deadline_ms(now_ms, self.config.log_retention_check_interval_ms),
             self._cleaning.next_deadline_ms(now_ms),
             self._guard.next_deadline_ms(now_ms, self.config.scrub_bytes_per_second),
@@ -345,6 +348,7 @@ class LogManager:
         self.pending.changed()
         self.disk.check(now)
         self.syncs.tick(now)
+        self._truncations.tick(now.ms)
         shorter = self._retention.tick(self._logs.values(), now, self.config.log_retention_check_interval_ms)
         if begun := self._deletions.to_checkpoint(now.ms, busy=self.syncs.in_round):
             self.syncs.start_round(begun)

@@ -412,6 +412,10 @@ class SyncScheduler:
             self._checkpoint.lower(logs, number)
         return number is not None
 
+    def lower_again(self, names: Iterable[str]) -> None:
+        """Write the checkpoint with lowered positions again, because the disk was full."""
+        self._checkpoint.lower_again(names)
+
     def _has_journal_before(self, number: int) -> bool:
         return self._journal.has_files_before(number)
 

@@ -6,8 +6,9 @@
     cut         the files are cut, and the log is opened anew (threads)
     register    the new log takes the partition
 
-All logs of one call share the new journal file and the checkpoint. If a step fails, the partition is offline with the
-reason, and the next start opens the log as it was before the cut or as it is after it.
+All logs of one call share the new journal file and the checkpoint. A step that a full disk fails is done again when the
+disk has space. If a step fails for another reason, the partition is offline with it, and the next start opens the log
+as it was before the cut or as it is after it.
 
 Reads that threads have begun of the old log go on: they hold its files, and their answers are those of before. Checks
 of its contents (broker.log.integrity) do not count for a log that is offline.
@@ -24,12 +25,14 @@ from broker.log.deletions import Deletions
 from broker.log.epochs_begun import EpochsBegun
 from broker.log.io_jobs import SyncLog, WriteCheckpoint
 from broker.log.partition_log import PartitionLog
-from broker.log.storage.port import Storage
+from broker.log.storage.port import Storage, StorageError
 from broker.log.sync_scheduler import IoJob, SyncScheduler
 from broker.settings.config import TopicConfig
 from broker.wire.errors import ApiError, ErrorCode
 
 Key = tuple[str, int]
+RETRY_MS = 1_000
+"""The pause before a step is done again that a full disk has failed."""
 
 
 class Truncated(NamedTuple):
@@ -84,6 +87,9 @@ class Truncations:
         """Logs that are cut once the checkpoint with their positions is on the disk, by name."""
         self._jobs: deque[CutJob] = deque()
         self._running = 0
+        self._postponed: dict[Key, CutJob | None] = {}
+        """Truncations that wait for space on the disk, each with its next job; None for the checkpoint."""
+        self._retry_ms: int | None = None
         self._done: list[Truncated] = []
 
     def __len__(self) -> int:
@@ -95,6 +101,10 @@ class Truncations:
         if cut is not None:
             reason = f"{cut.log.name} is being truncated to offset {cut.offset}"
             raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, reason)
+
+    def is_postponed(self, key: Key) -> bool:
+        """Return True if a truncation waits for space on the disk."""
+        return key in self._postponed
 
     # --- the steps -----------------------------------------------------------------------------------------------
 
@@ -133,6 +143,34 @@ class Truncations:
             self._running += 1
             self._syncs.add_job(job)
 
+    def tick(self, now_ms: int) -> None:
+        """Do the steps again that a full disk has failed, after a pause."""
+        if not self._postponed:
+            return
+        if self._retry_ms is None or self._syncs.disk.is_full:
+            self._retry_ms = now_ms + RETRY_MS
+        elif now_ms >= self._retry_ms:
+            self._retry_ms = None
+            self._go_on()
+
+    def next_deadline_ms(self) -> int | None:
+        """Return when `tick` is due; None without a deadline."""
+        return None if not self._postponed else self._retry_ms or 0
+
+    def _go_on(self) -> None:
+        postponed, self._postponed = self._postponed, {}
+        to_lower = []
+        for key, job in postponed.items():
+            cut = self._cuts[key]
+            cut.error = None
+            if job is None:
+                self._lowered[cut.log.name] = cut
+                to_lower.append(cut.log.name)
+            else:
+                self._jobs.append(job)
+        if to_lower:
+            self._syncs.lower_again(to_lower)
+
     def _is_used(self, log: PartitionLog) -> bool:
         is_busy = self._syncs.is_syncing(log) or self._deletions.is_removing(log)
         return is_busy or not self._cleaning.give_up(log)
@@ -164,12 +202,15 @@ class Truncations:
         if cut.error is not None:
             self._syncs.disk.failed(cut.error)
         if isinstance(job, PrepareCut):
-            self._prepared(cut)
+            self._prepared(cut, job)
         else:
-            self._opened(cut)
+            self._opened(cut, job)
 
-    def _prepared(self, cut: LogCut) -> None:
+    def _prepared(self, cut: LogCut, job: PrepareCut) -> None:
         group = next(group for group in self._groups if cut in group.preparing)
+        if cut.error is not None and self._is_wanted(cut) and _is_full(cut.error):
+            self._postpone(cut, job)
+            return
         group.preparing.discard(cut)
         if not self._is_wanted(cut):
             return
@@ -177,6 +218,11 @@ class Truncations:
             self._failed(cut, f"{cut.error}")
         else:
             group.prepared.append(cut)
+
+    def _postpone(self, cut: LogCut, job: CutJob | None) -> None:
+        """Do a step again when the disk has space."""
+        self._postponed[cut.key] = job
+        self._report(f"{cut.log.name} is truncated to offset {cut.offset} when the disk has space")
 
     def checkpointed(self, names: Iterable[str]) -> None:
         """Cut the logs whose lowered positions are on the disk now."""
@@ -188,7 +234,10 @@ class Truncations:
         """Give up what a failed job makes impossible: a sync that ran at the release, or the lowered checkpoint."""
         if isinstance(job, WriteCheckpoint):
             for cut in self._take_lowered(job.lowered):
-                self._failed(cut, f"the checkpoint could not be written: {error}")
+                if _is_full(error):
+                    self._postpone(cut, None)
+                else:
+                    self._failed(cut, f"the checkpoint could not be written: {error}")
         if isinstance(job, SyncLog):
             for group in self._groups:
                 for cut in [cut for cut in group.waiting if cut.log is job.log]:
@@ -203,11 +252,14 @@ class Truncations:
         """Return False if the log was deleted meanwhile."""
         return self._cuts.get(cut.key) is cut
 
-    def _opened(self, cut: LogCut) -> None:
+    def _opened(self, cut: LogCut, job: CutLog) -> None:
         log = cut.opened
         if not self._is_wanted(cut):
             if log is not None:
                 log.deleted()
+            return
+        if cut.error is not None and _is_full(cut.error):
+            self._postpone(cut, job)
             return
         if log is None or cut.error is not None:
             self._failed(cut, f"{cut.error}")
@@ -244,6 +296,7 @@ class Truncations:
         if cut is None:
             return None
         self._lowered.pop(cut.log.name, None)
+        self._postponed.pop(key, None)
         for group in self._groups:
             if cut in group.waiting:
                 group.waiting.remove(cut)
@@ -258,3 +311,7 @@ class Truncations:
         """Apply changed settings of topics, by topic name."""
         for cut in self._cuts.values():
             cut.config = configs.get(cut.log.topic, cut.config)
+
+
+def _is_full(error: Exception) -> bool:
+    return isinstance(error, StorageError) and error.full

@@ -127,8 +127,9 @@ class ReplicaManager:
             self._ports.log_went_offline(now)
 
     def is_truncating(self, topic: str, partition: int) -> bool:
-        """Return True while a partition's log is being opened anew."""
-        return self.followed.is_truncating((topic, partition))
+        """Return True while a partition's log is being opened anew, and does not wait for space on the disk."""
+        is_waiting = self._ports.logs.is_offline(topic, partition)
+        return self.followed.is_truncating((topic, partition)) and not is_waiting
 
     def configured(self, now: Now) -> None:
         """Note that settings of topics have changed."""

@@ -11,6 +11,7 @@ from random import Random
 import pytest
 
 from broker.log.leader_epochs import truncated
+from broker.now import Now
 from tests.broker.log.truncation_world import Broker, Stopped, StoppingStorage, contents, expected, fill, filled
 
 LATER_MS = 60_000
@@ -172,29 +173,55 @@ def test_a_cut_that_fails_leaves_the_partition_offline_by_name_until_a_start():
     goes_on(again, Random(1), 13)
 
 
-def test_a_full_disk_at_any_step_leaves_the_partition_offline_by_name_until_a_start():
-    failed = 0
+@pytest.mark.parametrize("restarts", [True, False])
+def test_a_full_disk_at_any_step_delays_the_truncation_until_there_is_space_or_a_start(restarts):
+    delayed = 0
     for free_bytes in range(0, 4000, 100):
-        broker = filled(checkpoint_at=16)
+        broker = filled(checkpoint_at=16, partitions=2)
         broker.storage.free_bytes = free_bytes
-        outcome = broker.truncate(13)
+        broker.manager.truncate({("flights", 0): 13})
+        broker.settle()
         broker.storage.free_bytes = None
-        if outcome.log is None:
-            failed += 1
-            assert "No space left" in broker.manager.offline["flights-0"]
-        again = restarted(broker.storage)
-        check(again, 13)
-        goes_on(again, Random(free_bytes), 13)
-    assert failed > 3
+        if not broker.manager.take_truncated():
+            delayed += 1
+            assert broker.manager.is_offline("flights", 0)
+            assert "is truncated to offset 13 when the disk has space" in "".join(broker.lines)
+        if restarts:
+            broker = restarted(broker.storage)
+        else:
+            wait_for_space(broker)
+        check(broker, 13)
+        goes_on(broker, Random(free_bytes), 13)
+    assert delayed > 3
+
+
+def wait_for_space(broker):
+    for _ in range(5):
+        broker.now = Now(broker.now.ms + 1_000, broker.now.wall_ms + 1_000)
+        broker.manager.tick(broker.now)
+        broker.settle()
+    broker.manager.take_truncated()
+
+
+def test_a_log_that_waits_for_space_to_be_truncated_may_be_deleted():
+    broker = filled(checkpoint_at=16)
+    broker.storage.free_bytes = 0
+    broker.manager.truncate({("flights", 0): 13})
+    broker.settle()
+    broker.storage.free_bytes = None
+    broker.run([broker.manager.delete({"flights": [0]})])
+    wait_for_space(broker)
+    assert not broker.manager.all() and not broker.manager.is_offline("flights", 0)
 
 
 def test_a_checkpoint_that_cannot_be_written_takes_no_other_partition_with_it():
     broker = filled(checkpoint_at=16, partitions=2)
     fill(broker, 1)
     broker.storage.free_bytes = 0
-    broker.truncate(13)
+    broker.manager.truncate({("flights", 0): 13})
+    broker.settle()
     broker.storage.free_bytes = None
-    assert list(broker.manager.offline) == ["flights-0"]
+    assert [broker.manager.is_offline("flights", partition) for partition in (0, 1)] == [True, False]
     broker.append(b"a", partition=1)
 
 
