@@ -118,10 +118,7 @@ class DirectoryCoordinator:
         try:
             with self._exclusive():
                 result = self._apply(operation, transaction)
-                if isinstance(operation, Multi):
-                    self._nodes.store(transaction.changes)
-                else:
-                    self._nodes.store_each(transaction.changes)
+                self._storing(operation)(transaction.changes)
         except OSError as error:
             raise ConnectionLost(f"{described(operation)} in {self._root}: {error}") from error
         self._wake_others(transaction.changes)
@@ -133,15 +130,15 @@ class DirectoryCoordinator:
         Many writes are synced together. Raise SessionLost or ConnectionLost if the outcome of all is not known.
         """
         self._check_open()
-        together = sum(isinstance(operation, (Create, Set)) for operation in operations) >= PACKED_MIN
+        together = sum(map(_writes, operations)) >= PACKED_MIN
         results: list[Result | Exception] = []
         changes: dict[str, Node | None] = {}
         try:
             with self._exclusive():
                 group = self._transaction(self._nodes)
-                keep = group.take if together else self._nodes.store_each
                 for operation in operations:
                     transaction = self._transaction(group if together else self._nodes)
+                    keep = group.take if together else self._storing(operation)
                     results.append(self._outcome(operation, transaction, keep))
                     changes.update(transaction.changes)
                 self._nodes.store(group.changes)
@@ -225,6 +222,10 @@ class DirectoryCoordinator:
 
     def _transaction(self, tree: Tree) -> Transaction:
         return Transaction(tree, self._session_id, self._numbers.next)
+
+    def _storing(self, operation: Operation) -> Callable[[Mapping[str, Node | None]], None]:
+        """Return how the changes of an operation are stored: those of a Multi as a whole, others one by one."""
+        return self._nodes.store if isinstance(operation, Multi) else self._nodes.store_each
 
     def _outcome(
         self, operation: Operation, transaction: Transaction, keep: Callable[[Mapping[str, Node | None]], None]
@@ -361,6 +362,12 @@ def file_system_of(path: Path, mounts: str) -> str:
 def has_nodes(directory: str | os.PathLike[str]) -> bool:
     """Return True if a coordinator keeps its nodes in `directory`; change nothing."""
     return (Path(directory) / "nodes").is_dir()
+
+
+def _writes(operation: Operation) -> int:
+    """Return how many nodes an operation creates and sets."""
+    parts = operation.operations if isinstance(operation, Multi) else (operation,)
+    return sum(isinstance(part, (Create, Set)) for part in parts)
 
 
 def _try_lock(fd: int, kind: int) -> bool:

@@ -141,6 +141,19 @@ def test_a_group_of_writes_is_one_file(world, monkeypatch):
     assert again.execute(Get("/a/999"))[:3] == (b"y", 1, 0)
 
 
+def test_a_multi_of_a_group_is_one_file(world, monkeypatch):
+    """Else a thousand partitions of a new topic need a thousand files, and a sync for each."""
+    one = world.connect()
+    one.execute(Create("/a"))
+    syncs = []
+    monkeypatch.setattr(os, "fsync", lambda fd: syncs.append(fd))
+    multis = [Multi(tuple(Create(f"/a/{turn}-{number}") for number in range(100))) for turn in range(5)]
+    assert [len(result) for result in one.execute_all(multis)] == [100] * 5
+    assert len(syncs) == 2, "the file and its directory, for all of the group"
+    assert [len(result) for result in one.execute_all([Multi((Create("/b"), Create("/c")))])] == [2]
+    assert len(syncs) == 4
+
+
 def test_a_group_that_a_full_disk_refuses_changes_nothing(world, monkeypatch):
     one = world.connect()
     one.execute_all([Create(f"/{name}", b"x") for name in "abcdefgh"])

@@ -133,7 +133,7 @@ def cut(tmp_path, monkeypatch):
     """Return a function: prepare, carry out, cut the power after some syncs, and return (before, after, survived)."""
     disks = []
 
-    def cut(operations, syncs):
+    def cut(operations, syncs, execute=DirectoryCoordinator.execute):
         folder = tmp_path / f"nodes{len(disks)}"
         session = DirectoryCoordinator(folder)
         prepare(session)
@@ -144,7 +144,7 @@ def cut(tmp_path, monkeypatch):
         before = tree(session)
         disk.cut_after(syncs)
         try:
-            session.execute(operations[-1])
+            execute(session, operations[-1])
         except PowerCut:
             pass
         else:
@@ -177,11 +177,17 @@ CASES = {
 }
 
 
+def as_a_group(session, operation):
+    """Carry out an operation as brokers do, who take all that wait."""
+    return session.execute_all([operation])
+
+
+@pytest.mark.parametrize("execute", [DirectoryCoordinator.execute, as_a_group])
 @pytest.mark.parametrize("operations", CASES.values(), ids=CASES)
-def test_a_power_cut_leaves_an_operation_whole_or_absent(cut, operations):
+def test_a_power_cut_leaves_an_operation_whole_or_absent(cut, operations, execute):
     outcomes = []
     for syncs in range(100):
-        before, after, survivor, done = cut(operations, syncs)
+        before, after, survivor, done = cut(operations, syncs, execute)
         left = tree(survivor)
         assert left in (persistent(before), persistent(after)), syncs
         outcomes.append(left != persistent(before))
