@@ -236,7 +236,7 @@ def _ids_within(segment: Segment, position: int, length: int, header: BatchHeade
     """Return the ids of a region of a segment; `header` is that of its first batch."""
     whole = position + length == segment.size
     end = segment.next_offset if whole else _end_of(segment, position, length)
-    return IdRegion(segment.base_offset, segment.ids.region(header.base_offset, end))
+    return IdRegion(segment.base_offset, segment.ids.region(header.base_offset, end, is_newest=whole))
 
 
 def _past_emptied(

@@ -13,6 +13,8 @@ from broker.wire.frame import FileRegion
 from broker.wire.id_entries import ENTRY_BYTES, IdEntry, pack_entry, read_entries, read_entry, seed_of
 
 _STRETCH = 1024
+_TAIL = 16
+"""So many entries at the end are read at once for a follower, which mostly asks for the newest."""
 
 
 class IdIndex:
@@ -66,9 +68,21 @@ class IdIndex:
             if number < min(start + _STRETCH, len(self)):
                 self._sound(number)
 
-    def _number_of(self, offset: int) -> int:
-        """Return the number of the last entry that begins at or before `offset`; 0 if none does."""
+    def _number_of(self, offset: int, tail: tuple[int, bytes] | None = None) -> int:
+        """Return the number of the last entry that begins at or before `offset`; 0 if none does.
+
+        `tail` has the last entries and the number of their first. They are looked at before the others, from the last
+        one on.
+        """
         low, high = 0, len(self)
+        if tail is not None:
+            first, data = tail
+            high = first + len(data) // ENTRY_BYTES
+            while high > first:
+                high -= 1
+                entry = read_entry(data, (high - first) * ENTRY_BYTES, self.base_offset, self._seed)
+                if (entry or self._sound(high)).offset <= offset:
+                    return high
         while low < high:
             middle = (low + high) // 2
             if self._sound(middle).offset <= offset:
@@ -77,11 +91,19 @@ class IdIndex:
                 high = middle
         return max(low - 1, 0)
 
-    def region(self, first_offset: int, end_offset: int) -> FileRegion:
-        """Return the region with the entries for first_offset .. end_offset - 1."""
-        start = self._number_of(first_offset)
-        end = self._number_of(end_offset - 1) + 1 if len(self) else 0
+    def region(self, first_offset: int, end_offset: int, *, is_newest: bool = False) -> FileRegion:
+        """Return the region with the entries for first_offset .. end_offset - 1.
+
+        With `is_newest`, these are the last offsets of the index. If they have few entries, one read finds these.
+        """
+        tail = self._tail() if is_newest else None
+        start = self._number_of(first_offset, tail)
+        end = self._number_of(end_offset - 1, tail) + 1 if len(self) else 0
         return FileRegion(self.file, start * ENTRY_BYTES, max(end - start, 0) * ENTRY_BYTES)
+
+    def _tail(self) -> tuple[int, bytes]:
+        first = max(len(self) - _TAIL, 0)
+        return first, self.file.read(first * ENTRY_BYTES, _TAIL * ENTRY_BYTES)
 
     def runs(self, first_offset: int, end_offset: int) -> tuple[tuple[int, int], ...]:
         """Return the ids of first_offset .. end_offset - 1 as runs (first id, count)."""

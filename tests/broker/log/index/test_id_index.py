@@ -1,5 +1,7 @@
 """The id index: it maps offsets to ids and an id to its offset, by binary search over checked entries."""
 
+from functools import partial
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -50,15 +52,26 @@ def test_an_id_finds_the_first_offset_not_below_it(runs, wanted):
     assert index.offset_of_id(wanted) == next((BASE + n for n, id in enumerate(ids) if id >= wanted), None)
 
 
-@given(RUNS, st.data())
+@given(RUNS | st.lists(st.tuples(st.integers(0, 5), st.integers(1, 6)), min_size=16, max_size=40), st.data())
 def test_a_region_holds_the_entries_of_a_range(runs, data):
     index, ids = index_of(runs)
     first = data.draw(st.integers(0, len(ids) - 1))
     end = data.draw(st.integers(first + 1, len(ids)))
-    region = index.region(BASE + first, BASE + end)
+    is_newest = data.draw(st.booleans())
+    region = index.region(BASE + first, BASE + end, is_newest=is_newest)
     entries = list(read_entries(region.file.read(region.position, region.length), BASE))
     assert entries[0].offset <= BASE + first and entries[-1].offset + entries[-1].length >= BASE + end
     assert len(entries) <= end - first, "no more than it needs"
+
+
+@pytest.mark.parametrize("entries", [20, 2_000])
+def test_the_newest_entries_are_found_by_one_read_however_long_the_index_is(entries, monkeypatch):
+    """Else a follower costs its leader more with each record."""
+    index, ids = index_of([(1, 1)] * entries)
+    reads, read = [], index.file.read
+    monkeypatch.setattr(index.file, "read", lambda *place: reads.append(place) or read(*place))
+    region = index.region(BASE + len(ids) - 3, BASE + len(ids), is_newest=True)
+    assert region.length == 3 * ENTRY_BYTES and len(reads) == 1
 
 
 def test_a_batch_of_several_runs_takes_an_entry_each():
@@ -81,7 +94,8 @@ def test_a_damaged_entry_is_named_and_never_answered_with():
     index.file.truncate(0)
     index.file.append(data)
     assert index.entry(1) is None
-    for use in (lambda: index.runs(BASE, BASE + 9), lambda: index.offset_of_id(14)):
+    newest = partial(index.region, BASE + 1, BASE + 9, is_newest=True)
+    for use in (lambda: index.runs(BASE, BASE + 9), lambda: index.offset_of_id(14), newest):
         with pytest.raises(StorageError, match="s.idindex: the entry at byte 20 is damaged"):
             use()
 
