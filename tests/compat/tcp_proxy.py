@@ -10,9 +10,9 @@ from pathlib import Path
 class TcpProxy:
     """A context manager that forwards connections from its own `port` to the given `port` of 127.0.0.1.
 
-    `cut()` breaks the connections and refuses new ones until `heal()`; `cut(pid)` does so with those of one process on
-    this machine (Linux). `blackhole` swallows bytes but keeps the
-    connections open; `swallow()` does so from the next connection on. `delay_s` delays each chunk by this many seconds.
+    `cut()` breaks the connections and refuses new ones until `heal()`; `cut(*pids)` does so only with connections of
+    these processes (Linux). `blackhole` swallows bytes but keeps the connections open; `swallow()` does so from the
+    next connection on. `delay_s` delays each chunk by this many seconds.
     """
 
     def __init__(self, port):
@@ -23,7 +23,7 @@ class TcpProxy:
         self.blackhole = False
         self.given_up = threading.Event()  # a peer has closed a connection whose bytes were swallowed
         self._refuses = False
-        self._refused_pid = None
+        self._refused_pids = ()
         self._pairs = []
         self._closed = threading.Event()
         threading.Thread(target=self._accept, daemon=True).start()
@@ -36,8 +36,8 @@ class TcpProxy:
         self._listener.close()
         self.cut()
 
-    def cut(self, pid=None):
-        self._refuses, self._refused_pid = pid is None, pid
+    def cut(self, *pids):
+        self._refuses, self._refused_pids = not pids, pids
         pairs = [pair for pair in self._pairs if self._is_refused(pair[0])]
         self._pairs = [pair for pair in self._pairs if pair not in pairs]
         for one in [one for pair in pairs for one in pair]:
@@ -47,7 +47,7 @@ class TcpProxy:
                 pass  # it has ended already
 
     def _is_refused(self, client):
-        return self._refuses or (self._refused_pid is not None and _has_socket(self._refused_pid, client))
+        return self._refuses or any(_has_socket(pid, client) for pid in self._refused_pids)
 
     def swallow(self):
         """Cut the connections, and swallow what comes on new ones."""
@@ -61,7 +61,7 @@ class TcpProxy:
         if self.blackhole:
             self.cut()
         self._refuses = self.blackhole = False
-        self._refused_pid = None
+        self._refused_pids = ()
         self.delay_s = 0.0
 
     def _accept(self):

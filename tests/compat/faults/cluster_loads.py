@@ -74,15 +74,18 @@ class Load:
 
 
 class TransactionLoad:
-    """A thread that writes a number to each partition of a topic in one transaction, and aborts every third."""
+    """A thread that writes a number to each partition of a topic in one transaction, and aborts every third.
 
-    def __init__(self, cluster):
+    `more` are settings of librdkafka.
+    """
+
+    def __init__(self, cluster, more=None):
         self.cluster, self.topic = cluster, f"transactions-{next(NAMES)}"
         cluster.create(self.topic)
         self.committed = []
         self.fault = None
         settings = {"bootstrap.servers": cluster.bootstrap, "transactional.id": self.topic, "linger.ms": 0}
-        self._producer = Producer(settings)
+        self._producer = Producer(settings | (more or {}))
         self._ending = Event()
         self._thread = Thread(target=self._run, daemon=True)
         self._thread.start()

@@ -295,7 +295,7 @@ class Loads:
         writers = [kind(cluster.bootstrap) for kind in (Librdkafka, KafkaPython, OwnClient)]
         writers += [kind(process, cluster.bootstrap) for kind, process in processes]
         self.numbers = [NumbersLoad(cluster, writer) for writer in writers]
-        self.transactions = TransactionLoad(cluster)
+        self.transactions = TransactionLoad(cluster, QUIET | {"socket.timeout.ms": REQUEST_MS})
         self.group = GroupLoad(self.numbers[0])
 
     def await_more(self):
