@@ -85,7 +85,8 @@ class _Order:
     def _has_epochs(self) -> bool:
         """Return True once the leader epochs of partitions with several copies are on the disk, or cannot be.
 
-        A leader that stays in place goes on in its old epoch meanwhile.
+        A leader that stays in place goes on in its old epoch meanwhile. A follower may be truncated meanwhile, by its
+        last leader. Its new log has forgotten the epoch, so that is written once more.
         """
         replication = self._call.services.replication
         if replication is None:
@@ -107,7 +108,17 @@ class _Order:
             if not self._to_lead:
                 return True
             self._epochs = logs.begin_epochs(dict(self._to_lead.values()))
-        return self._epochs.is_done or self._epochs.error is not None
+        if not self._epochs.is_done and self._epochs.error is None:
+            return False
+        if not self._opened_anew():
+            return True
+        self._epochs, self._to_lead = None, {}
+        return self._has_epochs()
+
+    def _opened_anew(self) -> list[tuple[str, int]]:
+        """Return the partitions to lead whose logs are gone, or opened anew, since their epochs were written."""
+        find = self._call.services.logs.find
+        return [key for key, (log, _) in self._to_lead.items() if find(*key) is not log]
 
     def _begin(self, now: Now) -> Answer | Planned:
         services = self._call.services
@@ -120,12 +131,14 @@ class _Order:
             self._call.request.topic_states,
             self._member.settings_of,
             lambda directory: check_directory(services, directory),
-            self._to_lead if self._epochs is not None and self._epochs.error is not None else (),
+            self._to_lead if self._epochs is not None and self._epochs.error is not None else self._opened_anew(),
             services.logs.is_offline,
             replicates=services.replicates,
         )
         for problem in plan.problems:
             services.report(problem)
+        if services.replication is not None:
+            services.replication.will_lead(key for key in self._to_lead if key not in plan.refused)
         logs = {}
         for name, partition in plan.new:
             topic = plan.topics[name]

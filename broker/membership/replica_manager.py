@@ -105,6 +105,12 @@ class ReplicaManager:
         log.follow(state.leader_epoch)
         self.followed.follow(log, state, now)
 
+    def will_lead(self, keys: Iterable[tuple[str, int]]) -> None:
+        """Follow these partitions no more, because the epochs are written in which this broker leads them: the last
+        leader shall not have their logs truncated until then."""
+        for key in keys:
+            self.followed.unfollow(key)
+
     def _leave(self, key: tuple[str, int], log: PartitionLog) -> None:
         self.followed.unfollow(key)
         self.led.resign(log)
