@@ -41,8 +41,8 @@ class ReplicaManager:
         self.life = LifeFile(ports.logs, ports.report)
         self._copied: dict[tuple[str, int], PartitionLog] = {}
         """The logs of partitions with several copies."""
-        self._stored_offsets: Mapping[tuple[str, int], int] = {}
-        """The high watermarks that the last process has left."""
+        self._unopened: dict[tuple[str, int], int] = {}
+        """The high watermarks of hosted partitions whose logs are not open, as they were last."""
         self._write: WriteFile | None = None
         """The write of the high watermarks that is under way."""
         self._written = b""
@@ -62,19 +62,34 @@ class ReplicaManager:
             return
         file = storage.open(offset_checkpoint.FILE)
         try:
-            self._stored_offsets = offset_checkpoint.decode(file.read(0, file.size))
+            offsets = offset_checkpoint.decode(file.read(0, file.size))
         except OffsetCheckpointDamaged as error:
             self._ports.report(str(error))
+        else:
+            self._unopened = {key: offset for key, offset in offsets.items() if self._has_copies(*key)}
 
     def opened(self, topic: Topic, partition: int) -> None:
         """Give the log of a partition with several copies, which was just opened, its stored high watermark."""
         log = self._ports.logs.find(topic.name, partition)
-        if log is not None and len(topic.partitions[partition].replicas) > 1:
-            offset_checkpoint.restore(log, self._stored_offsets)
+        if log is not None and self._has_copies(topic.name, partition):
+            offset_checkpoint.restore(log, self._unopened)
+            self._keep(log)
+
+    def _has_copies(self, topic: str, partition: int) -> bool:
+        """Return True for a partition with several copies, of which the directory hosts one."""
+        hosted = self._ports.hosted.topic(topic)
+        states = () if hosted is None else hosted.partitions
+        return partition < len(states) and len(states[partition].replicas) > 1
+
+    def _keep(self, log: PartitionLog) -> None:
+        """Have the high watermark of a log written from now on."""
+        key = log.topic, log.partition
+        self._copied[key] = log
+        self._unopened.pop(key, None)
 
     def close(self) -> None:
         """Write the high watermarks at a stop, in this thread. On a full disk those of before stay, which are lower."""
-        data = offset_checkpoint.encode(self._copied.values())
+        data = self._encode()
         if data != self._written:
             try:
                 self._ports.logs.storage.replace(offset_checkpoint.FILE, data)
@@ -88,10 +103,10 @@ class ReplicaManager:
         key = log.topic, log.partition
         log.has_copies = len(state.replicas) > 1
         if not log.has_copies:
-            self._leave(key, log)
+            self._leave(log)
             log.move_replicated_to(LONG_MAX)
             return
-        self._copied[key] = log
+        self._keep(log)
         if state.leader == self._ports.broker_id:
             self.followed.unfollow(key)
             self.led.lead(log, state, now)
@@ -111,10 +126,12 @@ class ReplicaManager:
         for key in keys:
             self.followed.unfollow(key)
 
-    def _leave(self, key: tuple[str, int], log: PartitionLog) -> None:
+    def _leave(self, log: PartitionLog) -> None:
+        key = log.topic, log.partition
         self.followed.unfollow(key)
         self.led.resign(log)
         self._copied.pop(key, None)
+        self._unopened.pop(key, None)
 
     def deleted(self, topics: Mapping[str, Iterable[int]]) -> None:
         """Forget logs that are deleted, given as partitions by topic."""
@@ -122,14 +139,16 @@ class ReplicaManager:
             for partition in partitions:
                 log = self._copied.get((topic, partition))
                 if log is not None:
-                    self._leave((topic, partition), log)
+                    self._leave(log)
                 self.followed.forget((topic, partition))
+                self._unopened.pop((topic, partition), None)
 
     def went_offline(self, log: PartitionLog, now: Now) -> None:
         """Neither lead nor follow a log that went offline, and have the controller ask for it."""
         key = log.topic, log.partition
         if self._copied.get(key) is log and not self.followed.is_truncating(key):
-            self._leave(key, log)
+            self._leave(log)
+            self._unopened[key] = log.high_watermark
             self._ports.log_went_offline(now)
 
     def is_truncating(self, topic: str, partition: int) -> bool:
@@ -176,7 +195,8 @@ class ReplicaManager:
         for topic, partition in ended:
             log, hosted = self._ports.logs.find(topic, partition), self._ports.hosted.topic(topic)
             if log is None:
-                self._copied.pop((topic, partition), None)
+                if (old := self._copied.pop((topic, partition), None)) is not None:
+                    self._unopened[topic, partition] = old.high_watermark
                 self._ports.log_went_offline(now)
             elif hosted is not None:
                 self.decided(log, hosted.partitions[partition], now)
@@ -191,11 +211,14 @@ class ReplicaManager:
             self._write_offsets()
 
     def _write_offsets(self) -> None:
-        data = offset_checkpoint.encode(self._copied.values())
+        data = self._encode()
         if self._write is None and data != self._written:
             logs = self._ports.logs
             self._write = WriteFile(logs.storage, offset_checkpoint.FILE, data)
             logs.syncs.add_job(self._write)
+
+    def _encode(self) -> bytes:
+        return offset_checkpoint.encode(self._copied.values(), self._unopened)
 
     def next_deadline_ms(self) -> int | None:
         """Return when `tick` or `take_calls` is due; None without a deadline."""

@@ -11,6 +11,7 @@ of each log, until a leader says more (rule R4).
 """
 
 from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 
 from broker.log.partition_log import PartitionLog
 
@@ -22,10 +23,12 @@ class OffsetCheckpointDamaged(ValueError):
     """The file exists and cannot be read. The message says what to do."""
 
 
-def encode(logs: Iterable[PartitionLog]) -> bytes:
-    """Return the file's bytes, with the present high watermark of each log."""
-    offsets = sorted((log.topic, log.partition, log.high_watermark) for log in logs)
-    lines = [str(_VERSION), str(len(offsets)), *(" ".join(map(str, entry)) for entry in offsets)]
+def encode(logs: Iterable[PartitionLog], unopened: Mapping[tuple[str, int], int] = MappingProxyType({})) -> bytes:
+    """Return the file's bytes, with the present high watermark of each log, and with those of logs that are not open.
+    """
+    offsets = {**unopened, **{(log.topic, log.partition): log.high_watermark for log in logs}}
+    entries = (f"{topic} {partition} {offset}" for (topic, partition), offset in sorted(offsets.items()))
+    lines = [str(_VERSION), str(len(offsets)), *entries]
     return "".join(line + "\n" for line in lines).encode()
 
 

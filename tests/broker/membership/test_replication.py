@@ -118,6 +118,19 @@ def test_a_start_knows_how_far_its_logs_were_committed():
     assert cluster.high_watermarks("flights")[2] == 2
 
 
+def test_a_stop_before_the_first_order_keeps_the_stored_high_watermarks():
+    cluster = ReplicatedCluster()
+    cluster.create("flights")
+    cluster.produce("flights", b"a", b"b")
+    cluster.later(6_000)
+    cluster.kill_and_expire(2)
+    cluster.cut_pairs = {(1, 2), (2, 1), (2, 3), (3, 2)}
+    for _ in range(2):
+        cluster.restart(2)
+        assert cluster.high_watermarks("flights")[2] == 2
+        cluster.stop(2)
+
+
 def test_followers_of_durable_acks_confirm_what_is_on_their_disks():
     cluster = ReplicatedCluster()
     cluster.create("flights", flakelog_durable_acks="true")
