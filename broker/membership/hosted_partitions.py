@@ -43,7 +43,8 @@ class HostedPlan:
     deletes: bool = False
     """True if logs are deleted."""
     stores: bool = False
-    """True if the file must have the leader epochs, because it is far behind or was written by an earlier process."""
+    """True if the file must have the leader epochs, because it is far behind or was written by an earlier process, or
+    other replicas: a start gives a log its stored high watermark if it is one of several copies."""
     problems: list[str] = field(default_factory=list)
     """Lines for the operator."""
 
@@ -104,7 +105,8 @@ def plan_leader_and_isr(
                 plan.refused[name, number] = ErrorCode.KAFKA_STORAGE_ERROR
             elif broker_id in held.replicas or _is_new(plan, name, number, check_directory):
                 partitions[number] = state
-                plan.stores = plan.stores or held.leader_epoch // STORED_EVERY != state.leader_epoch // STORED_EVERY
+                is_far_behind = held.leader_epoch // STORED_EVERY != state.leader_epoch // STORED_EVERY
+                plan.stores = plan.stores or is_far_behind or held.replicas != state.replicas
         ordered_topic = replace(topic, partitions=tuple(partitions))
         if ordered_topic.partitions != topic.partitions and ordered_topic.copies_on(broker_id):
             plan.topics[name] = ordered_topic

@@ -10,12 +10,12 @@ from tests.broker.membership.orders import leader_and_isr
 from tests.broker.membership.replicated_cluster import FETCHED_MS, ReplicatedCluster
 
 
-def send_order(cluster, broker_id, leader, epoch):
-    """Send a broker the order that a leader leads flights-0 in an epoch."""
+def send_order(cluster, broker_id, leader, epoch, replicas=(1, 2, 3)):
+    """Send a broker the order that a leader leads flights-0 in an epoch, alone in its ISR."""
     node = cluster.nodes[broker_id]
     ids = {"controller_epoch": node.member.controller_epoch, "broker_epoch": node.member.broker_epoch}
     ids["topic_id"] = node.member.image.topic("flights").id
-    request = leader_and_isr("flights", (0, leader, epoch), replicas=(1, 2, 3), **ids)
+    request = leader_and_isr("flights", (0, leader, epoch), replicas=replicas, **ids)
     _, data = ClientConnection().request(exchange_of(Address("localhost", 1), request))
     node.broker.connect(listener=BROKERS).feed(data)
     cluster.settle()
@@ -44,3 +44,16 @@ def test_a_log_that_is_truncated_while_its_epoch_is_written_has_the_epoch_on_the
     file = node.storage.open(EPOCHS_BEGUN)
     assert [(each.log, each.epoch) for each in decode(file.read(0, file.size))] == [("flights-0", 50)]
     assert cluster.log(1, "flights").epochs[-1] == (50, 2)
+
+
+def test_a_partition_that_got_more_replicas_has_its_stored_high_watermark_at_the_next_start():
+    cluster = ReplicatedCluster()
+    cluster.create("flights", replicas=(1,), min_insync_replicas=1)
+    cluster.produce("flights", b"a")
+    send_order(cluster, 1, 1, 50)
+    cluster.later(6_000)
+    cluster.produce("flights", b"b", acks=1)
+    cluster.kill_and_expire(1)
+    cluster.cut_pairs = {(2, 1), (3, 1)}
+    cluster.restart(1)
+    assert cluster.log(1, "flights").high_watermark == 1
