@@ -104,7 +104,9 @@ class ReplicaManager:
         log.has_copies = len(state.replicas) > 1
         if not log.has_copies:
             self._leave(log)
-            log.move_replicated_to(LONG_MAX)
+            if log.replicated_to != LONG_MAX:
+                log.move_replicated_to(LONG_MAX)
+                self._ports.touch(log, now)
             return
         self._keep(log)
         if state.leader == self._ports.broker_id:

@@ -5,6 +5,8 @@ from broker.client.connection import ClientConnection
 from broker.client.message_exchange import exchange_of
 from broker.log.epochs_begun import FILE as EPOCHS_BEGUN
 from broker.log.epochs_begun import decode
+from broker.wire.errors import ErrorCode
+from tests.broker.engine_client import PRODUCE, produce_request
 from tests.broker.engine_cluster import BROKERS
 from tests.broker.membership.orders import leader_and_isr
 from tests.broker.membership.replicated_cluster import FETCHED_MS, ReplicatedCluster
@@ -57,3 +59,15 @@ def test_a_partition_that_got_more_replicas_has_its_stored_high_watermark_at_the
     cluster.cut_pairs = {(2, 1), (3, 1)}
     cluster.restart(1)
     assert cluster.log(1, "flights").high_watermark == 1
+
+
+def test_an_order_that_leaves_one_replica_answers_what_waits_for_the_others():
+    cluster = ReplicatedCluster()
+    cluster.create("flights")
+    cluster.cut_pairs = {(2, 1), (3, 1)}
+    client = cluster.client(1)
+    client.send(PRODUCE, 9, produce_request("flights", b"a", acks=-1))
+    cluster.later(1_000)
+    assert not client.replies()
+    send_order(cluster, 1, 1, 50, replicas=(1,))
+    assert [result[0].error_code for _, result in client.replies()] == [ErrorCode.NONE]
