@@ -111,17 +111,24 @@ class ReplicaMachine:
             context.replica_states[replica] = ReplicaState.OFFLINE
 
     def _remove_from_isr(self, broker_id: int, partitions: list[TopicPartition]) -> Procedure[None]:
-        """Take a replica out of the ISRs that have it, and end its leadership."""
+        """Take a replica out of the ISRs that have it, and end its leadership. One whose disk failed leaves ELRs too.
+        """
         context = self._context
         remaining = partitions
         while remaining:
-            members = [p for p in remaining if broker_id in context.leadership[p].isr]
+            members = [p for p in remaining if broker_id in _members_for(context, p, broker_id)]
             decisions = {p: _without(context, p, broker_id) for p in members}
             proposals = {p: decision for p, decision in decisions.items() if decision is not None}
             result = yield from update_states(context, proposals)
             context.leadership.update(result.written)
             remaining = [partition for partition, state in result.other.items() if state is not None]
             context.leadership.update((p, state) for p, state in result.other.items() if state is not None)
+
+
+def _members_for(context: ControllerContext, partition: TopicPartition, broker_id: int) -> tuple[int, ...]:
+    """Return the members among which a replica that is taken offline may not stay as it is."""
+    leadership = context.leadership[partition]
+    return leadership.members if context.has_failed_disk(partition, broker_id) else leadership.isr
 
 
 def _without(context: ControllerContext, partition: TopicPartition, broker_id: int) -> LeaderAndIsr | None:

@@ -1,5 +1,7 @@
 """What an answer to acks=all promises, when leaders, epochs and disks change while the request waits."""
 
+from broker.cluster.documents import TopicPartition
+from broker.metadata.topic import NO_LEADER
 from broker.wire.errors import ErrorCode
 from tests.broker.engine_client import PRODUCE, produce_request
 from tests.broker.membership.replicated_cluster import FETCHED_MS, ReplicatedCluster
@@ -49,3 +51,29 @@ def test_a_member_that_joins_the_isr_while_the_leader_waits_for_its_disk_must_ha
     cluster.nodes[2].storage.free_bytes = None
     cluster.later(3_000)
     assert errors(client) == [ErrorCode.NONE] and cluster.log(2, "flights").log_end_offset == 2
+
+
+def test_an_eligible_leader_whose_disk_has_failed_does_not_lead_after_its_restart():
+    cluster = ReplicatedCluster()
+    cluster.create("flights")
+    cluster.produce("flights", b"a")
+    cluster.kill_and_expire(3)
+    cluster.cut_pairs = {(2, 1)}
+    cluster.later(FETCHED_MS)
+    cluster.produce("flights", b"b", acks=1)
+    cluster.later(30_000)
+    assert cluster.isr("flights") == (1,) and elr(cluster) == (2,)
+    cluster.log(2, "flights").take_offline("a sync failed: I/O error")
+    cluster.later(2_000)
+    cluster.kill_and_expire(2)
+    cluster.restart(2)
+    cluster.kill_and_expire(1)
+    cluster.later(2_000)
+    assert elr(cluster) == () and cluster.leader("flights") == NO_LEADER
+    cluster.restart(1)
+    cluster.later(2_000)
+    assert cluster.leader("flights") == 1
+
+
+def elr(cluster):
+    return cluster.controller.member.controller.context.leadership[TopicPartition("flights", 0)].elr
