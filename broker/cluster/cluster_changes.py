@@ -175,13 +175,20 @@ class ClusterChanges:
         yield from self._order(context.replicas_on(live))
         yield from delete_notifications(context, paths)
 
-    def disks_answered(self, failed: Sequence[Replica], taken: Sequence[Replica]) -> Procedure[None]:
+    def disks_answered(
+        self, failed: Sequence[Replica], taken: Sequence[Replica], kept: Sequence[Replica] = ()
+    ) -> Procedure[None]:
         """Take a broker's answer to LeaderAndIsr: replicas that a disk did not take are offline, others are back.
 
-        The only copy of a partition stays as it is: no other can lead, and its order is repeated.
+        Of the failed, `kept` have lost no records. The only copy of a partition stays as it is: no other can lead, and
+        its order is repeated.
         """
         context = self.context
+        worse = [replica for replica in failed if replica in context.kept and replica not in kept]
+        context.kept.difference_update(failed)
+        context.kept.update(kept)
         back = [replica for replica in taken if replica in context.failed_disks]
+        context.failed_disks.difference_update(worse)
         lost = [replica for replica in failed if self._is_lost(replica)]
         if back:
             context.failed_disks.difference_update(back)

@@ -103,6 +103,8 @@ class DisksAnswered:
     broker_epoch: int
     failed: tuple[Replica, ...]
     taken: tuple[Replica, ...]
+    kept: tuple[Replica, ...] = ()
+    """Those of the failed whose logs have lost nothing: the disk was full, for example."""
 
 
 PAUSE_AFTER_ERROR_MS = 1_000
@@ -356,10 +358,10 @@ class Controller:
                 if self.context.broker_epochs.get(broker_id) != broker_epoch:
                     return None
                 return changes.order_again(replicas)
-            case DisksAnswered(broker_id, broker_epoch, failed, taken):
+            case DisksAnswered(broker_id, broker_epoch, failed, taken, kept):
                 if self.context.broker_epochs.get(broker_id) != broker_epoch:
                     return None
-                return changes.disks_answered(failed, taken)
+                return changes.disks_answered(failed, taken, kept)
             case _:
                 return answer(changes, event)
 
@@ -456,8 +458,15 @@ def _disks_answered(call: Call, response: Any) -> DisksAnswered:
     """Return the replicas of an order by whether a disk of the broker took them."""
     request = call.request
     errors: list[tuple[TopicPartition, int]] = []
+    kept: tuple[Replica, ...] = ()
     if isinstance(request, LeaderAndIsrRequest):
         names = {topic.topic_id: topic.topic_name for topic in request.topic_states}
+        kept = tuple(
+            Replica(TopicPartition(names[topic.topic_id], error.partition_index), call.broker_id)
+            for topic in response.topics
+            for error in topic.partition_errors
+            if error.keeps_records
+        )
         errors += (
             (TopicPartition(names[topic.topic_id], error.partition_index), error.error_code)
             for topic in response.topics
@@ -473,5 +482,5 @@ def _disks_answered(call: Call, response: Any) -> DisksAnswered:
         return tuple(Replica(partition, call.broker_id) for partition, error in errors if error == code)
 
     return DisksAnswered(
-        call.broker_id, call.broker_epoch, replicas(ErrorCode.KAFKA_STORAGE_ERROR), replicas(ErrorCode.NONE)
+        call.broker_id, call.broker_epoch, replicas(ErrorCode.KAFKA_STORAGE_ERROR), replicas(ErrorCode.NONE), kept
     )

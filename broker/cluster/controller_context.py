@@ -63,9 +63,9 @@ class ControllerContext:
 
     `epoch_version` is the version of /controller_epoch at this controller's election; each write of a `state` checks
     it. `damaged` has the nodes that could not be read, with the reason; their topics or brokers count as absent.
-    `failed_disks` has the replicas of live brokers that a disk did not take. `leaderless` says why a partition has no
-    leader although a member of its ISR or ELR is there (rule W3). `unclean_elections` counts the leaders of this term
-    that may lack acknowledged records.
+    `failed_disks` has the replicas of live brokers that a disk did not take; of these, `kept` have lost no records.
+    `leaderless` says why a partition has no leader although a member of its ISR or ELR is there (rule W3).
+    `unclean_elections` counts the leaders of this term that may lack acknowledged records.
     """
 
     def __init__(self, policy: Policy | None = None) -> None:
@@ -86,6 +86,7 @@ class ControllerContext:
         self.deletion_ineligible: set[str] = set()
         self.damaged: dict[str, str] = {}
         self.failed_disks: set[Replica] = set()
+        self.kept: set[Replica] = set()
         self.leaderless: dict[TopicPartition, str] = {}
         self.unclean_elections = 0
 
@@ -104,12 +105,17 @@ class ControllerContext:
             self.brokers.pop(broker_id, None)
             self.broker_epochs.pop(broker_id, None)
         self.failed_disks = {replica for replica in self.failed_disks if replica.broker_id in self.broker_epochs}
+        self.kept &= self.failed_disks
 
     def is_live(self, broker_id: int) -> bool:
         return broker_id in self.broker_epochs and broker_id not in self.shutting_down
 
     def has_failed_disk(self, partition: TopicPartition, broker_id: int) -> bool:
         return Replica(partition, broker_id) in self.failed_disks
+
+    def may_lack_records(self, partition: TopicPartition, broker_id: int) -> bool:
+        """Return True if a disk that failed may have lost records of a partition."""
+        return self.has_failed_disk(partition, broker_id) and Replica(partition, broker_id) not in self.kept
 
     def is_online(self, partition: TopicPartition, broker_id: int) -> bool:
         """Return True if a broker is live and its disk has the partition."""
@@ -183,6 +189,7 @@ class ControllerContext:
             for broker_id in assignment.replicas:
                 self.replica_states.pop(Replica(partition, broker_id), None)
                 self.failed_disks.discard(Replica(partition, broker_id))
+                self.kept.discard(Replica(partition, broker_id))
 
     def assignment(self, partition: TopicPartition) -> Assignment:
         return self.assignments.get(partition.topic, {}).get(partition.partition, NO_REPLICAS)

@@ -99,7 +99,7 @@ def _may_be_trusted(
     context: ControllerContext, partition: TopicPartition, leadership: LeaderAndIsr, broker_id: int
 ) -> bool:
     """Return True for a member that is trusted, or whose broker is away. A disk that failed may have lost records."""
-    if context.has_failed_disk(partition, broker_id):
+    if context.may_lack_records(partition, broker_id):
         return False
     if broker_id in context.broker_epochs:
         return is_trusted(context, partition, leadership, broker_id)

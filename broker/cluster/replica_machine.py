@@ -128,7 +128,7 @@ class ReplicaMachine:
 def _members_for(context: ControllerContext, partition: TopicPartition, broker_id: int) -> tuple[int, ...]:
     """Return the members among which a replica that is taken offline may not stay as it is."""
     leadership = context.leadership[partition]
-    return leadership.members if context.has_failed_disk(partition, broker_id) else leadership.isr
+    return leadership.members if context.may_lack_records(partition, broker_id) else leadership.isr
 
 
 def _without(context: ControllerContext, partition: TopicPartition, broker_id: int) -> LeaderAndIsr | None:
@@ -142,7 +142,7 @@ def _without(context: ControllerContext, partition: TopicPartition, broker_id: i
     is_deleted = partition.topic in context.topics_to_delete
     if leader != NO_LEADER or is_deleted:
         isr = tuple(member for member in isr if member != broker_id) or isr
-    if context.has_failed_disk(partition, broker_id):
+    if context.may_lack_records(partition, broker_id):
         lives = {**lives, broker_id: NO_LIFE}
     if (leader, isr, lives) == (current.leader, current.isr, current.lives) and not is_deleted:
         return None

@@ -179,6 +179,7 @@ def _answer(call: RequestContext, plan: HostedPlan, error: ErrorCode = ErrorCode
                     {
                         "partition_index": state.partition_index,
                         "error_code": plan.refused.get((str(topic.topic_name), state.partition_index), error),
+                        "keeps_records": (str(topic.topic_name), state.partition_index) in plan.kept,
                     }
                     for state in topic.partition_states
                 ],

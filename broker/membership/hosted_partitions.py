@@ -40,6 +40,8 @@ class HostedPlan:
     """Partitions that get a log."""
     refused: dict[tuple[str, int], ErrorCode] = field(default_factory=dict)
     """The errors of partitions that take no part in the order."""
+    kept: set[tuple[str, int]] = field(default_factory=set)
+    """Refused partitions whose logs have lost nothing."""
     deletes: bool = False
     """True if logs are deleted."""
     stores: bool = False
@@ -99,10 +101,10 @@ def plan_leader_and_isr(
             elif broker_id not in state.replicas or not _is_later(state, held, broker_id):
                 plan.refused[name, number] = ErrorCode.STALE_CONTROLLER_EPOCH
             elif has_copies and not replicates:
-                plan.refused[name, number] = ErrorCode.KAFKA_STORAGE_ERROR
+                _refuse_whole(plan, name, number)
                 shared.append(f"{name}-{number}")
             elif (name, number) in unwritten:
-                plan.refused[name, number] = ErrorCode.KAFKA_STORAGE_ERROR
+                _refuse_whole(plan, name, number)
             elif broker_id in held.replicas or _is_new(plan, name, number, check_directory):
                 partitions[number] = state
                 is_far_behind = held.leader_epoch // STORED_EVERY != state.leader_epoch // STORED_EVERY
@@ -116,6 +118,12 @@ def plan_leader_and_isr(
             "follows them, because flakelog.replication.enable is false; set it to true"
         )
     return plan
+
+
+def _refuse_whole(plan: HostedPlan, name: str, number: int) -> None:
+    """Refuse a partition that this broker cannot lead or follow now, whose log is as it was."""
+    plan.refused[name, number] = ErrorCode.KAFKA_STORAGE_ERROR
+    plan.kept.add((name, number))
 
 
 def _is_later(state: PartitionState, held: PartitionState, broker_id: int) -> bool:

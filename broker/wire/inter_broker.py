@@ -15,6 +15,7 @@ replication):
     AlterPartition v3   in each partition of the request: MIN_ISR = the leader's reading of min.insync.replicas
                         in each partition of the answer: ELR = the granted ELR (KIP-966)
     LeaderAndIsr v7     in each partition: ELR
+                        in each partition of the answer: KEEPS_RECORDS = a refused replica has lost nothing
     UpdateMetadata v8   in each partition: ELR
 
 kio has AlterPartition too, and its classes are used for v2. The numbers of the tags follow `broker.wire.tags.IDS`.
@@ -37,7 +38,7 @@ from kio.static.primitive import i8, i16, i32, i32Timedelta, i64
 
 LEADER_AND_ISR, STOP_REPLICA, UPDATE_METADATA, CONTROLLED_SHUTDOWN = 4, 5, 6, 7
 ALTER_PARTITION = 56
-MIN_ISR, ELR = 61_891, 61_892
+MIN_ISR, ELR, KEEPS_RECORDS = 61_891, 61_892, 61_893
 NO_MIN_ISR = -1
 """The min.insync.replicas of a leader that names none: one of Kafka's."""
 
@@ -152,6 +153,8 @@ class LeaderAndIsrRequest(_Request, _LeaderAndIsr):
 class LeaderAndIsrPartitionError(_ResponsePart, _LeaderAndIsr):
     partition_index: i32 = field(metadata={"kafka_type": "int32"})
     error_code: ErrorCode = field(metadata={"kafka_type": "error_code"})
+    keeps_records: bool = field(metadata={"kafka_type": "bool", "tag": KEEPS_RECORDS}, default=False)
+    """True with KAFKA_STORAGE_ERROR if the log is as it was, so that the replica is trusted as before."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,6 +1,7 @@
 """Disks that fail, records that are damaged and orders that come at a bad time, in a cluster with several copies."""
 
 from broker.log.epochs_begun import FILE as EPOCHS_BEGUN
+from broker.metadata.topic import NO_LEADER
 from broker.wire.errors import ErrorCode
 from tests.broker.engine_client import DELETE_TOPICS
 from tests.broker.membership.cluster_steps import logs
@@ -41,6 +42,22 @@ def test_a_broker_that_cannot_write_the_epoch_does_not_lead_and_another_does():
     cluster.restart(1)
     cluster.later(30_000)
     assert set(cluster.isr("flights")) == {1, 2, 3}
+    assert cluster.consume("flights") == [b"a"]
+
+
+def test_a_full_disk_costs_no_trust_so_that_its_broker_leads_once_there_is_room():
+    cluster = ReplicatedCluster()
+    cluster.create("flights")
+    cluster.produce("flights", b"a")
+    cluster.later(FETCHED_MS)
+    cluster.kill_and_expire(3)
+    cluster.nodes[2].storage.free_bytes = 0
+    cluster.kill_and_expire(1)
+    cluster.later(1_000)
+    assert cluster.leader("flights") == NO_LEADER
+    cluster.nodes[2].storage.free_bytes = None
+    cluster.later(15_000)
+    assert cluster.leader("flights") == 2 and cluster.isr("flights") == (2,)
     assert cluster.consume("flights") == [b"a"]
 
 
