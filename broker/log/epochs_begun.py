@@ -100,10 +100,15 @@ class EpochsBegun:
             self._epochs = {epoch.log: epoch for epoch in decode(file.read(0, file.size))}
 
     def begin(self, epochs: Mapping[PartitionLog, int]) -> WriteEpochsBegun:
-        """Add the epochs that logs are about to begin. Return the write that has all of them."""
+        """Add the epochs that logs are about to begin. Return the write that has all of them.
+
+        An order that comes late names an earlier epoch than the file has. The file keeps the later one.
+        """
         write = self._next = self._next or WriteEpochsBegun(self._storage)
         for log, epoch in epochs.items():
-            self._epochs[log.name] = BegunEpoch(log.name, log.topic_id.hex, epoch)
+            begun, present = BegunEpoch(log.name, log.topic_id.hex, epoch), self._epochs.get(log.name)
+            if present is None or present.topic_id != begun.topic_id or present.epoch < epoch:
+                self._epochs[log.name] = begun
         return write
 
     def drop(self, name: str) -> None:

@@ -149,6 +149,14 @@ def test_epochs_that_begin_while_a_write_runs_share_the_next_write():
     assert second.is_done and in_file(broker) == [("flights-0", 1), ("flights-1", 2), ("flights-2", 3)]
 
 
+def test_an_order_that_comes_late_takes_no_later_epoch_out_of_the_file():
+    broker = Broker(partitions=1)
+    for epoch in (7, 5):
+        led(broker, epoch, 0)
+    broker.settle()
+    assert in_file(broker) == [("flights-0", 7)]
+
+
 def test_a_write_that_fails_says_so_and_the_next_one_has_its_epochs():
     broker = Broker(partitions=2)
     broker.storage.free_bytes = 0
