@@ -378,8 +378,9 @@ class Reader(Client):
             yield from self.check_id(topic, partition, topic_id)
         else:
             read = yield from self.read(topic, partition, start)
-            if read is not None and read[0]:
-                self.world.oracle.check_read(self.world.served[self.name], start, *read[:2])
+            key = self.world.served.get(self.name)
+            if read is not None and read[0] and key is not None:
+                self.world.oracle.check_read(key, start, *read[:2])
 
     def check_id(self, topic, partition, topic_id):
         """Look an acknowledged id up: its record is at its offset."""

@@ -179,7 +179,7 @@ class ClientLink(Connection):
                 self.world.promised(self._request.api_key, self.process)
             answered, self._answered = self._answered, None
             self.sent_ms = None
-            self.world.served[self.name] = None if served is None else served[:2]
+            self.world.served[self.name] = None if served is None else self.world.oracle.key_of(*served)
             answered(answer)
 
     def lost(self):

@@ -96,7 +96,7 @@ class ClusterWorld(Timeline):
     """The times between two of them."""
     partitions_max = 5
     settle_ms = quiet_ms = 60_000
-    """How long the healed cluster has to become quiet, and how long it is watched then."""
+    """The time in which a healed cluster must become quiet, and the time of the watch that follows."""
     quiet_ticks = 600
     """The number of times that an idle broker may wake up in that time."""
 
@@ -234,7 +234,7 @@ class ClusterWorld(Timeline):
         return [machine.process for machine in self.machines.values() if machine.process is not None]
 
     def process(self):
-        """Return a process, often that of the controller; None if there is none."""
+        """Return a process, often the controller; None if all are dead."""
         node = self.ensemble.nodes.get(CONTROLLER)
         for process in self.processes():
             if node is not None and process.coordinator.session_id == node.owner and self.random.random() < 0.4:

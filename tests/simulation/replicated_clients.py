@@ -13,7 +13,7 @@ class Poller(Reader):
     def __init__(self, world, name):
         super().__init__(world, name)
         self.positions = {}
-        """By (topic id, partition): the offset that it reads next."""
+        """By (topic id, partition) and the epoch of its last unclean election: the offset that it reads next."""
 
     def act(self):
         topic = self.random.choice(TOPICS)
@@ -26,22 +26,25 @@ class Poller(Reader):
         key, leader = (topic_id, number), self.leader_of(topic, number)
         if leader is None:
             return
-        position = self.positions.get(key, 0)
+        losses = self.world.oracle.unclean_epochs.get(key)
+        position = self.positions.get((key, losses), 0)
         wanted = [fetch.FetchPartition(topic, number, position, 1 << 20)]
         request = fetch.FetchRequest(0, 1, 1 << 20, wanted, wants_ids=True)
         answer = yield Ask(leader, FETCH, 12, request, partition=(topic, number))
         if answer is None or answer.error_code or self.world.served[self.name] != key:
             return
+        if self.world.oracle.unclean_epochs.get(key) != losses:
+            return
         (fetched,) = answer.partitions
         if fetched.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
             start = self.world.oracle.start_of(key)
             assert position < start, f"nonmonotonic-poll: {key} ends before {position}, which was read"
-            self.positions[key] = start
+            self.positions[key, losses] = start
         elif fetched.error_code == 0:
             records, ids = records_of(fetched, position)
             self.world.oracle.check_read(key, position, records, ids)
             if records:
-                self.positions[key] = records[-1][0] + 1
+                self.positions[key, losses] = records[-1][0] + 1
 
 
 class ReplicatedAdmin(Admin):

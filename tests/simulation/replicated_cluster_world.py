@@ -3,8 +3,9 @@
     .venv/bin/python -m tests.simulation.replicated_cluster_world SEED...      prints the history of a seed, and its CPU
 
 It is the world of cluster_world.py with replication. Most topics have three copies, of which two or one must be in
-sync; a few have one copy. Producers ask for acks=all. When the world is quiet, all replicas of a partition are in its
-ISR, and their logs have the same records, offsets and ids (replicated_logs.py).
+sync; a few have one copy, where acks are durable. Producers ask for acks=all. The power of one machine is cut, or of
+all. When the world is quiet, all replicas of a partition are in its ISR, and their logs have the same records, offsets
+and ids (replicated_logs.py).
 """
 
 from tests.simulation.cluster_clients import Producer, Reader, TransactionalProducer
@@ -15,14 +16,17 @@ from tests.simulation.replicated_logs import check_copies, check_high_watermarks
 from tests.simulation.replicated_oracle import ReplicatedOracle
 
 LAG_MS = 3_000
-WITHOUT_POWER_CUTS = {name: weight for name, weight in HAPPENINGS.items() if "power" not in name}
+MORE_HAPPENINGS = {
+    "cut power of all": 3,
+    "restart": 5,
+}
 
 
 class ReplicatedClusterWorld(ClusterWorld):
     """The world of a seed whose topics have several copies."""
 
     kind_of_oracle = ReplicatedOracle
-    happenings = WITHOUT_POWER_CUTS
+    happenings = HAPPENINGS | MORE_HAPPENINGS
     faults = 16
     pauses_ms = (0, 20, 300, 1_000, 3_000)
     partitions_max = 3
@@ -45,7 +49,18 @@ class ReplicatedClusterWorld(ClusterWorld):
     def __init__(self, seed, log_line=lambda line: None):
         super().__init__(seed, log_line)
         self.high_watermarks = {}
-        """By partition and leader epoch: the highest that its leader has shown."""
+        """By process, partition and leader epoch: the highest that its leader has shown."""
+        self.ensemble.on_unclean_election = self._elected_uncleanly
+
+    def _elected_uncleanly(self, topic_id, partition, epoch):
+        """Take note that a leader may lack what the others have.
+
+        With durable acks the first of an ISR has all that is acknowledged, so that nothing is lost (rule W4).
+        """
+        self.log(f"unclean election of {topic_id}-{partition} in epoch {epoch}")
+        self.counts["unclean election"] += 1
+        if not self.is_durable:
+            self.oracle.note_unclean_election(topic_id, partition, epoch)
 
     def kinds_of_clients(self):
         """Return the clients that each seed has, and those of transactions or of a group."""
@@ -54,8 +69,25 @@ class ReplicatedClusterWorld(ClusterWorld):
         return Producer, Producer, Reader, Poller, ReplicatedAdmin, *self.random.choice((transactional, grouped))
 
     def new_copies(self):
-        factor = self.random.choice((3, 3, 3, 1))
+        factor = self.random.choice((3, 3, 3, 1)) if self.is_durable else 3
         return factor, [{"name": "min.insync.replicas", "value": str(self.random.choice((2, 2, 1)))}]
+
+    def _cut_power_of(self, machine):
+        """Cut a machine's power. Its copies are trusted no more, unless it was stopped cleanly before (rule W1)."""
+        if not machine.is_clean:
+            self.ensemble.lose_power(machine.id, machine.broker_epoch)
+        machine.cut_power(at_once=self.random.random() < 0.5)
+
+    def _cut_power_of_all(self):
+        for machine in self.machines.values():
+            self._cut_power_of(machine)
+
+    def _restart(self):
+        """Restart a broker whose earlier session has not ended."""
+        process = self.process()
+        if process is not None:
+            process.machine.kill(at_once=False)
+            process.machine.start()
 
     def pumped(self, process):
         check_high_watermarks(process, self.high_watermarks)

@@ -48,7 +48,7 @@ def _may_move(partition):
 
 
 def commits_by_an_ungranted_shrink(patch):
-    """R1: a member that is proposed to leave the ISR does not count any more."""
+    """R1: a member that is proposed to leave the ISR no longer counts."""
     _moves_by(patch, lambda partition: partition._proposed or partition.state.isr, _may_move)
 
 
@@ -77,12 +77,12 @@ def answers_before_the_replicas_have_it(patch):
 
 
 def answers_of_another_opening(patch):
-    """R2: an append is answered although this broker does not lead any more."""
+    """R2: an append is answered although another broker leads."""
     patch.setattr(StoredEnd, "lost_leadership", lambda end, leadership: None)
 
 
 def lets_late_followers_join(patch):
-    """R3: a follower joins the ISR before it has what is committed."""
+    """R3: a follower joins the ISR before it has all committed records."""
     patch.setattr(Partition, "_is_in_sync", lambda partition, follower: follower.end_offset > UNKNOWN_OFFSET)
 
 

@@ -5,7 +5,7 @@
     id falls               a record has an id below one of a record before it, which may be deleted
     nonmonotonic-poll      a consumer cannot go on where it has come to
 
-What a broker acknowledged or showed in a leader epoch before an unclean election may be lost, so it counts no more.
+A record that was acknowledged or shown in a leader epoch before an unclean election may be lost, so it counts no more.
 """
 
 from tests.simulation.cluster_oracle import Oracle
@@ -20,6 +20,23 @@ class ReplicatedOracle(Oracle):
         """By (topic id, partition): offset -> (value, id), as a read has found them."""
         self.latest = {}
         """By (topic id, partition): the last offset of all that was acknowledged, and its id."""
+        self.unclean_epochs = {}
+        """By (topic id, partition): the leader epoch of the last unclean election."""
+
+    def key_of(self, topic_id, partition, epoch):
+        is_over = epoch < self.unclean_epochs.get((topic_id, partition), 0)
+        return None if is_over else (topic_id, partition)
+
+    def note_unclean_election(self, topic_id, partition, epoch):
+        """Forget what a new leader may lack, and what coordinators may have forgotten with it."""
+        key = topic_id, partition
+        self.unclean_epochs[key] = epoch
+        for known in (self.acked, self.read, self.latest):
+            known.pop(key, None)
+        self.losses += 1
+        for transaction in self.transactions:
+            transaction.is_forgotten = True
+        self.offsets.clear()
 
     def note_acked(self, partition, base_offset, values, runs):
         super().note_acked(partition, base_offset, values, runs)

@@ -31,6 +31,7 @@ class WatchedEnsemble(Ensemble):
         self.topic_ids: set[UUID | None] = set()  # of all topics that there ever were
         self.to_delete: set[UUID | None] = set()  # the ids of the topics whose deletion was asked for
         self.on_topic_deleted: Callable[[str], None] = lambda name: None
+        self.on_unclean_election: Callable[[UUID | None, int, int], None] = lambda topic_id, partition, epoch: None
         self.is_recording = False
         self.knows_losses = True
         """False if brokers of Kafka's are members, which do not say that they lost power."""
@@ -89,6 +90,8 @@ class WatchedEnsemble(Ensemble):
             return
         if state.recovery_state and state.isr == (state.leader,):
             self.lost.pop((partition, state.leader), None)
+            topic_id = Topic.decode(path, self.nodes[topic_path(partition.topic)].data).topic_id
+            self.on_unclean_election(topic_id, partition.partition, state.leader_epoch)
             return
         assert set(state.isr) <= set(earlier.members), f"R3: {path} has members that did not join"
         if state.leader not in (NO_LEADER, earlier.leader) and self.knows_losses:
