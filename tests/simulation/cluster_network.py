@@ -11,7 +11,7 @@ from broker.client.address import Address
 from broker.client.connection import ClientConnection
 from broker.membership.calls import Link as LinkKind
 from broker.membership.calls import exchange_of_call, link_of, response_to_call
-from tests.broker.engine_client import PRODUCE
+from tests.broker.engine_client import OFFSET_FETCH, PRODUCE
 from tests.broker.engine_cluster import BROKERS, CLIENTS
 
 CALL_MS = 5_000
@@ -37,8 +37,13 @@ class Connection:
         if self.world.is_cut(self.source, self.process.id):
             self._held.append(lambda: self.send(data))
         else:
-            self._arrival_ms = max(self._arrival_ms, self.world.now_ms + self.world.delay())
+            self._arrival_ms = max(self._arrival_ms, self.world.now_ms + self._delay_ms())
             self.world.at(self._arrival_ms, lambda: self._arrive(data))
+
+    def _delay_ms(self):
+        """Return how long bytes are on their way, longer from and to a broker whose network is slow."""
+        slowness = self.world.slowness_ms
+        return self.world.delay() + max(slowness.get(self.source, 0), slowness.get(self.process.id, 0))
 
     def _loses(self):
         """Return True if the bytes to send are lost, as all are that follow lost ones."""
@@ -61,7 +66,7 @@ class Connection:
         if self.world.is_cut(self.process.id, self.source):
             self._held.append(lambda: self.answer(deliver))
         else:
-            self._answer_ms = max(self._answer_ms, self.world.now_ms + self.world.delay())
+            self._answer_ms = max(self._answer_ms, self.world.now_ms + self._delay_ms())
             self.world.at(self._answer_ms, lambda: deliver() if self.is_open else None)
 
     def healed(self):
@@ -158,10 +163,19 @@ class ClientLink(Connection):
 
     def take_answers(self):
         ((_, answer),) = self.peer.replies()
+        if self._is_stale():
+            answer = None
         served = self._served()
         if served is not None and self._request.api_key == PRODUCE and answer[0].error_code == 0:
             self.world.oracle.note_served(served, self.process.id)
         self.answer(lambda: self._deliver(answer, served))
+
+    def _is_stale(self):
+        """Return True for an offset from a coordinator that was replaced, and has not heard of it, as in Kafka."""
+        request = self._request
+        return request.api_key == OFFSET_FETCH and not self.world.is_coordinator(
+            self.process.id, request.fields["group_id"]
+        )
 
     def _served(self):
         """Return (topic id, partition, leader epoch) of the partition that was asked for, None if it is not hosted."""

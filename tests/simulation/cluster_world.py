@@ -116,6 +116,8 @@ class ClusterWorld(Timeline):
         self.loss, self.multi_loss = 0.01, 0.05
         self.is_healing = self.is_checked = False
         self._cuts = set()
+        self.slowness_ms = {}
+        """By broker: how much longer its requests and answers take."""
         self._awaited_promise = None
         self._uuids = self._workers = 0
         self._links, self._clients = {}, {}
@@ -153,6 +155,10 @@ class ClusterWorld(Timeline):
     def kinds_of_clients(self):
         """Return the class of each client."""
         return KINDS_OF_CLIENTS
+
+    def is_coordinator(self, broker_id, group):
+        """Return True if no other broker coordinates a group, although this one answers for it."""
+        return True
 
     def new_copies(self):
         """Return the replication factor of a new topic, and settings that go with it."""
@@ -217,6 +223,7 @@ class ClusterWorld(Timeline):
         self.is_healing = True
         self._awaited_promise = None
         self.loss = self.multi_loss = 0.0
+        self.slowness_ms.clear()
         self._heal_cuts(set(self._cuts))
         for process in self.processes():
             process.coordinator.lose_answers = process.coordinator.lose_requests = 0

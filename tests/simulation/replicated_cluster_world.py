@@ -8,17 +8,23 @@ all. When the world is quiet, all replicas of a partition are in its ISR, and th
 and ids (replicated_logs.py).
 """
 
+from broker.cluster.documents import LeaderAndIsr, TopicPartition, state_path
+from broker.group.offset_records import partition_of
+from broker.metadata.topic import GROUP_OFFSETS_TOPIC
 from tests.simulation.cluster_clients import Producer, Reader, TransactionalProducer
 from tests.simulation.cluster_group import Committer, GroupMember
 from tests.simulation.cluster_world import HAPPENINGS, ClusterWorld, main
 from tests.simulation.replicated_clients import Poller, ReplicatedAdmin
-from tests.simulation.replicated_logs import check_copies, check_high_watermarks
+from tests.simulation.replicated_logs import check_copies, check_high_watermarks, check_leaders
 from tests.simulation.replicated_oracle import ReplicatedOracle
 
 LAG_MS = 3_000
+WITHOUT_ONE_MS = 15_000
+"""Within this time the others have elected leaders."""
 MORE_HAPPENINGS = {
     "cut power of all": 3,
     "restart": 5,
+    "slow a broker down": 4,
 }
 
 
@@ -50,6 +56,8 @@ class ReplicatedClusterWorld(ClusterWorld):
         super().__init__(seed, log_line)
         self.high_watermarks = {}
         """By process, partition and leader epoch: the highest that its leader has shown."""
+        self.late = None
+        """The machine that is healed after the others; None if it is no time for that."""
         self.ensemble.on_unclean_election = self._elected_uncleanly
 
     def _elected_uncleanly(self, topic_id, partition, epoch):
@@ -72,6 +80,13 @@ class ReplicatedClusterWorld(ClusterWorld):
         factor = self.random.choice((3, 3, 3, 1)) if self.is_durable else 3
         return factor, [{"name": "min.insync.replicas", "value": str(self.random.choice((2, 2, 1)))}]
 
+    def is_coordinator(self, broker_id, group):
+        """Return True if the nodes name a broker as the leader of a group's partition."""
+        number = partition_of(group, self.settings["offsets_topic_num_partitions"])
+        path = state_path(TopicPartition(GROUP_OFFSETS_TOPIC, number))
+        node = self.ensemble.nodes.get(path)
+        return node is not None and LeaderAndIsr.decode(path, node).leader == broker_id
+
     def _cut_power_of(self, machine):
         """Cut a machine's power. Its copies are trusted no more, unless it was stopped cleanly before (rule W1)."""
         if not machine.is_clean:
@@ -88,6 +103,29 @@ class ReplicatedClusterWorld(ClusterWorld):
         if process is not None:
             process.machine.kill(at_once=False)
             process.machine.start()
+
+    def _slow_a_broker_down(self):
+        """Let all requests from and to a broker take longer, so that it follows late."""
+        broker_id = self.machine().id
+        self.slowness_ms[broker_id] = self.random.choice((300, 1_000, 3_000))
+        self.after(self.random.choice((3_000, 10_000)), lambda: self.slowness_ms.pop(broker_id, None))
+
+    def _heal(self):
+        """Heal all but one broker first, in some seeds: the others lead as soon as one of them is trusted."""
+        self.late = self.random.choice((None, self.machine()))
+        if self.late is not None:
+            self.late.kill(at_once=True)
+            super()._heal()
+            self.run(WITHOUT_ONE_MS)
+            check_leaders(self.ensemble)
+            self.late = None
+            self.log("heal the last broker")
+        super()._heal()
+
+    def _start(self):
+        for machine in self.machines.values():
+            if machine is not self.late:
+                machine.start()
 
     def pumped(self, process):
         check_high_watermarks(process, self.high_watermarks)

@@ -3,11 +3,14 @@
 test_replicated_cluster_faults.py plays seeds until one is noticed.
 """
 
+from dataclasses import replace
 from weakref import WeakSet
 
-from broker.cluster import alter_partition, isr_members, leader_election
+from broker.cluster import alter_partition, isr_members, leader_election, partition_machine
+from broker.cluster.documents import Life
 from broker.log import copied_appender, leader_epochs
 from broker.log.partition_log import PartitionLog
+from broker.membership.directory_life import DirectoryLife
 from broker.membership.followed_partitions import FollowedPartitions
 from broker.record.records import LONG_MAX
 from broker.replication import fetcher
@@ -133,9 +136,9 @@ def truncates_to_the_high_watermark(patch):
     """KIP-101: a follower truncates its log to its high watermark before it fetches from a new leader."""
     fresh, decide, follow = WeakSet(), fetcher.decide, ReplicaFetcher.follow
 
-    def follow_anew(replica_fetcher, log, *more):
+    def follow_anew(replica_fetcher, log, *more, **others):
         fresh.add(log)
-        follow(replica_fetcher, log, *more)
+        follow(replica_fetcher, log, *more, **others)
 
     def decide_by_high_watermark(log, result):
         if log in fresh and not result.error_code:
@@ -228,6 +231,61 @@ def knows_no_last_id_of_an_empty_log(patch):
     patch.setattr(PartitionLog, "know_last_id", lambda log, id: None)
 
 
+def tells_no_power_cut(patch):
+    """W1: a broker says that its data is whole although its machine has lost power."""
+    patch.setattr(DirectoryLife, "life", property(lambda lives: Life(whole=True, last=lives._present.broker_epoch)))
+
+
+def tells_a_power_cut_once(patch):
+    """W1: a broker that is killed before the controller has heard of a power cut says that its data is whole."""
+    begin = DirectoryLife.__init__
+
+    def begin_without_mark(lives, before, **facts):
+        begin(lives, before and replace(before, is_whole=True), **facts)
+
+    patch.setattr(DirectoryLife, "__init__", begin_without_mark)
+
+
+def keeps_no_lives(patch):
+    """W2: a member is trusted if its last stop was clean, whatever it missed in lives before."""
+
+    def is_trusted(context, partition, leadership, broker_id):
+        life = context.brokers[broker_id].life
+        return life.whole or leadership.lives.get(broker_id) == context.broker_epochs[broker_id]
+
+    for module in (isr_members, leader_election):
+        patch.setattr(module, "is_trusted", is_trusted)
+
+
+def keeps_untrusted_members(patch):
+    """W3: a member that is not trusted stays in the ISR, although others are."""
+    patch.setattr(partition_machine, "exclude_untrusted", lambda context, partition, current: None)
+
+
+def trusts_all_members(patch):
+    """W2: any member of the ISR may lead."""
+    for module in (isr_members, leader_election):
+        patch.setattr(module, "is_trusted", lambda *more: True)
+
+
+def checks_no_broker_epochs(patch):
+    """E6: the controller lets a member join in a life that is over (KIP-903)."""
+
+    def is_eligible(context, partition, member):
+        return context.is_online(partition, member.broker_id)
+
+    patch.setattr(alter_partition, "_is_eligible", is_eligible)
+
+
+def confirms_before_the_disk(patch):
+    """S3: a follower of durable acks asks for more before its disk has the records."""
+
+    def go_on(followed, replica_fetcher, log, now):
+        replica_fetcher.go_on(log, now)
+
+    patch.setattr(FollowedPartitions, "_go_on_once_on_disk", go_on)
+
+
 FAULTS = (
     commits_by_an_ungranted_shrink,
     commits_without_an_ungranted_member,
@@ -250,4 +308,11 @@ FAULTS = (
     coordinates_before_the_replicas_have_it,
     stamps_without_a_floor,
     knows_no_last_id_of_an_empty_log,
+    tells_no_power_cut,
+    tells_a_power_cut_once,
+    keeps_no_lives,
+    keeps_untrusted_members,
+    trusts_all_members,
+    checks_no_broker_epochs,
+    confirms_before_the_disk,
 )
