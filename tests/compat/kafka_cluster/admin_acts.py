@@ -76,8 +76,10 @@ def no_password(user, mechanism):
     return "AlterUserScramCredentials", 0, {"deletions": [deletion], "upsertions": []}
 
 
-def elect_preferred():
-    return "ElectLeaders", 2, {"election_type": 0, "topic_partitions": None, "timeout": TIMEOUT_MS}
+def elect_preferred(topic=None, partitions=()):
+    """Let preferred leaders lead partitions of a topic, without one all partitions."""
+    topic_partitions = None if topic is None else [{"topic": topic, "partitions": list(partitions)}]
+    return "ElectLeaders", 2, {"election_type": 0, "topic_partitions": topic_partitions, "timeout": TIMEOUT_MS}
 
 
 def producer_id():

@@ -11,7 +11,7 @@ import signal
 from confluent_kafka.admin import NewTopic
 
 from broker.wire.errors import ErrorCode
-from tests.compat.cluster_servers import Servers
+from tests.compat.cluster_servers import Alone, Servers
 from tests.compat.kafka_cluster.admin_acts import ask, create, elect_preferred
 from tests.compat.kafka_cluster.kafka_broker import KafkaBroker
 from tests.compat.kafka_cluster.own_broker import own_broker
@@ -22,6 +22,7 @@ CONTROLLER = 1
 OURS = 2, 3
 KAFKAS = 4
 REPLICATION = {
+    "flakelog.http.listener": "127.0.0.1:0",
     "flakelog.replication.enable": "true",
     "auto.leader.rebalance.enable": "false",
     "log.preallocate": "false",
@@ -76,11 +77,11 @@ class ReplicasOfBoth(Servers):
     def replicas(self, topic, partition=0):
         return self.tree.data(f"/brokers/topics/{topic}")["partitions"][str(partition)]
 
-    def leader(self, topic):
-        return self.state(topic)["leader"]
+    def leader(self, topic, partition=0):
+        return self.state(topic, partition)["leader"]
 
-    def await_leader(self, topic, broker_id):
-        until(lambda: self.leader(topic) == broker_id, f"broker {broker_id} leads {topic}")
+    def await_leader(self, topic, broker_id, partition=0):
+        until(lambda: self.leader(topic, partition) == broker_id, f"broker {broker_id} leads {topic}-{partition}")
 
     def await_in_sync(self, topic, partition=0):
         until(lambda: self.is_in_sync(topic, partition), f"all replicas of {topic}-{partition} in sync")
@@ -90,10 +91,18 @@ class ReplicasOfBoth(Servers):
             return False
         return sorted(self.state(topic, partition)["isr"]) == sorted(self.replicas(topic, partition))
 
+    def await_isr_at(self, broker_id, topic, isr):
+        """Wait until a broker names this ISR of partition 0 to clients."""
+        broker = Alone(self[broker_id])
+        until(lambda: broker.topics[topic].partitions[0].isrs == isr, f"the ISR {isr} at broker {broker_id}")
+
     def elect_preferred(self, topic):
         """Let the first replica of each partition lead. A broker that is paused hears of it later."""
-        assert ask(self[CONTROLLER].address, *elect_preferred()) <= {ErrorCode.ELECTION_NOT_NEEDED}
-        self.await_leader(topic, self.replicas(topic)[0])
+        partitions = sorted(map(int, self.tree.data(f"/brokers/topics/{topic}")["partitions"]))
+        errors = ask(self[CONTROLLER].address, *elect_preferred(topic, partitions))
+        assert errors <= {ErrorCode.ELECTION_NOT_NEEDED}, errors
+        for partition in partitions:
+            self.await_leader(topic, self.replicas(topic, partition)[0], partition)
 
     # --- logs ----------------------------------------------------------------------------------------------------
 
@@ -146,3 +155,9 @@ class ReplicasOfBoth(Servers):
 
     def resume(self, broker_id):
         self[broker_id].send_signal(signal.SIGCONT)
+
+    def check_logs(self):
+        """Check that our servers logged no unexpected exception."""
+        for broker_id in (CONTROLLER, *OURS):
+            log = self[broker_id].log
+            assert "a fault of" not in log and "Traceback" not in log, log

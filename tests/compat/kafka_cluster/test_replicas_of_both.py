@@ -4,17 +4,20 @@ Each truncation is one that Kafka knows: a leader dies, or hands over, while it 
 lacks, and that member leads next.
 """
 
+import json
 from contextlib import ExitStack
+from urllib.error import HTTPError
+from urllib.request import urlopen
 
 import pytest
 
 from tests.compat import stock_java
-from tests.compat.cluster_servers import PARTITIONS
-from tests.compat.faults.replicated_loads import Java, Librdkafka, NumbersLoad, OwnClient
+from tests.compat.faults.replicated_loads import Java, Librdkafka, OwnClient
 from tests.compat.kafka_cluster.kafka_broker import need_kafka
+from tests.compat.kafka_cluster.loads_on_both import loads_on_both
 from tests.compat.kafka_cluster.replicas_of_both import KAFKAS, ReplicasOfBoth
 from tests.compat.kafka_cluster.written_records import WrittenRecords
-from tests.patience import until
+from tests.patience import SECONDS, until
 
 pytestmark = pytest.mark.soak
 need_kafka()
@@ -27,7 +30,9 @@ TRUNCATIONS = 20
 @pytest.fixture(scope="module")
 def brokers(tmp_path_factory, zookeeper):
     with ExitStack() as stack:
-        yield ReplicasOfBoth(tmp_path_factory.mktemp("replicas-of-both"), zookeeper.hosts, stack)
+        brokers = ReplicasOfBoth(tmp_path_factory.mktemp("replicas-of-both"), zookeeper.hosts, stack)
+        yield brokers
+        brokers.check_logs()
 
 
 def test_kafkas_log_is_ours_after_each_truncation(brokers, java, name):
@@ -58,32 +63,9 @@ KILLED = [(2,), (KAFKAS,), (3,), (3, KAFKAS), (2, KAFKAS)] * 2
 
 def test_nothing_that_both_kinds_acknowledged_is_lost(brokers, java):
     writers = Librdkafka(brokers.bootstrap), OwnClient(brokers.bootstrap), Java(java, brokers.bootstrap)
-    loads = [NumbersLoad(brokers, writer) for writer in writers]
-    for killed in KILLED:
-        await_level_and_more(brokers, loads)
-        brokers.kill(*killed)
-        if len(killed) == 1:
-            brokers.await_gone(*killed)
-            await_more(loads)
-        brokers.start(*killed)
-    await_level_and_more(brokers, loads)
-    for load in loads:
-        load.stop()
-        for partition in PARTITIONS:
-            brokers.await_equal(load.topic, partition)
-        load.check()
-
-
-def await_level_and_more(brokers, loads):
-    for load in loads:
-        for partition in PARTITIONS:
-            brokers.await_in_sync(load.topic, partition)
-    await_more(loads)
-
-
-def await_more(loads):
-    for load in loads:
-        load.await_more()
+    with loads_on_both(brokers, writers) as loads:
+        for killed in KILLED:
+            loads.kill_and_start(*killed)
 
 
 def test_acks_all_waits_for_kafkas_copy(brokers, java, name):
@@ -105,7 +87,7 @@ def test_acks_all_is_refused_without_kafkas_copy(brokers, java, name):
     written = WrittenRecords(brokers, topic, java)
     written.write("with Kafka")
     brokers.kill(KAFKAS)
-    until(lambda: brokers.state(topic)["isr"] == [2], "an ISR without Kafka's broker")
+    brokers.await_isr_at(2, topic, [2])
     assert written.refusals("without Kafka") == {"NOT_ENOUGH_REPLICAS"}
     brokers.start(KAFKAS)
     brokers.await_in_sync(topic)
@@ -130,5 +112,30 @@ def test_a_follower_of_ours_refuses_what_a_leader_of_kafka_wrote(brokers, java, 
     brokers.start(2)
     refusal = brokers[2].wait_for_log("is followed no more until it has another leader", mark)
     assert topic in refusal and "The leader must be a Flakelog broker" in refusal
+    status, health = health_of(brokers[2])
+    assert status == 503 and "there are no ids" in health["cluster"]["replication"]["failed"][f"{topic}-0"]
     assert brokers.state(topic)["isr"] == [KAFKAS]
     assert brokers.log_bytes(topic, KAFKAS).startswith(brokers.log_bytes(topic, 2))
+
+
+def health_of(server):
+    """Return the status and the JSON of a server's /health."""
+    try:
+        with urlopen(f"http://{server.http}/health", timeout=SECONDS) as answer:
+            return answer.status, json.load(answer)
+    except HTTPError as error:
+        return error.code, json.load(error)
+
+
+def test_kafka_skips_the_elr_that_our_controller_sends(brokers, java, name):
+    """A dead member of an ISR below min.insync.replicas is in the ELR (KIP-966), a tagged field of ours."""
+    topic = brokers.create_copied(name, 2, 3, KAFKAS, min_insync_replicas="3")
+    brokers.kill(3)
+    until(lambda: brokers.state(topic)["flakelog"]["elr"] == [3], "an ELR")
+    brokers.await_isr_at(KAFKAS, topic, [2, KAFKAS])
+    brokers.start(3)
+    brokers.await_in_sync(topic)
+    written = WrittenRecords(brokers, topic, java)
+    written.write("with all")
+    brokers.await_equal(topic)
+    written.check()

@@ -104,24 +104,24 @@ class WrittenRecords:
     def check(self):
         """Check that each acknowledged record is at its offset, and that ids rise."""
         with consumer.Consumer(self._brokers.bootstrap, [self._topic], timeout_ms=MS) as records:
-            found, last_id = {}, -1
-            while self.values.keys() - found.keys():
+            read, last_id = {}, -1
+            while self.values.keys() - read.keys():
                 record = next(records)
                 assert record.id > last_id, record
-                found[record.offset], last_id = record.value.decode(), record.id
-        assert {offset: found[offset] for offset in self.values} == self.values
+                read[record.offset], last_id = record.value.decode(), record.id
+        assert {offset: read[offset] for offset in self.values} == self.values
 
     def check_by_librdkafka(self):
         """Check that each acknowledged record is at its offset, at whatever broker leads."""
         consumer = Consumer({"bootstrap.servers": self._brokers.bootstrap, "group.id": "none"} | QUIET)
         consumer.assign([TopicPartition(self._topic, 0, 0)])
-        found = {}
+        read = {}
 
-        def read():
+        def has_all():
             records = consumer.consume(BATCH, 0.5)
-            found.update({record.offset(): record.value().decode() for record in records if not record.error()})
-            return self.values.keys() <= found.keys()
+            read.update({record.offset(): record.value().decode() for record in records if not record.error()})
+            return self.values.keys() <= read.keys()
 
-        until(read, f"the records of {self._topic}")
+        until(has_all, f"the records of {self._topic}")
         consumer.close()
-        assert {offset: found[offset] for offset in self.values} == self.values
+        assert {offset: read[offset] for offset in self.values} == self.values
