@@ -96,6 +96,11 @@ class ReplicasOfBoth(Servers):
         broker = Alone(self[broker_id])
         until(lambda: broker.topics[topic].partitions[0].isrs == isr, f"the ISR {isr} at broker {broker_id}")
 
+    def await_leader_at(self, broker_id, topic, leader):
+        """Wait until a broker names this leader of partition 0 to clients, so that it has taken the order."""
+        broker = Alone(self[broker_id])
+        until(lambda: broker.leaders(topic)[0] == leader, f"the leader {leader} at broker {broker_id}")
+
     def elect_preferred(self, topic):
         """Let the first replica of each partition lead. A broker that is paused hears of it later."""
         partitions = sorted(map(int, self.tree.data(f"/brokers/topics/{topic}")["partitions"]))

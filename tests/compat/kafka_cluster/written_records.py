@@ -72,6 +72,7 @@ class WrittenRecords:
             brokers.start(*killed)
         else:
             brokers.elect_preferred(topic)
+            brokers.await_leader_at(leader, topic, successor)  # until then, the successor could go on to fetch from it
             brokers.resume(successor)
         return longer
 
