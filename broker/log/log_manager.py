@@ -192,9 +192,7 @@ class LogManager:
         return list(self._logs.values())
 
     def is_offline(self, topic: str, partition: int) -> bool:
-        """Return True if a partition is neither read nor written, also until its truncation has space on the disk."""
-        if self._truncations.is_postponed((topic, partition)):
-            return True
+        """Return True if a partition is neither read nor written."""
         log = self._logs.get((topic, partition))
         return (topic, partition) in self._offline if log is None else log.offline is not None
 

