@@ -249,7 +249,7 @@ class LogManager:
         cuts = tuple(cut for key in keys if (cut := self._truncations.forget(key)) is not None)
         for key in keys:
             self._forget(*key)
-        self.syncs.write_checkpoint()
+        self.syncs.checkpoint.write()
         names = (f"{topic}-{partition}" for topic, partition in keys)
         return PutAway(self.storage, tuple(name for name in names if name not in self._strays), truncations=cuts)
 
@@ -372,10 +372,6 @@ class LogManager:
         if not written:
             self.pending.deadline = True
         written.add(log)
-
-    def start_round(self) -> None:
-        """Start a checkpoint round: sync every log with something new, then write the checkpoint."""
-        self.syncs.start_round()
 
     # --- jobs ----------------------------------------------------------------------------------------------------
 

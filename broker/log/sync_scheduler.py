@@ -91,7 +91,7 @@ class SyncScheduler:
         """Time of the next periodic checkpoint round."""
         self._round: set[PartitionLog] | None = None
         """While a checkpoint round is running: its logs that are not synced yet."""
-        self._checkpoint = CheckpointWriter(
+        self.checkpoint = CheckpointWriter(
             storage, self.add_job, lambda number: self._journal.has_files_before(number), report
         )
 
@@ -99,12 +99,12 @@ class SyncScheduler:
 
     def load_checkpoint(self) -> None:
         """Read the checkpoint, before any log is added. Raise CheckpointDamaged or StorageError."""
-        self._checkpoint.load()
+        self.checkpoint.load()
 
     @property
     def positions(self) -> dict[str, LogPosition]:
         """Return the synced position of each log by name, as the next checkpoint will have it."""
-        return self._checkpoint.positions
+        return self.checkpoint.positions
 
     def number_journal(self, first_number: int, earlier: Iterable[int]) -> None:
         """Number the journal's files from `first_number`, before any log is added.
@@ -144,12 +144,12 @@ class SyncScheduler:
             self.ask(log)  # earlier records must be on the disk too
 
     def forget(self, name: str, log: PartitionLog | None) -> None:
-        """Forget a deleted partition; `log` is None if it was never added. The caller then calls `write_checkpoint`."""
+        """Forget a deleted partition; `log` is None if it was never added. The caller then calls `checkpoint.write`."""
         if log is not None:
             self._logs.pop(log, None)
             self._journal.forget(log)
             self._drop(log)
-        self._checkpoint.forget(name)
+        self.checkpoint.forget(name)
 
     def release(self, log: PartitionLog) -> None:
         """Sync this log no longer, because it is truncated: a new opening takes its place. Its waiters are told.
@@ -157,7 +157,7 @@ class SyncScheduler:
         The journal keeps its entries of the log until `let_go`.
         """
         self._logs.pop(log, None)
-        self._checkpoint.release(log)
+        self.checkpoint.release(log)
         log.scheduler = log.journal = None
         self._drop(log)
         self._lost.append(log)
@@ -314,7 +314,7 @@ class SyncScheduler:
         if isinstance(sync, SyncLog):
             return self._log_synced(sync)
         if isinstance(sync, WriteCheckpoint):
-            self._checkpoint.written(sync, in_round=self.in_round)
+            self.checkpoint.written(sync, in_round=self.in_round)
         elif isinstance(sync, CutJournal):
             self._journal.removed(sync.names)
         return []
@@ -329,7 +329,7 @@ class SyncScheduler:
         self._journal.log_synced(log)
         if sync.for_checkpoint:
             if sync.epochs is None or sync.epochs_stored:
-                self._checkpoint.note(log, sync.position)
+                self.checkpoint.note(log, sync.position)
             self._leave_round(log)
         elif log.offline is not None:
             self._leave_round(log)
@@ -345,7 +345,7 @@ class SyncScheduler:
         if isinstance(sync, CutJournal):
             self._report(f"{', '.join(sync.names)} could not be removed: {error}; the next start does it")
         else:
-            self._checkpoint.failed(sync, error)
+            self.checkpoint.failed(sync, error)
         return []
 
     def _log_failed(self, sync: SyncLog, error: Exception) -> list[PartitionLog]:
@@ -398,11 +398,7 @@ class SyncScheduler:
     def _finish_round(self) -> None:
         if self._round is not None and not self._round:
             self._round = None
-            self.write_checkpoint()
-
-    def write_checkpoint(self) -> None:
-        """Ask for a write of the checkpoint if it has changed."""
-        self._checkpoint.write()
+            self.checkpoint.write()
 
     def let_go(self, logs: Mapping[PartitionLog, LogPosition]) -> bool:
         """Before released logs are cut, lower their positions, have the journal forget them, and write the checkpoint.
@@ -411,12 +407,8 @@ class SyncScheduler:
         """
         number = self._journal.let_go(logs)
         if number is not None:
-            self._checkpoint.lower(logs, number)
+            self.checkpoint.lower(logs, number)
         return number is not None
-
-    def lower_again(self, names: Iterable[str]) -> None:
-        """Write the checkpoint with lowered positions again, because the disk was full."""
-        self._checkpoint.lower_again(names)
 
     # --- the end -------------------------------------------------------------------------------------------------
 
@@ -429,7 +421,7 @@ class SyncScheduler:
         self._syncing.clear()
         self._urgent.clear()
         self._background.clear()
-        self._checkpoint.stop()
+        self.checkpoint.stop()
         self._round = None
         return jobs
 
@@ -442,10 +434,10 @@ class SyncScheduler:
 
         The version of Flakelog before truncation begins with file 1 again, and keeps no such numbers.
         """
-        if self._checkpoint.drop_journal_numbers():
-            self._checkpoint.write()
+        if self.checkpoint.drop_journal_numbers():
+            self.checkpoint.write()
 
     @property
     def is_checkpointed(self) -> bool:
         """Return True if the written checkpoint has every synced position."""
-        return self._checkpoint.is_written
+        return self.checkpoint.is_written

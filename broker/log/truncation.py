@@ -166,7 +166,7 @@ class Truncations:
             else:
                 self._jobs.append(job)
         if to_lower:
-            self._syncs.lower_again(to_lower)
+            self._syncs.checkpoint.lower_again(to_lower)
 
     def _is_used(self, log: PartitionLog) -> bool:
         is_busy = self._syncs.is_syncing(log) or self._deletions.is_removing(log)

@@ -91,7 +91,7 @@ class LogWorld:
 
     def do_sync(self):
         """Sync everything new, and record it in the checkpoint."""
-        self.manager.start_round()
+        self.manager.syncs.start_round()
         while syncs := self.manager.take_syncs():
             for sync in syncs:
                 sync.run()

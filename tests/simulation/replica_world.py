@@ -238,7 +238,7 @@ class ReplicaWorld(ReplicaClients, ReplicaFetches):
 
     def checkpoint(self, node):
         if node.is_up:
-            node.manager.start_round()
+            node.manager.syncs.start_round()
             node.take_jobs()
             for replica in node.replicas:
                 replica.stored_watermark = replica.watermark

@@ -46,7 +46,7 @@ class Life:
 
     def roll(self):
         self.world.log.roll()
-        self.world.manager.start_round()
+        self.world.manager.syncs.start_round()
 
     def delete(self):
         if not self.random.randrange(4):

@@ -278,7 +278,7 @@ class Life:
             assert ids_of(done.runs) == part.acked[offset][1]
 
     def round(self):
-        self.manager.start_round()
+        self.manager.syncs.start_round()
         self.syncs += self.manager.take_syncs()
 
     def run_sync(self):

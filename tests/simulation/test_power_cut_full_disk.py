@@ -21,7 +21,7 @@ def filled(random):
         topic, partition = random.choice(["plain", "durable"]), random.randrange(2)
         client.produce(topic, b"%d %s" % (number, bytes(random.randrange(200))), partition=partition)
         if random.random() < 0.05:
-            broker.services.logs.start_round()
+            broker.services.logs.syncs.start_round()
             broker.pump()
     return broker
 

@@ -30,7 +30,7 @@ def broker():
 
 def checkpoint(broker):
     """Sync everything, and write the checkpoint."""
-    broker.services.logs.start_round()
+    broker.services.logs.syncs.start_round()
     broker.pump()
 
 
@@ -242,7 +242,7 @@ def test_a_full_disk_keeps_the_checkpoint_where_the_epochs_are_known(broker):
     broker = broker.restarted(clean=False)
     produce(broker, b"b")
     held = broker.hold_syncs()
-    broker.services.logs.start_round()
+    broker.services.logs.syncs.start_round()
     broker.pump()
     broker.storage.free_bytes = 0
     for sync in held:

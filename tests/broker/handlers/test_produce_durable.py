@@ -195,7 +195,7 @@ def test_a_partition_that_goes_offline_meanwhile_answers_its_producers(broker):
     client = broker.connect()
     held = broker.hold_syncs()
     client.send(PRODUCE, 9, produce_request("flights", b"a"))
-    broker.services.logs.start_round()
+    broker.services.logs.syncs.start_round()
     broker.pump()
     (log_sync,) = (sync for sync in held if isinstance(sync, SyncLog))
     broker.storage.failing_syncs.add(log_sync.files[0].path)

@@ -46,7 +46,7 @@ class Broker:
         self.run(self.manager.delete({"flights": partitions}))
 
     def round(self):
-        self.manager.start_round()
+        self.manager.syncs.start_round()
         while syncs := self.manager.take_syncs():
             self.run(*syncs)
 

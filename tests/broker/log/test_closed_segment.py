@@ -119,7 +119,7 @@ def test_a_start_after_a_crash_reads_what_is_past_the_checkpoint_and_little_of_w
     log = manager.get("flights", 0)
     for _ in range(35):
         append(log, value, worker=worker)
-    manager.start_round()
+    manager.syncs.start_round()
     run(manager)
     append(log, value, worker=worker)
     storage.bytes_read.clear()

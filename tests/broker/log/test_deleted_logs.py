@@ -37,7 +37,7 @@ def test_a_reader_keeps_the_bytes_of_a_deleted_log(broker):
 def test_a_sync_that_comes_back_after_the_deletion_leaves_no_trace(broker):
     log = broker.open()
     broker.append(log)
-    broker.manager.start_round()
+    broker.manager.syncs.start_round()
     (sync,) = broker.manager.take_syncs()
     broker.delete(0)
     broker.manager.synced(sync)

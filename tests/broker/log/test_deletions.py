@@ -142,7 +142,7 @@ def test_a_checkpoint_under_way_is_waited_for():
     """The running checkpoint may describe the log as it was before."""
     broker, log = filled()
     broker.append(log)
-    broker.manager.start_round()
+    broker.manager.syncs.start_round()
     (sync,) = broker.manager.take_syncs()
     delete(broker, log, 2)
     broker.manager.tick(LATER)

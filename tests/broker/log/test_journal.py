@@ -319,7 +319,7 @@ def test_after_a_failed_sync_of_a_segment_the_next_start_has_its_records_from_th
     ids = broker.ids()
     path = f"flights-0/{0:020d}.log"
     broker.storage.failing_syncs.add(path)
-    broker.manager.start_round()
+    broker.manager.syncs.start_round()
     for sync in broker.manager.take_syncs():
         if isinstance(sync, SyncLog) and sync.log.partition == 0:
             with pytest.raises(Exception, match="Input/output"):
@@ -398,7 +398,7 @@ def test_a_partition_that_was_synced_before_its_file_was_closed_does_not_keep_it
     broker.log(1).ask_sync(soon=True)
     broker.all_done()
     broker.append(b"a", partition=0)
-    broker.manager.start_round()
+    broker.manager.syncs.start_round()
     broker.all_done()
     assert journal_bytes(broker) == 0
 
@@ -407,7 +407,7 @@ def test_a_topic_that_is_deleted_lets_its_journal_go():
     broker = Broker(partitions=1)
     broker.append(b"a")
     broker.manager.delete({"flights": [0]}).run()
-    broker.manager.start_round()
+    broker.manager.syncs.start_round()
     broker.all_done()
     assert journal_bytes(broker) == 0
 

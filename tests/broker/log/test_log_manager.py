@@ -58,7 +58,7 @@ def test_a_failed_sync_takes_the_log_offline_for_good(broker, suffix):
             use()
         assert caught.value.code is ErrorCode.KAFKA_STORAGE_ERROR
     log.ask_sync(soon=True)
-    broker.manager.start_round()
+    broker.manager.syncs.start_round()
     assert not [sync for sync in broker.manager.take_syncs() if isinstance(sync, SyncLog)], "it is never tried again"
     broker.manager.close()
     assert log.durability.flushed.offset == 0
@@ -76,7 +76,7 @@ def test_one_log_offline_does_not_keep_the_others_from_the_checkpoint(broker):
 def test_a_checkpoint_that_could_not_be_written_is_written_by_the_next_round(broker):
     log = broker.open()
     broker.append(log)
-    broker.manager.start_round()
+    broker.manager.syncs.start_round()
     broker.run()
     broker.storage.free_bytes = 10
     broker.run()
@@ -124,7 +124,7 @@ def test_a_damaged_checkpoint_is_not_taken_for_an_empty_one():
 def test_after_a_close_with_syncs_still_out_everything_is_in_the_checkpoint(broker):
     log = broker.open()
     broker.append(log)
-    broker.manager.start_round()
+    broker.manager.syncs.start_round()
     broker.manager.take_syncs()  # given to a thread that never reports back
     broker.append(log)
     broker.manager.close()

@@ -20,7 +20,7 @@ def test_a_round_syncs_what_is_new_and_then_writes_the_checkpoint(broker):
     log, idle = broker.open(0), broker.open(1)
     broker.round()
     broker.append(log)
-    broker.manager.start_round()
+    broker.manager.syncs.start_round()
     (sync,) = broker.manager.take_syncs()
     assert sync.log is log, "the idle log has nothing new"
     broker.run(sync)
@@ -33,7 +33,7 @@ def test_a_round_syncs_what_is_new_and_then_writes_the_checkpoint(broker):
 def test_a_round_without_anything_new_writes_nothing(broker):
     broker.open()
     broker.round()
-    broker.manager.start_round()
+    broker.manager.syncs.start_round()
     assert broker.manager.take_syncs() == []
 
 
@@ -42,7 +42,7 @@ def test_the_checkpoint_says_what_was_there_when_the_sync_was_asked_for(broker):
     log = broker.open()
     broker.append(log)
     position = log.position()
-    broker.manager.start_round()
+    broker.manager.syncs.start_round()
     (sync,) = broker.manager.take_syncs()
     broker.append(log)
     broker.run(sync)
@@ -72,7 +72,7 @@ def test_a_round_takes_in_a_log_that_was_being_synced_when_it_began():
     (first,) = broker.manager.take_syncs()
     broker.append(two)
     (second,) = broker.manager.take_syncs()
-    broker.manager.start_round()
+    broker.manager.syncs.start_round()
     broker.append(one)
     broker.run(first)
     third = broker.manager.take_syncs()
@@ -93,9 +93,9 @@ def test_a_round_takes_in_a_log_that_was_being_synced_when_it_began():
 def test_a_round_that_waits_for_a_disk_is_not_begun_twice(broker):
     log = broker.open()
     broker.append(log)
-    broker.manager.start_round()
+    broker.manager.syncs.start_round()
     (sync,) = broker.manager.take_syncs()
-    broker.manager.start_round()
+    broker.manager.syncs.start_round()
     assert broker.manager.take_syncs() == []
     broker.run(sync)
     assert kinds(broker.manager.take_syncs()) == ["WriteCheckpoint"]
@@ -105,11 +105,11 @@ def test_one_checkpoint_is_written_at_a_time_and_the_newest_comes_last(broker):
     """If two threads replaced one file, the older version could be the last."""
     log = broker.open()
     broker.append(log)
-    broker.manager.start_round()
+    broker.manager.syncs.start_round()
     broker.run()
     (first,) = broker.manager.take_syncs()
     broker.append(log)
-    broker.manager.start_round()
+    broker.manager.syncs.start_round()
     broker.run()
     assert broker.manager.take_syncs() == []
     broker.run(first)
@@ -124,7 +124,7 @@ def test_snapshots_of_producers_go_with_the_checkpoint_that_names_them(broker):
     broker.append(log, base_sequence=0, **sent)
     broker.round()
     broker.append(log, base_sequence=1, **sent)
-    broker.manager.start_round()
+    broker.manager.syncs.start_round()
     broker.run()
     snapshots = [f"flights-0/{offset:020d}.snapshot" for offset in (1, 2)]
     found = [path for path in broker.storage.files if path.endswith(".snapshot")]
@@ -156,7 +156,7 @@ def test_a_round_of_many_logs_has_no_more_syncs_out_than_there_are_threads():
     broker = Broker(config=BrokerConfig(sync_threads=2))
     for partition in range(10):
         broker.append(broker.open(partition))
-    broker.manager.start_round()
+    broker.manager.syncs.start_round()
     seen = []
     while syncs := broker.manager.take_syncs():
         assert len(syncs) <= 2
@@ -171,7 +171,7 @@ def test_a_flush_that_is_due_does_not_wait_for_a_round_of_many_logs():
     logs = [broker.open(partition) for partition in range(10)]
     for log in logs:
         broker.append(log)
-    broker.manager.start_round()
+    broker.manager.syncs.start_round()
     (first,) = broker.manager.take_syncs()
     broker.append(logs[9])
     broker.run(first)
@@ -189,7 +189,7 @@ def test_flushes_that_are_always_due_do_not_keep_a_round_from_its_end():
     for log in others:
         log.config = TopicConfig()
         broker.append(log)
-    broker.manager.start_round()
+    broker.manager.syncs.start_round()
     for _ in range(12):
         broker.append(busy)
         broker.run(*broker.manager.take_syncs())

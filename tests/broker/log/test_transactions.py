@@ -188,7 +188,7 @@ def test_a_committed_read_looks_into_the_segments_where_something_was_aborted_on
         if number in (10, 20):
             send(log, 7, b"a", worker=worker, sequence=number // 20)
             end(log, 7, ABORT, worker=worker)
-    manager.start_round()
+    manager.syncs.start_round()
     for sync in manager.take_syncs():
         sync.run()
         manager.synced(sync)

@@ -209,7 +209,7 @@ def test_batches_that_the_next_round_has_go_to_the_older_file():
 def test_a_truncation_waits_for_the_checkpoint_that_is_being_written():
     """An older checkpoint must not replace the lowered one."""
     broker = filled()
-    broker.manager.start_round()
+    broker.manager.syncs.start_round()
     broker.run()
     (older,) = [job for job in broker.manager.take_syncs() if isinstance(job, WriteCheckpoint)]
     broker.manager.truncate({("flights", 0): 13})
@@ -224,7 +224,7 @@ def test_a_truncation_waits_for_the_checkpoint_that_is_being_written():
 def test_a_truncation_goes_on_during_a_checkpoint_round_whose_syncs_take_long():
     broker = filled(partitions=2)
     fill(broker, 1)
-    broker.manager.start_round()
+    broker.manager.syncs.start_round()
     broker.run([job for job in broker.manager.take_syncs() if job.log.partition == 0])
     broker.manager.truncate({("flights", 0): 13})
     broker.settle()

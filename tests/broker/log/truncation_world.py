@@ -91,7 +91,7 @@ class Broker:
             self.run(jobs)
 
     def round(self):
-        self.manager.start_round()
+        self.manager.syncs.start_round()
         self.settle()
 
     def write(self, *values, partition=0, **fields):

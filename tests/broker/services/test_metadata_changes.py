@@ -306,7 +306,7 @@ def test_a_crash_at_any_moment_of_a_deletion_leaves_the_topic_whole_or_gone(brok
     """The directories that still have their names are listed in the metadata, and no later topic adopts them."""
     client = broker.connect()
     client.produce("flights", b"old")
-    broker.services.logs.start_round()
+    broker.services.logs.syncs.start_round()
     broker.pump()
     held = broker.hold_syncs()
     client.send(*deleting("flights"))
@@ -386,7 +386,7 @@ def test_a_topic_whose_log_cannot_be_made_is_taken_back_and_its_neighbours_stay(
 def test_a_crash_after_the_write_of_new_partitions_leaves_the_old_or_the_new_state(broker, change, kept):
     client = broker.connect()
     client.produce("flights", b"a")
-    broker.services.logs.start_round()
+    broker.services.logs.syncs.start_round()
     broker.pump()
     held, before = broker.hold_syncs(), seen(broker)[0]
     client.send(*change)

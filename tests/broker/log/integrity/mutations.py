@@ -80,7 +80,7 @@ def stopped(clean):
         broker = broker.restarted()
         for topic in TOPICS:
             append(broker, topic, b"after the start", b"v" * 100)
-        broker.services.logs.start_round()
+        broker.services.logs.syncs.start_round()
         broker.pump()
         for topic in TOPICS:
             append(broker, topic, b"after the checkpoint")

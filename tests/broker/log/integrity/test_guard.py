@@ -125,7 +125,7 @@ def test_a_segment_that_was_open_at_the_start_is_not_judged_as_sealed_by_its_siz
     check = RegionCheck(log, log.segments.active, 0)
     for n in range(8):
         append(broker, "flights", b"later %d" % n, b"x" * 300)
-    broker.services.logs.start_round()
+    broker.services.logs.syncs.start_round()
     broker.pump()
     after = RegionCheck(log, log.segments.all[0], 0)
     assert log.segments.all[0].base_offset == 0 and not after.is_sealed
@@ -169,7 +169,7 @@ def test_whatever_happens_to_segments_while_threads_verify_them_is_no_damage(see
             start = chance.randint(log.log_start_offset, log.high_watermark)
             broker.services.logs.delete_records(log, start, broker.now)
         elif act == 3:
-            broker.services.logs.start_round()
+            broker.services.logs.syncs.start_round()
         elif act == 4 and chance.random() < 0.2:
             broker.delete("flights")
         else:
@@ -220,7 +220,7 @@ def test_an_index_entry_past_the_end_is_no_verified_index(position):
 
 def test_indexes_that_a_full_disk_keeps_from_being_replaced_stay_unverified():
     broker = filled(6)
-    broker.services.logs.start_round()
+    broker.services.logs.syncs.start_round()
     broker.pump()
     for _ in range(2):
         append(broker, "flights", b"more", b"x" * 300)
@@ -283,7 +283,7 @@ def test_rebuilt_indexes_of_a_segment_that_was_closed_since_the_start_cover_its_
     for n in range(8):
         append(broker, "flights", b"later %d" % n, b"x" * 300)
     newest = log.segments.all[0].max_timestamp_ms
-    broker.services.logs.start_round()
+    broker.services.logs.syncs.start_round()
     broker.pump()
     if not is_closed:
         before.run()

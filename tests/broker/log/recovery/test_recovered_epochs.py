@@ -72,7 +72,7 @@ def test_a_log_begins_where_its_epochs_begin_though_the_checkpoint_has_an_older_
     """The file of epochs is written before the checkpoint that has the start. Below it, no epoch would be known."""
     broker = filled(checkpoint_at=5)
     broker.manager.delete_records(broker.log(), 12, broker.now)
-    broker.manager.start_round()
+    broker.manager.syncs.start_round()
     broker.run([job for job in broker.manager.take_syncs() if isinstance(job, SyncLog)])
     log = Broker(broker.storage).log()
     assert log.epochs[0] == (3, 12) and log.log_start_offset == 12

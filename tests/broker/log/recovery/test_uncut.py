@@ -139,7 +139,7 @@ def test_a_round_of_syncs_has_nothing_to_do_after_a_kill_of_an_idle_server():
     broker.append(log)
     broker.round()
     second, _ = started(broker.storage, 10)
-    second.manager.start_round()
+    second.manager.syncs.start_round()
     assert kinds(second.manager.take_syncs()) == []
 
 
