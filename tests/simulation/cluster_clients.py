@@ -34,6 +34,8 @@ STABLE = "stable"
 TOPICS = (STABLE, "flights", "storms")
 GROUP, TRANSACTION = 0, 1
 TIMEOUT_MS = 10_000
+EARLIEST = -2
+"""The timestamp that stands for the start of a partition."""
 TRIES = 30
 NOT_SERVED = -2
 """In place of an error code: no broker has answered."""
@@ -399,6 +401,13 @@ class Reader(Client):
         if result.error_code == 0 and offset in oracle.acked.get(key, {}) and offset >= oracle.start_of(key):
             assert result.offset == offset, f"lost-write: id {acked[offset]} of offset {offset} is at {result.offset}"
 
+    def start_of(self, topic, partition):
+        """Ask for the offset at which a partition begins."""
+        partitions = [{"partition_index": partition, "timestamp": EARLIEST}]
+        fields = {"replica_id": -1, "isolation_level": 0, "topics": [{"name": topic, "partitions": partitions}]}
+        answer = yield Ask(self.leader_of(topic, partition), LIST_OFFSETS, 7, fields)
+        return answer.topics[0].partitions[0].offset
+
     def read(self, topic, partition, offset, isolation=READ_UNCOMMITTED):
         """Return (records, ids by offset, answer), None without an answer."""
         leader = self.leader_of(topic, partition)
@@ -435,9 +444,10 @@ class Checker(Reader):
                 yield from writer.refresh(topic)
                 code = yield from writer.send(topic, partition, writer.new_values())
                 assert code == 0, f"{topic}-{partition} cannot be written: {code}"
-                start = oracle.start_of(key)
+                start = yield from self.start_of(topic, partition)
+                assert start <= oracle.start_of(key), f"lost-write: {topic}-{partition} begins at {start}"
                 records, ids, answer = yield from self.read(topic, partition, start)
-                oracle.check_partition(key, start, records, ids)
+                oracle.check_partition(key, max(start, oracle.start_of(key)), records, ids)
                 read = yield from self.read(topic, partition, start, READ_COMMITTED)
                 committed[key] = set(committed_in(read[2]))
                 state = read[2].partitions[0]

@@ -125,7 +125,7 @@ class Process(ClusterNode):
         node = nodes.get(broker_path(self.id))
         if node is not None and node.owner == self.coordinator.session_id and node.czxid != self._czxid:
             self._czxid = node.czxid
-            self.machine.broker_epoch = node.czxid
+            self.world.registered(self, node.czxid)
             self._epoch_at_creation = int(nodes[CONTROLLER_EPOCH].data) if CONTROLLER_EPOCH in nodes else 0
 
     def _check_order(self, order, now):
@@ -269,8 +269,6 @@ class Machine:
         self.job_ms = world.random.choice((30, 30, 500))
         """The longest time that a job of a thread takes: some disks are slow."""
         self.process = None
-        self.broker_epoch = -1
-        """The broker epoch of the newest registration."""
         self.is_clean = True
         """Whether the last process was stopped cleanly."""
 

@@ -164,6 +164,9 @@ class ClusterWorld(Timeline):
         """Return the replication factor of a new topic, and settings that go with it."""
         return 1, []
 
+    def registered(self, process, broker_epoch):
+        """Take note of a registration, whose process may have died since it asked for it."""
+
     def pumped(self, process):
         """Check a process that has moved everything it could."""
 

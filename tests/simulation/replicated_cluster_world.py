@@ -56,6 +56,10 @@ class ReplicatedClusterWorld(ClusterWorld):
         super().__init__(seed, log_line)
         self.high_watermarks = {}
         """By process, partition and leader epoch: the highest that its leader has shown."""
+        self._broker_epochs = {}
+        """By broker: the epoch of its newest registration."""
+        self._powerless = set()
+        """The processes that a power cut has ended."""
         self.late = None
         """The machine that is healed after the others; None if it is no time for that."""
         self.ensemble.on_unclean_election = self._elected_uncleanly
@@ -87,10 +91,17 @@ class ReplicatedClusterWorld(ClusterWorld):
         node = self.ensemble.nodes.get(path)
         return node is not None and LeaderAndIsr.decode(path, node).leader == broker_id
 
+    def registered(self, process, broker_epoch):
+        self._broker_epochs[process.id] = broker_epoch
+        if process in self._powerless:
+            self.ensemble.lose_power(process.id, broker_epoch)
+
     def _cut_power_of(self, machine):
         """Cut a machine's power. Its copies are trusted no more, unless it was stopped cleanly before (rule W1)."""
         if not machine.is_clean:
-            self.ensemble.lose_power(machine.id, machine.broker_epoch)
+            self.ensemble.lose_power(machine.id, self._broker_epochs.get(machine.id, -1))
+            if machine.process is not None:
+                self._powerless.add(machine.process)
         machine.cut_power(at_once=self.random.random() < 0.5)
 
     def _cut_power_of_all(self):
