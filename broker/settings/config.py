@@ -836,7 +836,7 @@ class BrokerConfig:
     replication_enable: bool = setting(
         "flakelog.replication.enable",
         False,
-        "Let topics of a cluster have several copies. Under construction: followers do not copy yet, so leave it off.",
+        "Let topics of a cluster have several copies. It works, and is not proven yet: use it with data that you can lose.",
     )
     default_replication_factor: int = setting(
         "default.replication.factor",
