@@ -33,7 +33,6 @@ from broker.now import Now
 from broker.services.context import RequestContext
 from broker.services.fetch_reading import Results, SoFar, Unread, bytes_max, collect, note_fetches
 from broker.services.fetch_session import FetchSession, WantedPartition, next_epoch, wanted
-from broker.services.fetch_sessions import owner_of
 from broker.services.follower_session import FollowerSession
 from broker.steps import Steps
 from broker.waiting.purgatory import Delayed
@@ -170,8 +169,9 @@ def _answer(call: RequestContext, session: FetchSession | None, results: Results
         return session.answer(request.session_epoch, results)
     response = FetchResponse([result for _, result in results])
     if request.session_epoch == INITIAL_EPOCH:
-        owner = owner_of(request, call.listener)
-        response.session_id = call.services.fetch_sessions.open(results, call.version >= TOPIC_IDS, now, owner)
+        sessions = call.services.fetch_sessions
+        owner = sessions.owner_of(request, call.listener)
+        response.session_id = sessions.open(results, call.version >= TOPIC_IDS, now, owner)
     return response
 
 

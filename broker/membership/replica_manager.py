@@ -99,7 +99,12 @@ class ReplicaManager:
     # --- orders --------------------------------------------------------------------------------------------------
 
     def decided(self, log: PartitionLog, state: PartitionState, now: Now) -> None:
-        """Lead or follow a partition, as the controller decided. A decision that is carried out already is nothing."""
+        """Lead or follow a partition, as the controller decided. A decision that is carried out already is nothing.
+
+        Neither lead nor follow a log that is offline: the controller hears of it, and decides anew.
+        """
+        if log.offline is not None:
+            return
         key = log.topic, log.partition
         log.has_copies = len(state.replicas) > 1
         if not log.has_copies:

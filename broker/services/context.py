@@ -146,16 +146,12 @@ class BrokerServices:
             self.config.fetch_session_partitions_max,
             lambda: self.new_uuid().int & FETCH_SESSION_ID_MAX,
             self.purgatory,
+            self.inter_broker_listener,
         )
-        self.id_stamper.max_wait_ms = self.config.max_id_wait_ms
+        wait_ms = self.id_stamper.max_wait_ms = self.config.max_id_wait_ms
         self.clock_waits = ClockWaits(self.logs, self.id_stamper, self.purgatory, self.report)
         self.turn = ProduceTurn(
-            self.metadata,
-            self.metrics,
-            self.id_stamper,
-            self.clock_waits,
-            self.logs.disk,
-            self.config.max_id_wait_ms,
+            self.metadata, self.metrics, self.id_stamper, self.clock_waits, self.logs.disk, wait_ms
         )
         self.use_quotas()
 

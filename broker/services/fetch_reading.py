@@ -71,7 +71,7 @@ def collect(
         diverging = None
         try:
             log = wanted.log
-            if log is None or wanted.generation != generation or log.offline is not None:
+            if log is None or wanted.generation != generation or (is_follower and log.offline is not None):
                 log = _find(call, wanted, generation)
             if leader_epoch != NO_EPOCH:
                 log.check_leader_epoch(leader_epoch)

@@ -24,21 +24,35 @@ EVICTION_AGE_MS = 120_000  # Kafka's; a shorter age would let two clients evict 
 
 
 class FetchSessions:
-    """All sessions of one broker. `new_id` returns random numbers from 1 to 2^31 - 1."""
+    """All sessions of one broker. `new_id` returns random numbers from 1 to 2^31 - 1.
+
+    `listener` is the name of the listener that other brokers use; None on a server alone.
+    """
 
     def __init__(
-        self, sessions_max: int, partitions_max: int, new_id: Callable[[], int], purgatory: Purgatory
+        self,
+        sessions_max: int,
+        partitions_max: int,
+        new_id: Callable[[], int],
+        purgatory: Purgatory,
+        listener: str | None = None,
     ) -> None:
         self._sessions_max = sessions_max
         self._partitions_max = partitions_max
         self._new_id = new_id
         self._purgatory = purgatory
+        self._listener = listener
         self._sessions: OrderedDict[int, FetchSession] = OrderedDict()  # least recently used first
         self.partitions = 0
         self.evicted = 0
 
     def __len__(self) -> int:
         return len(self._sessions)
+
+    def owner_of(self, request: FetchRequest, listener: str) -> Owner | None:
+        """Return the follower that sends a request over the listener of brokers; None for any other client."""
+        is_follower = request.replica_id >= 0 and listener == self._listener
+        return (request.replica_id, listener) if is_follower else None
 
     def resume(self, request: FetchRequest, by_id: bool, now: Now, listener: str = "") -> FetchSession | None:
         """Return the session that a request continues, updated by the request. Return None if the request is full.
@@ -50,7 +64,7 @@ class FetchSessions:
             self._remove(request.session_id)
             return None
         session = self._sessions.get(request.session_id)
-        if session is None or session.owner != owner_of(request, listener):
+        if session is None or session.owner != self.owner_of(request, listener):
             raise ApiError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND, f"there is no fetch session {request.session_id}")
         if session.epoch != request.session_epoch:
             reason = f"fetch session {session.id} is at epoch {session.epoch}, not {request.session_epoch}"
@@ -144,8 +158,3 @@ class FetchSessions:
 
 def _rank(session: FetchSession) -> tuple[bool, int]:
     return session.owner is not None, len(session)
-
-
-def owner_of(request: FetchRequest, listener: str) -> Owner | None:
-    """Return the follower that sends a request; None if a consumer does."""
-    return None if request.replica_id < 0 else (request.replica_id, listener)

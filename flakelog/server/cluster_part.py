@@ -49,6 +49,8 @@ from flakelog.settings import Settings
 RETRY_S = 0.1
 CHECK_S = 1.0
 SHUTDOWN_TIMEOUT_MS = 30_000
+ORDERS_S = 2.0
+"""How long a controller that stops waits for the answers to its last orders."""
 
 
 @inlineCallbacks
@@ -235,9 +237,21 @@ class ClusterPart:
                     yield self._back_off(server.controlled_shutdown_retry_backoff_ms / 1000)
                 if self._is_last or (yield self._shut_down()):
                     break
+            yield self._orders_taken()
         self.member.controller.stop(self._bound.network.now())
         self.coordination.stop()
         self.peers.stop()
+
+    @inlineCallbacks
+    def _orders_taken(self) -> Any:
+        """Wait until the others have answered what this broker has ordered, if it is their controller.
+
+        Its last orders say who leads in its place. Without them, the others hear that from the next controller only.
+        """
+        controller = self.member.controller
+        sent, end_s = controller.sent, self._reactor.seconds() + ORDERS_S
+        while controller.is_active and not controller.have_answered(sent) and self._reactor.seconds() < end_s:
+            yield deferLater(self._reactor, RETRY_S)
 
     @property
     def _is_last(self) -> bool:

@@ -10,9 +10,10 @@ from pathlib import Path
 
 from tests.archives import unpack_tar
 
-BEFORE = "5f9f0951036156b1de699acb4ac5e643615e9fd5"
-"""The last commit that changed answers on purpose: since then a marker counts, and SyncGroup is answered, once it is on
-the disk. Up to its grandparent the request path behaved as at dcb015ae, the last commit before it was rewritten."""
+BEFORE = "47c20049ea85dde5d150e3693fc511a263fff1fe"
+"""The last commit that changed answers on purpose: since then clients see unclean.leader.election.enable among the
+settings of topics. Up to its parent the request path behaved as at 5f9f0951, since which a marker counts, and SyncGroup
+is answered, once it is on the disk; and up to that one's grandparent as at dcb015ae, before it was rewritten."""
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent

@@ -106,13 +106,13 @@ class Replicated:
 class ReplicatedServers(Replicated, Servers):
     """Three servers with one ZooKeeper."""
 
-    def __init__(self, directory, zookeeper, stack, disks=None, proxied=()):
+    def __init__(self, directory, zookeeper, stack, disks=None, proxied=(), settings=None):
         """Start the brokers; `disks` are small disks by the numbers of the brokers that have their data there."""
         self._disks = disks or {}
         for number, disk in self._disks.items():
             (directory / str(number)).symlink_to(disk.directory)
         prefixes = {number: disk.prefix for number, disk in self._disks.items()}
-        super().__init__(directory, zookeeper, stack, prefixes, SETTINGS, proxied)
+        super().__init__(directory, zookeeper, stack, prefixes, SETTINGS | (settings or {}), proxied)
 
     def directory(self, number, at):
         disk = self._disks.get(number)
