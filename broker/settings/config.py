@@ -836,7 +836,8 @@ class BrokerConfig:
     replication_enable: bool = setting(
         "flakelog.replication.enable",
         False,
-        "Let topics of a cluster have several copies. It works, and is not proven yet: use it with data that you can lose.",
+        "Let topics of a cluster have several copies. It works, and is not proven yet: use it with data that you can "
+        "lose.",
     )
     default_replication_factor: int = setting(
         "default.replication.factor",
