@@ -139,8 +139,8 @@ def test_the_start_health_and_commands_name_a_coordinators_topic_with_one_copy(w
     with closing(Consumer({"bootstrap.servers": third.address, "group.id": "readers"})) as consumer:
         consumer.commit(offsets=committed, asynchronous=False)
     warning = "__consumer_offsets has one copy: if a broker dies, its groups have no coordinator until it is back"
-    assert warning in describe(cluster)
+    until(lambda: warning in describe(cluster), "the topic at the broker that is asked")
     assert replication_health(third)[1]["coordinators_with_one_copy"] == ["__consumer_offsets"]
     assert third.stop() == 0 and warning not in third.log
     third.start()
-    assert warning in third.log
+    third.wait_for_log(warning)
