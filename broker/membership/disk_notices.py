@@ -12,7 +12,7 @@ from coordination.port import ConnectionLost, Create, Operation
 
 
 class DiskNotices:
-    """See the module. A session that ends drops what is under way: the next life is ordered all its replicas."""
+    """See the module. A notice ends with its session, because the controller orders all replicas of the next life."""
 
     def __init__(self, broker_id: int) -> None:
         self._broker_id = broker_id
@@ -25,7 +25,7 @@ class DiskNotices:
         self._begin(now)
 
     def cancel(self) -> None:
-        """Drop what is under way, because the session has ended."""
+        """Write no node any more, because the session has ended."""
         self._is_due = False
         self._driver.cancel()
 
@@ -48,7 +48,7 @@ class DiskNotices:
 
 
 def _write(broker_id: int) -> Procedure[None]:
-    """Create the node; once more if the answer was lost, since the controller looks twice without harm."""
+    """Create the node, and create another one if the answer was lost: the controller may look twice."""
     create = Create(f"{LOG_DIR_EVENTS}/log_dir_event_", encode_log_dir_event(broker_id), sequential=True)
     outcomes = yield (create,)
     while isinstance(outcomes[0], ConnectionLost):

@@ -4,9 +4,9 @@
                                                             -> truncate: a new opening of the log, which is followed
                                                             -> an error: asked for again, or the partition stops
 
-What an answer means waits here, a partition each, and is carried out in slices, so that a large answer does not hold
-back other requests. An order of a new leader epoch drops what waits: an answer is taken in the epoch that it was asked
-in (rule E5).
+The decisions of an answer, one a partition, are carried out in slices, so that a large answer does not hold back other
+requests. An order of a new leader epoch drops the decision for its partition, because a follower takes an answer only
+in the epoch of the request (rule E5).
 """
 
 from broker.log.copied_appender import CopyRefused, append_copied
@@ -45,7 +45,7 @@ class FollowedPartitions:
         self._followed: dict[Key, tuple[PartitionLog, int, int]] = {}
         """The log, the leader and the leader epoch of each followed partition."""
         self._decisions: dict[Key, tuple[ReplicaFetcher, Decision]] = {}
-        """What is to be carried out, in this order."""
+        """The decisions that are still to be carried out, in this order."""
         self._truncated_from: dict[Key, int] = {}
         """The high watermarks of the logs that are being truncated."""
 
@@ -70,7 +70,7 @@ class FollowedPartitions:
             self._go_on_once_on_disk(fetcher, log, now)
 
     def unfollow(self, key: Key) -> None:
-        """Follow a partition no more. What is under way for it counts for nothing."""
+        """Follow a partition no more. A fetch or a decision for it counts for nothing."""
         followed = self._followed.pop(key, None)
         self._decisions.pop(key, None)
         if followed is not None:
@@ -117,7 +117,7 @@ class FollowedPartitions:
         self._carry_out(now)
 
     def _carry_out(self, now: Now) -> None:
-        """Carry out what is waiting, up to a slice of records."""
+        """Carry out decisions, up to a slice of records."""
         size = 0
         cuts: dict[bool, dict[Key, int]] = {False: {}, True: {}}
         while self._decisions and size < SLICE_BYTES:

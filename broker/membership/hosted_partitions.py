@@ -1,4 +1,4 @@
-"""Plans the changes of hosted partitions that a controller orders (Kafka's ReplicaManager).
+"""Plans the changes of hosted partitions that a controller orders.
 
 LeaderAndIsr names the leader of partitions that this broker has a copy of; StopReplica ends copies. Both are planned
 against the hosted image, as topics to change; nothing is changed here.

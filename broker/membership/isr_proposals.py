@@ -94,7 +94,7 @@ class IsrProposals:
 
 
 def _take_answer(partition: Partition, leader_epoch: int, row: AlteredPartition | None, now: Now) -> None:
-    """Pass the answer to a partition; None if there is none."""
+    """Pass the controller's answer to a partition. `row` is None without an answer."""
     if row is not None and not row.error_code:
         isr, elr = tuple(map(int, row.isr)), tuple(map(int, row.elr))
         partition.granted(int(row.leader_epoch), int(row.partition_epoch), isr, elr, now)

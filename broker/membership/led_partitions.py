@@ -16,7 +16,7 @@ from broker.replication.partition import IsrFigures, Partition
 
 
 class LedPartitions:
-    """See the module. `proposals` asks the controller, and tells `answered` of each answer."""
+    """See the module."""
 
     def __init__(self, ports: ReplicaPorts) -> None:
         self._ports = ports
@@ -106,7 +106,7 @@ class LedPartitions:
         return max(self._ports.config().replica_lag_time_max_ms // 2, 1)
 
     def tick(self, now: Now) -> None:
-        """Propose ISRs without late members, and ask again for what was refused."""
+        """Propose ISRs without late members, and repeat proposals that the controller has refused."""
         if self._check_ms is not None and self._check_ms <= now.ms:
             self._check_ms = now.ms + self._check_interval_ms
             lag_max_ms = self._ports.config().replica_lag_time_max_ms

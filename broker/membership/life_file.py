@@ -43,7 +43,7 @@ class LifeFile:
         """The write that is under way."""
         self._writing: StoredLife | None = None
         self._failed: StoredLife | None = None
-        """What could not be written since an order was last told so."""
+        """The content that could not be written. The next order that asks goes on without it."""
 
     @property
     def life(self) -> Life:

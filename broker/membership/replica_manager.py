@@ -32,7 +32,7 @@ LOGS_READY = "logs were truncated, or leader epochs or the broker's life written
 
 
 class ReplicaManager:
-    """See the module. It is the `Replication` of handlers and the `Fetchers` of the member."""
+    """See the module. The member takes its fetches to leaders, as from any `Fetchers`."""
 
     def __init__(self, ports: ReplicaPorts) -> None:
         self._ports = ports
@@ -128,8 +128,10 @@ class ReplicaManager:
         self.followed.follow(log, state, now)
 
     def will_lead(self, keys: Iterable[tuple[str, int]]) -> None:
-        """Follow these partitions no more, because the epochs are written in which this broker leads them: the last
-        leader shall not have their logs truncated until then."""
+        """Follow these partitions no more, because the disk has the epochs in which this broker is about to lead them.
+
+        A late answer of the last leader could truncate a log, and take the epoch with it.
+        """
         for key in keys:
             self.followed.unfollow(key)
 

@@ -1,4 +1,4 @@
-"""What the replicas of a broker use of its services."""
+"""The services of a broker that its replicas use."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ class ReplicaPorts:
     broker_epoch: Callable[[], int]
     """Returns the epoch of this life of the broker, -1 before its registration."""
     image: Image
-    """What the controller decided."""
+    """The decisions of the controller about all partitions."""
     hosted: Image
     """The partitions that this broker's directory hosts."""
     logs: LogManager
