@@ -83,6 +83,7 @@ class Engine:
         self._member = services.member
         self._peer_calls = services.peer_calls
         self._budget = services.partition_budget
+        self._purgatory = services.purgatory
         self._throttle = Throttle(services, self.channel)
         self._produce_commit = ProduceCommit(services, self.channel)
         self._opening = BatchOpening(services, self.channel, self._produce_commit, self._pending)
@@ -307,6 +308,7 @@ class Engine:
         if queue or waiting:
             now_ns = clock_ns()
             self._queue.leave(waiting, queue, now_ns + BACKLOG_WAITS * (now_ns - started_ns) // max(executed, 1))
+        self._purgatory.end_turn(now)
         if self._slices:
             self._slices.run(executed > 0)
         self._budget.end_turn()

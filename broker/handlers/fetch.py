@@ -70,7 +70,10 @@ def handle(call: RequestContext, now: Now) -> Answer | Steps[Answer]:
         return _handle_in_steps(call, session, partitions, now.ms + request.max_wait_ms)
     budget.left -= number
     if request.replica_id >= 0:
-        note_fetches(call, session, partitions, now)
+        sound = note_fetches(call, session, partitions, now)
+        generation = call.services.hosted.generation
+        if sound and isinstance(session, FollowerSession) and session.may_wait(partitions, generation):
+            return _waiting(call, session, partitions, []).begin(now.ms + request.max_wait_ms)
     results, enough, unread = collect(call, session, partitions, False)
     if unread:
         return _LookingUp(call, session, partitions, now.ms + request.max_wait_ms).begin(unread)
@@ -152,6 +155,8 @@ def _answer(call: RequestContext, session: FetchSession | None, results: Results
                     partition.log, partition.requested.fetch_offset, records
                 )
             size += records.length
+        else:
+            size += len(records)
     if call.meter is not None and not call.meter.may_fetch(size, now.ms):
         # No session begins, and a session notes nothing as sent, as in Kafka, so the client misses nothing.
         return FetchResponse() if session is None else session.answer(request.session_epoch, [])
@@ -160,10 +165,10 @@ def _answer(call: RequestContext, session: FetchSession | None, results: Results
         records = result.records
         if result.error_code:
             call.services.metrics.failed_fetch(partition.log.topic if partition.log is not None else None)
-        elif records.__class__ is FileRegion and partition.log is not None:
+        elif partition.log is not None:
             if is_follower:
-                partition.log.bytes_replicated += records.length
-            else:
+                partition.log.bytes_replicated += result.size
+            elif records.__class__ is FileRegion:
                 partition.log.bytes_out += records.length
     if session is not None:
         return session.answer(request.session_epoch, results)
@@ -390,8 +395,12 @@ class _Waiting:
         self._available.clear()
         self._bytes = 0
         for partition, result in results:
-            if partition.log is not None and isinstance(result.records, FileRegion):
+            if partition.log is None:
+                continue
+            if isinstance(result.records, FileRegion):
                 self._note(partition.log, result.records)
+            elif result.records:
+                self._count(partition.log, result.size)
 
     def _note(self, log: PartitionLog, records: FileRegion) -> None:
         if records.file is log.segments.active.log:  # between two slices a new segment may have begun
@@ -412,6 +421,8 @@ class _Waiting:
         end = self._end_of(log)
         if end <= requested.fetch_offset:
             return False
+        if self._bytes_min <= 1:
+            return True
         if log not in self._positions or end < log.log_end_offset:  # some records may not be seen yet
             return self._read(log, requested) or self._bytes >= self._bytes_min
         segment, position = self._positions[log]

@@ -11,8 +11,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
+from broker.log import newest_write
 from broker.log.index.txn_index import AbortedTransaction
 from broker.log.log_reader import answered, ids_of
+from broker.log.newest_write import NewestWrite
 from broker.log.partition_log import PartitionLog
 from broker.log.segment import RELATIVE_OFFSET_MAX, Copied, Placed, Segment
 from broker.log.storage.port import Buffer, StorageError
@@ -222,6 +224,9 @@ def write(
     log.log_end_offset = segment.next_offset
     log.bytes_in += size
     log.durability.appended(size, now.ms)
+    if log.has_copies:
+        is_kept = copied is None and size <= newest_write.BYTES_MAX
+        log.newest_write = NewestWrite(placed[0][1], written, runs) if is_kept else None
     return written
 
 

@@ -16,6 +16,7 @@ from uuid import UUID
 from broker.log import leader_epochs
 from broker.log.checkpoint import LogPosition
 from broker.log.durability import Durability
+from broker.log.newest_write import NewestWrite
 from broker.log.producer_state import ProducerState
 from broker.log.segment import Segment
 from broker.log.segment_list import SegmentList
@@ -62,8 +63,8 @@ class PartitionLog:
         "topic", "topic_id", "_topic_hex", "partition", "name", "config", "waiting_acks", "journal", "scheduler",
         "producers", "epochs", "offline", "durability", "log_start_offset", "last_id", "cleaned_offset",
         "uncleanable", "leader_epoch", "_storage", "segments", "log_end_offset", "opened_at", "trusted_from",
-        "replicated_to", "has_copies", "bytes_in", "bytes_out", "messages_copied", "bytes_copied", "bytes_replicated",
-        "__weakref__",
+        "replicated_to", "has_copies", "newest_write", "bytes_in", "bytes_out", "messages_copied", "bytes_copied",
+        "bytes_replicated", "__weakref__",
     )  # fmt: skip
 
     def __init__(
@@ -108,6 +109,8 @@ class PartitionLog:
         """Offsets below it are on every replica in sync; LONG_MAX while no other replica counts."""
         self.has_copies = False
         """True if other brokers have copies. They may begin to count while a request waits."""
+        self.newest_write: NewestWrite | None = None
+        """What this broker wrote last as the leader, if it is small, and not on all replicas in sync."""
         # These count since the log was opened.
         self.bytes_in = 0  # appended, those copied too
         self.bytes_out = 0  # fetched by consumers
@@ -149,6 +152,8 @@ class PartitionLog:
         because records are deleted below the high watermark only. So a stored offset below the start becomes the start.
         """
         self.replicated_to = max(offset, self.log_start_offset)
+        if offset >= self.log_end_offset:
+            self.newest_write = None
 
     @property
     def is_empty(self) -> bool:

@@ -48,6 +48,8 @@ class RepeatedFetch(Protocol):
 
     used_ms: int
     """When the session fetched last, on the leader's monotonic clock."""
+    life: int
+    """The broker epoch of the follower that fetches."""
 
     def woken(self, log: PartitionLog) -> None:
         """Look at a log whose follower rests no more."""
@@ -136,6 +138,10 @@ class Partition:
         """The log's end when the present epoch began. Until the high watermark is there, this leader does not know
         which of its records are committed (KIP-207)."""
         self.followers: dict[int, Follower] = {}
+        self._others: tuple[int, ...] = ()
+        """The other replicas that count, which `_counts_for` has found; none while the high watermark stands."""
+        self._counts_for: tuple[object, object, object] | None = None
+        """The state, the proposal and the settings that `_others` was found for."""
         self._told_high_watermark = log.high_watermark
         """The high watermark when an act last returned whether it has risen."""
         self._proposed: frozenset[int] | None = None
@@ -235,7 +241,24 @@ class Partition:
         return self._told_high_watermark > before
 
     def _move_replicated_to(self) -> None:
+        log, basis = self.log, self._counts_for
+        if (
+            basis is None
+            or basis[0] is not self.state
+            or basis[1] is not self._proposed
+            or basis[2] is not log.config
+        ):
+            self._find_others()
+        if self._others:
+            followers = self.followers
+            end = min([followers[other].end_offset if other in followers else UNKNOWN_OFFSET for other in self._others])
+            if end > log.replicated_to:
+                log.move_replicated_to(end)
+
+    def _find_others(self) -> None:
+        """Note which other replicas hold the high watermark, because state, proposal or settings have changed."""
         log, state = self.log, self.state
+        self._others, self._counts_for = (), (state, self._proposed, log.config)
         if state is None or state.elr or not self.has_min_isr:
             self._stand()
             return
@@ -245,10 +268,7 @@ class Partition:
             return
         if log.replicated_to == LONG_MAX:
             self._stand()
-        followers = self.followers
-        end = min([followers[other].end_offset if other in followers else UNKNOWN_OFFSET for other in others])
-        if end > log.replicated_to:
-            log.move_replicated_to(end)
+        self._others = tuple(others)
 
     def _stand(self) -> None:
         """Keep the high watermark where it is, whatever this broker appends or syncs."""
@@ -262,7 +282,8 @@ class Partition:
         Raise ApiError as `follower` does.
         """
         follower = self.follower(follower_id, broker_epoch)
-        follower.wake(self.log)
+        if follower.rests_in is not None:
+            follower.wake(self.log)
         follower.fetched(offset, log_start_offset, broker_epoch, self.log.log_end_offset, now.ms)
         may_join = follower_id not in self.isr and self._proposed is None and now.ms >= self._pause_ends_ms
         if may_join and self._is_in_sync(follower):
@@ -272,10 +293,12 @@ class Partition:
     def rest(self, follower_id: int, session: RepeatedFetch) -> Follower | None:
         """Let a follower rest in the session that it has just fetched in. Return None if each fetch must be noted.
 
-        A follower outside of the ISR may join it at any fetch.
+        A follower outside of the ISR may join it at any fetch. A fetch in another life was not noted.
         """
-        follower = self.followers[follower_id]
-        if follower.end_offset != self.log.log_end_offset or follower_id not in self.isr:
+        follower = self.followers.get(follower_id)
+        if follower is None or follower.broker_epoch != session.life or follower_id not in self.isr:
+            return None
+        if follower.end_offset != self.log.log_end_offset:
             return None
         follower.rests_in = session
         return follower

@@ -5,7 +5,7 @@ from typing import TypeAlias
 
 from broker.log import leader_epochs, log_reader
 from broker.log.leader_epochs import NO_EPOCH
-from broker.log.log_reader import EMPTY
+from broker.log.log_reader import EMPTY, ReadResult
 from broker.log.non_blocking_reader import NotCached
 from broker.log.partition_log import PartitionLog
 from broker.now import Now
@@ -56,7 +56,6 @@ def collect(
     generation = call.services.hosted.generation
     wants_ids, committed = request.wants_ids, request.isolation_level == READ_COMMITTED
     is_follower = request.replica_id >= 0
-    has_rules = is_follower or call.version < ZSTD_VERSION
     if so_far is None:
         bytes_left, size = bytes_max(call), 0
         bytes_min = min(request.min_bytes, bytes_left)
@@ -69,21 +68,21 @@ def collect(
         requested = wanted.requested
         topic, partition, offset, limit, leader_epoch, last_epoch, _ = requested
         diverging = None
+        limit = limit if limit < bytes_left else bytes_left
         try:
             log = wanted.log
             if log is None or wanted.generation != generation or (is_follower and log.offline is not None):
                 log = _find(call, wanted, generation)
             if leader_epoch != NO_EPOCH:
                 log.check_leader_epoch(leader_epoch)
-            if has_rules:
+            if is_follower or call.version < ZSTD_VERSION:
                 _check(call, log, requested)
             if last_epoch >= 0 and (diverging := _diverging(log, requested, is_follower)) is not None:
                 records, ids, aborted = EMPTY, None, None
+            elif is_follower:
+                records, ids, aborted = _read_to_end(log, offset, limit, not size, wants_ids, waits)
             else:
-                records, ids, aborted = log_reader.read(
-                    log, offset, limit if limit < bytes_left else bytes_left, not size, wants_ids, committed, waits,
-                    log.log_end_offset if is_follower else None,
-                )  # fmt: skip
+                records, ids, aborted = log_reader.read(log, offset, limit, not size, wants_ids, committed, waits)
         except ApiError as error:
             result = _refused(call, error, wanted)
             enough = True
@@ -95,10 +94,10 @@ def collect(
                 topic, partition, 0, log.high_watermark, log.last_stable_offset, log.log_start_offset, aborted, records,
                 ids, diverging,
             )  # fmt: skip
+            length = records.length if records.__class__ is FileRegion else len(records)
+            size += length
+            bytes_left = bytes_left - length if bytes_left > length else 0
             if records.__class__ is FileRegion:
-                length = records.length
-                size += length
-                bytes_left = bytes_left - length if bytes_left > length else 0
                 # No records will be added to an older segment.
                 enough = enough or records.file is not log.segments.active.log
             elif diverging is not None:
@@ -109,6 +108,16 @@ def collect(
     if so_far is not None:
         so_far.bytes_left, so_far.size = bytes_left, size
     return results, enough or size >= bytes_min, unread
+
+
+def _read_to_end(
+    log: PartitionLog, offset: int, limit: int, at_least_one: bool, wants_ids: bool, waits: bool
+) -> ReadResult:
+    """Read up to the log's end, for a follower; from memory if it asks for what was written last."""
+    newest = log.newest_write
+    if newest is not None and newest.base_offset == offset >= log.log_start_offset and len(newest.records) <= limit:
+        return ReadResult(newest.records, newest.ids if wants_ids else None)
+    return log_reader.read(log, offset, limit, at_least_one, wants_ids, False, waits, log.log_end_offset)
 
 
 def bytes_max(call: RequestContext) -> int:
@@ -157,8 +166,8 @@ def _led_for(call: RequestContext, log: PartitionLog, requested: FetchPartition)
 
 def note_fetches(
     call: RequestContext, session: FetchSession | None, partitions: Iterable[WantedPartition], now: Now
-) -> None:
-    """Note that a follower has all records below the offsets that it fetches from.
+) -> bool:
+    """Note that a follower has all records below the offsets that it fetches from. Return False if one is refused.
 
     If that moves a high watermark, or if deleted records are gone from another replica, the requests that wait for it
     are answered. An offset that is out of range, or that lies past the end of an epoch (KIP-595), says nothing.
@@ -166,6 +175,7 @@ def note_fetches(
     """
     services, request = call.services, call.request
     generation = services.hosted.generation
+    all_sound = True
     for wanted in session.to_note(partitions) if isinstance(session, FollowerSession) else partitions:
         requested = wanted.requested
         offset = requested.fetch_offset
@@ -183,9 +193,11 @@ def note_fetches(
             assert services.replication is not None
             services.replication.fetched(partition, request.replica_id, offset, start_offset, life, now)
         except ApiError:
+            all_sound = False
             continue
         if isinstance(session, FollowerSession):
             session.noted(wanted, log, partition)
+    return all_sound
 
 
 def _refused(call: RequestContext, error: ApiError, wanted: WantedPartition) -> FetchedPartition:

@@ -100,6 +100,19 @@ def with_news(
     return news
 
 
+def is_at_end(partition: WantedPartition, generation: int) -> bool:
+    """Return True if a follower has all records of a partition, so that only other offsets of it can be news."""
+    log, requested = partition.log, partition.requested
+    return (
+        log is not None
+        and requested.fetch_offset == log.log_end_offset
+        and log.offline is None
+        and partition.generation == generation
+        and requested.last_fetched_epoch in (NO_EPOCH, log.leader_epoch)
+        and requested.current_leader_epoch in (NO_EPOCH, log.leader_epoch)
+    )
+
+
 class FetchSession:
     """A fetch session. `epoch` is that of the next request.
 

@@ -6,7 +6,8 @@ is left out once there is nothing to answer and its follower rests. The session 
 partitions, and takes a partition back after each touch of its log. After a change of the metadata, and in another life
 of the follower, all have changed.
 
-A request that waits does so under one key of the purgatory, the session. A touch of a log touches the session.
+A request that waits does so under one key of the purgatory, the session. A touch of a log touches the session at the
+end of the turn, so that one answer has the records of all requests that the leader has executed together.
 
 The partition that has waited longest is read first. A partition that gave records goes to the end.
 """
@@ -16,7 +17,7 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 from broker.log.partition_log import PartitionLog
 from broker.now import Now
 from broker.replication.partition import Follower, Partition
-from broker.services.fetch_session import FetchSession, Owner, WantedPartition, with_news
+from broker.services.fetch_session import FetchSession, Owner, WantedPartition, is_at_end, with_news
 from broker.waiting.purgatory import Purgatory
 from broker.wire.fetch import FetchedPartition, FetchRequest, FetchResponse, PartitionKey
 
@@ -40,13 +41,14 @@ class FollowerSession(FetchSession):
         self._follower_id, _ = owner
         self._purgatory = purgatory
         self._generation = _UNKNOWN
-        self._life = _UNKNOWN
+        self.life = _UNKNOWN
+        """The broker epoch in which the follower fetches."""
         self._changed = dict.fromkeys(partitions.values())
         """The partitions that may have something new, longest waiting first."""
         self._by_log: dict[PartitionLog, WantedPartition] = {}
         """The partitions by the logs that the session listens to."""
-        self._logs: dict[WantedPartition, PartitionLog] = {}
-        """The logs by their partitions."""
+        self._led: dict[WantedPartition, Partition] = {}
+        """The leader's views of these partitions, with their logs."""
         self._resting: dict[PartitionLog, Follower] = {}
         self._touched: dict[PartitionLog, None] = {}
 
@@ -58,8 +60,8 @@ class FollowerSession(FetchSession):
     # --- a fetch -------------------------------------------------------------------------------------------------
 
     def update(self, request: FetchRequest) -> None:
-        if request.replica_epoch != self._life:
-            self._life = request.replica_epoch
+        if request.replica_epoch != self.life:
+            self.life = request.replica_epoch
             self._look_at_all()
         partitions = self._partitions
         for requested in request.partitions:
@@ -87,27 +89,40 @@ class FollowerSession(FetchSession):
 
     def to_note(self, partitions: Iterable[WantedPartition]) -> list[WantedPartition]:
         """Return those of the partitions to read whose followers do not rest."""
-        logs, resting = self._logs, self._resting
-        return [partition for partition in partitions if logs.get(partition) not in resting]
+        resting = self._resting
+        return [partition for partition in partitions if partition.log not in resting]
 
     def noted(self, wanted: WantedPartition, log: PartitionLog, partition: Partition) -> None:
         """Note that the leader's view of a partition knows this fetch."""
-        if self._logs.get(wanted) is not log:
+        if self._led.get(wanted) is not partition:
             self._unlisten(wanted)
-            self._logs[wanted], self._by_log[log] = log, wanted
+            self._led[wanted], self._by_log[log] = partition, wanted
             self._purgatory.listen(log, self)
-        follower = partition.rest(self._follower_id, self)
-        if follower is not None:
-            self._resting[log] = follower
+
+    def may_wait(self, partitions: Iterable[WantedPartition], generation: int) -> bool:
+        """Return True if these partitions have nothing for the follower but offsets, which do not end the wait."""
+        return all(is_at_end(partition, generation) for partition in partitions)
 
     def with_news(self, partitions: Sequence[WantedPartition], generation: int) -> list[WantedPartition]:
         news = with_news(partitions, generation, is_follower=True)
         if len(news) < len(partitions):
             have_news = set(news)
             for partition in partitions:
-                if partition not in have_news and partition.log in self._resting:
+                if partition not in have_news and self._rests(partition):
                     self._changed.pop(partition, None)
         return news
+
+    def _rests(self, wanted: WantedPartition) -> bool:
+        """Let the follower of a partition without news rest, if it may."""
+        log, partition = wanted.log, self._led.get(wanted)
+        if log is None or partition is None or partition.log is not log:
+            return False
+        if log not in self._resting:
+            follower = partition.rest(self._follower_id, self)
+            if follower is None:
+                return False
+            self._resting[log] = follower
+        return True
 
     def answer(self, epoch: int, results: list[tuple[WantedPartition, FetchedPartition]]) -> FetchResponse:
         response = super().answer(epoch, results)
@@ -124,12 +139,16 @@ class FollowerSession(FetchSession):
         """Take back the partition of a log that has changed, and try to answer the request that waits."""
         assert isinstance(key, PartitionLog)
         partition = self._by_log.get(key)
-        if partition is not None:
-            self._changed[partition] = self._touched[key] = None
-            follower = self._resting.get(key)
-            if follower is not None and not _is_quiet(key, partition, follower):
-                follower.wake(key)
-            self._purgatory.touch(self, now)
+        if partition is None:
+            return
+        self._changed[partition] = None
+        if is_at_end(partition, self._generation) and partition.log_start_offset == key.log_start_offset:
+            return  # such as another high watermark, which leaves a follower at the end
+        follower = self._resting.get(key)
+        if follower is not None:
+            follower.wake(key)
+        self._touched[key] = None
+        self._purgatory.touch_at_end(self)
 
     def take_touched(self) -> Iterable[PartitionLog]:
         """Return the logs that were touched since the session was last read."""
@@ -144,7 +163,7 @@ class FollowerSession(FetchSession):
             self._changed[partition] = None
 
     def close(self) -> None:
-        for partition in list(self._logs):
+        for partition in list(self._led):
             self._unlisten(partition)
 
     def _look_at_all(self) -> None:
@@ -154,22 +173,13 @@ class FollowerSession(FetchSession):
 
     def _unlisten(self, partition: WantedPartition) -> None:
         self._wake(partition)
-        log = self._logs.pop(partition, None)
-        if log is not None:
-            del self._by_log[log]
-            self._touched.pop(log, None)
-            self._purgatory.unlisten(log, self)
+        led = self._led.pop(partition, None)
+        if led is not None:
+            del self._by_log[led.log]
+            self._touched.pop(led.log, None)
+            self._purgatory.unlisten(led.log, self)
 
     def _wake(self, partition: WantedPartition) -> None:
-        log = self._logs.get(partition)
-        if log is not None and log in self._resting:
-            self._resting[log].wake(log)
-
-
-def _is_quiet(log: PartitionLog, partition: WantedPartition, follower: Follower) -> bool:
-    """Return True if a change of a log, such as of its high watermark, leaves its follower at its end."""
-    return (
-        follower.end_offset == log.log_end_offset
-        and partition.log_start_offset == log.log_start_offset
-        and log.offline is None
-    )
+        led = self._led.get(partition)
+        if led is not None and led.log in self._resting:
+            self._resting[led.log].wake(led.log)

@@ -96,6 +96,8 @@ class Purgatory:
         self._max_delayed = max_delayed
         self._leaving: deque[tuple[AnyDelayed, Iterator[Hashable]]] = deque()
         """Answered requests, with the keys that they are still watched by."""
+        self._to_touch: dict[Hashable, None] = {}
+        """The keys that are touched at the end of the turn."""
         self.overflowed = 0
 
     def __len__(self) -> int:
@@ -169,6 +171,17 @@ class Purgatory:
                 answered += 1
         return answered
 
+    def touch_at_end(self, key: Hashable) -> None:
+        """Touch `key` at the end of the turn, once, so that one answer has all that the turn changes."""
+        self._to_touch[key] = None
+
+    def end_turn(self, now: Now) -> None:
+        """Touch the keys of `touch_at_end`."""
+        while self._to_touch:
+            keys, self._to_touch = self._to_touch, {}
+            for key in keys:
+                self.touch(key, now)
+
     def listen(self, key: Hashable, listener: Listener) -> None:
         """Tell `listener` each touch of `key` from now on, until `unlisten`."""
         self._watchers.setdefault(key, {})[listener] = None
@@ -191,11 +204,12 @@ class Purgatory:
                 expired += 1
         if self._leaving:
             self._leave_keys()
+        self.end_turn(now)
         return expired
 
     def next_deadline_ms(self) -> int | None:
         """Return when `advance` is due next, on the monotonic clock: 0 for at once, None without a deadline."""
-        return 0 if self._leaving else self._wheel.next_deadline_ms()
+        return 0 if self._leaving or self._to_touch else self._wheel.next_deadline_ms()
 
     def _may_not_wait(self, delayed: AnyDelayed, now: Now, limited: bool) -> bool:
         if delayed.deadline_ms is not None and delayed.deadline_ms <= now.ms:

@@ -386,6 +386,11 @@ def fetch_request(topic, offset=0, partition=0, max_wait_ms=0, min_bytes=1, max_
 def values_of(answer):
     """Return the values of a Fetch answer's records; its one partition must have no error."""
     (partition,) = answer.partitions
+    return values_in(partition)
+
+
+def values_in(partition):
+    """Return the values of the records that an answer has for a partition, which must have no error."""
     assert partition.error_code == 0, partition.error_code
     found, position = [], 0
     while position < len(partition.records):

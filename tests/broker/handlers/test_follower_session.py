@@ -4,8 +4,10 @@ import sys
 
 import pytest
 
+from broker.log.newest_write import BYTES_MAX
 from broker.wire.errors import ErrorCode
-from tests.broker.engine_client import FETCH
+from broker.wire.id_entries import read_entries
+from tests.broker.engine_client import FETCH, PRODUCE, produce_request, values_in
 from tests.broker.peers import BETWEEN
 from tests.broker.replicated import FollowerInSession, ReplicatedLeader
 
@@ -39,6 +41,43 @@ def test_an_append_answers_a_request_that_waits_and_names_nothing(leader, follow
     assert follower.answer() is None
     leader.client().produce("flights", b"a", partition=3)
     assert list(follower.answer()) == [3]
+
+
+def test_one_answer_has_the_records_of_a_whole_turn(leader, follower):
+    follower.send()
+    clients = [leader.client() for _ in range(PARTITIONS)]
+    with leader.broker.turn():
+        for partition, client in enumerate(clients):
+            client.send(PRODUCE, 9, produce_request("flights", b"a", partition=partition))
+    assert list(follower.answer()) == list(range(PARTITIONS))
+
+
+def test_a_small_write_is_fetched_from_memory_until_all_replicas_in_sync_have_it(leader, follower):
+    client = leader.client()
+    written = client.produce("flights", b"a", b"b", wants_ids=True)
+    leader.broker.storage.files["flights-0/00000000000000000000.log"].data[:] = b""
+    row = follower.fetch()[0]
+    assert values_in(row) == [b"a", b"b"]
+    (entry,) = read_entries(row.ids.entries, row.ids.base_offset)
+    assert (entry.offset, entry.length, entry.first_id) == (0, 2, written.runs[0][0])
+    follower.fetch({0: 2})
+    assert leader.log("flights").newest_write is not None
+    leader.follower(3).fetch("flights", 2)
+    assert leader.log("flights").newest_write is None
+
+
+def test_a_follower_that_is_further_behind_gets_all_records_from_the_log(leader, follower):
+    client = leader.client()
+    for value in (b"a", b"b"):
+        client.produce("flights", value)
+    row = follower.fetch()[0]
+    assert values_in(row) == [b"a", b"b"]
+
+
+def test_a_large_write_is_not_kept_in_memory(leader, follower):
+    leader.client().produce("flights", bytes(BYTES_MAX))
+    assert leader.log("flights").newest_write is None
+    assert follower.fetch()[0].size > BYTES_MAX
 
 
 def test_records_come_again_until_the_follower_asks_past_them(leader, follower):

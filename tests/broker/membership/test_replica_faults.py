@@ -15,7 +15,7 @@ def test_a_follower_stops_at_records_that_are_damaged_and_copies_all_others():
     cluster.create("flights", partitions=2)
     cluster.cut_pairs = {(2, 1), (3, 1)}
     cluster.later(FETCHED_MS)
-    cluster.produce("flights", b"a" * 100, acks=1)
+    cluster.produce("flights", b"a" * 3_000, acks=1)  # a small write would come from memory
     file = cluster.nodes[1].storage.files[LOG_FILE.format("flights-0")]
     file.data[100] ^= 1
     cluster.cut_pairs = set()

@@ -372,7 +372,7 @@ class Session:
     """A follower's session, which the leader knows to fetch all its partitions again each time."""
 
     def __init__(self):
-        self.used_ms = 0
+        self.used_ms, self.life = 0, 7
         self.to_look_at = []
 
     def woken(self, log):

@@ -203,6 +203,17 @@ def test_a_request_is_watched_once():
         room.purgatory.watch(delayed, room.answers.append, at(0))
 
 
+def test_a_key_that_is_touched_at_the_end_of_a_turn_is_touched_once():
+    room, listening = Room(), Listening()
+    room.purgatory.listen("end-of-p0", listening)
+    for _ in range(2):
+        room.purgatory.touch_at_end("end-of-p0")
+    assert (listening.touches, room.purgatory.next_deadline_ms()) == ([], 0)
+    room.purgatory.end_turn(at(1))
+    room.purgatory.end_turn(at(2))
+    assert (listening.touches, room.purgatory.next_deadline_ms()) == ([("end-of-p0", 1)], None)
+
+
 class Listening:
     """A listener that remembers what it was told."""
 
