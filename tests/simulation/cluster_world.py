@@ -10,8 +10,6 @@ the nodes, each partition is led and can be written, and the oracle compares wha
 there (cluster_oracle.py).
 """
 
-import sys
-import time
 from collections import Counter
 from uuid import UUID
 
@@ -43,6 +41,7 @@ from tests.simulation.cluster_clients import Checker, Producer, Reader, Sleep, T
 from tests.simulation.cluster_group import Committer, GroupMember
 from tests.simulation.cluster_oracle import Oracle
 from tests.simulation.cluster_process import Machine, new_worker
+from tests.simulation.seeds import main
 
 REQUEST_MS = 60_000
 """The longest time that a request may take on a broker that is neither stopped nor cut off."""
@@ -432,17 +431,6 @@ class ClusterWorld(Timeline):
         rows = {key: (row.topic_id, row.leader, row.leader_epoch) for key, row in assigned.items()}
         assert hosted == rows, f"{name} hosts {hosted}, not {rows}"
         assert logs == {key: row.topic_id for key, row in assigned.items()}, f"{name} has other logs: {logs}"
-
-
-def main(kind):
-    """Print the histories of the seeds on the command line."""
-    for seed in map(int, sys.argv[1:]):
-        began = time.process_time()
-        world = kind(seed, print)
-        try:
-            world.history()
-        finally:
-            print(f"seed {seed}: {time.process_time() - began:.2f} s of CPU, {world.now_ms} ms", dict(world.counts))
 
 
 if __name__ == "__main__":

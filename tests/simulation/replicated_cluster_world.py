@@ -13,10 +13,11 @@ from broker.group.offset_records import partition_of
 from broker.metadata.topic import GROUP_OFFSETS_TOPIC
 from tests.simulation.cluster_clients import Producer, Reader, TransactionalProducer
 from tests.simulation.cluster_group import Committer, GroupMember
-from tests.simulation.cluster_world import HAPPENINGS, ClusterWorld, main
+from tests.simulation.cluster_world import HAPPENINGS, ClusterWorld
 from tests.simulation.replicated_clients import Poller, ReplicatedAdmin
 from tests.simulation.replicated_logs import check_copies, check_high_watermarks, check_leaders
 from tests.simulation.replicated_oracle import ReplicatedOracle
+from tests.simulation.seeds import main
 
 LAG_MS = 3_000
 WITHOUT_ONE_MS = 15_000

@@ -1,6 +1,6 @@
 """Planted faults: each takes one rule of replication out, and the world of several copies has to notice.
 
-test_replicated_cluster_faults.py plays seeds until one is noticed.
+test_cluster_faults.py plays seeds until one is noticed.
 """
 
 from dataclasses import replace

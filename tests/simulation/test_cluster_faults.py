@@ -1,21 +1,19 @@
-"""Rules of the cluster that are taken out one by one (cluster_faults.py): the simulation notices each."""
+"""Rules of the cluster, and of replication, that are taken out one by one: the simulation notices each."""
 
 import pytest
 
-from tests.simulation.cluster_faults import FAULTS
+from tests.simulation import cluster_faults, replicated_faults, seeds
 from tests.simulation.cluster_world import ClusterWorld
-
-SEEDS = 2_000
+from tests.simulation.replicated_cluster_world import ReplicatedClusterWorld
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.__name__)
+@pytest.mark.parametrize("fault", cluster_faults.FAULTS, ids=lambda fault: fault.__name__)
 def test_a_planted_fault_is_noticed(fault, monkeypatch):
-    fault(monkeypatch)
-    for seed in range(SEEDS):
-        try:
-            ClusterWorld(seed).history()
-        except Exception as error:  # an assertion of the oracle, or of a broker that meets what cannot be
-            print(f"{fault.__name__}: noticed by seed {seed}: {error}"[:300])
-            return
-    pytest.fail(f"{SEEDS} seeds do not notice: {fault.__doc__}")
+    seeds.check_noticed(ClusterWorld, fault, monkeypatch)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("fault", replicated_faults.FAULTS, ids=lambda fault: fault.__name__)
+def test_a_planted_fault_of_replication_is_noticed(fault, monkeypatch):
+    seeds.check_noticed(ReplicatedClusterWorld, fault, monkeypatch)
