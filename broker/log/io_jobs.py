@@ -104,11 +104,15 @@ class PutAway:
     """The new names, which are to be removed."""
     truncations: tuple[RunningCut, ...] = ()
     """Truncations of these logs that a thread may be at."""
+    logs: tuple[PartitionLog, ...] = ()
+    """The logs that are open."""
+    is_syncing: Callable[[PartitionLog], bool] = lambda log: False
+    """Returns True while a thread syncs a log."""
 
     @property
     def is_ready(self) -> bool:
         """Return False while a thread works on the files of one of the logs, because it might make them again."""
-        return not any(truncation.is_running for truncation in self.truncations)
+        return not (any(cut.is_running for cut in self.truncations) or any(map(self.is_syncing, self.logs)))
 
     def run(self) -> None:
         for directory in self.directories:

@@ -247,11 +247,12 @@ class LogManager:
         keys = [(topic, partition) for topic, partitions in topics.items() for partition in partitions]
         self.pending.changed()
         cuts = tuple(cut for key in keys if (cut := self._truncations.forget(key)) is not None)
+        logs = tuple(log for key in keys if (log := self._logs.get(key)) is not None)
+        directories = tuple(name for topic, partition in keys if (name := f"{topic}-{partition}") not in self._strays)
         for key in keys:
             self._forget(*key)
         self.syncs.checkpoint.write()
-        names = (f"{topic}-{partition}" for topic, partition in keys)
-        return PutAway(self.storage, tuple(name for name in names if name not in self._strays), truncations=cuts)
+        return PutAway(self.storage, directories, truncations=cuts, logs=logs, is_syncing=self.syncs.is_syncing)
 
     def finish_deletions(self, directories: Iterable[str]) -> list[str]:
         """At a start, put away directories of deleted topics, before any log is opened. Return the directories.

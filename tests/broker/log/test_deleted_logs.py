@@ -48,6 +48,21 @@ def test_a_sync_that_comes_back_after_the_deletion_leaves_no_trace(broker):
     assert broker.checkpoint()["flights-0"].offset == 1
 
 
+def test_a_log_made_again_has_no_epochs_or_producers_of_the_deleted_one_which_a_thread_still_syncs(broker):
+    log = broker.open()
+    broker.append(log, producer_id=7, producer_epoch=0, base_sequence=0)
+    log.start_leader_epoch(6)
+    broker.manager.syncs.start_round()
+    (sync,) = broker.manager.take_syncs()
+    put_away = broker.manager.delete({"flights": [0]})
+    assert not put_away.is_ready
+    broker.run(sync)
+    assert put_away.is_ready
+    broker.run(put_away)
+    fresh = broker.open()
+    assert fresh.leader_epoch == 0 and fresh.producers.epoch_of(7) is None
+
+
 def test_a_deleted_log_does_not_come_back_with_the_power(broker):
     broker.append(broker.open(), b"old")
     broker.round()
