@@ -6,8 +6,8 @@ A client finds its brokers by asking any of them, and asks again where an answer
 from dataclasses import dataclass
 from typing import Any
 
-from broker.record.batch import read_header
-from broker.record.records import decode_records
+from broker.record.batch import read_header, walk
+from broker.record.records import BatchRecord, decode_records, encode_batch
 from broker.wire import fetch, produce, tags
 from broker.wire.errors import ErrorCode
 from broker.wire.fetch import READ_COMMITTED, READ_UNCOMMITTED
@@ -24,10 +24,10 @@ from tests.broker.engine_client import (
     OFFSET_FETCH,
     PRODUCE,
     TXN_OFFSET_COMMIT,
-    batch_of,
+    WALL_MS,
 )
 from tests.broker.transactional import committed_in
-from tests.simulation.cluster_oracle import Transaction
+from tests.simulation.cluster_oracle import Transaction, key_of
 
 STABLE = "stable"
 """A topic that is never deleted."""
@@ -205,13 +205,8 @@ class Producer(Client):
         if self.topic_ids.setdefault(topic, topic_id) != topic_id:
             return NOT_SERVED  # made again, or an image of earlier: sequences begin anew, and so must the producer id
         sequence = self.sequences.get((topic_id, partition), 0)
-        batch = batch_of(
-            *values,
-            producer_id=self.id,
-            producer_epoch=self.epoch,
-            base_sequence=sequence,
-            transactional=self.is_transactional,
-        )
+        ids = {"producer_id": self.id, "producer_epoch": self.epoch, "base_sequence": sequence}
+        batch = keyed_batch(values, transactional=self.is_transactional, **ids)
         name = self.name if self.is_transactional else None
 
         def attempt():
@@ -354,7 +349,7 @@ class LateBatch(Client):
         self.topic, self.partition, self.owner = topic, partition, producer.name
         self.leader = producer.leader_of(topic, partition)
         ids = {"producer_id": producer_id, "producer_epoch": epoch, "base_sequence": sequence}
-        self.batch = batch_of(*values, **ids, transactional=True)
+        self.batch = keyed_batch(values, **ids, transactional=True)
 
     def run(self):
         yield Sleep(self.random.choice((0, 300, 3_000, TIMEOUT_MS)))
@@ -398,7 +393,8 @@ class Reader(Client):
             return
         result = answer.topics[0].partitions[0]
         oracle, key = self.world.oracle, (topic_id, partition)
-        if result.error_code == 0 and offset in oracle.acked.get(key, {}) and offset >= oracle.start_of(key):
+        known = oracle.acked.get(key, {}).get(offset)
+        if result.error_code == 0 and known is not None and not oracle.may_be_gone(key, offset, known[0]):
             assert result.offset == offset, f"lost-write: id {acked[offset]} of offset {offset} is at {result.offset}"
 
     def start_of(self, topic, partition):
@@ -446,11 +442,10 @@ class Checker(Reader):
                 assert code == 0, f"{topic}-{partition} cannot be written: {code}"
                 start = yield from self.start_of(topic, partition)
                 assert start <= oracle.start_of(key), f"lost-write: {topic}-{partition} begins at {start}"
-                records, ids, answer = yield from self.read(topic, partition, start)
+                records, ids, _, _ = yield from self.read_all(topic, partition, start)
                 oracle.check_partition(key, max(start, oracle.start_of(key)), records, ids)
-                read = yield from self.read(topic, partition, start, READ_COMMITTED)
-                committed[key] = set(committed_in(read[2]))
-                state = read[2].partitions[0]
+                read = yield from self.read_all(topic, partition, start, READ_COMMITTED)
+                committed[key], state = read[2:]
                 is_free = state.last_stable_offset == state.high_watermark
                 assert is_free or oracle.losses, f"{topic}-{partition} is held back"
         oracle.check_transactions(committed)
@@ -459,6 +454,30 @@ class Checker(Reader):
             is_held_back = code == ErrorCode.UNSTABLE_OFFSET_COMMIT and oracle.losses
             assert code == 0 or is_held_back, f"the offsets of {group} cannot be read: {code}"
         self.world.is_checked = True
+
+    def read_all(self, topic, partition, offset, isolation=READ_UNCOMMITTED):
+        """Return (records, ids by offset, values of committed records, the last answer). An answer has one segment."""
+        records, ids, committed = [], {}, set()
+        while True:
+            found, found_ids, answer = yield from self.read(topic, partition, offset, isolation)
+            records += found
+            ids |= found_ids
+            committed.update(committed_in(answer))
+            state = answer.partitions[0]
+            offset, before = end_of(state, offset), offset
+            if offset == before:
+                return records, ids, committed, state
+
+
+def keyed_batch(values, **fields):
+    """Return a batch of values with their keys."""
+    records = [BatchRecord(number, 0, key_of(value), value) for number, value in enumerate(values)]
+    return encode_batch(records, base_timestamp_ms=WALL_MS, **fields)
+
+
+def end_of(fetched, start):
+    """Return the offset after the last batch of an answer, `start` if it has none."""
+    return max([header.last_offset + 1 for _, header in walk(bytes(fetched.records))], default=start)
 
 
 def records_of(fetched, start):

@@ -21,8 +21,8 @@ CALL_MS = 5_000
 class Connection:
     """A connection to a broker's process, from a broker (`source`) or from a client (None)."""
 
-    def __init__(self, world, source, process, listener, name):
-        self.world, self.source, self.process = world, source, process
+    def __init__(self, world, source, process, listener, name, kind=None):
+        self.world, self.source, self.process, self.kind = world, source, process, kind
         self.peer = process.broker.connect(name, listener=listener)
         self.is_open = True
         self._has_lost = False  # bytes: none that follow arrive, and the connection ends soon
@@ -34,7 +34,7 @@ class Connection:
         """Send a request."""
         if self._loses():
             return
-        if self.world.is_cut(self.source, self.process.id):
+        if self.world.is_cut(self.source, self.process.id, self.kind):
             self._held.append(lambda: self.send(data))
         else:
             self._arrival_ms = max(self._arrival_ms, self.world.now_ms + self._delay_ms())
@@ -63,7 +63,7 @@ class Connection:
         """Pass an answer to the other end with `deliver`."""
         if not self.is_open or self._loses():
             return
-        if self.world.is_cut(self.process.id, self.source):
+        if self.world.is_cut(self.process.id, self.source, self.kind):
             self._held.append(lambda: self.answer(deliver))
         else:
             self._answer_ms = max(self._answer_ms, self.world.now_ms + self._delay_ms())
@@ -108,10 +108,10 @@ class Connection:
 
 
 class Link(Connection):
-    """A connection from one broker to another."""
+    """A connection from one broker to another, for calls of a kind."""
 
-    def __init__(self, sender, process):
-        super().__init__(sender.world, sender.id, process, BROKERS, f"broker-{sender.id}")
+    def __init__(self, sender, process, kind):
+        super().__init__(sender.world, sender.id, process, BROKERS, f"broker-{sender.id}", kind)
         self.sender = sender
         self._frames = ClientConnection(str(sender.id))
         self._calls = deque()

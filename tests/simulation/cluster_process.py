@@ -5,6 +5,7 @@ from kio.static.primitive import i64
 
 from broker.cluster.documents import CONTROLLER_EPOCH, NO_LEADER, TopicPartition, broker_path
 from broker.log.storage.memory_storage import MemoryStorage
+from broker.membership.calls import Link as LinkKind
 from broker.membership.calls import link_of
 from broker.now import Now
 from broker.wire.inter_broker import ControlledShutdownRequest
@@ -101,6 +102,7 @@ class Process(ClusterNode):
         self.broker.now_ms, self.broker.wall_step_ms = self.world.now_ms, self.machine.wall_step_ms
         self.broker.hold_syncs()
         self.broker.worker = self.world.new_worker(self)
+        self.world.opened(self)
         self.world.log(f"{self.id} is open")
 
     def _check_reports(self):
@@ -189,18 +191,21 @@ class Process(ClusterNode):
     # --- other brokers -------------------------------------------------------------------------------------------
 
     def _send(self, call):
-        key = call.broker_id, link_of(call)
+        kind = link_of(call)
+        key = call.broker_id, kind
         link = self.links.get(key)
         if link is None or not link.is_open:
             process = self.world.machines[call.broker_id].process
             if process is None or not process.listens:  # refused
                 self.world.after(self.world.delay(), lambda: self.do(lambda: self.called(call, None)))
                 return
-            link = self.links[key] = Link(self, process)
+            link = self.links[key] = Link(self, process, kind)
         link.call(call)
 
     def called(self, call, response):
         self.core.called(call, response, self.now)
+        if response is not None and link_of(call) is LinkKind.FETCHES and response.partitions:
+            self.world.fetched(self)
 
     # --- time ----------------------------------------------------------------------------------------------------
 
@@ -304,15 +309,11 @@ class Machine:
             self.is_clean = True
 
     def heal_disk(self):
-        """Make room on the disk. Its broker starts again if the disk failed, or has taken a log offline.
-
-        A full disk takes a log offline in the middle of a truncation only.
-        """
+        """Make room on the disk. Its broker starts again if the disk failed, which takes logs offline."""
         self.storage.free_bytes = None
         has_failed = bool(self.storage.failing_syncs)
         self.storage.failing_syncs.clear()
-        broker = None if self.process is None else self.process.broker
-        if has_failed or (broker is not None and broker.services.logs.offline):
+        if has_failed:
             self.restart()
 
     def restart(self):
@@ -327,8 +328,8 @@ class Machine:
         return None if process is None or not process.listens else ClientLink(self.world, process, name)
 
 
-def new_worker(number, start_ms):
+def new_worker(number, start_ms, max_ahead_ms=MAX_AHEAD_MS):
     """Return an id worker that has a number for itself."""
     return IdWorker(
-        Layout(), number, start_ms=start_ms, limit_ms=start_ms + 365 * DAY_MS, max_ahead_ms=MAX_AHEAD_MS
+        Layout(), number, start_ms=start_ms, limit_ms=start_ms + 365 * DAY_MS, max_ahead_ms=max_ahead_ms
     )

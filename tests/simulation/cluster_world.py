@@ -146,8 +146,9 @@ class ClusterWorld(Timeline):
     def is_lost(self):
         return self.random.random() < self.loss
 
-    def is_cut(self, source, target):
-        return (source, target) in self._cuts
+    def is_cut(self, source, target, kind=None):
+        """Return True if no bytes go from one broker to another, or none over the connections of a kind."""
+        return bool(self._cuts) and ((source, target) in self._cuts or (source, target, kind) in self._cuts)
 
     # --- clients -------------------------------------------------------------------------------------------------
 
@@ -166,8 +167,14 @@ class ClusterWorld(Timeline):
     def registered(self, process, broker_epoch):
         """Take note of a registration, whose process may have died since it asked for it."""
 
+    def opened(self, process):
+        """Take note that a process has opened its logs."""
+
     def pumped(self, process):
         """Check a process that has moved everything it could."""
+
+    def fetched(self, process):
+        """Check a process whose followers have taken what a leader has answered."""
 
     def begin(self, client):
         steps = client.run()
@@ -259,7 +266,7 @@ class ClusterWorld(Timeline):
             process.machine.kill(at_once=self.random.random() < 0.5)
 
     def _cut_power(self):
-        self._cut_power_of(self.machine())
+        self.cut_power_of(self.machine())
 
     def _cut_power_at_a_promise(self):
         """Cut the power of the next machine that gives an answer of a kind, as soon as the answer has arrived."""
@@ -270,9 +277,13 @@ class ClusterWorld(Timeline):
         if api_key == self._awaited_promise:
             self._awaited_promise = None
             self.log(f"{process.id} loses power after an answer to {api_key}")
-            self.after(0, lambda: self._cut_power_of(process.machine) if process.is_alive else None)
+            self.after(0, lambda: self.lose_power_after(process) if process.is_alive else None)
 
-    def _cut_power_of(self, machine):
+    def lose_power_after(self, process):
+        """Cut the power of a process that has given the awaited answer."""
+        self.cut_power_of(process.machine)
+
+    def cut_power_of(self, machine):
         if not self.is_durable:
             self.oracle.note_power_cut(machine.id)
         machine.cut_power(at_once=self.random.random() < 0.5)
@@ -359,6 +370,16 @@ class ClusterWorld(Timeline):
         cut = tuple(self.random.sample(list(self.machines), 2))
         self._cuts.add(cut)
         self.after(self.random.choice((300, 3_000, 8_000, 20_000)), lambda: self._heal_cuts({cut}))
+
+    def cut(self, source, target, kind):
+        """Let no bytes go from one broker to another over the connections of a kind (`LinkKind`)."""
+        self._cuts.add((source, target, kind))
+
+    def heal_cut(self, source, target, kind):
+        self._heal_cuts({(source, target, kind)})
+
+    def heal_cuts_of(self, kind):
+        self._heal_cuts({cut for cut in self._cuts if cut[2:] == (kind,)})
 
     def _heal_cuts(self, cuts):
         self._cuts -= cuts

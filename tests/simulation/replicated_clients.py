@@ -50,7 +50,10 @@ class Poller(Reader):
 class ReplicatedAdmin(Admin):
     """An administrator who also has leaders elected, records deleted and min.insync.replicas changed."""
 
-    kinds = (*Admin.kinds, "elect", "elect", "delete records", "set min isr", "set min isr")
+    def __init__(self, world, name):
+        super().__init__(world, name)
+        own = "elect", "elect", "delete records", "set min isr", "set min isr"
+        self.kinds = (*Admin.kinds, *own, *(("elect uncleanly",) * 3 if world.allows_unclean else ()))
 
     def elect(self, topic, target):
         """Ask for the preferred leaders of a topic."""
@@ -71,7 +74,14 @@ class ReplicatedAdmin(Admin):
         fields = {"topics": [{"name": topic, "partitions": partitions}], "timeout": TIMEOUT_MS}
         return Ask(leader, DELETE_RECORDS, 2, fields)
 
+    def elect_uncleanly(self, topic, target):
+        """Ask for leaders that may lack records, where no other can lead."""
+        partitions = [{"topic": topic, "partitions": list(self.topics[topic][1])}]
+        fields = {"election_type": 1, "topic_partitions": partitions, "timeout": TIMEOUT_MS}
+        return Ask(target, ELECT_LEADERS, 2, fields)
+
     def set_min_isr(self, topic, target):
+        self.world.changed_min_isr.add(topic)
         return self.set(topic, "min.insync.replicas", self.random.choice((1, 2)))
 
     def code(self, answer):

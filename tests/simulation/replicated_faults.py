@@ -6,9 +6,12 @@ test_cluster_faults.py plays seeds until one is noticed.
 from dataclasses import replace
 from weakref import WeakSet
 
+from broker.client.fetch_session import FetchSession
 from broker.cluster import alter_partition, isr_members, leader_election, partition_machine
 from broker.cluster.documents import Life
 from broker.log import copied_appender, leader_epochs
+from broker.log.copied_appender import CopyRefused
+from broker.log.epochs_begun import WriteEpochsBegun
 from broker.log.partition_log import PartitionLog
 from broker.membership.directory_life import DirectoryLife
 from broker.membership.followed_partitions import FollowedPartitions
@@ -191,6 +194,46 @@ def tells_no_high_watermark_after_a_cut(patch):
     patch.setattr(WantedPartition, "is_news", is_news)
 
 
+def demands_equal_starts(patch):
+    """I2: a follower refuses a batch that begins past its log's end, where its leader's cleaner has left a gap."""
+    checked = copied_appender._checked
+
+    def check(log, view):
+        answer = checked(log, view)
+        if len(answer.spans) > 1 or answer.spans[0][0] != log.log_end_offset:
+            raise CopyRefused(f"{log.name}: offset {answer.spans[0][0]} stands where {log.log_end_offset} belongs")
+        return answer
+
+    patch.setattr(copied_appender, "_checked", check)
+
+
+def counts_fetches_of_earlier_epochs(patch):
+    """E5: a leader serves a fetch of an earlier epoch, and counts it."""
+    check = PartitionLog.check_leader_epoch
+
+    def check_later(log, epoch):
+        if epoch >= log.leader_epoch:
+            check(log, epoch)
+
+    patch.setattr(PartitionLog, "check_leader_epoch", check_later)
+
+
+def takes_answers_of_earlier_epochs(patch):
+    """E5: a follower takes an answer to a fetch of an earlier epoch, and one of an earlier leader."""
+
+    def is_asked_so(session, ask):
+        asked, known = session._asked(ask.key), session._known.get(ask.key)
+        return known is not None and asked is not None and asked[:3] == known[:3]
+
+    patch.setattr(FetchSession, "_is_asked_so", is_asked_so)
+    patch.setattr(ReplicaFetcher, "unfollow", lambda replica_fetcher, topic, partition: None)
+
+
+def keeps_no_begun_epochs(patch):
+    """S2: a leader's epoch is not on the disk before its first batch."""
+    patch.setattr(WriteEpochsBegun, "run", lambda job: None)
+
+
 def forgets_copied_producers(patch):
     """A follower does not note the sequences of the producers whose batches it copies."""
 
@@ -303,6 +346,10 @@ FAULTS = (
     keeps_the_newest_epoch_at_a_cut,
     takes_the_leaders_high_watermark,
     tells_no_high_watermark_after_a_cut,
+    demands_equal_starts,
+    counts_fetches_of_earlier_epochs,
+    takes_answers_of_earlier_epochs,
+    keeps_no_begun_epochs,
     forgets_copied_producers,
     serves_what_is_not_committed,
     coordinates_before_the_replicas_have_it,

@@ -4,11 +4,14 @@
     lost-write             a read passes over a record that was acknowledged
     id falls               a record has an id below one of a record before it, which may be deleted
     nonmonotonic-poll      a consumer cannot go on where it has come to
+    offset lost            a coordinator tells another offset of a group than one before it, although none was committed
 
-A record that was acknowledged or shown in a leader epoch before an unclean election may be lost, so it counts no more.
+replicated_committed.py has the checks of the replicas. A record that was acknowledged or shown in a leader epoch before
+an unclean election may be lost, so it counts no more.
 """
 
-from tests.simulation.cluster_oracle import Oracle
+from tests.simulation.cluster_oracle import KEYS, Oracle
+from tests.simulation.replicated_committed import CommittedRecords
 
 
 class ReplicatedOracle(Oracle):
@@ -21,22 +24,44 @@ class ReplicatedOracle(Oracle):
         self.latest = {}
         """By (topic id, partition): the last offset of all that was acknowledged, and its id."""
         self.unclean_epochs = {}
-        """By (topic id, partition): the leader epoch of the last unclean election."""
+        """By (topic id, partition): the leader epoch of the last unclean election, or of the first leader after the
+        only copy has lost records."""
+        self._sure_offsets = {}
+        """By group: the last offset whose commit was answered."""
+        self.compacted = set()
+        """The (topic id, partition) whose logs are compacted."""
+        self.committed = CommittedRecords(self)
 
     def key_of(self, topic_id, partition, epoch):
         is_over = epoch < self.unclean_epochs.get((topic_id, partition), 0)
         return None if is_over else (topic_id, partition)
 
-    def note_unclean_election(self, topic_id, partition, epoch):
-        """Forget what a new leader may lack, and what coordinators may have forgotten with it."""
+    def note_loss(self, topic_id, partition, epoch):
+        """Forget what the leaders before an epoch had, and what coordinators may have forgotten with it."""
         key = topic_id, partition
         self.unclean_epochs[key] = epoch
+        self.committed.forget(key)
         for known in (self.acked, self.read, self.latest):
             known.pop(key, None)
         self.losses += 1
         for transaction in self.transactions:
             transaction.is_forgotten = True
         self.offsets.clear()
+        self._sure_offsets.clear()
+
+    def note_power_cut_of_all(self, topic_id, partition, epoch):
+        """Forget what consumers have seen before it was on the leader's disk, and was not acknowledged."""
+        key = topic_id, partition
+        self.unclean_epochs[key] = epoch
+        end = self.committed.keep_stored(key)
+        self.read[key] = {offset: found for offset, found in self.read.get(key, {}).items() if offset < end}
+        for group, (told, doubtful) in self.offsets.items():
+            self.offsets[group] = self._sure_offsets.get(group, -1), doubtful | {told}
+
+    def note_offset(self, group, offset, *, is_sure):
+        super().note_offset(group, offset, is_sure=is_sure)
+        if is_sure:
+            self._sure_offsets[group] = max(offset, self._sure_offsets.get(group, -1))
 
     def note_acked(self, partition, base_offset, values, runs):
         super().note_acked(partition, base_offset, values, runs)
@@ -55,9 +80,36 @@ class ReplicatedOracle(Oracle):
             before = read.setdefault(offset, found)
             assert before == found, f"inconsistent-offsets: {partition} has {found} at {offset}, and had {before}"
         if records:
-            offsets, last = {offset for offset, _ in records}, records[-1][0]
-            begin = max(start, self.start_of(partition))
-            acked = self.acked.get(partition, {})
-            lost = {offset: acked[offset] for offset in acked if begin <= offset < last and offset not in offsets}
+            last = records[-1][0]
+            lost = self._lost(partition, start, last, {offset for offset, _ in records})
             assert not lost, f"lost-write: a read of {partition} from {start} to {last} passes over {lost}"
         return seen
+
+    def may_be_gone(self, partition, offset, value):
+        """Return True for a record that may have been deleted, or compacted away."""
+        if super().may_be_gone(partition, offset, value):
+            return True
+        if partition not in self.compacted:
+            return False
+        return self._is_superseded(partition, value) or self._may_be_aborted(partition, value)
+
+    def _may_be_aborted(self, partition, value):
+        transactions = (each for each in self.transactions if value in each.values.get(partition, ()))
+        return any(not (transaction.commits and transaction.answered) for transaction in transactions)
+
+    def _is_superseded(self, partition, value):
+        """Return True if a later value of the same key may be in the same partition."""
+        client, number = value.rsplit(b".", 1)
+        later = int(number) + KEYS
+        while (other := b"%s.%d" % (client, later)) in self.sent:
+            if self.partitions.get(other, partition) == partition:
+                return True
+            later += KEYS
+        return False
+
+    def check_offset(self, group, offset):
+        """Check the offset that a coordinator tells. It is committed, so that no later coordinator tells another."""
+        super().check_offset(group, offset)
+        if group in self.offsets and offset >= 0:
+            committed, doubtful = self.offsets[group]
+            self.offsets[group] = offset, doubtful

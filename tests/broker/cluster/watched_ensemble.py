@@ -1,6 +1,7 @@
 """An ensemble whose writes are checked: it holds each controller to the rules of the cluster."""
 
 from collections.abc import Callable
+from typing import TypeAlias
 from uuid import UUID
 
 from broker.cluster.documents import (
@@ -20,6 +21,9 @@ from coordination.memory import Ensemble
 from coordination.port import Create, Delete, Multi, Set
 from tests.broker.cluster.model_broker import ImageRow
 
+OnDecision: TypeAlias = Callable[[TopicPartition, UUID | None, LeaderAndIsr, LeaderAndIsr], None]
+"""Takes a partition, the id of its topic, its state before, and the one that was written."""
+
 
 class WatchedEnsemble(Ensemble):
     """An ensemble whose writes are recorded, and checked: only the controller writes states, one higher each time."""
@@ -31,7 +35,7 @@ class WatchedEnsemble(Ensemble):
         self.topic_ids: set[UUID | None] = set()  # of all topics that there ever were
         self.to_delete: set[UUID | None] = set()  # the ids of the topics whose deletion was asked for
         self.on_topic_deleted: Callable[[str], None] = lambda name: None
-        self.on_unclean_election: Callable[[UUID | None, int, int], None] = lambda topic_id, partition, epoch: None
+        self.on_decision: OnDecision = lambda partition, topic_id, earlier, state: None
         self.is_recording = False
         self.knows_losses = True
         """False if brokers of Kafka's are members, which do not say that they lost power."""
@@ -78,6 +82,9 @@ class WatchedEnsemble(Ensemble):
                 is_leaders = (state.leader, state.leader_epoch) == (earlier.leader, earlier.leader_epoch)
                 assert state.leader_epoch > earlier.leader_epoch or is_leaders, f"E4: the epoch stays in {write}"
                 self._check_members(write.path, earlier, state)
+                partition = partition_of(write.path)
+                topic_id = Topic.decode(write.path, self.nodes[topic_path(partition.topic)].data).topic_id
+                self.on_decision(partition, topic_id, earlier, state)
             self.note_decision(write.path)
 
     def _check_members(self, path, earlier, state):
@@ -88,10 +95,8 @@ class WatchedEnsemble(Ensemble):
                 if state.lives.get(member, -1) > self.lost.get((partition, member), -1):
                     self.lost.pop((partition, member), None)
             return
-        if state.recovery_state and state.isr == (state.leader,):
+        if is_unclean(earlier, state):
             self.lost.pop((partition, state.leader), None)
-            topic_id = Topic.decode(path, self.nodes[topic_path(partition.topic)].data).topic_id
-            self.on_unclean_election(topic_id, partition.partition, state.leader_epoch)
             return
         assert set(state.isr) <= set(earlier.members), f"R3: {path} has members that did not join"
         if state.leader not in (NO_LEADER, earlier.leader) and self.knows_losses:
@@ -147,6 +152,12 @@ class WatchedEnsemble(Ensemble):
                     topic.topic_id, state.leader, state.leader_epoch, state.isr, node.version, assignment.replicas
                 )
         return image
+
+
+def is_unclean(earlier, state):
+    """Return True if a state elects a leader that may lack records that others confirmed."""
+    is_election = state.leader_epoch > earlier.leader_epoch
+    return is_election and bool(state.recovery_state) and state.isr == (state.leader,)
 
 
 def partition_of(path):
