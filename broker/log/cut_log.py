@@ -55,6 +55,8 @@ class LogCut:
     is_anew: bool
     """True if the log is to begin at `offset` with nothing."""
     config: TopicConfig
+    last_id: int = -1
+    """No id of the leader's log before `offset` is greater, if the log is to begin there; -1 if that is not known."""
     checkpointed: LogPosition | None = None
     end: CutEnd | None = None
     opened: PartitionLog | None = None
@@ -106,7 +108,7 @@ class PrepareCut:
     def _find_end(self) -> CutEnd:
         cut, log = self.cut, self.cut.log
         if cut.is_anew or cut.offset < log.log_start_offset:
-            return _anew(log, cut.offset)
+            return _anew(log, cut.offset, cut.last_id)
         bases = [base for base in self.bases if cut.storage.exists(cut.path(base, LOG))]
         number = bisect_right(bases, cut.offset) - 1
         if number < 0:
@@ -173,8 +175,8 @@ def _empty(log: PartitionLog, offset: int) -> LogPosition:
     return LogPosition(offset, offset, -1, offset, 0, 0, -1, offset, 0, topic_id=topic_id)
 
 
-def _anew(log: PartitionLog, offset: int) -> CutEnd:
-    position = replace(_empty(log, offset), cleaned_offset=offset, decided_offset=offset)
+def _anew(log: PartitionLog, offset: int, last_id: int = -1) -> CutEnd:
+    position = replace(_empty(log, offset), last_id=last_id, cleaned_offset=offset, decided_offset=offset)
     return CutEnd(offset, offset, 0, position, is_anew=True)
 
 

@@ -35,7 +35,7 @@ from broker.log.retention_walk import RetentionWalk
 from broker.log.segment import DELETED
 from broker.log.storage.port import Storage, StorageError
 from broker.log.sync_scheduler import IoJob, SyncScheduler
-from broker.log.truncation import Truncated, Truncations
+from broker.log.truncation import NO_LAST_IDS, Key, Truncated, Truncations
 from broker.now import Now
 from broker.settings.config import BrokerConfig, TopicConfig
 from broker.waiting.pending import Pending
@@ -281,15 +281,17 @@ class LogManager:
 
     # --- replication ---------------------------------------------------------------------------------------------
 
-    def truncate(self, offsets: Mapping[tuple[str, int], int], *, anew: bool = False) -> None:
+    def truncate(
+        self, offsets: Mapping[Key, int], *, anew: bool = False, last_ids: Mapping[Key, int] = NO_LAST_IDS
+    ) -> None:
         """Truncate these followers' logs, each to an offset: batches that end past it go, with their ids.
 
         Epochs go that begin at or past the log's new end, so an offset past the end takes epochs only. A log truncated
         below its start begins anew: at the offset, with nothing. `anew`: all of them do; a follower needs it that ends
-        below the start of its leader's log. Until `take_truncated` has the outcome, `get` raises
-        NOT_LEADER_OR_FOLLOWER. Raise ApiError, and truncate none, if a log is offline or being truncated.
+        below its leader's start, with the last id before that in `last_ids`. Until `take_truncated` has the outcome,
+        `get` raises NOT_LEADER_OR_FOLLOWER. Raise ApiError, and truncate none, if a log is offline or being truncated.
         """
-        self._truncations.begin({self.get(*key): offset for key, offset in offsets.items()}, anew=anew)
+        self._truncations.begin({self.get(*key): offset for key, offset in offsets.items()}, last_ids, anew=anew)
 
     def take_truncated(self) -> list[Truncated]:
         """Return the outcomes of truncations since the last call."""

@@ -16,6 +16,7 @@ of its contents (broker.log.integrity) do not count for a log that is offline.
 
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
+from types import MappingProxyType
 from typing import NamedTuple
 
 from broker.log.closed_segment import OpenSegments
@@ -31,6 +32,7 @@ from broker.settings.config import TopicConfig
 from broker.wire.errors import ApiError, ErrorCode
 
 Key = tuple[str, int]
+NO_LAST_IDS: Mapping[Key, int] = MappingProxyType({})
 RETRY_MS = 1_000
 """The pause before a step is done again that a full disk has failed."""
 
@@ -104,8 +106,8 @@ class Truncations:
 
     # --- the steps -----------------------------------------------------------------------------------------------
 
-    def begin(self, offsets: Mapping[PartitionLog, int], *, anew: bool) -> None:
-        """Release these logs and truncate each to its offset; `anew`: it begins there with nothing.
+    def begin(self, offsets: Mapping[PartitionLog, int], last_ids: Mapping[Key, int], *, anew: bool) -> None:
+        """Release these logs and truncate each to its offset; `anew`: it begins there with nothing but the last id.
 
         Raise ApiError, and release none, if one of them is offline.
         """
@@ -118,6 +120,7 @@ class Truncations:
             self._deletions.forget(log)
             self._syncs.release(log)
             cut = LogCut(self._storage, log, offset, anew, log.config)
+            cut.last_id = last_ids.get(cut.key, cut.last_id)
             self._cuts[cut.key] = cut
             cuts.append(cut)
         if cuts:

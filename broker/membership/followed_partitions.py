@@ -119,7 +119,7 @@ class FollowedPartitions:
     def _carry_out(self, now: Now) -> None:
         """Carry out decisions, up to a slice of records."""
         size = 0
-        cuts: dict[bool, dict[Key, int]] = {False: {}, True: {}}
+        cuts: dict[bool, dict[Key, Truncate]] = {False: {}, True: {}}
         while self._decisions and size < SLICE_BYTES:
             key = next(iter(self._decisions))
             fetcher, decision = self._decisions.pop(key)
@@ -128,10 +128,10 @@ class FollowedPartitions:
                 self._copy(key, fetcher, decision, now)
             else:
                 self._note_cut(key, decision)
-                cuts[decision.is_anew][key] = decision.offset
-        for is_anew, offsets in cuts.items():
-            if offsets:
-                self._truncate(offsets, is_anew=is_anew, now=now)
+                cuts[decision.is_anew][key] = decision
+        for is_anew, group in cuts.items():
+            if group:
+                self._truncate(group, is_anew=is_anew, now=now)
 
     # --- copies --------------------------------------------------------------------------------------------------
 
@@ -187,19 +187,21 @@ class FollowedPartitions:
             lost = f"{log.high_watermark - cut.offset} committed records from offset {cut.offset} on"
             self._ports.report(f"{log.name} drops {lost}: {reason}")
 
-    def _truncate(self, offsets: dict[Key, int], *, is_anew: bool, now: Now) -> None:
+    def _truncate(self, cuts: dict[Key, Truncate], *, is_anew: bool, now: Now) -> None:
         """Begin a new opening of these logs. Each is followed no more until it is there."""
-        logs = [log for key in offsets if (log := self._ports.logs.find(*key)) is not None]
-        for key in offsets:
+        logs = [log for key in cuts if (log := self._ports.logs.find(*key)) is not None]
+        for key in cuts:
             self.unfollow(key)
+        offsets = {key: cut.offset for key, cut in cuts.items()}
+        last_ids = {key: cut.last_id for key, cut in cuts.items()}
         try:
-            self._ports.logs.truncate(offsets, anew=is_anew)
+            self._ports.logs.truncate(offsets, anew=is_anew, last_ids=last_ids)
         except ApiError as error:  # a log has gone offline meanwhile
-            if len(offsets) > 1:
-                for key, offset in offsets.items():
-                    self._truncate({key: offset}, is_anew=is_anew, now=now)
+            if len(cuts) > 1:
+                for key, cut in cuts.items():
+                    self._truncate({key: cut}, is_anew=is_anew, now=now)
                 return
-            for key in offsets:
+            for key in cuts:
                 del self._truncated_from[key]
             self._ports.report(f"a log is not truncated: {error}")
             return

@@ -72,6 +72,8 @@ class Truncate(NamedTuple):
     log: PartitionLog
     offset: int
     is_anew: bool = False
+    last_id: int = NO_ID
+    """The last id before `offset`, if a log that begins there may be in sync before it has copied a record."""
 
     @property
     def loses_committed(self) -> bool:
@@ -262,13 +264,15 @@ def decide(log: PartitionLog, result: FetchedPartition) -> Decision | None:
     """Return what a leader's answer means for a follower's log, None if it is asked for again later."""
     start = result.log_start_offset
     if result.error_code == ErrorCode.OFFSET_OUT_OF_RANGE and (start > log.log_end_offset or not log.epochs):
-        return Truncate(log, start, is_anew=True)
+        return Truncate(log, start, is_anew=True, last_id=result.last_id)
     if result.error_code:
         return None
     if result.diverging is not None:
         offset = truncation_offset(log, *result.diverging)
         # Below its start, the leader does not know whether the two logs are equal. So the follower keeps nothing there.
-        return Truncate(log, offset) if offset > start else Truncate(log, start, is_anew=True)
+        if offset > start:
+            return Truncate(log, offset)
+        return Truncate(log, start, is_anew=True, last_id=result.last_id)
     records = result.records
     assert not isinstance(records, FileRegion), "an answer that came over a connection has bytes"
     return Copy(log, memoryview(records), result.ids, result.high_watermark, start, result.last_id)

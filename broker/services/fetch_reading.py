@@ -19,6 +19,7 @@ from broker.wire.current_leader import CurrentLeader
 from broker.wire.errors import ApiError, ErrorCode
 from broker.wire.fetch import CURRENT_LEADERS, READ_COMMITTED, FetchedPartition, FetchPartition, FetchRequest
 from broker.wire.frame import FileRegion
+from broker.wire.tags import NO_ID
 
 STORAGE_ERROR_VERSION = 6
 ZSTD_VERSION = 10
@@ -102,8 +103,8 @@ def collect(
                 enough = enough or records.file is not log.segments.active.log
             elif diverging is not None:
                 enough = True
-            if is_follower and wants_ids and log.log_start_offset == log.log_end_offset:
-                result.last_id = log.last_id  # rule I7
+            if is_follower and wants_ids and (diverging is not None or log.log_start_offset == log.log_end_offset):
+                result.last_id = _last_id_at_start(log)
         results.append((wanted, result))
     if so_far is not None:
         so_far.bytes_left, so_far.size = bytes_left, size
@@ -205,7 +206,21 @@ def _refused(call: RequestContext, error: ApiError, wanted: WantedPartition) -> 
     refused = FetchedPartition(topic, partition, _code_for(call, error.code), leader=_leader(call, error, wanted))
     if error.code == ErrorCode.OFFSET_OUT_OF_RANGE and call.request.replica_id >= 0 and wanted.log is not None:
         refused.log_start_offset = wanted.log.log_start_offset  # the follower may have to begin anew there
+        refused.last_id = _last_id_at_start(wanted.log) if call.request.wants_ids else NO_ID
     return refused
+
+
+def _last_id_at_start(log: PartitionLog) -> int:
+    """Return the last id before the log's start, which the log of a follower that begins there must know (rule I7).
+
+    Return NO_ID if a later record is committed: a follower is in sync only once it has that record, and its id.
+    """
+    if log.log_start_offset == log.log_end_offset:
+        return log.last_id
+    if log.log_start_offset < log.high_watermark:
+        return NO_ID
+    runs = log_reader.ids_of(log, log.log_start_offset, log.log_end_offset)
+    return runs[0][0] - 1 if runs else log.last_id
 
 
 def _code_for(call: RequestContext, code: ErrorCode) -> ErrorCode:

@@ -3,6 +3,7 @@
 import pytest
 
 from broker.record.batch import HEADER_BYTES
+from broker.record.records import LONG_MAX
 from broker.wire.errors import ErrorCode
 from broker.wire.fetch import INITIAL_EPOCH, FetchPartition, FetchRequest
 from tests.broker.engine_client import FETCH, produce_request
@@ -127,6 +128,29 @@ def test_a_follower_of_an_empty_log_is_told_its_last_id(leader):
     leader.services.logs.delete_records(leader.log("flights"), 1, leader.broker.now)
     answer = leader.follower(2).fetch("flights", 1)
     assert (answer.last_id, answer.ids) == (leader.log("flights").last_id, None)
+
+
+@pytest.mark.parametrize("committed", [2, 3])
+def test_a_follower_that_begins_anew_is_told_the_last_committed_id_of_the_deleted_records(leader, committed):
+    """Rule I7: its first fetch from there may let it join, and it may lead before that fetch is answered."""
+    client, ids = leader.client(), []
+    for value in (b"a", b"b", b"c"):
+        client.produce("flights", value)
+        ids.append(leader.log("flights").last_id)
+    leader.all_fetch("flights", committed)
+    leader.services.logs.delete_records(leader.log("flights"), committed, leader.broker.now)
+    answer = leader.follower(2).fetch("flights", 0)
+    assert (answer.error_code, answer.log_start_offset) == (ErrorCode.OFFSET_OUT_OF_RANGE, committed)
+    assert ids[committed - 1] <= answer.last_id < [*ids, LONG_MAX][committed]
+
+
+def test_a_follower_that_has_to_copy_records_before_it_joins_has_their_ids(leader):
+    client = leader.client()
+    client.produce("flights", b"a")
+    client.produce("flights", b"b")
+    leader.all_fetch("flights", 2)
+    leader.services.logs.delete_records(leader.log("flights"), 1, leader.broker.now)
+    assert leader.follower(2).fetch("flights", 0).last_id == -1
 
 
 def test_the_limits_of_clients_do_not_hold_for_followers():

@@ -67,6 +67,14 @@ def test_a_log_begins_anew_with_nothing_at_an_offset_above_or_inside_it(offset):
     assert broker.append(b"a").base_offset == offset
 
 
+def test_a_log_that_begins_anew_keeps_the_last_id_before_its_start_over_a_crash():
+    """Rule I7: it may lead before it has copied a record."""
+    broker = filled()
+    broker.manager.truncate({("flights", 0): 40}, anew=True, last_ids={("flights", 0): 1 << 60})
+    broker.settle()
+    assert broker.log().last_id == Broker(broker.storage).log().last_id == 1 << 60
+
+
 def test_a_log_truncated_below_its_start_begins_anew():
     broker = filled()
     broker.manager.delete_records(broker.log(), 12, broker.now)

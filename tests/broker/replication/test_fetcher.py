@@ -75,10 +75,9 @@ class Follower:
         self.now_ms += ms
 
 
-def result(error=0, *, partition=0, high_watermark=0, start=0, records=b"", ids=None, diverging=None):
-    return FetchedPartition(
-        TOPIC_ID, partition, error, high_watermark, high_watermark, start, None, records, ids, diverging
-    )
+def result(error=0, *, partition=0, high_watermark=0, start=0, records=b"", ids=None, diverging=None, last_id=-1):
+    offsets = high_watermark, high_watermark, start
+    return FetchedPartition(TOPIC_ID, partition, error, *offsets, None, records, ids, diverging, last_id=last_id)
 
 
 @pytest.fixture
@@ -224,7 +223,8 @@ def test_a_cut_below_the_high_watermark_says_so(follower):
 def test_a_follower_that_ends_below_its_leaders_start_begins_anew_there(follower):
     follower.append(1)
     follower.request()
-    assert follower.answer(result(ErrorCode.OFFSET_OUT_OF_RANGE, start=9)) == [Truncate(follower.log, 9, is_anew=True)]
+    cut = Truncate(follower.log, 9, is_anew=True, last_id=7)
+    assert follower.answer(result(ErrorCode.OFFSET_OUT_OF_RANGE, start=9, last_id=7)) == [cut]
 
 
 def test_r4_the_high_watermark_of_an_answer_that_cut_the_log_is_news_again(follower):
