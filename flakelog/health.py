@@ -74,6 +74,7 @@ def _replication(replicas: ReplicaStates) -> Mapping[str, Any]:
         "under_min_isr": replicas.under_min_isr,
         "offline": replicas.offline,
         "failed": replicas.failed,
+        "stalled": replicas.stalled,
         "under_replicated": replicas.under_replicated,
         "coordinators_with_one_copy": replicas.one_copy,
     }

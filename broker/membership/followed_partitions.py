@@ -90,6 +90,11 @@ class FollowedPartitions:
         """Return why partitions have stopped, by their names: their records failed a check again and again."""
         return {name: reason for fetcher in self._fetchers.values() for name, reason in fetcher.failed.items()}
 
+    @property
+    def stalled(self) -> dict[str, str]:
+        """Return why the records of partitions cannot be written now, by their names: the disk is full, for example."""
+        return {name: reason for fetcher in self._fetchers.values() for name, reason in fetcher.stalled.items()}
+
     def lags(self) -> dict[Key, int | None]:
         """Return how many committed offsets of its leader each log lacks; None if the leader does not tell now."""
         return {key: lag for fetcher in self._fetchers.values() for key, lag in fetcher.lags().items()}
@@ -143,11 +148,11 @@ class FollowedPartitions:
             if not fetcher.failed_check(log, str(refused), now):
                 self._ports.report(f"{log.name} is followed no more until it has another leader: {refused}")
             return
-        except ApiError:
+        except ApiError as error:
             if log.offline is not None:
                 self.unfollow(key)
             else:
-                fetcher.try_later(log, now)  # the disk is full, or a failed write is being undone
+                fetcher.try_later(log, str(error), now)  # the disk is full, or a failed write is being undone
             return
         if number:
             self._ports.logs.appended(log)

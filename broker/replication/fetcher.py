@@ -116,6 +116,7 @@ class ReplicaFetcher:
         self._retries: dict[Key, _Followed] = {}
         """The partitions that are asked for again at their time."""
         self._failed: dict[str, str] = {}
+        self._stalled: dict[str, str] = {}
         self._is_under_way = False
         self._pause_ends_ms = 0
         self._is_distrusted = False
@@ -128,6 +129,11 @@ class ReplicaFetcher:
         """Return why partitions have stopped, by their names: their records failed a check three times."""
         return self._failed
 
+    @property
+    def stalled(self) -> Mapping[str, str]:
+        """Return why the records of partitions cannot be written now, by their names. They are asked for again."""
+        return self._stalled
+
     # --- the partitions ------------------------------------------------------------------------------------------
 
     def follow(
@@ -136,6 +142,7 @@ class ReplicaFetcher:
         """Fetch a partition in a leader epoch, from its log's end. If it `waits`, begin once the owner says `go_on`."""
         key = log.topic, log.partition
         self._failed.pop(log.name, None)
+        self._stalled.pop(log.name, None)
         followed = self._followed[key] = _Followed(log, topic_id, leader_epoch)
         self._retries.pop(key, None)
         if not waits:
@@ -148,6 +155,7 @@ class ReplicaFetcher:
         self._retries.pop(key, None)
         if followed is not None:
             self._failed.pop(followed.log.name, None)
+            self._stalled.pop(followed.log.name, None)
             self._session.forget(key)
 
     def go_on(self, log: PartitionLog, now: Now) -> None:
@@ -155,6 +163,7 @@ class ReplicaFetcher:
         followed = self._of(log)
         if followed is not None:
             followed.failed_checks = 0
+            self._stalled.pop(log.name, None)
             self._want((log.topic, log.partition), followed, now)
 
     def failed_check(self, log: PartitionLog, reason: str, now: Now) -> bool:
@@ -171,10 +180,11 @@ class ReplicaFetcher:
         self._want((log.topic, log.partition), followed, now)
         return True
 
-    def try_later(self, log: PartitionLog, now: Now) -> None:
+    def try_later(self, log: PartitionLog, reason: str, now: Now) -> None:
         """Ask again later for records that could not be written."""
         followed = self._of(log)
         if followed is not None:
+            self._stalled[log.name] = reason
             self._try_later((log.topic, log.partition), followed, self._limits.backoff_ms, now)
 
     def _of(self, log: PartitionLog) -> _Followed | None:

@@ -19,7 +19,7 @@ NAMED_MAX = 1_000
 
 @dataclass(frozen=True)
 class ReplicaStates:
-    """See the module. Only the first three are failures."""
+    """See the module. Only the first four are failures."""
 
     under_min_isr: tuple[str, ...]
     """Led here, with fewer in sync than min.insync.replicas: acks=all is refused."""
@@ -27,6 +27,8 @@ class ReplicaStates:
     """With a copy here, and without a leader."""
     failed: Mapping[str, str]
     """Followed here, and copied no more until the next order of the controller, with the reasons."""
+    stalled: Mapping[str, str]
+    """Followed here, and not copied while the disk does not take their records, with the reasons."""
     under_replicated: tuple[str, ...]
     """Led here, with a copy that is not in sync."""
     one_copy: tuple[str, ...]
@@ -34,7 +36,7 @@ class ReplicaStates:
 
     @property
     def are_well(self) -> bool:
-        return not (self.under_min_isr or self.offline or self.failed)
+        return not (self.under_min_isr or self.offline or self.failed or self.stalled)
 
 
 def replica_states(services: BrokerServices) -> ReplicaStates | None:
@@ -47,6 +49,7 @@ def replica_states(services: BrokerServices) -> ReplicaStates | None:
         _some(partition.log.name for partition in led if not partition.has_min_isr),
         _some(_without_leader(services.metadata, services.node.id)),
         dict(islice(replication.followed.failed.items(), NAMED_MAX)),
+        dict(islice(replication.followed.stalled.items(), NAMED_MAX)),
         _some(partition.log.name for partition in led if partition.is_under_replicated),
         one_copy_coordinators(services.metadata),
     )

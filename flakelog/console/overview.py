@@ -99,6 +99,7 @@ def _replication(states: Mapping[str, Any]) -> list[str]:
     sentences = [f"{name} has too few copies in sync for acks=all" for name in states.get("under_min_isr", ())]
     sentences += [f"{name} has no leader" for name in states.get("offline", ())]
     sentences += [f"{name} is copied no more: {reason}" for name, reason in states.get("failed", {}).items()]
+    sentences += [f"{name} is not copied now: {reason}" for name, reason in states.get("stalled", {}).items()]
     if states.get("under_replicated"):
         sentences.append(f"partitions with a copy that is not in sync: {len(states['under_replicated']):,}")
     return sentences + [one_copy_warning(topic) for topic in states.get("coordinators_with_one_copy", ())]

@@ -14,7 +14,8 @@ from tests.broker.membership.replicated_cluster import ReplicatedCluster
 from tests.flakelog.console.world import Clock
 
 WELL = {
-    "under_min_isr": (), "offline": (), "failed": {}, "under_replicated": (), "coordinators_with_one_copy": ()
+    "under_min_isr": (), "offline": (), "failed": {}, "stalled": {}, "under_replicated": (),
+    "coordinators_with_one_copy": (),
 }  # fmt: skip
 
 
@@ -94,6 +95,18 @@ def test_a_partition_that_is_copied_no_more_is_named_with_the_reason(cluster):
     assert not healthy and "the id of offset 0 is" in states["failed"]["flights-0"]
     assert sentences(cluster, 3)[0].startswith("flights-0 is copied no more: ")
     assert replication(cluster, 2) == (True, {})
+
+
+def test_a_partition_that_is_not_copied_while_the_disk_is_full_is_named_with_the_reason(cluster):
+    cluster.nodes[3].storage.free_bytes = 0
+    cluster.produce("flights", b"a", acks=1)
+    cluster.later(1_000)
+    healthy, states = replication(cluster, 3)
+    assert not healthy and "No space left" in states["stalled"]["flights-0"]
+    assert any(line.startswith("flights-0 is not copied now: ") for line in sentences(cluster, 3))
+    cluster.nodes[3].storage.free_bytes = None
+    cluster.later(20_000)
+    assert replication(cluster, 3) == (True, {})
 
 
 def test_a_topic_of_a_coordinator_that_has_one_copy_is_a_note():
