@@ -4,7 +4,7 @@ A worker thread calls `run`, which may wait for the disk and touches only files.
 to `LogManager.synced`, or to `LogManager.sync_failed` with the error.
 """
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias
@@ -230,6 +230,31 @@ class ReadJob:
         with suppress(StorageError, CorruptBatch):
             self.result = self.read()
             self.is_done = True
+
+
+class Runnable(Protocol):
+    """A job of any kind."""
+
+    def run(self) -> None: ...
+
+
+RunJobs: TypeAlias = Callable[[Sequence[Runnable]], Iterable[StorageError | None]]
+"""Runs jobs that do not depend on each other, and returns how each has ended, in their order: None after success."""
+
+
+def run_in_turn(jobs: Sequence[Runnable]) -> Iterable[StorageError | None]:
+    """Run jobs one after the other in this thread (`RunJobs`)."""
+    for job in jobs:
+        yield run(job)
+
+
+def run(job: Runnable) -> StorageError | None:
+    """Run a job in this thread, and return its error."""
+    try:
+        job.run()
+    except StorageError as error:
+        return error
+    return None
 
 
 Sync: TypeAlias = SyncLog | SyncJournal | CutJournal | WriteCheckpoint

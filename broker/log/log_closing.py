@@ -1,6 +1,6 @@
 """The clean stop of all logs, after which the next start reads nothing of them."""
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 
 from broker.log.io_jobs import RemoveFiles
 from broker.log.partition_log import PartitionLog
@@ -8,14 +8,17 @@ from broker.log.recovery import clean_stop
 from broker.log.storage.port import Storage, StorageError
 from broker.log.sync_scheduler import IoJob, SyncScheduler
 
+SYNCS_AT_ONCE = 64
+"""Logs whose syncs are handed out together. A sync may hold a snapshot of its log's producers in memory."""
+
 
 def close(
     syncs: SyncScheduler,
     logs: Collection[PartitionLog],
-    run: Callable[[IoJob], None],
+    run: Callable[[Sequence[IoJob]], None],
     report: Callable[[str], None],
 ) -> None:
-    """Sync all logs, write the checkpoint and remove the journal, with `run` for each job in this thread.
+    """Sync all logs, write the checkpoint and remove the journal, with `run` for jobs that do not need each other.
 
     The worker threads have ended, so no outcome of a running job will be returned.
     """
@@ -24,18 +27,17 @@ def close(
         if log.offline is None:
             _seal(log, report)
     syncs.start_round()
-    while jobs := syncs.take():
-        for job in jobs:
-            run(job)
+    while jobs := syncs.take(syncs_max=SYNCS_AT_ONCE):
+        run(jobs)
     for log in logs:
         if log.offline is None:
             log.segments.active.log.trim()
     cut = syncs.close_journal()
     if cut is not None:
-        run(cut)
+        run([cut])
     syncs.journal_closed()
     for job in (*syncs.take(), *removals):
-        run(job)
+        run([job])
 
 
 def _seal(log: PartitionLog, report: Callable[[str], None]) -> None:

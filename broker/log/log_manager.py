@@ -13,7 +13,7 @@ The engine drives them all through this class: it calls `tick` when `next_deadli
 `take_syncs` in worker threads, and passes each outcome to `synced` or `sync_failed`.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import islice
 from uuid import UUID
 
@@ -27,13 +27,22 @@ from broker.log.disk_watch import DiskWatch
 from broker.log.epochs_begun import EpochsBegun, WriteEpochsBegun
 from broker.log.integrity.data_directory import Strays
 from broker.log.integrity.guard import Guard, GuardJob, ScrubFigures
-from broker.log.io_jobs import PutAway, ReadJob, RemoveFiles, WriteCheckpoint, WriteFile, WriteMetadata
+from broker.log.io_jobs import (
+    PutAway,
+    ReadJob,
+    RemoveFiles,
+    RunJobs,
+    WriteCheckpoint,
+    WriteFile,
+    WriteMetadata,
+    run_in_turn,
+)
 from broker.log.log_opener import LogOpener
 from broker.log.new_logs import NewLog, NewLogs, create
 from broker.log.partition_log import NO_TOPIC_ID, PartitionLog
 from broker.log.retention_walk import RetentionWalk
 from broker.log.segment import DELETED
-from broker.log.storage.port import Storage, StorageError
+from broker.log.storage.port import Storage
 from broker.log.sync_scheduler import IoJob, SyncScheduler
 from broker.log.truncation import NO_LAST_IDS, Key, Truncated, Truncations
 from broker.now import Now
@@ -124,7 +133,7 @@ class LogManager:
         here = {f"{topic}-{partition}" for topic, partition in self._logs.keys() | self._offline.keys()}
         if strays := self._strays.find(here):
             self._report(f"{strays}: records of no topic, which are not served. Move them away, or delete them")
-        self._opener.finish(self._run)
+        self._opener.finish(lambda job: self._run([job]))
 
     # --- logs of new topics --------------------------------------------------------------------------------------
 
@@ -431,22 +440,21 @@ class LogManager:
         elif isinstance(job, PutAway):
             self._remove(job.renamed)
 
-    def _run(self, job: IoJob) -> None:
-        """Run a job in this thread, at a start or stop."""
-        try:
-            job.run()
-        except StorageError as error:
-            self.sync_failed(job, error)
-        else:
-            self.synced(job)
+    def _run(self, jobs: Sequence[IoJob], run_jobs: RunJobs = run_in_turn) -> None:
+        """Run jobs at a start or stop, when no worker thread does."""
+        for job, error in zip(jobs, run_jobs(jobs), strict=True):
+            if error is None:
+                self.synced(job)
+            else:
+                self.sync_failed(job, error)
 
     # --- the end -------------------------------------------------------------------------------------------------
 
-    def close(self) -> None:
-        """Sync all logs and write the checkpoint in this thread, so that the next start reads nothing of the logs.
+    def close(self, run_jobs: RunJobs = run_in_turn) -> None:
+        """Sync all logs and write the checkpoint, so that the next start reads nothing of the logs.
 
-        The worker threads have ended, so no outcome of a running job will be returned.
+        The worker threads have ended, so no outcome of a running job will be returned. `run_jobs` waits for the disk.
         """
-        log_closing.close(self.syncs, self._logs.values(), self._run, self._report)
+        log_closing.close(self.syncs, self._logs.values(), lambda jobs: self._run(jobs, run_jobs), self._report)
         if not self.offline and not len(self._truncations) and self.syncs.is_checkpointed:
             log_closing.note_clean_stop(self.storage, self._logs.values(), self._report)

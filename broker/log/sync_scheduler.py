@@ -254,9 +254,10 @@ class SyncScheduler:
         self._jobs.append(job)
         self._pending.jobs = True
 
-    def take(self, begin_round: bool = True) -> list[IoJob]:
+    def take(self, begin_round: bool = True, *, syncs_max: int | None = None) -> list[IoJob]:
         """Return the jobs to start now, with the next journal round if `begin_round`.
 
+        At most `syncs_max` logs are synced at a time, without it `flakelog.sync.threads`.
         The caller must return the outcome of each `Sync` to `synced` or `failed`.
         """
         journal = self._journal.take_round() if begin_round else None
@@ -266,7 +267,8 @@ class SyncScheduler:
         if cut is not None:
             self._jobs.append(cut)
         if self._urgent or self._background:
-            while len(self._syncing) < self.config.sync_threads and (log := self._next()) is not None:
+            syncs_max = self.config.sync_threads if syncs_max is None else syncs_max
+            while len(self._syncing) < syncs_max and (log := self._next()) is not None:
                 self._jobs.append(self.begin_sync(log))
         jobs, self._jobs = self._jobs, []
         return jobs

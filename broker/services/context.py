@@ -14,6 +14,7 @@ from uuid import UUID
 
 from broker.channel.partition_budget import PartitionBudget
 from broker.cluster.assignment import Spread
+from broker.log.io_jobs import RunJobs, run_in_turn
 from broker.log.log_manager import LogManager
 from broker.log.partition_log import PartitionLog
 from broker.log.validation.open_job import OpenJob
@@ -240,11 +241,11 @@ class BrokerServices:
             self.local.begin_in_cluster(self.producer_ids, doubts=coordinates and not self.logs.stopped_cleanly)
         self.logs.opened()
 
-    def close(self) -> None:
-        """Close the logs at a stop, in this thread. The worker threads have ended."""
+    def close(self, run_jobs: RunJobs = run_in_turn) -> None:
+        """Close the logs at a stop. The worker threads have ended; `run_jobs` runs what waits for the disk."""
         if self.replication is not None:
             self.replication.close()
-        self.logs.close()
+        self.logs.close(run_jobs)
 
     def _begin_epochs(self) -> None:
         """Continue each partition in its leader epoch. After a crash begin a new one, as a new leader does in Kafka.

@@ -3,10 +3,12 @@
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from broker.engine.engine import Engine
 from broker.log.log_manager import LogManager
+from broker.net.jobs_at_once import run_at_once
 from broker.net.server import BrokerServer
 from broker.services.context import BrokerServices
 from broker.waiting.purgatory import Purgatory
@@ -83,6 +85,6 @@ def open_broker(
     services.open_logs()
     logs.disk.check(network.now())
     engine = make_engine(services)
-    lifecycle.take(Stage.LOGS, services.close)
+    lifecycle.take(Stage.LOGS, partial(services.close, run_at_once))
     network.use(engine)
     return BrokerParts(network, engine, addresses, cluster)

@@ -3,14 +3,14 @@
 import pytest
 
 from broker.log import checkpoint, log_reader
-from broker.log.io_jobs import SyncLog, WriteCheckpoint
+from broker.log.io_jobs import SyncLog, WriteCheckpoint, run_in_turn
 from broker.log.log_manager import LogManager
 from broker.log.storage.memory_storage import MemoryFile, MemoryStorage
 from broker.log.storage.port import StorageError
 from broker.settings.config import BrokerConfig
 from broker.wire.errors import ApiError, ErrorCode
 from tests.broker.log.conftest import BROKER, NOW
-from tests.broker.log.manager_world import LOG, Broker
+from tests.broker.log.manager_world import LOG, Broker, kinds
 
 
 @pytest.fixture
@@ -129,6 +129,23 @@ def test_after_a_close_with_syncs_still_out_everything_is_in_the_checkpoint(brok
     broker.append(log)
     broker.manager.close()
     assert broker.checkpoint()["flights-0"] == log.position()
+
+
+def test_a_close_may_sync_many_logs_at_once_and_each_failure_is_its_log_s_own(broker):
+    logs = [broker.open(partition) for partition in range(5)]
+    for log in logs:
+        broker.append(log)
+    broker.storage.failing_syncs.add(LOG)
+    batches = []
+
+    def run_all(jobs):
+        batches.append(jobs)
+        return list(run_in_turn(jobs))
+
+    broker.manager.close(run_all)
+    assert kinds(batches[0]) == ["SyncLog"] * len(logs)
+    assert list(broker.manager.offline) == ["flights-0"]
+    assert set(broker.checkpoint()) == {f"flights-{partition}" for partition in range(1, 5)}
 
 
 def test_closing_on_a_full_disk_says_so_and_syncs_the_others():
