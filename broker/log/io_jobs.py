@@ -151,6 +151,20 @@ class WriteFile:
         self.storage.replace(self.path, self.data)
 
 
+@dataclass(frozen=True, eq=False, slots=True)
+class RewriteOrRemove(WriteFile):
+    """A rewrite of a small file whose present content must not stay. If it cannot be rewritten, it is removed: that
+    needs no space. The error is raised all the same."""
+
+    def run(self) -> None:
+        try:
+            WriteFile.run(self)
+        except StorageError:
+            self.storage.remove(self.path)
+            self.storage.sync_directory("")
+            raise
+
+
 class NotJournaled(StorageError):
     """The round could not be written, and the journal is unchanged. No data is lost, but the round is not synced."""
 

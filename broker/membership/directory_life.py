@@ -4,6 +4,7 @@
                 the file gets this kernel's boot id and, if the data is not whole, the mark: both by one write
     registered  tells the controller `whole`, and the broker epoch of the life before (`last`)
     first order of a life: the file gets the life's broker epoch and loses the mark, before the order is answered
+    lost        a log went offline, perhaps with what it confirmed: the file says so until this process has ended
 
 A power cut may take what a replica confirmed, so a member of an ISR that comes back is trusted only if its data is
 whole (broker.cluster.isr_members). The mark outlives a second crash: without it, a broker that restarts twice after a
@@ -29,9 +30,16 @@ class StoredLife:
     boot_id: str
     is_whole: bool
     broker_epoch: int = NO_EPOCH
+    has_lost: bool = False
+    """True if a log of the process that wrote the file went offline. The data is not whole for the next process."""
 
     def encode(self) -> bytes:
-        fields = {"boot_id": self.boot_id, "whole": self.is_whole, "broker_epoch": self.broker_epoch}
+        fields = {
+            "boot_id": self.boot_id,
+            "whole": self.is_whole,
+            "broker_epoch": self.broker_epoch,
+            "lost": self.has_lost,
+        }
         return json_lines.encode([{"version": _VERSION} | fields])
 
     @classmethod
@@ -41,9 +49,12 @@ class StoredLife:
         if not isinstance(line, Mapping) or line.get("version") != _VERSION:
             raise ValueError(f"this program reads version {_VERSION}")
         boot_id, is_whole, epoch = (line.get(name) for name in ("boot_id", "whole", "broker_epoch"))
-        if not isinstance(boot_id, str) or not isinstance(is_whole, bool) or not isinstance(epoch, int):
+        has_lost = line.get("lost", False)
+        if not isinstance(boot_id, str) or not isinstance(epoch, int):
             raise ValueError("a field is missing, or of another type")
-        return cls(boot_id, is_whole, epoch)
+        if not isinstance(is_whole, bool) or not isinstance(has_lost, bool):
+            raise ValueError("a field is missing, or of another type")
+        return cls(boot_id, is_whole, epoch, has_lost)
 
 
 class DirectoryLife:
@@ -55,9 +66,11 @@ class DirectoryLife:
 
     def __init__(self, before: StoredLife | None, *, boot_id: str, stopped_cleanly: bool) -> None:
         is_same_kernel = before is not None and before.boot_id == boot_id != ""
-        is_whole = before is not None and before.is_whole and (stopped_cleanly or is_same_kernel)
+        was_whole = before is not None and before.is_whole and not before.has_lost
+        is_whole = was_whole and (stopped_cleanly or is_same_kernel)
         self._present = StoredLife(boot_id, is_whole, NO_EPOCH if before is None else before.broker_epoch)
         self._on_disk = before
+        self._has_lost = False
 
     @property
     def life(self) -> Life:
@@ -73,12 +86,31 @@ class DirectoryLife:
 
         An order of an earlier life changes nothing.
         """
-        lived = replace(self._present, is_whole=True, broker_epoch=max(broker_epoch, self._present.broker_epoch))
+        epoch = max(broker_epoch, self._present.broker_epoch)
+        lived = replace(self._present, is_whole=True, broker_epoch=epoch, has_lost=self._has_lost)
         return None if lived == self._on_disk else lived
+
+    def lost(self) -> None:
+        """Note that a log went offline: the kernel may have dropped what it could not write.
+
+        The controller takes the replica out of the ISR once it hears of the log. If this process dies before, the next
+        one must not say that it has everything. This process may: while it runs, it refuses orders for the log.
+        """
+        self._has_lost = True
+
+    def unmarked(self) -> StoredLife | None:
+        """Return what the file must have because a log went offline, None if it has that, or no log did."""
+        if not self._has_lost or (self._on_disk is not None and self._on_disk.has_lost):
+            return None
+        return replace(self._present, has_lost=True)
 
     def written(self, stored: StoredLife) -> None:
         """Note that the file has this on the disk."""
         self._present = self._on_disk = stored
+
+    def removed(self) -> None:
+        """Note that the file could not be written, and is perhaps gone."""
+        self._on_disk = None
 
 
 def read_life(data: bytes | None) -> tuple[StoredLife | None, str | None]:

@@ -2,16 +2,19 @@
 
     load       the start: read the file, and write it before the broker registers
     has_taken  an order of the controller: have the file written at the first one of each life
+    lost       a log went offline: have the file say so
     back       the write has ended
+    close      the stop: write what a sync of the stop has shown
 
-On a full disk the file stays as it was. It then says less than is true: that the data is not whole, or was whole in an
-earlier life. So the broker goes on, and the next order tries again.
+On a full disk the file stays as it was if it then says less than is true: that the data is not whole, or was whole in
+an earlier life. So the broker goes on, and the next order tries again. A file that would say more than is true is
+removed, because a directory without the file is not whole.
 """
 
 from collections.abc import Callable
 
 from broker.cluster.documents import Life
-from broker.log.io_jobs import WriteFile
+from broker.log.io_jobs import RewriteOrRemove, WriteFile
 from broker.log.log_manager import LogManager
 from broker.log.storage.port import StorageError
 from broker.log.sync_scheduler import IoJob
@@ -69,13 +72,27 @@ class LifeFile:
             self._report(_NOT_WHOLE)
         begun = self._lives.begun()
         if begun is not None:
-            try:
-                storage.replace(FILE, begun.encode())
-            except StorageError as error:
-                self._logs.disk.failed(error)
-                self._report(f"the state of this broker's life could not be written: {error}")
-            else:
-                self._lives.written(begun)
+            self._write_now(begun)
+
+    def _write_now(self, stored: StoredLife) -> None:
+        """Write the file in this thread, at a start or a stop."""
+        write = self._job(stored)
+        try:
+            write.run()
+        except StorageError as error:
+            self._logs.disk.failed(error)
+            self._not_written(write, error)
+        else:
+            self._lives.written(stored)
+
+    def _job(self, stored: StoredLife) -> WriteFile:
+        says_less = stored.has_lost or not stored.is_whole
+        return (RewriteOrRemove if says_less else WriteFile)(self._logs.storage, FILE, stored.encode())
+
+    def _not_written(self, write: WriteFile, error: Exception) -> None:
+        self._report(f"the state of this broker's life could not be written: {error}")
+        if isinstance(write, RewriteOrRemove):
+            self._lives.removed()
 
     def has_taken(self, broker_epoch: int) -> bool:
         """Return True if an order for this life may be carried out: the file has the life, or cannot be written.
@@ -89,9 +106,30 @@ class LifeFile:
             failed, self._failed = self._failed, None
             if failed == stored:
                 return True
-            self._write, self._writing = WriteFile(self._logs.storage, FILE, stored.encode()), stored
-            self._logs.syncs.add_job(self._write)
+            self._begin(stored)
         return False
+
+    def _begin(self, stored: StoredLife) -> None:
+        self._write, self._writing = self._job(stored), stored
+        self._logs.syncs.add_job(self._write)
+
+    def lost(self) -> None:
+        """Have the file say that a log with copies went offline. The next process is not whole then."""
+        self._lives.lost()
+        self._mark()
+
+    def _mark(self) -> None:
+        stored = self._lives.unmarked()
+        if stored is not None and self._write is None:
+            self._begin(stored)
+
+    def close(self, *, has_lost: bool) -> None:
+        """At the stop, write in this thread that a log went offline. No write is under way any more."""
+        if has_lost:
+            self._lives.lost()
+        stored = self._lives.unmarked()
+        if stored is not None:
+            self._write_now(stored)
 
     def back(self, job: IoJob, error: Exception | None) -> bool:
         """Take back a job that has ended. Return True if it was the file's."""
@@ -101,7 +139,8 @@ class LifeFile:
         stored, self._write, self._writing = self._writing, None, None
         if error is None:
             self._lives.written(stored)
+            self._mark()  # a log may have gone offline meanwhile
         else:
             self._failed = stored
-            self._report(f"the state of this broker's life could not be written: {error}")
+            self._not_written(job, error)
         return True

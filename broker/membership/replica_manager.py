@@ -88,7 +88,11 @@ class ReplicaManager:
         self._unopened.pop(key, None)
 
     def close(self) -> None:
-        """Write the high watermarks at a stop, in this thread. On a full disk those of before stay, which are lower."""
+        """At a stop, once the logs are closed, write the high watermarks in this thread, and note logs that are lost.
+
+        On a full disk the high watermarks of before stay, which are lower.
+        """
+        self.life.close(has_lost=any(log.offline is not None for log in self._copied.values()))
         data = self._encode()
         if data != self._written:
             try:
@@ -158,6 +162,7 @@ class ReplicaManager:
         if self._copied.get(key) is log and not self.followed.is_truncating(key):
             self._leave(log)
             self._unopened[key] = log.high_watermark
+            self.life.lost()
             self._ports.log_went_offline(now)
 
     def is_truncating(self, topic: str, partition: int) -> bool:
@@ -206,6 +211,7 @@ class ReplicaManager:
             if log is None:
                 if (old := self._copied.pop((topic, partition), None)) is not None:
                     self._unopened[topic, partition] = old.high_watermark
+                    self.life.lost()
                 self._ports.log_went_offline(now)
             elif hosted is not None:
                 self.decided(log, hosted.partitions[partition], now)

@@ -243,9 +243,9 @@ class BrokerServices:
 
     def close(self, run_jobs: RunJobs = run_in_turn) -> None:
         """Close the logs at a stop. The worker threads have ended; `run_jobs` runs what waits for the disk."""
+        self.logs.close(run_jobs)
         if self.replication is not None:
             self.replication.close()
-        self.logs.close(run_jobs)
 
     def _begin_epochs(self) -> None:
         """Continue each partition in its leader epoch. After a crash begin a new one, as a new leader does in Kafka.

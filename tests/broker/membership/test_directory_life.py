@@ -75,6 +75,31 @@ def test_a_life_without_an_order_is_not_the_last(machine):
     assert machine.start() == Life(whole=True, last=7)
 
 
+def test_a_log_that_went_offline_makes_the_next_process_not_whole(machine):
+    machine.start()
+    machine.order(9)
+    machine.life.lost()
+    machine.write(machine.life.unmarked())
+    machine.order(11)
+    assert machine.life.life == Life(whole=True, last=11), "this process refuses orders for the log"
+    assert machine.start(stopped_cleanly=True) == Life(whole=False, last=11)
+    machine.order(13)
+    assert machine.start() == Life(whole=True, last=13)
+
+
+def test_the_mark_of_a_log_that_went_offline_is_written_once(machine):
+    machine.start()
+    assert machine.life.unmarked() is None
+    machine.life.lost()
+    machine.write(machine.life.unmarked())
+    assert machine.life.unmarked() is None
+
+
+def test_a_file_without_the_mark_of_lost_logs_is_of_a_process_that_lost_none():
+    fields = {"version": 1, "boot_id": "a", "whole": True, "broker_epoch": 3}
+    assert read_life(json_lines.encode([fields])) == (StoredLife("a", True, 3), None)
+
+
 def test_an_order_of_the_same_life_needs_no_write(machine):
     machine.start()
     assert machine.order(9) is not None and machine.order(9) is None and machine.order(11) is not None

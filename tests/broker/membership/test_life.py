@@ -9,6 +9,7 @@ from broker.wire.errors import ErrorCode
 from tests.broker.membership.replicated_cluster import ReplicatedCluster
 
 ALL = (1, 2, 3)
+LOG_FILE = "flights-0/00000000000000000000.log"
 JOINED_MS = 5_000
 """Within this time a broker that is back has copied what it lacks, and has joined the ISR."""
 
@@ -38,6 +39,14 @@ class PoweredCluster(ReplicatedCluster):
         stored, damage = read_life(file.read(0, file.size))
         assert damage is None
         return stored
+
+    def lose_log(self, broker_id):
+        """Let a sync of a broker's log fail."""
+        self.nodes[broker_id].storage.failing_syncs.add(LOG_FILE)
+        log = self.log(broker_id, "flights")
+        log.ask_sync(soon=True)
+        self.settle()
+        assert log.offline is not None
 
     def end_all(self, end):
         """End all brokers before any of them hears of another's end."""
@@ -142,6 +151,53 @@ def test_on_a_full_disk_an_order_is_carried_out_and_the_directory_names_the_life
     cluster.nodes[3].storage.free_bytes = None
     cluster.kill_and_expire(2)
     assert cluster.stored(3).broker_epoch == cluster.epoch(3)
+
+
+def test_a_log_that_goes_offline_makes_the_next_life_not_whole(cluster):
+    """The kernel may have dropped what it could not write, and the controller may not have heard of it."""
+    last, controller = cluster.epoch(3), cluster.controller.id
+    cluster.cut_pairs = {(controller, 3), (3, controller)}
+    cluster.lose_log(3)
+    cluster.kill_and_expire(3)
+    cluster.nodes[3].storage.failing_syncs.clear()
+    cluster.cut_pairs = set()
+    cluster.start(3)
+    assert cluster.life(3) == Life(False, last)
+    assert cluster.isr("flights") == ALL and cluster.leadership.lives[3] == cluster.epoch(3)
+
+
+def test_so_does_one_that_goes_offline_at_the_stop(cluster):
+    cluster.produce("flights", b"b")
+    cluster.later(JOINED_MS)
+    last = cluster.epoch(3)
+    cluster.nodes[3].storage.failing_syncs.add(LOG_FILE)
+    cluster.stop(3)
+    cluster.nodes[3].storage.failing_syncs.clear()
+    cluster.start(3)
+    assert cluster.life(3) == Life(False, last)
+
+
+def test_a_session_that_ends_leaves_the_other_logs_of_its_process_whole(cluster):
+    last = cluster.epoch(3)
+    cluster.lose_log(3)
+    cluster.expire(3)
+    cluster.later(JOINED_MS)
+    assert cluster.life(3) == Life(True, last) and cluster.isr("flights") == (1, 2)
+
+
+def test_without_space_for_the_mark_a_clean_stop_makes_nothing_whole(cluster):
+    controller = cluster.controller.id
+    cluster.cut_power(3)
+    cluster.expire(3)
+    cluster.cut_pairs = {(controller, 3)}
+    cluster.nodes[3].storage.free_bytes = 0
+    cluster.restart(3)
+    assert not cluster.life(3).whole and cluster.said("the state of this broker's life could not be written")
+    cluster.nodes[3].storage.free_bytes = None
+    cluster.stop(3)
+    cluster.cut_pairs = set()
+    cluster.start(3)
+    assert not cluster.life(3).whole
 
 
 # --- W2 and W3: trusted members -----------------------------------------------------------------------------------
