@@ -6,7 +6,8 @@ partition is refused with STALE_CONTROLLER_EPOCH unless its leader epoch rises, 
 their logs, with the settings of their topic, which are read first. The answer waits until the file of this broker names
 new partitions, so that none is a stray at the next start. A partition with several copies is led once its leader epoch
 is on the disk (rule S2); a log that is being truncated is waited for. KAFKA_STORAGE_ERROR names a log that is offline.
-No order is answered before the directory names this broker's life (rule W1).
+No order is answered before the directory names this broker's life (rule W1), nor while it has the high watermark of a
+deleted partition of the same name.
 """
 
 from typing import Any, TypeAlias
@@ -61,7 +62,7 @@ class _Order:
 
     def try_complete(self, now: Now) -> Answer | None:
         if self._hosting is None:
-            if not (self._has_settings(now) and self._has_life() and self._has_epochs()):
+            if not (self._has_settings(now) and self._has_life() and self._has_forgotten() and self._has_epochs()):
                 return None
             keys = topic_keys(str(topic.topic_name) for topic in self._call.request.topic_states)
             self._hosting = self._call.services.hosting.submit(keys, self._begin, now)
@@ -81,6 +82,15 @@ class _Order:
         """Return True once the directory names the life of this broker that the order is for (rule W1)."""
         replication = self._call.services.replication
         return replication is None or replication.life.has_taken(self._call.request.broker_epoch)
+
+    def _has_forgotten(self) -> bool:
+        """Return True once no deleted partition of the same name has left a high watermark on the disk."""
+        replication = self._call.services.replication
+        return replication is None or replication.has_forgotten(
+            (str(topic.topic_name), state.partition_index)
+            for topic in self._call.request.topic_states
+            for state in topic.partition_states
+        )
 
     def _has_epochs(self) -> bool:
         """Return True once the leader epochs of partitions with several copies are on the disk, or cannot be.

@@ -10,7 +10,7 @@ A partition with one copy has no part in this, and its high watermark is its log
 from collections.abc import Collection, Iterable, Mapping
 
 from broker.log.epochs_begun import WriteEpochsBegun
-from broker.log.io_jobs import WriteFile
+from broker.log.io_jobs import RewriteOrRemove, WriteFile
 from broker.log.partition_log import PartitionLog
 from broker.log.storage.port import StorageError
 from broker.log.sync_scheduler import IoJob
@@ -27,7 +27,7 @@ from broker.replication.offset_checkpoint import OffsetCheckpointDamaged
 from broker.replication.partition import Partition
 from broker.wire.fetch import FetchResponse
 
-LOGS_READY = "logs were truncated, or leader epochs or the broker's life written"
+LOGS_READY = "logs were truncated, or leader epochs, high watermarks or the broker's life written"
 """The purgatory key of orders that wait for a file, or for the end of a truncation."""
 
 
@@ -47,6 +47,10 @@ class ReplicaManager:
         """The write of the high watermarks that is under way."""
         self._written = b""
         self._write_ms = 0
+        self._stored: frozenset[tuple[str, int]] = frozenset()
+        """The partitions that the file may name."""
+        self._naming: frozenset[tuple[str, int]] = frozenset()
+        """Those that the write under way names."""
 
     # --- the start and the stop ----------------------------------------------------------------------------------
 
@@ -67,6 +71,7 @@ class ReplicaManager:
             self._ports.report(str(error))
         else:
             self._unopened = {key: offset for key, offset in offsets.items() if self._has_copies(*key)}
+            self._stored = frozenset(offsets)
 
     def opened(self, topic: Topic, partition: int) -> None:
         """Give the log of a partition with several copies, which was just opened, its stored high watermark."""
@@ -156,6 +161,18 @@ class ReplicaManager:
                 self.followed.forget((topic, partition))
                 self._unopened.pop((topic, partition), None)
 
+    def has_forgotten(self, keys: Iterable[tuple[str, int]]) -> bool:
+        """Return True once the file of the high watermarks names none of these partitions that was deleted since.
+
+        Otherwise have it written; ask again once the job is back. A log made anew must not get the high watermark of
+        the deleted one after a crash, because clients would read records that are not committed.
+        """
+        if all(key not in self._stored or key in self._copied or key in self._unopened for key in keys):
+            return True
+        if self._write is None:
+            self._begin_write(self._encode())
+        return False
+
     def went_offline(self, log: PartitionLog, now: Now) -> None:
         """Neither lead nor follow a log that went offline, and have the controller ask for it."""
         key = log.topic, log.partition
@@ -201,7 +218,8 @@ class ReplicaManager:
     def job_ended(self, job: IoJob, error: Exception | None, now: Now) -> None:
         """Go on with what a thread has done: a file is written, or the truncation of a log has ended."""
         if job is self._write:
-            self._written, self._write = self._written if error else self._write.data, None
+            self._write_ended(self._write, error)
+            self._ports.purgatory.touch(LOGS_READY, now)
             return
         if self.life.back(job, error) or isinstance(job, WriteEpochsBegun):
             self._ports.purgatory.touch(LOGS_READY, now)
@@ -228,9 +246,22 @@ class ReplicaManager:
     def _write_offsets(self) -> None:
         data = self._encode()
         if self._write is None and data != self._written:
-            logs = self._ports.logs
-            self._write = WriteFile(logs.storage, offset_checkpoint.FILE, data)
-            logs.syncs.add_job(self._write)
+            self._begin_write(data)
+
+    def _begin_write(self, data: bytes) -> None:
+        """Write the file. One that names deleted partitions goes if there is no space for another."""
+        logs, self._naming = self._ports.logs, frozenset((*self._copied, *self._unopened))
+        job = WriteFile if self._stored <= self._naming else RewriteOrRemove
+        self._stored |= self._naming
+        self._write = job(logs.storage, offset_checkpoint.FILE, data)
+        logs.syncs.add_job(self._write)
+
+    def _write_ended(self, write: WriteFile, error: Exception | None) -> None:
+        self._write = None
+        if error is None:
+            self._written, self._stored = write.data, self._naming
+        elif isinstance(write, RewriteOrRemove):
+            self._written, self._stored = b"", frozenset()
 
     def _encode(self) -> bytes:
         return offset_checkpoint.encode(self._copied.values(), self._unopened)

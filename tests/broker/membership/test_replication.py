@@ -6,6 +6,8 @@ from tests.broker.engine_client import DELETE_RECORDS, PRODUCE, produce_request
 from tests.broker.membership.cluster_steps import delete, logs
 from tests.broker.membership.replicated_cluster import FETCHED_MS, ReplicatedCluster
 
+HIGH_WATERMARKS = "replication-offset-checkpoint"
+
 
 def test_followers_copy_what_the_leader_has_and_learn_its_high_watermark():
     cluster = ReplicatedCluster()
@@ -109,7 +111,7 @@ def test_a_start_knows_how_far_its_logs_were_committed():
     cluster.cut_pairs = {(2, 1), (2, 3)}
     cluster.restart(2)
     assert cluster.high_watermarks("flights")[2] == 2
-    cluster.nodes[2].storage.files.pop("replication-offset-checkpoint")
+    cluster.nodes[2].storage.files.pop(HIGH_WATERMARKS)
     cluster.kill_and_expire(2)
     cluster.restart(2)
     assert cluster.high_watermarks("flights")[2] == 0
@@ -129,6 +131,25 @@ def test_a_stop_before_the_first_order_keeps_the_stored_high_watermarks():
         cluster.restart(2)
         assert cluster.high_watermarks("flights")[2] == 2
         cluster.stop(2)
+
+
+def test_a_topic_that_is_made_again_does_not_get_the_high_watermark_of_the_deleted_one():
+    """A broker dies soon afterwards, before the time of the next write of its high watermarks."""
+    cluster = ReplicatedCluster(replica_high_watermark_checkpoint_interval_ms=60_000)
+    cluster.create("flights")
+    cluster.produce("flights", b"a", b"b", b"c")
+    cluster.later(60_000)
+    assert b"flights 0 3" in bytes(cluster.nodes[3].storage.files[HIGH_WATERMARKS].data)
+    assert delete(cluster, "flights") == 0
+    cluster.create("flights")
+    cluster.cut_pairs = {(2, 1)}
+    cluster.produce("flights", b"d", b"e", acks=1)
+    cluster.later(FETCHED_MS)
+    assert cluster.ends("flights") == {1: 2, 2: 0, 3: 2}
+    cluster.cut_pairs |= {(3, 1), (3, 2)}
+    cluster.kill_and_expire(3)
+    cluster.restart(3)
+    assert cluster.ends("flights")[3] == 2 and cluster.high_watermarks("flights")[3] == 0
 
 
 def test_followers_of_durable_acks_confirm_what_is_on_their_disks():
